@@ -40,7 +40,7 @@ from shim.state.config import CHOICES
 from shim.state.own_profiles import register_user_profiles
 from shim.story.export.command import export_recording
 from shim.story.terminal.command import show_recording
-from shim.story.terminal.console import BrokenPipeHandler, check_choice
+from shim.story.terminal.console import BrokenPipeHandler, check_option_value
 
 app = typer.Typer(
     name="shim",
@@ -153,8 +153,8 @@ def translate_file(
     from shim.core.reading.ids import parse_uuid
 
     get_adapter(vendor)
-    check_choice(CHOICES["dialect"], dialect, "--dialect")
-    check_choice(TERMINATORS, terminator, "--terminator")
+    check_option_value(CHOICES["dialect"], dialect, "--dialect")
+    check_option_value(TERMINATORS, terminator, "--terminator")
     if session_id is not None and parse_uuid(session_id) is None:
         raise typer.BadParameter(f"{session_id!r} is not a UUID", param_hint="--session-id")
     try:

@@ -12,7 +12,7 @@ from shim.core.reading.diagnostics import pluralize
 from shim.story.terminal.console import (
     JsonOption,
     RecordingArgument,
-    check_choice,
+    check_option_value,
     print_json,
     print_line,
 )
@@ -152,7 +152,7 @@ def fixture(
     from shim.commands.cast.fixture import extract_fixture
     from shim.core.secrets.redactor import describe_redactions
 
-    check_choice(("casts", "none"), redact, "--redact")
+    check_option_value(("casts", "none"), redact, "--redact")
     result = extract_fixture(
         cast, to, redact=redact, child_number=child, turn_number=turn, name=name
     )

@@ -7,7 +7,7 @@ import typer
 from shim.io.stderr import warn
 from shim.recording.player import play_recording
 from shim.recording.replay_request import ReplayRequest
-from shim.story.terminal.console import check_choice
+from shim.story.terminal.console import check_option_value
 
 SIDES = ("vendor", "claude")
 CastsArgument = Annotated[
@@ -54,7 +54,7 @@ def replay(
         from shim.commands.cast.check_report import print_check_report
 
         raise typer.Exit(print_check_report(casts, as_json=as_json))
-    check_choice(SIDES, side, "--as")
+    check_option_value(SIDES, side, "--as")
     if len(casts) > 1:
         raise typer.BadParameter(
             "only one recording can be played at a time; --check takes several", param_hint="CAST"

@@ -23,7 +23,7 @@ from shim.story.formatting import format_cost, format_duration
 from shim.story.terminal.console import (
     JsonOption,
     RecordingsArgument,
-    check_choice,
+    check_option_value,
     open_table_console,
     print_json,
 )
@@ -46,7 +46,7 @@ def print_stats(
 
     Example: shim cast stats ~/casts --to html > stats.html
     """
-    check_choice(("html",), to, "--to")
+    check_option_value(("html",), to, "--to")
     if to and as_json:
         raise typer.BadParameter("give only one of them", param_hint="--json, --to")
     if to and sys.stdout.isatty():

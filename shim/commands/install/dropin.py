@@ -25,7 +25,7 @@ from shim.process.install import (
 )
 from shim.state.config import CHOICES, ShimSettings
 from shim.state.own_profiles import load_readable_adapters
-from shim.story.terminal.console import check_choice, print_line, show_status
+from shim.story.terminal.console import check_option_value, print_line, show_status
 
 NameOption = Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")]
 FolderOption = Annotated[str, typer.Option(help="The folder of the file.")]
@@ -59,7 +59,7 @@ def install_dropin(
 
     Example: shim install --vendor qwen
     """
-    check_choice(CHOICES["dialect"], dialect, "--dialect")
+    check_option_value(CHOICES["dialect"], dialect, "--dialect")
     names = tuple(dict.fromkeys(parse_vendor_list(vendor or "")))
     if len(names) > MAX_VENDORS:
         raise typer.BadParameter(

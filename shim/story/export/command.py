@@ -16,7 +16,7 @@ from shim.state.files import replace_file, write_all, write_new_file
 from shim.story.terminal.console import (
     BrokenPipeHandler,
     RecordingArgument,
-    check_choice,
+    check_option_value,
     format_single_line,
 )
 from shim.story.terminal.progress import show_progress
@@ -57,8 +57,8 @@ def export_recording(
 
     Example: shim export run.cast --to html -o run.html
     """
-    check_choice(FORMATS, to, "--to")
-    check_choice(REDACT_CHOICES, redact, "--redact")
+    check_option_value(FORMATS, to, "--to")
+    check_option_value(REDACT_CHOICES, redact, "--redact")
     if (content or endpoint is not None) and to != "otel":
         raise typer.BadParameter(
             "they work only with --to otel", param_hint="--content, --endpoint"

@@ -132,7 +132,7 @@ def _parse_options(options: Any) -> list[tuple[str, str]]:
 # -- whole -----------------------------------------------------------------------------------------
 
 
-def render_full_call(step: StoryStep) -> list[Text]:
+def render_call_details(step: StoryStep) -> list[Text]:
     """All that a call would do and its one line does not say; for what asks a person, its
     questions.
     """

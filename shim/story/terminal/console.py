@@ -70,7 +70,7 @@ def print_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
-def check_choice(allowed: Collection[str], value: str | None, option: str) -> None:
+def check_option_value(allowed: Collection[str], value: str | None, option: str) -> None:
     """A usage error, unless the value of an option is allowed or left out."""
     if value is not None and value not in allowed:
         choices = [*allowed]

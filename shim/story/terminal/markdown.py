@@ -43,7 +43,7 @@ class SafeMarkdown(Markdown):
         self.parsed = parse_markdown_tokens(self.markup, _PARSER)
 
 
-class WithoutControlCodes:
+class ControlCodeFilter:
     """A drawing without control sequences and links."""
 
     def __init__(self, renderable: RenderableType) -> None:

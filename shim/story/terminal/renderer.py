@@ -32,10 +32,10 @@ from shim.story.terminal.arguments import (
     format_requested_call,
     format_short_line,
     format_tool_name,
-    render_full_call,
+    render_call_details,
     truncate_line,
 )
-from shim.story.terminal.screen import Screen, TypedInput
+from shim.story.terminal.screen import TerminalScreen, TypedInput
 from shim.story.terminal.totals import list_failure_reasons, render_session_totals, render_turn_end
 
 MAX_ARGUMENT_LINES = 12  # of a command, or of further arguments
@@ -65,7 +65,7 @@ _OUTCOME_SIGNS = {
 _TODO_STYLES = {"completed": "green", "in_progress": "yellow"}
 
 
-class Renderer:
+class StoryRenderer:
     """Draws the changes of a story. `live`: show what is going on now; `thinking`: show it whole,
     not as one line; `full`: do not cut output and diffs; `asks`: a person answers, so that
     questions are not cut either.
@@ -83,7 +83,7 @@ class Renderer:
     ) -> None:
         # the session goes on behind what is drawn: what is open then may still be answered
         self.is_running = False
-        self._screen = Screen(console, live=live)
+        self._screen = TerminalScreen(console, live=live)
         self._story = story
         self._thinking = thinking
         self._full = full
@@ -337,7 +337,7 @@ class Renderer:
             self._screen.print_text(
                 Text("? ", style="yellow").append(question), self._compute_indent(step)
             )
-        for line in render_full_call(step) if self._is_interactive else ():
+        for line in render_call_details(step) if self._is_interactive else ():
             self._screen.print_text(line, self._compute_indent(step) + INDENT_COLUMNS)
 
     def _draw_answer(self, step: StoryStep) -> None:
@@ -448,14 +448,14 @@ class Renderer:
 
 
 _DRAW_METHODS = {
-    "start": Renderer._draw_start,
-    "prompt": Renderer._draw_prompt,
-    "thinking": Renderer._draw_thinking,
-    "text": Renderer._draw_text,
-    "call": Renderer._draw_outcome,
-    "question": Renderer._draw_question,
-    "answer": Renderer._draw_answer,
-    "note": Renderer._draw_note,
-    "error": Renderer._draw_error,
-    "result": Renderer._draw_result,
+    "start": StoryRenderer._draw_start,
+    "prompt": StoryRenderer._draw_prompt,
+    "thinking": StoryRenderer._draw_thinking,
+    "text": StoryRenderer._draw_text,
+    "call": StoryRenderer._draw_outcome,
+    "question": StoryRenderer._draw_question,
+    "answer": StoryRenderer._draw_answer,
+    "note": StoryRenderer._draw_note,
+    "error": StoryRenderer._draw_error,
+    "result": StoryRenderer._draw_result,
 }

@@ -32,7 +32,7 @@ class TypedInput(NamedTuple):
     cursor: InputCursor
 
 
-class WithoutTrailingSpaces(NamedTuple):
+class TrailingSpaceFilter(NamedTuple):
     """A drawing without the spaces at the ends of its lines.
 
     A terminal that becomes narrower would break them off as empty lines, and who copies a line
@@ -57,7 +57,7 @@ def _is_visible_space(style: Style | None) -> bool:
     return style is not None and bool(style.bgcolor or style.reverse or style.underline)
 
 
-class Screen:
+class TerminalScreen:
     """Draws lines and Markdown on a console. `live`: a terminal shows below what is going on now.
 
     `render_input` gives what a person types at a width, which is always shown then.
@@ -98,13 +98,13 @@ class Screen:
         if not self.is_terminal or len(source) > MAX_MARKDOWN_CHARS:
             self.print_text(Text(escape_control_chars(source)), indent)
             return
-        from shim.story.terminal.markdown import SafeMarkdown, WithoutControlCodes
+        from shim.story.terminal.markdown import ControlCodeFilter, SafeMarkdown
 
-        self._print(Padding(WithoutControlCodes(SafeMarkdown(source)), (0, 0, 0, indent)))
+        self._print(Padding(ControlCodeFilter(SafeMarkdown(source)), (0, 0, 0, indent)))
 
     def _print(self, renderable: RenderableType) -> None:
         self.end_line()
-        trimmed = WithoutTrailingSpaces(renderable)
+        trimmed = TrailingSpaceFilter(renderable)
         if self._footer is not None and self._has_footer:
             self._footer.print_above(trimmed)
         else:

@@ -10,7 +10,7 @@ from shim.core.cast.format import RecordingHeader, RecordingRecord
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.story.reader import TOO_LONG_PHRASE, Recording, StoryReader
 from shim.story.terminal.raw_renderer import RawRenderer
-from shim.story.terminal.renderer import Renderer
+from shim.story.terminal.renderer import StoryRenderer
 
 POLL_SECONDS = 0.1  # between two looks at a recording that is being written
 TAIL_BYTES = 200  # at the end of a file, with its last checkpoint
@@ -33,7 +33,7 @@ class FileFollower:
         self.is_deleted = False
         self.is_replaced = False
 
-    def wait_for_more(self) -> bool:
+    def wait_for_more_data(self) -> bool:
         """Whether to read once more at the end of the file, after a moment."""
         self.on_wait()
         if self._is_over:
@@ -65,7 +65,7 @@ def draw_recording(
     the session goes on.
     """
     follower = FileFollower(path) if follow else None
-    recording = Recording(path, follower.wait_for_more if follower is not None else None)
+    recording = Recording(path, follower.wait_for_more_data if follower is not None else None)
     if raw:
         renderer: RawRenderer | _RecordingRenderer = RawRenderer(console, full=full)
     else:
@@ -75,7 +75,7 @@ def draw_recording(
         renderer.is_running = is_running
     if follower is not None:
         follower.on_wait = renderer.flush
-    renderer.print_remark(format_title(recording.header))
+    renderer.print_remark(format_recording_title(recording.header))
     renderer.flush()
     interrupted = False
     try:
@@ -108,7 +108,7 @@ def _list_remarks(
     return remarks
 
 
-class _RecordingRenderer(Renderer):
+class _RecordingRenderer(StoryRenderer):
     """Draws the session of a recording, record by record."""
 
     def __init__(
@@ -137,7 +137,7 @@ class _RecordingRenderer(Renderer):
         )
 
 
-def format_title(header: RecordingHeader) -> str:
+def format_recording_title(header: RecordingHeader) -> str:
     """The vendor, the folder and the time."""
     vendor = " ".join(filter(None, (header.vendor, header.vendor_version)))
     start_time = header.started[:19].replace("T", " ") + (

@@ -67,7 +67,7 @@ def _describe_turn_end(fields: Mapping[str, Any]) -> tuple[str, str]:
     """How a turn ended in words, and their colour. A turn whose calls were denied has not done all
     that it wanted.
     """
-    if is_interrupted(fields):
+    if is_interrupted_turn(fields):
         return "■ interrupted", "yellow"
     if fields.get("is_error"):
         return "✗ failed: " + escape_control_chars(find_failure_cause(fields)), "red"
@@ -77,7 +77,7 @@ def _describe_turn_end(fields: Mapping[str, Any]) -> tuple[str, str]:
     return "✓ done", "green"
 
 
-def is_interrupted(fields: Mapping[str, Any]) -> bool:
+def is_interrupted_turn(fields: Mapping[str, Any]) -> bool:
     """Whether a person ended the turn."""
     return find_failure_cause(fields) in INTERRUPT_CAUSES
 
@@ -85,7 +85,7 @@ def is_interrupted(fields: Mapping[str, Any]) -> bool:
 def list_failure_reasons(fields: Mapping[str, Any]) -> Iterator[str]:
     """The reasons of a failed turn, as the result has them; none for a person's own interrupt."""
     errors = fields.get("errors")
-    if fields.get("is_error") and not is_interrupted(fields):
+    if fields.get("is_error") and not is_interrupted_turn(fields):
         causes = errors if isinstance(errors, list) and errors else [fields.get("result")]
         yield from (str(error)[:MAX_ERROR_CHARS] for error in causes if error)
 

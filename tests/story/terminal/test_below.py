@@ -10,7 +10,7 @@ from rich.text import Text
 from screen import TerminalEmulator
 
 from shim.story.terminal.footer import Footer, InputCursor
-from shim.story.terminal.screen import Screen, TypedInput
+from shim.story.terminal.screen import TerminalScreen, TypedInput
 
 
 class Window:
@@ -98,7 +98,7 @@ def test_the_same_is_not_written_twice():
 
 def test_a_line_of_a_session_stands_above_what_is_awaited():
     window = Window(40)
-    paper = Screen(window.console, live=True)
+    paper = TerminalScreen(window.console, live=True)
     paper.show_waiting("waiting")
     paper.add_preview("some text")
     paper.flush()
@@ -110,7 +110,7 @@ def test_a_line_of_a_session_stands_above_what_is_awaited():
 
 def test_what_a_person_types_stays_when_nothing_is_awaited():
     window = Window(40)
-    paper = Screen(window.console, live=True)
+    paper = TerminalScreen(window.console, live=True)
     paper.render_input = lambda width: TypedInput(Text(f"> hi {width}"), InputCursor(0, 4))
     paper.show_waiting("waiting")
     paper.flush()
@@ -124,7 +124,7 @@ def test_what_a_person_types_stays_when_nothing_is_awaited():
 
 def test_a_terminal_that_can_do_nothing_gets_lines_only():
     file = io.StringIO()
-    paper = Screen(
+    paper = TerminalScreen(
         Console(file=file, force_terminal=True, width=40, _environ={"TERM": "dumb"}), live=True
     )
     paper.show_waiting("waiting")
@@ -140,7 +140,7 @@ def test_a_line_on_a_terminal_ends_where_its_text_ends():
     the text.
     """
     file = io.StringIO()
-    paper = Screen(
+    paper = TerminalScreen(
         Console(file=file, force_terminal=True, width=40, highlight=False, color_system=None)
     )
     paper.print_text(Text("a line\n\nand another one that is too long for forty columns"), indent=2)

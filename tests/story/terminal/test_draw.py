@@ -27,7 +27,7 @@ from shim.story.terminal.renderer import (
     MAX_ARGUMENT_LINES,
     MAX_DIFF_LINES,
     MAX_OUTPUT_LINES,
-    Renderer,
+    StoryRenderer,
 )
 
 COLOUR = {
@@ -40,7 +40,7 @@ COLOUR = {
 def draw_events(*events: Event, **options: Any) -> str:
     """What is drawn of events a second after each other."""
     console, story = Console(file=io.StringIO(), _environ={}), Story()
-    drawing = Renderer(console, story, **options)
+    drawing = StoryRenderer(console, story, **options)
     for at, event in enumerate(events):
         for change in story.add_event(at, event):
             drawing.draw_change(change)
@@ -86,7 +86,7 @@ def test_words_in_brackets_are_no_markup():
 
 def test_who_drives_is_drawn_when_another_takes_over():
     console, story = Console(file=io.StringIO(), _environ={}), Story()
-    drawing = Renderer(console, story)
+    drawing = StoryRenderer(console, story)
     for client in ("start", None, "start", "page", None, "page"):
         for change in story.add_note(0.0, {"kind": "driver", "client": client}):
             drawing.draw_change(change)
@@ -299,7 +299,7 @@ def test_what_happens_beside_the_conversation_is_a_line():
 def test_a_repair_that_was_noted_is_not_said_again_with_the_result():
     shim = {"repairs": {"not_json": 2}, "unknown_events": {"x": 1}}
     console, story = Console(file=io.StringIO(), _environ={}), Story()
-    drawing = Renderer(console, story)
+    drawing = StoryRenderer(console, story)
     for change in story.add_note(
         0, {"kind": "repair", "repair": "not_json", "count": 2}
     ) + story.add_event(0, build_result_line(shim=shim)):
@@ -464,7 +464,7 @@ def test_a_question_to_the_person_is_shown_with_its_options():
 
 def test_who_settled_a_question_is_said():
     console, story = Console(file=io.StringIO(), _environ={}), Story()
-    drawing = Renderer(console, story)
+    drawing = StoryRenderer(console, story)
     for how, by in (("allow", "the page"), ("timeout", "")):
         for change in (
             *story.add_event(1, build_permission_request("q", "c")),

@@ -49,7 +49,7 @@ from shim.commands.turn.live_turn import LiveTurn
 from shim.core.cast.format import RecordingError
 from shim.story.model import Story
 from shim.story.terminal.raw_renderer import MAX_PLAIN_CHARS
-from shim.story.terminal.renderer import Renderer
+from shim.story.terminal.renderer import StoryRenderer
 
 WHOLE = build_conversation_recording()
 CUT = "the recording was cut off here"
@@ -388,12 +388,12 @@ def test_a_drawing_that_somebody_else_made_has_no_controls_and_no_links() -> Non
     from rich.control import Control
     from rich.text import Text
 
-    from shim.story.terminal.markdown import WithoutControlCodes
+    from shim.story.terminal.markdown import ControlCodeFilter
 
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", _environ={})
     console.print(
-        WithoutControlCodes(Control.bell()),
-        WithoutControlCodes(Text("a\x1b]b", style="bold link http://evil.example")),
+        ControlCodeFilter(Control.bell()),
+        ControlCodeFilter(Text("a\x1b]b", style="bold link http://evil.example")),
     )
     assert isinstance(console.file, io.StringIO)
     assert (
@@ -481,7 +481,7 @@ def test_an_event_of_another_shape_is_drawn_as_far_as_it_can_be_read(odd: Any) -
     for number, event in enumerate(build_hostile_events()):
         for other in islice(vary_value(event, odd), (ODD.index(odd) + number) % every, None, every):
             story = Story()
-            drawing = Renderer(console, story)
+            drawing = StoryRenderer(console, story)
             lines = (
                 [*build_hostile_events()[:number][-3:], other, build_result_line(1)]
                 if isinstance(other, dict)

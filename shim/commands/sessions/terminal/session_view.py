@@ -19,7 +19,7 @@ from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import pluralize
 from shim.story.model import StepChange, Story
 from shim.story.terminal.arguments import format_short_line
-from shim.story.terminal.renderer import Renderer
+from shim.story.terminal.renderer import StoryRenderer
 from shim.story.terminal.screen import TypedInput
 
 MAX_HISTORY_STEPS = 100  # of what was said before, of which the last screens are drawn
@@ -55,7 +55,7 @@ class SessionView:
         self.is_synced = False
         self.end_reason: str | None = None  # why the host closed the connection, in its own word
         self._console = console
-        self._renderer = Renderer(
+        self._renderer = StoryRenderer(
             console, self.story, live=True, thinking=thinking, full=full, is_interactive=can_answer
         )
         self._draws_all = draws_all
