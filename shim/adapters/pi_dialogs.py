@@ -24,9 +24,9 @@ def build_dialog_form(dialog: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def build_dialog_answer(filled: Mapping[str, Any]) -> dict[str, Any]:
+def build_dialog_answer(form_answer: Mapping[str, Any]) -> dict[str, Any]:
     """What pi is answered, by the filled form."""
-    if filled.get("action") != "accept":
+    if form_answer.get("action") != "accept":
         return {"cancelled": True}
-    value = filled["content"][ANSWER_FIELD]
+    value = form_answer["content"][ANSWER_FIELD]
     return {"confirmed": value} if isinstance(value, bool) else {"value": value}

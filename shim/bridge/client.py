@@ -296,14 +296,14 @@ async def connect_to_session(
     *,
     role: str = DRIVE,
     after: LogCursor | None = None,
-    **hello: Any,
+    **hello_fields: Any,
 ) -> HostConnection:
     """A connection to a session's host, which has said welcome.
 
     HostGoneError where there is none, NoAnswerError for one that lets us not in.
     `hello` are other keys of the first frame: client, replay, partial, knows.
     """
-    with _open_connection(session_id, environment, role, after, hello) as connection:
+    with _open_connection(session_id, environment, role, after, hello_fields) as connection:
         await connection._exchange_hello(connection.welcome_timeout_s)
     return connection
 
@@ -315,10 +315,10 @@ def connect_to_session_blocking(
     role: str = DRIVE,
     after: LogCursor | None = None,
     timeout_s: float | None = None,
-    **hello: Any,
+    **hello_fields: Any,
 ) -> HostConnection:
     """The same for a command, which may have less patience."""
-    with _open_connection(session_id, environment, role, after, hello) as connection:
+    with _open_connection(session_id, environment, role, after, hello_fields) as connection:
         connection._exchange_hello_blocking(
             connection.welcome_timeout_s if timeout_s is None else timeout_s
         )
@@ -331,7 +331,7 @@ def send_frames_and_collect(
     environment: Mapping[str, str],
     *,
     timeout_s: float = ANSWER_TIMEOUT_S,
-    **hello: Any,
+    **hello_fields: Any,
 ) -> list[dict[str, Any]]:
     """Say some frames, and give back the welcome and all that came until each was answered, or
     `timeout_s` were over.
@@ -342,7 +342,7 @@ def send_frames_and_collect(
     pending_ids = {request["id"] for request in requests}
     received = list[dict[str, Any]]()
     with connect_to_session_blocking(
-        session_id, environment, **{"replay": False, "partial": False, **hello}
+        session_id, environment, **{"replay": False, "partial": False, **hello_fields}
     ) as connection:
         received.append(dict(connection.welcome))
         for request in requests:

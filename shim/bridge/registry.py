@@ -306,13 +306,15 @@ def _clean_up_dead_host(folder: str, metadata: dict[str, Any]) -> dict[str, Any]
     return metadata
 
 
-def _end_metadata(facts: dict[str, Any]) -> dict[str, Any]:
+def _end_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of a session whose host is dead."""
     died = (
-        {"state": "failed", "detail": HOST_DIED_DETAIL} if facts["state"] in ACTIVE_STATES else {}
+        {"state": "failed", "detail": HOST_DIED_DETAIL}
+        if metadata["state"] in ACTIVE_STATES
+        else {}
     )
     return {
-        **facts,
+        **metadata,
         "status": None,
         "waitingFor": None,
         "needs": None,

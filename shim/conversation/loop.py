@@ -40,14 +40,14 @@ class ConversationLoop:
         self._is_ending = False
         self._frontend_disconnected = False
 
-    async def run(self, pending: list[int]) -> int:
+    async def run(self, pending_signals: list[int]) -> int:
         """Run to the end; our exit status. `pending` are the numbers of signals that came before
         the loop ran.
         """
         gc.freeze()
         gc.enable()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._receive_signals, tasks, pending)
+            tasks.start_soon(self._receive_signals, tasks, pending_signals)
             tasks.start_soon(self._watch_frontend)
             tasks.start_soon(self._preload_modules)
             if self._recorder is not None and self._recorder.strict:

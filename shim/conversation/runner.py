@@ -362,7 +362,9 @@ class FrontendMcpRelays:
             self._decide_by_rules
         )
 
-    def build_server_configs(self, names: tuple[str, ...]) -> "Mapping[str, Mapping[str, Any]]":
+    def build_server_configs(
+        self, server_names: tuple[str, ...]
+    ) -> "Mapping[str, Mapping[str, Any]]":
         if self._server is None:
             from shim.core.claude.sdk_servers import SdkServers
             from shim.io.mcp.relay_server import McpRelayServer
@@ -374,11 +376,11 @@ class FrontendMcpRelays:
                 lambda *call: self.decide_call(*call),
                 self._timeout_s,
             )
-            entries = server.build_server_configs(names)
+            entries = server.build_server_configs(server_names)
             self._tasks.start_soon(server.serve)
             self._server = server
             return entries
-        return self._server.build_server_configs(names)
+        return self._server.build_server_configs(server_names)
 
     async def _decide_by_rules(
         self, tool: str, tool_input: "Mapping[str, Any]"

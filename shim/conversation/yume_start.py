@@ -33,9 +33,9 @@ FRAME_TYPES = (b"user", b"interrupt", b"set_permission_mode", b"tool_approval")
 
 
 def create_yume_startup(
-    call: YumeInvocation,
+    yume_invocation: YumeInvocation,
     invocation: Invocation,
-    installed: Mapping[str, str],
+    installed_options: Mapping[str, str],
     argv: Sequence[str] = (),
 ) -> ConversationStartup:
     """One process of yume-cli. FrontendError for what cannot be run, which the caller turns into a
@@ -43,31 +43,34 @@ def create_yume_startup(
     """
     # a recording answers in the place of every provider
     if find_replay_path(Invocation(), os.environ) is not None:
-        call, invocation = call._replace(provider=""), invocation.with_flags(shim_vendor=None)
+        yume_invocation, invocation = (
+            yume_invocation._replace(provider=""),
+            invocation.with_flags(shim_vendor=None),
+        )
     register_user_profiles(os.environ, invocation.shim_flags.shim_config)
-    if call.vendor_name and call.vendor_name not in VENDORS:
+    if yume_invocation.vendor_name and yume_invocation.vendor_name not in VENDORS:
         provider_text = (
-            call.vendor_name
-            if call.vendor_name == call.provider
-            else f"{call.provider} ({call.vendor_name})"
+            yume_invocation.vendor_name
+            if yume_invocation.vendor_name == yume_invocation.provider
+            else f"{yume_invocation.provider} ({yume_invocation.vendor_name})"
         )
         raise FrontendError(
             f"unknown provider {provider_text[:80]}", hint=f"known are: {', '.join(VENDORS)}"
         )
-    if call.cwd:
+    if yume_invocation.cwd:
         try:
-            os.chdir(call.cwd)
+            os.chdir(yume_invocation.cwd)
         except OSError as error:
             raise FrontendError(
-                f"the folder {call.cwd} cannot be entered: {error.strerror}"
+                f"the folder {yume_invocation.cwd} cannot be entered: {error.strerror}"
             ) from None
-    invocation, display_name = _resolve_session(call, invocation)
+    invocation, display_name = _resolve_session(yume_invocation, invocation)
     return ConversationStartup(
-        _apply_mode(call, invocation),
-        installed,
+        _apply_mode(yume_invocation, invocation),
+        installed_options,
         argv,
         display_name=display_name,
-        read_input=lambda startup: _read_input(startup, call),
+        read_input=lambda startup: _read_input(startup, yume_invocation),
     )
 
 

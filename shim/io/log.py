@@ -18,7 +18,7 @@ LEVELS = ("debug", "info", "warning", "error")
 LogFunction = Callable[..., None]
 
 
-def open_log(setting: str | None, *, redact: bool = True) -> LogFunction:
+def open_log(log_setting: str | None, *, redact: bool = True) -> LogFunction:
     """Open the log that `SHIM_LOG` names, LEVEL or LEVEL:FILE. Returns a function of an event's
     name and its facts.
 
@@ -26,12 +26,12 @@ def open_log(setting: str | None, *, redact: bool = True) -> LogFunction:
     nobody asked for. Secrets are blanked, unless `redact` is False. FrontendError for an unknown
     level or a file that cannot be opened.
     """
-    if not setting:
+    if not log_setting:
         return SILENT_LOG
-    level, _, path = setting.partition(":")
+    level, _, path = log_setting.partition(":")
     if level not in LEVELS:
         raise FrontendError(
-            f"log is {setting!r}, it must be one of {', '.join(LEVELS)}, or LEVEL:FILE"
+            f"log is {log_setting!r}, it must be one of {', '.join(LEVELS)}, or LEVEL:FILE"
         )
     import logging
 

@@ -74,14 +74,14 @@ class HostJoiner:
         self._owns_host = owns_host
 
     def join_session(
-        self, signals: SignalRecorder, prompt: str | None, source: "Stdin | None"
+        self, signals: SignalRecorder, prompt: str | None, stdin: "Stdin | None"
     ) -> int:
         """The conversation; the exit status. HostEndedError where the host has ended meanwhile."""
         signals.is_started = True
 
         async def connect_and_run() -> int:
             async with await self._connect(signals) as connection:
-                return await self._run_conversation(connection, signals, prompt, source)
+                return await self._run_conversation(connection, signals, prompt, stdin)
 
         return anyio.run(connect_and_run)
 

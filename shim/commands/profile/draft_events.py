@@ -157,7 +157,7 @@ def _find_top_label(table: EventData) -> tuple[str, str] | None:
 
 
 def build_conditions(
-    kinds: frozenset[EventKind], others: list[EventKind]
+    kinds: frozenset[EventKind], other_event_kinds: list[EventKind]
 ) -> dict[FieldPath, list[str]]:
     """The conditions that hold for these kinds; of those that no other kind tells apart the line's
     own stay.
@@ -168,7 +168,7 @@ def build_conditions(
         for path in label_tables[0]
         if all(path in label_by_path for label_by_path in label_tables)
     }
-    other_kinds = [dict(kind) for kind in others if kind not in kinds]
+    other_kinds = [dict(kind) for kind in other_event_kinds if kind not in kinds]
 
     def count_false_matches(candidate: Mapping[FieldPath, list[str]]) -> int:
         return sum(

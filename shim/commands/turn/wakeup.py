@@ -12,7 +12,9 @@ from rich.console import Console
 
 
 @contextmanager
-def open_signal_pipe(signals: Sequence[signal.Signals], received: list[int]) -> Iterator[int]:
+def open_signal_pipe(
+    signals: Sequence[signal.Signals], received_signals: list[int]
+) -> Iterator[int]:
     """A descriptor that can be read when a signal came, which is then in `received`. An ignored one
     stays ignored.
     """
@@ -23,7 +25,7 @@ def open_signal_pipe(signals: Sequence[signal.Signals], received: list[int]) -> 
     try:
         for number, handler in old_handlers.items():
             if handler is not signal.SIG_IGN:
-                signal.signal(number, lambda number, _: received.append(number))
+                signal.signal(number, lambda number, _: received_signals.append(number))
         yield read_end
     finally:
         for number, handler in old_handlers.items():

@@ -75,7 +75,9 @@ class McpRelayProvider(Protocol):
 
     decide_call: "Callable[[str, Mapping[str, Any]], Awaitable[PermissionDecision]]"
 
-    def build_server_configs(self, names: tuple[str, ...]) -> Mapping[str, Mapping[str, Any]]:
+    def build_server_configs(
+        self, server_names: tuple[str, ...]
+    ) -> Mapping[str, Mapping[str, Any]]:
         """What the vendor starts to reach the servers. OSError where nothing can be reached."""
 
 

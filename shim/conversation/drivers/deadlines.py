@@ -36,9 +36,9 @@ class Deadlines:
         """
         self.timeout_name, self.timeout_s = timeout_name, self._timeouts[timeout_name]
 
-    def start_idle_timeout(self, grace_s: float) -> None:
+    def start_idle_timeout(self, idle_timeout_s: float) -> None:
         """The child may be done: it is given so long, from the first time that this was said."""
-        self.grace_deadline = min(self.grace_deadline, anyio.current_time() + grace_s)
+        self.grace_deadline = min(self.grace_deadline, anyio.current_time() + idle_timeout_s)
 
     def cancel_idle_timeout(self) -> None:
         """The child is not done."""

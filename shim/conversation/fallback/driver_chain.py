@@ -10,12 +10,15 @@ from shim.state.config import ONE_WAY, TWO_WAY
 
 
 def build_driver_chain(
-    first: FallbackCandidate, one_way_launcher: ChildLauncher, *, persistent: bool
+    two_way_candidate: FallbackCandidate, one_way_launcher: ChildLauncher, *, persistent: bool
 ) -> FallbackChain:
     """The candidates of a vendor. `persistent`: one child of the `one_way_launcher` launcher serves
     the conversation too.
     """
-    candidates = {TWO_WAY: first, ONE_WAY: FallbackCandidate(one_way_launcher, persistent)}
+    candidates = {
+        TWO_WAY: two_way_candidate,
+        ONE_WAY: FallbackCandidate(one_way_launcher, persistent),
+    }
 
     def prepare_candidate(driver_name: str) -> FallbackCandidate:
         candidate = candidates[driver_name]

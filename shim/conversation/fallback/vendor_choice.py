@@ -28,7 +28,7 @@ class VendorChoice(NamedTuple):
 
 def choose_vendors(
     invocation: Invocation,
-    installed: Mapping[str, str],
+    installed_options: Mapping[str, str],
     environment: Mapping[str, str],
     configured_vendors: tuple[str, ...],
     *,
@@ -46,7 +46,7 @@ def choose_vendors(
         ("the session that goes on", (session_vendor,)),
         ("--model", (vendor_in_model,)),
         ("SHIM_VENDOR", parse_vendor_list(environment.get("SHIM_VENDOR", ""))),
-        ("`shim install`", parse_vendor_list(installed.get("vendor", ""))),
+        ("`shim install`", parse_vendor_list(installed_options.get("vendor", ""))),
         ("the settings file", configured_vendors),
     )
     source, names = next(

@@ -106,7 +106,7 @@ def _is_as_wide_as_bypass(adapter: Adapter, mode: str) -> bool:
 
 
 def build_untrusted_version_error(
-    adapter: Adapter, promise: str, check: VersionCheck
+    adapter: Adapter, guarantee: str, check: VersionCheck
 ) -> UntrustedVersionError:
     """Return the error for a turn that needs a promise that does not hold."""
     tested = f"Install a tested version ({adapter.version_probe.tested_range or 'any other'}), or"
@@ -125,7 +125,7 @@ def build_untrusted_version_error(
         "and may run tools without asking"
     )
     return UntrustedVersionError(
-        f"{promise} cannot be guaranteed: {check.distrust}. {remedy}",
+        f"{guarantee} cannot be guaranteed: {check.distrust}. {remedy}",
         hint=f"{install}{alternatives}; `shim doctor {adapter.name}` shows what was found",
         distrust_reason=check.distrust,
     )

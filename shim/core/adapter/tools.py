@@ -210,7 +210,7 @@ def convert_to_one_based_line(line: Any) -> Any:
     return line + 1 if isinstance(line, int) else line
 
 
-def build_edits_converter(old_key: str, new_key: str, every_key: str = "") -> Reshape:
+def build_edits_converter(old_key: str, new_key: str, replace_all_key: str = "") -> Reshape:
     """A list of edits as Edit (one) or MultiEdit (several); `old_key`, `new_key`, `every_key` are
     the vendor's keys in an item.
     """
@@ -220,11 +220,13 @@ def build_edits_converter(old_key: str, new_key: str, every_key: str = "") -> Re
         if items is None:
             items = [arguments]
             arguments = {
-                key: arguments[key] for key in arguments if key not in (old_key, new_key, every_key)
+                key: arguments[key]
+                for key in arguments
+                if key not in (old_key, new_key, replace_all_key)
             }
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             return "Edit", arguments | {"edits": items}
-        claude_edits = [_convert_edit(item, old_key, new_key, every_key) for item in items]
+        claude_edits = [_convert_edit(item, old_key, new_key, replace_all_key) for item in items]
         if len(claude_edits) == 1:
             return "Edit", arguments | claude_edits[0]
         return "MultiEdit", arguments | {"edits": claude_edits}

@@ -137,7 +137,7 @@ class HubClient:
         self.open_prompt_ids.discard(prompt_id)
         self.push(QueuedFrames(data, prompt_id=prompt_id))
 
-    def drop_queued_frames(self, last_number: int) -> None:
+    def drop_queued_frames(self, last_line_number: int) -> None:
         """Leave out what waits: it goes on from the log, which ends with number `last_number`."""
         dropped_items = [item for item in self.queue if not item.is_reply]
         for item in reversed(dropped_items):
@@ -156,7 +156,7 @@ class HubClient:
         self.push(
             QueuedFrames(
                 encode_frame(
-                    "gap", **{"from": self.cursor + 1, "to": last_number, "reason": "slow"}
+                    "gap", **{"from": self.cursor + 1, "to": last_line_number, "reason": "slow"}
                 )
             )
         )

@@ -134,10 +134,12 @@ class HubState:
         self.status.record_waiting_message()
         self.report_metadata_changes()
 
-    def send_control_request(self, body: Mapping[str, Any], request: ControlRequest) -> None:
+    def send_control_request(
+        self, body: Mapping[str, Any], pending_request: ControlRequest
+    ) -> None:
         """A control request. RefusedError if too many of its client's wait."""
         request_id = self.create_id()
-        self.control_requests.add(request_id, request)
+        self.control_requests.add(request_id, pending_request)
         self.write_stdin({"type": "control_request", "request_id": request_id, "request": body})
 
     def send_control_response(self, request_id: str, response: Mapping[str, Any]) -> bytes:

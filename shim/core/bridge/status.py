@@ -129,12 +129,12 @@ class SessionRestrictions:
     def get_restrictions(self, client_number: int, channel: str) -> ClientRestrictions:
         return self._by_client.get((client_number, channel), NO_RESTRICTIONS)
 
-    def allows_mode(self, lifted_client: int | None, mode: str) -> bool:
+    def allows_mode(self, excluded_client_number: int | None, mode: str) -> bool:
         """Whether the ceilings of everybody but the client `lifted_client` let a mode be."""
         other_modes = [
             restrictions.mode
             for (client_number, _), restrictions in self._by_client.items()
-            if client_number != lifted_client and restrictions.mode
+            if client_number != excluded_client_number and restrictions.mode
         ]
         return (
             find_strictest_mode([mode, *other_modes, *filter(None, [self._of_left_clients.mode])])

@@ -16,7 +16,7 @@ _UNFINISHED_END = re.compile(
 MAX_HALF_CHARS = 3
 
 
-def decode_json_bytes(data: bytes, kinds: list[str]) -> str:
+def decode_json_bytes(data: bytes, repair_kinds: list[str]) -> str:
     """JSON text of bytes that may not be UTF-8; the kinds of repairs are added to `kinds`.
 
     A surrogate in bytes (CESU-8) becomes its JSON escape, so that a pair is one character when it
@@ -27,13 +27,13 @@ def decode_json_bytes(data: bytes, kinds: list[str]) -> str:
     except UnicodeDecodeError:
         pass
     if re.search(_CESU_SURROGATE, data):
-        kinds.append("cesu8")
+        repair_kinds.append("cesu8")
         data = re.sub(_CESU_SURROGATE, _escape_surrogate, data)
         try:
             return data.decode()
         except UnicodeDecodeError:
             pass
-    kinds.append("invalid_utf8")
+    repair_kinds.append("invalid_utf8")
     return data.decode("utf-8", "surrogateescape")
 
 

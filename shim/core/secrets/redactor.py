@@ -444,10 +444,10 @@ class RedactedHeadTailBuffer(HeadTailBuffer):
 _PLACEHOLDER = re.compile("\\[REDACTED:([a-z-]{1,40})\\]")
 
 
-def count_redaction_placeholders(text: str, counts: dict[str, int]) -> None:
+def count_redaction_placeholders(text: str, counts_by_kind: dict[str, int]) -> None:
     """Count the marks in a text that was redacted before."""
     for kind in _PLACEHOLDER.findall(text):
-        counts[kind] = counts.get(kind, 0) + 1
+        counts_by_kind[kind] = counts_by_kind.get(kind, 0) + 1
 
 
 # Options whose values are secrets, or may hold secrets, whatever they look like (surface page).
@@ -490,10 +490,10 @@ def redact_argv(argv: Iterable[str]) -> list[str]:
     return redacted
 
 
-def describe_redactions(counts: dict[str, int]) -> str:
+def describe_redactions(counts_by_kind: dict[str, int]) -> str:
     """The counts in a sentence; "" when nothing was redacted."""
-    if not counts:
+    if not counts_by_kind:
         return ""
-    total = sum(counts.values())
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    total = sum(counts_by_kind.values())
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts_by_kind.items()))
     return f"{total} secret{'s were' if total > 1 else ' was'} redacted: {kinds}"

@@ -281,9 +281,9 @@ class WrittenMessageText:
         """What the cut reply said, and how many of its characters came again."""
         return self._cut_texts.get(kind, ("", 0))
 
-    def set_repeated_chars(self, kind: TurnState, position: int) -> None:
+    def set_repeated_chars(self, kind: TurnState, char_count: int) -> None:
         """So much of what the cut reply said came again."""
-        self._cut_texts[kind] = self.get_cut_text(kind)[0], position
+        self._cut_texts[kind] = self.get_cut_text(kind)[0], char_count
 
     def get_repeated_texts(self) -> dict[TurnState, str]:
         """What came again so far, by kind."""

@@ -114,7 +114,9 @@ def build_turn_result(turn_end: TurnEnd) -> TurnResult:
     return TurnResult(line, is_error, outcome.cause, final_text, api_error)
 
 
-def build_minimal_error_result(vendor: str, text: str, cause: Cause = "internal") -> dict[str, Any]:
+def build_minimal_error_result(
+    vendor_name: str, text: str, cause: Cause = "internal"
+) -> dict[str, Any]:
     """An error result that depends on nothing that happened; a session that is not there had no
     turn (5.10).
     """
@@ -131,7 +133,7 @@ def build_minimal_error_result(vendor: str, text: str, cause: Cause = "internal"
         "modelUsage": {},
         "permission_denials": [],
         "terminal_reason": "model_error",
-        "shim": {"vendor": vendor, "cause": cause, "repairs": {}, "unknown_events": {}},
+        "shim": {"vendor": vendor_name, "cause": cause, "repairs": {}, "unknown_events": {}},
     }
 
 

@@ -68,17 +68,17 @@ class SubagentTracker:
         self.open_calls: dict[str, SubagentCall] = self.table.calls  # by the vendor's id
 
     def get_subagent(
-        self, parent_call_id: str, written_id: str | None, usage: Usage | None
+        self, parent_call_id: str, written_parent_id: str | None, usage: Usage | None
     ) -> "Subagent":
         """The nested agent that the call `parent_call_id` runs, `written_id` while it is open;
         `usage` is that of its reply.
         """
         if usage is not None:
             self.assistant_message.add_usage(usage)
-        if written_id is None and not self.conversation.has_used_call_id(parent_call_id):
+        if written_parent_id is None and not self.conversation.has_used_call_id(parent_call_id):
             self.diagnostics.record("unknown_parent", parent_call_id)
             return Subagent(self, None, usage)
-        return Subagent(self, written_id or parent_call_id, usage)
+        return Subagent(self, written_parent_id or parent_call_id, usage)
 
     def answer_open_calls(self, text: str) -> None:
         """Answer the calls that are open at the end."""

@@ -49,34 +49,34 @@ class OrderedOutput:
         self._buffered_bytes = 0
         self.late_result_count = 0
 
-    def add_line(self, parent: ParentCallId, line: bytes) -> None:
+    def add_line(self, parent_call_id: ParentCallId, line: bytes) -> None:
         """Take a line that is neither a call nor a result."""
-        if not self._outputs or not self._must_wait(parent):
+        if not self._outputs or not self._must_wait(parent_call_id):
             self._output_lines.append(line)
         else:
-            self._buffer_line(parent, "", line)
+            self._buffer_line(parent_call_id, "", line)
 
-    def add_call(self, parent: ParentCallId, call_id: str, line: bytes) -> None:
+    def add_call(self, parent_call_id: ParentCallId, call_id: str, line: bytes) -> None:
         """Take a call. A call whose id comes again while it waits is written after all waiting
         lines.
         """
         if call_id in self._parent_of_buffered_call:
             self.write_all_buffered_lines(TOO_LATE_TEXT, is_error=False)
-        if self._must_wait(parent):
-            self._parent_of_buffered_call[call_id] = parent
-            self._buffer_line(parent, call_id, line)
+        if self._must_wait(parent_call_id):
+            self._parent_of_buffered_call[call_id] = parent_call_id
+            self._buffer_line(parent_call_id, call_id, line)
         else:
-            self._ensure_output(parent).open_calls[call_id] = None
+            self._ensure_output(parent_call_id).open_calls[call_id] = None
             self._output_lines.append(line)
 
-    def add_result(self, parent: ParentCallId, call_id: str, line: bytes) -> None:
+    def add_result(self, parent_call_id: ParentCallId, call_id: str, line: bytes) -> None:
         """Take a result. A result of a call that was given up is counted."""
-        output = self._outputs.get(parent)
+        output = self._outputs.get(parent_call_id)
         if output is not None and call_id in output.open_calls:
             del output.open_calls[call_id]
             self._output_lines.append(line)
-            self._write_buffered_lines(parent)
-        elif output is not None and self._parent_of_buffered_call.get(call_id) == parent:
+            self._write_buffered_lines(parent_call_id)
+        elif output is not None and self._parent_of_buffered_call.get(call_id) == parent_call_id:
             output.buffered_results[call_id] = line
             self._count_buffered(len(line))
         else:
@@ -103,13 +103,15 @@ class OrderedOutput:
             self._write_buffered_lines(parent)
 
     def write_all_buffered_lines(
-        self, text: str = NO_RESULT_TEXT, *, is_error: bool = True
+        self, missing_result_text: str = NO_RESULT_TEXT, *, is_error: bool = True
     ) -> None:
         """Write all waiting lines. Calls without a result are answered with `text`."""
         while self._outputs:
             for parent, output in list(self._outputs.items()):
                 for call_id in output.open_calls:
-                    self._output_lines.append(self._encode_result(call_id, parent, text, is_error))
+                    self._output_lines.append(
+                        self._encode_result(call_id, parent, missing_result_text, is_error)
+                    )
                 output.open_calls.clear()
                 if parent not in self._parent_of_buffered_call:
                     self._write_buffered_lines(parent)
