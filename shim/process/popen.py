@@ -13,14 +13,14 @@ def spawn_with_subprocess(
     command: Sequence[str],
     environment: Mapping[str, str],
     cwd: str,
-    signals: Sequence[int],
+    default_signals: Sequence[int],
     *,
     feed: bool,
 ) -> "subprocess.Popen[bytes]":
     """Start and return a child in a session of its own, with default handlers of `signals` and no
     blocked signals.
     """
-    with _reset_signals(signals):
+    with _reset_signals(default_signals):
         return subprocess.Popen(
             list(command),
             stdin=subprocess.PIPE if feed else subprocess.DEVNULL,

@@ -9,7 +9,7 @@ MAX_SETTINGS_BYTES = 1024 * 1024  # a larger settings file is not read
 MAX_SERVERS = 200  # names that are read from one file
 
 
-def list_mcp_server_names(files: Mapping[str, str], folders: Iterable[str]) -> list[str]:
+def list_mcp_server_names(key_by_file: Mapping[str, str], folders: Iterable[str]) -> list[str]:
     """Return the names of the MCP servers in JSON files.
 
     `files`: path below each of the folders → the key that lists the servers. A file that is
@@ -17,7 +17,7 @@ def list_mcp_server_names(files: Mapping[str, str], folders: Iterable[str]) -> l
     """
     names: dict[str, None] = {}
     for folder in filter(None, folders):
-        for file, key in files.items():
+        for file, key in key_by_file.items():
             names |= dict.fromkeys(_read_names(os.path.join(folder, file), key))
     return list(names)
 

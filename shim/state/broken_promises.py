@@ -25,14 +25,14 @@ class DenialViolation(NamedTuple):
     tool: str
 
 
-def record_denial_violation(promise: DenialViolation, environment: Mapping[str, str]) -> bool:
+def record_denial_violation(violation: DenialViolation, environment: Mapping[str, str]) -> bool:
     """Store that a version ran a denied call. Return False if it cannot be stored."""
     from shim.core.reading.json_text import dump_json
 
-    record = {**promise._asdict(), "tool": promise.tool[:MAX_TOOL_CHARS], "time": time.time()}
+    record = {**violation._asdict(), "tool": violation.tool[:MAX_TOOL_CHARS], "time": time.time()}
     return write_file(
         _get_folder(environment),
-        _build_file_name(promise.vendor, promise.version),
+        _build_file_name(violation.vendor, violation.version),
         dump_json(record),
     )
 

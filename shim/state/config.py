@@ -223,7 +223,9 @@ def get_settings_path(invocation: Invocation, environment: Mapping[str, str]) ->
 
 
 def load_shim_settings(
-    invocation: Invocation, environment: Mapping[str, str], installed: Mapping[str, str] = {}
+    invocation: Invocation,
+    environment: Mapping[str, str],
+    installed_settings: Mapping[str, str] = {},
 ) -> ShimSettings:
     """The settings for a turn: the file, then SHIM_*, then the flags of the invocation.
 
@@ -294,7 +296,9 @@ def load_shim_settings(
         log=_resolve_log(path, invocation.shim_flags.shim_log, environment, table),
         deny=tuple(tools.get("deny", ())),
         hide=tuple(tools.get("hide", ())),
-        vendors=_use_replaced_program(installed.get("replaced", ""), _share_settings(vendors)),
+        vendors=_use_replaced_program(
+            installed_settings.get("replaced", ""), _share_settings(vendors)
+        ),
         models=models,
         path=path,
     )
@@ -382,14 +386,14 @@ def _parse_record_path(path: str, table: Table) -> str:
 def resolve_record_path(
     invocation: Invocation,
     environment: Mapping[str, str],
-    installed: Mapping[str, str],
+    installed_settings: Mapping[str, str],
     settings: ShimSettings,
 ) -> str:
     """The path of this run's recording, from the first place that names one; "" for none."""
     return (
         invocation.shim_flags.shim_record
         or environment.get("SHIM_RECORD")
-        or installed.get("record")
+        or installed_settings.get("record")
         or settings.record
     )
 

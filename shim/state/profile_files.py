@@ -69,11 +69,11 @@ def _warn_of_unused_keys(file: ProfileFile) -> None:
             warn(escape_control_chars(f"{warning}\n"))
 
 
-def list_unused_key_warnings(place: str, environment: Mapping[str, str]) -> list[str]:
+def list_unused_key_warnings(location: str, environment: Mapping[str, str]) -> list[str]:
     """Return a sentence for each key of the profile at `place` that no bundled profile uses."""
     from shim.profiles.check.unused_keys import build_unused_key_warnings
 
-    file = _load_file(place, environment)
+    file = _load_file(location, environment)
     return (
         []
         if file.source.is_bundled

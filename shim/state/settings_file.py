@@ -80,19 +80,19 @@ def _read_bytes(path: str) -> bytes:
 
 
 def check_settings_table(
-    path: str, parent_keys: Keys, table: Table, kinds: Mapping[str, str]
+    path: str, parent_keys: Keys, table: Table, value_kinds: Mapping[str, str]
 ) -> None:
     """FrontendError for a key that is none of `kinds`, and for a value of another kind.
 
     `parent_keys` are the keys under which the table stands.
     """
     for key, value in table.items():
-        if key not in kinds:
+        if key not in value_kinds:
             raise create_config_node(path, (*parent_keys, key), value).build_unknown_key_error(
-                kinds
+                value_kinds
             )
-        if not _matches_kind(value, kinds[key]):
-            raise create_value_error(path, (*parent_keys, key), value, kinds[key])
+        if not _matches_kind(value, value_kinds[key]):
+            raise create_value_error(path, (*parent_keys, key), value, value_kinds[key])
 
 
 def _matches_kind(value: object, kind: str) -> bool:

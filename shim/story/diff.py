@@ -13,7 +13,7 @@ _EDIT_FIELDS = frozenset(("old_string", "new_string"))
 
 
 def build_diff(
-    tool: str,
+    tool_name: str,
     tool_input: Mapping[str, Any],
     old_text: Any = None,
     *,
@@ -25,9 +25,9 @@ def build_diff(
     """
     old_text = old_text if isinstance(old_text, str) else ""
     hunks: list[str] = []
-    if tool == "Write" and isinstance(tool_input.get("content"), str):
+    if tool_name == "Write" and isinstance(tool_input.get("content"), str):
         return "\n".join(_format_hunks(old_text, tool_input["content"], 1, context_lines))
-    for old, new in _list_edits(tool, tool_input):
+    for old, new in _list_edits(tool_name, tool_input):
         position = old_text.find(old) if old else -1
         line = old_text.count("\n", 0, position) + 1 if position >= 0 else 0
         hunks += _format_hunks(old, new, line, context_lines)
@@ -35,7 +35,7 @@ def build_diff(
     return "\n".join(hunks)
 
 
-def list_diffed_arguments(tool: str, tool_input: Mapping[str, Any]) -> frozenset[str]:
+def list_diffed_arguments(tool_name: str, tool_input: Mapping[str, Any]) -> frozenset[str]:
     """The arguments that `build_diff` shows all of: none whose value has a part that is in no line
     of the diff.
 
@@ -43,17 +43,21 @@ def list_diffed_arguments(tool: str, tool_input: Mapping[str, Any]) -> frozenset
     `edits`), so whoever is asked sees every other argument as it is.
     """
     edits = tool_input.get("edits")
-    if tool in ("Write", "NotebookEdit"):
-        key = "content" if tool == "Write" else "new_source"
+    if tool_name in ("Write", "NotebookEdit"):
+        key = "content" if tool_name == "Write" else "new_source"
         text = tool_input.get(key)
         return frozenset((key,)) if isinstance(text, str) and text else frozenset()
-    if tool == "Edit" and not edits:
+    if tool_name == "Edit" and not edits:
         return (
             _EDIT_FIELDS
             if _is_fully_diffed({key: tool_input[key] for key in _EDIT_FIELDS if key in tool_input})
             else frozenset()
         )
-    if tool not in ("Edit", "MultiEdit") or not isinstance(edits, list) or len(edits) > MAX_EDITS:
+    if (
+        tool_name not in ("Edit", "MultiEdit")
+        or not isinstance(edits, list)
+        or len(edits) > MAX_EDITS
+    ):
         return frozenset()
     return frozenset(("edits",)) if all(map(_is_fully_diffed, edits)) else frozenset()
 

@@ -25,25 +25,25 @@ def format_duration(seconds: float, *, with_ms: bool = False) -> str:
     )
 
 
-def count_input_tokens(counts: Mapping[str, Any]) -> int:
+def count_input_tokens(usage: Mapping[str, Any]) -> int:
     """All input tokens; Claude counts cached tokens apart from the others."""
-    return sum(_read_count(counts, name) for name in TOKEN_FIELDS if name != "output_tokens")
+    return sum(_read_count(usage, name) for name in TOKEN_FIELDS if name != "output_tokens")
 
 
-def count_cached_tokens(counts: Mapping[str, Any]) -> int:
+def count_cached_tokens(usage: Mapping[str, Any]) -> int:
     """The input tokens that were read from a cache."""
-    return _read_count(counts, "cache_read_input_tokens")
+    return _read_count(usage, "cache_read_input_tokens")
 
 
-def count_output_tokens(counts: Mapping[str, Any]) -> int:
-    return _read_count(counts, "output_tokens")
+def count_output_tokens(usage: Mapping[str, Any]) -> int:
+    return _read_count(usage, "output_tokens")
 
 
-def format_tokens(counts: Mapping[str, Any], unit: str = "") -> str:
+def format_tokens(usage: Mapping[str, Any], unit: str = "") -> str:
     """8,571 in (3,600 cached), 171 out; `unit` follows the first number."""
-    cached_count = count_cached_tokens(counts)
+    cached_count = count_cached_tokens(usage)
     cached_text = f" ({cached_count:,} cached)" if cached_count else ""
-    return f"{count_input_tokens(counts):,}{unit and f' {unit}'} in{cached_text}, {count_output_tokens(counts):,} out"
+    return f"{count_input_tokens(usage):,}{unit and f' {unit}'} in{cached_text}, {count_output_tokens(usage):,} out"
 
 
 def format_cost(cost_usd: float) -> str:

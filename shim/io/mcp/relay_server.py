@@ -65,7 +65,7 @@ class McpRelayServer:
         self._socket: socket.socket | None = None
         self.connection_count = 0
 
-    def build_server_configs(self, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+    def build_server_configs(self, server_names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
         """What a vendor is told of the servers: each is a command, which is a relay. OSError where
         there is no socket.
 
@@ -75,7 +75,7 @@ class McpRelayServer:
         if self._socket is None:
             self._open_socket()
         ticket_by_server = {server: ticket for ticket, server in self._tickets.items()}
-        for name in names:
+        for name in server_names:
             if name not in ticket_by_server:
                 ticket_by_server[name] = secrets.token_hex(16)
                 self._tickets[ticket_by_server[name]] = name
@@ -86,7 +86,7 @@ class McpRelayServer:
                 **command,
                 "env": {SOCKET_VARIABLE: path, TICKET_VARIABLE: ticket_by_server[name]},
             }
-            for name in names
+            for name in server_names
         }
 
     def _open_socket(self) -> None:

@@ -33,9 +33,9 @@ class OpenAcpCalls:
         self._calls.clear()
         self._ended_ids.clear()
 
-    def list_calls(self, agent_id: str) -> list[AcpCall]:
+    def list_calls(self, agent_call_id: str) -> list[AcpCall]:
         """Return the calls with this id of the agent, the oldest first."""
-        return [call for call in self._calls if call.agent_id == agent_id]
+        return [call for call in self._calls if call.agent_id == agent_call_id]
 
     def start_call(self, update: Mapping[str, Any], create_id: Callable[[str], str]) -> AcpCall:
         """Return the call of a `tool_call`. It is a new call if the update contradicts all calls
@@ -75,7 +75,7 @@ class OpenAcpCalls:
         self,
         request_call: Mapping[str, Any],
         create_id: Callable[[str], str],
-        is_undecided: Callable[[str], bool],
+        is_awaiting_permission: Callable[[str], bool],
     ) -> AcpCall | None:
         """Return the call of a permission request, or None if the request may be about several
         different calls.
@@ -92,7 +92,7 @@ class OpenAcpCalls:
         if not calls:
             return self._add_call(agent_id, create_id)
         candidates = [call for call in calls if call.requested_input is None]
-        undecided = [call for call in calls if is_undecided(call.call_id)]
+        undecided = [call for call in calls if is_awaiting_permission(call.call_id)]
         if (
             not candidates
             and undecided

@@ -362,13 +362,13 @@ def list_content_blocks(content: Iterable[Any]) -> list[dict[str, Any]]:
     ]
 
 
-def list_raw_output_blocks(raw: Any) -> list[dict[str, Any]]:
+def list_raw_output_blocks(raw_output: Any) -> list[dict[str, Any]]:
     """Return the content blocks that a raw output lists, if the content says less.
 
     copilot sends the texts of a tool's result as content, and an image only here. Kimi Code sends a
     list, and as content its JSON.
     """
-    contents = raw.get("contents") if isinstance(raw, dict) else raw
+    contents = raw_output.get("contents") if isinstance(raw_output, dict) else raw_output
     items = contents if isinstance(contents, list) else []
     blocks = [
         _convert_to_mcp(item)
@@ -378,7 +378,7 @@ def list_raw_output_blocks(raw: Any) -> list[dict[str, Any]]:
     complete_blocks = [block for block in blocks if is_valid_content_block(block)]
     return (
         complete_blocks
-        if isinstance(raw, list) or any(block["type"] != "text" for block in complete_blocks)
+        if isinstance(raw_output, list) or any(block["type"] != "text" for block in complete_blocks)
         else []
     )
 
@@ -425,9 +425,9 @@ def join_content_text(content: object) -> str:
     """The texts of a call's content."""
     items = content if isinstance(content, list) else ()
     blocks = [
-        one.get("content")
-        for one in items
-        if isinstance(one, dict) and one.get("type") == "content"
+        item.get("content")
+        for item in items
+        if isinstance(item, dict) and item.get("type") == "content"
     ]
     return "\n".join(
         one["text"] for one in blocks if isinstance(one, dict) and isinstance(one.get("text"), str)
@@ -442,26 +442,35 @@ def parse_complete_json(text: str) -> object:
         return None
 
 
-def format_raw_output(raw: Any) -> str:
+def format_raw_output(raw_output: Any) -> str:
     """What an agent calls the raw output of a call, as text."""
-    if isinstance(raw, dict):
-        raw = next((raw[key] for key in OUTPUT_KEYS if isinstance(raw.get(key), str)), raw)
-    return raw if isinstance(raw, str) else "" if raw is None else dump_json(raw).decode()
+    if isinstance(raw_output, dict):
+        raw_output = next(
+            (raw_output[key] for key in OUTPUT_KEYS if isinstance(raw_output.get(key), str)),
+            raw_output,
+        )
+    return (
+        raw_output
+        if isinstance(raw_output, str)
+        else ""
+        if raw_output is None
+        else dump_json(raw_output).decode()
+    )
 
 
-def build_todos(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def build_todos(plan_entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A plan as Claude's list of todos."""
-    states = ((entry.get("content"), entry.get("status")) for entry in entries)
+    states = ((entry.get("content"), entry.get("status")) for entry in plan_entries)
     return [
         {"content": content, "status": status, "activeForm": content} for content, status in states
     ]
 
 
-def find_exit_code(raw: Any) -> object:
+def find_exit_code(raw_output: Any) -> object:
     """The exit code of a command, which opencode and copilot note beside its output; 0 where there
     is none.
     """
-    fields = raw if isinstance(raw, dict) else {}
+    fields = raw_output if isinstance(raw_output, dict) else {}
     metadata, contents = fields.get("metadata"), fields.get("contents")
     items = (
         [item for item in contents if isinstance(item, dict)] if isinstance(contents, list) else []

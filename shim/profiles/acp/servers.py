@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 MAX_SERVERS = 100  # that one session may have
 
 
-def build_mcp_servers(configs: Mapping[str, object]) -> tuple[Mapping[str, Any], ...]:
+def build_mcp_servers(server_configs: Mapping[str, object]) -> tuple[Mapping[str, Any], ...]:
     """The servers of a configuration: name → what Claude has for it."""
     return tuple(
         [
             _build_server(name, config)
-            for name, config in configs.items()
+            for name, config in server_configs.items()
             if isinstance(config, dict)
         ][:MAX_SERVERS]
     )
@@ -24,7 +24,7 @@ def build_mcp_servers(configs: Mapping[str, object]) -> tuple[Mapping[str, Any],
 
 def resolve_mcp_tool_name(
     template: str,
-    names: Iterable[str],
+    server_names: Iterable[str],
     vendor_tool: str,
     evaluator: "PolicyEvaluator | None" = None,
 ) -> str:
@@ -35,7 +35,7 @@ def resolve_mcp_tool_name(
     tool that a rule of the `evaluator` restricts counts, else that of the server with the longer
     name.
     """
-    candidates = list(_list_candidate_names(template, names, vendor_tool))
+    candidates = list(_list_candidate_names(template, server_names, vendor_tool))
     restricted = (
         name
         for name in candidates

@@ -50,16 +50,16 @@ class AcpVersion(NamedTuple):
     parse_subject: Callable[[Mapping[str, Any], object], PermissionRequestCall | None]
 
 
-def build_initialize_params(number: int, capabilities: Mapping[str, Any]) -> dict[str, Any]:
+def build_initialize_params(version_number: int, capabilities: Mapping[str, Any]) -> dict[str, Any]:
     """What is said in `initialize`: an agent of version 1 reads the first keys, one of version 2
     the others too.
     """
     params = {
-        "protocolVersion": number,
+        "protocolVersion": version_number,
         "clientCapabilities": capabilities,
         "clientInfo": CLIENT_INFO,
     }
-    if number == VERSION_2.number:
+    if version_number == VERSION_2.number:
         params |= {
             "capabilities": {
                 key: capabilities[key] for key in ("elicitation",) if key in capabilities

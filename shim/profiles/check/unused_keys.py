@@ -80,12 +80,12 @@ def build_unused_key_warnings(profile: Mapping[str, Any], source: ConfigSource) 
     warnings: dict[str, str] = {}
     for name, keys in list_profile_keys(profile):
         if name in UNUSED and name not in warnings:
-            shown = format_key_path(keys)
+            key_text = format_key_path(keys)
             if name.startswith("emit."):
-                shown = f"{shown} = {format_toml(name.removeprefix('emit.'))}"
+                key_text = f"{key_text} = {format_toml(name.removeprefix('emit.'))}"
             successor = f"; write {UNUSED[name]} instead" if UNUSED[name] else ""
             warnings[name] = (
-                f"{source.path}:{find_key_line(source.read_text(), keys)}: no bundled profile uses `{shown}`, and "
+                f"{source.path}:{find_key_line(source.read_text(), keys)}: no bundled profile uses `{key_text}`, and "
                 f"a later version may remove it{successor}"
             )
     return warnings

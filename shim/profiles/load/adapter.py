@@ -161,7 +161,7 @@ def build_adapter(
     name: str,
     table: Table,
     source: ConfigSource,
-    load_class: TranslatorLoader | None = None,
+    load_translator_class: TranslatorLoader | None = None,
     trace: "RuleTrace | None" = None,
 ) -> Adapter:
     """The vendor that a profile describes. FrontendError, with file, line and key, for one that is
@@ -193,7 +193,7 @@ def build_adapter(
     launch_node, stream_node = node.child("launch"), node.child("stream")
     template = LaunchTemplate(launch_node, name, tool_table)
     load_translator = _create_translator_loader(
-        node, tool_table, load_class, lambda: _compile_stream(node, tool_table, trace)
+        node, tool_table, load_translator_class, lambda: _compile_stream(node, tool_table, trace)
     )
     if not source.is_bundled or trace is not None:
         load_translator()

@@ -605,7 +605,9 @@ def _list_program_names(tools: Tools, left: set[str], name: str) -> list[str]:
     """Return the program's tools that do only what the tools in `left` do. Raise FrontendError if
     there is none.
     """
-    names = [own for own, tool in tools.items() if _get_claude_names(tool) <= left]
+    names = [
+        program_tool for program_tool, tool in tools.items() if _get_claude_names(tool) <= left
+    ]
     if not names:
         raise FrontendError(
             f"{name} has none of the tools that are left", hint="allow one of them: `shim vendors`"

@@ -67,7 +67,7 @@ def _count_bytes(text: str) -> int:
 
 
 def choose_prompt_channel(
-    delivery: PromptDelivery, request: LaunchRequest, text: str, name: str
+    delivery: PromptDelivery, request: LaunchRequest, text: str, vendor_name: str
 ) -> tuple[bool, str | None]:
     """Whether the prompt is an argument, and the path of its file; where it is neither, it is
     stdin.
@@ -87,13 +87,14 @@ def choose_prompt_channel(
         if path := request.store_text(text):
             return False, path
         raise FrontendError(
-            f"the prompt for {name} could not be written to a file", hint="is the disk full?"
+            f"the prompt for {vendor_name} could not be written to a file", hint="is the disk full?"
         )
     if is_too_long:
         raise FrontendError(
-            f"the prompt is longer than {delivery.max_bytes} bytes, and {name} takes it as an argument only",
+            f"the prompt is longer than {delivery.max_bytes} bytes, and {vendor_name} takes it as an argument only",
             hint="put the long part into a file and name that in the prompt",
         )
     raise FrontendError(
-        f"{name} takes its prompt as an argument only, and this one cannot be one", hint="change it"
+        f"{vendor_name} takes its prompt as an argument only, and this one cannot be one",
+        hint="change it",
     )

@@ -211,9 +211,9 @@ class SessionExport:
             self._fill_call(step, open_step.step_view, open_step.tool_input)
         return open_step.step_view
 
-    def find_step_number(self, call: str) -> int:
+    def find_step_number(self, call_id: str) -> int:
         """The number of the step of a call; 0 for an unknown id."""
-        return self._step_and_depth_by_call.get(call, (0, 0))[0]
+        return self._step_and_depth_by_call.get(call_id, (0, 0))[0]
 
     def _start_step(self, step: StoryStep) -> None:
         if len(self.steps) >= MAX_STEPS or self._char_count >= self._max_chars:

@@ -77,16 +77,16 @@ def _describe_turn_end(fields: Mapping[str, Any]) -> tuple[str, str]:
     return "✓ done", "green"
 
 
-def is_interrupted_turn(fields: Mapping[str, Any]) -> bool:
+def is_interrupted_turn(result_fields: Mapping[str, Any]) -> bool:
     """Whether a person ended the turn."""
-    return find_failure_cause(fields) in INTERRUPT_CAUSES
+    return find_failure_cause(result_fields) in INTERRUPT_CAUSES
 
 
-def list_failure_reasons(fields: Mapping[str, Any]) -> Iterator[str]:
+def list_failure_reasons(result_fields: Mapping[str, Any]) -> Iterator[str]:
     """The reasons of a failed turn, as the result has them; none for a person's own interrupt."""
-    errors = fields.get("errors")
-    if fields.get("is_error") and not is_interrupted_turn(fields):
-        causes = errors if isinstance(errors, list) and errors else [fields.get("result")]
+    errors = result_fields.get("errors")
+    if result_fields.get("is_error") and not is_interrupted_turn(result_fields):
+        causes = errors if isinstance(errors, list) and errors else [result_fields.get("result")]
         yield from (str(error)[:MAX_ERROR_CHARS] for error in causes if error)
 
 
