@@ -147,7 +147,7 @@ def build_two_way(base: Adapter) -> Adapter:
         )
 
     return base._replace(
-        translator_ref="shim.adapters.codex_thread_stream:ThreadTranslator",
+        translator_ref="shim.adapters.codex_thread_stream:CodexThreadTranslator",
         child_input_ref="shim.adapters.codex_input:CodexInput",
         build_launch=build_launch,
         modes=dict.fromkeys(base.modes, ()),

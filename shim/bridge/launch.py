@@ -302,7 +302,8 @@ def check_flag_files_exist(
             path = os.path.join(str(session.metadata["cwd"]), file_name)
             if _is_missing_file(file_name, path):
                 raise FrontendError(
-                    f"the session {session.session_id} was begun with {format_flag_name(field)}, whose file {path} is gone",
+                    f"the session {session.session_id} was begun with {format_flag_name(field)}, "
+                    f"whose file {path} is gone",
                     hint="put it back: a session goes on with what it was begun with",
                 )
 

@@ -24,11 +24,11 @@ from shim.story.timeline import ActivityTimeline
 
 __all__ = [
     "TOKEN_FIELDS",
-    "StoryStep",
+    "SessionTotals",
     "StepChange",
     "StepKind",
     "Story",
-    "SessionTotals",
+    "StoryStep",
     "format_content_text",
 ]
 

@@ -78,9 +78,9 @@ class FakeLauncher:
     adapter = SimpleNamespace(shutdown=ShutdownConfig())
     context = SimpleNamespace(log=SILENT_LOG)
 
-    def __init__(self, translation, end_grace_s):
+    def __init__(self, translation, exit_timeout_s):
         self._translation = translation
-        self.end_grace_s = end_grace_s
+        self.exit_timeout_s = exit_timeout_s
         self.report_file = None
         self.timeouts = dict(DEFAULT_TIMEOUTS_S)
 

@@ -113,7 +113,10 @@ def _only_lines(observations: Observations) -> str:
         ):
             raise RuleBrokenError("the last line has no newline", run, run.lines[-1].raw)
         fail_if(run.is_flooded, "it printed more than is read of a run", run)
-    return f"{pluralize(len(_list_lines(observations)), 'line')} of {pluralize(len(observations.get_stream_runs()), 'run')}"
+    return (
+        f"{pluralize(len(_list_lines(observations)), 'line')} of "
+        f"{pluralize(len(observations.get_stream_runs()), 'run')}"
+    )
 
 
 @RULES.must("P9", "No line is null, an array, another bare value, or an object without a type.")

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_ARGUMENT_BYTES",
-    "VendorAbilities",
     "Adapter",
     "ChildInput",
     "CliInfo",
@@ -37,9 +36,10 @@ __all__ = [
     "McpServers",
     "PolicySupport",
     "RunReportSpec",
-    "VendorSessionBehavior",
     "ShutdownConfig",
     "TurnFiles",
+    "VendorAbilities",
+    "VendorSessionBehavior",
     "can_pass_as_argument",
     "encode_prompt_stdin",
 ]

@@ -64,7 +64,8 @@ def _group_by_root(patterns: Iterable[SecretPattern]) -> dict[str, list[StemEntr
 # letter nor digit, which is matched too.
 _TOKEN_ENTRIES, _DASHED_ENTRIES = _group_by_root(TOKEN_PATTERNS), _group_by_root(DASHED_PATTERNS)
 _TOKEN_ROOT = re.compile(
-    f"[^a-z0-9](?=[{''.join({root[0] for root in _TOKEN_ENTRIES})}]){build_prefix_expression(_TOKEN_ENTRIES, with_full_texts=True)}"
+    f"[^a-z0-9](?=[{''.join({root[0] for root in _TOKEN_ENTRIES})}])"
+    f"{build_prefix_expression(_TOKEN_ENTRIES, with_full_texts=True)}"
 )
 _SIGN = re.compile(
     f"{'|'.join(SIGN_CHARS)}|{build_prefix_expression(_DASHED_ENTRIES, with_full_texts=True)}"

@@ -222,7 +222,7 @@ def test_a_host_that_hangs_does_not_hang_a_script(start_session, hosts, run_prog
         "import os, sys; from shim.commands.sessions.terminal import attach, terminal_loop; "
         "from shim.bridge import registry\n"
         "terminal_loop.ANSWER_TIMEOUT_S = 0.1; record = registry.find_session(sys.argv[1], os.environ)\n"
-        "sys.exit(attach.run_attach(record, os.environ))"
+        "sys.exit(attach.attach_terminal(record, os.environ))"
     )
     with run_program(session.session_id, command=(sys.executable, "-c", code)) as process:
         read_to(process, "done")
