@@ -665,7 +665,7 @@ def test_a_strict_recording_that_fails_behind_the_result_fails_the_run(box, fold
     code = (
         "from shim.core.cast import encoder as cast\n"
         "def full(chain): raise OSError(28, 'No space left on device')\n"
-        "cast.HashChain.encode_end = full\n"
+        "cast.HashChain.encode_end_checkpoint = full\n"
         "from shim.__main__ import main\n"
         "main()"
     )

@@ -344,8 +344,8 @@ Fork = Callable[[ForkRequest, Sequence[int]], int]
 
 
 def use_forked_hosts(fork: Fork | None = None) -> None:
-    """Make `shim.bridge.launch` fork hosts instead of starting them: with `fork`, or with the server
-    if it is None.
+    """Make `shim.bridge.launch` fork hosts instead of starting them: with `fork`, or with the
+    server if it is None.
     """
     from shim.bridge import launch, registry
 

@@ -35,8 +35,9 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 # Types whose fields become JSON keys or flags: by `_asdict()`, `asdict()` or a loop over their
 # names.
 WRITTEN_TYPES: tuple[type, ...] = (
-    DenialViolation, RecordingFinding, LogCursor, OutputDifference, LintReportEntry, LineExplanation, ShimFlags, PromptOutcome,
-    RewriteResult, StoredSession, StepView, TokenPair, UnsupportedRule, VendorReport, VerificationReport, SessionSpec,
+    DenialViolation, RecordingFinding, LogCursor, OutputDifference, LintReportEntry, LineExplanation, ShimFlags,
+    PromptOutcome, RewriteResult, StoredSession, StepView, TokenPair, UnsupportedRule, VendorReport,
+    VerificationReport, SessionSpec,
 )  # fmt: skip
 
 # Functions whose `**` keywords are fields or parameters in Python. No other program reads these
