@@ -96,7 +96,8 @@ def build_approval_hook(request: LaunchRequest, servers: list[str]) -> dict[str,
     """The hook, as the table `hooks` of a thread's settings. `servers` of MCP ask about their tools
     themselves.
 
-    ModeError where codex may not run it, but for the widest mode without rules, which needs none.
+    PermissionModeError where codex may not run it, but for the widest mode without rules, which
+    needs none.
     """
     if request.policy_bypass and not needs_policy_hook(request):
         return {}

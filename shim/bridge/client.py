@@ -119,7 +119,7 @@ class HostConnection:
     # -- for a loop --------------------------------------------------------------------------------
 
     async def send_frame(self, frame: Mapping[str, Any]) -> None:
-        """Say one frame, `{"kind": …}`. HostGoneError if nobody hears it."""
+        """Say one frame, `{"kind": …}`. HostUnavailableError if nobody hears it."""
         import anyio
 
         data = memoryview(_encode_frame(frame))
@@ -132,7 +132,7 @@ class HostConnection:
                 raise HostUnavailableError(self.session_id) from None
 
     async def wait_for_answer(self, answer: Awaitable[str]) -> str:
-        """What the host answers. NoAnswerError for one that was halted behind its welcome."""
+        """What the host answers. HostNotAnsweringError for one that was halted behind its welcome."""
         import anyio
 
         with anyio.move_on_after(WELCOME_TIMEOUT_S):
@@ -300,8 +300,8 @@ async def connect_to_session(
 ) -> HostConnection:
     """A connection to a session's host, which has said welcome.
 
-    HostGoneError where there is none, NoAnswerError for one that lets us not in.
-    `hello` are other keys of the first frame: client, replay, partial, knows.
+    HostUnavailableError where there is none, HostNotAnsweringError for one that lets us not in.
+    `hello_fields` are other keys of the first frame: client, replay, partial, knows.
     """
     with _open_connection(session_id, environment, role, after, hello_fields) as connection:
         await connection._exchange_hello(connection.welcome_timeout_s)

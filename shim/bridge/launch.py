@@ -247,7 +247,7 @@ def build_resume_invocation(
     is asked now.
 
     Settings in a file are read where they are to be told apart or joined. FrontendError as
-    `check_flag_files`.
+    `check_flag_files_exist`.
     """
     start_invocation = read_start_invocation(session)
     if not is_copy:

@@ -35,8 +35,8 @@ class FileLocksUnsupportedError(FrontendError):
 def acquire_host_lock(folder: str) -> int | None:
     """Take the lock for a host of ours. Return its descriptor, or None while another host runs.
 
-    Raise NoLocksError if the filesystem has no file locks, and OSError if the folder cannot be
-    written.
+    Raise FileLocksUnsupportedError if the filesystem has no file locks, and OSError if the folder
+    cannot be written.
     """
     deadline = time.monotonic() + ACQUIRE_TIMEOUT_S
     for _ in range(ACQUIRE_ATTEMPTS):

@@ -373,7 +373,7 @@ def remove_session(session: SessionRecord) -> bool:
     """Remove all that is kept of a session, also where another process does. False if its host
     lives, or it stays.
 
-    Raise NoLocksError if the filesystem has no file locks.
+    Raise FileLocksUnsupportedError if the filesystem has no file locks.
     """
     try:
         host_lock = lock.acquire_host_lock(session.folder)

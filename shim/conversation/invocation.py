@@ -137,7 +137,7 @@ def apply_claude_settings(invocation: Invocation, claude_settings: ClaudeSetting
     """The invocation under what Claude's settings files say of the mode and of folders. A flag goes
     before them.
 
-    ModeError for a mode that a file forbids.
+    PermissionModeError for a mode that a file forbids.
     """
     for ignored_setting in claude_settings.unsupported_keys:
         warn(f"{ignored_setting} has no effect: only the real claude can honour it\n")

@@ -41,8 +41,8 @@ class ConversationLoop:
         self._frontend_disconnected = False
 
     async def run(self, pending_signals: list[int]) -> int:
-        """Run to the end; our exit status. `pending` are the numbers of signals that came before
-        the loop ran.
+        """Run to the end; our exit status. `pending_signals` are the numbers of signals that came
+        before the loop ran.
         """
         gc.freeze()
         gc.enable()

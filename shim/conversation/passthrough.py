@@ -186,7 +186,7 @@ class PassthroughLoop(ConversationLoop):
     def _execute_command(self, command: StreamCommand) -> bytes:
         """Carry out a command of the pump's; gives back the lines that it leads to.
 
-        `StoreSession` is not carried out: a real claude keeps its own sessions.
+        `StoreSessionCommand` is not carried out: a real claude keeps its own sessions.
         """
         match command:
             case SetTimeoutCommand(timeout):

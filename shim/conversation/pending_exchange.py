@@ -16,8 +16,8 @@ MAX_OPEN_REQUESTS = 1000  # that wait for their answers and are told apart
 class PendingReplies:
     """What was said and not answered.
 
-    `awaits_result`: the frontend waits for the answer to a message. `is_asking`: the frontend was
-    asked and has not answered.
+    `awaits_result`: the frontend waits for the answer to a message. `has_open_permission_request`:
+    the frontend was asked and has not answered.
     """
 
     def __init__(self) -> None:

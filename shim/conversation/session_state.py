@@ -67,7 +67,9 @@ def build_session_state(
 
 
 def load_mcp_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:
-    """The MCP servers of the command line: name → configuration. ArgumentError for what names none."""
+    """The MCP servers of the command line: name → configuration. CliArgumentError for what names
+    none.
+    """
     if not invocation.configuration.mcp_config:
         return {}
     from shim.io.mcp.configs import load_mcp_configs

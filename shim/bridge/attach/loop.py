@@ -305,8 +305,8 @@ class AttachLoop(ConversationLoop):
         self._wake_waiters()
 
     async def _confirm_interrupt(self) -> None:
-        """Have the host hear of the interrupt. NoAnswerError where it does not: then nothing would
-        ever end.
+        """Have the host hear of the interrupt. HostNotAnsweringError where it does not: then
+        nothing would ever end.
         """
         await self._write_lines()
         host_confirms = "accepted" in self._frontend.welcome.get("knows", ())

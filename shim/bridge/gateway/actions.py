@@ -25,8 +25,8 @@ SESSION_ENDED_TEXT = "the session has ended"
 TIMEOUT_TEXT = "the session did not answer in time; look whether it was done before you repeat it"
 MAX_TEXT_CHARS = 500_000  # of a message
 MAX_NAME_CHARS = 200  # of a model or a mode, an id or a question
-# A reason of a host's refusal (`core.bridge.frames.RefusedError`) → the status that says it; 400
-# for all others.
+# A reason of a host's refusal (`core.bridge.frames.FrameRefusedError`) → the status that says it;
+# 400 for all others.
 STATUS_BY_REASON = {
     "not-driver": 409,
     "not-owner": 409,

@@ -73,7 +73,7 @@ class GatewayServerNames(NamedTuple):
     """The names under which the gateway is reached: `hosts` and `origins`, each with its port.
 
     Host and Origin headers may omit the default port of their scheme, and a proxy may add it. So
-    `add_port` adds the port before names are compared.
+    `add_default_port` adds the port before names are compared.
 
     `any_address_suffix`: every address of this machine is served, so that any IP address is a good
     host; another page cannot make a browser believe that an address is its own (DNS rebinding needs

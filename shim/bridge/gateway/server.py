@@ -163,7 +163,7 @@ def build_url(endpoint: GatewayEndpoint, server_names: GatewayServerNames, port:
 
 
 def open_listener(endpoint: GatewayEndpoint) -> socket.socket:
-    """The listening socket. MachineError where it cannot be had."""
+    """The listening socket. SystemResourceError where it cannot be had."""
     family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
     listener = socket.socket(family)
     try:
@@ -187,7 +187,7 @@ def run_server(
 ) -> None:
     """Serve until SIGINT or SIGTERM. `report_url` is given the address when it can be opened.
 
-    FrontendError and MachineError say why it cannot be done.
+    FrontendError and SystemResourceError say why it cannot be done.
     """
     check_endpoint_security(endpoint)
     preload_modules(SERVER_FOLDERS, environment, UNNEEDED_MODULES)

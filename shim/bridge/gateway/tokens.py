@@ -119,7 +119,7 @@ class TokenFile:
             return False
 
     def load_tokens(self) -> TokenPair:
-        """The tokens as they are now. MachineError if none can be kept.
+        """The tokens as they are now. SystemResourceError if none can be kept.
 
         The file is looked at each time, so that a replaced token is refused from that moment.
         """

@@ -18,8 +18,8 @@ MAX_CONCURRENT_CHECKS = 8  # each check starts two programs
 
 
 def print_check_report(paths: Sequence[str], *, as_json: bool) -> int:
-    """Check every cast. Returns the exit status: 1 if one differs or cannot be checked. CastError
-    without any cast.
+    """Check every cast. Returns the exit status: 1 if one differs or cannot be checked.
+    RecordingError without any cast.
     """
     files = list(list_cast_paths(paths))
     console = Console(highlight=False)

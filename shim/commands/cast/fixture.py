@@ -127,9 +127,9 @@ def extract_fixture(
     is "none".
 
     `child_number` and `turn_number` choose among several; `name` is the cast's own where none is
-    given. CastError when the cast is damaged, or was recorded with its secrets and nothing is said
-    of them (None), when it is not clear which child is meant, and when the folder is there already
-    or cannot be made.
+    given. RecordingError when the cast is damaged, or was recorded with its secrets and nothing is
+    said of them (None), when it is not clear which child is meant, and when the folder is there
+    already or cannot be made.
     """
     report = verify_cast_file(path)
     if not report.chained:

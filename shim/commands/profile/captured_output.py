@@ -29,8 +29,8 @@ class OutputSink(Protocol):
 
 
 def read_captured_files(paths: list[str], sink: OutputSink) -> None:
-    """Give a sink the children of these files. FrontendError for one that cannot be read, CastError
-    for no cast.
+    """Give a sink the children of these files. FrontendError for one that cannot be read,
+    RecordingError for no cast.
 
     A file of lines does not tell how the program ended: it counts as a success without stderr.
     """

@@ -15,8 +15,8 @@ from rich.console import Console
 def open_signal_pipe(
     signals: Sequence[signal.Signals], received_signals: list[int]
 ) -> Iterator[int]:
-    """A descriptor that can be read when a signal came, which is then in `received`. An ignored one
-    stays ignored.
+    """A descriptor that can be read when a signal came, which is then in `received_signals`. An
+    ignored one stays ignored.
     """
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)

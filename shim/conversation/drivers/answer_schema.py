@@ -26,7 +26,7 @@ _CODE_FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.S | re
 
 
 def parse_schema(schema: str) -> dict[str, Any]:
-    """The schema as an object; ArgumentError with Claude's text when it is none (contract 11)."""
+    """The schema as an object; CliArgumentError with Claude's text when it is none (contract 11)."""
     try:
         value = json.loads(schema)
     except ValueError as error:
@@ -43,7 +43,7 @@ def parse_schema(schema: str) -> dict[str, Any]:
 
 
 def build_answer_parser(schema: str) -> Callable[[str], StructuredAnswer]:
-    """What reads an answer by this schema. ArgumentError when it is not a JSON Schema."""
+    """What reads an answer by this schema. CliArgumentError when it is not a JSON Schema."""
     import jsonschema
     from jsonschema_specifications import REGISTRY
 

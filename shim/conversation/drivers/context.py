@@ -224,7 +224,7 @@ class ResumeState:
 class AnswerSchema:
     """`--json-schema`: kept to by the vendor, or asked for in the prompt and read here.
 
-    A wrong one is refused for every vendor before anything runs: ArgumentError (contract 11).
+    A wrong one is refused for every vendor before anything runs: CliArgumentError (contract 11).
     """
 
     def __init__(self, context: ConversationContext) -> None:

@@ -579,7 +579,7 @@ class ChildLauncher:
             )
 
     def _check_request(self, request: LaunchRequest) -> None:
-        """ModeError for rules that the vendor would not keep before a call runs."""
+        """PermissionModeError for rules that the vendor would not keep before a call runs."""
         if self.resume_state.version_check.distrust:
             self.check_permission_guarantees()
         if self.policy.has_restrictions:
@@ -593,7 +593,8 @@ class ChildLauncher:
             )
 
     def check_permission_guarantees(self, policy: "Policy | None" = None) -> None:
-        """Raise ModeError if a turn needs a promise that does not hold for the installed version.
+        """Raise PermissionModeError if a turn needs a promise that does not hold for the installed
+        version.
 
         `policy` replaces the current rules.
         """

@@ -84,7 +84,9 @@ class VendorList:
         return adapter
 
     def _check_adapter(self, adapter: Adapter, mode: str) -> None:
-        """VendorError or ModeError where it is certain already that a vendor cannot start."""
+        """VendorError or PermissionModeError where it is certain already that a vendor cannot
+        start.
+        """
         if mode:
             adapter.resolve_mode_arguments(mode)
         self.require_permission_prompts(adapter)
@@ -94,7 +96,9 @@ class VendorList:
             find_program(adapter, vendor_settings, self.build_environment(adapter.name), self._cwd)
 
     def require_permission_prompts(self, adapter: Adapter) -> None:
-        """ModeError for a vendor that never asks, where each call has to wait for an answer."""
+        """PermissionModeError for a vendor that never asks, where each call has to wait for an
+        answer.
+        """
         if self._needs_prompts:
             adapter.require_permission_prompts()
 

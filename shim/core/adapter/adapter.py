@@ -318,8 +318,8 @@ class Adapter(NamedTuple):
         return notices
 
     def require_permission_prompts(self) -> None:
-        """ModeError for a vendor that never asks, where each call is to wait for its answer (Yume's
-        interactive).
+        """PermissionModeError for a vendor that never asks, where each call is to wait for its
+        answer (Yume's interactive).
         """
         if self.unattended:
             raise PermissionModeError(
@@ -328,8 +328,8 @@ class Adapter(NamedTuple):
             )
 
     def resolve_mode_arguments(self, mode: str) -> tuple[str, ...]:
-        """The arguments that honour a permission mode; ModeError when there is no way to (surface
-        page).
+        """The arguments that honour a permission mode; PermissionModeError when there is no way to
+        (surface page).
         """
         if mode in self.modes:
             return self.modes[mode]

@@ -110,7 +110,7 @@ class ChildStream:
     ) -> None:
         """The turn answers `message`, of which the vendor `list_accepted_kinds` more than its text.
 
-        `echo`: the message is said again. `hooks`: the frontend has some.
+        `replays_message`: the message is said again. `has_hooks`: the frontend has some.
         """
         self._reset_stage()
         self.turn.set_user_message(
