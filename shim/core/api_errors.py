@@ -56,13 +56,13 @@ class ApiFailure(NamedTuple):
 
     @property
     def assistant_error(self) -> str:
-        """The `error` of Claude's assistant line."""
+        """The `assistant_error` of Claude's assistant line."""
         return FAILURE_KINDS[self.kind].error
 
     @property
     def api_retry_error(self) -> str:
-        """The `error` of an `api_retry` line, which separates an overload from other faults of a
-        server.
+        """The `assistant_error` of an `api_retry` line, which separates an overload from other
+        faults of a server.
         """
         return "overloaded" if self.kind == "overload" else self.assistant_error
 

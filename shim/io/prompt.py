@@ -36,8 +36,8 @@ def read_prompt(
     max_bytes: int = MAX_LINE_BYTES,
     recorder: "RunRecordSink | None" = None,
 ) -> str:
-    """The prompt. ArgumentError for no prompt, FrontendError for one that cannot be passed to any
-    program.
+    """The prompt. CliArgumentError for no prompt, FrontendError for one that cannot be passed to
+    any program.
     """
     prompt_argument = invocation.prompt or ""
     piped_text = _read_piped_text(descriptor, bool(prompt_argument), max_bytes, recorder)

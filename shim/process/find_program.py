@@ -178,8 +178,8 @@ def find_policy_bypass(
 def check_project_programs(
     adapter: Adapter, request: LaunchRequest, environment: Mapping[str, str], cwd: str
 ) -> None:
-    """ModeError where a vendor would start programs of the working directory that nobody has
-    trusted.
+    """PermissionModeError where a vendor would start programs of the working directory that nobody
+    has trusted.
 
     They are looked for in the folders up to that of the repository, and not in the person's home.
     """

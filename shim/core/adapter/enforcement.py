@@ -32,7 +32,7 @@ ACTING_TOOLS = SHELL_TOOLS | {
 def check_enforcement(
     adapter: Adapter, policy: Policy, request: LaunchRequest, *, late_denials: bool
 ) -> None:
-    """ModeError for the first rule that the vendor would break.
+    """PermissionModeError for the first rule that the vendor would break.
 
     `late_denials`: in bypassPermissions a call that breaks a rule may be stopped when it is seen
     (`[vendors.X] late_denials`). A hook of the settings is never run late.
@@ -53,8 +53,8 @@ def check_enforcement(
 
 
 def _check_hooks(adapter: Adapter, policy: Policy, request: LaunchRequest) -> None:
-    """ModeError for the first hook of the settings that cannot be run before each call that it is
-    about.
+    """PermissionModeError for the first hook of the settings that cannot be run before each call
+    that it is about.
     """
     if not policy.hooks:
         return

@@ -41,8 +41,8 @@ def build_hook_command(
     """The line of a shell that judges the call on its stdin, for the vendor called `vendor_name`.
 
     `module` reads the vendor's events, `prompted_tools` are the tools about which the vendor asks
-    all the same, in Claude's words. `module_args` are for the module alone. ModeError where the
-    vendor may not run the line as it is.
+    all the same, in Claude's words. `module_args` are for the module alone. PermissionModeError
+    where the vendor may not run the line as it is.
     """
     assert request.policy is not None, "a turn has a policy"
     if request.policy_bypass:

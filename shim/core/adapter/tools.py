@@ -211,8 +211,8 @@ def convert_to_one_based_line(line: Any) -> Any:
 
 
 def build_edits_converter(old_key: str, new_key: str, replace_all_key: str = "") -> Reshape:
-    """A list of edits as Edit (one) or MultiEdit (several); `old_key`, `new_key`, `every_key` are
-    the vendor's keys in an item.
+    """A list of edits as Edit (one) or MultiEdit (several); `old_key`, `new_key`, `replace_all_key`
+    are the vendor's keys in an item.
     """
 
     def reshape(arguments: Arguments) -> tuple[str, Arguments]:

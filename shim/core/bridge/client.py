@@ -138,7 +138,7 @@ class HubClient:
         self.push(QueuedFrames(data, prompt_id=prompt_id))
 
     def drop_queued_frames(self, last_line_number: int) -> None:
-        """Leave out what waits: it goes on from the log, which ends with number `last_number`."""
+        """Leave out what waits: it goes on from the log, which ends with number `last_line_number`."""
         dropped_items = [item for item in self.queue if not item.is_reply]
         for item in reversed(dropped_items):
             if item.is_prompt:
@@ -195,14 +195,14 @@ class ClientRoles:
         return None if self.controller is None else self.controller.name
 
     def check_control_role(self, client: HubClient) -> None:
-        """RefusedError for a client that only watches."""
+        """FrameRefusedError for a client that only watches."""
         if not client.can_control:
             raise FrameRefusedError(
                 "watch-only", 'this client said hello with the role "watch"; connect with "drive"'
             )
 
     def check_controller(self, client: HubClient) -> None:
-        """RefusedError for who may not drive now: a watcher, or one beside the driver."""
+        """FrameRefusedError for who may not drive now: a watcher, or one beside the driver."""
         self.check_control_role(client)
         if self.controller is not None and self.controller is not client:
             raise FrameRefusedError(
@@ -211,7 +211,7 @@ class ClientRoles:
             )
 
     def check_can_answer(self, client: HubClient) -> None:
-        """RefusedError for who may not answer a question."""
+        """FrameRefusedError for who may not answer a question."""
         self.check_control_role(client)
         if self._owner_answers and client is not (
             self._last_controller if self.controller is None else self.controller

@@ -20,7 +20,7 @@ class WriteStdin(NamedTuple):
 
 class ReadLog(NamedTuple):
     """Read the lines behind a number for a client, as `Log.read` does, and hand them to
-    `Hub.replayed`.
+    `SessionHub.replayed`.
     """
 
     client_number: int
@@ -31,7 +31,7 @@ class ReadLog(NamedTuple):
 
 class DropClient(NamedTuple):
     """Write what waits for a client, then close its connection. The hub has forgotten it with
-    `Hub.left`.
+    `SessionHub.left`.
     """
 
     client_number: int
@@ -45,8 +45,8 @@ class UpdateMetadata(NamedTuple):
 
 
 class EndSession(NamedTuple):
-    """End the session: a client asked for it. The host calls `Hub.close` when the conversation is
-    over.
+    """End the session: a client asked for it. The host calls `SessionHub.close` when the
+    conversation is over.
     """
 
     client_name: str

@@ -52,7 +52,7 @@ PROTOCOL_DIFFERENCE = (
 
 
 class FrameHandlers:
-    """RefusedError and FrameError come out of `dispatch_frame`; a frame that is refused does
+    """FrameRefusedError and FrameError come out of `dispatch_frame`; a frame that is refused does
     nothing.
     """
 
@@ -176,8 +176,8 @@ class FrameHandlers:
     def _check_mode_change(
         self, client: HubClient, tool: object, body: FrameFields, lifted_client: int | None
     ) -> bool:
-        """Whether allowing a call changes the mode. RefusedError where that is not the client's to
-        do, or where a ceiling of another than `lifted_client` is in the way."""
+        """Whether allowing a call changes the mode. FrameRefusedError where that is not the
+        client's to do, or where a ceiling of another than `lifted_client` is in the way."""
         state, modes = self._state, [MODE_AFTER_PLAN] if tool == PLAN_EXIT_TOOL else []
         if has_permission_mode_change(body):
             # as for a frame `mode`: whoever drives is not surprised by a wider session

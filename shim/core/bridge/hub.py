@@ -2,9 +2,9 @@
 
 Sans-IO. The host tells it what came (`add_client`, `on_client_frame`, `remove_client`,
 `feed_stdout`, `tick`, `deliver_log_entries`, `close`), carries out what `take_commands` gives back,
-in its order, and only then writes what `take_outgoing` gives for each client of
-`list_ready_clients`: so nothing is told to anybody that is not in the log. `take_outgoing` may
-leave commands too.
+in its order, and only then writes what `take_outgoing_frames` gives for each client of
+`list_ready_clients`: so nothing is told to anybody that is not in the log. `take_outgoing_frames`
+may leave commands too.
 
     hub = Hub(session, generation=2, number=log.last, mint=fresh_uuid, wall=milliseconds,
         clock=time.monotonic)
@@ -86,8 +86,8 @@ class SessionHub:
         self._state.report_metadata_changes()
 
     def send_prompt(self, message: Mapping[str, Any], uuid: str) -> None:
-        """The message that the session was started with. RefusedError as for a client's; it is said
-        once, as those.
+        """The message that the session was started with. FrameRefusedError as for a client's; it is
+        said once, as those.
         """
         if ("", uuid) not in self._state.message_ids:
             self._state.send_message(message, uuid)

@@ -108,7 +108,7 @@ class HubState:
         self.commands.append(AppendLogRecords((SessionLogRecord(letter, self.now_ms(), data),)))
 
     def send_message(self, message: Mapping[str, Any], uuid: str, priority: object = None) -> None:
-        """A person's message. RefusedError if too many wait."""
+        """A person's message. FrameRefusedError if too many wait."""
         line: dict[str, Any] = {
             "type": "user",
             "message": message,
@@ -137,7 +137,7 @@ class HubState:
     def send_control_request(
         self, body: Mapping[str, Any], pending_request: ControlRequest
     ) -> None:
-        """A control request. RefusedError if too many of its client's wait."""
+        """A control request. FrameRefusedError if too many of its client's wait."""
         request_id = self.create_id()
         self.control_requests.add(request_id, pending_request)
         self.write_stdin({"type": "control_request", "request_id": request_id, "request": body})
@@ -227,8 +227,8 @@ class HubState:
     def send_permission_mode(
         self, request: ControlRequest, body: Mapping[str, Any] = EMPTY_BODY
     ) -> None:
-        """The narrowest of the mode that is chosen and of what the clients let it be. RefusedError
-        as `request`.
+        """The narrowest of the mode that is chosen and of what the clients let it be.
+        FrameRefusedError as `request`.
         """
         self.send_control_request(
             {**body, "subtype": "set_permission_mode", "mode": self.restrictions.mode}, request
@@ -236,8 +236,8 @@ class HubState:
         self.restrictions.sent_mode = self.restrictions.mode
 
     def send_permission_rules(self, settings: Mapping[str, Any], request: ControlRequest) -> None:
-        """The rules of all clients, if there ever were any, beside other settings. RefusedError as
-        `request`.
+        """The rules of all clients, if there ever were any, beside other settings.
+        FrameRefusedError as `request`.
         """
         sent_settings, (deny, ask) = dict(settings), self.restrictions.rules
         if deny or ask or self.restrictions.sent_rules != ((), ()):
@@ -287,7 +287,7 @@ class HubState:
 
     def report_metadata_changes(self) -> None:
         """Tell whoever wants to know, if the state or the driver is another one; of the detail
-        alone `report_details`.
+        alone `report_detail_changes`.
         """
         metadata = self._collect_metadata()
         if {**metadata, "detail": self._metadata.get("detail")} != self._metadata:

@@ -101,8 +101,8 @@ class PendingPrompts:
 def parse_prompt_answer(
     prompt: PendingPrompt, decision: object, *, can_bypass: bool
 ) -> tuple[str, dict[str, Any]]:
-    """How a decision settles a question, and the body of Claude's answer. RefusedError for one that
-    cannot be read.
+    """How a decision settles a question, and the body of Claude's answer. FrameRefusedError for one
+    that cannot be read.
 
     The call that it allows is the question's own; `can_bypass`: it may choose the mode
     bypassPermissions.
@@ -187,7 +187,7 @@ def has_permission_mode_change(body: Mapping[str, Any]) -> bool:
 
 
 def check_permission_updates(body: Mapping[str, Any], *, can_bypass: bool) -> None:
-    """RefusedError for an answer that lets a session do more than it may since its begin."""
+    """FrameRefusedError for an answer that lets a session do more than it may since its begin."""
     updates = body.get("updatedPermissions")
     if not can_bypass and _allows_bypass(updates):
         raise FrameRefusedError(

@@ -1,6 +1,7 @@
 """Control requests between the conversation and the clients, in both directions.
 
-`ControlRequests` were put to the conversation. `CallbackRouter` are what the session asks of a
+`PendingControlRequests` were put to the conversation. `ClientCallbackRouter` are what the session
+asks of a
 client's own program:
 its hooks, and the MCP servers that live in it. Nothing ever runs unjudged because somebody left:
 without the client whose hook judges a call, the call is denied.
@@ -45,7 +46,7 @@ class PendingControlRequests:
         self._open: dict[str, ControlRequest] = {}
 
     def add(self, request_id: str, request: ControlRequest) -> None:
-        """RefusedError if too many of a client's wait."""
+        """FrameRefusedError if too many of a client's wait."""
         if (
             request.client is not None
             and sum(
@@ -103,7 +104,7 @@ class ClientCallbackRouter:
         self, client: HubClient, request: Mapping[str, Any]
     ) -> tuple[dict[str, Any], Callable[[], None]]:
         """A client's `initialize`: what the conversation is to be told instead, and what undoes it.
-        RefusedError.
+        FrameRefusedError.
 
         The hooks of all clients are registered together. Those of a client that has gone go on
         denying the calls that they judge, until another client brings hooks that judge these; who
@@ -170,7 +171,7 @@ class ClientCallbackRouter:
         return {**request, **({"hooks": all_hooks} if all_hooks else {})}, undo
 
     def route_callback(self, request_id: str, request: Mapping[str, Any]) -> CallbackRequest:
-        """Whom a request is for. With a client it is open until `pop_answered`."""
+        """Whom a request is for. With a client it is open until `pop_answered_callback`."""
         kind = request.get("subtype")
         client: HubClient | None = None
         if kind == "hook_callback":

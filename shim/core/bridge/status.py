@@ -95,8 +95,8 @@ class SessionRestrictions:
     below that.
 
     A client brings ceilings by several doors, and those of all doors and all clients hold at once.
-    What one has brought that went holds until it is `release_left_clients`: its turn, or its
-    message in the queue, was accepted under it.
+    What one has brought that went holds until it is `release_disconnected_clients`: its turn, or
+    its message in the queue, was accepted under it.
 
     `chosen_mode` is the mode without anybody's ceiling. `told` is what the conversation was told
     last; None: nobody knows.
@@ -130,7 +130,7 @@ class SessionRestrictions:
         return self._by_client.get((client_number, channel), NO_RESTRICTIONS)
 
     def allows_mode(self, excluded_client_number: int | None, mode: str) -> bool:
-        """Whether the ceilings of everybody but the client `lifted_client` let a mode be."""
+        """Whether the ceilings of everybody but the client `excluded_client_number` let a mode be."""
         other_modes = [
             restrictions.mode
             for (client_number, _), restrictions in self._by_client.items()

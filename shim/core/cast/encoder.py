@@ -221,8 +221,8 @@ class HashChain:
         return CHECKPOINT_LINES - self._line_count
 
     def add_block(self, block: bytes, line_count: int, output: list[bytes]) -> None:
-        """Add `line_count` lines, at most `remaining_lines`, to `output`, and a checkpoint if one
-        is due.
+        """Add `line_count` lines, at most `lines_until_checkpoint`, to `output`, and a checkpoint
+        if one is due.
         """
         output.append(block)
         self._line_count += line_count

@@ -203,7 +203,7 @@ class RecordingReader:
     """The tolerant reader: chunks of a file in, records out. Lines that it cannot read are skipped
     and counted.
 
-    CastError if the first line is not that of a cast, or of a newer version.
+    RecordingError if the first line is not that of a cast, or of a newer version.
     """
 
     def __init__(self) -> None:
@@ -259,7 +259,7 @@ def strip_bom(raw: bytes) -> bytes:
 
 
 def parse_recording_header(raw: bytes) -> RecordingHeader:
-    """Parse the first line of a cast. CastError if it is none, or of a newer version."""
+    """Parse the first line of a cast. RecordingError if it is none, or of a newer version."""
     try:
         fields = orjson.loads(strip_bom(raw))
         version = fields["shimcast"]

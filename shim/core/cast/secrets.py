@@ -4,7 +4,7 @@ lines afterwards.
 Each string of a line is cleaned by itself, and as a fragment of a text: the strings under one path
 of keys in one stream form one text, and so do plain lines. When a secret turns out to be split, the
 lines that are already written get an edit: the record's number, the string's number in it, and its
-new text. `apply_edits` applies edits to a record.
+new text. `apply_string_edits` applies edits to a record.
 """
 
 import itertools

@@ -92,8 +92,8 @@ class PolicyEvaluator:
         """What becomes of a call that is asked about before it runs. Nobody is asked in the mode
         dontAsk.
 
-        A hook that has `allowed_by_hook` a call counts as a rule about its tool; one that
-        `prompt_by_hook` goes before rules that allow.
+        A hook that has `hook_allows_call` a call counts as a rule about its tool; one that
+        `hook_requires_prompt` goes before rules that allow.
         """
         decision = self.find_restriction(tool, tool_input)
         if decision is None:

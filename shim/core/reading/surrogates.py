@@ -17,7 +17,7 @@ MAX_HALF_CHARS = 3
 
 
 def decode_json_bytes(data: bytes, repair_kinds: list[str]) -> str:
-    """JSON text of bytes that may not be UTF-8; the kinds of repairs are added to `kinds`.
+    """JSON text of bytes that may not be UTF-8; the kinds of repairs are added to `repair_kinds`.
 
     A surrogate in bytes (CESU-8) becomes its JSON escape, so that a pair is one character when it
     is parsed.

@@ -122,8 +122,9 @@ class AssistantMessage:
     ) -> None:
         """The reply is over (`message_end`); `usage` and `cost` are of this reply only and add up.
 
-        `adds`: False where the vendor's last numbers are those of the turn, which it says at the
-        end (`spent`). `aborted`: it did not end by itself, so it has no stop reason (contract 6.4).
+        `adds_usage`: False where the vendor's last numbers are those of the turn, which it says at
+        the end (`spent`). `aborted`: it did not end by itself, so it has no stop reason (contract
+        6.4).
         """
         machine = self._machine
         self.was_aborted = aborted

@@ -74,7 +74,7 @@ class TurnTransitionError(Exception):
 
 
 class TurnMachine:
-    """The state of one turn. `set_steps` gives it the table's words as calls.
+    """The state of one turn. `set_transition_steps` gives it the table's words as calls.
 
     `before_move` is called before the way is looked up; what was held back of the open block is
     said then.
@@ -101,7 +101,7 @@ class TurnMachine:
         `skip_actions`.
 
         False, and the event is counted, where an event of the vendor's comes too late.
-        TransitionError: no way leads there, which is our own mistake.
+        TurnTransitionError: no way leads there, which is our own mistake.
         """
         if skip_actions:
             if goal not in SILENT_TRANSITIONS.get(self.state, ALL_GOALS):

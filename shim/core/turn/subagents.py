@@ -70,8 +70,8 @@ class SubagentTracker:
     def get_subagent(
         self, parent_call_id: str, written_parent_id: str | None, usage: Usage | None
     ) -> "Subagent":
-        """The nested agent that the call `parent_call_id` runs, `written_id` while it is open;
-        `usage` is that of its reply.
+        """The nested agent that the call `parent_call_id` runs, `written_parent_id` while it is
+        open; `usage` is that of its reply.
         """
         if usage is not None:
             self.assistant_message.add_usage(usage)

@@ -247,7 +247,7 @@ class ToolCalls:
 
         The same id with the same name and arguments is the same call while it is open. Otherwise it
         is a new call, with a new id. `source` names the kind of event: another kind may repeat the
-        call with other arguments. With `hidden`, the call and its result are left out of the
+        call with other arguments. With `is_hidden`, the call and its result are left out of the
         stream, unless a rule forbids the call.
         """
         if call_id.__class__ is not str or len(call_id) > MAX_NAME_CHARS:

@@ -24,7 +24,7 @@ _JSON_TYPE_NAMES = {
 def load_mcp_configs(configs: Iterable[str], cwd: str) -> dict[str, Any]:
     """The servers that all values name: name → configuration; of the same name the last one counts.
 
-    ArgumentError for a value that is neither JSON with servers nor the path of a file with such
+    CliArgumentError for a value that is neither JSON with servers nor the path of a file with such
     JSON.
     """
     servers: dict[str, Any] = {}

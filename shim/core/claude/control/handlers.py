@@ -1,7 +1,7 @@
 """What each control request of a frontend is answered with (contract C1 to C8, bodies in 6.1).
 
 One function a subtype: the request in, the body of the answer out (None: a success without a body),
-or a RefusalError.
+or a ControlRequestError.
 """
 
 from collections import deque
