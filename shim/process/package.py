@@ -40,8 +40,8 @@ def describe_package_change() -> str:
 
 
 def check_package_files(command: Iterable[str], environment: Iterable[str] = ()) -> None:
-    """Raise MachineError if a program that is about to start needs files of this package that are
-    gone.
+    """Raise SystemResourceError if a program that is about to start needs files of this package
+    that are gone.
 
     A vendor would otherwise run without the settings and hooks that ask for permission.
     """

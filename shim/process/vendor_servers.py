@@ -12,7 +12,7 @@ MAX_SERVERS = 200  # names that are read from one file
 def list_mcp_server_names(key_by_file: Mapping[str, str], folders: Iterable[str]) -> list[str]:
     """Return the names of the MCP servers in JSON files.
 
-    `files`: path below each of the folders → the key that lists the servers. A file that is
+    `key_by_file`: path below each of the folders → the key that lists the servers. A file that is
     missing, too large or not plain JSON is ignored.
     """
     names: dict[str, None] = {}

@@ -20,8 +20,8 @@ CHUNK_BYTES = 256 * 1024
 def list_cast_paths(paths: Iterable[str]) -> Iterator[str]:
     """The files that a person named; a folder stands for its casts, sorted by name.
 
-    CastError if a folder has none, or is not there. A cast that is not there is for the caller, who
-    tells of each file.
+    RecordingError if a folder has none, or is not there. A cast that is not there is for the
+    caller, who tells of each file.
     """
     for path in paths:
         if not os.path.isdir(path):
@@ -56,7 +56,7 @@ def is_cast_file(entry: "os.DirEntry[str]") -> bool:
 
 
 def get_recording_folder(environment: Mapping[str, str]) -> str:
-    """The folder that runs are recorded into. CastError if none is set."""
+    """The folder that runs are recorded into. RecordingError if none is set."""
     configured = (
         environment.get("SHIM_RECORD") or load_shim_settings(Invocation(), environment).record
     )
@@ -74,12 +74,12 @@ def get_recording_folder(environment: Mapping[str, str]) -> str:
 
 
 def find_newest_recording(path: str) -> str:
-    """The newest recording of a folder; of a file, the file. CastError if there is none."""
+    """The newest recording of a folder; of a file, the file. RecordingError if there is none."""
     return max(list_cast_paths([path]), key=_get_modified_time) if os.path.isdir(path) else path
 
 
 def list_newest_recordings(folder: str) -> list[str]:
-    """Return the recordings of a folder, the newest first. CastError if there is none."""
+    """Return the recordings of a folder, the newest first. RecordingError if there is none."""
     return sorted(list_cast_paths([folder]), key=_get_modified_time, reverse=True)
 
 

@@ -37,8 +37,8 @@ def open_recorder(
     cwd: str,
     vendor_version: str | None = None,
 ) -> RunRecorder | None:
-    """The recorder of a run. If it cannot be recorded: None and one line on stderr; UnrecordedError
-    if that is strict.
+    """The recorder of a run. If it cannot be recorded: None and one line on stderr;
+    RecordingRequiredError if that is strict.
 
     `path` is a file, or a directory that gets a new file. `vendor_version` is the vendor's, if it
     is known without asking the program: no turn waits for that.
@@ -93,7 +93,7 @@ def _describe_error(error: Exception) -> str:
 
 
 def _report_unrecorded(path: str, error: Exception, settings: ShimSettings) -> None:
-    """Say why a run is not recorded, or raise UnrecordedError."""
+    """Say why a run is not recorded, or raise RecordingRequiredError."""
     reason = escape_control_chars(f"the run cannot be recorded in {path}: {_describe_error(error)}")
     if settings.record_strict:
         raise RecordingRequiredError(

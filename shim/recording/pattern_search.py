@@ -27,8 +27,8 @@ class PatternSearch:
     """Finds the matches of expressions and texts; of texts also the forms that JSON inside a string
     has.
 
-    CastError for an invalid expression, one that matches the empty text, one that is too long, or
-    too many of them.
+    RecordingError for an invalid expression, one that matches the empty text, one that is too long,
+    or too many of them.
     """
 
     def __init__(self, patterns: Sequence[str], texts: Sequence[str]) -> None:
@@ -56,7 +56,9 @@ class PatternSearch:
 
     @contextlib.contextmanager
     def limit_time(self) -> Iterator["PatternSearch"]:
-        """While this lasts, a search that takes too long raises CastError. In the main thread only."""
+        """While this lasts, a search that takes too long raises RecordingError. In the main thread
+        only.
+        """
 
         def raise_timeout(signal_number: int, frame: FrameType | None) -> None:
             raise RecordingError(

@@ -166,7 +166,7 @@ class ReplayPlayer:
 
 
 def create_replayer(request: ReplayRequest) -> RecordingReplayer:
-    """The script of one side of a recording. CastError when it has no such child."""
+    """The script of one side of a recording. RecordingError when it has no such child."""
     records = read_records(request.path)
     if request.side == "claude":
         return RecordingReplayer(

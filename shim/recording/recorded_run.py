@@ -71,7 +71,7 @@ class RecordedRun(NamedTuple):
 
 
 def load_recorded_run(path: str) -> RecordedRun:
-    """A recording's header, and what each of its children was asked. CastError if it cannot be
+    """A recording's header, and what each of its children was asked. RecordingError if it cannot be
     read.
     """
     reader = RecordingReader()

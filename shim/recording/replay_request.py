@@ -33,7 +33,7 @@ class ReplayRequest(NamedTuple):
 
 
 def open_recording_file(path: str) -> int:
-    """A descriptor of a recording. CastError if it is not a regular file or cannot be read."""
+    """A descriptor of a recording. RecordingError if it is not a regular file or cannot be read."""
     try:
         return open_regular_file(path)
     except (OSError, ValueError) as error:
@@ -43,8 +43,8 @@ def open_recording_file(path: str) -> int:
 
 
 def read_records(path: str) -> Iterator[RecordingRecord]:
-    """The records of a cast, read as they are asked for. CastError when it cannot be read or is
-    none.
+    """The records of a cast, read as they are asked for. RecordingError when it cannot be read or
+    is none.
     """
     descriptor = open_recording_file(path)
     try:

@@ -52,8 +52,8 @@ def rewrite_cast(
     """Write a cast without secrets to `target`, which must not exist, or without a `target` over
     itself.
 
-    `custom_search` finds further secrets in a text. CastError if the file is no cast, or cannot be
-    read or written.
+    `custom_search` finds further secrets in a text. RecordingError if the file is no cast, or
+    cannot be read or written.
     """
     source = os.path.realpath(source)
     # secrets that are split over lines are known after the last line
@@ -95,7 +95,7 @@ def redact_split_secrets(
     status: os.stat_result,
     is_stopped: Callable[[], bool],
 ) -> None:
-    """Make the edits in a cast that we recorded. CastError if that fails, StoppedError if
+    """Make the edits in a cast that we recorded. RecordingError if that fails, StoppedError if
     `is_stopped` says so.
 
     `status` is that of the recorded file: a file that has replaced it is left alone.
@@ -128,7 +128,7 @@ CastLines: TypeAlias = Iterator[tuple[RecordingLine, bytes]]  # a line as it was
 
 
 def _read_lines(file_descriptor: int, splitter: LineSplitter) -> CastLines:
-    """The lines of a cast that are whole and not empty. CastError if the first is no header."""
+    """The lines of a cast that are whole and not empty. RecordingError if the first is no header."""
     has_header = False
     while chunk := os.read(file_descriptor, CHUNK_BYTES):
         for raw in splitter.feed(chunk):

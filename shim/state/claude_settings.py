@@ -162,7 +162,7 @@ def _create_unreadable_error(path: str, reason: str | None) -> FrontendError:
 
 def load_flag_settings(text: str) -> Mapping[str, Any]:
     """The object in the text of `--settings` itself, or in the file that it names (contract 11).
-    ArgumentError.
+    CliArgumentError.
     """
     import orjson
 

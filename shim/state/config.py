@@ -229,7 +229,8 @@ def load_shim_settings(
 ) -> ShimSettings:
     """The settings for a turn: the file, then SHIM_*, then the flags of the invocation.
 
-    `installed` is what `shim install` baked in. Raises FrontendError for a mistake in any of them.
+    `installed_settings` is what `shim install` baked in. Raises FrontendError for a mistake in any
+    of them.
     """
     path = get_settings_path(invocation, environment)
     table = load_settings_table(

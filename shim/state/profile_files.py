@@ -70,7 +70,7 @@ def _warn_of_unused_keys(file: ProfileFile) -> None:
 
 
 def list_unused_key_warnings(location: str, environment: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each key of the profile at `place` that no bundled profile uses."""
+    """Return a sentence for each key of the profile at `location` that no bundled profile uses."""
     from shim.profiles.check.unused_keys import build_unused_key_warnings
 
     file = _load_file(location, environment)
@@ -81,7 +81,7 @@ def list_unused_key_warnings(location: str, environment: Mapping[str, str]) -> l
     )
 
 
-# file name → bundled profile; empty until `load_bundled` is called
+# file name → bundled profile; empty until `load_bundled_profiles` is called
 _bundled_profiles: dict[str, ProfileFile] = {}
 
 

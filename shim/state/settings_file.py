@@ -82,7 +82,7 @@ def _read_bytes(path: str) -> bytes:
 def check_settings_table(
     path: str, parent_keys: Keys, table: Table, value_kinds: Mapping[str, str]
 ) -> None:
-    """FrontendError for a key that is none of `kinds`, and for a value of another kind.
+    """FrontendError for a key that is none of `value_kinds`, and for a value of another kind.
 
     `parent_keys` are the keys under which the table stands.
     """

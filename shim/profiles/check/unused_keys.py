@@ -15,8 +15,8 @@ from shim.profiles.check.config_node import (
     format_toml,
 )
 
-# Name (see `Key`) → what to write instead, "" if there is nothing. A test compares it with the
-# bundled profiles.
+# Name (see `ProfileKey`) → what to write instead, "" if there is nothing. A test compares it with
+# the bundled profiles.
 UNUSED: Mapping[str, str] = {
     "note": "a comment (#)",
     "unknown_tools": "[tools] or `other_tools`",

@@ -167,8 +167,8 @@ def build_adapter(
     """The vendor that a profile describes. FrontendError, with file, line and key, for one that is
     wrong.
 
-    `load_class` imports the class that the profile names. `trace` is told which rules take which
-    events.
+    `load_translator_class` imports the class that the profile names. `trace` is told which rules
+    take which events.
     """
     node = ConfigNode(source, table)
     node.read_table(PROFILE_KEYS)

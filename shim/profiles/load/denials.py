@@ -147,7 +147,9 @@ class DenialTemplates:
         )
 
     def build_denial_config(self, request: LaunchRequest) -> DenialConfig:
-        """What the program is told under a request. ModeError where the program might not hear it."""
+        """What the program is told under a request. PermissionModeError where the program might not
+        hear it.
+        """
         denials = ([self._templates["asking"]] if request.persistent else []) + self._list_denials(
             request
         )

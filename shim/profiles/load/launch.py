@@ -422,7 +422,7 @@ def _parse_version_probe(node: ConfigNode) -> VersionProbe:
 
 
 def parse_overriding_files(node: ConfigNode) -> dict[str, tuple[str, ...]]:
-    """`parse_overruling_paths`: system → the folders and files that go before ours."""
+    """`parse_overriding_files`: system → the folders and files that go before ours."""
     nodes = {system: node.child(system) for system in node.read_table(SYSTEMS)}
     return {
         system: paths_node.read_texts(10)

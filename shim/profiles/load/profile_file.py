@@ -1,5 +1,5 @@
 """From the file of a profile to its vendor: what it extends, the class that it names, then
-`load_adapter.build`.
+`load_profile_adapter.build`.
 
 The caller says how a file is read: a bundled one comes from this package, a user's own through the
 shell.

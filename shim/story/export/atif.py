@@ -28,7 +28,7 @@ _EXPORTED_NOTES = ("api_retry", "compact_boundary", "interrupt", "set_model")
 
 
 def export(path: str, write: WriteFunction, *, redact: bool) -> None:
-    """Write the trajectory of the cast at `path`: one JSON object. CastError if it is no cast."""
+    """Write the trajectory of the cast at `path`: one JSON object. RecordingError if it is no cast."""
     recording = TracedRecording(path)
     _AtifDocument(recording, write, Redactor() if redact else None).write_document()
 

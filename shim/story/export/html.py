@@ -49,7 +49,7 @@ SCRIPT_ESCAPES = tuple(
 
 
 def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
-    """Write a cast as an HTML page. CastError if it cannot be read."""
+    """Write a cast as an HTML page. RecordingError if it cannot be read."""
     session_export, story, source, notes = load_recording(path, redact=redact)
     data = {
         "about": {**source, "exporter": __version__},

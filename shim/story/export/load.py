@@ -21,7 +21,7 @@ class LoadedRecording(NamedTuple):
 
 
 def load_recording(path: str, *, redact: bool) -> LoadedRecording:
-    """Read a cast, as far as it goes if it was cut off. CastError if it cannot be read."""
+    """Read a cast, as far as it goes if it was cut off. RecordingError if it cannot be read."""
     recording = Recording(path)
     export, reader = SessionExport(redact=redact), StoryReader(recording.header)
     for time_s, change in reader.read_changes(recording):

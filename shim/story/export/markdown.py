@@ -4,8 +4,8 @@ Tool calls are folded, with their output in fences; a nested agent is a quotatio
 
 The result is pasted into another project's page. A model's Markdown therefore stays Markdown, but
 its HTML, images, mentions and references become text, and its links must lead to the web
-(`sanitize_markdown`). All other text is plain (`escape_text`). A tool's output stands in a fence
-that is longer than any fence in it.
+(`sanitize_markdown`). All other text is plain (`escape_markdown`). A tool's output stands in a
+fence that is longer than any fence in it.
 """
 
 import re
@@ -44,7 +44,7 @@ _LANGUAGE = re.compile(r"[\w+#.-]{1,20}")
 
 
 def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
-    """Write a cast as Markdown, at most BODY_CHARACTERS long. CastError if it cannot be read."""
+    """Write a cast as Markdown, at most BODY_CHARACTERS long. RecordingError if it cannot be read."""
     recording = load_recording(path, redact=redact)
     head, foot = "".join(_format_head(recording)), "".join(_format_foot(recording))
     remaining_chars = MAX_BODY_CHARS - len(head) - len(foot) - len(OMITTED_NOTE)

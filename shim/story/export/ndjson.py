@@ -41,8 +41,8 @@ class _LineStory(Story):
 
 
 def export(path: str, write: WriteFunction, *, redact: bool) -> None:
-    """Write the stream of the cast at `path`. CastError if it is no cast, or no vendor here can
-    translate it.
+    """Write the stream of the cast at `path`. RecordingError if it is no cast, or no vendor here
+    can translate it.
     """
     recording = Recording(path)
     redacting_writer = _RedactingWriter(write) if redact else None

@@ -17,7 +17,7 @@ WriteFunction = Callable[[bytes], None]
 
 
 def export(path: str, write: WriteFunction, *, redact: bool, content: bool = False) -> None:
-    """Write the spans of the cast at `path`. CastError if it is no cast."""
+    """Write the spans of the cast at `path`. RecordingError if it is no cast."""
     spans = SpanBuilder(path, redact=redact, content=content)
     head = {"attributes": _encode_attributes(spans.resource)}
     scope = {"name": SCOPE_NAME, "version": __version__}
