@@ -123,7 +123,7 @@ class DriftReport:
         self._recorded = load_recorded_fields()
 
     def add(self, path: str) -> None:
-        """Read one recording. CastError if it cannot be read or is not a recording."""
+        """Read one recording. RecordingError if it cannot be read or is not a recording."""
         cast = Recording(path)
         child: ChildReader | None = None
         try:
@@ -170,7 +170,9 @@ class DriftReport:
 
 
 def find_drift(paths: Iterable[str]) -> list[VendorDrift]:
-    """Return the drift of recordings, given as files and folders. CastError if one cannot be read."""
+    """Return the drift of recordings, given as files and folders. RecordingError if one cannot be
+    read.
+    """
     report = DriftReport()
     for path in list_cast_paths(paths):
         report.add(path)

@@ -40,7 +40,7 @@ MAX_TRANSLATED_LINE_BYTES = 1_000_000  # of a line that is translated anew, as f
 
 
 class Recording:
-    """A cast in a file, read once. CastError if it cannot be read or is no cast.
+    """A cast in a file, read once. RecordingError if it cannot be read or is no cast.
 
     `more` is called at the end of the file, and says whether to read again: it waits for a
     recording that still runs.
@@ -106,7 +106,7 @@ class Recording:
 
 
 def load_cast_header(path: str) -> RecordingHeader:
-    """The header of a cast. CastError if it cannot be read or is no cast."""
+    """The header of a cast. RecordingError if it cannot be read or is no cast."""
     recording = Recording(path)
     recording.close()
     return recording.header

@@ -248,7 +248,7 @@ class SessionTrace(Story):
 
 
 class TracedRecording:
-    """A cast that is read once as a trace. CastError if it cannot be read."""
+    """A cast that is read once as a trace. RecordingError if it cannot be read."""
 
     def __init__(self, path: str) -> None:
         self._recording = Recording(path)

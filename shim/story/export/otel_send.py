@@ -19,8 +19,8 @@ def send_spans(path: str, endpoint: str, *, redact: bool, content: bool = False)
     number.
 
     A URL without a path is completed, as OTEL_EXPORTER_OTLP_ENDPOINT is. FrontendError for an
-    invalid URL, or if the extra is not installed; MachineError if the collector does not accept
-    them.
+    invalid URL, or if the extra is not installed; SystemResourceError if the collector does not
+    accept them.
     """
     url = _resolve_url(endpoint)
     try:

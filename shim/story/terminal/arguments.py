@@ -58,7 +58,9 @@ def format_call(step: StoryStep) -> str:
 
 
 def format_requested_call(step: StoryStep) -> str:
-    """A call that is asked about: `render_full_call` has what its one line cuts, but for the name."""
+    """A call that is asked about: `render_call_details` has what its one line cuts, but for the
+    name.
+    """
     return " ".join(
         filter(None, (format_full_line(step.name) or "?", format_arguments(step.input)))
     )

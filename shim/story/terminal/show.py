@@ -59,7 +59,7 @@ def draw_recording(
     thinking: bool = False,
     is_running: bool = False,
 ) -> None:
-    """Draw a cast, as a session or as its records. CastError if it cannot be read.
+    """Draw a cast, as a session or as its records. RecordingError if it cannot be read.
 
     `is_running`: nothing is said of a missing end, nor of an answer that may still come, because
     the session goes on.
