@@ -180,6 +180,7 @@ class Bridge(RuleBasedStateMachine):
         # of others only one life knows
         self.messages = [key for key in self.messages if len(key) > SHORT]
         self.play = SlowLog(self.log, self.messages, self.owner)
+        self.inherited_number = self.log.last  # number of the last line of the former lives
         self.open: dict[str, None] = {}
         self.resolved: dict[str, tuple[str | None, str]] = {}
         self.driver: Peer | None = None
@@ -765,6 +766,15 @@ class Bridge(RuleBasedStateMachine):
         peer.state, peer.driver = frame["state"], frame["driver"]
         peer.fresh = True
 
+    def _is_in_log(self, peer: Peer, cursor: tuple[int, int]) -> bool:
+        """Return whether the hub resumes at a cursor instead of sending the whole log again."""
+        generation, number = cursor
+        if generation == peer.generation:
+            return 0 <= number <= peer.sync_position
+        # A restarted host continues the log and its numbers. A cursor of a former life is therefore
+        # valid up to the last line that this life inherited.
+        return 0 < generation < peer.generation and 0 <= number <= self.inherited_number
+
     def _told_gap(self, peer: Peer, frame: Frame) -> None:
         first, last, reason = frame["from"], frame["to"], frame["reason"]
         if reason in ("generation", "unknown"):
@@ -775,7 +785,7 @@ class Bridge(RuleBasedStateMachine):
                 frame,
                 cursor,
             )
-            is_available = cursor[0] == peer.generation and 0 <= cursor[1] <= peer.sync_position
+            is_available = self._is_in_log(peer, cursor)
             require(not is_available, "a gap although the cursor", cursor, "is there")
             peer.cursor, peer.expected = 0, None
         elif reason == "lost":
@@ -800,9 +810,7 @@ class Bridge(RuleBasedStateMachine):
             return
         number = frame["number"]
         if peer.expected is not None:
-            is_available = (
-                peer.expected[0] == peer.generation and 0 <= peer.expected[1] <= peer.sync_position
-            )
+            is_available = self._is_in_log(peer, peer.expected)
             require(is_available, "no gap although the cursor", peer.expected, "is not there")
         require(number == peer.cursor + 1, "line", number, "behind", peer.cursor)
         entry = self.log.entries[number - 1]
