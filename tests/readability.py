@@ -104,8 +104,10 @@ def is_participle(word: str) -> bool:
 
 def list_bound_names(node: ast.AST) -> list[str]:
     """Return the names that a node binds: a variable, a parameter or an attribute."""
-    if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
-        return [node.id if isinstance(node, ast.Name) else node.attr]
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return [node.id]
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        return [node.attr]
     if isinstance(node, ast.arg):
         return [node.arg]
     return []

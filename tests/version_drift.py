@@ -89,7 +89,9 @@ class ChildReader:
     def version(self) -> str:
         """The version in the header of the recording, or else in the stream of the child."""
         version = self._version or self._translation.turn.vendor_info.get("vendor_version")
-        return version if isinstance(version, str) and version else "unknown"
+        if isinstance(version, str) and version:
+            return version
+        return "unknown"
 
     def feed(self, data: bytes) -> None:
         """Read a piece of the child's stdout."""
@@ -112,7 +114,10 @@ class ChildReader:
                 kind not in account.unknown_events
                 and kind.partition("/")[0] not in account.unknown_events
             ):
-                (drift.fields if colon else drift.events)[name] += count
+                counts = drift.events
+                if colon:
+                    counts = drift.fields
+                counts[name] += count
 
 
 class DriftReport:
@@ -144,9 +149,11 @@ class DriftReport:
         `child_vendor` is set if an earlier vendor of a list could not answer and this child is of
         the next one.
         """
-        name, version = header.vendor, header.vendor_version
+        name = header.vendor
+        version = header.vendor_version
         if isinstance(child_vendor, str):
-            name, version = child_vendor, None
+            name = child_vendor
+            version = None
         try:
             vendor = get_adapter(name)
         except ShimError:

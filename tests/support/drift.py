@@ -101,15 +101,22 @@ def list_fields(event: Mapping[str, Any]) -> list[EventField]:
 
 def _walk_fields(value: Mapping[str, Any], parent_path: str, depth: int) -> Iterator[EventField]:
     for key, inner in value.items():
-        name = key if len(key) <= MAX_NAME_CHARS and _NAME_REGEX.match(key) else UNNAMED_KEY
-        path = f"{parent_path}.{name}" if parent_path else name
+        name = key
+        if len(key) > MAX_NAME_CHARS or not _NAME_REGEX.match(key):
+            name = UNNAMED_KEY
+        path = f"{parent_path}.{name}".lstrip(".")
         yield EventField(path, name, parent_path)
         if name in OPAQUE_FIELDS or depth >= MAX_FIELD_DEPTH:
             continue
-        is_list = isinstance(inner, list)
-        for item in inner[:MAX_LIST_ITEMS] if is_list else (inner,):
+        items = (inner,)
+        base_path = path
+        if isinstance(inner, list):
+            items = inner[:MAX_LIST_ITEMS]
+            base_path = f"{path}[]"
+        for item in items:
             if isinstance(item, dict):
-                item_path, kind = path + "[]" if is_list else path, item.get("type")
+                item_path = base_path
+                kind = item.get("type")
                 if (
                     isinstance(kind, str)
                     and len(kind) <= MAX_NAME_CHARS
@@ -129,8 +136,11 @@ def list_new_names(
     """What is new in an event, as `kind` or `kind: path`."""
     kind = format_kind(event)
     if kind not in recorded_fields:
-        return [] if kind == UNTYPED_KIND or handled_names >= set(kind.split("/")) else [kind]
-    paths, new_names = recorded_fields[kind], list[str]()
+        if kind == UNTYPED_KIND or handled_names >= set(kind.split("/")):
+            return []
+        return [kind]
+    paths = recorded_fields[kind]
+    new_names: list[str] = []
     new_paths = set[str]()
     for field in list_fields(event):
         if field.path in paths:

@@ -191,12 +191,13 @@ def test_keys_that_bundled_profiles_use_are_not_warned_of(own):
 
 def test_the_warning_is_on_stderr_and_in_the_notes_of_a_check(shim, local_box, monkeypatch):
     monkeypatch.setattr(profile_files, "_warned", set())
-    place, said = local_box.path / "own.toml", local_box.path / "run.ndjson"
-    place.write_text(PROFILE, encoding="utf-8")
-    said.write_text(
+    profile_path = local_box.path / "own.toml"
+    run_path = local_box.path / "run.ndjson"
+    profile_path.write_text(PROFILE, encoding="utf-8")
+    run_path.write_text(
         "".join(f"{json.dumps(event)}\n" for event in (SAY, {"type": "bye"})), encoding="utf-8"
     )
-    _, output, complaint = shim("vendor", "check", str(place), str(said), "--json")
+    _, output, complaint = shim("vendor", "check", str(profile_path), str(run_path), "--json")
     remarks = [
         note["name"] for note in json.loads(output)["notes"] if "no bundled profile" in note["name"]
     ]
