@@ -91,8 +91,8 @@ LOAD = """
 import gc, os, sys, time
 gc.disable()  # as `shim.__main__` does
 import shim.conversation.startup
-from shim.state.own_profiles import register_profiles
-register_profiles(os.environ)
+from shim.state.own_profiles import register_user_profiles
+register_user_profiles(os.environ)
 from shim.adapters import get_adapter
 began = time.process_time()
 vendor = get_adapter(sys.argv[1])

@@ -28,20 +28,21 @@ SECONDS = 30.0
 # The program of the demo vendor without its pauses. It stands still at a gate behind the first
 # event of a kind.
 STANDS_STILL = """
-from shim.commands.turn import demo_child as it
+from shim.commands.turn import demo_child
 
-whole, waits = it.list_events, [{kind!r}]
+generate_all, waits = demo_child.generate_demo_events, [{kind!r}]
 
-def list_events(*args):
-    for event in whole(*args):
+def generate_demo_events(*args):
+    for event in generate_all(*args):
         yield event
         if event["type"] in waits:
             waits.clear()
             with open({gate!r}, "rb", buffering=0) as file:
                 file.read(1)
 
-it.list_events, it.TOKEN_PAUSE_S, it.REPLY_PAUSE_S = list_events, 0, 0
-it.main()
+demo_child.generate_demo_events = generate_demo_events
+demo_child.TOKEN_PAUSE_S = demo_child.REPLY_PAUSE_S = 0
+demo_child.main()
 """
 
 
