@@ -28,6 +28,7 @@ from shim.core.bridge.frames import (
 )
 
 PATIENCE = 30.0  # no test takes so long unless something hangs
+MAX_STREAM_S = 60.0  # a stream that does not end by then is a failure, although it is kept open
 SESSION = "1f0c2ab4-5d36-4e6f-8a7b-90c1d2e3f405"
 OTHER = "2e1d3bc5-6e47-4f70-9b8c-a1d2e3f40516"
 QUESTION = {
@@ -364,11 +365,19 @@ def stream_at(
         answer = connection.getresponse()
         assert answer.status == 200, answer.read()
         assert answer.headers["content-type"].startswith("text/event-stream")
-        yield parse_events(iter(answer.readline, b""))
+        yield parse_events(_read_lines(answer))
     finally:
         if connection.sock is not None:
             connection.sock.close()
         connection.close()
+
+
+def _read_lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    """Yield the lines of a stream until it ends. Comments that keep it open do not extend the time."""
+    deadline = time.monotonic() + MAX_STREAM_S
+    while line := answer.readline():
+        assert time.monotonic() < deadline, "the stream did not end in time"
+        yield line
 
 
 async def _call_function(do: Any, args: Any, keywords: Any) -> Any:
