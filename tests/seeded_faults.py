@@ -64,11 +64,11 @@ AREAS = {
     "pens": "claude_pen line_pieces speech golden",
     "decode": "decode lines surrogates json_text translation pump torture",
     "vendors": "shared_call_ids pi_stream pi_talk qwen_stream qwen_speech codex_talk codex_hook codex_rules "
-    "claude_passed launch vendors golden tools claude_settings",
+    "claude_passed launch vendors golden tools claude_settings stream",
     "profiles": "profile_rules profile_fields profile_source profile_calls profile profile_launch golden",
     "acp": "link shared_call_ids calls stream second form acp_agents machines",
     "drivers": "driver steering pump fallback_driver done timeouts fallback two_way conversation frontend_messages "
-    "piped_prompt",
+    "piped_prompt suggestions",
     "conversation": "messages stdout transcript message_loop passthrough_loop conversation",
     "servers": "sdk_servers mcp_door inside_calls link",
     "control": "control hooks policy messages qwen_speech",
@@ -78,7 +78,7 @@ AREAS = {
     "replay": "script difference choice replay_again",
     "yume": "yume_pen yume_control yume_argv flat",
     "process": "child spawn environment head_and_tail process death",
-    "settings": "config find_program environment policy claude_settings files setup transcript threats",
+    "settings": "config find_program environment policy claude_settings files setup transcript threats dropin",
     "exports": "export_any export_atif export_otel export_html trace story",
     "doctor": "doctor versions cli",
     "person": "run answering explain setup",
