@@ -54,7 +54,7 @@ new MutationObserver((changes) => {
 OPEN = """
 const [id, done] = arguments, began = performance.now();
 const there = () => [performance.now() - began, find('steps').querySelectorAll('*').length];
-const look = () => shown.id === id && shown.synced ? done(there()) : setTimeout(look, 1);
+const look = () => currentSession.id === id && currentSession.synced ? done(there()) : setTimeout(look, 1);
 location.hash = `s/${id}`;
 look();
 """
@@ -65,7 +65,7 @@ def measure_lines(page: Page, here: BenchHosting, table: Table) -> None:
     table.print_heading(f"line  milliseconds from the child's write, median and 95th of {CALLS}")
     session = here.start_session()
     page.browser.run_script("location.hash = arguments[0]", f"s/{session.short_id}")
-    page.browser.wait_until(lambda: page.browser.run_script("return shown.synced"))
+    page.browser.wait_until(lambda: page.browser.run_script("return currentSession.synced"))
     page.browser.run_script(WATCH)
     with here.connect(session, partial=False) as connection:
         wait_for_frame(connection, "synced")

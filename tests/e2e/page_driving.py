@@ -86,8 +86,8 @@ class Page:
         """Whether the view that was asked for has drawn all that it will."""
         script = """
         if (document.body.dataset.view !== 'session') return document.body.dataset.view !== 'wait';
-        if (!shown.synced || document.querySelector('#asked.moved')) return false;
-        return groupOf(shown.facts) !== 'asks' || questions.size > 0;
+        if (!currentSession.synced || document.querySelector('#asked.moved')) return false;
+        return getGroup(currentSession.facts) !== 'asks' || questions.size > 0;
         """
         return bool(self.browser.run_script(script))
 
@@ -98,7 +98,7 @@ class Page:
 
     def wait_until_synced(self, host: StandIn) -> None:
         """Wait until the page has all that was said."""
-        ready = "return shown.id === arguments[0] && shown.synced"
+        ready = "return currentSession.id === arguments[0] && currentSession.synced"
         self.browser.wait_until(lambda: self.browser.run_script(ready, host.metadata["id"]))
 
     def wait_for_questions(self, number: int = 1) -> None:

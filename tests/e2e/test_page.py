@@ -153,9 +153,9 @@ def test_a_token_of_which_a_part_is_missing_does_not_stay_in_the_address(page, b
     page.wait_for_text("This token is not good", ".wrong")
     assert browser.run_script("return location.href") == page.base
     for _ in range(20):
-        browser.run_script("return enter(arguments[0])", token)
+        browser.run_script("return exchangeToken(arguments[0])", token)
     page.wait_for_text("This token is not good", ".wrong")
-    browser.run_script("enter(arguments[0])", page.web.tokens.load_tokens().drive)
+    browser.run_script("exchangeToken(arguments[0])", page.web.tokens.load_tokens().drive)
     browser.wait_until(lambda: page.read_view() == "none")
 
 
@@ -169,10 +169,14 @@ def test_an_address_with_an_invalid_escape_opens_no_session(page, browser):
 
 
 def test_a_page_restored_from_the_browsers_cache_reloads_the_session(page, browser, working_host):
-    browser.run_script("clearTimeout(list.timer); list.looking = true; shown.stream.rest()")
-    browser.wait_until(lambda: browser.run_script("return shown.stream.state === 'parked'"))
     browser.run_script(
-        "list.looking = false; dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))"
+        "clearTimeout(list.timer); list.refreshing = true; currentSession.stream.rest()"
+    )
+    browser.wait_until(
+        lambda: browser.run_script("return currentSession.stream.state === 'parked'")
+    )
+    browser.run_script(
+        "list.refreshing = false; dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))"
     )
     page.send_line(working_host, **build_text_message("said meanwhile"))
     page.wait_for_text("said meanwhile", "#steps")
@@ -182,7 +186,7 @@ def test_a_session_whose_question_timed_out_is_shown_as_needing_a_person(
     page, browser, working_host
 ):
     browser.run_script(
-        "HEARD.state({ state: 'blocked', status: 'idle', needs: 'nobody answered: Bash make deploy' })"
+        "FRAME_HANDLERS.state({ state: 'blocked', status: 'idle', needs: 'nobody answered: Bash make deploy' })"
     )
     browser.wait_until(lambda: browser.find_element("#chip").text == "Needs you")
     assert "nobody answered" in browser.find_element("#chip").get_attribute("title")
@@ -354,7 +358,7 @@ def test_the_end_stays_in_sight_until_the_reader_goes_up(page, browser, working_
     page.wait_for_text("Line 4", "#steps")
     browser.wait_until(lambda: browser.run_script(at_end))
     browser.run_script("find('scroll').scrollTop = 100")
-    browser.wait_until(lambda: browser.run_script("return !shown.follow"))
+    browser.wait_until(lambda: browser.run_script("return !currentSession.follow"))
     page.send_line(working_host, **build_text_message("More below."))
     page.wait_for_text("More below.", "#steps")
     assert browser.run_script("return find('scroll').scrollTop") == 100
@@ -378,26 +382,26 @@ def test_a_page_that_was_too_slow_keeps_its_steps_and_goes_on(page, browser, wor
 
 
 def test_a_page_that_comes_back_after_many_steps_shows_no_hole(page, browser, working_host):
-    script = (
-        "if (list.looking) return false; clearTimeout(list.timer); return (list.looking = true)"
-    )
+    script = "if (list.refreshing) return false; clearTimeout(list.timer); return (list.refreshing = true)"
     # a look at the list would wake the stream before all is said
     browser.wait_until(lambda: browser.run_script(script))
-    browser.run_script("shown.stream.rest()")
-    browser.wait_until(lambda: browser.run_script("return shown.stream.state === 'parked'"))
+    browser.run_script("currentSession.stream.rest()")
+    browser.wait_until(
+        lambda: browser.run_script("return currentSession.stream.state === 'parked'")
+    )
     for number in range(700):
         page.send_line(working_host, **build_text_message(f"Line {number}"))
-    browser.run_script("list.looking = false; comeBack()")
+    browser.run_script("list.refreshing = false; resumePage()")
     page.wait_for_text("Line 699", "#steps")
-    browser.wait_until(lambda: browser.run_script("return shown.synced"))
-    numbers = browser.run_script("return shown.order.map(item => item.step.number)")
+    browser.wait_until(lambda: browser.run_script("return currentSession.synced"))
+    numbers = browser.run_script("return currentSession.order.map(item => item.step.number)")
     assert numbers == list(range(numbers[0], numbers[-1] + 1)) and len(numbers) == 500
-    assert browser.run_script("return shown.left") == numbers[0] - 1
+    assert browser.run_script("return currentSession.left") == numbers[0] - 1
 
 
 def test_a_session_that_was_left_while_it_scrolled_is_no_fault(page, browser, working_host):
     browser.run_script(
-        "const left = find('scroll'); showNothing(); left.dispatchEvent(new Event('scroll'))"
+        "const left = find('scroll'); showNoSession(); left.dispatchEvent(new Event('scroll'))"
     )
     assert page.list_errors() == []
 
@@ -571,10 +575,10 @@ def test_an_answer_that_came_too_late_says_who_was_first(page, browser, waiting_
 
 
 HELD = """
-const sent = ask;
-ask = async (method, ...more) => {
+const original = sendRequest;
+sendRequest = async (method, ...more) => {
   if (method === 'POST') await new Promise(go => (window.go = go));
-  return sent(method, ...more);
+  return original(method, ...more);
 };
 """  # what the page posts, until `go`
 
@@ -588,7 +592,9 @@ def test_who_was_first_of_two_pages_is_said_as_it_was(page, browser, waiting_hos
     waiting_host.resolved["q1"] = "web-2", "allow"
     page.send_frame(waiting_host, encode_frame("settled", question="q1", by="web-2", how="allow"))
     page.send_frame(waiting_host, encode_frame("state", detail="told all"))
-    browser.wait_until(lambda: browser.run_script("return shown.facts.detail === 'told all'"))
+    browser.wait_until(
+        lambda: browser.run_script("return currentSession.facts.detail === 'told all'")
+    )
     browser.run_script("go()")
     browser.wait_until(lambda: page.read_text("#settled") == "Bash: allowed by another page")
 
@@ -661,7 +667,7 @@ def test_what_was_not_sent_stays_and_is_one_message_when_it_is_sent_again(
     browser.press_keys(ENTER)
     page.wait_for_text("Your message is still here", "#failed")
     assert browser.find_element("#text").get_attribute("value") == "do not lose me"
-    draft_id = browser.run_script("return draftId(shown.id, 'do not lose me')")
+    draft_id = browser.run_script("return getDraftId(currentSession.id, 'do not lose me')")
     browser.set_offline(False)
     page.wait_for_text("", "#line")
     browser.click("#send")
@@ -672,12 +678,12 @@ def test_what_was_not_sent_stays_and_is_one_message_when_it_is_sent_again(
 
 
 LOST = """
-const sent = ask;
-ask = async (...words) => {
-  const told = await sent(...words);
-  if (words[0] !== 'POST') return told;
-  ask = sent;
-  throw new Refused(0);
+const original = sendRequest;
+sendRequest = async (...args) => {
+  const response = await original(...args);
+  if (args[0] !== 'POST') return response;
+  sendRequest = original;
+  throw new RequestError(0);
 };
 """  # the answer to the next thing that the page posts
 
@@ -766,11 +772,13 @@ def test_bypass_is_offered_only_where_the_session_began_with_it(page, browser, w
 
 @full
 def test_a_page_that_nobody_looks_at_lets_go_and_misses_nothing(page, browser, working_host):
-    browser.run_script("shown.stream.rest()")
-    browser.wait_until(lambda: browser.run_script("return shown.stream.state === 'parked'"))
+    browser.run_script("currentSession.stream.rest()")
+    browser.wait_until(
+        lambda: browser.run_script("return currentSession.stream.state === 'parked'")
+    )
     browser.wait_until(lambda: working_host.clients == [])  # the server hears of it a moment later
     page.send_line(working_host, **build_text_message("said meanwhile"))
-    browser.run_script("comeBack()")
+    browser.run_script("resumePage()")
     page.wait_for_text("said meanwhile", "#steps")
     assert sum("said meanwhile" in step for step in page.list_steps()) == 1
 
@@ -786,7 +794,9 @@ def test_a_click_on_the_bell_allows_notifications_of_what_waits(page, browser, h
         lambda: browser.find_element("#bell").get_attribute("aria-pressed") == "true"
     )
     browser.wait_until(
-        lambda: browser.run_script("return Boolean(notes.worker && notes.worker.active)")
+        lambda: browser.run_script(
+            "return Boolean(notifications.worker && notifications.worker.active)"
+        )
     )
     browser.run_script(
         "Object.defineProperty(document, 'hidden', { value: true, configurable: true })"
@@ -794,7 +804,10 @@ def test_a_click_on_the_bell_allows_notifications_of_what_waits(page, browser, h
     hosts[1].metadata.update(status="waiting", state="blocked", needs="approve Bash: make deploy")
     # A look that was on its way before the question came has not seen it; the next one of its own
     # is 10 s away.
-    titles = "look(); notes.worker.getNotifications().then(all => arguments[0](all.map(one => [one.title, one.body])))"
+    titles = (
+        "refreshList(); notifications.worker.getNotifications()"
+        ".then(all => arguments[0](all.map(note => [note.title, note.body])))"
+    )
     browser.wait_until(lambda: browser.driver.execute_async_script(titles))
     notifications = browser.driver.execute_async_script(titles)
     assert notifications == [["Make the list of posts faster asks", "approve Bash: make deploy"]]

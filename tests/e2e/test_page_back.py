@@ -94,7 +94,7 @@ def start_session(
     """A session that the page shows."""
     session = hosting.start_session(prompt)
     page.browser.run_script("location.hash = arguments[0]", f"s/{session.short_id}")
-    page.browser.wait_until(lambda: page.browser.run_script("return shown.synced"))
+    page.browser.wait_until(lambda: page.browser.run_script("return currentSession.synced"))
     return session
 
 
@@ -107,7 +107,9 @@ def read_steps(page: Page) -> list[Any]:
     """What the page shows, without times."""
     about = "[step.number, step.kind, step.trees || step.text || step.main]"
     return list(
-        page.browser.run_script(f"return shown.order.map(({{ step }}) => JSON.stringify({about}))")
+        page.browser.run_script(
+            f"return currentSession.order.map(({{ step }}) => JSON.stringify({about}))"
+        )
     )
 
 
@@ -116,7 +118,7 @@ def told_anew(page: Page) -> list[Any]:
     page.browser.driver.refresh()
     page.browser.wait_until(
         lambda: page.browser.run_script(
-            "return document.documentElement.dataset.ready && shown.synced"
+            "return document.documentElement.dataset.ready && currentSession.synced"
         )
     )
     return read_steps(page)
@@ -146,7 +148,9 @@ def test_a_turn_is_started_watched_and_followed_by_the_next_one(page, browser, h
     )
     browser.click("form.begin .strong")
     # it is streamed
-    browser.wait_until(lambda: browser.run_script("return shown.live && shown.live.length > 0"))
+    browser.wait_until(
+        lambda: browser.run_script("return currentSession.live && currentSession.live.length > 0")
+    )
     gate.open()
     idle(page)
     assert "3 passed" in page.read_text("#steps") and "+def greet(name: str)" in page.read_text(
@@ -231,7 +235,7 @@ def all_was_seen(page: Page, hosting: Hosting, session: SessionRecord) -> bool:
         os.path.join(session.folder, "log"), now.metadata["generation"]
     ).last_number
     if (
-        page.browser.run_script("return shown.stream.last")
+        page.browser.run_script("return currentSession.stream.last")
         == f"{now.metadata['generation']}-{last}"
     ):
         return True
@@ -287,12 +291,16 @@ def test_the_stream_of_an_ended_session_ends_for_good(page, browser, hosting, se
     hosting.wait_for_end(session)
     browser.driver.refresh()
     browser.wait_until(
-        lambda: browser.run_script("return document.documentElement.dataset.ready && shown.synced")
+        lambda: browser.run_script(
+            "return document.documentElement.dataset.ready && currentSession.synced"
+        )
     )
-    browser.wait_until(lambda: browser.run_script("return shown.stream.state === 'parked'"))
+    browser.wait_until(
+        lambda: browser.run_script("return currentSession.stream.state === 'parked'")
+    )
     time.sleep(seconds)
     assert browser.run_script(STREAM_REQUESTS) <= MOST_REQUESTS
-    assert browser.run_script("return shown.stream.state") == "parked"
+    assert browser.run_script("return currentSession.stream.state") == "parked"
 
 
 @full
@@ -302,7 +310,7 @@ def test_a_second_page_sees_the_same_and_either_may_go(page, browser, hosting):
     browser.driver.switch_to.new_window("tab")
     try:
         browser.open_url(f"{page.base}#s/{session.short_id}")
-        browser.wait_until(lambda: browser.run_script("return shown.synced"))
+        browser.wait_until(lambda: browser.run_script("return currentSession.synced"))
         send_message(page, "from the second page")
         idle(page, 2)
         steps = read_steps(page)
@@ -354,9 +362,16 @@ def test_server_and_network_go_again_and_again_while_lines_come(browser, tmp_pat
         session = here.start_calls(400, rate=100)
         browser.run_script("location.hash = arguments[0]", f"s/{session.short_id}")
         for number in range(6):
-            before = browser.run_script("return shown.order ? shown.order.length : 0")
+            before = browser.run_script(
+                "return currentSession.order ? currentSession.order.length : 0"
+            )
             browser.wait_until(
-                lambda b=before: browser.run_script("return shown.synced && shown.order.length") > b
+                lambda b=before: (
+                    browser.run_script(
+                        "return currentSession.synced && currentSession.order.length"
+                    )
+                    > b
+                )
             )
             if number % 2:
                 browser.set_offline(True)
@@ -367,7 +382,7 @@ def test_server_and_network_go_again_and_again_while_lines_come(browser, tmp_pat
                 served.start()
         idle(page)
         calls = browser.run_script(
-            "return shown.order.filter(item => item.step.kind === 'call').map(item => item.step.outcome)"
+            "return currentSession.order.filter(item => item.step.kind === 'call').map(item => item.step.outcome)"
         )
         assert calls == ["ok"] * 400
         none_lost(page)

@@ -69,10 +69,10 @@ def visit_views(page: Page) -> Iterator[str]:
         )
         yield name
     page.browser.run_script(
-        "find('drives').hidden = false; failedToSend('It did not go out.'); reached(false)"
+        "find('drives').hidden = false; showSendError('It did not go out.'); setConnected(false)"
     )
     yield "troubled"
-    page.browser.run_script("reached(true); showKeys()")
+    page.browser.run_script("setConnected(true); showKeys()")
     yield "keys"
     page.browser.run_script("find('keys').close(); location.hash = 'new'")
     page.browser.wait_until(lambda: page.read_view() == "begin")
@@ -356,25 +356,29 @@ def test_a_long_session_draws_its_end_and_shows_earlier_steps_when_asked(page_fa
     drawn = len(page.list_steps())
     assert 100 <= drawn <= 250
     assert "Read." in page.list_steps()[-1]
-    before = browser.run_script("return shown.order[shown.from].step.number")
+    before = browser.run_script("return currentSession.order[currentSession.from].step.number")
     browser.run_script("find('scroll').scrollTop = 0")
     browser.click("#earlier")
     browser.wait_until(lambda: len(page.list_steps()) > drawn)
-    assert browser.run_script("return shown.order[shown.from].step.number") < before
+    assert (
+        browser.run_script("return currentSession.order[currentSession.from].step.number") < before
+    )
     for _ in range(8):
-        if browser.run_script("return shown.from") == 0:
+        if browser.run_script("return currentSession.from") == 0:
             break
         browser.run_script("showEarlier()")
-    remaining = browser.run_script("return shown.left")
+    remaining = browser.run_script("return currentSession.left")
     assert remaining > 0
     page.send_partial_event(
         host, type="content_block_delta", delta={"type": "text_delta", "text": "said meanwhile"}
     )
     page.wait_for_text("said meanwhile", "#live")
     browser.run_script("showEarlier()")
-    browser.wait_until(lambda: browser.run_script("return shown.synced && shown.left === 0"))
+    browser.wait_until(
+        lambda: browser.run_script("return currentSession.synced && currentSession.left === 0")
+    )
     assert page.read_text("#live") == ""  # the host says again what it is saying
-    numbers = browser.run_script("return shown.order.map(item => item.step.number)")
+    numbers = browser.run_script("return currentSession.order.map(item => item.step.number)")
     assert numbers == sorted(set(numbers)) and numbers[0] <= 2 and len(numbers) > 7000
 
 

@@ -59,7 +59,7 @@ def test_the_page_asks_for_files_that_there_are():
 def test_what_is_kept_in_the_browser_is_no_token():
     for name in SCRIPTS:
         script = read(name)
-        assert "localStorage" not in script.replace("kept(localStorage", "").replace(
-            "keep(localStorage", ""
+        assert "localStorage" not in script.replace("readStored(localStorage", "").replace(
+            "storeValue(localStorage", ""
         ), name
-        assert not re.search(r'keep\([a-zA-Z]+, "?(token|cookie)', script), name
+        assert not re.search(r'storeValue\([a-zA-Z]+, "?(token|cookie)', script), name

@@ -2,11 +2,11 @@
 
 const MODES = { default: "Ask before changes", acceptEdits: "Accept edits", plan: "Plan only", dontAsk: "Deny what would ask", auto: "Auto", bypassPermissions: "Ask nothing" };
 const ID_CHARACTERS = 36; // of a UUID
-const ROWS_POINTS = 192; // the box grows to this height, then it scrolls
+const MAX_INPUT_HEIGHT_PX = 192; // the box grows to this height, then it scrolls
 
-const sending = new Set(); // the sessions to which a message is on its way
+const sendingSessions = new Set(); // the sessions to which a message is on its way
 
-function composerForm() {
+function createComposer() {
   return element(
     "form",
     { id: "composer", "aria-label": "Your message" },
@@ -29,19 +29,19 @@ function composerForm() {
 /** Draw what the session allows now. */
 function drawComposer() {
   if (!find("composer")) return;
-  const { facts } = shown;
-  const ended = groupOf(facts) === "ended";
-  find("interrupt").hidden = watching() || !["works", "asks"].includes(groupOf(facts));
-  const other = facts.driver && !ofPage(facts.driver) ? oneLine(facts.driver, 60) : "";
-  const drives = find("drives");
-  drives.hidden = !other || watching();
-  if (!drives.hidden && drives.dataset.who !== other) {
-    drives.replaceChildren(element("span", null, element("strong", null, other), " drives this session"), element("button", { type: "button", class: "plain", onclick: takeOver }, "Take over"));
+  const { facts } = currentSession;
+  const ended = getGroup(facts) === "ended";
+  find("interrupt").hidden = isWatchOnly() || !["works", "asks"].includes(getGroup(facts));
+  const driver = facts.driver && !isPageClient(facts.driver) ? formatLine(facts.driver, 60) : "";
+  const driverLine = find("drives");
+  driverLine.hidden = !driver || isWatchOnly();
+  if (!driverLine.hidden && driverLine.dataset.who !== driver) {
+    driverLine.replaceChildren(element("span", null, element("strong", null, driver), " drives this session"), element("button", { type: "button", class: "plain", onclick: takeControl }, "Take over"));
   }
-  drives.dataset.who = other;
-  find("text").placeholder = watching() ? "This page may only watch" : ended ? "Your message begins it again …" : "Say the next thing …";
-  find("text").disabled = find("send").disabled = watching();
-  if (!sending.has(shown.id)) find("send").textContent = ended ? "Go on" : "Send";
+  driverLine.dataset.who = driver;
+  find("text").placeholder = isWatchOnly() ? "This page may only watch" : ended ? "Your message begins it again …" : "Say the next thing …";
+  find("text").disabled = find("send").disabled = isWatchOnly();
+  if (!sendingSessions.has(currentSession.id)) find("send").textContent = ended ? "Go on" : "Send";
   find("over").hidden = !ended;
   for (const label of document.querySelectorAll(".pick")) label.classList.toggle("off", ended);
   drawModes(facts);
@@ -49,41 +49,41 @@ function drawComposer() {
 }
 
 /** Whether a client of the session is a page, this one or another: the first is called "web", a second "web-2". */
-function ofPage(client) {
+function isPageClient(client) {
   return /^web(-[0-9]+)?$/.test(client || "");
 }
 
 function drawModes(facts) {
   const select = find("mode");
-  const all = ["default", "acceptEdits", "plan", ...(facts.bypass || facts.mode === "bypassPermissions" ? ["bypassPermissions"] : [])];
-  if (facts.mode && !all.includes(facts.mode)) all.push(facts.mode);
-  const looks = all.join();
-  if (select.dataset.looks !== looks) select.replaceChildren(...all.map((mode) => element("option", { value: mode }, MODES[mode] || oneLine(mode, 40))));
-  select.dataset.looks = looks;
+  const modes = ["default", "acceptEdits", "plan", ...(facts.bypass || facts.mode === "bypassPermissions" ? ["bypassPermissions"] : [])];
+  if (facts.mode && !modes.includes(facts.mode)) modes.push(facts.mode);
+  const signature = modes.join();
+  if (select.dataset.looks !== signature) select.replaceChildren(...modes.map((mode) => element("option", { value: mode }, MODES[mode] || formatLine(mode, 40))));
+  select.dataset.looks = signature;
   if (document.activeElement !== select) select.value = facts.mode || "default";
-  select.disabled = watching();
+  select.disabled = isWatchOnly();
 }
 
 function drawModels(facts) {
   const select = find("model");
-  const told = Array.isArray(facts.models) ? facts.models : [];
-  const names = new Map(told.filter((one) => one && one.value).map((one) => [String(one.value), oneLine(one.displayName || one.value, 40)]));
-  if (facts.model && !names.has(facts.model)) names.set(facts.model, oneLine(facts.model, 40));
+  const models = Array.isArray(facts.models) ? facts.models : [];
+  const names = new Map(models.filter((model) => model && model.value).map((model) => [String(model.value), formatLine(model.displayName || model.value, 40)]));
+  if (facts.model && !names.has(facts.model)) names.set(facts.model, formatLine(facts.model, 40));
   find("models").hidden = names.size < 2;
-  const looks = JSON.stringify([...names]);
-  if (select.dataset.looks !== looks) select.replaceChildren(...[...names].map(([value, name]) => element("option", { value }, name)));
-  select.dataset.looks = looks;
+  const signature = JSON.stringify([...names]);
+  if (select.dataset.looks !== signature) select.replaceChildren(...[...names].map(([value, name]) => element("option", { value }, name)));
+  select.dataset.looks = signature;
   if (document.activeElement !== select) select.value = facts.model || "";
-  select.disabled = watching();
+  select.disabled = isWatchOnly();
 }
 
-function grow() {
+function resizeInput() {
   const box = find("text");
   box.style.height = "auto";
-  box.style.height = `${Math.min(box.scrollHeight + 2, ROWS_POINTS)}px`;
+  box.style.height = `${Math.min(box.scrollHeight + 2, MAX_INPUT_HEIGHT_PX)}px`;
 }
 
-function failedToSend(text) {
+function showSendError(text) {
   const line = find("failed");
   if (!line) return;
   line.hidden = !text;
@@ -91,28 +91,28 @@ function failedToSend(text) {
 }
 
 /** A request about the session that is shown; null if it failed, and the page said why. */
-async function tellSession(what, body, kept = "") {
-  const session = shown.id;
+async function postToSession(action, body, hint = "") {
+  const session = currentSession.id;
   try {
-    const told = await ask("POST", `/sessions/${encodeURIComponent(session)}/${what}`, body);
-    if (shown.id === session) failedToSend("");
-    return told || {};
-  } catch (refused) {
-    if (shown.id !== session || refused.status === 401) return null;
-    if (refused.body.driver && refused.status === 409) {
-      shown.facts.driver = refused.body.driver;
+    const response = await sendRequest("POST", `/sessions/${encodeURIComponent(session)}/${action}`, body);
+    if (currentSession.id === session) showSendError("");
+    return response || {};
+  } catch (error) {
+    if (currentSession.id !== session || error.status === 401) return null;
+    if (error.body.driver && error.status === 409) {
+      currentSession.facts.driver = error.body.driver;
       drawComposer();
-      failedToSend(`${oneLine(refused.body.driver, 60)} drives this session. Take over to ${what === "messages" ? "send it" : "do that"}.`);
-    } else failedToSend(`${refused.message}${kept}`);
+      showSendError(`${formatLine(error.body.driver, 60)} drives this session. Take over to ${action === "messages" ? "send it" : "do that"}.`);
+    } else showSendError(`${error.message}${hint}`);
     return null;
   }
 }
 
 /** The id under which a text is sent to a session: the same one until it is there, also after the page was loaded again. */
-function draftId(session, text) {
-  const tried = kept(sessionStorage, `sent.${session}`);
-  const id = tried.slice(ID_CHARACTERS) === text ? tried.slice(0, ID_CHARACTERS) : freshId();
-  keep(sessionStorage, `sent.${session}`, id + text);
+function getDraftId(session, text) {
+  const lastSent = readStored(sessionStorage, `sent.${session}`);
+  const id = lastSent.slice(ID_CHARACTERS) === text ? lastSent.slice(0, ID_CHARACTERS) : createId();
+  storeValue(sessionStorage, `sent.${session}`, id + text);
   return id;
 }
 
@@ -120,48 +120,48 @@ function draftId(session, text) {
 async function sendMessage() {
   const box = find("text");
   const text = box.value.trim();
-  if (!text || sending.has(shown.id) || box.disabled) return;
-  const session = shown.id;
-  sending.add(session);
+  if (!text || sendingSessions.has(currentSession.id) || box.disabled) return;
+  const session = currentSession.id;
+  sendingSessions.add(session);
   find("send").disabled = true;
   find("send").textContent = "Sending …";
-  const told = await tellSession("messages", { text, id: draftId(session, text), wake: groupOf(shown.facts) === "ended" || undefined }, " Your message is still here.");
-  sending.delete(session);
-  if (told) keep(sessionStorage, `sent.${session}`, "");
-  if (shown.id !== session) {
-    if (told) keep(sessionStorage, `draft.${session}`, "");
+  const response = await postToSession("messages", { text, id: getDraftId(session, text), wake: getGroup(currentSession.facts) === "ended" || undefined }, " Your message is still here.");
+  sendingSessions.delete(session);
+  if (response) storeValue(sessionStorage, `sent.${session}`, "");
+  if (currentSession.id !== session) {
+    if (response) storeValue(sessionStorage, `draft.${session}`, "");
     return;
   }
   drawComposer();
-  if (told && told.woken) look();
-  if (!told) return;
-  const now = find("text"); // another one, if the session was left and shown again meanwhile
-  if (now.value.trim() === text) {
-    now.value = "";
-    keep(sessionStorage, `draft.${session}`, "");
-    grow();
+  if (response && response.woken) refreshList();
+  if (!response) return;
+  const currentBox = find("text"); // another one, if the session was left and shown again meanwhile
+  if (currentBox.value.trim() === text) {
+    currentBox.value = "";
+    storeValue(sessionStorage, `draft.${session}`, "");
+    resizeInput();
   }
-  shown.follow = true;
-  endSteps();
+  currentSession.follow = true;
+  scrollToEnd();
 }
 
-async function takeOver() {
-  if (!(await tellSession("take", {}))) return;
+async function takeControl() {
+  if (!(await postToSession("take", {}))) return;
   tell("You drive this session now");
   find("text").focus();
 }
 
 async function stopSession() {
   if (!confirm("Stop this session? It can be gone on with later.")) return;
-  if (await tellSession("stop", {})) look();
+  if (await postToSession("stop", {})) refreshList();
 }
 
 function listenToComposer() {
   const box = find("text");
-  box.value = kept(sessionStorage, `draft.${shown.id}`);
+  box.value = readStored(sessionStorage, `draft.${currentSession.id}`);
   box.addEventListener("input", () => {
-    keep(sessionStorage, `draft.${shown.id}`, box.value);
-    grow();
+    storeValue(sessionStorage, `draft.${currentSession.id}`, box.value);
+    resizeInput();
   });
   const touch = matchMedia("(pointer: coarse)");
   box.addEventListener("keydown", (event) => {
@@ -174,17 +174,17 @@ function listenToComposer() {
     sendMessage();
   });
   find("interrupt").addEventListener("click", async () => {
-    if (await tellSession("interrupt", {})) tell("Interrupted");
+    if (await postToSession("interrupt", {})) tell("Interrupted");
   });
-  find("mode").addEventListener("change", () => changed("mode", { mode: find("mode").value }));
-  find("model").addEventListener("change", () => changed("model", { model: find("model").value }));
-  grow();
+  find("mode").addEventListener("change", () => changeSetting("mode", { mode: find("mode").value }));
+  find("model").addEventListener("change", () => changeSetting("model", { model: find("model").value }));
+  resizeInput();
 }
 
-async function changed(what, body) {
-  const told = await tellSession(what, body);
-  if (told) shown.facts[what] = body[what];
-  find(what).blur();
+async function changeSetting(name, body) {
+  const response = await postToSession(name, body);
+  if (response) currentSession.facts[name] = body[name];
+  find(name).blur();
   drawComposer();
-  if (told) tell(`The ${what} is ${find(what).selectedOptions[0] ? find(what).selectedOptions[0].textContent : body[what]}`);
+  if (response) tell(`The ${name} is ${find(name).selectedOptions[0] ? find(name).selectedOptions[0].textContent : body[name]}`);
 }

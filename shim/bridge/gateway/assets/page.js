@@ -7,15 +7,15 @@ function followAddress() {
   const address = location.hash.slice(1);
   if (takeToken(address)) return;
   if (document.body.dataset.view === "login") return;
-  const found = /^s\/([0-9A-Za-z%._-]{1,100})$/.exec(address);
-  const id = found ? decoded(found[1]) : "";
-  if (id && id === shown.id) return;
+  const match = /^s\/([0-9A-Za-z%._-]{1,100})$/.exec(address);
+  const id = match ? decodeAddress(match[1]) : "";
+  if (id && id === currentSession.id) return;
   const before = document.body.dataset.view;
   if (id) {
     document.body.dataset.view = "session";
     showSession(id);
-  } else if (address === "new") showBegin();
-  else showNothing();
+  } else if (address === "new") showStartForm();
+  else showNoSession();
   drawList();
   if (id || before === "session" || before === "begin") find(id ? "main" : address === "new" ? "prompt" : "list").focus({ preventScroll: true });
 }
@@ -25,7 +25,7 @@ function followAddress() {
 const BARE_TOKEN = /^(?:[A-Za-z0-9_-]{30,50}|[0-9a-f]{6,10}\.[0-9a-f]{40,64})$/;
 
 /** A part of an address without its escapes; as it is if they are wrong. */
-function decoded(text) {
+function decodeAddress(text) {
   try {
     return decodeURIComponent(text);
   } catch {
@@ -35,30 +35,30 @@ function decoded(text) {
 
 /** Exchange a token in the address (`#token=…`, or the token alone) for a cookie, and remove it from the history. */
 function takeToken(address) {
-  const text = decoded(address).replace(/^[#?/\s]+|[/\s]+$/g, "");
+  const text = decodeAddress(address).replace(/^[#?/\s]+|[/\s]+$/g, "");
   const token = new URLSearchParams(text).get("token") || (BARE_TOKEN.test(text) ? text : "");
   if (!token) return false;
   history.replaceState(null, "", location.pathname);
-  enter(token.trim());
+  exchangeToken(token.trim());
   return true;
 }
 
 /** Say whether the server is there; once it is again, streams go on at once. */
-function reached(is) {
+function setConnected(connected) {
   const line = find("line");
-  if (is === line.hidden) return;
-  line.hidden = is;
-  line.textContent = is ? "" : "Reconnecting … What you type is kept.";
-  document.body.classList.toggle("away", !is);
-  if (is) {
+  if (connected === line.hidden) return;
+  line.hidden = connected;
+  line.textContent = connected ? "" : "Reconnecting … What you type is kept.";
+  document.body.classList.toggle("away", !connected);
+  if (connected) {
     tell("Connected again");
-    if (shown.stream) shown.stream.again();
+    if (currentSession.stream) currentSession.stream.reconnect();
   }
 }
 
-function comeBack() {
-  look();
-  if (shown.stream) shown.stream.again();
+function resumePage() {
+  refreshList();
+  if (currentSession.stream) currentSession.stream.reconnect();
 }
 
 // -- keys ------------------------------------------------------------------------------------------------------------
@@ -66,8 +66,8 @@ function comeBack() {
 const KEYS = {
   "?": ["this list", showKeys],
   s: ["the list of sessions", () => (matchMedia("(max-width: 50rem)").matches ? (location.hash = "#") : (document.querySelector("#list a[aria-current], #list a") || find("list")).focus())],
-  j: ["the next session", () => neighbour(1)],
-  k: ["the session before", () => neighbour(-1)],
+  j: ["the next session", () => openNeighbour(1)],
+  k: ["the session before", () => openNeighbour(-1)],
   n: ["start a session", () => (location.hash = "#new")],
   "/": ["filter the sessions", () => find("filter").focus()],
   q: ["the open question", () => find("asked") && find("asked").firstElementChild && find("asked").firstElementChild.focus()],
@@ -75,31 +75,31 @@ const KEYS = {
   e: ["show earlier steps", () => find("earlier") && !find("earlier").hidden && showEarlier()],
 };
 
-function neighbour(by) {
+function openNeighbour(offset) {
   const links = [...document.querySelectorAll("#list a")];
-  const at = links.findIndex((link) => link.dataset.id === shown.id);
-  const next = links[Math.max(0, Math.min(links.length - 1, at + by))];
+  const at = links.findIndex((link) => link.dataset.id === currentSession.id);
+  const next = links[Math.max(0, Math.min(links.length - 1, at + offset))];
   if (next) location.hash = next.getAttribute("href");
 }
 
 function showKeys() {
   const dialog = find("keys");
   const single = element("input", { type: "checkbox", id: "single" });
-  single.checked = kept(localStorage, "keys") !== "off";
-  single.addEventListener("change", () => keep(localStorage, "keys", single.checked ? "" : "off"));
+  single.checked = readStored(localStorage, "keys") !== "off";
+  single.addEventListener("change", () => storeValue(localStorage, "keys", single.checked ? "" : "off"));
   dialog.replaceChildren(
     element("h2", { id: "keys-title" }, "Keys"),
-    element("dl", null, Object.entries(KEYS).map(([key, [words]]) => element("div", null, element("dt", null, element("kbd", null, key)), element("dd", null, words)))),
-    element("dl", null, [["Enter", "send"], ["Shift Enter", "a new line"], ["Tab", "from one thing to the next"]].map(([key, words]) => element("div", null, element("dt", null, element("kbd", null, key)), element("dd", null, words)))),
+    element("dl", null, Object.entries(KEYS).map(([key, [description]]) => element("div", null, element("dt", null, element("kbd", null, key)), element("dd", null, description)))),
+    element("dl", null, [["Enter", "send"], ["Shift Enter", "a new line"], ["Tab", "from one thing to the next"]].map(([key, description]) => element("div", null, element("dt", null, element("kbd", null, key)), element("dd", null, description)))),
     element("label", { class: "option" }, single, element("span", null, "Single keys do this while nothing is typed")),
     element("div", { class: "tools" }, element("span", { class: "gap" }), element("button", { type: "button", class: "strong", onclick: () => dialog.close() }, "Close")),
   );
   if (!dialog.open) dialog.showModal();
 }
 
-async function leave() {
-  await ask("POST", "/logout", {}).catch(() => null);
-  proof.keep(""); // without it the cookie opens nothing, should the server not have heard
+async function logOut() {
+  await sendRequest("POST", "/logout", {}).catch(() => null);
+  proof.store(""); // without it the cookie opens nothing, should the server not have heard
   leaveSession();
   askForToken();
 }
@@ -113,10 +113,10 @@ function listenToKeys() {
       event.target.blur();
     }
     if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-    const known = KEYS[event.key];
-    if (!known || kept(localStorage, "keys") === "off" || document.body.dataset.view === "login") return;
+    const binding = KEYS[event.key];
+    if (!binding || readStored(localStorage, "keys") === "off" || document.body.dataset.view === "login") return;
     event.preventDefault();
-    known[1]();
+    binding[1]();
   });
 }
 
@@ -124,15 +124,15 @@ function listenToTheme() {
   const system = matchMedia("(prefers-color-scheme: dark)");
   const button = find("theme");
   const apply = () => {
-    const chosen = kept(localStorage, "theme");
+    const chosen = readStored(localStorage, "theme");
     const dark = chosen ? chosen === "dark" : system.matches;
     document.documentElement.dataset.theme = dark ? "dark" : "light";
     button.setAttribute("aria-pressed", String(dark));
     button.title = dark ? "Light mode" : "Dark mode";
   };
   button.addEventListener("click", () => {
-    const wanted = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-    keep(localStorage, "theme", (wanted === "dark") === system.matches ? "" : wanted);
+    const theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+    storeValue(localStorage, "theme", (theme === "dark") === system.matches ? "" : theme);
     apply();
   });
   system.addEventListener("change", apply);
@@ -144,27 +144,27 @@ function listenToTheme() {
 listenToTheme();
 listenToKeys();
 find("help").addEventListener("click", showKeys);
-find("leave").addEventListener("click", leave);
+find("leave").addEventListener("click", logOut);
 find("filter").addEventListener("input", drawList);
 find("skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address is the session's
   (find("scroll") || find("main")).focus();
 });
 addEventListener("hashchange", followAddress);
-addEventListener("online", comeBack);
+addEventListener("online", resumePage);
 addEventListener("pageshow", (event) => {
-  if (event.persisted) comeBack(); // out of the browser's memory, with what was shown when the page was left
+  if (event.persisted) resumePage(); // out of the browser's memory, with what was shown when the page was left
 });
 addEventListener("offline", () => {
-  reached(false);
-  if (shown.stream) shown.stream.cut();
+  setConnected(false);
+  if (currentSession.stream) currentSession.stream.cut();
 });
 document.addEventListener("visibilitychange", () => {
-  clearTimeout(shown.restTimer);
-  if (!document.hidden) comeBack();
-  else shown.restTimer = setTimeout(() => shown.stream && shown.stream.rest(), REST_MS);
+  clearTimeout(currentSession.restTimer);
+  if (!document.hidden) resumePage();
+  else currentSession.restTimer = setTimeout(() => currentSession.stream && currentSession.stream.rest(), REST_MS);
 });
 if (navigator.serviceWorker) navigator.serviceWorker.addEventListener("message", (event) => (location.hash = String(event.data.address).replace(/^\/#/, "")));
 listenToBell();
-if (!takeToken(location.hash.slice(1)) && !takeToken(location.search)) begin();
+if (!takeToken(location.hash.slice(1)) && !takeToken(location.search)) startPage();
 document.documentElement.dataset.ready = "yes";

@@ -1,25 +1,25 @@
 // One session that is shown: what it is called, what it does, who drives it, and what the server says of it.
 
-const TOLD = 500; // steps of the past that the page asks for at first
+const INITIAL_PAST_STEPS = 500; // steps of the past that the page asks for at first
 
-const shown = { id: "", facts: {}, stream: null };
+const currentSession = { id: "", facts: {}, stream: null };
 
-function shownName() {
-  return nameOf({ ...shown.facts, id: shown.id });
+function getCurrentName() {
+  return getSessionName({ ...currentSession.facts, id: currentSession.id });
 }
 
 /** Leave the session that is shown. */
 function leaveSession() {
-  if (shown.stream) shown.stream.close();
-  Object.assign(shown, { id: "", facts: {}, stream: null, follow: true }, noSteps());
-  forgetQuestions();
+  if (currentSession.stream) currentSession.stream.close();
+  Object.assign(currentSession, { id: "", facts: {}, stream: null, follow: true }, createEmptySteps());
+  clearQuestions();
 }
 
 function showSession(id) {
   leaveSession();
-  shown.id = id;
-  shown.facts = { ...(list.sessions.find((session) => session.id === id) || {}) };
-  find("main").replaceChildren(sessionFrame());
+  currentSession.id = id;
+  currentSession.facts = { ...(list.sessions.find((session) => session.id === id) || {}) };
+  find("main").replaceChildren(createSessionFrame());
   drawHead();
   listenToComposer();
   listenToScroll();
@@ -28,18 +28,18 @@ function showSession(id) {
 }
 
 /** Listen to the session; `last` is how many steps of the past are wanted. */
-function openStream(last = TOLD) {
-  const { id } = shown;
-  if (shown.stream) shown.stream.close();
-  shown.stream = new Stream(`/sessions/${encodeURIComponent(id)}/steps?last=${last}`, heardOfSession, (connected, refused) => {
-    if (shown.id !== id) return;
-    if (refused && refused.status === 404) return showWrong("There is no such session", "It was removed, or the address is not right.");
-    if (refused && refused.status !== 401) return showWrong("The session cannot be shown", refused.message);
-    if (!refused) reached(connected);
+function openStream(last = INITIAL_PAST_STEPS) {
+  const { id } = currentSession;
+  if (currentSession.stream) currentSession.stream.close();
+  currentSession.stream = new Stream(`/sessions/${encodeURIComponent(id)}/steps?last=${last}`, handleFrame, (connected, error) => {
+    if (currentSession.id !== id) return;
+    if (error && error.status === 404) return showError("There is no such session", "It was removed, or the address is not right.");
+    if (error && error.status !== 401) return showError("The session cannot be shown", error.message);
+    if (!error) setConnected(connected);
   });
 }
 
-function sessionFrame() {
+function createSessionFrame() {
   return element(
     "section",
     { class: "session", "aria-labelledby": "name" },
@@ -57,101 +57,101 @@ function sessionFrame() {
       element("div", { id: "steps" }),
       element("div", { id: "live" }),
     ),
-    element("div", { class: "dock" }, element("button", { type: "button", id: "latest", class: "button", hidden: true }, "↓ Latest"), element("div", { id: "asked" }), element("p", { id: "settled", hidden: true }), composerForm()),
+    element("div", { class: "dock" }, element("button", { type: "button", id: "latest", class: "button", hidden: true }, "↓ Latest"), element("div", { id: "asked" }), element("p", { id: "settled", hidden: true }), createComposer()),
   );
 }
 
 /** The head: what the session is, what it does, who drives. */
 function drawHead() {
-  const { facts } = shown;
+  const { facts } = currentSession;
   if (!find("name")) return;
-  const listed = list.sessions.find((session) => session.id === shown.id);
-  if (listed) for (const key of ["alive", "state", "status", "waitingFor", "needs", "detail"]) listed[key] = facts[key];
-  find("name").textContent = shownName();
-  find("name").title = shownName();
+  const listedSession = list.sessions.find((session) => session.id === currentSession.id);
+  if (listedSession) for (const key of ["alive", "state", "status", "waitingFor", "needs", "detail"]) listedSession[key] = facts[key];
+  find("name").textContent = getCurrentName();
+  find("name").title = getCurrentName();
   const about = find("about");
   const cost = facts.totals && facts.totals.cost ? `$${facts.totals.cost.toFixed(4)}` : "";
-  about.textContent = [facts.vendor, facts.model, cost, facts.cwd].map((text) => oneLine(text || "")).filter(Boolean).join(" · ");
-  about.title = oneLine(facts.cwd || "", 1000);
-  const [kind, , words] = signOf(facts);
+  about.textContent = [facts.vendor, facts.model, cost, facts.cwd].map((text) => formatLine(text || "")).filter(Boolean).join(" · ");
+  about.title = formatLine(facts.cwd || "", 1000);
+  const [kind, , label] = getSign(facts);
   const chip = find("chip");
   chip.className = `chip ${kind}`;
   const state = { asks: "Waits for you", works: "Working", idle: "Idle", ended: "Ended", failed: "Failed", stopped: "Stopped" }[kind];
-  chip.textContent = words === BLOCKED[1] ? "Needs you" : state;
-  chip.title = doing(facts) || words;
-  find("stop").hidden = watching() || groupOf(facts) === "ended";
+  chip.textContent = label === BLOCKED[1] ? "Needs you" : state;
+  chip.title = describeActivity(facts) || label;
+  find("stop").hidden = isWatchOnly() || getGroup(facts) === "ended";
   drawComposer();
   drawList();
 }
 
 // -- what the server says -----------------------------------------------------------------------------------------
 
-const HEARD = {
+const FRAME_HANDLERS = {
   welcome(data) {
     const { state, ...facts } = data;
-    Object.assign(shown.facts, facts, state, { alive: true });
-    keepQuestions(data.questions || []);
-    dropLive();
+    Object.assign(currentSession.facts, facts, state, { alive: true });
+    removeOtherQuestions(data.questions || []);
+    removeLive();
     drawHead();
   },
   about(data) {
-    if (!shown.order.length) shown.left = data.left_out || 0;
-    shown.began = shown.began || data.began || 0;
-    shown.facts.title = data.title;
+    if (!currentSession.order.length) currentSession.left = data.left_out || 0;
+    currentSession.startedAt = currentSession.startedAt || data.began || 0;
+    currentSession.facts.title = data.title;
     drawHead();
   },
-  step: takeStep,
-  live: growLive,
+  step: addStep,
+  live: appendLive,
   gap({ reason }) {
-    dropLive();
+    removeLive();
     if (reason === "slow") return; // no step is missing
-    Object.assign(shown, noSteps());
+    Object.assign(currentSession, createEmptySteps());
     find("steps").replaceChildren();
   },
   synced() {
-    if (shown.synced) return;
-    shown.synced = true;
-    shown.order.sort((one, other) => one.step.number - other.step.number);
+    if (currentSession.synced) return;
+    currentSession.synced = true;
+    currentSession.order.sort((first, second) => first.step.number - second.step.number);
     drawSteps();
   },
-  question: askPerson,
+  question: addQuestion,
   settled(data) {
-    if (data.how === "interrupt") dropLive();
+    if (data.how === "interrupt") removeLive();
     settleQuestion(data);
   },
   state(data) {
-    const before = groupOf(shown.facts);
-    Object.assign(shown.facts, data);
-    if (before === "works" && groupOf(shown.facts) === "idle") tell("The turn is over");
+    const before = getGroup(currentSession.facts);
+    Object.assign(currentSession.facts, data);
+    if (before === "works" && getGroup(currentSession.facts) === "idle") tell("The turn is over");
     drawHead();
   },
   driver(data) {
-    shown.facts.driver = data.client;
+    currentSession.facts.driver = data.client;
     drawComposer();
   },
   mode(data) {
-    if (shown.facts.mode && shown.facts.mode !== data.mode) saySettled(`The permission mode is ${MODES[data.mode] || oneLine(data.mode, 40)} now`);
-    shown.facts.mode = data.mode;
+    if (currentSession.facts.mode && currentSession.facts.mode !== data.mode) showOutcome(`The permission mode is ${MODES[data.mode] || formatLine(data.mode, 40)} now`);
+    currentSession.facts.mode = data.mode;
     drawComposer();
   },
   totals(data) {
-    shown.facts.totals = data;
-    if (data.model) shown.facts.model = shown.facts.model || data.model;
+    currentSession.facts.totals = data;
+    if (data.model) currentSession.facts.model = currentSession.facts.model || data.model;
     drawHead();
   },
   bye() {
-    const before = shown.facts.alive;
-    Object.assign(shown.facts, { alive: false, status: null });
-    dropLive();
-    forgetQuestions();
+    const before = currentSession.facts.alive;
+    Object.assign(currentSession.facts, { alive: false, status: null });
+    removeLive();
+    clearQuestions();
     drawHead();
     if (before === false) return; // it was said already
-    look();
+    refreshList();
     tell("The session has ended");
   },
 };
 
-function heardOfSession(event, data) {
-  if (HEARD[event]) HEARD[event](data);
-  if (shown.synced) endSteps();
+function handleFrame(event, data) {
+  if (FRAME_HANDLERS[event]) FRAME_HANDLERS[event](data);
+  if (currentSession.synced) scrollToEnd();
 }

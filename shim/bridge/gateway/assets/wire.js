@@ -1,11 +1,11 @@
 // The server: requests, and streams that come back by themselves.
 
-const SILENCE_MS = 40000; // without a byte: the server says a comment every 15 s
-const ANSWER_MS = 20000; // for the answer of a request
-const WAITS_MS = [200, 500, 1000, 2000, 4000]; // before the next try; the last for all later ones
+const MAX_SILENCE_MS = 40000; // without a byte: the server says a comment every 15 s
+const RESPONSE_TIMEOUT_MS = 20000; // for the answer of a request
+const RETRY_WAITS_MS = [200, 500, 1000, 2000, 4000]; // before the next try; the last for all later ones
 
 /** The server did not answer, or refused: `status` is 0 if it was not reached. */
-class Refused extends Error {
+class RequestError extends Error {
   constructor(status, body) {
     super((body && (body.error || body.reason)) || (status ? `The server answered ${status}.` : "The server does not answer."));
     this.status = status;
@@ -16,41 +16,41 @@ class Refused extends Error {
 /** What shows that this page asks. A browser sends the cookie to every port of a name; this is kept for one port alone. */
 const proof = {
   value: "",
-  keep(value) {
+  store(value) {
     this.value = value;
-    keep(localStorage, "proof", value);
+    storeValue(localStorage, "proof", value);
   },
   header() {
-    const value = this.value || kept(localStorage, "proof");
+    const value = this.value || readStored(localStorage, "proof");
     return value ? { "X-Shim-Page": value } : {};
   },
 };
 
-/** What the server answers, as JSON. Throws Refused. */
-async function ask(method, path, body) {
+/** What the server answers, as JSON. Throws RequestError. */
+async function sendRequest(method, path, body) {
   const stop = new AbortController();
-  const timer = setTimeout(() => stop.abort(), ANSWER_MS);
+  const timer = setTimeout(() => stop.abort(), RESPONSE_TIMEOUT_MS);
   let status = 0;
-  let told = null;
+  let responseBody = null;
   try {
     const headers = { ...proof.header(), ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
-    const answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: stop.signal, cache: "no-store", redirect: "error" });
-    status = answer.status;
-    told = await answer.json().catch(() => null);
+    const response = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: stop.signal, cache: "no-store", redirect: "error" });
+    status = response.status;
+    responseBody = await response.json().catch(() => null);
   } catch {
-    throw new Refused(0);
+    throw new RequestError(0);
   } finally {
     clearTimeout(timer);
   }
   if (status === 401) askForToken();
-  if (status >= 400) throw new Refused(status, told);
-  return told;
+  if (status >= 400) throw new RequestError(status, responseBody);
+  return responseBody;
 }
 
-/** Takes a stream of server-sent events apart; `heard(event, data, id)` for each. */
-class Events {
-  constructor(heard) {
-    this.heard = heard;
+/** Takes a stream of server-sent events apart; `onEvent(event, data, id)` for each. */
+class EventParser {
+  constructor(onEvent) {
+    this.onEvent = onEvent;
     this.rest = "";
     this.event = "";
     this.data = [];
@@ -65,7 +65,7 @@ class Events {
 
   line(line) {
     if (line === "") {
-      if (this.data.length) this.heard(this.event || "message", this.data.join("\n"), this.id);
+      if (this.data.length) this.onEvent(this.event || "message", this.data.join("\n"), this.id);
       this.event = "";
       this.data = [];
       return;
@@ -80,61 +80,61 @@ class Events {
 }
 
 /**
- * A stream that goes on from its last id whenever it broke, until it is closed. `heard(event, data)` gets each event once,
- * `stands(connected, refused)` what the line is doing. EventSource would do, if it said why it broke and noticed silence.
+ * A stream that goes on from its last id whenever it broke, until it is closed. `onEvent(event, data)` gets each event once,
+ * `onConnectionChange(connected, error)` what the line is doing. EventSource would do, if it said why it broke and noticed silence.
  * `state`: "open" (it is connected, or tries to be), "resting" (nobody looks: it is parked once its connection has ended),
- * "parked" (nothing more comes until somebody says `again`), "closed" (for good).
+ * "parked" (nothing more comes until somebody says `reconnect`), "closed" (for good).
  */
 class Stream {
-  constructor(path, heard, stands) {
-    Object.assign(this, { path, heard, stands, last: "", tries: 0, state: "open", stop: null, wake: null });
+  constructor(path, onEvent, onConnectionChange) {
+    Object.assign(this, { path, onEvent, onConnectionChange, last: "", tries: 0, state: "open", stop: null, wake: null });
     this.run();
   }
 
   async run() {
     while (this.state !== "closed") {
-      let refused = new Refused(0);
+      let error = new RequestError(0);
       try {
-        refused = await this.once();
+        error = await this.connectOnce();
       } catch {
         // The network or the server has gone: the next try says more.
       }
       if (this.state === "closed") return;
       if (this.state === "resting") return this.park();
-      if (refused && refused.status === 204) {
-        this.heard("bye", {}); // all was seen before the session ended: the server has nothing more to say, not even that
+      if (error && error.status === 204) {
+        this.onEvent("bye", {}); // all was seen before the session ended: the server has nothing more to say, not even that
         return this.park();
       }
-      if (refused && [400, 401, 403, 404].includes(refused.status)) return this.stands(false, refused);
-      this.stands(false, null);
+      if (error && [400, 401, 403, 404].includes(error.status)) return this.onConnectionChange(false, error);
+      this.onConnectionChange(false, null);
       await this.pause();
       if (this.state === "resting") return this.park();
     }
   }
 
   /** One connection, to its end. */
-  async once() {
+  async connectOnce() {
     this.stop = new AbortController();
-    let timer = setTimeout(() => this.stop.abort(), SILENCE_MS);
+    let timer = setTimeout(() => this.stop.abort(), MAX_SILENCE_MS);
     try {
       const headers = { ...proof.header(), Accept: "text/event-stream", ...(this.last ? { "Last-Event-ID": this.last } : {}) };
-      const answer = await fetch(this.path, { headers, signal: this.stop.signal, cache: "no-store", redirect: "error" });
-      if (answer.status === 401) askForToken();
-      if (answer.status === 204) return new Refused(204);
-      if (!answer.ok) return new Refused(answer.status, await answer.json().catch(() => null));
-      const events = new Events((event, data, id) => {
+      const response = await fetch(this.path, { headers, signal: this.stop.signal, cache: "no-store", redirect: "error" });
+      if (response.status === 401) askForToken();
+      if (response.status === 204) return new RequestError(204);
+      if (!response.ok) return new RequestError(response.status, await response.json().catch(() => null));
+      const events = new EventParser((event, data, id) => {
         if (this.state === "closed") return;
-        this.heard(event, JSON.parse(data));
+        this.onEvent(event, JSON.parse(data));
         if (id) this.last = id; // only now: what was not drawn is said again
       });
-      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-      this.stands(true, null);
+      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+      this.onConnectionChange(true, null);
       for (;;) {
         const { done, value } = await reader.read();
         if (done) return null;
         this.tries = 0;
         clearTimeout(timer);
-        timer = setTimeout(() => this.stop.abort(), SILENCE_MS);
+        timer = setTimeout(() => this.stop.abort(), MAX_SILENCE_MS);
         events.feed(value);
       }
     } finally {
@@ -145,11 +145,11 @@ class Stream {
 
   park() {
     this.state = "parked";
-    this.stands(true, null);
+    this.onConnectionChange(true, null);
   }
 
   pause() {
-    const wait = WAITS_MS[Math.min(this.tries, WAITS_MS.length - 1)];
+    const wait = RETRY_WAITS_MS[Math.min(this.tries, RETRY_WAITS_MS.length - 1)];
     this.tries += 1;
     return new Promise((done) => {
       const timer = setTimeout(done, wait);
@@ -161,7 +161,7 @@ class Stream {
   }
 
   /** Try again now. */
-  again() {
+  reconnect() {
     this.tries = 0;
     if (this.wake) this.wake();
     const before = this.state;
@@ -190,7 +190,7 @@ class Stream {
 }
 
 /** A random UUID; also where the page did not come over TLS. */
-function freshId() {
+function createId() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   bytes[6] = (bytes[6] & 15) | 64;
   bytes[8] = (bytes[8] & 63) | 128;

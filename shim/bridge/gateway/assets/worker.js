@@ -5,7 +5,7 @@ self.addEventListener("notificationclick", (event) => {
   const address = `/#s/${encodeURIComponent((event.notification.data || {}).id || "")}`;
   event.waitUntil(
     self.clients.matchAll({ type: "window", includeUncontrolled: true }).then((pages) => {
-      const page = pages.find((one) => new URL(one.url).origin === self.location.origin);
+      const page = pages.find((client) => new URL(client.url).origin === self.location.origin);
       if (!page) return self.clients.openWindow(address);
       page.postMessage({ address });
       return page.focus();

@@ -7,11 +7,11 @@
 const TEXT_TAGS = new Set(["p", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "blockquote", "td", "th", "legend", "textarea", "option"]);
 
 // Lists and quotes whose texts stand in paragraphs: "auto" passes over what has a direction of its own.
-const HOLDERS = ":is(ul, ol, blockquote):has(> p, > blockquote, > li > p)";
+const TEXT_CONTAINERS = ":is(ul, ol, blockquote):has(> p, > blockquote, > li > p)";
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]|[\u{10800}-\u{10fff}]|[\u{1e800}-\u{1efff}]/u;
 
 /** Return the direction of a text's first letter. */
-function directionOf(text) {
+function getTextDirection(text) {
   const letter = /\p{L}/u.exec(text);
   return letter && RIGHT_TO_LEFT.test(letter[0]) ? "rtl" : "ltr";
 }
@@ -28,12 +28,12 @@ function element(tag, attributes, ...children) {
     else node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== ""));
-  if (node.matches(HOLDERS)) node.dir = directionOf(node.textContent);
+  if (node.matches(TEXT_CONTAINERS)) node.dir = getTextDirection(node.textContent);
   return node;
 }
 
 /** An element of a drawing. */
-function drawn(tag, attributes, ...children) {
+function createSvgElement(tag, attributes, ...children) {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   node.append(...children);
@@ -45,25 +45,25 @@ function find(id) {
 }
 
 /** A moment, as minutes and seconds since the beginning. */
-function clock(ms) {
+function formatClock(ms) {
   const seconds = Math.round(ms / 1000);
   const hours = Math.floor(seconds / 3600);
   const minutes = Math.floor(seconds / 60) % 60;
-  const two = (number) => String(number).padStart(2, "0");
-  return hours ? `${hours}:${two(minutes)}:${two(seconds % 60)}` : `${minutes}:${two(seconds % 60)}`;
+  const padNumber = (value) => String(value).padStart(2, "0");
+  return hours ? `${hours}:${padNumber(minutes)}:${padNumber(seconds % 60)}` : `${minutes}:${padNumber(seconds % 60)}`;
 }
 
 /** A stretch of time in words: the same as in a terminal (`duration` in figures.py). */
-function lasting(ms) {
+function formatDuration(ms) {
   if (ms > 0 && ms < 100) return `${Math.round(ms)} ms`;
   if (ms < 59950) return `${(ms / 1000).toFixed(1)} s`;
   const [minutes, seconds] = [Math.floor(Math.round(ms / 1000) / 60), Math.round(ms / 1000) % 60];
-  const two = (number) => String(number).padStart(2, "0");
-  return minutes < 60 ? `${minutes} min ${two(seconds)} s` : `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`;
+  const padNumber = (value) => String(value).padStart(2, "0");
+  return minutes < 60 ? `${minutes} min ${padNumber(seconds)} s` : `${Math.floor(minutes / 60)} h ${padNumber(minutes % 60)} min`;
 }
 
-function counted(number, word) {
-  return `${grouped(number)} ${word}${number === 1 ? "" : "s"}`;
+function counted(number, noun) {
+  return `${grouped(number)} ${noun}${number === 1 ? "" : "s"}`;
 }
 
 /** A number with its thousands apart. */

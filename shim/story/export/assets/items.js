@@ -1,50 +1,50 @@
 // The session of this file: its steps, links to them, and what brings one before the reader's eyes.
 
 const session = JSON.parse(find("data").textContent);
-const items = session.steps.map((step) => ({ step, node: null, details: null, body: null, fill: null, shown: -1 }));
+const items = session.steps.map((step) => ({ step, node: null, details: null, body: null, fill: null, renderedPermille: -1 }));
 const numbered = new Map(items.map((item) => [item.step.number, item]));
 
 /** The link to a step: the time when it happened. A click copies it, too. */
 function stamp(step) {
-  const address = `#step-${step.number}`;
+  const fragment = `#step-${step.number}`;
   return element(
     "a",
     {
       class: "when",
-      href: address,
+      href: fragment,
       title: `Step ${step.number}: copy a link to it`,
-      "aria-label": `Step ${step.number} at ${clock(step.at)}, copy a link to it`,
-      onclick: () => copy(new URL(address, location.href).href),
+      "aria-label": `Step ${step.number} at ${formatClock(step.at)}, copy a link to it`,
+      onclick: () => copyText(new URL(fragment, location.href).href),
     },
-    clock(step.at),
+    formatClock(step.at),
   );
 }
 
-function copy(text) {
-  const done = () => tell("Link copied");
-  if (navigator.clipboard) navigator.clipboard.writeText(text).then(done, () => {});
+function copyText(text) {
+  const announceCopy = () => tell("Link copied");
+  if (navigator.clipboard) navigator.clipboard.writeText(text).then(announceCopy, () => {});
 }
 
-function open(item) {
+function openItem(item) {
   if (item.fill) item.fill();
   if (item.details) item.details.open = true;
 }
 
-function foldAll(wanted) {
+function foldAll(isFolded) {
   for (const item of items) {
     if (!item.details) continue;
-    if (wanted) item.details.open = false;
-    else open(item);
+    if (isFolded) item.details.open = false;
+    else openItem(item);
   }
-  tell(wanted ? "All steps are folded" : "All steps are unfolded");
+  tell(isFolded ? "All steps are folded" : "All steps are unfolded");
 }
 
 /** Bring a step before the reader's eyes, unfolded. */
-function jump(item, { focus = true } = {}) {
+function scrollToItem(item, { focus = true } = {}) {
   if (!item) return;
   item.node.hidden = false;
-  open(item);
-  for (const other of document.querySelectorAll(".step.target")) other.classList.remove("target");
+  openItem(item);
+  for (const target of document.querySelectorAll(".step.target")) target.classList.remove("target");
   item.node.classList.add("target");
   // Twice: what is not seen has only a guessed height until it is near.
   item.node.scrollIntoView({ block: "center" });
@@ -53,11 +53,11 @@ function jump(item, { focus = true } = {}) {
 }
 
 /** The step that goes on at a moment, or the last one before it. */
-function stepAt(ms) {
-  let found = items[0];
-  for (const item of items) {
-    if (item.step.at > ms) break;
-    found = item;
+function findItemAt(ms) {
+  let item = items[0];
+  for (const candidate of items) {
+    if (candidate.step.at > ms) break;
+    item = candidate;
   }
-  return found;
+  return item;
 }

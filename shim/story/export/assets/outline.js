@@ -1,78 +1,78 @@
 // What a reader looks for first: the turns, and what failed. Each is a link to its step.
 
-const LISTED = 500; // of a list; a longer one says how many more there are
-const OPEN_LIST = 8; // a list with no more entries than this stands open
+const MAX_ENTRIES = 500; // of a list; a longer one says how many more there are
+const MAX_OPEN_ENTRIES = 8; // a list with no more entries than this stands open
 
-function failedTurn(step) {
+function isFailedTurn(step) {
   return step.kind === "result" && (step.facts || []).some(([name]) => name === "failed");
 }
 
 /** Whether a step is a failure that somebody may look for. */
-function wrong({ step }) {
-  return step.outcome === "failed" || step.kind === "error" || failedTurn(step);
+function isFailure({ step }) {
+  return step.outcome === "failed" || step.kind === "error" || isFailedTurn(step);
 }
 
 /** The turns in their order, each with its first step, and its result if it has one. */
-function turns() {
-  const found = new Map();
+function listTurns() {
+  const turnsByNumber = new Map();
   for (const item of items) {
     const { step } = item;
     if (!step.turn) continue;
-    if (!found.has(step.turn)) found.set(step.turn, { number: step.turn, first: item, title: "", result: null });
-    const turn = found.get(step.turn);
+    if (!turnsByNumber.has(step.turn)) turnsByNumber.set(step.turn, { number: step.turn, first: item, title: "", result: null });
+    const turn = turnsByNumber.get(step.turn);
     if (step.kind === "prompt" && !turn.title) turn.title = whole(step.text).split("\n")[0];
     if (step.kind === "result") turn.result = item;
   }
-  return [...found.values()];
+  return [...turnsByNumber.values()];
 }
 
-function entry(item, sign, name, main, took, kind) {
+function renderEntry(item, sign, title, summary, duration, className) {
   const { step } = item;
   return element(
     "li",
-    { class: kind },
+    { class: className },
     element(
       "a",
-      { href: `#step-${step.number}`, onclick: () => (leaveReplay(), jump(item)) },
+      { href: `#step-${step.number}`, onclick: () => (leaveReplay(), scrollToItem(item)) },
       element("span", { class: "sign", role: "img", "aria-label": sign[1] }, sign[0]),
-      element("span", { class: "name" }, name),
-      element("span", { class: "main" }, main),
-      element("span", { class: "took" }, took),
-      element("time", null, clock(step.at)),
+      element("span", { class: "name" }, title),
+      element("span", { class: "main" }, summary),
+      element("span", { class: "took" }, duration),
+      element("time", null, formatClock(step.at)),
     ),
   );
 }
 
-function turnEntry({ number, first, title, result }) {
+function renderTurnEntry({ number, first, title, result }) {
   const facts = Object.fromEntries((result && result.step.facts) || []);
-  const [sign, kind] = !result ? [OUTCOMES.unanswered, "open"] : facts.failed ? [OUTCOMES.failed, "wrong"] : [OUTCOMES.ok, ""];
-  return entry(first, sign, `Turn ${number}`, title, facts.time || "", kind);
+  const [sign, className] = !result ? [OUTCOMES.unanswered, "open"] : facts.failed ? [OUTCOMES.failed, "wrong"] : [OUTCOMES.ok, ""];
+  return renderEntry(first, sign, `Turn ${number}`, title, facts.time || "", className);
 }
 
-function failureEntry(item) {
+function renderFailureEntry(item) {
   const { step } = item;
   const facts = Object.fromEntries(step.facts || []);
-  if (step.kind === "result") return entry(item, OUTCOMES.failed, `Turn ${step.turn || 1} failed`, facts.errors || facts.failed, "", "wrong");
-  if (step.kind === "error") return entry(item, OUTCOMES.failed, "Error", whole(step.text).split("\n")[0], "", "wrong");
-  return entry(item, OUTCOMES[step.outcome], step.name, step.main || "", lasting((step.until || step.at) - step.at), "wrong");
+  if (step.kind === "result") return renderEntry(item, OUTCOMES.failed, `Turn ${step.turn || 1} failed`, facts.errors || facts.failed, "", "wrong");
+  if (step.kind === "error") return renderEntry(item, OUTCOMES.failed, "Error", whole(step.text).split("\n")[0], "", "wrong");
+  return renderEntry(item, OUTCOMES[step.outcome], step.name, step.main || "", formatDuration((step.until || step.at) - step.at), "wrong");
 }
 
 /** A list that can be folded, or nothing if it has no entries. */
-function list(title, found, draw) {
-  if (!found.length) return [];
-  const left = found.length - LISTED;
-  const rest = left > 0 ? element("li", { class: "label" }, `and ${grouped(left)} more`) : "";
-  return [element("details", { open: found.length <= OPEN_LIST }, element("summary", null, title), element("ol", null, found.slice(0, LISTED).map(draw), rest))];
+function renderList(title, entries, renderItem) {
+  if (!entries.length) return [];
+  const hiddenCount = entries.length - MAX_ENTRIES;
+  const remainder = hiddenCount > 0 ? element("li", { class: "label" }, `and ${grouped(hiddenCount)} more`) : "";
+  return [element("details", { open: entries.length <= MAX_OPEN_ENTRIES }, element("summary", null, title), element("ol", null, entries.slice(0, MAX_ENTRIES).map(renderItem), remainder))];
 }
 
-function outline() {
-  const all = turns();
+function renderOutline() {
+  const sessionTurns = listTurns();
   // Words of an error stand in its turn's result again.
-  const said = new Set(items.filter(({ step }) => step.kind === "error").map(({ step }) => step.turn));
-  const stopped = items.filter((item) => item.step.outcome === "denied" || (wrong(item) && !(item.step.kind === "result" && said.has(item.step.turn))));
-  const lists = [
-    ...list(counted(all.length, "turn"), all.length > 1 ? all : [], turnEntry),
-    ...list(`${grouped(stopped.length)} failed or denied`, stopped, failureEntry),
+  const turnsWithError = new Set(items.filter(({ step }) => step.kind === "error").map(({ step }) => step.turn));
+  const failures = items.filter((item) => item.step.outcome === "denied" || (isFailure(item) && !(item.step.kind === "result" && turnsWithError.has(item.step.turn))));
+  const sections = [
+    ...renderList(counted(sessionTurns.length, "turn"), sessionTurns.length > 1 ? sessionTurns : [], renderTurnEntry),
+    ...renderList(`${grouped(failures.length)} failed or denied`, failures, renderFailureEntry),
   ];
-  return lists.length ? [element("nav", { class: "outline", "aria-label": "Turns and failures" }, lists)] : [];
+  return sections.length ? [element("nav", { class: "outline", "aria-label": "Turns and failures" }, sections)] : [];
 }

@@ -2,18 +2,18 @@
 
 // So many steps are laid out together, when they come near the screen: one at a time makes scrolling slow, all at once
 // the beginning.
-const GROUP = 20;
+const GROUP_SIZE = 20;
 
-function drawTop() {
+function renderHeader() {
   const { about, totals } = session;
-  const started = about.started ? `${about.started.slice(0, 10)} ${about.started.slice(11, 16)} UTC` : "";
-  const over = [[about.vendor, about.version].filter(Boolean).join(" "), about.model, started].filter(Boolean);
+  const startTime = about.started ? `${about.started.slice(0, 10)} ${about.started.slice(11, 16)} UTC` : "";
+  const overline = [[about.vendor, about.version].filter(Boolean).join(" "), about.model, startTime].filter(Boolean);
   find("top").append(
-    element("p", { class: "over" }, over.join(" · ")),
+    element("p", { class: "over" }, overline.join(" · ")),
     element("h1", null, session.title || "A session"),
-    element("dl", { class: "totals" }, sums(totals).map(([name, value, more]) => element("div", null, element("dt", null, name), element("dd", null, value, more ? element("small", null, more) : "")))),
-    ...timeline(),
-    ...outline(),
+    element("dl", { class: "totals" }, listTotals(totals).map(([name, value, detail]) => element("div", null, element("dt", null, name), element("dd", null, value, detail ? element("small", null, detail) : "")))),
+    ...renderTimeline(),
+    ...renderOutline(),
     session.notes.length ? element("ul", { class: "notes", "aria-label": "Notes on this export" }, session.notes.map((note) => element("li", null, note))) : "",
   );
   find("foot").append(
@@ -21,56 +21,56 @@ function drawTop() {
   );
 }
 
-function sums(totals) {
+function listTotals(totals) {
   const { tokens } = totals;
-  const wrong = [[totals.failed, "failed"], [totals.denied, "denied"]];
-  const input = (tokens.input_tokens || 0) + (tokens.cache_read_input_tokens || 0) + (tokens.cache_creation_input_tokens || 0);
-  const cached = tokens.cache_read_input_tokens ? `, ${grouped(tokens.cache_read_input_tokens)} cached` : "";
+  const problemCounts = [[totals.failed, "failed"], [totals.denied, "denied"]];
+  const inputTokens = (tokens.input_tokens || 0) + (tokens.cache_read_input_tokens || 0) + (tokens.cache_creation_input_tokens || 0);
+  const cacheNote = tokens.cache_read_input_tokens ? `, ${grouped(tokens.cache_read_input_tokens)} cached` : "";
   const repairs = Object.entries(totals.repairs);
   return [
-    ["Time", lasting(totals.duration), ""],
+    ["Time", formatDuration(totals.duration), ""],
     ["Turns", grouped(totals.turns), totals.errors ? `${grouped(totals.errors)} failed` : ""],
-    ["Tool calls", grouped(totals.calls), wrong.filter(([count]) => count).map(([count, word]) => `${grouped(count)} ${word}`).join(", ")],
-    ["Tokens", `${grouped(input)} in`, `${grouped(tokens.output_tokens || 0)} out${cached}`],
+    ["Tool calls", grouped(totals.calls), problemCounts.filter(([count]) => count).map(([count, label]) => `${grouped(count)} ${label}`).join(", ")],
+    ["Tokens", `${grouped(inputTokens)} in`, `${grouped(tokens.output_tokens || 0)} out${cacheNote}`],
     ["Cost", totals.cost ? `$${totals.cost.toFixed(4)}` : "–", ""],
-    ...(repairs.length ? [["Repairs", grouped(repairs.reduce((sum, [, many]) => sum + many, 0)), repairs.map(([name]) => name.replaceAll("_", " ")).slice(0, 3).join(", ")]] : []),
+    ...(repairs.length ? [["Repairs", grouped(repairs.reduce((sum, [, count]) => sum + count, 0)), repairs.map(([name]) => name.replaceAll("_", " ")).slice(0, 3).join(", ")]] : []),
   ];
 }
 
 // -- the beginning ---------------------------------------------------------------------------------------------
 
 function listenToTheme() {
-  const system = matchMedia("(prefers-color-scheme: dark)");
+  const systemTheme = matchMedia("(prefers-color-scheme: dark)");
   const button = find("theme");
-  let chosen = null;
-  const apply = () => {
-    const dark = chosen === null ? system.matches : chosen;
-    document.documentElement.dataset.theme = dark ? "dark" : "light";
-    button.setAttribute("aria-pressed", String(dark));
-    button.title = dark ? "Light mode" : "Dark mode";
+  let darkChoice = null;
+  const applyTheme = () => {
+    const isDark = darkChoice === null ? systemTheme.matches : darkChoice;
+    document.documentElement.dataset.theme = isDark ? "dark" : "light";
+    button.setAttribute("aria-pressed", String(isDark));
+    button.title = isDark ? "Light mode" : "Dark mode";
   };
   button.addEventListener("click", () => {
-    chosen = document.documentElement.dataset.theme !== "dark";
-    apply();
+    darkChoice = document.documentElement.dataset.theme !== "dark";
+    applyTheme();
   });
-  system.addEventListener("change", apply);
-  apply();
+  systemTheme.addEventListener("change", applyTheme);
+  applyTheme();
 }
 
 function followAddress() {
-  const found = /^#step-([0-9]{1,9})$/.exec(location.hash);
-  const item = found && numbered.get(Number(found[1]));
+  const match = /^#step-([0-9]{1,9})$/.exec(location.hash);
+  const item = match && numbered.get(Number(match[1]));
   if (!item) return;
   leaveReplay();
-  onlyMatches(false);
-  jump(item);
+  setOnlyMatches(false);
+  scrollToItem(item);
 }
 
 listenToTheme();
-drawTop();
-const articles = items.map((item) => (DRAW[item.step.kind] || DRAW.note)(item));
-for (let at = 0; at < articles.length; at += GROUP) {
-  find("steps").append(element("div", { class: "group" }, articles.slice(at, at + GROUP)));
+renderHeader();
+const stepNodes = items.map((item) => (DRAW[item.step.kind] || DRAW.note)(item));
+for (let start = 0; start < stepNodes.length; start += GROUP_SIZE) {
+  find("steps").append(element("div", { class: "group" }, stepNodes.slice(start, start + GROUP_SIZE)));
 }
 listenToSearch();
 listenToReplay();

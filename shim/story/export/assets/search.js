@@ -1,69 +1,69 @@
 // Search: over the session itself, so that what is folded is found, too. Where a browser can, words are marked.
 
-const MARKED = 2000; // places that are marked at once
+const MAX_MARKS = 2000; // places that are marked at once
 const PAUSE_MS = 120; // after a key, before a long session is searched
 
-const search = { words: "", found: [], at: -1, timer: 0, soon: 0 };
+const search = { query: "", matches: [], index: -1, timer: 0, frameRequest: 0 };
 
-function searched(item) {
-  if (item.words === undefined) {
+function getSearchText(item) {
+  if (item.searchText === undefined) {
     const { step } = item;
     const fields = (step.fields || []).map(([name, value]) => `${name} ${whole(value)}`);
     const facts = (step.facts || []).map(([name, value]) => `${name} ${value}`);
-    const all = [step.name, step.main, textOf(step.trees || []), whole(step.text), whole(step.diff), whole(step.output), ...fields, ...facts];
-    item.words = all.filter(Boolean).join("\n").toLowerCase();
+    const texts = [step.name, step.main, textOf(step.trees || []), whole(step.text), whole(step.diff), whole(step.output), ...fields, ...facts];
+    item.searchText = texts.filter(Boolean).join("\n").toLowerCase();
   }
-  return item.words;
+  return item.searchText;
 }
 
-function look(words) {
-  search.words = words.trim().toLowerCase();
-  search.found = search.words ? items.filter((item) => searched(item).includes(search.words)) : [];
-  search.at = -1;
-  const found = new Set(search.found);
-  for (const item of items) item.node.classList.toggle("match", found.has(item));
-  document.body.classList.toggle("searching", Boolean(search.words));
-  for (const name of ["previous", "next", "only"]) find(name).disabled = !search.found.length;
-  if (!search.found.length) onlyMatches(false);
-  count();
-  mark();
+function look(query) {
+  search.query = query.trim().toLowerCase();
+  search.matches = search.query ? items.filter((item) => getSearchText(item).includes(search.query)) : [];
+  search.index = -1;
+  const matches = new Set(search.matches);
+  for (const item of items) item.node.classList.toggle("match", matches.has(item));
+  document.body.classList.toggle("searching", Boolean(search.query));
+  for (const name of ["previous", "next", "only"]) find(name).disabled = !search.matches.length;
+  if (!search.matches.length) setOnlyMatches(false);
+  renderCount();
+  markMatches();
 }
 
-function count() {
-  const all = search.found.length;
-  find("count").textContent = !search.words ? "" : search.at < 0 ? counted(all, "step") : `${search.at + 1} of ${all}`;
+function renderCount() {
+  const matchCount = search.matches.length;
+  find("count").textContent = !search.query ? "" : search.index < 0 ? counted(matchCount, "step") : `${search.index + 1} of ${matchCount}`;
 }
 
-function go(by) {
-  if (!search.found.length) return;
+function goToMatch(offset) {
+  if (!search.matches.length) return;
   leaveReplay();
-  search.at = search.at < 0 ? (by > 0 ? 0 : search.found.length - 1) : (search.at + by + search.found.length) % search.found.length;
-  jump(search.found[search.at], { focus: false });
-  count();
-  mark();
+  search.index = search.index < 0 ? (offset > 0 ? 0 : search.matches.length - 1) : (search.index + offset + search.matches.length) % search.matches.length;
+  scrollToItem(search.matches[search.index], { focus: false });
+  renderCount();
+  markMatches();
 }
 
-function onlyMatches(wanted) {
-  find("only").setAttribute("aria-pressed", String(wanted));
-  document.body.classList.toggle("only-matches", wanted);
+function setOnlyMatches(isEnabled) {
+  find("only").setAttribute("aria-pressed", String(isEnabled));
+  document.body.classList.toggle("only-matches", isEnabled);
 }
 
 /** Mark the words in what is drawn, without changing it. */
-function mark() {
+function markMatches() {
   if (!window.CSS || !CSS.highlights) return;
   CSS.highlights.delete("found");
-  if (!search.words) return;
+  if (!search.query) return;
   const ranges = [];
-  for (const item of search.found) {
-    if (ranges.length >= MARKED) break;
+  for (const item of search.matches) {
+    if (ranges.length >= MAX_MARKS) break;
     const walker = document.createTreeWalker(item.node, NodeFilter.SHOW_TEXT);
-    while (walker.nextNode() && ranges.length < MARKED) {
+    while (walker.nextNode() && ranges.length < MAX_MARKS) {
       const text = walker.currentNode.data.toLowerCase();
-      for (let at = text.indexOf(search.words); at >= 0 && ranges.length < MARKED; at = text.indexOf(search.words, at + 1)) {
-        if (at + search.words.length > walker.currentNode.length) break; // letters that are longer in small
+      for (let start = text.indexOf(search.query); start >= 0 && ranges.length < MAX_MARKS; start = text.indexOf(search.query, start + 1)) {
+        if (start + search.query.length > walker.currentNode.length) break; // letters that are longer in small
         const range = new Range();
-        range.setStart(walker.currentNode, at);
-        range.setEnd(walker.currentNode, at + search.words.length);
+        range.setStart(walker.currentNode, start);
+        range.setEnd(walker.currentNode, start + search.query.length);
         ranges.push(range);
       }
     }
@@ -72,11 +72,11 @@ function mark() {
 }
 
 /** Mark once, however many steps are unfolded at the same time. */
-function markSoon() {
-  if (search.soon || !search.words) return;
-  search.soon = requestAnimationFrame(() => {
-    search.soon = 0;
-    mark();
+function scheduleMarking() {
+  if (search.frameRequest || !search.query) return;
+  search.frameRequest = requestAnimationFrame(() => {
+    search.frameRequest = 0;
+    markMatches();
   });
 }
 
@@ -88,17 +88,17 @@ function listenToSearch() {
   });
   input.addEventListener("keydown", (event) => {
     if (event.key === "Enter") {
-      if (input.value.trim().toLowerCase() !== search.words) look(input.value);
-      go(event.shiftKey ? -1 : 1);
+      if (input.value.trim().toLowerCase() !== search.query) look(input.value);
+      goToMatch(event.shiftKey ? -1 : 1);
     } else if (event.key === "Escape") {
       input.value = "";
       look("");
     }
   });
-  find("next").addEventListener("click", () => go(1));
-  find("previous").addEventListener("click", () => go(-1));
-  find("only").addEventListener("click", () => onlyMatches(find("only").getAttribute("aria-pressed") !== "true"));
-  document.addEventListener("toggle", markSoon, true);
+  find("next").addEventListener("click", () => goToMatch(1));
+  find("previous").addEventListener("click", () => goToMatch(-1));
+  find("only").addEventListener("click", () => setOnlyMatches(find("only").getAttribute("aria-pressed") !== "true"));
+  document.addEventListener("toggle", scheduleMarking, true);
   document.addEventListener("keydown", (event) => {
     if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "INPUT") return;
     event.preventDefault();

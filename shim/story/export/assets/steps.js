@@ -16,7 +16,7 @@ function whole(value) {
 }
 
 /** A block of text as it is. */
-function code(text, label) {
+function renderCode(text, label) {
   return element("pre", { tabindex: 0, "data-language": label || null }, element("code", null, text));
 }
 
@@ -28,85 +28,85 @@ function difference(text) {
 }
 
 /** Markdown that was read when the page was made: texts, and elements as [tag, attributes unless there are none, …]. */
-function nodesOf(trees, room = { left: Infinity }) {
+function renderTrees(trees, budget = { left: Infinity }) {
   const nodes = [];
   for (const tree of trees) {
-    if (room.left <= 0) break;
+    if (budget.left <= 0) break;
     if (typeof tree === "string") {
-      nodes.push(tree.slice(0, room.left));
-      room.left -= tree.length;
+      nodes.push(tree.slice(0, budget.left));
+      budget.left -= tree.length;
     } else {
-      const [attributes, inside] = parts(tree);
-      nodes.push(element(tree[0], attributes, nodesOf(inside, room)));
+      const [attributes, children] = splitTree(tree);
+      nodes.push(element(tree[0], attributes, renderTrees(children, budget)));
     }
   }
   return nodes;
 }
 
-function parts([, first, ...rest]) {
+function splitTree([, first, ...rest]) {
   if (first === undefined) return [null, []];
   return typeof first === "string" || Array.isArray(first) ? [null, [first, ...rest]] : [first, rest];
 }
 
 /** The words of drawn Markdown, a line for each of its blocks. */
 function textOf(trees) {
-  return trees.map((tree) => (typeof tree === "string" ? tree : textOf(parts(tree)[1]) + (INLINE.has(tree[0]) ? "" : "\n"))).join("");
+  return trees.map((tree) => (typeof tree === "string" ? tree : textOf(splitTree(tree)[1]) + (INLINE.has(tree[0]) ? "" : "\n"))).join("");
 }
 
 /** How many lines a text takes on a screen, about. */
-function lines(text) {
+function countLines(text) {
   return text ? text.split("\n").reduce((sum, line) => sum + 1 + Math.floor(line.length / LINE_CHARACTERS), 0) : 0;
 }
 
 /** A long block shows its beginning, and a button for the rest. */
-function clipped(text, draw) {
-  const all = text.split("\n");
-  if (all.length <= LONG_LINES + 4) return [draw(text)];
-  const block = draw(all.slice(0, LONG_LINES).join("\n"));
-  const more = element("button", { type: "button", class: "more" }, `Show all ${counted(all.length, "line")}`);
-  more.addEventListener("click", () => {
-    const full = draw(text);
-    more.previousSibling.replaceWith(full);
-    more.remove();
-    full.focus();
+function clipText(text, renderBlock) {
+  const textLines = text.split("\n");
+  if (textLines.length <= LONG_LINES + 4) return [renderBlock(text)];
+  const block = renderBlock(textLines.slice(0, LONG_LINES).join("\n"));
+  const button = element("button", { type: "button", class: "more" }, `Show all ${counted(textLines.length, "line")}`);
+  button.addEventListener("click", () => {
+    const fullBlock = renderBlock(text);
+    button.previousSibling.replaceWith(fullBlock);
+    button.remove();
+    fullBlock.focus();
   });
-  return [block, more];
+  return [block, button];
 }
 
-function labelled(label, nodes, name) {
-  return element("div", { class: `part ${name || ""}` }, element("div", { class: "label" }, label), nodes);
+function labelled(label, nodes, className) {
+  return element("div", { class: `part ${className || ""}` }, element("div", { class: "label" }, label), nodes);
 }
 
-function article(item, name, ...children) {
+function renderArticle(item, className, ...children) {
   const { step } = item;
   const depth = step.depth ? ` nested depth-${step.depth}` : "";
-  item.node = element("article", { class: `step ${name}${depth}`, id: `step-${step.number}`, tabindex: -1 }, stamp(step), children);
+  item.node = element("article", { class: `step ${className}${depth}`, id: `step-${step.number}`, tabindex: -1 }, stamp(step), children);
   return item.node;
 }
 
 /** A step that can be folded: `summary` is always seen, `fill` makes its body when it is opened first. */
-function folding(item, name, open, summary, fill) {
+function renderFoldingStep(item, className, isOpen, summary, fill) {
   item.body = element("div", { class: "body" });
   item.fill = () => {
     item.fill = null;
     item.body.append(...fill());
   };
-  item.details = element("details", { open, ontoggle: () => item.details.open && item.fill && item.fill() }, summary, item.body);
-  if (open) item.fill();
-  return article(item, name, item.details);
+  item.details = element("details", { open: isOpen, ontoggle: () => item.details.open && item.fill && item.fill() }, summary, item.body);
+  if (isOpen) item.fill();
+  return renderArticle(item, className, item.details);
 }
 
-function plainStep(item, name, label, draw) {
+function renderPlainStep(item, className, label, renderBody) {
   item.body = element("div", { class: "body prose" });
   item.fill = () => {
     item.fill = null;
-    item.body.replaceChildren(...draw());
+    item.body.replaceChildren(...renderBody());
   };
   item.fill();
-  return article(item, name, label ? element("div", { class: "label" }, label) : "", item.body);
+  return renderArticle(item, className, label ? element("div", { class: "label" }, label) : "", item.body);
 }
 
-function listedFacts(step) {
+function renderFacts(step) {
   const facts = (step.facts || []).map(([name, value]) => element("div", { class: name }, element("dt", null, name), element("dd", null, value)));
   return facts.length ? [element("dl", { class: "facts" }, facts)] : [];
 }
@@ -118,71 +118,71 @@ const DRAW = {
     const facts = item.step.facts || [];
     const model = facts.find(([name]) => name === "model");
     const summary = element("summary", null, element("span", { class: "name" }, "Session starts"), element("span", { class: "main" }, model ? model[1] : ""));
-    return folding(item, "start", false, summary, () => listedFacts(item.step));
+    return renderFoldingStep(item, "start", false, summary, () => renderFacts(item.step));
   },
   prompt(item) {
-    return plainStep(item, "prompt", "Prompt", () => clipped(whole(item.step.text), (text) => element("div", { class: "said", dir: "auto" }, text)));
+    return renderPlainStep(item, "prompt", "Prompt", () => clipText(whole(item.step.text), (text) => element("div", { class: "said", dir: "auto" }, text)));
   },
   text(item) {
-    return plainStep(item, "text", "", () => nodesOf(item.step.trees || []));
+    return renderPlainStep(item, "text", "", () => renderTrees(item.step.trees || []));
   },
   thinking(item) {
     const { step } = item;
-    const took = step.until > step.at ? `Thought for ${lasting(step.until - step.at)}` : "Thought";
-    const summary = element("summary", null, element("span", { class: "name" }, took), element("span", { class: "main", dir: "auto" }, textOf(step.trees || []).slice(0, 200).split("\n")[0]));
-    return folding(item, "thinking", false, summary, () => [element("div", { class: "prose" }, nodesOf(step.trees || []))]);
+    const timeLabel = step.until > step.at ? `Thought for ${formatDuration(step.until - step.at)}` : "Thought";
+    const summary = element("summary", null, element("span", { class: "name" }, timeLabel), element("span", { class: "main", dir: "auto" }, textOf(step.trees || []).slice(0, 200).split("\n")[0]));
+    return renderFoldingStep(item, "thinking", false, summary, () => [element("div", { class: "prose" }, renderTrees(step.trees || []))]);
   },
   call(item) {
     const { step } = item;
-    const [sign, word] = OUTCOMES[step.outcome] || ["…", "running"];
+    const [sign, outcomeLabel] = OUTCOMES[step.outcome] || ["…", "running"];
     const output = whole(step.output);
     const diff = whole(step.diff);
     const fields = (step.fields || []).map(([name, value]) => [name, whole(value)]);
-    const hidden = fields.filter(([, value]) => value !== step.main);
-    const size = lines(output) + hidden.reduce((sum, [, value]) => sum + lines(value), 0);
-    const open = step.outcome === "failed" || (diff ? lines(diff) <= OPEN_DIFF_LINES : size > 0 && size <= OPEN_LINES);
+    const extraFields = fields.filter(([, value]) => value !== step.main);
+    const lineCount = countLines(output) + extraFields.reduce((sum, [, value]) => sum + countLines(value), 0);
+    const isOpen = step.outcome === "failed" || (diff ? countLines(diff) <= OPEN_DIFF_LINES : lineCount > 0 && lineCount <= OPEN_LINES);
     const summary = element(
       "summary",
       null,
-      element("span", { class: "sign", role: "img", "aria-label": word }, sign),
+      element("span", { class: "sign", role: "img", "aria-label": outcomeLabel }, sign),
       element("span", { class: "name" }, step.name),
       element("span", { class: "main" }, step.main || ""),
-      element("span", { class: "took" }, step.until > step.at ? lasting(step.until - step.at) : ""),
+      element("span", { class: "took" }, step.until > step.at ? formatDuration(step.until - step.at) : ""),
     );
     const fill = () => [
-      ...fields.filter(([, value]) => !step.main || value !== step.main || value.includes("\n") || value.length > 60).map(([name, value]) => labelled(name, clipped(value, (text) => code(text)))),
-      ...(diff ? clipped(diff, difference) : []),
-      ...(output ? [labelled(step.outcome === "failed" ? "error" : "output", clipped(output, (text) => code(text)), "output")] : []),
+      ...fields.filter(([, value]) => !step.main || value !== step.main || value.includes("\n") || value.length > 60).map(([name, value]) => labelled(name, clipText(value, (text) => renderCode(text)))),
+      ...(diff ? clipText(diff, difference) : []),
+      ...(output ? [labelled(step.outcome === "failed" ? "error" : "output", clipText(output, (text) => renderCode(text)), "output")] : []),
     ];
-    return folding(item, `call ${step.outcome || "running"}`, open, summary, fill);
+    return renderFoldingStep(item, `call ${step.outcome || "running"}`, isOpen, summary, fill);
   },
   question(item) {
     const { step } = item;
     const summary = element("summary", null, element("span", { class: "sign", role: "img", "aria-label": "question" }, "?"), element("span", { class: "name" }, `May ${step.name} run?`), element("span", { class: "main" }, step.main || ""));
-    return folding(item, "question", false, summary, () => [
-      ...(step.diff ? clipped(whole(step.diff), difference) : []),
-      ...(step.fields || []).map(([name, value]) => labelled(name, clipped(whole(value), (text) => code(text)))),
+    return renderFoldingStep(item, "question", false, summary, () => [
+      ...(step.diff ? clipText(whole(step.diff), difference) : []),
+      ...(step.fields || []).map(([name, value]) => labelled(name, clipText(whole(value), (text) => renderCode(text)))),
     ]);
   },
   answer(item) {
-    const said = { allow: "Allowed", deny: "Denied" }[whole(item.step.text)] || whole(item.step.text);
-    const name = item.step.name ? `${said}: ${item.step.name}` : said;
-    return plainStep(item, `answer ${whole(item.step.text) === "deny" ? "denied" : ""}`, "", () => [element("span", { class: "name" }, name), ...listedFacts(item.step)]);
+    const decision = { allow: "Allowed", deny: "Denied" }[whole(item.step.text)] || whole(item.step.text);
+    const label = item.step.name ? `${decision}: ${item.step.name}` : decision;
+    return renderPlainStep(item, `answer ${whole(item.step.text) === "deny" ? "denied" : ""}`, "", () => [element("span", { class: "name" }, label), ...renderFacts(item.step)]);
   },
   note(item) {
     const text = whole(item.step.text);
-    if (!item.step.facts) return plainStep(item, "note", "", () => clipped(text, (part) => element("div", { class: "said", dir: "auto" }, part)));
+    if (!item.step.facts) return renderPlainStep(item, "note", "", () => clipText(text, (part) => element("div", { class: "said", dir: "auto" }, part)));
     const summary = element("summary", null, element("span", { class: "note-text", dir: "auto" }, text));
-    return folding(item, "note", false, summary, () => listedFacts(item.step));
+    return renderFoldingStep(item, "note", false, summary, () => renderFacts(item.step));
   },
   error(item) {
-    return plainStep(item, "error", "Error", () => clipped(whole(item.step.text), (text) => element("div", { class: "said", dir: "auto" }, text)));
+    return renderPlainStep(item, "error", "Error", () => clipText(whole(item.step.text), (text) => element("div", { class: "said", dir: "auto" }, text)));
   },
   result(item) {
     const { step } = item;
     const facts = step.facts || [];
-    const failed = facts.some(([name]) => name === "failed");
-    const label = `Turn ${step.turn || 1} ${failed ? "failed" : "done"}`;
-    return plainStep(item, `result ${failed ? "failed" : ""}`, label, () => [...listedFacts(step), ...nodesOf(step.trees || [])]);
+    const hasFailed = facts.some(([name]) => name === "failed");
+    const label = `Turn ${step.turn || 1} ${hasFailed ? "failed" : "done"}`;
+    return renderPlainStep(item, `result ${hasFailed ? "failed" : ""}`, label, () => [...renderFacts(step), ...renderTrees(step.trees || [])]);
   },
 };
