@@ -1,5 +1,5 @@
-"""Puts known faults into a copy of the project, one at a time, and says whether the tests notice
-each of them.
+"""Puts known faults into a copy of the project, one at a time, and says whether the tests notice each
+of them.
 
     python tests/seeded_faults.py [--rounds N] [--out FILE] [NAME …]
     python tests/seeded_faults.py --list

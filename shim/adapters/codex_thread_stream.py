@@ -1,5 +1,5 @@
-"""What `codex app-server` says of its threads: items, fragments of texts, questions, and the end of
-a turn.
+"""What `codex app-server` says of its threads: items, fragments of texts, questions, and the end of a
+turn.
 
     {"method":"item/started","params":{"threadId":…,"turnId":…,"item":{…}}}                     and
                                                                                                 item/completed

@@ -53,7 +53,7 @@ class PermissionPrompt(NamedTuple):
         ).replace("\n", " ")
 
     def build_decision(self, choice: str) -> dict[str, Any]:
-        """The body of the answer for `yes`, `no` or `permission_updates`."""
+        """The body of the answer for `yes`, `no` or `always`."""
         if choice == NO:
             return {"behavior": "deny", "message": DENIED_MESSAGE}
         decision: dict[str, Any] = {"behavior": "allow", "updatedInput": self.request.get("input")}
@@ -62,7 +62,7 @@ class PermissionPrompt(NamedTuple):
         return decision
 
     def build_response(self, choice: str) -> dict[str, Any]:
-        """The control_response for `yes`, `no` or `permission_updates`."""
+        """The control_response for `yes`, `no` or `always`."""
         response = {
             "subtype": "success",
             "request_id": self.request_id,

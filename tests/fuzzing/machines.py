@@ -1,9 +1,8 @@
-"""A fuzzer over the machines that talk with a vendor's child in JSON-RPC: valid, changed and
-reordered messages.
+"""A fuzzer over the machines that talk with a vendor's child in JSON-RPC: valid, changed and reordered
+messages.
 
 A run is a conversation: what the agent says and what the frontend does are drawn from a seed. What
-is held, whatever
-they do:
+is held, whatever they do:
 
     no exception leaves the machine, and none is caught where the agent said only what its protocol
         has

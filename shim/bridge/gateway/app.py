@@ -3,19 +3,18 @@
     GET  /                       the page; /assets/NAME are its files
     GET  /openapi.json           this list, for programs
     POST /login {token}          a cookie for a token, or for what the printed address has in its
-                                 place: {role:
-                                 "drive"|"watch", proof}; with the cookie every request has the
-                                     proof as its header
-                                 X-Shim-Page. POST /logout {} ends the cookie
+                                 place: {role: "drive"|"watch", proof}; with the cookie every
+                                 request has the proof as its header X-Shim-Page. POST /logout {}
+                                 ends the cookie
     GET  /me                     {role, version, vendors: [names], installed: [names of those whose
-         program is here]}
+                                 program is here]}
     GET  /sessions               {sessions: [SESSION…]}, the last begun first
     GET  /sessions/ID            SESSION; ID is the short id or the UUID
     POST /sessions {vendor, prompt, cwd, model?, mode?}                              201 {id,
-                                                                                     session}
+        session}
     GET  /sessions/ID/events     server-sent events: lines as they are (below)
     GET  /sessions/ID/steps      server-sent events: steps as the page draws them (below); ?last=N
-         of what was before
+                                 of what was before
     POST /sessions/ID/messages {text, id?: a UUID, take?, wake?}; `wake: true` begins a session
         again that has ended
     POST /sessions/ID/answers {question, behavior: allow|deny, message?, input?, always?}
@@ -38,36 +37,28 @@ back with it as Last-Event-ID (or ?after=) goes on behind it. 204 says that the 
 and nothing is new.
 
     events: line     Claude's line, byte for byte      partial  one without a number
-                     (`stream_event`)
+                                                       (`stream_event`)
             welcome, synced, gap, question, settled, state, driver, bye: frames of the bridge
                 (core/bridge/frames.py)
 
     steps:  welcome  {session, id, name, vendor, cwd, model, mode, bypass, generation, number,
-        state, driver,
-                     questions: [ids], models: [{value, displayName}]…}
+                     state, driver, questions: [ids], models: [{value, displayName}]…}
             about    {title, began: ms since 1970 of time 0, left_out: how many steps before the
                      first one}
             step     a step, new or changed: what has its `number` is replaced, else its place is by
-                     `number`. The keys
-                     are those of the exported page's steps: {number, kind, at, until?, turn, depth,
-                         above, name,
-                     outcome, main, text | trees, diff, output, fields: [[name, text]], facts:
-                         [[name, text]]}, empty
-                     ones left out. kind: start prompt thinking text call note error result. A call
-                         without `outcome`
+                     `number`. The keys are those of the exported page's steps: {number, kind, at,
+                     until?, turn, depth, above, name, outcome, main, text | trees, diff, output,
+                     fields: [[name, text]], facts: [[name, text]]}, empty ones left out. kind:
+                     start prompt thinking text call note error result. A call without `outcome`
                      runs.
             live     {above, kind: text|thinking|call, text, name?, begin?}: grows the open text of
-                     the agent that
-                     serves the call `above` (0: the main one); `create_session` starts another one.
-                         It is
-                         gone with the next
-                     step of that agent, with any result, and with a `gap`
+                     the agent that serves the call `above` (0: the main one); `begin`
+                     starts another one. It is gone with the next step of that agent, with any
+                     result, and with a `gap`
             question {question: its id, kind: permission|ask|elicitation, tool, at, until?: when it
-                is denied, main?,
-                     fields?: [[name, text]],
-                     diff?, message?, reason?, path?, asked?: Claude's questions with their options,
-                         schema?,
-                     always?: [the rules that always allows in this session]}
+                     is denied, main?, fields?: [[name, text]], diff?, message?, reason?, path?,
+                     asked?: Claude's questions with their options, schema?, always?: [the rules
+                     that always allows in this session]}
             settled  {question, by, how: allow|deny|timeout|interrupt|cancelled|ended}
             state    {state, status, waitingFor, needs, detail, model, mode}    driver   {client: a
                      name, or null}
@@ -75,10 +66,8 @@ and nothing is new.
             totals   {turns, calls, failed, denied, errors, cost, tokens, duration, model}
             synced   {number}: what was before is told; `question`s that are open follow
             gap      {from, to, reason}: forget all steps; they are told anew. With the reason
-                     `slow` only some `live`
-                     is missing, and no step                                       bye  {reason}:
-                                                                                   the session has
-                                                                                   ended
+                     `slow` only some `live` is missing, and no step
+                     bye  {reason}: the session has ended
 """
 
 import os

@@ -22,6 +22,7 @@ ASSETS_PREFIX = "/assets/"
 ALLOWED_METHODS = frozenset(("GET", "POST"))
 COOKIE_MAX_AGE_S = 30 * 24 * 60 * 60
 PROOF_HEADER = b"x-shim-page"  # what a page shows beside its cookie
+# A request may have each of these headers once.
 SINGLE_HEADERS = (
     PROOF_HEADER,
     b"host",
@@ -29,7 +30,7 @@ SINGLE_HEADERS = (
     b"authorization",
     b"content-type",
     b"content-length",
-)  # of two, which one would count?
+)
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

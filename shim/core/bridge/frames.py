@@ -1,16 +1,14 @@
-"""The frames between a host and its clients: one JSON object a line, both ways (design page
-"bridge", Frames).
+"""The frames between a host and its clients: one JSON object a line, both ways (design page "bridge",
+Frames).
 
 A frame has its `kind`; unknown keys are ignored, and so is an unknown kind of the host's. Times are
-milliseconds since
-1970. What a frame of each kind has:
+milliseconds since 1970. What a frame of each kind has:
 
 From a client (every one may have an `id`; the same id twice is one frame):
 
     hello      protocol, client (its name), role ("drive" or "watch"), after (a cursor or null),
-               replay (false: no
-               history), partial (false: no partial lines), knows (the optional kinds that it
-                   understands)
+               replay (false: no history), partial (false: no partial lines), knows (the optional
+               kinds that it understands)
     message    id, message ({"role": "user", "content": …}); an id that is a UUID becomes that of
                the line
     answer     question, decision (the body of an answer to can_use_tool)
@@ -19,8 +17,8 @@ From a client (every one may have an `id`; the same id twice is one frame):
     mode       mode (a permission mode). It holds as far as the ceilings of others let it; its
                client's own is lifted
     narrow     id, and either mode (no wider one is to hold) or deny and ask (rules), for as long as
-               this client is here
-               and for what was asked for meanwhile                                            optional
+               this client is here and for what was asked for meanwhile
+               optional
     take       nothing: this client drives from now on
     release    nothing: nobody drives
     end        nothing: the session ends; the answer is `bye`
@@ -29,37 +27,31 @@ From a client (every one may have an `id`; the same id twice is one frame):
     reply      id (of an `ask`), response (the body of Claude's control_response)
                optional
     deaf       nothing: this client answers no question (any more); one that only it could answer,
-               because it drives
-               and nobody else may, is denied                                                  optional
+               because it drives and nobody else may, is denied
+               optional
 
 From the host:
 
     welcome    protocol, client (this client's name here), session, id, name, vendor, cwd, model,
-               mode, bypass (whether
-               bypassPermissions may be chosen), pid, version, generation, number (of the last
-                   line), state (an object
-               as in `state`), driver, questions (the ids of those that are open; each follows as a
-                   frame when the
-               client is in sync), settled (question, by, how of the last question that was settled,
-                   or null), chosen
+               mode, bypass (whether bypassPermissions may be chosen), pid, version, generation,
+               number (of the last line), state (an object as in `state`), driver, questions (the
+               ids of those that are open; each follows as a frame when the client is in sync),
+               settled (question, by, how of the last question that was settled, or null), chosen
                (the mode without what clients forbid), initialize, init, knows, differs (only where
-                   the client's
-               protocol is another one: a sentence)
+               the client's protocol is another one: a sentence)
     line       number, generation, at, line; without `number` it is a partial line. `line` is always
                the last key
     synced     number: what was said before the client came is told. Once
     gap        from, to (numbers, both told), reason ("generation", "unknown", "slow" or "lost")
     question   question (its id), at, until (when it is denied if nobody answers; left out if it
-               never is), request
-               (the body of Claude's request)
+               never is), request (the body of Claude's request)
     settled    question, by (a client's name, or null), how (allow, deny, timeout, interrupt,
                cancelled, ended)
     state      state, status, waitingFor, needs, detail (background page, section 3), model, mode
     driver     client (its name, or null)
     refused    id (or null), reason (a word of Reason), text (a sentence), driver (where another one
-               drives). A message
-               that was accepted and still waits when the session ends is refused so, with the
-                   reason "ended"
+               drives). A message that was accepted and still waits when the session ends is refused
+               so, with the reason "ended"
     bye        reason
     accepted   id: what the frame asked for was done (said to all kinds but end, request, reply)
                optional

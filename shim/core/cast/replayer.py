@@ -108,9 +108,10 @@ class RecordingReplayer:
 
     def feed_signal(self, signal_name: str) -> None:
         """A signal came: go on after the recorded one, or end by it if the recording has none."""
+        # the kinds of notes about a signal
         note_kinds = (
             (NOTE_SIGNAL,) if self._records.input_stream == "I" else ("caught", NOTE_SIGNAL)
-        )  # of notes about one
+        )
         self._start_jump()
         while (record := self._records.peek()) is not None and record.code != "x":
             self._records.take_record_delay()

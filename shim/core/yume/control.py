@@ -1,8 +1,7 @@
-"""Yume's side of a conversation: its frames in, nothing but flat lines out (its reference, section
-1).
+"""Yume's side of a conversation: its frames in, nothing but flat lines out (its reference, section 1).
 
     {"type":"user","content":…}                              a message; `message` as Claude has it
-                                                             is read too
+        is read too
     {"type":"interrupt"}                                      stops the turn that runs
     {"type":"set_permission_mode","mode":…}                   from now on, in its names or Claude's
     {"type":"tool_approval","id":…,"approved":true|false}     the answer about a call, by the id of

@@ -1,5 +1,5 @@
-"""What a rule of a profile says: the fields of each `write_emit`, and the verb of the Turn that
-they become.
+"""What a rule of a profile says: the fields of each `write_emit`, and the verb of the Turn that they
+become.
 
                                    WHAT A RULE EMITS, WITH ITS FIELDS
 
@@ -10,13 +10,11 @@ they become.
     reply         model: another reply of the model begins
     tool_use      id, name, input
     tool_input    id, name (of its first piece), input (a fragment of its JSON), block (the vendor's
-                  name of the call,
-                  else its id), done: a call in pieces. It is said once, whole, in Claude's words:
-                      when it is done, when
-                  a result, a usage or the end shows that it is, or when `tool_use` says it
+                  name of the call, else its id), done: a call in pieces. It is said once, whole, in
+                  Claude's words: when it is done, when a result, a usage or the end shows that it
+                  is, or when `tool_use` says it
     tool_result   id, content, is_error, name, input (these two where no `tool_use` came before);
-                  oldest = true: one
-                  without an id is that of the call which is open longest
+                  oldest = true: one without an id is that of the call which is open longest
     denied        id, name, input (these two where it is not open): a call that was refused
     usage         usage, stop_reason, cost_usd: a reply is over; what the numbers mean is
                   `stream.usage`
@@ -30,11 +28,10 @@ they become.
     input         –: what the model is given; nothing is said, but what waited for late results is
     ignore        –
 
-`limit` of a result: turns, budget, or any other that was reached.
-`stream.parent` is the id of the call that runs the nested agent of an event. What a rule emits for
-such an event belongs to that agent: it is not the answer of the turn, and it neither ends nor fails
-the turn. `usage` is a table of input_tokens, cache_read_input_tokens, cache_creation_input_tokens,
-output_tokens (and cost_usd).
+`limit` of a result: turns, budget, or any other that was reached. `stream.parent` is the id of the
+call that runs the nested agent of an event. What a rule emits for such an event belongs to that
+agent: it is not the answer of the turn, and it neither ends nor fails the turn. `usage` is a table
+of input_tokens, cache_read_input_tokens, cache_creation_input_tokens, output_tokens (and cost_usd).
 """
 
 from collections.abc import Callable, Mapping

@@ -45,17 +45,14 @@ from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS, LazyPattern
 MAX_OPERATOR_DEPTH = 16  # inside each other
 MAX_INLINE_DEPTH = 4  # inside each other in one expression
 MAX_FIELDS = 100  # of one object, and parts of one operator
-_REGEX_SIGNS = frozenset(
-    r".^$*+?{}[]\|()"
-)  # of a regular expression; a text without them is itself
+# A text without these signs matches only itself as a regular expression.
+_REGEX_SIGNS = frozenset(r".^$*+?{}[]\|()")
 _BOOLEAN_OPERATORS = frozenset(("in", "not_in", "regex", "ending", "exists", "any", "all", "not"))
 
-StandaloneCompiler = Callable[
-    [ConfigNode, FunctionBuilder, int], str
-]  # how deep the operator stands comes last
-PathOperatorCompiler = Callable[
-    [ConfigNode, FunctionBuilder, str], str
-]  # the expression of the value comes last
+# The last parameter is the depth of the operator.
+StandaloneCompiler = Callable[[ConfigNode, FunctionBuilder, int], str]
+# The last parameter is the expression of the value.
+PathOperatorCompiler = Callable[[ConfigNode, FunctionBuilder, str], str]
 
 
 def compile_field(node: ConfigNode, builder: FunctionBuilder, depth: int = 0) -> str:

@@ -1,18 +1,15 @@
-r"""`[acp]`: how a program is driven that speaks the Agent Client Protocol, so that a frontend is
-asked.
+r"""`[acp]`: how a program is driven that speaks the Agent Client Protocol, so that a frontend is asked.
 
     argv = ["--acp"]          in the place of `launch.argv`; `command` likewise
     permission_args = { … }   in the place of `launch.permission_args`: a mode is missing that it
                               cannot be driven in
     server_tool = "{server}_{tool}"   how it names a tool of a server of MCP
     tool_name = "title"       where a call has its tool's name: in its first title, in front of its
-                              "id", or nowhere:
-                              then its "kind" tells it, with `signs`
+                              "id", or nowhere: then its "kind" tells it, with `signs`
     signs = { bash = { kind = "execute", title = "…", keys = ["command"] } }  what each tool's calls
-        are known by: their
-                              kind, the beginning of their title, keys of their input
+        are known by: their kind, the beginning of their title, keys of their input
     questions = { execute = ["commands"] }  keys that the input of a question about a call of this
-        kind has always
+                                            kind has always
     input = "content"         a call's input is JSON in its content, until it has ended (else:
                               `rawInput`)
     path = 'in "([^"]+)"'     finds the path of the file in the error of a call that names no
@@ -25,9 +22,8 @@ asked.
     retries = "^Info: …"      the text that the agent sends, in one piece, when it calls its model
                               again
     failures = "^Error: "     the beginning of the text that the agent sends, in one piece, at the
-                              end of a failed turn;
-                              it is the reason only if the turn then ends without a token of the
-                                  model
+                              end of a failed turn; it is the reason only if the turn then ends
+                              without a token of the model
     model = true              the model is set in the session, not on the command line
     modes = { plan = "plan" } Claude's modes → the agent's own, set in the session; others are as
         `default`
@@ -38,8 +34,8 @@ asked.
     addresses = true          of servers of MCP it takes those with an address, and none that is a
                               command
     asks = ["Bash", "Edit"]   the tools of which its questions say all that decides, in Claude's
-                              words; "mcp__" stands
-                              for those of every server, "*" for all tools that there are
+                              words; "mcp__" stands for those of every server, "*" for all tools
+                              that there are
     unattended = true         in the mode default it runs, without asking, calls that the real
                               claude asks about
     listed = ["Bash"]         the tools that it can run when it is driven so, in the place of the

@@ -1,5 +1,5 @@
-r"""The vendor that a profile describes: its table, checked, and compiled as far as its child's
-start needs it.
+r"""The vendor that a profile describes: its table, checked, and compiled as far as its child's start
+needs it.
 
                                    WHAT A PROFILE HOLDS
 
@@ -12,61 +12,43 @@ start needs it.
     other_tools = { … }, unknown_tools = "pass"    `tools`
     adapter = "module:Class"  a class for what rules cannot say; see below
     [launch]                  `launch`, and permission_args (mode → words), permission_env (mode →
-                              variables),
-                              permission_tools (mode → `listed`, where that is less), `denials`,
-                              timeouts = { first_byte, idle, tool } in seconds,
-                              interrupt = { signal = "SIGINT", grace = 1.4 } (seconds until the
-                                  child is killed),
-                              env_keep (ANTHROPIC_* that it may see), resume_id_pattern, model_map
-                                  (Claude's
-                              name of a model → its own), gate (what stderr says when its trust gate
-                                  is closed), login,
-                              install (the command that installs it),
-                              models_probe = { args = ["models"], regex = '^\S+/\S+$' }: how it is
-                                  asked for its
-                              models, one in a line; groups are joined with slashes
-                              login_probe = { args = ["login", "status"], refusal = "Not logged in"
-                                  }: how it is asked
-                              whether it has a login, and its words for none; unless = when it needs
-                                  none
-                              rules (the module that tells the program the rules),
-                              api_base (the variable with another address of its API),
-                              version_probe = { args = ["--version"], regex = 'own ([0-9.]+)',
-                                  tested = ">=1.2,<2" }:
-                              how the program is asked for its version, where the version stands in
-                                  the answer (the
-                              first group, or all), which versions these rules were tried with; no
-                                  turn waits for it
-                              home = { variable = "X_HOME", folder = ".x" }: its own records, which
-                                  an adapter may read
+                              variables), permission_tools (mode → `listed`, where that is less),
+                              `denials`, timeouts = { first_byte, idle, tool } in seconds, interrupt
+                              = { signal = "SIGINT", grace = 1.4 } (seconds until the child is
+                              killed), env_keep (ANTHROPIC_* that it may see), resume_id_pattern,
+                              model_map (Claude's name of a model → its own), gate (what stderr says
+                              when its trust gate is closed), login, install (the command that
+                              installs it), models_probe = { args = ["models"], regex = '^\S+/\S+$'
+                              }: how it is asked for its models, one in a line; groups are joined
+                              with slashes login_probe = { args = ["login", "status"], refusal =
+                              "Not logged in" }: how it is asked whether it has a login, and its
+                              words for none; unless = when it needs none rules (the module that
+                              tells the program the rules), api_base (the variable with another
+                              address of its API), version_probe = { args = ["--version"], regex =
+                              'own ([0-9.]+)', tested = ">=1.2,<2" }: how the program is asked for
+                              its version, where the version stands in the answer (the first group,
+                              or all), which versions these rules were tried with; no turn waits for
+                              it home = { variable = "X_HOME", folder = ".x" }: its own records,
+                              which an adapter may read
     [acp]                     `acp`: how it is driven so that it asks
     protocol = "acp"          it speaks that protocol and nothing else: no rules, and only
                               `launch.command` is needed
     two_way = "module"        the same, by one of our modules: its `build_two_way(adapter)` gives
-                              the
-                              vendor
-    [stream]                  text = final (or delta, cumulative): what a `text` rule gives
-                              usage = none; request: the numbers add up; run_total: the last ones
-                                  count; thread_total:
-                              the last ones less those of the turns before, which are kept with the
-                                  session
-                              end = { ok_exit = [0], result = "event" }: a turn is a success when a
-                                  `result` rule said
-                              so; "synthesize": also when a good exit code comes behind a whole
-                                  reply
-                              ids = "process": ids of calls begin anew with each process (else:
-                                  "session")
-                              results = "late": what a call returned may come behind the next text,
-                                  or never (else:
-                              "next"); a whole text waits one event while calls are open
+                              the vendor
+    [stream]                  text = final (or delta, cumulative): what a `text` rule gives usage =
+                              none; request: the numbers add up; run_total: the last ones count;
+                              thread_total: the last ones less those of the turns before, which are
+                              kept with the session end = { ok_exit = [0], result = "event" }: a
+                              turn is a success when a `result` rule said so; "synthesize": also
+                              when a good exit code comes behind a whole reply ids = "process": ids
+                              of calls begin anew with each process (else: "session") results =
+                              "late": what a call returned may come behind the next text, or never
+                              (else: "next"); a whole text waits one event while calls are open
                               stderr_noise = ["…"]: beginnings of lines that never are the reason of
-                                  a failure
-                              saves_late = true: a session can go on only once a reply was complete
-                              given_id = true: {session_id} names every new session, because the
-                                  vendor says it too late
-                              parent = "data.parent": the path of the id of the call that runs the
-                                  nested agent of an
-                              event
+                              a failure saves_late = true: a session can go on only once a reply was
+                              complete given_id = true: {session_id} names every new session,
+                              because the vendor says it too late parent = "data.parent": the path
+                              of the id of the call that runs the nested agent of an event
     [[event]]                 `rules`, `emits`
     [[report]]                rules of the file `launch.report`, read at the end: session, usage,
                               result, error, notice

@@ -11,7 +11,7 @@ shell.
       { when = "model", args = ["-m", "{model}"] },                words that stand there if a model
                                                                    is named
       { when = ["resume", "trust"], unless = "fork", args = [] },  all conditions of `when` hold,
-          none of `unless`
+                                                                   none of `unless`
       { each = "add_dirs", args = ["--add-dir", "{item}"] },       words for each item of a list
       { when = "permission_args" },                                the words of the permission mode,
                                                                    in this place
@@ -48,13 +48,11 @@ because the program keeps tools that `[tools]` does not name.
 
 `prompt`
     via          arg, stdin, or file (`{prompt_file}`, a file of ours that goes with the child)
-    dash_guard   what keeps a prompt from becoming a flag or a subcommand:
-                 stdin   such a prompt is given on stdin (the usual guard)
-                 --      stands before every prompt
-                 equals  the prompt is part of a word such as `--prompt={prompt}`
-                 space   a space is put before a dash, for a prompt that is the value of a flag
-                 word    a space is put before a dash and before a single word, for a prompt without
-                         a flag
+    dash_guard   what keeps a prompt from becoming a flag or a subcommand: stdin   such a prompt is
+                 given on stdin (the usual guard) --      stands before every prompt equals  the
+                 prompt is part of a word such as `--prompt={prompt}` space   a space is put before
+                 a dash, for a prompt that is the value of a flag word    a space is put before a
+                 dash and before a single word, for a prompt without a flag
     long         where a prompt goes that is too long for an argument: stdin, file, or refuse
 
 `report = { file = "usage.json", keys = ["usage"] }` is a file that the program writes about its run

@@ -2,27 +2,20 @@
 
 The first argument is a JSON object that says how to start, or @ and a file of it; commands come as
 JSON lines on stdin, and everything that a user of the SDK sees goes to stdout as JSON lines, in
-words that are the same for every
-client:
+words that are the same for every client:
 
     start      claude PATH (null in TypeScript: its own), cwd PATH, once PROMPT or null, partial
-               BOOL, asks BOOL,
-               resume SESSION or null,
-               serves NAME of an MCP server in this process, whose tool `add_numbers` says `ran` and
-                   whose
-                   tool `read_picture` returns
-               the PNG of a file; or null
-               judges TOOL whose calls a hook in this process denies, saying `judged`; or null
-               or claude, cwd, partial and runs [name, prompt, environment], at_once COUNT, seconds
-                   LIMIT
+               BOOL, asks BOOL, resume SESSION or null, serves NAME of an MCP server in this
+               process, whose tool `add_numbers` says `ran` and whose tool `read_picture` returns
+               the PNG of a file; or null judges TOOL whose calls a hook in this process denies,
+               saying `judged`; or null or claude, cwd, partial and runs [name, prompt,
+               environment], at_once COUNT, seconds LIMIT
     commands   say TEXT, image BASE64 or null · interrupt · set_model MODEL · set_permission_mode
-               MODE · servers · close
-               answer {behavior, message, input, interrupt, always}, number: of the question, the
-                   oldest without it
+               MODE · servers · close answer {behavior, message, input, interrupt, always}, number:
+               of the question, the oldest without it
     saw        servers · ran · judged · init · delta · text · thinking · tool_use · tool_result ·
-               user_text · result
-               asked · done · exception · end
-               run (of many: what was seen in it, added up; a long text as its digest)
+               user_text · result asked · done · exception · end run (of many: what was seen in it,
+               added up; a long text as its digest)
 """
 
 from __future__ import annotations
