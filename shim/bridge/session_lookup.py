@@ -23,7 +23,7 @@ MAX_LISTED_SESSIONS = 20  # sessions of one name that are listed
 OptionalSessions = Sequence[SessionRecord] | None
 
 
-def find_session_by_id(
+def resolve_session_id(
     reference: str, no_match_text: str = NO_MATCH, *, sessions: OptionalSessions = None
 ) -> SessionRecord:
     """The one session whose short id begins so, or whose UUID this is. FrontendError for none or
@@ -39,7 +39,7 @@ def find_session_by_id(
     )
 
 
-def find_session_by_reference(
+def resolve_session_reference(
     reference: str, *, sessions: OptionalSessions = None, is_only_arg: bool = True
 ) -> SessionRecord:
     """The one session that a word means by its id, else by its name; `is_only_arg`: nothing else

@@ -65,7 +65,7 @@ def host(tmp_path):
 def test_facts_that_hold_only_in_between_are_not_kept(host):
     """A session that begins with a prompt never waits for one, whoever looks."""
     host.hub.send_initialize()
-    host.hub.send_prompt({"role": "user", "content": "hi"}, U)
+    host.hub.send_first_message({"role": "user", "content": "hi"}, U)
     host.runner.run_hub_commands()
     assert [each["state"] for each in host.metadata_updates] == ["working"]
 

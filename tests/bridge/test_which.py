@@ -8,8 +8,8 @@ from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
 from shim.bridge.session_lookup import (
     NO_MATCH_WITH_HINT,
-    find_session_by_id,
-    find_session_by_reference,
+    resolve_session_id,
+    resolve_session_reference,
 )
 from shim.core.errors import FrontendError
 
@@ -29,19 +29,19 @@ KNOWN = [
 @pytest.mark.parametrize("query", ["9", "9c58", "9c582708", "9c582708-0000-4000-8000-000000000000"])
 def test_a_session_is_meant_by_the_beginning_of_its_short_id_or_by_its_uuid(query):
     assert (
-        find_session_by_reference(query, sessions=KNOWN)
-        == find_session_by_id(query, sessions=KNOWN)
+        resolve_session_reference(query, sessions=KNOWN)
+        == resolve_session_id(query, sessions=KNOWN)
         == KNOWN[2]
     )
 
 
 @pytest.mark.parametrize("query", ["write it", "WRITE", "again"])
 def test_a_name_means_a_session_where_names_count(query):
-    assert find_session_by_reference(query, sessions=KNOWN).short_id == (
+    assert resolve_session_reference(query, sessions=KNOWN).short_id == (
         "1daa75d6" if query == "again" else "9c582708"
     )
     with pytest.raises(FrontendError, match=rf"^No session matching '{query}'$"):
-        find_session_by_id(query, sessions=KNOWN)
+        resolve_session_id(query, sessions=KNOWN)
 
 
 def test_a_whole_uuid_means_a_session_that_is_not_listed(tmp_path, monkeypatch):
@@ -52,29 +52,29 @@ def test_a_whole_uuid_means_a_session_that_is_not_listed(tmp_path, monkeypatch):
         registry.create_session_folder(session, os.environ), {"session": session, "state": "done"}
     )
     assert (
-        find_session_by_reference(session, sessions=KNOWN).session_id
-        == find_session_by_id(session, sessions=[]).session_id
+        resolve_session_reference(session, sessions=KNOWN).session_id
+        == resolve_session_id(session, sessions=[]).session_id
         == session
     )
 
 
 def test_an_id_of_several_is_none():
-    for resolve in (find_session_by_reference, find_session_by_id):
+    for resolve in (resolve_session_reference, resolve_session_id):
         with pytest.raises(FrontendError) as refused:
             resolve("1", sessions=KNOWN)
         assert str(refused.value) == "'1' matches more than one session: 1052b9da, 1daa75d6"
 
 
 def test_a_whole_name_means_its_session_though_another_name_contains_it():
-    assert find_session_by_reference("My Job", sessions=KNOWN) == KNOWN[0]
+    assert resolve_session_reference("My Job", sessions=KNOWN) == KNOWN[0]
     twice = [*KNOWN, session("7d000000", "MY JOB")]
     with pytest.raises(FrontendError, match=r"^2 sessions match 'my job':"):
-        find_session_by_reference("my job", sessions=twice)
+        resolve_session_reference("my job", sessions=twice)
 
 
 def test_a_name_of_several_lists_them():
     with pytest.raises(FrontendError) as refused:
-        find_session_by_reference("My j", sessions=KNOWN)
+        resolve_session_reference("My j", sessions=KNOWN)
     assert str(refused.value).splitlines() == [
         "2 sessions match 'My j':",
         "  1052b9da  my job",
@@ -104,11 +104,11 @@ def test_a_name_of_several_lists_them():
 )
 def test_a_word_that_means_none_is_told_why(query, alone, more):
     with pytest.raises(FrontendError) as refused:
-        find_session_by_reference(query, sessions=KNOWN, is_only_arg=alone)
+        resolve_session_reference(query, sessions=KNOWN, is_only_arg=alone)
     assert str(refused.value).splitlines() == [NO_MATCH_WITH_HINT.format(word=query), *more]
 
 
 def test_a_word_without_end_is_said_again_in_part():
     with pytest.raises(FrontendError) as refused:
-        find_session_by_reference("x" * 10**6, sessions=KNOWN)
+        resolve_session_reference("x" * 10**6, sessions=KNOWN)
     assert len(str(refused.value)) < 400

@@ -923,10 +923,10 @@ class Bridge(RuleBasedStateMachine):
         for peer in self.peers.values():
             waits = self.play.hub._state.subscribers.clients[peer.number]
             require(
-                waits._queued_bytes <= HELD_BYTES and waits._queued_lines <= HELD_LINES,
+                waits._queued_bytes <= HELD_BYTES and waits._queued_line_count <= HELD_LINES,
                 waits._queued_bytes,
                 "bytes",
-                waits._queued_lines,
+                waits._queued_line_count,
                 "lines",
             )
 

@@ -272,7 +272,7 @@ class HostRuntime:
         if message is None:
             return
         try:
-            self.runner.hub.send_prompt(message, uuid)
+            self.runner.hub.send_first_message(message, uuid)
         except FrameRefusedError as error:
             warn(f"the prompt was refused: {error}\n")
 

@@ -9,8 +9,8 @@ from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
 from shim.bridge.session_lookup import (
     NO_MATCH_WITH_HINT,
-    find_session_by_id,
-    find_session_by_reference,
+    resolve_session_id,
+    resolve_session_reference,
 )
 from shim.bridge.stop import describe_unanswered_messages
 from shim.bridge.stop import stop_hosts as end
@@ -49,21 +49,21 @@ def dispatch_session_command(name: str, args: Sequence[str]) -> CommandOutput:
 
 
 def _answer_logs(args: Sequence[str]) -> CommandOutput:
-    session = find_session_by_reference(args[0], is_only_arg=len(args) == 1)
+    session = resolve_session_reference(args[0], is_only_arg=len(args) == 1)
     from shim.commands.sessions.logs import format_recent_lines
 
     return CommandOutput(format_recent_lines(session))
 
 
 def _answer_attach(args: Sequence[str]) -> CommandOutput:
-    session = find_session_by_reference(args[0], is_only_arg=len(args) == 1)
+    session = resolve_session_reference(args[0], is_only_arg=len(args) == 1)
     from shim.commands.sessions.terminal.attach import attach_terminal
 
     return CommandOutput("", attach_terminal(session, os.environ))
 
 
 def _answer_stop(args: Sequence[str]) -> CommandOutput:
-    session = find_session_by_id(args[0], NO_MATCH_WITH_HINT)
+    session = resolve_session_id(args[0], NO_MATCH_WITH_HINT)
     if end([session], os.environ):
         return _build_survivor_refusal(session)
     if lost_text := describe_unanswered_messages(session, os.environ):
@@ -72,7 +72,7 @@ def _answer_stop(args: Sequence[str]) -> CommandOutput:
 
 
 def _answer_remove(args: Sequence[str]) -> CommandOutput:
-    session = find_session_by_id(args[0])
+    session = resolve_session_id(args[0])
     if end([session], os.environ):
         return _build_survivor_refusal(session)
     if not registry.remove_session(session):
@@ -85,7 +85,7 @@ def _answer_remove(args: Sequence[str]) -> CommandOutput:
 def _answer_respawn(args: Sequence[str]) -> CommandOutput:
     sessions = registry.list_sessions(os.environ)
     if args[0] != ALL_FLAG:
-        session = find_session_by_id(args[0], sessions=sessions)
+        session = resolve_session_id(args[0], sessions=sessions)
         return (
             _build_survivor_refusal(session)
             if end([session], os.environ)

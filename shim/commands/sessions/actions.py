@@ -21,7 +21,7 @@ from shim.bridge.client import (
 from shim.bridge.decisions import build_decision_body
 from shim.bridge.launch import SessionRunningError, respawn_session
 from shim.bridge.registry import SessionRecord
-from shim.bridge.session_lookup import find_session_by_reference
+from shim.bridge.session_lookup import resolve_session_reference
 from shim.bridge.stop import describe_unanswered_messages, stop_hosts
 from shim.commands.sessions.listing import describe_no_sessions, format_session_table
 from shim.core.bridge.frames import WATCH
@@ -79,7 +79,7 @@ def say_message(
 
     Example: shim bridge say 1f0c "and now the tests"
     """
-    record, message = find_session_by_reference(session), {"role": "user", "content": text}
+    record, message = resolve_session_reference(session), {"role": "user", "content": text}
     if not text.strip():
         raise typer.BadParameter("a message has at least one word", param_hint="TEXT")
     if not record.is_running:
@@ -144,7 +144,7 @@ def answer_question(
             "it belongs to `deny`: `shim bridge say` tells the agent more", param_hint="--message"
         )
     replacement_input = _parse_input(given) if given else None
-    record = find_session_by_reference(session)
+    record = resolve_session_reference(session)
     if not record.is_running:
         raise FrontendError(
             f"session {record.short_id} has ended, and asks nothing",
@@ -193,7 +193,7 @@ def stop_sessions(
         {
             record.session_id: record
             for record in (
-                find_session_by_reference(reference, sessions=records) for reference in sessions
+                resolve_session_reference(reference, sessions=records) for reference in sessions
             )
         }.values()
     )

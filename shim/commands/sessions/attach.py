@@ -12,7 +12,7 @@ from shim.bridge import registry
 from shim.bridge.client import HostUnavailableError, connect_to_session_blocking
 from shim.bridge.launch import can_respawn
 from shim.bridge.registry import SessionRecord
-from shim.bridge.session_lookup import find_session_by_reference
+from shim.bridge.session_lookup import resolve_session_reference
 from shim.commands.sessions.logs import list_recordings
 from shim.commands.sessions.terminal.attach import attach_terminal, watch_in_terminal
 from shim.commands.turn.wakeup import find_output_pipe
@@ -35,7 +35,7 @@ def attach_session(session: SessionReference) -> None:
     Example: shim bridge attach 1f0c
     """
     raise typer.Exit(
-        attach_terminal(find_session_by_reference(session), os.environ, "shim bridge attach")
+        attach_terminal(resolve_session_reference(session), os.environ, "shim bridge attach")
     )
 
 
@@ -58,7 +58,7 @@ def watch_session(
 
     Example: shim bridge watch 1f0c
     """
-    record = find_session_by_reference(session)
+    record = resolve_session_reference(session)
     if as_json:
         _print_frames(record)
     elif record.is_running:

@@ -152,7 +152,7 @@ class PersistentDriver(StdinDriver):
             return is_closed
         if self._stage is TurnStage.VENDOR_DONE:
             # the vendor waits for no answer behind its turn
-            for request in self._pending_prompts.open_permission_requests:
+            for request in self._control_session.open_permission_requests:
                 await self._write_to_child(
                     child,
                     self._child_input.encode_decision(
@@ -285,11 +285,11 @@ class PersistentDriver(StdinDriver):
             return
         decision = self._find_earlier_grant(request) or self._defer_decision(request)
         if decision is None and not request.refusal and self.launcher.policy.hooks:
-            self._pending_prompts.defer_to_hooks(request)
+            self._control_session.defer_to_hooks(request)
             self._tasks.start_soon(self._run_hooks, request)
             return
         await self._deliver_prompt(
-            request, decision or self._pending_prompts.ask_permission(request)
+            request, decision or self._control_session.ask_permission(request)
         )
 
     async def _run_hooks(self, request: PermissionRequest) -> None:
@@ -310,7 +310,7 @@ class PersistentDriver(StdinDriver):
         if scope.cancelled_caught:
             return
         self._wait_scopes.pop((WAIT_FOR_HOOKS, request.request_id), None)
-        is_open, decision = self._pending_prompts.apply_hook_decision(request, hook_decision)
+        is_open, decision = self._control_session.apply_hook_decision(request, hook_decision)
         with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
             if is_open:
                 await self._deliver_prompt(request, decision)
@@ -319,13 +319,13 @@ class PersistentDriver(StdinDriver):
         self, request: PermissionRequest, decision: PermissionDecision | None
     ) -> None:
         """Write a question that was put to the frontend, or give the vendor the decision."""
-        await self._output.write_lines(self._pending_prompts.take_output())
+        await self._output.write_lines(self._control_session.take_output())
         self.launcher.context.log(
             "asked", level="debug", tool=request.tool, frontend=decision is None
         )
         if decision is not None:
             await self.send_decision(request, decision)
-        elif self._pending_prompts.is_awaiting_hooks(request):
+        elif self._control_session.is_awaiting_hooks(request):
             self._tasks.start_soon(self._skip_slow_hooks, request)
         else:
             self._tasks.start_soon(self._expire_prompt, request)
@@ -333,15 +333,15 @@ class PersistentDriver(StdinDriver):
     async def _skip_slow_hooks(self, request: PermissionRequest) -> None:
         """Put a question without the hooks that have not answered in HOOK_SECONDS."""
         await anyio.sleep(HOOK_TIMEOUT_S)
-        if self._pending_prompts.is_awaiting_hooks(request):
-            decision = self._pending_prompts.skip_hooks(request)
+        if self._control_session.is_awaiting_hooks(request):
+            decision = self._control_session.skip_hooks(request)
             with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
                 await self._deliver_prompt(request, decision)
 
     async def _expire_prompt(self, request: PermissionRequest) -> None:
         """Answer a question ourselves if the frontend does not answer in time."""
         timeout_s = min(
-            self._pending_prompts.prompt_timeout_s, self.launcher.timeouts["permission_timeout"]
+            self._control_session.prompt_timeout_s, self.launcher.timeouts["permission_timeout"]
         )
         with anyio.CancelScope() as scope:
             self._wait_scopes[WAIT_FOR_ANSWER, request.request_id] = scope
@@ -349,20 +349,20 @@ class PersistentDriver(StdinDriver):
         if scope.cancelled_caught:
             return
         self._wait_scopes.pop((WAIT_FOR_ANSWER, request.request_id), None)
-        decision = self._pending_prompts.expire_permission_request(request)
+        decision = self._control_session.expire_permission_request(request)
         if decision is not None:
             with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
-                await self._output.write_lines(self._pending_prompts.take_output())
+                await self._output.write_lines(self._control_session.take_output())
                 await self.send_decision(request, decision)
 
     async def _withdraw_prompt(self, child: Child, request_id: str) -> None:
         """The frontend need not answer what the vendor does not want to know any more."""
-        for request in self._pending_prompts.open_permission_requests:
+        for request in self._control_session.open_permission_requests:
             if (
                 request.request_id == request_id
-                and self._pending_prompts.expire_permission_request(request) is not None
+                and self._control_session.expire_permission_request(request) is not None
             ):
-                await self._output.write_lines(self._pending_prompts.take_output())
+                await self._output.write_lines(self._control_session.take_output())
                 await self._write_to_child(
                     child,
                     self._child_input.encode_decision(
@@ -419,7 +419,7 @@ class PersistentDriver(StdinDriver):
 
     def _defer_decision(self, request: PermissionRequest) -> PermissionDecision | None:
         """Yes to a question without an input, about a call that `decide_call` is to decide with it."""
-        state = self._pending_prompts.session_state
+        state = self._control_session.session_state
         if (
             request.refusal
             or request.vendor_input
@@ -491,7 +491,7 @@ class PersistentDriver(StdinDriver):
         if (
             decision.allow
             and request.vendor_input
-            and request.tool in self._pending_prompts.session_state.sdk_servers.tool_names
+            and request.tool in self._control_session.session_state.sdk_servers.tool_names
         ):
             self._decided_calls.allow_call(request.tool, request.tool_input, decision)
             decision = decision._replace(updated_input=None)

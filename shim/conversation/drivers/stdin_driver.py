@@ -41,7 +41,7 @@ class StdinDriver(ChildDriver):
         self._needs_restart = False  # the child runs in another mode than is asked for by now
 
     @property
-    def _pending_prompts(self) -> ControlSession:
+    def _control_session(self) -> ControlSession:
         assert self._control is not None
         return self._control
 
@@ -55,14 +55,14 @@ class StdinDriver(ChildDriver):
     async def deliver(self, lines: bytes, commands: StreamCommands) -> None:
         for message in () if self.stream is None else self.stream.take_answered_steered_messages():
             self._output.record_prompt(message)
-            self._pending_prompts.notify_hooks(HookEvent("UserPromptSubmit"), prompt=message.text)
-            await self._output.write_lines(self._pending_prompts.take_output())
+            self._control_session.notify_hooks(HookEvent("UserPromptSubmit"), prompt=message.text)
+            await self._output.write_lines(self._control_session.take_output())
         await super().deliver(lines, commands)
         await self.send_steering_messages()
 
     async def send_steering_messages(self) -> None:
         """Say a message into the turn, while a call of it runs; else it has a turn of its own."""
-        messages = self._pending_prompts.queued_messages
+        messages = self._control_session.queued_messages
         while (
             message := next(
                 (
@@ -107,7 +107,7 @@ class StdinDriver(ChildDriver):
 
     def _requeue_messages(self, messages: list[UserMessage]) -> None:
         """Let messages that were said into the turn wait for turns of their own."""
-        self._pending_prompts.queued_messages.extendleft(reversed(messages))
+        self._control_session.queued_messages.extendleft(reversed(messages))
 
     async def _write_to_child(self, child: Child, lines: bytes) -> None:
         """Write to the child's stdin. A child that does not read in time is ended, and the pump

@@ -198,17 +198,17 @@ class TurnLifecycle:
         """Return the names of MCP servers in the frontend's configuration, the rules and the
         vendor's settings.
         """
-        files = self._context.adapter.environment.mcp_server_keys
+        server_keys = self._context.adapter.environment.mcp_server_keys
         names = [
             *self._state.configured_servers,
             *self._state.sdk_servers.names,
             *policy.mcp_server_names,
         ]
-        if files:
+        if server_keys:
             from shim.process.vendor_servers import list_mcp_server_names
 
             names += list_mcp_server_names(
-                files, (self._context.cwd, self._environment.get("HOME", ""))
+                server_keys, (self._context.cwd, self._environment.get("HOME", ""))
             )
         return names
 

@@ -44,9 +44,9 @@ class HubClient:
 
     __slots__ = (
         "_queued_bytes",
-        "_queued_lines",
-        "_queued_replies",
+        "_queued_line_count",
         "_queued_reply_bytes",
+        "_queued_reply_count",
         "bad_frame_count",
         "connected_at",
         "cursor",
@@ -79,7 +79,7 @@ class HubClient:
         self.open_prompt_ids: set[str] = set()
         self.bad_frame_count = 0  # frames that could not be read
         self.queue: deque[QueuedFrames] = deque()
-        self._queued_lines = self._queued_bytes = self._queued_replies = (
+        self._queued_line_count = self._queued_bytes = self._queued_reply_count = (
             self._queued_reply_bytes
         ) = 0
 
@@ -100,13 +100,14 @@ class HubClient:
     @property
     def has_full_queue(self) -> bool:
         """Whether as much waits for it as may. What was said at once is never cut."""
-        return self._queued_lines >= MAX_QUEUED_LINES or self._queued_bytes >= MAX_QUEUED_BYTES
+        return self._queued_line_count >= MAX_QUEUED_LINES or self._queued_bytes >= MAX_QUEUED_BYTES
 
     @property
     def has_too_many_replies(self) -> bool:
         """Whether it asks and does not read the answers."""
         return (
-            self._queued_replies > MAX_QUEUED_REPLIES or self._queued_reply_bytes > MAX_REPLY_BYTES
+            self._queued_reply_count > MAX_QUEUED_REPLIES
+            or self._queued_reply_bytes > MAX_REPLY_BYTES
         )
 
     @property
@@ -121,10 +122,10 @@ class HubClient:
 
     def _count_item(self, item: QueuedFrames, sign: int) -> None:
         if item.is_reply:
-            self._queued_replies += sign
+            self._queued_reply_count += sign
             self._queued_reply_bytes += sign * len(item.data)
         else:
-            self._queued_lines += sign * (item.line_count or 1)
+            self._queued_line_count += sign * (item.line_count or 1)
             self._queued_bytes += sign * len(item.data)
 
     def push_prompt(self, prompt_id: str, data: bytes) -> None:
@@ -149,7 +150,7 @@ class HubClient:
                 self.sync_position = item.sync_position
         first_lost = next((item.first_number for item in dropped_items if item.first_number), 0)
         self.queue = deque(item for item in self.queue if item.is_reply)
-        self._queued_lines = self._queued_bytes = 0
+        self._queued_line_count = self._queued_bytes = 0
         self.cursor = first_lost - 1 if first_lost else self.cursor
         self.is_live = self.has_all_prompts = self.skips_open_block = False
         self.has_stale_state, self.read_position = True, None

@@ -85,7 +85,7 @@ class SessionHub:
         )
         self._state.report_metadata_changes()
 
-    def send_prompt(self, message: Mapping[str, Any], uuid: str) -> None:
+    def send_first_message(self, message: Mapping[str, Any], uuid: str) -> None:
         """The message that the session was started with. FrameRefusedError as for a client's; it is
         said once, as those.
         """
@@ -155,7 +155,7 @@ class SessionHub:
         for callback in self._state.callbacks.remove_client(client):
             self._state.forward_callback_request(callback._replace(client=None))
         self._state.restrictions.remove_client(client_number)
-        self._state.release_disconnected_clients()
+        self._state.lift_restrictions_of_left_clients()
         if self._state.roles.controller is client:
             self._state.set_controller(None)
         self._state.deny_unanswerable_prompts()
@@ -209,7 +209,7 @@ class SessionHub:
                 frames.append(LineFrame(line_frame, state.subscribers.last_number))
                 self._record_line(line)
         flush_lines()
-        state.release_disconnected_clients()
+        state.lift_restrictions_of_left_clients()
         state.report_metadata_changes()
 
     def deliver_log_entries(

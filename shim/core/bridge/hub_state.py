@@ -206,14 +206,14 @@ class HubState:
                 prompt.prompt_id, None, "deny", build_prompt_denial(prompt, message)
             )
 
-    def release_disconnected_clients(self) -> None:
+    def lift_restrictions_of_left_clients(self) -> None:
         """What clients forbade that have gone holds no longer, once no turn runs or waits that
         began under it.
         """
         if (
             not self.status.is_turn_active
             and not self.waiting_messages
-            and self.restrictions.release_disconnected_clients()
+            and self.restrictions.lift_restrictions_of_left_clients()
         ):
             self.send_changed_restrictions()
 

@@ -165,7 +165,7 @@ class SessionRestrictions:
         for key in [key for key in self._by_client if key[0] == client_number]:
             self._of_left_clients = self._of_left_clients.combine(self._by_client.pop(key))
 
-    def release_disconnected_clients(self) -> bool:
+    def lift_restrictions_of_left_clients(self) -> bool:
         """Nothing runs or waits any more that was asked for under what is gone; whether that
         changes anything.
         """
@@ -315,13 +315,11 @@ class SessionStatus:
     def _record_assistant_line(self, line: Mapping[str, Any]) -> None:
         message = line.get("message")
         blocks = message.get("content") if isinstance(message, dict) else None
-        for partial_block in blocks if isinstance(blocks, list) else ():
-            if isinstance(partial_block, dict) and partial_block.get("type") == "tool_use":
-                self._detail = describe_tool_call(
-                    partial_block.get("name"), partial_block.get("input")
-                )
-            elif isinstance(partial_block, dict) and partial_block.get("type") == "text":
-                self._detail = shorten_first_line(partial_block.get("text")) or self._detail
+        for block in blocks if isinstance(blocks, list) else ():
+            if isinstance(block, dict) and block.get("type") == "tool_use":
+                self._detail = describe_tool_call(block.get("name"), block.get("input"))
+            elif isinstance(block, dict) and block.get("type") == "text":
+                self._detail = shorten_first_line(block.get("text")) or self._detail
 
     def _record_result(self, line: Mapping[str, Any]) -> None:
         errors = line.get("errors")

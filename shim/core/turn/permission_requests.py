@@ -111,9 +111,9 @@ class PermissionRequests:
         """
         if any(call[1:] == (name, tool_input) for call in self._tool_calls.open_calls.values()):
             return
-        call = self.deferred_calls.match_arrived_input(name, tool_input)
-        if call is not None:
-            self._tool_calls.add_tool_call(call, name, tool_input, source=PERMISSION_REQUEST)
+        call_id = self.deferred_calls.match_arrived_input(name, tool_input)
+        if call_id is not None:
+            self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)
 
     def write_refused_call(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
         """Write a deferred call that was refused, without the arguments that it waited for."""

@@ -111,15 +111,15 @@ class PermissionDenials:
         renamed_calls = self._renamed_ids.get(call_id)
         if renamed_calls is None:
             return call_id
-        same_calls = [
+        matching_ids = [
             written_id
             for written_id, tool, call_fingerprint in renamed_calls
             if tool == name and call_fingerprint == compute_input_fingerprint(tool_input)
         ]
-        if same_calls:
+        if matching_ids:
             return next(
-                (written_id for written_id in same_calls if written_id not in self.entries),
-                same_calls[0],
+                (written_id for written_id in matching_ids if written_id not in self.entries),
+                matching_ids[0],
             )
         if call_id in self._unchanged_ids:
             return call_id

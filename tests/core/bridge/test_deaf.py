@@ -53,7 +53,7 @@ def test_a_question_that_waits_when_its_last_listener_becomes_deaf_is_denied():
 def test_a_question_of_a_turn_that_answers_somebody_else_waits_whoever_cannot_hear_it():
     """Who began the turn has left it; a deaf client comes, and speaks."""
     play, turn = Play(), "11111111-1111-4111-8111-111111111111"
-    play.hub.send_prompt({"role": "user", "content": "hi"}, turn)
+    play.hub.send_first_message({"role": "user", "content": "hi"}, turn)
     play.feed_stdout({"type": "user", "uuid": turn, "isReplay": True}, QUESTION)
     play.join_client(1)
     message = {"role": "user", "content": "hello"}

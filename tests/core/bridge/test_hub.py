@@ -293,14 +293,14 @@ def test_a_message_that_a_former_life_has_taken_is_known():
     assert select_frames(
         second.exchange_frames(1, "message", id=uuid, message=build_user_message()), "accepted"
     ) == [{"id": uuid}]
-    second.hub.send_prompt(build_user_message(), uuid)
+    second.hub.send_first_message(build_user_message(), uuid)
     second.run_commands()
     assert second.stdin == []
 
 
 def test_the_message_that_a_session_was_started_with_is_said_once():
     play, uuid = Play(), "11111111-0000-4000-8000-000000000000"
-    play.hub.send_prompt(build_user_message(), uuid)
+    play.hub.send_first_message(build_user_message(), uuid)
     play.join_client(1)
     assert select_frames(
         play.exchange_frames(1, "message", id=uuid, message=build_user_message()), "accepted"
