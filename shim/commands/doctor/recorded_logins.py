@@ -13,7 +13,7 @@ from shim.story.reader import Recording
 # diagnosis.
 MAX_RECORDINGS = 200  # the newest ones
 MAX_READ_BYTES = 64 * 1024 * 1024  # of all recordings together
-AUTH = b'"cause":"auth"'  # in a result that we wrote
+CAUSE = b'"cause":'  # in each result that we wrote
 
 
 def collect_missing_login_messages(environment: Mapping[str, str]) -> dict[str, str]:
@@ -34,43 +34,45 @@ def collect_missing_login_messages(environment: Mapping[str, str]) -> dict[str, 
         if bytes_left <= 0:
             break
         try:
-            vendor, message, bytes_read = _read_recording(path, bytes_left)
+            messages, bytes_read = _read_recording(path, bytes_left)
         except (ShimError, OSError):
             continue
         bytes_left -= bytes_read
-        latest.setdefault(vendor, message)
+        latest = messages | latest
     return {vendor: message for vendor, message in latest.items() if message}
 
 
-def _read_recording(path: str, max_bytes: int) -> tuple[str, str, int]:
-    """Return the vendor, the message of its last missing login ("" if there is none), and the bytes
-    that were read.
+def _read_recording(path: str, max_bytes: int) -> tuple[dict[str, str], int]:
+    """Return the vendors of a recording, each with the message of its last result ("" if that is no
+    missing login), and the bytes that were read.
     """
     cast = Recording(path)
-    vendor, message, bytes_read = cast.header.vendor, "", 0
+    messages: dict[str, str] = {}
+    bytes_read = 0
     try:
         for record in cast.read_records():
             bytes_read += len(record.data)
-            if record.code == "O" and AUTH in record.data:
-                vendor, message = _parse_refusal(record.data) or (vendor, message)
+            if record.code == "O" and CAUSE in record.data:
+                messages.update(_parse_result(record.data))
             if bytes_read >= max_bytes:
                 break
     finally:
         cast.close()
-    return vendor, message, bytes_read
+    return messages or {cast.header.vendor: ""}, bytes_read
 
 
-def _parse_refusal(line: bytes) -> tuple[str, str] | None:
-    """Return the vendor and its message from a result whose cause is `auth`, or None for any other
-    line.
+def _parse_result(line: bytes) -> dict[str, str]:
+    """Return the vendor of a result and its message, "" if its cause is not `auth`. Any other line
+    has no vendor.
     """
     try:
         result = orjson.loads(line)
         shim = result["shim"]
+        vendor, cause = str(shim["vendor"]), shim["cause"]
+        if cause != "auth":
+            return {vendor: ""}
         text = result.get("result") or result["errors"][0]
-        if shim["cause"] != "auth":
-            return None
         last_line = str(text).strip().rpartition("\n")[2]  # the lines before it are ours
-        return str(shim["vendor"]), escape_control_chars(last_line)[:MAX_SAMPLE_CHARS]
+        return {vendor: escape_control_chars(last_line)[:MAX_SAMPLE_CHARS]}
     except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError):
-        return None
+        return {}

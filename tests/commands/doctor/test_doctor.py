@@ -319,13 +319,20 @@ def test_a_login_that_cannot_be_asked_for_is_no_check_that_passed(machine, docto
     assert level == "note" and "it said nothing and ended with exit 7" in text
 
 
-def failed_login(text, first_vendor="pi"):
+def failed_login(text, first_vendor="pi", later_results=()):
     """Return a recording in which pi failed because of a missing login. A list may have another
-    vendor first.
+    vendor first. `later_results` are the vendor and the cause of each turn after it.
     """
-    result = {"type": "result", "result": text, "shim": {"vendor": "pi", "cause": "auth"}}
-    line = json.dumps(result, separators=(",", ":")).encode() + b"\n"
-    return build_recording([(0.0, "s", {"child": 1}), (0.1, "O", line)], vendor=first_vendor)
+    results = [("pi", "auth"), *later_results]
+    lines = [
+        json.dumps(
+            {"type": "result", "result": text, "shim": {"vendor": vendor, "cause": cause}},
+            separators=(",", ":"),
+        )
+        for vendor, cause in results
+    ]
+    moments = [(0.1, "O", f"{line}\n".encode()) for line in lines]
+    return build_recording([(0.0, "s", {"child": 1}), *moments], vendor=first_vendor)
 
 
 def test_who_was_not_logged_in_when_it_last_ran_is_said_in_its_own_words(
@@ -376,6 +383,19 @@ def test_recordings_that_cannot_be_read_are_skipped(recordings, doctor):
 def test_a_missing_login_of_the_second_vendor_in_a_list_counts_for_that_vendor(recordings, doctor):
     write_aged(recordings / "list.cast", failed_login("no key", first_vendor="qwen"), age=1)
     assert "no key" in get_finding(doctor("pi")[1], "it was not logged in", "pi")[1]
+
+
+@pytest.mark.parametrize(
+    ("later_result", "level"),
+    [(("pi", "clean"), "note"), (("qwen", "clean"), "warning"), (("pi", "auth"), "warning")],
+)
+def test_a_later_result_of_the_vendor_clears_its_missing_login(
+    recordings, doctor, later_result, level
+):
+    data = failed_login("no key", later_results=[later_result])
+    write_aged(recordings / "login.cast", data, age=1)
+    phrase = "if it is not: " if level == "note" else "no key"
+    assert get_finding(doctor("pi")[1], phrase, "pi")[0] == level
 
 
 @pytest.mark.parametrize(("limit", "value"), [("MAX_RECORDINGS", 1), ("MAX_READ_BYTES", 1)])
