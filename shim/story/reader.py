@@ -5,6 +5,7 @@ child's.
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -39,17 +40,30 @@ CAUGHT_SIGINT = {"kind": "caught", "signal": "SIGINT"}  # the note of an interru
 MAX_TRANSLATED_LINE_BYTES = 1_000_000  # of a line that is translated anew, as for an SDK
 
 
+@dataclass
+class ReadBudget:
+    """How much may still be read from the files of several recordings together."""
+
+    bytes_left: int
+
+
 class Recording:
     """A cast in a file, read once. RecordingError if it cannot be read or is no cast.
 
-    `more` is called at the end of the file, and says whether to read again: it waits for a
-    recording that still runs.
+    `wait_for_more` is called at the end of the file, and says whether to read again: it waits for a
+    recording that still runs. With a `budget`, the file ends where the budget is used up.
     """
 
-    def __init__(self, path: str, wait_for_more: Callable[[], bool] | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        wait_for_more: Callable[[], bool] | None = None,
+        budget: ReadBudget | None = None,
+    ) -> None:
         self.path = path
         self.reader = RecordingReader()
         self._wait_for_more = wait_for_more
+        self._budget = budget
         try:
             self.file_descriptor = open_regular_file(path)
         except OSError as error:
@@ -80,12 +94,19 @@ class Recording:
 
     def _read_chunk(self) -> bytes:
         """The next bytes; b"" at the end."""
+        max_bytes = CHUNK_BYTES
+        if self._budget is not None:
+            max_bytes = min(max_bytes, self._budget.bytes_left)
+            if max_bytes <= 0:
+                return b""
         try:
-            while not (chunk := os.read(self.file_descriptor, CHUNK_BYTES)):
+            while not (chunk := os.read(self.file_descriptor, max_bytes)):
                 if self.reader.has_end or self._wait_for_more is None or not self._wait_for_more():
                     break
         except OSError as error:
             raise RecordingError(f"{self.path} cannot be read: {error.strerror}") from None
+        if self._budget is not None:
+            self._budget.bytes_left -= len(chunk)
         return chunk
 
     def read_records(self) -> Iterator[RecordingRecord]:

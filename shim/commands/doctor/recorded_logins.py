@@ -7,7 +7,7 @@ import orjson
 from shim.core.errors import ShimError
 from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS, escape_control_chars
 from shim.recording.folders import get_recording_folder, list_newest_recordings
-from shim.story.reader import Recording
+from shim.story.reader import ReadBudget, Recording
 
 # A login is only in question for vendors that were used lately, and a person waits for the
 # diagnosis.
@@ -29,36 +29,30 @@ def collect_missing_login_messages(environment: Mapping[str, str]) -> dict[str, 
         return {}
     # vendor → its message, "" if the newest recording has no missing login
     latest: dict[str, str] = {}
-    bytes_left = MAX_READ_BYTES
+    budget = ReadBudget(MAX_READ_BYTES)
     for path in paths[:MAX_RECORDINGS]:
-        if bytes_left <= 0:
+        if budget.bytes_left <= 0:
             break
         try:
-            messages, bytes_read = _read_recording(path, bytes_left)
+            latest = _read_recording(path, budget) | latest
         except (ShimError, OSError):
             continue
-        bytes_left -= bytes_read
-        latest = messages | latest
     return {vendor: message for vendor, message in latest.items() if message}
 
 
-def _read_recording(path: str, max_bytes: int) -> tuple[dict[str, str], int]:
+def _read_recording(path: str, budget: ReadBudget) -> dict[str, str]:
     """Return the vendors of a recording, each with the message of its last result ("" if that is no
-    missing login), and the bytes that were read.
+    missing login).
     """
-    cast = Recording(path)
+    cast = Recording(path, budget=budget)
     messages: dict[str, str] = {}
-    bytes_read = 0
     try:
         for record in cast.read_records():
-            bytes_read += len(record.data)
             if record.code == "O" and CAUSE in record.data:
                 messages.update(_parse_result(record.data))
-            if bytes_read >= max_bytes:
-                break
     finally:
         cast.close()
-    return messages or {cast.header.vendor: ""}, bytes_read
+    return messages or {cast.header.vendor: ""}
 
 
 def _parse_result(line: bytes) -> dict[str, str]:

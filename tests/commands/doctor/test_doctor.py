@@ -408,6 +408,33 @@ def test_only_the_newest_recordings_are_read(recordings, doctor, monkeypatch, li
     assert get_finding(doctor("pi")[1], "if it is not: ", "pi")[0] == "note"
 
 
+NOTES = [(0.1, "n", {"kind": "caught", "signal": "SIGINT"})] * 5000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        build_recording(NOTES, vendor="codex"),
+        build_recording([], vendor="codex") + b"no record\n" * 20_000,
+        b"no recording\n" * 20_000,
+    ],
+    ids=["notes", "lines that are no records", "no recording"],
+)
+def test_all_that_is_read_from_a_file_is_counted(recordings, doctor, monkeypatch, data):
+    monkeypatch.setattr(recorded_logins, "MAX_READ_BYTES", 100_000)
+    assert len(data) > 100_000
+    write_aged(recordings / "large.cast", data, age=1)
+    write_aged(recordings / "login.cast", failed_login("no key"), age=2)
+    assert get_finding(doctor("pi")[1], "if it is not: ", "pi")[0] == "note"
+
+
+def test_no_more_is_read_from_a_file_than_the_bound(recordings, doctor, monkeypatch):
+    data = build_recording([], vendor="codex")
+    monkeypatch.setattr(recorded_logins, "MAX_READ_BYTES", len(data) + 10)
+    write_aged(recordings / "large.cast", data + b"x" * 100_000 + failed_login("no key"), age=1)
+    assert get_finding(doctor("pi")[1], "if it is not: ", "pi")[0] == "note"
+
+
 # -- settings, state, PATH -------------------------------------------------------------------------
 
 
