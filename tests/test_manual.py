@@ -24,6 +24,7 @@ from shim.commands.help.topics import MANUAL_FOLDER, load_topics
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.claude.argv import flags as argv
 from shim.core.turn.outcome import ChildExit
+from shim.profiles.check.unused_keys import UNUSED
 from shim.state import config
 from shim.state.own_profiles import register_user_profiles
 from tests.test_layering import FLOORS
@@ -390,3 +391,17 @@ def test_a_list_of_commands_cuts_no_sentence(shim, monkeypatch, group):
     monkeypatch.setenv("COLUMNS", "80")
     status, stdout, _ = shim(*group, "--help")
     assert status == 0 and b"..." not in stdout.partition(b"Commands:")[2]
+
+
+def test_the_page_about_profiles_names_each_key_that_is_warned_of():
+    page = text_of(MANUAL / "add-a-vendor.md")
+    table = page.partition("| key | instead |\n")[2].partition("\n\n")[0]
+    rows = [line.replace(r"\|", "").split("|")[1] for line in table.splitlines()]
+    words = {
+        word
+        for row in rows
+        for snippet in CODE.findall(row)
+        for word in re.findall(r"\w+", snippet)
+    }
+    assert {name.rpartition(".")[2] for name in UNUSED} <= words
+    assert "protocol" not in words
