@@ -123,6 +123,18 @@ def test_fields_of_a_very_long_line_are_not_read(write_casts):
     assert not any("new" in name for name in drift.fields)
 
 
+def test_a_last_line_without_a_newline_is_read(write_casts):
+    children = [
+        (0.0, "s", {"child": 1}),
+        (0.1, "o", json.dumps(NEW).encode()),
+        (0.2, "x", {"child": 1, "code": None, "signal": "SIGKILL"}),
+        (0.2, "s", {"child": 2}),
+        (0.3, "o", json.dumps(RICHER).encode()),
+    ]
+    drift = find_one(write_casts(one=build_recording(children, vendor="codex")))
+    assert (drift.events, drift.fields) == ({"thread.archived": 1}, {"turn.started: weather": 1})
+
+
 def test_a_recording_that_was_cut_off_is_read_to_its_end(write_casts):
     assert find_one(write_casts(torn=record(NEW)[:400])).events == {"thread.archived": 1}
 

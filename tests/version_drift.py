@@ -101,6 +101,10 @@ class ChildReader:
         for event in parse_json_objects(b"\n".join(self._lines.feed(data))):
             self._news.update(list_new_names(event, self._known, self._words))
 
+    def finish(self) -> None:
+        """End the last line, which has no newline if the child was killed."""
+        self.feed(b"\n")
+
     def add_to(self, drift: VendorDrift) -> None:
         """Add what was new to the drift of the version. A field of an untranslated event is not
         added again.
@@ -170,6 +174,7 @@ class DriftReport:
     def _close(self, child: ChildReader | None, path: str) -> None:
         if child is None:
             return
+        child.finish()
         key = (child.vendor, child.version)
         drift = self.drifts.setdefault(key, VendorDrift(*key))
         drift.recordings.add(path)
