@@ -103,13 +103,19 @@ def is_participle(word: str) -> bool:
 
 
 def list_bound_names(node: ast.AST) -> list[str]:
-    """Return the names that a node binds: a variable, a parameter or an attribute."""
+    """Return the names that a node binds: a variable, a parameter, an attribute, or the name after
+    `as`.
+    """
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         return [node.id]
     if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
         return [node.attr]
     if isinstance(node, ast.arg):
         return [node.arg]
+    if isinstance(node, ast.alias) and node.asname:
+        return [node.asname]
+    if isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+        return [node.name]
     return []
 
 

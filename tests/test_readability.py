@@ -26,7 +26,7 @@ LIMITS = {
         ambiguous_types=18,
         long_lines_percent=1.0,
         properties_per_100=1.0,
-        dialect_names=304,
+        dialect_names=305,
     ),
 }
 
@@ -51,6 +51,20 @@ def test_all_names_that_are_bound_are_measured():
     code = "class Told:\n    def known(self, given):\n        self.kept = said = given\n"
     names = Counter(list_dialect_names(ast.parse(code)))
     assert names == Counter({"Told": 1, "known": 1, "given": 1, "kept": 1, "said": 1})
+
+
+def test_names_after_as_and_in_patterns_are_measured():
+    code = (
+        "import os as told, sys\n"
+        "try: pass\n"
+        "except OSError as said: pass\n"
+        "except ValueError: pass\n"
+        "match x:\n"
+        "    case [known, *kept]: pass\n"
+        "    case int() as given: pass\n"
+        "    case _: pass\n"
+    )
+    assert sorted(list_dialect_names(ast.parse(code))) == ["given", "kept", "known", "said", "told"]
 
 
 def test_a_name_is_split_at_capitals_and_underscores():
