@@ -19,7 +19,7 @@ def parse_names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# The first words of function names. A verb that is not listed may be added; each has one meaning.
+# Words that may begin the name of a function. A verb that is not listed may be added.
 VERBS = parse_names(
     """
     accept accepts acquire add advance allow allows analyze announce answer append apply as
@@ -66,10 +66,9 @@ BANNED_WORDS = parse_names(
 # Words that end like a participle and are nouns or plain verbs.
 NO_PARTICIPLES = parse_names(
     """
-    bed binding bring building during embed encoding evening feed heading indeed king listing
-    logging mapping meaning missing need padding pending ping proceed red remaining ring
-    routing seed setting settings speed spelling string succeed thing thinking timing warning
-    wing
+    binding bring building during embed encoding evening heading indeed listing logging mapping
+    meaning missing padding pending proceed remaining routing setting settings speed spelling
+    string succeed thing thinking timing warning
     """
 )
 PARTICIPLES = parse_names(
