@@ -48,9 +48,9 @@ in = {{ name = "Bash", args = {{ command = "note", note = "in" }} }}
 
 
 def insert_keys(
-    profile: dict[str, Any], keys: ConfigKeys, known: Collection[str], emit: object
+    profile: dict[str, Any], keys: ConfigKeys, allowed_keys: Collection[str], emit: object
 ) -> None:
-    """Add the known keys of the table at `keys` to a profile. Tables and lists on the way are made."""
+    """Add allowed keys to the table at `keys` of a profile. Missing tables and lists are created."""
     table: Any = profile
     for number, key in enumerate(keys):
         if isinstance(key, int):
@@ -58,7 +58,7 @@ def insert_keys(
         elif not isinstance(table.get(key), dict | list):
             table[key] = [] if isinstance((*keys, "")[number + 1], int) else {}
         table = table[key]
-    for key in known:
+    for key in allowed_keys:
         table.setdefault(key, True)
     if emit is not None:
         table["emit"] = emit
@@ -66,14 +66,14 @@ def insert_keys(
 
 def list_allowed_names(monkeypatch) -> set[str]:
     """Return the names of all keys that the loader allows in the tables of the bundled profiles."""
-    allowed: list[tuple[ConfigKeys, Collection[str], object]] = []
+    tables: list[tuple[ConfigKeys, Collection[str], object]] = []
     read_table = ConfigNode.read_table
 
-    def record(spot: ConfigNode, known: Collection[str] = ()) -> Any:
-        if known and not (len(spot.keys) == 2 and spot.keys[1] in MODES):
-            rule = len(spot.keys) == 2 and spot.keys[0] in ("event", "report")
-            allowed.append((spot.keys, known, spot.value["emit"] if rule else None))
-        return read_table(spot, known)
+    def record(node: ConfigNode, allowed_keys: Collection[str] = ()) -> Any:
+        if allowed_keys and not (len(node.keys) == 2 and node.keys[1] in MODES):
+            is_rule = len(node.keys) == 2 and node.keys[0] in ("event", "report")
+            tables.append((node.keys, allowed_keys, node.value["emit"] if is_rule else None))
+        return read_table(node, allowed_keys)
 
     def read(place: str) -> profile_file.ProfileFile:
         file = profile_file.load_bundled_profile(place)
@@ -83,19 +83,19 @@ def list_allowed_names(monkeypatch) -> set[str]:
     monkeypatch.setattr(ConfigNode, "read_table", record)
     names: set[str] = set()
     for vendor in adapters.BUNDLED_PROFILES:
-        allowed.clear()
+        tables.clear()
         profile_file.load_profile_adapter(
             vendor, adapters.VENDORS[vendor], read, adapters.BUNDLED_PROFILES
         )
         profile: dict[str, Any] = {}
-        for keys, known, emit in allowed:
-            insert_keys(profile, keys, known, emit)
+        for keys, allowed_keys, emit in tables:
+            insert_keys(profile, keys, allowed_keys, emit)
         listed = list(list_profile_keys(profile))
         names |= {key.name for key in listed}
-        missing = {(*keys, key) for keys, known, _ in allowed for key in known} - {
+        missing = {(*keys, key) for keys, allowed_keys, _ in tables for key in allowed_keys} - {
             key.keys for key in listed
         }
-        assert not missing, "`list_keys` does not know these keys"
+        assert not missing, "`list_profile_keys` does not know these keys"
     return names
 
 
