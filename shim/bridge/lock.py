@@ -1,8 +1,9 @@
-"""The lock of a session, which dies with its host: never a process id alone, those come back.
+"""The lock file of a session. The kernel frees it when the host dies; a process id could be reused.
 
-A host holds it alone for its life. Who looks whether a host lives shares it for a moment, so that
-no host begins while a dead one is tidied. A socket that answers is a sign of life too, because the
-file of the lock may have been deleted. A filesystem without file locks is refused.
+A host holds the lock exclusively while it runs. A process that checks for a host shares the lock
+for a moment, so that no host starts while the files of a dead one are removed. A socket that
+answers is also proof of a running host, because the lock file may have been deleted. A filesystem
+without file locks is refused.
 """
 
 import errno
@@ -69,8 +70,10 @@ def acquire_host_lock(folder: str) -> int | None:
 
 @contextmanager
 def probe_host_lock(folder: str) -> Iterator[bool]:
-    """Whether no host lives; while the context lasts, none begins. OSError if the filesystem has no
-    file locks.
+    """Yield whether no host runs. No host can start inside the context.
+
+    Without a lock file only the socket is checked. Raise OSError if the filesystem has no file
+    locks.
     """
     try:
         descriptor = os.open(
@@ -96,8 +99,8 @@ def _try_flock(descriptor: int, operation: int) -> bool:
 
 
 def _is_current_file(descriptor: int, folder: str) -> bool:
-    """Whether the file is still the one of that name: who removes a session removes it under this
-    lock.
+    """Return whether the descriptor is of the file that has this name now. `remove_session` deletes
+    the file while it holds the lock.
     """
     try:
         return os.path.samestat(
