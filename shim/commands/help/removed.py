@@ -31,7 +31,7 @@ def refuse_removed_option(context: Any, args: Sequence[str]) -> None:
 
 def refuse_removed_name(context: Any, name: str) -> None:
     """Raise a usage error if `name`, typed after the command of the context, was removed."""
-    removed = REMOVED.get(f"{context.command_path} {name}")
+    notice = REMOVED.get(f"{context.command_path} {name}")
     # a shell's completion reports no errors
-    if removed is not None and not context.resilient_parsing:
-        context.fail(f"{removed.text}\nhint: {removed.hint}")
+    if notice is not None and not context.resilient_parsing:
+        context.fail(f"{notice.text}\nhint: {notice.hint}")
