@@ -11,7 +11,7 @@ recording cannot be read.
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,7 +83,7 @@ class ChildReader:
         self._words = words
         self._translation = create_stream_translation(vendor, terminator="none", stable=True)
         self._lines = LineSplitter(MAX_LINE_BYTES)
-        self._news: Counter[str] = Counter()
+        self._new_names: Counter[str] = Counter()
 
     @property
     def version(self) -> str:
@@ -99,7 +99,7 @@ class ChildReader:
         if self._known is None:
             return
         for event in parse_json_objects(b"\n".join(self._lines.feed(data))):
-            self._news.update(list_new_names(event, self._known, self._words))
+            self._new_names.update(list_new_names(event, self._known, self._words))
 
     def finish(self) -> None:
         """End the last line, which has no newline if the child was killed."""
@@ -112,7 +112,7 @@ class ChildReader:
         account = self._translation.diagnostics
         drift.malformed += account.repairs.get(MALFORMED_REPAIR, 0)
         drift.events.update(account.unknown_events)
-        for name, count in self._news.items():
+        for name, count in self._new_names.items():
             kind, colon, _ = name.partition(": ")
             if (
                 kind not in account.unknown_events
@@ -181,13 +181,22 @@ class DriftReport:
         child.add_to(drift)
 
 
-def find_drift(paths: Iterable[str]) -> list[VendorDrift]:
-    """Return the drift of recordings, given as files and folders. RecordingError if one cannot be
-    read.
+def find_drift(
+    paths: Iterable[str], report_error: Callable[[Exception], None] | None = None
+) -> list[VendorDrift]:
+    """Return the drift of recordings, given as files and folders.
+
+    A recording that cannot be read is skipped, and its error is passed to `report_error`. Without
+    that function the error is raised.
     """
     report = DriftReport()
-    for path in list_cast_paths(paths):
-        report.add(path)
+    for path in list(list_cast_paths(paths)):
+        try:
+            report.add(path)
+        except (ShimError, OSError) as error:
+            if report_error is None:
+                raise
+            report_error(error)
     return list(report.drifts.values())
 
 
@@ -197,22 +206,17 @@ def main(arguments: list[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("casts", nargs="+", metavar="CAST", help="recordings, or folders of them")
-    report = DriftReport()
-    failed = False
+    errors: list[Exception] = []
     try:
-        paths = list(list_cast_paths(parser.parse_args(arguments).casts))
+        drifts = find_drift(parser.parse_args(arguments).casts, errors.append)
     except ShimError as error:
         parser.error(str(error))
-    for path in paths:
-        try:
-            report.add(path)
-        except (ShimError, OSError) as error:
-            failed = True
-            sys.stderr.write(escape_control_chars(str(error)) + "\n")
-    for drift in report.drifts.values():
+    for error in errors:
+        sys.stderr.write(escape_control_chars(str(error)) + "\n")
+    for drift in drifts:
         for line in drift.describe():
             sys.stdout.write(escape_control_chars(line) + "\n")
-    return int(failed or any(drift.has_news() for drift in report.drifts.values()))
+    return int(bool(errors) or any(drift.has_news() for drift in drifts))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""Drift: what a vendor prints today that neither its rules or handlers nor the recordings it was
-tested with know.
+"""Drift: kinds of events and fields that a vendor prints today and that are new to us.
 
-Events that nobody translates are counted by the account of every turn. This is about the rest:
-kinds of events and fields that are new. A field is known if the tested recordings have it in events
-of its kind (RECORDED, which `make accept` makes from the fixtures), or if the vendor's rules name
-it, or the list of what its handlers read (HANDLED). What lies inside of something new is not told
-again.
+A field is known in three cases: the fixtures have it in events of the same kind (RECORDED_FILE,
+which `make accept` writes), the rules of the vendor's profile name it, or the list of what its
+handlers read does (HANDLED_FILE). The fields inside a new field are not reported.
+
+Events that are not translated are counted elsewhere, in the diagnostics of a turn.
 """
 
 import json
