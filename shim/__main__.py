@@ -30,8 +30,8 @@ def main() -> None:
 
 def _run_claude(argv: list[str], installed_options: dict[str, str]) -> int:
     if argv and argv[0] in ("--version", "-v"):
-        # The text of `pen.CLAUDE_VERSION`, without its imports: frontends ask for it before every
-        # session.
+        # The text of `writer.CLAUDE_VERSION`, without its imports: frontends ask for it before
+        # every session.
         return _print_text("2.1.332 (Claude Code)\n")
     if argv and (argv[0][:1] != "-" or argv[0].startswith("--shim-")):
         # This may be a subcommand. Frontends call those often, and they need nothing that a turn

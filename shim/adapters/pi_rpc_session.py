@@ -37,9 +37,9 @@ TEXT_COMMAND_SOURCES = ("prompt", "skill")
 class PiRunParams(NamedTuple):
     """How it was started: its working directory, and what is known of the frontend.
 
-    must_ask     nothing is said to it unless our extension is there
-    chooses      it was not told a model
-    asks_person  the frontend can be asked a question to the person
+    must_ask        nothing is said to it unless our extension is there
+    chooses_model   it was not told a model
+    can_ask_person  the frontend can be asked a question to the person
     """
 
     cwd: str = ""

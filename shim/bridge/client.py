@@ -1,10 +1,10 @@
 """A client's connection to the host of a session: for a loop, and for a command that blocks.
 
-    async with await connect(session, os.environ, client="page") as link:
-        link.welcome                                # the host's first frame
-        async for frame in link: …                  # a dict; of a line, `raw` has Claude's own
+    async with await connect_to_session(session_id, os.environ, client="page") as connection:
+        connection.welcome                          # the host's first frame
+        async for frame in connection: …            # a dict; of a line, `raw` has Claude's own
                                                     bytes
-        await link.send({"kind": "interrupt", "id": "1"})
+        await connection.send_frame({"kind": "interrupt", "id": "1"})
 
 Nothing of an event loop is imported for the blocking form.
 """
@@ -51,7 +51,8 @@ class HostUnavailableError(FrontendError):
     """The session has no living host, or lost it. `reason` is the host's own word, "" where it said
     none.
 
-    `alive`: the host has not gone yet. It has closed the connection, and a respawn would stop it.
+    `is_running`: the host has not gone yet. It has closed the connection, and a respawn would stop
+    it.
     """
 
     def __init__(self, session_id: str, reason: str = "", *, is_running: bool = False) -> None:

@@ -98,8 +98,8 @@ class SessionSpec(NamedTuple):
 def start_host(
     spec: SessionSpec, environment: Mapping[str, str], session_id: str = ""
 ) -> SessionRecord:
-    """Begin a host for a session, a fresh one without `session`. It is returned before the host is
-    up.
+    """Begin a host for a session, a fresh one without `session_id`. It is returned before the host
+    is up.
 
     SessionRunningError where it has a host; FrontendError where none can be started, with what was
     found and what to do.

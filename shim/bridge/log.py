@@ -43,8 +43,8 @@ HEADER_KEYS = ("generation", "first", "at")  # what the header says of a file
 
 
 class RecordedSessionLog:
-    """The log of one session in `folder`, written by one life of its host; `facts` are of each
-    file's header.
+    """The log of one session in `folder`, written by one life of its host; `header_fields` are
+    of each file's header.
 
     Numbers go on behind the last whole line that is there. OSError where the folder cannot be read
     or written.

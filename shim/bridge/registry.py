@@ -4,7 +4,7 @@ its lock.
 `<state>/bridge/<session UUID>/` (0700) has `host.json` (the facts, 0600), `lock` (held by the host
 for its life), `socket`, `start.json` (what a next life needs), `settings.json` (what the host has
 read of Claude's), `flags.json` (settings that its flags say as JSON), `log/` and
-`stderr_path.log_folder`. There is no process in the middle: whoever looks finds them, and tidies
+`stderr.log`. There is no process in the middle: whoever looks finds them, and tidies
 what a dead host left. Where others could have written there, nothing is found: a forged fact would
 name the process that `stop` ends.
 """
@@ -132,8 +132,8 @@ def create_session_folder(session_id: str, environment: Mapping[str, str]) -> st
 
 
 def list_sessions(environment: Mapping[str, str]) -> list[SessionRecord]:
-    """All that live and the last ENDED others, the last begun first. What dead hosts left is tidied
-    on the way.
+    """All that live and the last MAX_ENDED_SESSIONS others, the last begun first. What dead hosts
+    left is tidied on the way.
     """
     running_ids, other_ids = _list_session_ids(environment)
     records = [
@@ -336,8 +336,8 @@ def describe_unanswered_messages(metadata: Mapping[str, Any]) -> str:
 
 
 def remove_old_sessions(environment: Mapping[str, str], days: float) -> int:
-    """Remove the sessions whose last life ended more than `days` ago, and all but the last ENDED;
-    how many.
+    """Remove the sessions whose last life ended more than `days` ago, and all but the last
+    MAX_ENDED_SESSIONS; how many.
 
     Those that live are left alone.
     """

@@ -95,7 +95,7 @@ def _pack_timeval(seconds: int) -> bytes:
 
 @contextmanager
 def _open_short_path(folder: str, *, is_new: bool = False) -> Iterator[str]:
-    """A path of the socket that the system takes: at most PATH_BYTES long."""
+    """A path of the socket that the system takes: at most MAX_PATH_BYTES long."""
     path = os.path.join(folder, SOCKET_FILE)
     if len(os.fsencode(path)) <= MAX_PATH_BYTES:
         yield path

@@ -47,9 +47,9 @@ MAX_CONTEXT_BYTES = MAX_LINE_BYTES
 class MessageLoop(ConversationLoop):
     """A conversation from its first message to its end.
 
-    `first` is the message of the command line; without a `source` of others it is the only one.
-    `control` answers the frontend's requests; where there are none, `states` says when the turn
-    runs.
+    `first_message` is the message of the command line; without a `source` of others it is the only
+    one. `control` answers the frontend's requests; where there are none, `states` says when the
+    turn runs.
     """
 
     def __init__(

@@ -54,10 +54,11 @@ class Transport(Protocol):
 
 
 class ConversationRunner:
-    """One conversation to be run: by `first`, or by one of the `candidates` that may answer in each
-    other's place.
+    """One conversation to be run: by `first_candidate`, or by one of the candidates of `chain` that
+    may answer in each other's place.
 
-    `transcript`: history lists will find it. `ends` stand in the place of our stdin and stdout.
+    `has_transcript`: history lists will find it. `transport` stands in the place of our stdin and
+    stdout.
     """
 
     def __init__(

@@ -59,10 +59,10 @@ if TYPE_CHECKING:
 class StdinInput(NamedTuple):
     """What a frontend asks, once that was read from stdin.
 
-    text     the only message, "" where messages come through `source`
-    source   our stdin, of which something was read already
-    talks    the frontend may say more while the message is answered
-    listens  a child that stays is wanted, for more messages or for answers to its questions
+    text           the only message, "" where messages come through `source`
+    source         our stdin, of which something was read already
+    may_send_more  the frontend may say more while the message is answered
+    wants_answers  a child that stays is wanted, for more messages or for answers to its questions
     """
 
     text: str
@@ -74,8 +74,8 @@ class StdinInput(NamedTuple):
 class ConversationStartup:
     """One conversation, from its invocation.
 
-    `shown` is the frontend's own name for the session, where that is no UUID. `hear` reads from
-    stdin what is asked, for a frontend that does not ask as Claude's do.
+    `display_name` is the frontend's own name for the session, where that is no UUID. `read_input`
+    reads from stdin what is asked, for a frontend that does not ask as Claude's do.
     """
 
     def __init__(

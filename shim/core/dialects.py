@@ -8,17 +8,19 @@ from shim.core.reading.typed import NamedTuple
 class StreamDialect(NamedTuple):
     """What differs between dialects, beside their pens.
 
-    flat            its lines are not Claude's
-    streams         every fragment is written, even if no partial messages were asked for
-    retries         a message whose answer broke off is sent once more (Yume's R11)
-    asks_by_line    the line of a call is the question whether the call may run
-    counts_secrets  how many secrets were left out is told on stderr
-    modes           other names of permission modes than Claude's are read, and none is a mistake
-    frames          stdin may bring messages, whatever the input format
-    answers_all     a mistake in the arguments ends in a result too
-    redact          what is redacted where nothing else is set
-    line_bytes      no setting allows a longer line; 0: any may
-    program         the program that a command line is given to whose first word is `first_arg`
+    is_flat                  its lines are not Claude's
+    streams_fragments        every fragment is written, even if no partial messages were asked for
+    retries_broken_answers   a message whose answer broke off is sent once more (Yume's R11)
+    asks_by_line             the line of a call is the question whether the call may run
+    reports_secret_counts    how many secrets were left out is told on stderr
+    accepts_mode_names       other names of permission modes than Claude's are read, and none is a
+                             mistake
+    accepts_frames           stdin may bring messages, whatever the input format
+    answers_argument_errors  a mistake in the arguments ends in a result too
+    default_redaction        what is redacted where nothing else is set
+    max_line_bytes           no setting allows a longer line; 0: any may
+    program                  the program that a command line is given to whose first word is
+                             `first_arg`
     """
 
     name: str

@@ -22,9 +22,9 @@ def open_log(log_setting: str | None, *, redact: bool = True) -> LogFunction:
     """Open the log that `SHIM_LOG` names, LEVEL or LEVEL:FILE. Returns a function of an event's
     name and its facts.
 
-    `level` among the facts is that of the event, "info" without it. SILENT is what a log is that
-    nobody asked for. Secrets are blanked, unless `redact` is False. FrontendError for an unknown
-    level or a file that cannot be opened.
+    `level` among the facts is that of the event, "info" without it. SILENT_LOG is what a log is
+    that nobody asked for. Secrets are blanked, unless `redact` is False. FrontendError for an
+    unknown level or a file that cannot be opened.
     """
     if not log_setting:
         return SILENT_LOG

@@ -49,7 +49,7 @@ class SignalRecorder:
         return bool(self.pending_signals)
 
     def raise_if_stopped(self) -> None:
-        """StoppedError for a signal that came while a module was imported."""
+        """StartStoppedError for a signal that came while a module was imported."""
         if self.pending_signals and not self.is_started:
             self.is_started = True  # one error is enough
             raise StartStoppedError(self.pending_signals[0])

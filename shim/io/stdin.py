@@ -21,9 +21,9 @@ class FrontendLineSource(Protocol):
     """Where the lines of a frontend come from: our stdin, or the hub of a session that lives on its
     own.
 
-    limit  the most bytes of a line, and of lines that wait for their turn
-    lines  splits what `read` gives
-    heard  lines that came before the first `read`
+    max_bytes       the most bytes of a line, and of lines that wait for their turn
+    line_splitter   splits what `read` gives
+    received_lines  lines that came before the first `read`
     """
 
     max_bytes: int

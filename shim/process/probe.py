@@ -59,7 +59,7 @@ class ProgramProbe:
         *,
         cache_only: bool = False,
     ) -> None:
-        """`timeout_s` is how long an answer is waited for; None: PROBE_SECONDS.
+        """`timeout_s` is how long an answer is waited for; None: PROBE_TIMEOUT_S.
 
         `cache_only`: nothing is started, and a question that was never answered has no answer.
         """
@@ -319,8 +319,8 @@ def list_cached_models(
 
 
 def _read_output(process: "subprocess.Popen[bytes]", timeout_s: float) -> tuple[bytes, bool]:
-    """The first HELP_BYTES of its stdout, then of its stderr, and whether the program ended in
-    time.
+    """The first MAX_ANSWER_BYTES of its stdout, then of its stderr, and whether the program ended
+    in time.
     """
     pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe is not None]
     output_by_descriptor = {pipe.fileno(): bytearray() for pipe in pipes}
@@ -350,7 +350,7 @@ def _read_output(process: "subprocess.Popen[bytes]", timeout_s: float) -> tuple[
 
 
 def _remove_old_answers(directory: str) -> None:
-    """Forget the oldest answers, beyond PROBES_KEPT programs."""
+    """Forget the oldest answers, beyond MAX_CACHED_PROGRAMS programs."""
     try:
         names = [os.path.join(directory, name) for name in os.listdir(directory)]
         if len(names) > MAX_CACHED_PROGRAMS:

@@ -78,12 +78,12 @@ if TYPE_CHECKING:
 class SpawnedChild(NamedTuple):
     """A child that was started: all that a `Child` is made of.
 
-    process  the process, with our ends of its pipes
-    stdin    the bytes that its stdin is to be given
-    tail     what keeps its stderr; None: head and tail as they are
-    track    what records it
-    files    paths of ours that are removed when it has ended
-    grace    seconds that its interrupt may take, 0 for the usual ones
+    process              the process, with our ends of its pipes
+    stdin_bytes          the bytes that its stdin is to be given
+    stderr_tail          what keeps its stderr; None: head and tail as they are
+    recorder             what records it
+    temporary_paths      paths of ours that are removed when it has ended
+    interrupt_timeout_s  seconds that its interrupt may take, 0 for the usual ones
     """
 
     process: "AnyProcess"

@@ -93,8 +93,8 @@ class ReplayInputReader:
 
 
 class ReplayPlayer:
-    """Plays a script with its pauses. `hear` gives the events of so many seconds, `write` takes a
-    stream's bytes.
+    """Plays a script with its pauses. `wait_for_events` gives the events of so many seconds,
+    `write` takes a stream's bytes.
     """
 
     def __init__(

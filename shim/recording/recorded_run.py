@@ -34,12 +34,12 @@ MAX_PROMPT_CHARS = 1_000_000  # characters of a prompt that are compared
 class RecordedChild(NamedTuple):
     """One child of a recording, and what it was asked.
 
-    number    its place among the children of the recording, from 1
-    identity  names it in a session
-    listens   it read lines from its stdin
-    stopped   its turn was ended by a signal, and playing it waits for that signal
-    tried     the vendors of a fallback list that did not answer before this one; their output is
-              not played
+    number           its place among the children of the recording, from 1
+    id               names it in a session
+    reads_lines      it read lines from its stdin
+    was_stopped      its turn was ended by a signal, and playing it waits for that signal
+    failed_attempts  the vendors of a fallback list that did not answer before this one; their
+                     output is not played
     """
 
     path: str

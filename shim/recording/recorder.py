@@ -33,7 +33,7 @@ class RecordingLimits(NamedTuple):
 
 
 class RunRecorder:
-    """Records one run into a new file; `clean` blanks secrets. Called by one thread."""
+    """Records one run into a new file; `redact`: secrets are blanked. Called by one thread."""
 
     def __init__(
         self,

@@ -95,8 +95,8 @@ def redact_split_secrets(
     status: os.stat_result,
     is_stopped: Callable[[], bool],
 ) -> None:
-    """Make the edits in a cast that we recorded. RecordingError if that fails, StoppedError if
-    `is_stopped` says so.
+    """Make the edits in a cast that we recorded. RecordingError if that fails, RewriteStoppedError
+    if `is_stopped` says so.
 
     `status` is that of the recorded file: a file that has replaced it is left alone.
     """

@@ -3,8 +3,8 @@
 Lines are cleaned before they are written, so that a process that is killed leaves no secret in the
 file. (Cleaning at the end alone would cost less, some 10 µs a line, and would leave every secret.)
 The exception is a secret that is split over lines: its parts are known when the last one comes, and
-are blanked in the whole file at the end (`sweep`). SIGKILL before that leaves these parts in the
-file, which only its owner may read.
+are blanked in the whole file at the end (`redact_split_secrets`). SIGKILL before that leaves these
+parts in the file, which only its owner may read.
 """
 
 import contextlib
@@ -73,7 +73,8 @@ class RecordingStopReporter:
 
 
 class RecordingWriter:
-    """Writes a queue's moments into a new file of at most `most` bytes; `clean` blanks secrets.
+    """Writes a queue's moments into a new file of at most `max_bytes` bytes; `redact`: secrets are
+    blanked.
 
     With `done` nothing more is written; with `abandoned` nobody waits for that any more.
     """

@@ -16,8 +16,8 @@ MAX_TOTAL_BYTES = 200_000_000  # of the files of one turn
 
 
 class AttachmentStore:
-    """`places` are pairs of a variable of the vendor's environment and a folder below it: the first
-    one that is set.
+    """`locations` are pairs of a variable of the vendor's environment and a folder below it: the
+    first one that is set.
     """
 
     def __init__(

@@ -64,11 +64,11 @@ class VendorSettings(NamedTuple):
 class BridgeSettings(NamedTuple):
     """Of sessions that live on their own; each is `bridge` or `bridge_…` in the file.
 
-    every    each conversation is one
-    idle     seconds without a frontend, a turn and a question, after which one ends
-    days     that what is kept of one stays after its end
-    answers  "any" frontend that may drive answers its questions, or the "owner", who drives or
-    drove last
+    enabled         each conversation is one
+    idle_timeout_s  seconds without a frontend, a turn and a question, after which one ends
+    retention_days  that what is kept of one stays after its end
+    answered_by     "any" frontend that may drive answers its questions, or the "owner", who drives
+                    or drove last
     """
 
     enabled: bool = False
@@ -123,7 +123,7 @@ class ShimSettings(NamedTuple):
     def resolve_timeout_s(
         self, name: str, vendor: str, adapter_timeouts: Mapping[str, float] = {}
     ) -> float:
-        """How long a vendor may be silent, in seconds; `name` is a key of TIMEOUTS,
+        """How long a vendor may be silent, in seconds; `name` is a key of DEFAULT_TIMEOUTS_S,
         `adapter_timeouts` the vendor's own ones.
         """
         vendor_timeouts = self.get_vendor_settings(vendor).timeouts
@@ -143,7 +143,7 @@ class ShimSettings(NamedTuple):
 # What a silence may last (surface page): nothing at all yet; nothing, no call open; nothing, a call
 # open; nothing, from a vendor that has given a sign of life in this turn (the Qwen RFC suggests 10
 # s); no answer of the frontend's to a question, which may be as long as a person takes to come
-# back. A vendor that is silent for longer while it is at work has its own (`Vendor.timeouts`).
+# back. A vendor that is silent for longer while it is at work has its own (`Adapter.timeouts_s`).
 DEFAULT_TIMEOUTS_S = {
     "first_byte_timeout": 120.0,
     "idle_timeout": 900.0,

@@ -57,7 +57,7 @@ def plan_joined_conversation(
     create_startup: Callable[[Invocation], ConversationStartup],
 ) -> "JoinedConversation | None":
     """The conversation in a host; None for one that is run here. `create_startup` begins that.
-    FrontendError as `Start`.
+    FrontendError as `ConversationStartup`.
     """
     environment, cwd = os.environ, get_working_directory()
     if find_replay_path(invocation, environment) is not None:

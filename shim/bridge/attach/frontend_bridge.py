@@ -41,9 +41,10 @@ FRONTEND_LEFT_ERROR = "the frontend has said all, and answers nothing any more"
 class FrontendBridge:
     """A frontend and its host, in between.
 
-    `asked`: it answers questions. `warnings` are lines for stderr. `end_reason` is why the host has
-    ended, "" before. `refusal` is why the session did not take the last message. `pending_stop_ids`
-    are the ids of frames by which it stops something, and which its host has not answered.
+    `can_answer`: it answers questions. `warnings` are lines for stderr. `end_reason` is why the
+    host has ended, "" before. `refusal` is why the session did not take the last message.
+    `pending_stop_ids` are the ids of frames by which it stops something, and which its host has not
+    answered.
     """
 
     def __init__(

@@ -56,8 +56,8 @@ class HostEndedError(Exception):
 
 
 class HostJoiner:
-    """A frontend and the host of `one`; `own`: that was begun for this frontend, whose flags it
-    has.
+    """A frontend and the host of `session`; `owns_host`: that was begun for this frontend, whose
+    flags it has.
     """
 
     def __init__(

@@ -62,8 +62,8 @@ class AttachLoop(ConversationLoop):
     that is leaving.
 
     `prompt` is the one message of the command line, and `source` brings only answers then; without
-    it the messages come from `source`. `ends`: the session is the frontend's own, and ends with it
-    where it is ended on purpose.
+    it the messages come from `source`. `ends_session`: the session is the frontend's own, and ends
+    with it where it is ended on purpose.
     """
 
     def __init__(

@@ -55,13 +55,13 @@ SETTINGS_FLAGS = ("--managed-settings",)  # with the other settings
 class JoinRestrictions(NamedTuple):
     """What is to hold in the session while the frontend drives it.
 
-    mode      a permission mode that lets less run than that of the session may; "" for none
-    model     a model that the session did not begin with; "" for none
-    deny      rules, as Claude writes them
-    ask       likewise
-    sources   where the rules come from, for a sentence
-    refused   what can be honoured by no session that lives, each for a sentence
-    unheeded  flags that have no effect on it
+    mode           a permission mode that lets less run than that of the session may; "" for none
+    model          a model that the session did not begin with; "" for none
+    deny           rules, as Claude writes them
+    ask            likewise
+    sources        where the rules come from, for a sentence
+    refusals       what can be honoured by no session that lives, each for a sentence
+    ignored_flags  flags that have no effect on it
     """
 
     mode: str = ""

@@ -25,11 +25,11 @@ MAX_BUFFERED_LINES = 1000
 class FrontendOutputOptions(NamedTuple):
     """What a frontend is said beside its turns, by its flags and its environment.
 
-    partial     partial messages
-    replays     its own messages again, and its answers (C15)
-    states      the session's state: "", "visible" or "host" (contract 5.13)
-    terminator  what stands behind a result
-    limit       the length in bytes that no line passes; 0 for none
+    wants_partial     partial messages
+    replays_messages  its own messages again, and its answers (C15)
+    state_events      the session's state: "", "visible" or "host" (contract 5.13)
+    terminator        what stands behind a result
+    max_line_bytes    the length in bytes that no line passes; 0 for none
     """
 
     wants_partial: bool = False
@@ -51,7 +51,7 @@ class TurnOwner(Enum):
 class TurnFilter:
     """The frontend's view of the session's turns.
 
-    `mint` gives a fresh uuid. `is_controller`: the frontend drives, so that a turn without a
+    `create_id` gives a fresh uuid. `is_controller`: the frontend drives, so that a turn without a
     message is its own too. `mode` is the session's last permission mode, "" before it was said;
     `requested_mode` the one that its own flags ask for, whose change it is not told. `waiting_ids`
     are the uuids of its messages that have no result yet, `answering_ids` those that the turn

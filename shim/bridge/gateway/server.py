@@ -48,11 +48,11 @@ LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 class GatewayEndpoint(NamedTuple):
     """Where to listen, and how browsers come there.
 
-    host, port    the address; port 0 is any free one
-    proxy         a proxy with TLS stands in front
-    names         further names under which browsers reach it, with their port unless it is the
-                  usual one
-    certificate   the files of the certificate and of its key, "" without TLS
+    host, port                  the address; port 0 is any free one
+    has_proxy                   a proxy with TLS stands in front
+    names                       further names under which browsers reach it, with their port unless
+                                it is the usual one
+    certificate_file, key_file  the files of the certificate and of its key, "" without TLS
     """
 
     host: str = DEFAULT_HOST

@@ -46,7 +46,8 @@ class StepRenderer:
     def add_line(self, at_ms: int, line: bytes) -> list[StepView]:
         """The steps that a numbered line changes, by their numbers. `at_ms` is in ms since 1970.
 
-        `step_of` draws one. Most steps of a long session are never drawn: Markdown is what costs.
+        `render_step` draws one. Most steps of a long session are never drawn: Markdown is what
+        costs.
         """
         event = _parse_object(line)
         if event is None:

@@ -132,8 +132,8 @@ class StepEncoder(EventEncoder):
     """The steps: `GET /sessions/ID/steps`. The host says the whole log each time, because steps
     grow out of it.
 
-    `cursor` is what the browser has seen; of what is new to it, the last `most` steps are told at
-    first. If there are more, it is told to forget what it has: behind that would be a hole.
+    `cursor` is what the browser has seen; of what is new to it, the last `max_steps` steps are told
+    at first. If there are more, it is told to forget what it has: behind that would be a hole.
     """
 
     def __init__(self, cursor: LogCursor | None, max_steps: int) -> None:
@@ -279,9 +279,9 @@ class NoContentResponse:
 class EventStreamResponse:
     """The response with a stream: an ASGI application for one request.
 
-    `still` says whether the visitor's token is good; it is asked every TOKEN_CHECK_SECONDS and
-    before every write. `place` is one among the streams that may be open; Refused where there is
-    none.
+    `is_authorized` says whether the visitor's token is good; it is asked every
+    TOKEN_CHECK_INTERVAL_S and before every write. `slot` is one among the streams that may be open;
+    Refused where there is none.
     """
 
     def __init__(

@@ -85,8 +85,8 @@ class HubStdin:
 
 
 class HubStdout:
-    """In the place of our stdout. `said` takes whole lines, and says why nobody may be told them,
-    "" if all is well.
+    """In the place of our stdout. `store_lines` takes whole lines, and says why nobody may be told
+    them, "" if all is well.
 
     It never waits for a client: a slow one goes on from the log.
     """

@@ -84,10 +84,10 @@ class ClientConnection:
 
 
 class HubRunner:
-    """`tell` gives the conversation a line, `changed` keeps facts, `end` ends the session for a
-    client.
+    """`send_line` gives the conversation a line, `update_metadata` keeps facts, `end_session` ends
+    the session for a client.
 
-    `failed` hears why nothing more may be said.
+    `report_failure` hears why nothing more may be said.
     """
 
     def __init__(

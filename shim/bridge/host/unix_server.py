@@ -27,8 +27,8 @@ ACCEPT_RETRY_DELAY_S = 0.2
 
 
 class UnixServer:
-    """Lets clients in, as many as may be, and hears them; `source` says when the conversation takes
-    no more lines.
+    """Lets clients in, as many as may be, and hears them; `hub_stdin` says when the conversation
+    takes no more lines.
     """
 
     def __init__(self, listener: socket.socket, runner: HubRunner, hub_stdin: HubStdin) -> None:

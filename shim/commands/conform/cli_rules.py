@@ -32,7 +32,7 @@ RULES = RuleSet()
 
 
 def require_own_exit(run: CommandRun) -> CommandRun:
-    """A run that ended by itself. BrokenError if we had to end it."""
+    """A run that ended by itself. RuleBrokenError if we had to end it."""
     fail_if(run.exit_status is None, f"it did not end{describe_timeout(run)}", run)
     return run
 
@@ -46,7 +46,7 @@ def require_usage_error(run: CommandRun, *texts: str) -> None:
 
 
 def require_success(run: CommandRun) -> CommandRun:
-    """A run that ended by itself, with success. BrokenError otherwise."""
+    """A run that ended by itself, with success. RuleBrokenError otherwise."""
     fail_if(require_own_exit(run).exit_status != 0, f"exit {run.exit_status}, not 0", run)
     return run
 

@@ -53,8 +53,8 @@ def _list_answers(run: CommandRun) -> list[tuple[str, JsonObject | None]]:
 
 
 def _get_answer(run: CommandRun, subtype: str) -> JsonObject:
-    """The first answer to a request. BrokenError without an answer, NotObservedError if it was not
-    asked.
+    """The first answer to a request. RuleBrokenError without an answer, NotObservedError if it was
+    not asked.
     """
     for request_subtype, response in _list_answers(run):
         if request_subtype == subtype:
@@ -65,7 +65,7 @@ def _get_answer(run: CommandRun, subtype: str) -> JsonObject:
 
 
 def _get_answer_body(run: CommandRun, subtype: str) -> JsonObject:
-    """The body of the answer to a request. BrokenError if the answer is an error."""
+    """The body of the answer to a request. RuleBrokenError if the answer is an error."""
     response = _get_answer(run, subtype)
     fail_if(
         response.get("subtype") != "success", f"{subtype} was answered with an error", run, response

@@ -44,7 +44,7 @@ class RuleBrokenError(Exception):
 def fail_if(
     condition: object, problem: str, run: CommandRun | None = None, evidence: object = None
 ) -> None:
-    """BrokenError where the condition holds."""
+    """RuleBrokenError where the condition holds."""
     if condition:
         raise RuleBrokenError(problem, run, evidence)
 
@@ -128,7 +128,7 @@ class Observations:
         return turns
 
     def get_finished_turn(self, name: str, index: int = 0) -> ObservedTurn:
-        """A turn that a run must have. BrokenError if the run did not get so far."""
+        """A turn that a run must have. RuleBrokenError if the run did not get so far."""
         run = self.get_run(name)
         turns = split_turns(run)
         if len(turns) <= index or not turns[index].result:
@@ -177,8 +177,8 @@ def list_content_blocks(line: JsonObject) -> list[JsonObject]:
 
 
 def split_turns(run: CommandRun) -> list[ObservedTurn]:
-    """A stream, cut behind each result; what follows the last one is the last turn's `behind`
-    unless it talks.
+    """A stream, cut behind each result; what follows the last one is the last turn's
+    `following_lines` unless it talks.
     """
     line_groups: list[list[JsonObject]] = [[]]
     for line in run.json_lines:

@@ -2,7 +2,7 @@
 the contract.
 
 The user's environment is passed on and HOME is not changed; the command works in temporary folders.
-At most MOST_RUNS processes are started, AT_ONCE of them at a time, each bounded (process).
+At most MAX_RUNS processes are started, MAX_PARALLEL_RUNS of them at a time, each bounded (process).
 """
 
 import os

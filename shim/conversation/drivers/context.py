@@ -84,10 +84,10 @@ class McpRelayProvider(Protocol):
 class ConversationContext(NamedTuple):
     """What holds for one vendor through a whole conversation.
 
-    environment   what the drop-in was started with
-    recorder      None where nothing is recorded
-    flat          no line of a real claude passes as it is
-    settled       what Claude's settings files say
+    environment      what the drop-in was started with
+    recorder         None where nothing is recorded
+    is_translated    no line of a real claude passes as it is
+    claude_settings  what Claude's settings files say
     """
 
     adapter: Adapter
@@ -145,24 +145,25 @@ class ConversationContext(NamedTuple):
 class ResumeState:
     """What is known by now of a vendor's session and of its child.
 
-    known      the stored session that the conversation resumes, if any
-    resume     the vendor's own id of the session that goes on; None while the vendor has none
-    given      the id of a session that began under ours: the vendor may not say it
-    forks      the next child begins another session with what was said in this one
-    started    a child was started
-    listens    the last child that was started stays, and is told messages through its stdin
-    prefixed   the session was told the system prompts, in front of its first message
-    answered   a message was answered
-    asked      the tools that the last child asks about before they run
-    narrowing  the rules that narrow, of which it was told those that it can be told
-    mode       the permission mode that it was started in
-    mode_file  the file from which a hook of ours learns the mode; "" where there is none
-    changes    the mode may change while a message is answered
-    tried      the vendors that were asked before this one, of which the next turn tells
-    told       the model that a child of it was told last; None while each had the vendor's own
-               default
-    version    what the version of the installed program means for the promises of the vendor's
-               profile
+    stored_session     the stored session that the conversation resumes, if any
+    vendor_session_id  the vendor's own id of the session that goes on; None while the vendor has
+                       none
+    assigned_id        the id of a session that began under ours: the vendor may not say it
+    forks_next         the next child begins another session with what was said in this one
+    has_started        a child was started
+    persistent         the last child that was started stays, and is told messages through its stdin
+    has_system_prompt  the session was told the system prompts, in front of its first message
+    has_answered       a message was answered
+    prompted_tools     the tools that the last child asks about before they run
+    restricting_rules  the rules that narrow, of which it was told those that it can be told
+    launch_mode        the permission mode that it was started in
+    mode_file          the file from which a hook of ours learns the mode; "" where there is none
+    mode_can_change    the mode may change while a message is answered
+    failed_attempts    the vendors that were asked before this one, of which the next turn tells
+    vendor_model       the model that a child of it was told last; None while each had the vendor's
+                       own default
+    version_check      what the version of the installed program means for the promises of the
+                       vendor's profile
     """
 
     def __init__(

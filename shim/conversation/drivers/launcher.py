@@ -172,10 +172,10 @@ class ChildLauncher:
     """One vendor in one conversation. `session_state` are what the frontend may change in the
     middle of it.
 
-    `known` is the stored session that goes on. `refusal_error` is why no turn can begin: the first
-    `start_child` raises it. `list_replayed_attempts` gives the vendors that were asked before,
-    where a recording is played. `is_dry`: it starts nothing, so neither a log nor a recording is
-    begun for it.
+    `stored_session` is the stored session that goes on. `refusal_error` is why no turn can begin:
+    the first `start_child` raises it. `list_replayed_attempts` gives the vendors that were asked
+    before, where a recording is played. `is_dry`: it starts nothing, so neither a log nor a
+    recording is begun for it.
     """
 
     is_dry = False

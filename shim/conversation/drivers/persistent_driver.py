@@ -331,7 +331,7 @@ class PersistentDriver(StdinDriver):
             self._tasks.start_soon(self._expire_prompt, request)
 
     async def _skip_slow_hooks(self, request: PermissionRequest) -> None:
-        """Put a question without the hooks that have not answered in HOOK_SECONDS."""
+        """Put a question without the hooks that have not answered in HOOK_TIMEOUT_S."""
         await anyio.sleep(HOOK_TIMEOUT_S)
         if self._control_session.is_awaiting_hooks(request):
             decision = self._control_session.skip_hooks(request)

@@ -40,8 +40,8 @@ FORWARD_SUBAGENT_TEXT = "--forward-subagent-text"
 
 
 class TurnLifecycle:
-    """`keep` stores a text that is too large for a line; `environment` is that of the vendor's
-    children.
+    """`store_text` stores a text that is too large for a line; `environment` is that of the
+    vendor's children.
     """
 
     def __init__(

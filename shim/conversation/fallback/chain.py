@@ -19,12 +19,12 @@ class FallbackCandidate(NamedTuple):
 
 
 class FallbackChain:
-    """The vendors called `names`, in this order; the first one is asked first.
+    """The vendors called `vendor_names`, in this order; the first one is asked first.
 
-    `skipped_attempts` are vendors that stood before them and cannot start. `prepare` gives the
-    candidate of a name; from then on the frontend's questions are answered for that vendor.
-    `same_vendor`: the names are ways of one vendor, and the next way is only taken where no session
-    began.
+    `skipped_attempts` are vendors that stood before them and cannot start. `prepare_candidate`
+    gives the candidate of a name; from then on the frontend's questions are answered for that
+    vendor. `same_vendor`: the names are ways of one vendor, and the next way is only taken where no
+    session began.
     """
 
     def __init__(

@@ -33,8 +33,8 @@ DRIVER_TIMEOUT_S = 90.0  # for a vendor to open its session, until it is driven 
 
 
 class FallbackDriver:
-    """The driver of whichever vendor answers. `driver` is the first candidate's, `drive` makes that
-    of another one.
+    """The driver of whichever vendor answers. `driver` is the first candidate's, `create_driver`
+    makes that of another one.
     """
 
     def __init__(

@@ -23,13 +23,14 @@ FIRST_VENDOR_VARIABLES = ("SHIM_BIN", "SHIM_ARGS")
 
 
 class VendorList:
-    """The vendors called `names`, in this order. FrontendError for an unknown name, and for too
-    many names.
+    """The vendors called `vendor_names`, in this order. FrontendError for an unknown name, and for
+    too many names.
 
-    several      there is more than one vendor
-    translated   no line of a real claude passes as it is: another vendor may answer in its place
-    skipped      the vendors that cannot start, with the reasons
-    left         the names of the others; the first of them begins
+    has_several       there is more than one vendor
+    is_translated     no line of a real claude passes as it is: another vendor may answer in its
+                      place
+    skipped_attempts  the vendors that cannot start, with the reasons
+    remaining_names   the names of the others; the first of them begins
     """
 
     def __init__(

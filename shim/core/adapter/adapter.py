@@ -48,23 +48,25 @@ __all__ = [
 class VendorAbilities(NamedTuple):
     """What a vendor can do. What it cannot is done for it, or has no effect.
 
-    streams       it can print fragments
-    resumes       it can resume a session
-    takes_model   its command line names a model; otherwise the one that a frontend asks for is not
-                  what answers
-    takes_effort  it can be told how hard its model is to try
-    limits_tools  its own flags keep tools from it; otherwise a forbidden call stops the turn
-    selects_tools its own flags can limit it to the tools of `--tools`; otherwise each call has to
-    be checked first limits_turns  it counts turns itself (`--max-turns`); otherwise the Turn does
-    structures    it keeps to `--json-schema` itself; otherwise the prompt asks and the answer is
-                  read
-    prices        it says what a reply cost, so `--max-budget-usd` can be kept
-    retracts      it may say a reply again that was cut
-    servers       it takes MCP servers (`--mcp-config`)
-    commands      among them those that are commands, as our relays to servers in the frontend's
-                  process are
-    auto_mode     its models can decide what may run, if it has the mode auto (False for recordings
-                  of other vendors)
+    can_stream               it can print fragments
+    can_resume               it can resume a session
+    accepts_model            its command line names a model; otherwise the one that a frontend asks
+                             for is not what answers
+    accepts_effort           it can be told how hard its model is to try
+    can_limit_tools          its own flags keep tools from it; otherwise a forbidden call stops the
+                             turn
+    selects_tools            its own flags can limit it to the tools of `--tools`; otherwise each
+                             call has to be checked first
+    can_limit_turns          it counts turns itself (`--max-turns`); otherwise the Turn does
+    accepts_json_schema      it keeps to `--json-schema` itself; otherwise the prompt asks and the
+                             answer is read
+    reports_cost             it says what a reply cost, so `--max-budget-usd` can be kept
+    can_repeat_reply         it may say a reply again that was cut
+    accepts_mcp_servers      it takes MCP servers (`--mcp-config`)
+    accepts_command_servers  among them those that are commands, as our relays to servers in the
+                             frontend's process are
+    has_auto_mode            its models can decide what may run, if it has the mode auto (False for
+                             recordings of other vendors)
     """
 
     can_stream: bool = False
@@ -85,20 +87,20 @@ class VendorAbilities(NamedTuple):
 class PolicySupport(NamedTuple):
     """How a vendor is kept to rules before a call runs.
 
-    asks        Claude's names of the tools that a request lets it run only after its question was
-                answered
-    binds       whether what a request launches it with keeps it to a rule
-    told        whether it hears beforehand of a rule about a whole tool, so that such a call does
-                not end its turn
-    allows      whether a request launches it so that it runs unasked what a rule allows
-    subagents   calls of its subagents are bound, and asked about, like its own
-    own         it keeps Claude's rules by itself, so that whatever it asks is asked
-    heeds       whether our hook lets it run what a rule allows
-    hooked      our hook judges each of its calls
-    says_first  it says a call before our hook has judged it
-    judged      its own modes let more run than Claude's: in each but the widest its questions are
-                answered here
-    plain       a prompt without the words for which it reads files before any call
+    list_prompted_tools     Claude's names of the tools that a request lets it run only after its
+                            question was answered
+    enforces_rule           whether what a request launches it with keeps it to a rule
+    accepts_rule            whether it hears beforehand of a rule about a whole tool, so that such a
+                            call does not end its turn
+    allows_unprompted       whether a request launches it so that it runs unasked what a rule allows
+    covers_subagents        calls of its subagents are bound, and asked about, like its own
+    has_native_rules        it keeps Claude's rules by itself, so that whatever it asks is asked
+    allows_through_hook     whether our hook lets it run what a rule allows
+    has_hook                our hook judges each of its calls
+    emits_call_before_hook  it says a call before our hook has judged it
+    has_wider_modes         its own modes let more run than Claude's: in each but the widest its
+                            questions are answered here
+    escape_prompt           a prompt without the words for which it reads files before any call
     """
 
     list_prompted_tools: "Callable[[LaunchRequest], frozenset[str]]" = lambda request: frozenset()
@@ -119,10 +121,11 @@ class PolicySupport(NamedTuple):
 class VendorSessionBehavior(NamedTuple):
     """What is peculiar to a vendor's sessions.
 
-    saves_late  a session can only go on once a reply was complete
-    given_id    a new session has our id, because the vendor tells its own too late for a turn that
-                is cut
-    prefixes    a child that stays is told system prompts before the first message, and nowhere else
+    saves_late              a session can only go on once a reply was complete
+    uses_shim_id            a new session has our id, because the vendor tells its own too late for
+                            a turn that is cut
+    prefixes_system_prompt  a child that stays is told system prompts before the first message, and
+                            nowhere else
     """
 
     saves_late: bool = False
@@ -133,9 +136,9 @@ class VendorSessionBehavior(NamedTuple):
 class ShutdownConfig(NamedTuple):
     """How a vendor's turn is stopped, and how its process ends.
 
-    interrupt    the signal that stops its turn
-    grace        the seconds that it gets for that; 0 is as long as any vendor
-    clean_exits  exit codes that do not contradict its own "done"
+    interrupt_signal  the signal that stops its turn
+    grace_s           the seconds that it gets for that; 0 is as long as any vendor
+    clean_exit_codes  exit codes that do not contradict its own "done"
     """
 
     interrupt_signal: str = "SIGINT"
@@ -146,19 +149,20 @@ class ShutdownConfig(NamedTuple):
 class CliInfo(NamedTuple):
     """What is peculiar to a vendor's program.
 
-    bundled     the module of ours that is its program
-    variants    names of its dialects; `detect_variant` picks one from the program's `--help`
-    unreleased  what a person should know of a vendor that no released program is
-    install     the command that installs it
-    login       how it is asked whether it has a login
-    plays       the vendor that it stands for, where it plays recordings
-    place       where it is in them, which is its own id of the session then
-    two_way     gives the same vendor, driven so that it asks; None where it always is, or has no
-                such way
-    two_way_words  what the help of a version names that has this way
-    stays       one message too is given to a child that stays
-    models      Claude's name of a model → its own, where the settings say nothing else
-    listing     how it is asked for its models
+    bundled_module        the module of ours that is its program
+    variants              names of its dialects; `detect_variant` picks one from the program's
+                          `--help`
+    unreleased_note       what a person should know of a vendor that no released program is
+    install_command       the command that installs it
+    login_probe           how it is asked whether it has a login
+    replayed_vendor       the vendor that it stands for, where it plays recordings
+    read_replay_position  where it is in them, which is its own id of the session then
+    build_two_way         gives the same vendor, driven so that it asks; None where it always is, or
+                          has no such way
+    two_way_help_texts    what the help of a version names that has this way
+    always_keeps_child    one message too is given to a child that stays
+    model_names           Claude's name of a model → its own, where the settings say nothing else
+    model_probe           how it is asked for its models
     """
 
     bundled_module: str = ""
@@ -179,23 +183,23 @@ class CliInfo(NamedTuple):
 class Environment(NamedTuple):
     """The variables, files and folders that matter to a vendor's program.
 
-    keys          the ANTHROPIC_* variables that it may see
-    api_base      the variable in which it reads another address of its model's API
-    home          its folder of records: the variable that names it, and where in the person's home
-                  it is without
-    report        what it writes about its run into a folder of ours
-    overruled_by  system → files, and folders with `.toml` files, that go before what we tell it
-    widened_by    JSON file in the working directory or at home → its key that gives tools which no
-                  rule names
-    servers_in    JSON file in the working directory or at home → the key that lists MCP servers by
-                  name
-    brings        what of a working directory, or a folder around it, it starts unasked: path → the
-                  keys of a JSON file
-                  that name programs, none where the path itself is one
-    brings_off    a flag that only a version knows which does not start them
-    gate          what its stderr says when its trust gate is closed; `trust = true` opens it
-    attachments   where it reads files that a prompt names: variables, and folders below what the
-                  first one says
+    visible_variables  the ANTHROPIC_* variables that it may see
+    api_base_variable  the variable in which it reads another address of its model's API
+    data_dir           its folder of records: the variable that names it, and where in the person's
+                       home it is without
+    run_report         what it writes about its run into a folder of ours
+    overriding_files   system → files, and folders with `.toml` files, that go before what we tell
+                       it
+    extra_tool_keys    JSON file in the working directory or at home → its key that gives tools
+                       which no rule names
+    mcp_server_keys    JSON file in the working directory or at home → the key that lists MCP
+                       servers by name
+    autostart_files    what of a working directory, or a folder around it, it starts unasked: path →
+                       the keys of a JSON file that name programs, none where the path itself is one
+    no_autostart_flag  a flag that only a version knows which does not start them
+    trust_prompt_text  what its stderr says when its trust gate is closed; `trust = true` opens it
+    attachment_dirs    where it reads files that a prompt names: variables, and folders below what
+                       the first one says
     """
 
     visible_variables: tuple[str, ...] = ()
@@ -214,25 +218,23 @@ class Environment(NamedTuple):
 class Adapter(NamedTuple):
     """A vendor.
 
-    programs      names on PATH, the first that exists is started
-    translates    who translates its lines: "module:Class", or what gives the class; loaded once its
-                  child runs
-    modes         Claude's permission mode → the vendor's arguments for it; a mode that is missing
-                  is refused
-    tools         its tools in Claude's words
-    listed        Claude's names of what it can run, where its own stream does not say
-    chooses       which tools a request leaves it, where that is more than `listed_tools`
-    unattended    it runs its tools and never asks
-    passthrough   its stream is Claude's already
-    speaks        the `Speech` of a child that stays for the conversation, named as in
-                  `translator_ref`;
-                  "": a child
-                  a turn
-    login         how a person logs in with it, said when the vendor is not logged in
-    timeouts      how long it may be silent, where that is longer than others (keys of
-                  `config.TIMEOUTS`), and how long
-                  it waits for an answer, where that is shorter
-    version       how its program is asked for its version, and which ones were tried
+    programs         names on PATH, the first that exists is started
+    translator_ref   who translates its lines: "module:Class", or what gives the class; loaded once
+                     its child runs
+    modes            Claude's permission mode → the vendor's arguments for it; a mode that is
+                     missing is refused
+    tools            its tools in Claude's words
+    listed_tools     Claude's names of what it can run, where its own stream does not say
+    choose_tools     which tools a request leaves it, where that is more than `listed_tools`
+    unattended       it runs its tools and never asks
+    passthrough      its stream is Claude's already
+    child_input_ref  the `ChildInput` of a child that stays for the conversation, named as in
+                     `translator_ref`; "": a child a turn
+    login_hint       how a person logs in with it, said when the vendor is not logged in
+    timeouts_s       how long it may be silent, where that is longer than others (keys of
+                     `config.DEFAULT_TIMEOUTS_S`), and how long it waits for an answer, where that
+                     is shorter
+    version_probe    how its program is asked for its version, and which ones were tried
     """
 
     name: str
@@ -269,7 +271,7 @@ class Adapter(NamedTuple):
         return translator
 
     def create_child_input(self) -> ChildInput:
-        """The `Speech` of one child that stays; only for a vendor that `child_input_ref`."""
+        """The `ChildInput` of one child that stays; only for a vendor that `child_input_ref`."""
         child_input: ChildInput = (
             _load_class(self.child_input_ref)()
             if isinstance(self.child_input_ref, str)

@@ -33,7 +33,7 @@ from shim.core.turn.outcome import ChildExit, format_open_call_names
 from shim.core.turn.turn import Turn
 
 # Said into one turn: each is kept until it ends, since another child has to be told those that were
-# not answered. Their bytes have a limit too, INBOUND_BYTES, which the last of them may pass.
+# not answered. Their bytes have a limit too, MAX_LINE_BYTES, which the last of them may pass.
 MAX_STEERED_MESSAGES = 64
 
 ResumeInfo = tuple[str | None, bool]  # the vendor's session, and whether it can go on

@@ -41,8 +41,8 @@ class SendToChildCommand(NamedTuple):
 
 
 class StoreSessionCommand(NamedTuple):
-    """Write down the vendor's own `session`, before the frontend has the bytes: it may resume the
-    session elsewhere.
+    """Write down the vendor's own `vendor_session`, before the frontend has the bytes: it may
+    resume the session elsewhere.
     """
 
     vendor_session: str | None

@@ -37,8 +37,8 @@ class LaunchSpec(NamedTuple):
 
 
 class RunReportSpec(NamedTuple):
-    """A file, one JSON object, that a vendor writes into `TurnFiles.report` about its run, and its
-    keys of use.
+    """A file, one JSON object, that a vendor writes into `TurnFiles.report_folder` about its run,
+    and its keys of use.
     """
 
     file_name: str
@@ -63,8 +63,8 @@ class McpServers(NamedTuple):
 class TurnFiles(NamedTuple):
     """Files of ours that one turn has.
 
-    `report_folder` is the folder where the vendor may write its `Vendor.report_folder`, None if it
-    would not be read. `store_attachment` puts a file of the message, base64 and the end of its
+    `report_folder` is the folder where the vendor may write its `Environment.run_report`, None if
+    it would not be read. `store_attachment` puts a file of the message, base64 and the end of its
     name, where the vendor reads it, and gives back its path, None when that cannot be; it is None
     itself where the vendor reads none.
     """
@@ -81,14 +81,14 @@ class LaunchRequest(NamedTuple):
     if it has several, `opens_trust_prompt` whether its trust gate may be opened, `has_flag` tells
     whether the installed program has a flag, `removed_tools` are Claude's names of the tools that
     are denied as a whole. `persistent`: the child stays for the conversation and is told everything
-    through its stdin (`Vendor.speaks`). `policy_bypass`: why the program may not obey what keeps it
-    narrow, a file of ours or our hook; "" where it does. `policy` has the rules that it is kept to;
-    `hook_argv` are the words that start our hook, which judges one call by them. `environment` is
-    what its child would see. `session` is the session's id where the vendor's own is another one,
-    and `transcript_path` a path in the folder of its history. `mode_file` has the mode while it may
-    change; "" where it may not. `store_text` writes a text to a file of ours, whose name has the
-    given end; its path, None when that cannot be. `files` says where other files are. `mcp_servers`
-    are the MCP servers that it is told of.
+    through its stdin (`Adapter.child_input_ref`). `policy_bypass`: why the program may not obey
+    what keeps it narrow, a file of ours or our hook; "" where it does. `policy` has the rules that
+    it is kept to; `hook_argv` are the words that start our hook, which judges one call by them.
+    `environment` is what its child would see. `session` is the session's id where the vendor's own
+    is another one, and `transcript_path` a path in the folder of its history. `mode_file` has the
+    mode while it may change; "" where it may not. `store_text` writes a text to a file of ours,
+    whose name has the given end; its path, None when that cannot be. `files` says where other files
+    are. `mcp_servers` are the MCP servers that it is told of.
     """
 
     invocation: Invocation

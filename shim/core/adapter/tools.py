@@ -17,13 +17,14 @@ Reshape = Callable[[Arguments], tuple[str, Arguments]]
 class Tool:
     """One tool: Claude's `name`, and how its arguments become Claude's.
 
-    rename   their key → Claude's key; keys that are not named keep their name. What is said under
-             two keys: a list
-    only     drop every key that `rename` does not name (vendors that print their internals)
-    drop     keys that Claude's tool does not have
-    convert  Claude's key → function of the value
-    extra    arguments that are always added
-    reshape  function of the renamed arguments, for what one key cannot say; may choose another name
+    rename        their key → Claude's key; keys that are not named keep their name. What is said
+                  under two keys: a list
+    only_renamed  drop every key that `rename` does not name (vendors that print their internals)
+    drop          keys that Claude's tool does not have
+    convert       Claude's key → function of the value
+    extra         arguments that are always added
+    reshape       function of the renamed arguments, for what one key cannot say; may choose another
+                  name
     """
 
     __slots__ = (

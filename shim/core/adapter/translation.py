@@ -183,7 +183,7 @@ class StreamTranslation:
         self.turn.finalize()
 
     def set_run_report(self, report: Mapping[str, Any]) -> None:
-        """What the child wrote about its run into a file (`vendor.Report`); before `close` and
+        """What the child wrote about its run into a file (`RunReportSpec`); before `close` and
         `start_retry`.
         """
         self._translator.report = dict(report)

@@ -69,7 +69,7 @@ class VersionProbe(NamedTuple):
         return version.strip().rstrip(".,;:)")[:MAX_VERSION_CHARS] or None
 
     def classify_version(self, version: str | None) -> str:
-        """Where a version stands in the range: `tested_range`, `newer`, `older`, or `unknown`."""
+        """Where a version stands in the range: `tested`, `newer`, `older`, or `unknown`."""
         numbers, bounds = (
             parse_version_numbers(version or ""),
             parse_version_conditions(self.tested_range),

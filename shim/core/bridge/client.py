@@ -15,11 +15,11 @@ MAX_REPLY_BYTES = 4 * 1024 * 1024
 class QueuedFrames(NamedTuple):
     """Frames that are written as one.
 
-    lines     how many lines they have; 0 for other frames
-    first     the number of their first whole line, 0 for none
-    question  the id of the question that they ask (`is_prompt`) or settle
-    reply     they are for this client alone, and are never left out
-    mark      they are `synced` with this number
+    line_count     how many lines they have; 0 for other frames
+    first_number   the number of their first whole line, 0 for none
+    prompt_id      the id of the question that they ask (`is_prompt`) or settle
+    is_reply       they are for this client alone, and are never left out
+    sync_position  they are `synced` with this number
     """
 
     data: bytes
@@ -181,8 +181,8 @@ class HubClient:
 class ClientRoles:
     """Who may do what: one client drives, the others watch.
 
-    `controller` is the client that drives. `owner`: only who drives, or drove last, may answer
-    questions.
+    `controller` is the client that drives. `owner_answers`: only who drives, or drove last, may
+    answer questions.
     """
 
     def __init__(self, *, owner_answers: bool) -> None:

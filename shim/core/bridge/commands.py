@@ -19,8 +19,8 @@ class WriteStdin(NamedTuple):
 
 
 class ReadLog(NamedTuple):
-    """Read the lines behind a number for a client, as `Log.read` does, and hand them to
-    `SessionHub.replayed`.
+    """Read the lines behind a number for a client, as `SessionLog.read` does, and hand them to
+    `SessionHub.deliver_log_entries`.
     """
 
     client_number: int
@@ -31,7 +31,7 @@ class ReadLog(NamedTuple):
 
 class DropClient(NamedTuple):
     """Write what waits for a client, then close its connection. The hub has forgotten it with
-    `SessionHub.left`.
+    `SessionHub.remove_client`.
     """
 
     client_number: int

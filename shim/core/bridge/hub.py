@@ -6,12 +6,12 @@ in its order, and only then writes what `take_outgoing_frames` gives for each cl
 `list_ready_clients`: so nothing is told to anybody that is not in the log. `take_outgoing_frames`
 may leave commands too.
 
-    hub = Hub(session, generation=2, number=log.last, mint=fresh_uuid, wall=milliseconds,
-        clock=time.monotonic)
-    hub.open()                                  # asks the conversation for its `initialize`
-    hub.joined(1); hub.heard(1, b'{"kind":"hello",…}')
-    for command in hub.take(): …                # Append, Tell, Read, Drop, Changed, End
-    for client in hub.ready(): socket.send(hub.outgoing(client))
+    hub = SessionHub(session, generation=2, number=log.last_number, create_id=create_uuid,
+        now_ms=milliseconds, clock=time.monotonic)
+    hub.send_initialize()                       # asks the conversation for its `initialize`
+    hub.add_client(1); hub.on_client_frame(1, b'{"kind":"hello",…}')
+    for command in hub.take_commands(): …       # the classes of `HubCommand`
+    for client in hub.list_ready_clients(): socket.send(hub.take_outgoing_frames(client))
 """
 
 import math
@@ -56,8 +56,8 @@ CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request"
 class SessionHub:
     """`generation` is this life of the host, `number` that of the last line in the log.
 
-    `mint` gives a fresh UUID, `wall` milliseconds since 1970, `clock` seconds that never go back.
-    `known` are the ids of messages that former lives have taken.
+    `create_id` gives a fresh UUID, `now_ms` milliseconds since 1970, `clock` seconds that never go
+    back. `taken_ids` are the ids of messages that former lives have taken.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class SessionHub:
     def deliver_log_entries(
         self, client_number: int, after_number: int, entries: Sequence[SessionLogEntry]
     ) -> None:
-        """What a `Read` behind `after_number` has found; nothing if the log does not have it any
+        """What a `ReadLog` behind `after_number` has found; nothing if the log does not have it any
         more.
         """
         self._state.subscribers.deliver_log_entries(client_number, after_number, entries)

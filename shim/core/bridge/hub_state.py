@@ -228,7 +228,7 @@ class HubState:
         self, request: ControlRequest, body: Mapping[str, Any] = EMPTY_BODY
     ) -> None:
         """The narrowest of the mode that is chosen and of what the clients let it be.
-        FrameRefusedError as `request`.
+        FrameRefusedError as `send_control_request`.
         """
         self.send_control_request(
             {**body, "subtype": "set_permission_mode", "mode": self.restrictions.mode}, request
@@ -237,7 +237,7 @@ class HubState:
 
     def send_permission_rules(self, settings: Mapping[str, Any], request: ControlRequest) -> None:
         """The rules of all clients, if there ever were any, beside other settings.
-        FrameRefusedError as `request`.
+        FrameRefusedError as `send_control_request`.
         """
         sent_settings, (deny, ask) = dict(settings), self.restrictions.rules
         if deny or ask or self.restrictions.sent_rules != ((), ()):

@@ -13,8 +13,8 @@ NOTE_LETTER = "n"  # a fact, as JSON: a question that was settled, another drive
 
 
 class SessionLogRecord(NamedTuple):
-    """What is appended: SAID, HEARD or NOTED, when (milliseconds since 1970), one line without its
-    newline.
+    """What is appended: STDOUT_LETTER, STDIN_LETTER or NOTE_LETTER, when (milliseconds since 1970),
+    one line without its newline.
 
     Only whole lines of the conversation have a number; the number of others is 0.
     """

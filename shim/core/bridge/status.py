@@ -23,15 +23,14 @@ STOPPED_STATE = "stopped"
 class HubSessionInfo(NamedTuple):
     """What a client is told of a session, and what holds for it.
 
-    session           its UUID; its short id is how that begins
+    session_id        its UUID; its short id is how that begins
     model, mode       what the session began with; both change as the conversation says so
-    bypass            it began with bypassPermissions, so that this mode may be chosen
-    answers           who may answer questions: "any" who may drive, or the "owner", who drives or
+    can_bypass        it began with bypassPermissions, so that this mode may be chosen
+    answer_policy     who may answer questions: "any" who may drive, or the "owner", who drives or
                       drove last
-    question_seconds  a question that waits for longer is denied. The conversation has to wait a
-    little longer than
-                      that: of two clocks only one may settle a question
-    frame_bytes       no frame of a client is longer
+    prompt_timeout_s  a question that waits for longer is denied. The conversation has to wait a
+                      little longer than that: of two clocks only one may settle a question
+    max_frame_bytes   no frame of a client is longer
     """
 
     session_id: str
@@ -98,8 +97,8 @@ class SessionRestrictions:
     What one has brought that went holds until it is `release_disconnected_clients`: its turn, or
     its message in the queue, was accepted under it.
 
-    `chosen_mode` is the mode without anybody's ceiling. `told` is what the conversation was told
-    last; None: nobody knows.
+    `chosen_mode` is the mode without anybody's ceiling. `sent_mode` and `sent_rules` are what the
+    conversation was told last; None: nobody knows.
     """
 
     def __init__(self, mode: str) -> None:

@@ -39,8 +39,8 @@ class LineFrame(NamedTuple):
 
 
 class Subscribers:
-    """`last_number` is that of the last line in the log. `facts` gives the frames of what is true
-    now: state and driver.
+    """`last_number` is that of the last line in the log. `encode_state` gives the frames of what is
+    true now: state and driver.
     """
 
     def __init__(

@@ -51,7 +51,8 @@ class OutputDifference(NamedTuple):
 
 
 class OutputNormalizer:
-    """The lines of one side, made comparable. `places` are the working directories of then and now.
+    """The lines of one side, made comparable. `working_dirs` are the working directories of then
+    and now.
 
     Both count as one place: the vendor names that of then, the drop-in that of now.
     """

@@ -25,10 +25,11 @@ RedactFunction = Callable[[str, bytes, bool], bytes]
 
 
 class RecordingEncoder:
-    """Makes the lines of a cast. `at` is in seconds since the recording began, and never goes back.
+    """Makes the lines of a cast. `time_s` is in seconds since the recording began, and never goes
+    back.
 
-    Bytes of a stream are held until their line is whole, or PIECE_BYTES long. `clean` is called
-    once for each record of a stream, in order; what it returns is recorded.
+    Bytes of a stream are held until their line is whole, or MAX_RECORD_BYTES long. `redact` is
+    called once for each record of a stream, in order; what it returns is recorded.
     """
 
     def __init__(self, redact: RedactFunction | None = None) -> None:

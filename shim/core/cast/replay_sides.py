@@ -91,10 +91,10 @@ class ReplayRecords:
 class ReplayLiveInput:
     """What the live side has sent and the script has not met yet.
 
-    words    its lines of the protocol
-    texts    how many of its lines are not of the protocol
-    closed   it sends nothing more
-    answers  lines for it: to requests that the recording does not have
+    lines       its lines of the protocol
+    text_count  how many of its lines are not of the protocol
+    is_closed   it sends nothing more
+    responses   lines for it: to requests that the recording does not have
     """
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class ReplayLiveInput:
 
 
 class ReplayIdMapper:
-    """The ids of today for those of the recording. `session` is today's id of the session, or
+    """The ids of today for those of the recording. `session_id` is today's id of the session, or
     empty.
     """
 

@@ -51,11 +51,12 @@ class ReplayStep(NamedTuple):
 
 
 class RecordingReplayer:
-    """Replays the records of one side: `said` are its output streams, `told` is its input stream.
+    """Replays the records of one side: `output_streams` are its output streams, `input_stream` is
+    its input stream.
 
-    `signals`: wait for a signal where the recording has one. `session` is today's id of the
-    session. `choose` takes today's first message, and returns the records from the same message on,
-    perhaps of another recording; None if no recording has it.
+    `waits_for_signals`: wait for a signal where the recording has one. `session_id` is today's id
+    of the session. `select_records` takes today's first message, and returns the records from the
+    same message on, perhaps of another recording; None if no recording has it.
     """
 
     def __init__(

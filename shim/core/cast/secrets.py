@@ -58,7 +58,7 @@ StringEdit = tuple[int, str]  # the number of a string in its line, and its new 
 
 
 class RecordingRedactor:
-    """Cleans the records of one cast. `search` finds secrets besides the known kinds.
+    """Cleans the records of one cast. `custom_search` finds secrets besides the known kinds.
 
     `secret_counts` are the secrets by kind. `has_lost_edits`: more secrets were split over lines
     than `edits` can hold.

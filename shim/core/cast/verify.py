@@ -42,7 +42,9 @@ TYPE_NAMES = {str: "a text", list: "a list of texts", dict: "an object", bool: "
 
 
 class RecordingFinding(NamedTuple):
-    """A fault of lines `first` to `last`, from 1; the other fields are those of `Fault`."""
+    """A fault of lines `first` to `last`, from 1; the other fields are those of
+    `RecordingProblem`.
+    """
 
     first: int
     last: int
@@ -89,7 +91,7 @@ class RecordingVerifier:
 
     @property
     def state(self) -> str:
-        """`is_intact`, `damaged`, `cut off` if nothing else is wrong, or `unreadable`: no cast, or
+        """`intact`, `damaged`, `cut off` if nothing else is wrong, or `unreadable`: no cast, or
         of a newer version.
         """
         if self.is_intact or not self._is_readable:

@@ -35,7 +35,7 @@ class MessageBlock(NamedTuple):
     media_type  of the file that `data` is, in base64
     url         where the file is; then there are no data
     title       of a document
-    fault       why no vendor can be given it; "" where one may be
+    problem     why no vendor can be given it; "" where one may be
     """
 
     kind: str

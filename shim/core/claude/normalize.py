@@ -46,7 +46,8 @@ DELTA_TEXT_KEYS = {
 
 
 class LineNormalizer:
-    """Makes lines safe to pass; `mint` gives a fresh uuid, `keep` stores what is cut."""
+    """Makes lines safe to pass; `create_uuid` gives a fresh uuid, `store_text` stores what is
+    cut."""
 
     def __init__(
         self,

@@ -99,7 +99,7 @@ class SdkServers:
         self._servers: dict[str, SdkServer] = {}
         self._pending_requests: dict[str, PendingMcpRequest] = {}
         self._connections: list[McpConnection] = []
-        self._json_parsing_connections: list[McpConnection] = []  # clients of JSON_READERS
+        self._json_parsing_connections: list[McpConnection] = []  # clients of JSON_PARSING_CLIENTS
         self._mcp_request_count = self._line_count = 0
         self._lines: list[bytes] = []
         self._is_closed = False
@@ -451,8 +451,8 @@ def _format_error(error: object) -> str:
 
 
 def prevent_text_json_parsing(response: RpcMessage) -> RpcMessage:
-    """Return the answer to a call, changed so that a client of JSON_READERS does not parse its text
-    as JSON.
+    """Return the answer to a call, changed so that a client of JSON_PARSING_CLIENTS does not parse
+    its text as JSON.
 
     These clients do not parse the texts of an answer that has structured content, and show the
     texts to their model.

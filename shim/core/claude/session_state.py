@@ -28,16 +28,16 @@ MODE_NAMES = tuple(sorted(PERMISSION_MODES))
 class SessionOptions(NamedTuple):
     """What holds for a whole session.
 
-    process       the number of our process
-    bypass        the session may change to bypassPermissions
-    state_events  "", "visible" or "host" (contract 5.13)
-    replays       a message of the frontend's is said back (C15)
-    line_bytes    no line of ours is longer: a question that would be is not put
-    checked       gives a model's name without its prefix; ValueError for a model that is not the
-                  vendor's to be told
-    told          gives the name that the vendor is told for such a name; None is the vendor's own
-                  default
-    choosable     gives the names of the models that can be chosen from the vendor that serves
+    pid              the number of our process
+    allows_bypass    the session may change to bypassPermissions
+    state_events     "", "visible" or "host" (contract 5.13)
+    echoes_messages  a message of the frontend's is said back (C15)
+    max_line_bytes   no line of ours is longer: a question that would be is not put
+    validate_model   gives a model's name without its prefix; ValueError for a model that is not the
+                     vendor's to be told
+    map_model        gives the name that the vendor is told for such a name; None is the vendor's
+                     own default
+    list_models      gives the names of the models that can be chosen from the vendor that serves
     """
 
     session_id: str
@@ -55,16 +55,15 @@ class SessionOptions(NamedTuple):
 class ServingVendor(NamedTuple):
     """The vendor that serves the session now.
 
-    modes         the permission modes that it can honour
-    asks          it asks permissions
-    always        it asks in the mode bypassPermissions too
-    unattended    it runs its tools and never asks
-    takes_effort  it can be told how hard its model is to try
-    asks_all      no mode spares one of its questions, only a rule does: it asks by Claude's rules,
-                  or did so once, in a
-                  recording
-    servers       it takes MCP servers
-    auto_mode     its models can decide what may run (the mode auto)
+    modes                the permission modes that it can honour
+    asks_permissions     it asks permissions
+    asks_in_bypass_mode  it asks in the mode bypassPermissions too
+    never_asks           it runs its tools and never asks
+    accepts_effort       it can be told how hard its model is to try
+    asks_for_all         no mode spares one of its questions, only a rule does: it asks by Claude's
+                         rules, or did so once, in a recording
+    accepts_mcp_servers  it takes MCP servers
+    has_auto_mode        its models can decide what may run (the mode auto)
     """
 
     display_name: str
@@ -113,20 +112,20 @@ class SessionState:
     """What the answers are made of, and what the requests change: the conversation reads it when a
     turn begins.
 
-    prompts       whether the frontend answers permission requests
-    asked_model   the model that the frontend asked for, in its own words; `model` is what the
-                  vendor is told
-    first_model   what the command line asked for
-    effort        how hard the model is to try; None is the vendor's own
-    known_model   what the vendor used by itself, as far as it has said so
-    transcript    the path of the session's transcript, "" when none is written
-    hooks         what the frontend's `initialize` registered
-    servers       the MCP servers that live in the frontend's process
-    given_servers the other MCP servers: name → configuration; `initialize_server_names` are those
-    that `initialize` named
-    unreachable   why the vendor cannot reach a server in the frontend's process
-    unkept        each says why a vendor would not keep a policy before a call runs; "" where it
-                  would
+    answers_prompts     whether the frontend answers permission requests
+    requested_model     the model that the frontend asked for, in its own words; `model` is what the
+                        vendor is told
+    initial_model       what the command line asked for
+    effort              how hard the model is to try; None is the vendor's own
+    reported_model      what the vendor used by itself, as far as it has said so
+    transcript_path     the path of the session's transcript, "" when none is written
+    hooks               what the frontend's `initialize` registered
+    sdk_servers         the MCP servers that live in the frontend's process
+    configured_servers  the other MCP servers: name → configuration; `initialize_server_names` are
+                        those that `initialize` named
+    sdk_servers_error   why the vendor cannot reach a server in the frontend's process
+    enforcement_checks  each says why a vendor would not keep a policy before a call runs; "" where
+                        it would
     """
 
     def __init__(

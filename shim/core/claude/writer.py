@@ -59,11 +59,11 @@ RESERVED_FIELDS = ("type", "subtype", "session_id", "uuid")  # never a vendor's 
 class StreamJsonWriter:
     """Writes Claude's lines into a buffer; `take_bytes` hands the bytes over.
 
-    `identity` is the first 24 characters of every line's uuid and makes message ids unique; the
-    rest is a counter, so an id costs no randomness. Every method appends whole lines. `limit` is
-    the length in bytes that no line of ours passes (0: none); texts and tools are kept below
-    `max_bytes` by the Turn, all else is cut here. `usage_counter` counts what the messages use, for
-    a transcript.
+    `uuid_prefix` is the first 24 characters of every line's uuid and makes message ids unique; the
+    rest is a counter, so an id costs no randomness. Every method appends whole lines.
+    `max_line_bytes` is the length in bytes that no line of ours passes (0: none); texts and tools
+    are kept below `max_bytes` by the Turn, all else is cut here. `usage_counter` counts what the
+    messages use, for a transcript.
     """
 
     def __init__(

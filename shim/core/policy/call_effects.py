@@ -57,9 +57,9 @@ class FileAccess(NamedTuple):
 class CallEffects(NamedTuple):
     """All that a call does.
 
-    acts      its files
-    line      a shell's line, taken apart; None for another tool
-    commands  all commands of the line, those that run behind others included
+    file_accesses  its files
+    line           a shell's line, taken apart; None for another tool
+    commands       all commands of the line, those that run behind others included
     """
 
     file_accesses: tuple[FileAccess, ...]

@@ -53,13 +53,13 @@ class PolicyEvaluator:
     """Judges calls by the rules of a policy. It is loaded behind the child's start, and only where
     it is needed.
 
-    questions   the vendor asks about calls, so that a rule which asks is heard
-    asks_all    no mode spares a question, only a rule does
-    told        whether the vendor was told of a rule about a whole tool, so that it answers such a
-                call itself
-    says_first  the vendor says a call before our hook has judged it
-    asked       tools whose calls wait for an answer before they run; "mcp__" stands for those of
-                all servers
+    can_ask            the vendor asks about calls, so that a rule which asks is heard
+    asks_for_all       no mode spares a question, only a rule does
+    is_sent_to_vendor  whether the vendor was told of a rule about a whole tool, so that it answers
+                       such a call itself
+    announces_first    the vendor says a call before our hook has judged it
+    prompted_tools     tools whose calls wait for an answer before they run; "mcp__" stands for
+                       those of all servers
     """
 
     def __init__(

@@ -50,10 +50,10 @@ class PolicyDecision(NamedTuple):
 class Policy:
     """The rules of one conversation.
 
-    only    the tools that `--tools` left; None: all
-    hidden  those whose calls and results are left out of the stream
-    hooks   those of the settings that run before a call
-    place   where paths are
+    only_tools    the tools that `--tools` left; None: all
+    hidden_tools  those whose calls and results are left out of the stream
+    hooks         those of the settings that run before a call
+    workspace     where paths are
 
     A permission mode may change between two calls, so it is said with each.
     """

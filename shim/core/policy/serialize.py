@@ -23,12 +23,13 @@ PARSE_ERRORS = (SyntaxError, TypeError, RecursionError, MemoryError)
 class PolicyContext(NamedTuple):
     """What is told beside a policy.
 
-    mode        the permission mode
-    session     our id of the session, where the vendor's own is another one
-    transcript  a path in the folder of its history
-    mode_file   a file with the mode, where it may change while a call runs; "" where it may not
-    asked       the tools about which the vendor asks all the same, in Claude's words, with commas;
-                "": it asks nobody
+    mode             the permission mode
+    session_id       our id of the session, where the vendor's own is another one
+    transcript_path  a path in the folder of its history
+    mode_file        a file with the mode, where it may change while a call runs; "" where it may
+                     not
+    prompted_tools   the tools about which the vendor asks all the same, in Claude's words, with
+                     commas; "": it asks nobody
     """
 
     mode: str

@@ -38,12 +38,12 @@ def rank_mode(mode: str) -> int:
 class SettingsSource(NamedTuple):
     """One settings file.
 
-    name     what a person calls it: its path, or "--settings"
-    given    its JSON object
-    base     the folder that its paths with one slash begin in; "" for the working directory
-    widens   it is the user's own, so that it may also allow
-    trusted  its hooks may be run: it is the user's own, or the user trusts the working directory
-    managed  it is the machine's
+    name        what a person calls it: its path, or "--settings"
+    content     its JSON object
+    base        the folder that its paths with one slash begin in; "" for the working directory
+    can_allow   it is the user's own, so that it may also allow
+    is_trusted  its hooks may be run: it is the user's own, or the user trusts the working directory
+    is_managed  it is the machine's
     """
 
     name: str
@@ -60,12 +60,12 @@ MAX_STYLE_CHARS = 200  # every `init` line repeats the name of the output style
 class ClaudeSettings(NamedTuple):
     """What the settings files say together.
 
-    mode         the mode that the files ask for; None for none
-    forbids      the name of a file that forbids bypassPermissions; "" for none
-    directories  folders that a turn may work in besides its own
-    hooks        the hooks that are to run before a call
-    unheeded     keys that restrict and have no effect here, each with its file
-    output_style the name of the output style in the files, or ""
+    mode                 the mode that the files ask for; None for none
+    bypass_forbidden_by  the name of a file that forbids bypassPermissions; "" for none
+    directories          folders that a turn may work in besides its own
+    hooks                the hooks that are to run before a call
+    unsupported_keys     keys that restrict and have no effect here, each with its file
+    output_style         the name of the output style in the files, or ""
     """
 
     deny: tuple[PermissionRule, ...] = ()

@@ -18,14 +18,15 @@ UNTRUSTED_REASON = "it is a program of the working directory, which is not trust
 class SettingsHook(NamedTuple):
     """One hook.
 
-    matcher    the tools that it is about: "" or "*" for all, names, or a pattern
-    command    what runs in the shell, or the program where `args` are given
-    words      the arguments of a program that is started without a shell; None for a shell's line
-    condition  a rule that the call has to fit (`if`); "" for none
-    seconds    that it may take
-    closed     a failure of it blocks the call (`onFailure`)
-    source     the file that it comes from
-    refusal    why it cannot be run here; "" where it can
+    matcher            the tools that it is about: "" or "*" for all, names, or a pattern
+    command            what runs in the shell, or the program where `args` are given
+    args               the arguments of a program that is started without a shell; None for a
+                       shell's line
+    condition          a rule that the call has to fit (`if`); "" for none
+    timeout_s          that it may take
+    blocks_on_failure  a failure of it blocks the call (`onFailure`)
+    source             the file that it comes from
+    refusal            why it cannot be run here; "" where it can
     """
 
     matcher: str

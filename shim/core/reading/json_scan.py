@@ -46,9 +46,9 @@ class JsonObjectScanner:
 
 
 def flatten_deep_json(data: bytes, *, force: bool = False) -> bytes:
-    """JSON text in which values deeper than DEPTH_KEPT are strings with their text.
+    """JSON text in which values deeper than MAX_VALUE_DEPTH are strings with their text.
 
-    Text that is no deeper than DEPTH_READ is left as it is, unless `force`.
+    Text that is no deeper than MAX_READ_DEPTH is left as it is, unless `force`.
     """
     if not force and (
         data.count(b"{") + data.count(b"[") <= MAX_READ_DEPTH or not _is_too_deep(data)
@@ -78,7 +78,7 @@ def encode_json_string(text: bytes) -> bytes:
 
 
 def _is_too_deep(data: bytes) -> bool:
-    """Whether it is deeper than DEPTH_READ."""
+    """Whether it is deeper than MAX_READ_DEPTH."""
     depth = 0
     for token in _TOKEN.finditer(data):
         character = data[token.start()]

@@ -118,7 +118,7 @@ class JsonSanitizer:
 
 
 def flatten_deep_values(value: Any) -> Any:
-    """`value` with values deeper than DEPTH_KEPT as their JSON text."""
+    """`value` with values deeper than MAX_VALUE_DEPTH as their JSON text."""
     return _sanitize(value, MAX_VALUE_DEPTH)
 
 

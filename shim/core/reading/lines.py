@@ -35,9 +35,9 @@ OpenSpillFile = Callable[[], SpillFile]
 class LineSplitter:
     """Feed chunks, get whole lines without their LF.
 
-    `skipped_lines` counts lines that were longer than `limit` bytes and were dropped as they came;
-    `skipped_line_head` is how the last of them began. `aside` opens a file for a long line; without
-    one it is held in memory.
+    `skipped_lines` counts lines that were longer than `max_line_bytes` bytes and were dropped as
+    they came; `skipped_line_head` is how the last of them began. `open_spill_file` opens a file for
+    a long line; without one it is held in memory.
     """
 
     __slots__ = (

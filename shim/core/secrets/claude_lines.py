@@ -19,11 +19,11 @@ MAX_INPUT_CHARS = 4 * 1024 * 1024
 
 
 class LineRedactor:
-    """Redacts one stream of lines; `mint` gives the uuid of a line that is ours.
+    """Redacts one stream of lines; `create_uuid` gives the uuid of a line that is ours.
 
-    What is written again may have become longer than `room`: `short` makes several lines of it, or
-    cuts it. The fragments of a call's input are JSON in pieces: they are collected and said as one
-    when the block ends.
+    What is written again may have become longer than `max_bytes`: `split_long_line` makes several
+    lines of it, or cuts it. The fragments of a call's input are JSON in pieces: they are collected
+    and said as one when the block ends.
     """
 
     def __init__(

@@ -82,8 +82,9 @@ class SecretPattern:
 
     `stems` are the ways in which it begins, in small letters; without any it begins with one of
     SIGNS, right behind one of the words `preceding_names` (as they are written where they are in
-    capitals). The first `kept` parts stay visible. `tail_chars` are characters that belong to it,
-    however many follow; `body_chars` are those of a key's block, which follows instead.
+    capitals). The first `visible_part_count` parts stay visible. `tail_chars` are characters that
+    belong to it, however many follow; `body_chars` are those of a key's block, which follows
+    instead.
     """
 
     def __init__(

@@ -88,8 +88,8 @@ TEXT_START = "\n"  # stands before every text, as if a line had ended there
 
 
 class Redactor:
-    """Redacts strings; `counts` is filled by kind. A string of exactly `cut` characters was cut
-    there (0: none was).
+    """Redacts strings; `counts` is filled by kind. A string of exactly `cut_chars` characters was
+    cut there (0: none was).
     """
 
     def __init__(self, counts: dict[str, int] | None = None, *, cut_chars: int = 0) -> None:
@@ -468,7 +468,7 @@ ARGUMENT_PLACEHOLDER = "[REDACTED:argument]"
 
 
 def redact_argv(argv: Iterable[str]) -> list[str]:
-    """A command line for a log or a recording: values of SECRET_OPTIONS are blanked, the rest is
+    """A command line for a log or a recording: values of SECRET_FLAGS are blanked, the rest is
     redacted as text.
     """
     redactor = Redactor()

@@ -120,11 +120,11 @@ class AssistantMessage:
         aborted: bool = False,
         adds_usage: bool = True,
     ) -> None:
-        """The reply is over (`message_end`); `usage` and `cost` are of this reply only and add up.
+        """The reply is over (`end_message`); `usage` and `cost` are of this reply only and add up.
 
         `adds_usage`: False where the vendor's last numbers are those of the turn, which it says at
-        the end (`spent`). `aborted`: it did not end by itself, so it has no stop reason (contract
-        6.4).
+        the end (`add_usage`). `aborted`: it did not end by itself, so it has no stop reason
+        (contract 6.4).
         """
         machine = self._machine
         self.was_aborted = aborted

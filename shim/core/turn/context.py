@@ -128,7 +128,8 @@ class ConversationState:
 
 
 class VendorDataReader(Protocol):
-    """The folder in which the vendor keeps its own records: `shim.home`, with its bounds."""
+    """The folder in which the vendor keeps its own records: `shim.process.vendor_data_dir`, with
+    its     bounds."""
 
     def find_file(self, folder: str, suffix: str) -> str | None:
         """The path in it of a file of `folder` whose name ends so."""
@@ -147,16 +148,16 @@ class StructuredAnswer(NamedTuple):
 class VendorInfo(NamedTuple):
     """What the turn knows of its vendor.
 
-    version_note  remark about that version, such as "newer than tested"
-    unattended   the vendor never asks before it runs a tool
+    version_note       remark about that version, such as "newer than tested"
+    is_unattended      the vendor never asks before it runs a tool
     unattended_reason  why it counts as unattended although its profile promises that it asks; ""
-    otherwise
-    retracts     it may take a reply back; if not, less need be remembered
-    worded       its errors are in Claude's words already
-    replays      nothing runs, a recording is played
-    gate         what its stderr says when its trust gate is closed
-    login        how a person logs in with it
-    clean_exits  exit codes that do not contradict its own "done"
+                       otherwise
+    can_retract        it may take a reply back; if not, less need be remembered
+    has_claude_errors  its errors are in Claude's words already
+    is_replay          nothing runs, a recording is played
+    trust_prompt       what its stderr says when its trust gate is closed
+    login_command      how a person logs in with it
+    clean_exit_codes   exit codes that do not contradict its own "done"
     """
 
     name: str
@@ -175,12 +176,12 @@ class VendorInfo(NamedTuple):
 class SessionConfig(NamedTuple):
     """The session that the turn belongs to.
 
-    fresh_id   its id, where neither the frontend nor the vendor has one
-    chosen_id  the frontend's choice
-    thread     what the session that goes on had used
-    servers    gives its MCP servers and their tools, as far as they are known here
-    server_names  returns the names of all configured MCP servers, including those of the vendor's
-    own settings
+    new_id             its id, where neither the frontend nor the vendor has one
+    requested_id       the frontend's choice
+    thread_usage       what the session that goes on had used
+    list_servers       gives its MCP servers and their tools, as far as they are known here
+    list_server_names  returns the names of all configured MCP servers, including those of the
+                       vendor's own settings
     """
 
     new_id: str
@@ -193,9 +194,9 @@ class SessionConfig(NamedTuple):
 class ConversationLimits(NamedTuple):
     """How long the turn may go on.
 
-    max_turns    the limit that is counted here; None where the vendor counts for itself
-    turns_asked  the limit, whoever counts
-    budget       dollars that the session may cost
+    max_turns            the limit that is counted here; None where the vendor counts for itself
+    requested_max_turns  the limit, whoever counts
+    max_budget_usd       dollars that the session may cost
     """
 
     max_turns: int | None = None
@@ -206,24 +207,26 @@ class ConversationLimits(NamedTuple):
 class TurnConfig(NamedTuple):
     """What is agreed before a turn begins.
 
-    model       that the vendor was told
-    model_asked what the frontend asked for, where the vendor was told something else
-    model_known its own default, as far as it is known; `init` says it while the vendor says nothing
-    tools       that `init` lists where the vendor lists none
-    retries     a stream that broke off may be asked for again: what was said is remembered to the
-                end
-    read        makes the structured answer that the vendor does not give
-    redact      no secret is said
-    questions   whether a call's own line, its input as it is, asks the frontend
-    home        what the vendor writes down beside its stream; None in a replay, where nothing runs
-    keep        stores a text that is too large for a line, and says where
-    output_style  name of the output style in Claude's settings; "" if none is set
-    old_reader  the frontend ends on a line of a kind that it does not know
+    model                   that the vendor was told
+    requested_model         what the frontend asked for, where the vendor was told something else
+    default_model           its own default, as far as it is known; `init` says it while the vendor
+                            says nothing
+    tools                   that `init` lists where the vendor lists none
+    can_retry               a stream that broke off may be asked for again: what was said is
+                            remembered to the end
+    read_answer             makes the structured answer that the vendor does not give
+    redacts_secrets         no secret is said
+    asks_by_line            whether a call's own line, its input as it is, asks the frontend
+    data_dir                what the vendor writes down beside its stream; None in a replay, where
+                            nothing runs
+    store_text              stores a text that is too large for a line, and says where
+    output_style            name of the output style in Claude's settings; "" if none is set
+    rejects_unknown_lines   the frontend ends on a line of a kind that it does not know
     forwards_subagent_text  whether texts and thoughts of nested agents are emitted; their calls
-    always are
-    tried       the vendors that were asked before this one, in their order
-    unhonoured  rules that allow, and keys of settings, which have no effect
-    clock       milliseconds since the turn began
+                            always are
+    failed_attempts         the vendors that were asked before this one, in their order
+    unsupported_rules       rules that allow, and keys of settings, which have no effect
+    elapsed_ms              milliseconds since the turn began
     """
 
     vendor: VendorInfo

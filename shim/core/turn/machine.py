@@ -97,8 +97,8 @@ class TurnMachine:
         self._steps_by_path[DONE] = self._steps_by_path[CLOSED] = {}
 
     def move_to(self, goal: TurnState, skip_actions: bool = False) -> bool:
-        """Take the steps on the way to `goal`; none of them, and a way of ours too, where all was
-        `skip_actions`.
+        """Take the steps on the way to `goal`. With `skip_actions`, no step is taken, and the ways
+        of `SILENT_TRANSITIONS` are open too.
 
         False, and the event is counted, where an event of the vendor's comes too late.
         TurnTransitionError: no way leads there, which is our own mistake.

@@ -43,7 +43,7 @@ class TurnEnd(NamedTuple):
     vendor_version: str | None
     denials: list[dict[str, Any]]
     usage_totals: UsageTotals
-    max_bytes: int  # characters of a line
+    max_bytes: int  # bytes of a line
     # `origin` of the message that this turn answers, sent by the frontend
     origin: Mapping[str, Any] | None = None
 

@@ -54,7 +54,7 @@ class SubagentTracker:
         # Called with the vendor's id, the written id, the name and the arguments of each call that
         # is announced.
         self.record_id: Callable[[str, str, str, Mapping[str, Any]], None] = lambda *_: None
-        # see ToolCalls.judge_nested
+        # see ToolCalls.check_subagent_call
         self.check_call: Callable[[str, str, str, Mapping[str, Any]], bool] = lambda *_: False
         # of a forbidden call
         self.report_forbidden_run: Callable[[str, str, Mapping[str, Any]], None] = lambda *_: None
@@ -88,8 +88,8 @@ class SubagentTracker:
 
 
 class Subagent:
-    """The verbs of a nested agent; `parent` is the call's id as the frontend knows it (None:
-    unknown).
+    """The verbs of a nested agent; `parent_call_id` is the call's id as the frontend knows it
+    (None: unknown).
     """
 
     __slots__ = ("_parent_call_id", "_tracker", "_usage")

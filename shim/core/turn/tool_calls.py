@@ -56,8 +56,8 @@ OpenCall = tuple[str, str, Mapping[str, Any]]  # id as said, name, arguments
 
 
 class PermissionDenials:
-    """The calls that were refused, for the result's `permission_denials`. They share `room`, half
-    of a line.
+    """The calls that were refused, for the result's `permission_denials`. They share `max_bytes`,
+    half of a line.
     """
 
     def __init__(self, diagnostics: Diagnostics, sanitizer: JsonSanitizer, max_bytes: int) -> None:
@@ -215,7 +215,7 @@ class ToolCalls:
         self._outcome_tracker = outcome_tracker
         self._denials = denials
         self._finish = finish
-        # characters of a result: its text stands in a line twice for some tools
+        # bytes of a result: its text stands in a line twice for some tools
         self._max_bytes = writer.max_bytes // 2
         # what a call's id, name and arguments are said as
         self.redact: Callable[[Any], Any] | None = None

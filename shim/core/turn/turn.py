@@ -4,12 +4,13 @@ A vendor's translator may be naive about the order of its verbs. What must be sa
 what may never be said, is decided here: one `init` first, blocks that never overlap, calls and
 results in pairs, one `result` last, and nothing behind it. Pure: no clock, no file, no randomness.
 
-    machine     the states, and the one table of the ways between them
-    speech      text and thinking             reply      the reply that is open: usage, stop reason,
-                what it said
-    calls       tool calls and results        nested     the agents that a call runs
-    questions   permissions                   end        what is known of the end, until `result`
-                makes the line
+    machine              the states, and the one table of the ways between them
+    text_blocks          text and thinking
+    assistant_message    the reply that is open: usage, stop reason, what it said
+    tool_calls           tool calls and results
+    subagents            the agents that a call runs
+    permission_requests  permissions
+    outcome_tracker      what is known of the end, until `result` makes the line
 """
 
 from collections.abc import Callable, Mapping
@@ -63,7 +64,7 @@ class Turn:
     """One turn, bound of its objects. `state`, `is_error`, `cause`, `final_text` … may be read; all
     else is verbs.
 
-    `text`, `add_block`, `add_tool_call`, `add_tool_result` and `message_end` are methods of the
+    `add_text`, `add_block`, `add_tool_call`, `add_tool_result` and `end_message` are methods of the
     objects, which saves a call for each.
     """
 

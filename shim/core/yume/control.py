@@ -7,9 +7,10 @@
     {"type":"tool_approval","id":…,"approved":true|false}     the answer about a call, by the id of
                                                               its `tool_use` line
 
-A call that the vendor asks about is said first; then its approval is awaited, for APPROVAL_SECONDS.
-One that comes before the vendor's question is kept for it. `$`, the older end of a message, is
-heard and means nothing. A frame that cannot be read is skipped with a word on stderr.
+A call that the vendor asks about is said first; then its approval is awaited, for
+APPROVAL_TIMEOUT_S. One that comes before the vendor's question is kept for it. `$`, the older end
+of a message, is heard and means nothing. A frame that cannot be read is skipped with a word on
+stderr.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,8 @@
 """Yume's pen: the flat dialect, one small object a line (its reference, sections 2 to 4).
 
-`text`, `thinking`, `write_tool_call`, `write_tool_result`, `usage`, `result`, `error`, `interrupt`,
-`system` and `end_message`, and nothing else. Every fragment is a line when it comes; a whole block
-is never said again. The order of calls, results and text is that of `lanes`. The end is said as:
+`text`, `thinking`, `tool_use`, `tool_result`, `usage`, `result`, `error`, `interrupt`,
+`system` and `message_stop`, and nothing else. Every fragment is a line when it comes; a whole block
+is never said again. The order of calls, results and text is that of `order`. The end is said as:
 usage, what happened, result, terminator.
 """
 
@@ -56,9 +56,10 @@ COPIED_RESULT_FIELDS = (
 class YumeEncoder:
     """Writes Yume's lines into a buffer; `take_bytes` hands the bytes over.
 
-    One pen serves a process, so `init` is said once (R1) and the numbers of texts go on. `shown` is
-    how the frontend calls the session where its own name for it is no UUID. `transcript_writer`
-    writes the same messages in Claude's lines, for the transcript that history lists read.
+    One pen serves a process, so `init` is said once (R1) and the numbers of texts go on.
+    `frontend_session_id` is how the frontend calls the session where its own name for it is no
+    UUID. `transcript_writer` writes the same messages in Claude's lines, for the transcript that
+    history lists read.
     """
 
     writes_partial_messages = True

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 # What waits for a result, in bytes: calls and texts of one reply are far below, an agent that talks
 # on for an hour while a call of its is open is not. Beyond, the open calls are answered by
-# TOO_LATE.
+# TOO_LATE_TEXT.
 MAX_BUFFERED_BYTES = 4 * 1024 * 1024
 
 # the call that a nested agent belongs to; "" is the main conversation, None an unknown call
@@ -36,8 +36,8 @@ class BufferedAgentLines:
 
 
 class OrderedOutput:
-    """All lanes of one turn. `out` takes the lines in their order; `answer` makes a result that
-    never came.
+    """All lanes of one turn. `output_lines` takes the lines in their order; `encode_result` makes a
+    result that never came.
     """
 
     def __init__(self, output_lines: list[bytes], encode_result: EncodeResult) -> None:
@@ -105,7 +105,9 @@ class OrderedOutput:
     def write_all_buffered_lines(
         self, missing_result_text: str = NO_RESULT_TEXT, *, is_error: bool = True
     ) -> None:
-        """Write all waiting lines. Calls without a result are answered with `text`."""
+        """Write all waiting lines. Calls without a result are answered with
+        `missing_result_text`.
+        """
         while self._outputs:
             for parent, output in list(self._outputs.items()):
                 for call_id in output.open_calls:

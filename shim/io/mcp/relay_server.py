@@ -41,8 +41,8 @@ ACCEPT_RETRY_S = 0.2
 class McpRelayServer:
     """One socket, opened when a vendor is first told of the servers.
 
-    `flush` writes what the servers are asked; `judge` decides about a call of a tool before it is
-    put to its server; `call_timeout_s` is how long the frontend may take for one.
+    `flush` writes what the servers are asked; `decide_call` decides about a call of a tool before
+    it is put to its server; `call_timeout_s` is how long the frontend may take for one.
     """
 
     def __init__(

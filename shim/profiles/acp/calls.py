@@ -63,14 +63,15 @@ class CallSignature(NamedTuple):
 class AcpCallFormat(NamedTuple):
     """Where an agent says what the protocol has no field for.
 
-    name       where a call has its tool's name: "title", "id", or "kind" for an agent that does not
-               say it
-    signs      with "kind": the agent's tools, by the signs of their calls; the first that fits
-    questions  with "kind": keys of a question's input, by the kind of the call; without them its
-    tool is not known
-    content    the input is JSON in the content of a call that has not ended
-    path       pattern for the error of a call without a location; its first group is the path of
-               the file
+    name_source       where a call has its tool's name: "title", "id", or "kind" for an agent that
+                      does not say it
+    signatures        with "kind": the agent's tools, by the signs of their calls; the first that
+                      fits
+    question_keys     with "kind": keys of a question's input, by the kind of the call; without them
+                      its tool is not known
+    input_in_content  the input is JSON in the content of a call that has not ended
+    error_path        pattern for the error of a call without a location; its first group is the
+                      path of the file
     """
 
     name_source: str = "title"

@@ -28,17 +28,17 @@ class PermissionRequestCall(NamedTuple):
 class AcpVersion(NamedTuple):
     """One version of the protocol.
 
-    number   as it is said in `initialize`
-    answers  the answer to a prompt is the end of its turn; otherwise it says that the prompt was
-    taken
-    option   the key of an option's own name
-    value    what stands beside a value of an option
-    way      how a session goes on (resume, load or fork), by the answer to `initialize` and whether
-             it is to be forked
-    server   a server of MCP in the words of this version, by what the agent can do; None for one
-             that it cannot reach
-    subject  what a question is about, by its parameters and its id; None where it says nothing that
-    can be judged
+    number            as it is said in `initialize`
+    answer_ends_turn  the answer to a prompt is the end of its turn; otherwise it says that the
+                      prompt was taken
+    option_key        the key of an option's own name
+    value_fields      what stands beside a value of an option
+    choose_method     how a session goes on (resume, load or fork), by the answer to `initialize`
+                      and whether it is to be forked
+    convert_server    a server of MCP in the words of this version, by what the agent can do; None
+                      for one that it cannot reach
+    parse_subject     what a question is about, by its parameters and its id; None where it says
+                      nothing that can be judged
     """
 
     number: int

@@ -36,11 +36,11 @@ class _AmbiguousGroupError(Exception):
 class _MatchCost(NamedTuple):
     """What is known behind a part of a pattern.
 
-    degree      the power of the time that it takes
-    shared      the characters that the last repetition may still take
-    characters  those that the part itself takes
-    varies      it can match texts of different lengths, other than by alternatives that begin
-                differently
+    exponent             the power of the time that it takes
+    extendable           the characters that the last repetition may still take
+    characters           those that the part itself takes
+    has_variable_length  it can match texts of different lengths, other than by alternatives that
+                         begin differently
     """
 
     exponent: int

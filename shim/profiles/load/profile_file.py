@@ -1,5 +1,5 @@
 """From the file of a profile to its vendor: what it extends, the class that it names, then
-`load_profile_adapter.build`.
+`adapter.build_adapter`.
 
 The caller says how a file is read: a bundled one comes from this package, a user's own through the
 shell.
@@ -84,7 +84,7 @@ def load_profile_adapter(
 ) -> Adapter:
     """The vendor that the profile at `path` describes.
 
-    `bases` are the bundled profiles, which it may extend; `trace` as `build` has it.
+    `bases` are the bundled profiles, which it may extend; `trace` as `build_adapter` has it.
     """
     file = read_profile(path)
     node = ConfigNode(file.source, file.table)

@@ -14,10 +14,10 @@ PROMPT_CHANNELS, DASH_GUARDS, LONG_PROMPT_CHANNELS = (
 class PromptDelivery:
     """`launch.prompt`.
 
-    via    one of VIAS
-    guard  what keeps a prompt from becoming a flag or a subcommand: one of GUARDS
-    long   where a prompt goes that is too long for an argument: one of LONGS
-    most   bytes of an argument
+    via         one of VIAS
+    dash_guard  what keeps a prompt from becoming a flag or a subcommand: one of GUARDS
+    long_via    where a prompt goes that is too long for an argument: one of LONGS
+    max_bytes   bytes of an argument
     """
 
     def __init__(self, node: ConfigNode) -> None:

@@ -44,7 +44,9 @@ _LANGUAGE = re.compile(r"[\w+#.-]{1,20}")
 
 
 def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
-    """Write a cast as Markdown, at most BODY_CHARACTERS long. RecordingError if it cannot be read."""
+    """Write a cast as Markdown, at most MAX_BODY_CHARS long. RecordingError if it cannot be
+    read.
+    """
     recording = load_recording(path, redact=redact)
     head, foot = "".join(_format_head(recording)), "".join(_format_foot(recording))
     remaining_chars = MAX_BODY_CHARS - len(head) - len(foot) - len(OMITTED_NOTE)

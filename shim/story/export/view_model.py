@@ -148,8 +148,8 @@ class SessionExport:
     """The sheets of a session. `title` is the first prompt's first line; `max_text_chars` is the
     limit of each text.
 
-    `keep` is off for whoever draws a session that goes on: `steps` stays empty, and each change
-    gives its sheet back.
+    `keeps_steps` is off for whoever draws a session that goes on: `steps` stays empty, and each
+    change gives its sheet back.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """A call's name and arguments as a person reads them: in one line, in a few, or whole where they
 are asked about.
 
-All of it is `printable`, and is drawn as text only (threats: terminal).
+All of it has no control characters (`escape_control_chars`), and is drawn as text only (threats:
+terminal).
 """
 
 from collections.abc import Iterator, Mapping

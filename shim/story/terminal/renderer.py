@@ -1,7 +1,7 @@
 """Draws the steps of a story for a person: of a recording, or of a live run.
 
-All text of vendors and models goes through `printable` and is never parsed as markup (threats:
-terminal).
+All text of vendors and models goes through `escape_control_chars` and is never parsed as markup
+(threats: terminal).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -67,8 +67,8 @@ _TODO_STYLES = {"completed": "green", "in_progress": "yellow"}
 
 class StoryRenderer:
     """Draws the changes of a story. `live`: show what is going on now; `thinking`: show it whole,
-    not as one line; `full`: do not cut output and diffs; `asks`: a person answers, so that
-    questions are not cut either.
+    not as one line; `full`: do not cut output and diffs; `is_interactive`: a person answers, so
+    that questions are not cut either.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """What a session is drawn on: a terminal, or plain lines that do not depend on any width.
 
-Everything is drawn as `printable` text, never as markup (threats: terminal). The Markdown parser is
-imported when it is needed.
+Everything is drawn as text without control characters (`escape_control_chars`), never as markup
+(threats: terminal). The Markdown parser is imported when it is needed.
 """
 
 import time

@@ -2,7 +2,7 @@
 what is said now.
 
 Nothing of it is obeyed by a terminal: all words of models, vendors, clients and names are drawn as
-`printable` text.
+text without control characters (`escape_control_chars`).
 """
 
 import io
@@ -31,8 +31,9 @@ Frame = Mapping[str, Any]
 
 
 class SessionView:
-    """Draws frames on a console. `whole`: all that was said before, as a recording is shown, and
-    the sums at the end; else its last screens. `asks`: a person answers the questions here.
+    """Draws frames on a console. `draws_all`: all that was said before, as a recording is shown,
+    and the sums at the end; else its last screens. `can_answer`: a person answers the questions
+    here.
     """
 
     def __init__(
@@ -113,8 +114,8 @@ class SessionView:
         self._renderer.stop_waiting()
 
     def close(self, *, is_running: bool) -> None:
-        """Draw the sums, where all was drawn. `goes_on`: what is open may still be answered, as the
-        session lives.
+        """Draw the sums, where all was drawn. `is_running`: what is open may still be answered, as
+        the session lives.
         """
         self._renderer.is_running = is_running and self.end_reason is None
         self._draw_changes(self.story.close(self._compute_elapsed({})))

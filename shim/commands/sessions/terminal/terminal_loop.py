@@ -185,7 +185,7 @@ class TerminalLoop:
         return ANSWER_TIMEOUT_S if self._stdin_end_time else None
 
     def _end_silent_paste(self) -> None:
-        """End a paste without its end mark after PASTE_SECONDS of silence."""
+        """End a paste without its end mark after PASTE_TIMEOUT_S of silence."""
         if (
             self.input_controller is not None
             and time.monotonic() - self._last_input_time >= PASTE_TIMEOUT_S

@@ -2,9 +2,9 @@
 sections 3 and 6).
 
 Sans-IO: `receive_line` takes a line of stdin and gives back what the session has to do; what is to
-be said on stdout is collected for `take`. Every control_request is answered, an unknown one with
-the real one's error (C5); a line that cannot be read is skipped with a word on stderr, where the
-real one ends (C13).
+be said on stdout is collected for `take_output`. Every control_request is answered, an unknown one
+with the real one's error (C5); a line that cannot be read is skipped with a word on stderr, where
+the real one ends (C13).
 """
 
 from collections import deque
@@ -67,7 +67,7 @@ MAX_TYPE_CHARS = 60  # of a line's type, in a complaint about it
 class ControlSession(SessionLineWriter):
     """One frontend. `queued_messages` wait for their turn; `warnings` are lines for stderr.
 
-    `mint` gives a fresh uuid, `now` the time as ISO text.
+    `create_id` gives a fresh uuid, `format_now` the time as ISO text.
     """
 
     def __init__(
