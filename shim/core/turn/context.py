@@ -129,7 +129,8 @@ class ConversationState:
 
 class VendorDataReader(Protocol):
     """The folder in which the vendor keeps its own records: `shim.process.vendor_data_dir`, with
-    its     bounds."""
+    its bounds.
+    """
 
     def find_file(self, folder: str, suffix: str) -> str | None:
         """The path in it of a file of `folder` whose name ends so."""
