@@ -77,17 +77,23 @@ class ProfileKey(NamedTuple):
 
 def build_unused_key_warnings(profile: Mapping[str, Any], source: ConfigSource) -> dict[str, str]:
     """Return a sentence for each key of UNUSED that a profile has, by the name of the key."""
-    warnings: dict[str, str] = {}
+    unused_keys: dict[str, ConfigKeys] = {}
     for name, keys in list_profile_keys(profile):
-        if name in UNUSED and name not in warnings:
-            key_text = format_key_path(keys)
-            if name.startswith("emit."):
-                key_text = f"{key_text} = {format_toml(name.removeprefix('emit.'))}"
-            successor = f"; write {UNUSED[name]} instead" if UNUSED[name] else ""
-            warnings[name] = (
-                f"{source.path}:{find_key_line(source.read_text(), keys)}: no bundled profile uses `{key_text}`, and "
-                f"a later version may remove it{successor}"
-            )
+        if name in UNUSED:
+            unused_keys.setdefault(name, keys)
+    if not unused_keys:
+        return {}
+    text = source.read_text()
+    warnings: dict[str, str] = {}
+    for name, keys in unused_keys.items():
+        key_text = format_key_path(keys)
+        if name.startswith("emit."):
+            key_text = f"{key_text} = {format_toml(name.removeprefix('emit.'))}"
+        successor = f"; write {UNUSED[name]} instead" if UNUSED[name] else ""
+        warnings[name] = (
+            f"{source.path}:{find_key_line(text, keys)}: no bundled profile uses `{key_text}`, "
+            f"and a later version may remove it{successor}"
+        )
     return warnings
 
 

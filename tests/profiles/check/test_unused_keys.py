@@ -4,6 +4,7 @@ of each.
 
 import json
 import os
+import tomllib
 from collections.abc import Collection
 from typing import Any
 
@@ -11,8 +12,8 @@ import pytest
 from profiling import HEAD, LAUNCH
 
 from shim import adapters
-from shim.profiles.check.config_node import ConfigKeys, ConfigNode
-from shim.profiles.check.unused_keys import UNUSED, list_profile_keys
+from shim.profiles.check.config_node import ConfigKeys, ConfigNode, ConfigSource
+from shim.profiles.check.unused_keys import UNUSED, build_unused_key_warnings, list_profile_keys
 from shim.profiles.compile import conditions, emits, fields
 from shim.profiles.load import profile_file
 from shim.state import profile_files
@@ -173,6 +174,19 @@ def test_a_person_is_warned_once_of_each_key_that_no_bundled_profile_uses(own):
         )
     )
     assert own(PROFILE)[1] == warned, "the second reading is silent"
+
+
+def test_the_text_of_a_profile_is_read_once_for_all_keys():
+    reads = []
+
+    def read_text():
+        reads.append(PROFILE)
+        return PROFILE
+
+    source = ConfigSource("own.toml", read_text)
+    assert len(build_unused_key_warnings(tomllib.loads(PROFILE), source)) == 5
+    assert build_unused_key_warnings({}, source) == {}
+    assert len(reads) == 1
 
 
 def test_keys_that_bundled_profiles_use_are_not_warned_of(own):
