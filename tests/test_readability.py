@@ -1,4 +1,4 @@
-"""A ratchet: names stay in the field's terms. Lower a limit when the tree gets better; never raise one."""
+"""Limits for the names in the tree. Lower a limit when its measure is better; never raise one."""
 
 import ast
 from collections import Counter
@@ -9,24 +9,24 @@ from readability import ROOT, Measures, has_dialect_word, list_dialect_names, me
 AT_LEAST = ("verb_first_percent",)
 LIMITS = {
     "shim": Measures(
-        single_word_percent=7,
-        verb_first_percent=95,
-        lone_participle_percent=0.5,
-        empty_words=1.0,
+        single_word_percent=6.4,
+        verb_first_percent=96.7,
+        lone_participle_percent=0.2,
+        empty_words=0.6,
         ambiguous_types=0,
-        long_lines_percent=1.0,
+        long_lines_percent=0.7,
         properties_per_100=5.1,
         dialect_names=81,
     ),
     "tests": Measures(
-        single_word_percent=13,
-        verb_first_percent=87,
-        lone_participle_percent=0.5,
-        empty_words=1.0,
+        single_word_percent=12.2,
+        verb_first_percent=87.4,
+        lone_participle_percent=0.2,
+        empty_words=0.8,
         ambiguous_types=18,
-        long_lines_percent=1.0,
+        long_lines_percent=0.6,
         properties_per_100=1.0,
-        dialect_names=305,
+        dialect_names=300,
     ),
 }
 
