@@ -82,7 +82,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
     # a child that listens is told them
-    private_configs = [] if request.persistent else request.store_private_servers()
+    private_configs = [] if request.persistent else request.write_private_mcp_configs()
     arguments += [
         f"--mcp-config={config}" for config in (*request.list_mcp_configs(), *private_configs)
     ]

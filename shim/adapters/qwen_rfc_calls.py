@@ -149,7 +149,7 @@ class RfcPartialCallBuffer:
         self._last_call, self._fragment_bytes = None, 0
 
 
-class RfcCallTranslator(Translator):
+class QwenRfcCallTranslator(Translator):
     """`_choose_stop_reason` is how the last reply ended: None while one is open, or after a tool's
     result.
 

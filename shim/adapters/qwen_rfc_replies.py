@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from shim.adapters.qwen_rfc_calls import RfcCallTranslator, join_message_text
+from shim.adapters.qwen_rfc_calls import QwenRfcCallTranslator, join_message_text
 from shim.adapters.qwen_rfc_tools import TOOLS, format_rfc_error
 from shim.core.adapter.tools import list_claude_names
 from shim.core.adapter.translator import Event
@@ -30,7 +30,7 @@ FILTERED_MESSAGE = "The content filter stopped the reply (finish_reason content_
 MAX_CONTROL_ERRORS = 20  # that one line is read for
 
 
-class RfcReplyTranslator(RfcCallTranslator):
+class QwenRfcReplyTranslator(QwenRfcCallTranslator):
     """`_pending_stop_reason` is how a chunked reply ended whose usage may still come.
 
     `_usage` are the last numbers, which are the turn's (row 8).

@@ -15,7 +15,7 @@ from shim.adapters.qwen_rfc_replies import (
     CHUNK_OBJECT,
     COMPLETION_OBJECT,
     TOOL_FINISH_REASONS,
-    RfcReplyTranslator,
+    QwenRfcReplyTranslator,
     read_event_metadata,
 )
 from shim.adapters.qwen_rfc_tools import format_rfc_error, parse_call_arguments, translate_rfc_call
@@ -40,7 +40,7 @@ INTERLEAVED_TYPES = frozenset(  # what may come at any moment, also between a re
 PROTOCOL_VERSION = 1  # the only version that the documents know
 
 
-class RfcTranslator(RfcReplyTranslator):
+class QwenRfcTranslator(QwenRfcReplyTranslator):
     """`_exit_code` is the exit code that a terminal event told of, `_notice` what was logged last.
 
     `_runs_tool`: a command started a tool, and nothing more. `_prompted_calls` are the calls that

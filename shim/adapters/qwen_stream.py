@@ -57,9 +57,9 @@ class QwenTranslator(StreamedBlockTranslator):
         if "error" in event and "object" not in event and "type" not in event:
             self._error_event = self._error_event or event
             return self
-        from shim.adapters.qwen_rfc_stream import RfcTranslator
+        from shim.adapters.qwen_rfc_stream import QwenRfcTranslator
 
-        successor = RfcTranslator(self.turn, partial=self.partial)
+        successor = QwenRfcTranslator(self.turn, partial=self.partial)
         if self._error_event is not None:
             successor.feed(self._error_event)
         return successor

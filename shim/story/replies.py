@@ -54,7 +54,7 @@ class ModelReply:
         return "\n\n".join(part.text for part in self.parts if part.kind == kind and part.text)
 
     @property
-    def reliable_usage(self) -> dict[str, int]:
+    def finished_usage(self) -> dict[str, int]:
         """Its tokens without a count that may be too low; {} if there are none."""
         reliable = {
             name: count

@@ -278,29 +278,29 @@ def evaluate_rule(rule: ContractRule, observations: Observations) -> RuleFinding
     broken.
     """
     try:
-        return RuleFinding(rule, "pass", format_evidence(rule.check(observations)))
+        return RuleFinding(rule, "pass", format_rule_evidence(rule.check(observations)))
     except NotObservedError as reason:
-        return RuleFinding(rule, "skipped", format_evidence(reason))
+        return RuleFinding(rule, "skipped", format_rule_evidence(reason))
     except RuleBrokenError as failure:
         run = failure.run
         evidence = failure.evidence if failure.evidence is not None else _format_output(run)
         return RuleFinding(
             rule,
             "fail",
-            format_evidence(failure),
+            format_rule_evidence(failure),
             run.name if run else "",
             format_input(run),
-            format_evidence(evidence),
+            format_rule_evidence(evidence),
         )
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
         return RuleFinding(
             rule,
             "fail",
-            format_evidence(f"what came cannot be read: {error.__class__.__name__}: {error}"),
+            format_rule_evidence(f"what came cannot be read: {error.__class__.__name__}: {error}"),
         )
 
 
-def format_evidence(value: Any) -> str:
+def format_rule_evidence(value: Any) -> str:
     """A value as short text that is harmless to a terminal."""
     if isinstance(value, dict | list):
         try:
@@ -322,7 +322,7 @@ def format_input(run: CommandRun | None) -> str:
         if run.stdin_writes
         else ""
     )
-    return format_evidence(shlex.join(run.argv) + last_write)
+    return format_rule_evidence(shlex.join(run.argv) + last_write)
 
 
 def _format_output(run: CommandRun | None) -> str:

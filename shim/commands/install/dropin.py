@@ -12,7 +12,10 @@ from shim.commands.doctor.findings import OK, PROBLEM, WARNING, DiagnosisFinding
 from shim.commands.doctor.machine import load_and_check_settings
 from shim.commands.doctor.printing import print_finding, print_vendor
 from shim.commands.install.leftovers import list_leftovers, remove_leftover
-from shim.commands.install.replacement_report import install_and_report, uninstall_and_report
+from shim.commands.install.replacement_report import (
+    install_dropin_with_report,
+    uninstall_dropin_with_report,
+)
 from shim.conversation.fallback.vendor_list import MAX_VENDORS
 from shim.core.adapter.routing import parse_vendor_list
 from shim.process.find_program import find_programs_on_path
@@ -75,7 +78,7 @@ def install_dropin(
             raise typer.BadParameter(
                 "it goes with none of --to, --as and --force", param_hint="--into"
             )
-        install_and_report(into, installed_options)
+        install_dropin_with_report(into, installed_options)
         compile_bytecode()
         _report_vendors(names)
         return
@@ -179,7 +182,7 @@ def uninstall_dropin(
     if into is not None:
         if purge:
             raise typer.BadParameter("it does not go with --into", param_hint="--purge")
-        uninstall_and_report(into)
+        uninstall_dropin_with_report(into)
         return
     removal = uninstall_drop_in(to, name)
     remaining = list_leftovers(os.environ, removal.record_path)

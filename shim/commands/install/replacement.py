@@ -69,7 +69,7 @@ class RestorationResult(NamedTuple):
     old_backups: list[str]
 
 
-def render_dropin_file(path: str, installed_options: Mapping[str, str]) -> bytes:
+def build_dropin_script(path: str, installed_options: Mapping[str, str]) -> bytes:
     """What is written in place of `path`."""
     shell = build_drop_in_script(installed_options)
     if not path.endswith(SCRIPT_SUFFIXES):
@@ -81,7 +81,7 @@ def render_dropin_file(path: str, installed_options: Mapping[str, str]) -> bytes
     ).encode()
 
 
-def install_into(file: str, installed_options: Mapping[str, str]) -> ReplacementResult:
+def replace_with_dropin(file: str, installed_options: Mapping[str, str]) -> ReplacementResult:
     """Put the drop-in in place of `file` and keep what was there beside it.
 
     FrontendError if there is no file, or if it is a folder, a link or nothing that can be replaced.
@@ -120,7 +120,7 @@ def _restore_files(path: str, backup: str, old_backup: str | None, cause: BaseEx
             ) from None
 
 
-def uninstall_from(file: str) -> RestorationResult:
+def restore_replaced_file(file: str) -> RestorationResult:
     """Remove the drop-in from `file` and put back what was there. A file that is not ours is left
     alone.
     """
@@ -164,7 +164,7 @@ def _resolve_target(file: str) -> str:
 def _write_dropin(path: str, installed_options: Mapping[str, str]) -> None:
     try:
         replace_file(
-            path, lambda file: write_all(file, render_dropin_file(path, installed_options)), 0o755
+            path, lambda file: write_all(file, build_dropin_script(path, installed_options)), 0o755
         )
         os.chmod(path, 0o755)  # for any umask, because the package's users may be others
     except OSError as error:

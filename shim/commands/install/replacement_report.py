@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from shim.commands.install.replacement import install_into, uninstall_from
+from shim.commands.install.replacement import replace_with_dropin, restore_replaced_file
 from shim.story.terminal.console import print_line
 
 
-def install_and_report(file: str, installed_options: Mapping[str, str]) -> None:
+def install_dropin_with_report(file: str, installed_options: Mapping[str, str]) -> None:
     """Put the drop-in in place of `file`. FrontendError if that cannot be done."""
-    installation = install_into(file, installed_options)
+    installation = replace_with_dropin(file, installed_options)
     print_line(f"wrote {installation.path}")
     if installation.old_backup:
         print_line(
@@ -23,9 +23,9 @@ def install_and_report(file: str, installed_options: Mapping[str, str]) -> None:
     print_line("an update of the package replaces it: then run this command again")
 
 
-def uninstall_and_report(file: str) -> None:
+def uninstall_dropin_with_report(file: str) -> None:
     """Put back what was at `file`. Where nothing of ours is, say so: that is no failure."""
-    removal = uninstall_from(file)
+    removal = restore_replaced_file(file)
     if removal.restored:
         print_line(f"{removal.path} is what it was before")
     elif removal.was_ours:

@@ -159,7 +159,7 @@ class ChildDriver:
 
     # -- what the pump gives -----------------------------------------------------------------------
 
-    async def deliver(self, lines: bytes, commands: StreamCommands) -> None:
+    async def apply_child_output(self, lines: bytes, commands: StreamCommands) -> None:
         """Give the frontend its lines, and carry out the commands that came with them."""
         for command in commands:
             self._execute_before_write(command)
@@ -249,7 +249,7 @@ class ChildDriver:
             if late_bytes > MAX_LATE_BYTES:
                 return False
             self._child_has_output = self._turn_has_output = True
-            await self.deliver(*stream.feed(chunk))
+            await self.apply_child_output(*stream.feed(chunk))
         return True
 
     @property
@@ -357,7 +357,7 @@ class ChildDriver:
         has gone.
         """
         if self.stream is not None and self._child is not None:
-            await self.deliver(*self.stream.forbid_call(call_id, reason))
+            await self.apply_child_output(*self.stream.forbid_call(call_id, reason))
             await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)
 
     def abandon_turn(self, reason: str, cause: Cause) -> None:

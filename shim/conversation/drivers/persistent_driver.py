@@ -259,7 +259,7 @@ class PersistentDriver(StdinDriver):
             or self._stage is not TurnStage.PAUSED
         ):
             return False
-        await self.deliver(*stream.on_idle())
+        await self.apply_child_output(*stream.on_idle())
         return True
 
     async def _execute_after_write(self, command: StreamCommand) -> None:
@@ -386,7 +386,7 @@ class PersistentDriver(StdinDriver):
         """
         if self.stream is not None and self._turn_running:
             try:
-                await self.deliver(*self.stream.write_arrived_call(tool, tool_input))
+                await self.apply_child_output(*self.stream.write_arrived_call(tool, tool_input))
             except FrontendDisconnectedError:  # the turn notices it, too
                 return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         earlier_grant = self._decided_calls.take_decision(tool, tool_input)
@@ -470,7 +470,7 @@ class PersistentDriver(StdinDriver):
                 # no answer is sent if the call would run in the frontend's process
                 vendor_knows = bool(answer)
                 frontend_knows = decision.frontend_knows
-                await self.deliver(
+                await self.apply_child_output(
                     *stream.record_refusal(
                         request, reason, announced=frontend_knows, vendor_knows=vendor_knows
                     )

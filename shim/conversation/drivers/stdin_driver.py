@@ -52,12 +52,12 @@ class StdinDriver(ChildDriver):
     def _list_accepted_kinds(self) -> BlockKinds:
         return self._child_input.accepted_kinds
 
-    async def deliver(self, lines: bytes, commands: StreamCommands) -> None:
+    async def apply_child_output(self, lines: bytes, commands: StreamCommands) -> None:
         for message in () if self.stream is None else self.stream.take_answered_steered_messages():
             self._output.record_prompt(message)
             self._control_session.notify_hooks(HookEvent("UserPromptSubmit"), prompt=message.text)
             await self._output.write_lines(self._control_session.take_output())
-        await super().deliver(lines, commands)
+        await super().apply_child_output(lines, commands)
         await self.send_steering_messages()
 
     async def send_steering_messages(self) -> None:

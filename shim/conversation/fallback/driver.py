@@ -123,7 +123,7 @@ class FallbackDriver:
             driver.abandon_turn(f"{name} said nothing in {timeout_s:g} s{reason_suffix}", cause)
             return
         with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
-            await driver.deliver(*stream.release())
+            await driver.apply_child_output(*stream.release())
 
     def _record_failed_attempt(self, driver: ChildDriver, attempt: FailedAttempt) -> None:
         """Record that a vendor was passed over."""

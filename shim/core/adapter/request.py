@@ -160,7 +160,7 @@ class LaunchRequest(NamedTuple):
             if (reachable := remove_sdk_servers(config))
         ]
 
-    def store_private_servers(self) -> list[str]:
+    def write_private_mcp_configs(self) -> list[str]:
         """The path of a file of ours with the private servers, for a vendor that reads such files."""
         import orjson
 

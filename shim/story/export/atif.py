@@ -224,7 +224,7 @@ class _AtifDocument:
                 if call.output is not None or call.outcome
             ]:
                 step["observation"] = {"results": results}
-        if usage := reply.reliable_usage:
+        if usage := reply.finished_usage:
             step["metrics"] = _build_token_counts(
                 usage, "prompt_tokens", "completion_tokens", "cached_tokens"
             )

@@ -253,7 +253,7 @@ class SpanBuilder:
             attributes["gen_ai.response.finish_reasons"] = [
                 FINISH_REASONS.get(reply.stop_reason, reply.stop_reason)
             ]
-        attributes |= _build_usage_attributes(reply.reliable_usage)
+        attributes |= _build_usage_attributes(reply.finished_usage)
         if reply.streamed and reply.first_output_at is not None:
             attributes["gen_ai.response.time_to_first_chunk"] = round(
                 reply.first_output_at - reply.at, 6

@@ -18,7 +18,11 @@ from shim.commands.doctor.claude_files import (
     find_claude_files,
     find_original_path,
 )
-from shim.commands.install.replacement import install_into, render_dropin_file, uninstall_from
+from shim.commands.install.replacement import (
+    build_dropin_script,
+    replace_with_dropin,
+    restore_replaced_file,
+)
 from shim.core.errors import FrontendError
 from shim.process.find_program import is_drop_in
 from shim.process.install import read_drop_in_settings
@@ -57,21 +61,21 @@ def names(folder: Path) -> list[str]:
 
 def test_the_file_that_was_there_is_kept_and_comes_back(bundled_claude):
     theirs = bundled_claude.read_bytes()
-    placed = install_into(str(bundled_claude), DEMO)
+    placed = replace_with_dropin(str(bundled_claude), DEMO)
     assert (placed.path, placed.backup, placed.old_backup) == (
         str(bundled_claude),
         f"{bundled_claude}.before-shim",
         None,
     )
     assert is_drop_in(str(bundled_claude)) and os.access(bundled_claude, os.X_OK)
-    done = uninstall_from(str(bundled_claude))
+    done = restore_replaced_file(str(bundled_claude))
     assert done.restored and done.old_backups == []
     assert bundled_claude.read_bytes() == theirs and names(bundled_claude.parent) == ["claude"]
 
 
 def test_a_second_time_only_the_settings_change(bundled_claude):
-    install_into(str(bundled_claude), DEMO)
-    placed = install_into(str(bundled_claude), {"vendor": "qwen"})
+    replace_with_dropin(str(bundled_claude), DEMO)
+    placed = replace_with_dropin(str(bundled_claude), {"vendor": "qwen"})
     assert placed.old_backup is None and b"theirs" in Path(str(placed.backup)).read_bytes()
     assert read_drop_in_settings(str(bundled_claude))[1] == {
         "vendor": "qwen",
@@ -81,23 +85,23 @@ def test_a_second_time_only_the_settings_change(bundled_claude):
 
 
 def test_to_uninstall_twice_leaves_the_programs_own_file(bundled_claude):
-    install_into(str(bundled_claude), DEMO)
-    uninstall_from(str(bundled_claude))
-    second_result = uninstall_from(str(bundled_claude))
+    replace_with_dropin(str(bundled_claude), DEMO)
+    restore_replaced_file(str(bundled_claude))
+    second_result = restore_replaced_file(str(bundled_claude))
     assert not second_result.was_ours and not second_result.restored
     assert b"theirs" in bundled_claude.read_bytes()
 
 
 def test_what_an_update_brought_is_what_comes_back_and_the_older_file_is_kept(bundled_claude):
-    install_into(str(bundled_claude), DEMO)
+    replace_with_dropin(str(bundled_claude), DEMO)
     bundled_claude.unlink()  # as pip and npm do
     write_program(bundled_claude, "echo newer\n")
-    untouched = uninstall_from(str(bundled_claude))
+    untouched = restore_replaced_file(str(bundled_claude))
     assert not untouched.was_ours and b"newer" in bundled_claude.read_bytes()
     assert untouched.old_backups == [f"{bundled_claude}.before-shim"]
-    placed = install_into(str(bundled_claude), DEMO)
+    placed = replace_with_dropin(str(bundled_claude), DEMO)
     assert placed.old_backup == f"{bundled_claude}.before-shim.1"
-    done = uninstall_from(str(bundled_claude))
+    done = restore_replaced_file(str(bundled_claude))
     assert (
         b"newer" in bundled_claude.read_bytes()
         and b"theirs" in Path(placed.old_backup).read_bytes()
@@ -106,17 +110,17 @@ def test_what_an_update_brought_is_what_comes_back_and_the_older_file_is_kept(bu
 
 
 def test_a_kept_file_comes_back_where_the_package_took_ours_away(bundled_claude):
-    install_into(str(bundled_claude), DEMO)
+    replace_with_dropin(str(bundled_claude), DEMO)
     bundled_claude.unlink()
-    assert uninstall_from(str(bundled_claude)).restored
+    assert restore_replaced_file(str(bundled_claude)).restored
     assert b"theirs" in bundled_claude.read_bytes()
 
 
 def test_ours_is_removed_where_somebody_took_the_kept_file_away(bundled_claude):
-    install_into(str(bundled_claude), DEMO)
+    replace_with_dropin(str(bundled_claude), DEMO)
     Path(build_backup_path(str(bundled_claude))).unlink()
-    assert install_into(str(bundled_claude), DEMO).backup is None
-    done = uninstall_from(str(bundled_claude))
+    assert replace_with_dropin(str(bundled_claude), DEMO).backup is None
+    done = restore_replaced_file(str(bundled_claude))
     assert done.was_ours and not done.restored and names(bundled_claude.parent) == []
 
 
@@ -126,19 +130,19 @@ def test_nothing_is_lost_where_ours_cannot_be_written(bundled_claude, monkeypatc
 
     monkeypatch.setattr("shim.commands.install.replacement.write_all", full)
     with pytest.raises(FrontendError, match="cannot be replaced: No space left"):
-        install_into(str(bundled_claude), DEMO)
+        replace_with_dropin(str(bundled_claude), DEMO)
     assert names(bundled_claude.parent) == ["claude"] and b"theirs" in bundled_claude.read_bytes()
 
 
 def test_an_older_kept_file_keeps_its_name_where_ours_cannot_be_written(
     bundled_claude, monkeypatch
 ):
-    install_into(str(bundled_claude), DEMO)
+    replace_with_dropin(str(bundled_claude), DEMO)
     bundled_claude.unlink()
     write_program(bundled_claude, "echo newer\n")
     monkeypatch.setattr("shim.commands.install.replacement._write_dropin", raise_frontend_error)
     with pytest.raises(FrontendError, match="no room"):
-        install_into(str(bundled_claude), DEMO)
+        replace_with_dropin(str(bundled_claude), DEMO)
     assert b"newer" in bundled_claude.read_bytes()
     assert b"theirs" in Path(build_backup_path(str(bundled_claude))).read_bytes()
     assert len(names(bundled_claude.parent)) == 2
@@ -153,7 +157,7 @@ def test_what_cannot_be_put_back_is_told_with_the_commands_that_do_it(bundled_cl
     with pytest.raises(
         FrontendError, match="no room; nor can it be put back: Permission denied"
     ) as refused:
-        install_into(str(bundled_claude), DEMO)
+        replace_with_dropin(str(bundled_claude), DEMO)
     assert refused.value.hint == f"do it by hand: mv {bundled_claude}.before-shim {bundled_claude}"
 
 
@@ -169,7 +173,7 @@ def test_a_store_that_shares_the_file_keeps_its_own(bundled_claude, tmp_path):
     """uv and pnpm link the files of a package to those of a store."""
     store = tmp_path / "store"
     os.link(bundled_claude, store)
-    install_into(str(bundled_claude), DEMO)
+    replace_with_dropin(str(bundled_claude), DEMO)
     assert b"theirs" in store.read_bytes()
 
 
@@ -186,18 +190,20 @@ def test_what_is_no_file_to_replace_is_refused(tmp_path, make, message, hint):
     file = tmp_path / "claude"
     make(file)
     with pytest.raises(FrontendError, match=message) as refused:
-        install_into(str(file), DEMO)
+        replace_with_dropin(str(file), DEMO)
     assert hint in refused.value.hint and not os.path.lexists(build_backup_path(str(file)))
 
 
 def test_a_folder_is_answered_with_the_files_below_it(bundled_claude):
     with pytest.raises(FrontendError, match="is a folder") as refused:
-        install_into(str(bundled_claude.parent.parent), DEMO)
+        replace_with_dropin(str(bundled_claude.parent.parent), DEMO)
     assert str(bundled_claude) in refused.value.hint
 
 
 def test_a_file_that_node_starts_becomes_javascript_and_its_settings_are_read(cli):
-    placed = install_into(str(cli), {"vendor": "demo", "record": '/tmp/it\'s "here" ${HOME}'})
+    placed = replace_with_dropin(
+        str(cli), {"vendor": "demo", "record": '/tmp/it\'s "here" ${HOME}'}
+    )
     assert placed.backup == str(cli.with_name("cli.before-shim.js")), (
         "node knows a file by its suffix"
     )
@@ -263,12 +269,12 @@ def test_vendor_claude_is_the_file_that_was_replaced(box, bundled_claude):
     write_program(
         bundled_claude, """echo '{"type":"result","subtype":"success","result":"theirs"}'\n"""
     )
-    install_into(str(bundled_claude), {"vendor": "claude"})
+    replace_with_dropin(str(bundled_claude), {"vendor": "claude"})
     assert b"theirs" in run([str(bundled_claude), *ASK], box).stdout
 
 
 def test_a_program_of_the_settings_goes_before_the_file_that_was_replaced(box, bundled_claude):
-    install_into(str(bundled_claude), {"vendor": "claude"})
+    replace_with_dropin(str(bundled_claude), {"vendor": "claude"})
     mine = box.write_program(
         "mine", """echo '{"type":"result","subtype":"success","result":"mine"}'\n"""
     )
@@ -280,7 +286,7 @@ def test_a_program_of_the_settings_goes_before_the_file_that_was_replaced(box, b
 @pytest.mark.parametrize("kind", ["module", "commonjs"])
 def test_node_runs_it_as_a_module_and_as_a_script(box, cli, kind):
     cli.with_name("package.json").write_text(json.dumps({"type": kind}))
-    install_into(str(cli), DEMO)
+    replace_with_dropin(str(cli), DEMO)
     environment = {
         "DEMO": "x",
         "SHIM_BIN": box.create_fake(["out", ANSWER]),
@@ -296,7 +302,7 @@ def test_node_runs_it_as_a_module_and_as_a_script(box, cli, kind):
 @pytest.mark.skipif(NODE is None, reason="there is no node")
 @pytest.mark.parametrize("without", ["", "delete process.execve;"])
 def test_a_signal_to_node_ends_the_turn_as_without_it(box, cli, without):
-    install_into(str(cli), DEMO)
+    replace_with_dropin(str(cli), DEMO)
     cli.write_text(re.sub(r"(?m)^if \(typeof", f"{without}if (typeof", cli.read_text()))
     vendor = box.create_fake(["out", format_ndjson(START, build_text_event("Hello."))], ["hang"])
     environment = box.build_environment(SHIM_BIN=vendor, PATH=os.environ["PATH"])
@@ -317,7 +323,7 @@ def test_a_signal_to_node_ends_the_turn_as_without_it(box, cli, without):
 
 def test_both_forms_start_the_same_script(tmp_path):
     shell, javascript = (
-        render_dropin_file(str(tmp_path / "claude"), DEMO),
-        render_dropin_file(str(tmp_path / "cli.js"), DEMO),
+        build_dropin_script(str(tmp_path / "claude"), DEMO),
+        build_dropin_script(str(tmp_path / "cli.js"), DEMO),
     )
     assert json.loads(re.findall(rb"(?m)^const script = (.*);$", javascript)[0]) == shell.decode()

@@ -122,7 +122,9 @@ async def test_a_question_that_comes_with_the_result_is_refused_and_put_to_nobod
         async with anyio.create_task_group() as tasks:
             driver, control = build_persistent_driver(tasks, paper)
             permission = PermissionRequest("r", "c", "Bash", {}, "bash", {})
-            await driver.deliver(b"", (TurnStage.FINISHED, AskPermissionCommand(permission)))
+            await driver.apply_child_output(
+                b"", (TurnStage.FINISHED, AskPermissionCommand(permission))
+            )
     assert driver._child.written_lines == [f"False {TURN_OVER_TEXT}".encode()]
     assert not control.has_open_requests and b"control_request" not in paper.written_bytes
 

@@ -104,7 +104,7 @@ class Steered:
 
     async def begin(self):
         for line in self.lines:
-            await self.driver.deliver(*self.driver.stream.feed(line))
+            await self.driver.apply_child_output(*self.driver.stream.feed(line))
         return self
 
     async def hears(self, text, **more):
@@ -142,7 +142,7 @@ async def test_a_message_is_said_into_the_turn_and_said_again_to_the_frontend(st
     assert steered_turn.sent_lines == ["steer second!"] and steered_turn.waiting == []
     assert steered_turn.replayed[1:] == [] and steered_turn.paper.prompts == []
     for line in (REPLY, RESULT, TEXT):
-        await steered_turn.driver.deliver(*steered_turn.driver.stream.feed(line))
+        await steered_turn.driver.apply_child_output(*steered_turn.driver.stream.feed(line))
     assert steered_turn.replayed[1:] == [("u2", "second")]
     assert [message.text for message in steered_turn.paper.prompts] == ["second"], (
         "it stands in the history too"
@@ -164,7 +164,7 @@ async def test_a_message_waits_until_the_vendor_takes_it_and_those_behind_it_too
     await steered_turn.hears("second")
     assert steered_turn.sent_lines == [] and steered_turn.waiting == ["second"]
     steered_turn.child_input.able = True
-    await steered_turn.driver.deliver(*steered_turn.driver.stream.feed(TEXT))
+    await steered_turn.driver.apply_child_output(*steered_turn.driver.stream.feed(TEXT))
     await steered_turn.hears("third")
     assert (
         steered_turn.sent_lines == ["steer second!", "steer third!"] and steered_turn.waiting == []
@@ -235,8 +235,10 @@ async def test_what_no_reply_has_followed_when_the_turn_is_interrupted_gets_a_tu
 ):
     await steered_turn.hears("second")
     for line in (REPLY, RESULT, TEXT):
-        await steered_turn.driver.deliver(*steered_turn.driver.stream.feed(line))
-    await steered_turn.driver.deliver(*steered_turn.driver.stream.feed(CALL.replace(b"c1", b"c2")))
+        await steered_turn.driver.apply_child_output(*steered_turn.driver.stream.feed(line))
+    await steered_turn.driver.apply_child_output(
+        *steered_turn.driver.stream.feed(CALL.replace(b"c1", b"c2"))
+    )
     await steered_turn.hears("third")
     untaken = steered_turn.driver._list_unread_messages
     assert untaken(steered_turn.driver.stream) == []

@@ -54,7 +54,7 @@ class InputController:
         self._last_interrupt = float("-inf")  # the last Ctrl-C
 
     @property
-    def has_all_replies(self) -> bool:
+    def has_no_open_requests(self) -> bool:
         """Whether all that was said to the host is answered."""
         return not self._pending_frames
 

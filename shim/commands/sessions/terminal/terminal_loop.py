@@ -134,14 +134,14 @@ class TerminalLoop:
                 view.show_input(lambda width: draw_composer(input_controller, width))
             while (
                 self._waiting_lines
-                and input_controller.has_all_replies
+                and input_controller.has_no_open_requests
                 and not input_controller.has_left
             ):
                 input_controller.submit_script_line(self._waiting_lines.popleft())
             if (
                 self._stdin_end_time
                 and not self._waiting_lines
-                and input_controller.has_all_replies
+                and input_controller.has_no_open_requests
             ):
                 input_controller.has_left = True
             if input_controller.has_left:

@@ -64,7 +64,7 @@ def test_a_message_that_is_refused_is_in_the_line_again(sitting):
     assert (
         "✗ no room" in sitting.screen_text
         and sitting.talk.editor.text == "hello"
-        and sitting.talk.has_all_replies
+        and sitting.talk.has_no_open_requests
     )
 
 
