@@ -124,7 +124,7 @@ class CodexInput(RpcInput[CodexThread]):
         )
 
 
-def build_two_way(base: Adapter) -> Adapter:
+def build_persistent_adapter(base: Adapter) -> Adapter:
     """codex, driven so that it asks."""
 
     def build_launch(request: LaunchRequest) -> LaunchSpec:

@@ -221,7 +221,7 @@ def list_claude_tools(request: LaunchRequest) -> tuple[str, ...]:
     return tuple(listed)
 
 
-def build_two_way() -> Adapter:
+def build_persistent_adapter() -> Adapter:
     """pi driven by its RPC. Our extension asks about each call, and the policy answers, or the
     frontend.
     """
@@ -290,7 +290,7 @@ ADAPTER = Adapter(
         # A table whose first columns are the provider and the model.
         model_probe=ModelProbe(("--list-models",), r"^(?!provider )(\S+) {2,}(\S+) {2,}\S"),
         login_probe=LoginProbe(("--list-models",), r"^No models available\."),
-        build_two_way=build_two_way,
+        build_two_way=build_persistent_adapter,
     ),
     login_hint="start `pi` once and use its /login, or set the API key of the model's provider",
 )

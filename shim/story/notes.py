@@ -16,7 +16,7 @@ _ID_FIELDS = frozenset(
 EventFields = Mapping[str, Any]
 
 
-def describe_note(step: StoryStep) -> str:
+def format_note_text(step: StoryStep) -> str:
     """A note as a sentence; without one here, as its kind and its fields."""
     if step.name == "user":
         return step.text

@@ -57,8 +57,10 @@ def test_the_oldest_files_go_beyond_the_limit(folder):
     for number in range(1, 1001):
         session_log.append(build_records(number))
     size = sum(entry.stat().st_size for entry in os.scandir(folder))
-    assert size < 6000 and session_log.first_number > 900
-    assert list_numbers(session_log.read(0, 2000)) == list(range(session_log.first_number, 1001))
+    assert size < 6000 and session_log.first_event_number > 900
+    assert list_numbers(session_log.read(0, 2000)) == list(
+        range(session_log.first_event_number, 1001)
+    )
 
 
 def test_a_line_that_a_kill_cut_off_is_not_there(folder):

@@ -42,7 +42,7 @@ class FakeFrontend:
 
     def __init__(self, says, seconds=30.0):
         self.servers = SdkServers(100_000)
-        self.servers.add_servers(("calc",))
+        self.servers.register_servers(("calc",))
         self.messages = []
         self.says = says
         self.decided_calls = []

@@ -5,11 +5,11 @@ from typing import Any
 from sweeps import loop_over_rows
 
 from shim.story.events import StoryStep
-from shim.story.notes import MAX_FIELDS_CHARS, describe_note
+from shim.story.notes import MAX_FIELDS_CHARS, format_note_text
 
 
 def note(kind: str, **fields: Any) -> str:
-    return describe_note(StoryStep(1, "note", 0.0, name=kind, text=kind, facts=fields))
+    return format_note_text(StoryStep(1, "note", 0.0, name=kind, text=kind, facts=fields))
 
 
 @loop_over_rows(
@@ -96,8 +96,8 @@ def test_of_long_fields_the_beginning_is_said() -> None:
 
 
 def test_what_a_user_line_says_and_a_late_result_are_texts() -> None:
-    assert describe_note(
+    assert format_note_text(
         StoryStep(1, "note", 0.0, name="user", text="[Request interrupted by user]")
     ) == ("[Request interrupted by user]")
     late = StoryStep(1, "note", 0.0, name="late_result", output=[{"type": "text", "text": "out"}])
-    assert describe_note(late) == "a result that came late, or twice: out"
+    assert format_note_text(late) == "a result that came late, or twice: out"

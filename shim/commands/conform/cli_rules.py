@@ -8,10 +8,10 @@ import re
 from shim.commands.conform.observations import (
     DROP_IN,
     NotObservedError,
-    Observations,
     ObservedTurn,
     RuleBrokenError,
     RuleSet,
+    RunObservations,
     describe_timeout,
     fail_if,
     list_api_failed_turns,
@@ -51,7 +51,7 @@ def require_success(run: CommandRun) -> CommandRun:
     return run
 
 
-def require_answer(observations: Observations, run: CommandRun) -> CommandRun:
+def require_answer(observations: RunObservations, run: CommandRun) -> CommandRun:
     """A run that printed an answer and ended well. NotObservedError if its request to the model
     failed as in other runs.
     """
@@ -70,7 +70,7 @@ def require_answer(observations: Observations, run: CommandRun) -> CommandRun:
     "P1",
     "`--version` and `-v`, also behind other flags, print `X.Y.Z (Claude Code)` and exit 0; stdin is not read.",
 )
-def _version(observations: Observations) -> str:
+def _version(observations: RunObservations) -> str:
     for name in ("version", "version-among"):
         run = require_success(observations.get_run(name))
         version = VERSION.fullmatch(bytes(run.stdout))
@@ -84,7 +84,7 @@ def _version(observations: Observations) -> str:
     "P2",
     f"The version is said at once: within {VERSION_TIMEOUT_S:.0f} s, the patience of the Python SDK.",
 )
-def _version_is_quick(observations: Observations) -> str:
+def _version_is_quick(observations: RunObservations) -> str:
     duration_s = min(
         require_own_exit(run).ended_at or 0
         for run in observations.get_runs("version", "version-among")
@@ -100,7 +100,7 @@ def _version_is_quick(observations: Observations) -> str:
 
 
 @RULES.should("10", "`--help` prints the flags and starts no turn.")
-def _help(observations: Observations) -> str:
+def _help(observations: RunObservations) -> str:
     run = require_success(observations.get_run("help"))
     missing = [
         flag
@@ -118,7 +118,7 @@ def _help(observations: Observations) -> str:
     "F11b",
     "`auth status --json` prints an object with `loggedIn`, exits 0 when that is true and 1 when not.",
 )
-def _auth(observations: Observations) -> str:
+def _auth(observations: RunObservations) -> str:
     run = require_own_exit(observations.get_run("auth"))
     try:
         auth_status = json.loads(bytes(run.stdout))
@@ -137,7 +137,7 @@ def _auth(observations: Observations) -> str:
 
 
 @RULES.must("P3", "It needs no -p: a stdout that is no terminal, or messages on stdin, are enough.")
-def _needs_no_print(observations: Observations) -> str:
+def _needs_no_print(observations: RunObservations) -> str:
     for run in observations.get_runs("conversation", "text"):
         if run.name == "conversation":
             observations.get_finished_turn("conversation")
@@ -150,7 +150,7 @@ def _needs_no_print(observations: Observations) -> str:
     "P4",
     "Values may be joined by = or follow, be repeated and be empty; an empty positional means nothing.",
 )
-def _forms_of_values(observations: Observations) -> str:
+def _forms_of_values(observations: RunObservations) -> str:
     run = observations.get_run("queue")
     if run.find_control_response("conform_0") is None or not run.find_lines("result"):
         raise RuleBrokenError(f"no answer, or no result{describe_timeout(run)}", run)
@@ -158,7 +158,7 @@ def _forms_of_values(observations: Observations) -> str:
 
 
 @RULES.must("P5", "A flag that it does not know is ignored.", DROP_IN)
-def _unknown_flag(observations: Observations) -> str:
+def _unknown_flag(observations: RunObservations) -> str:
     run = require_success(observations.get_run("unknown-flag"))
     fail_if(not run.find_lines("control_response"), "initialize was not answered", run)
     return "it went on"
@@ -168,7 +168,7 @@ def _unknown_flag(observations: Observations) -> str:
     "P6",
     "A variadic flag swallows the words behind it, so that there is no prompt; one with = does not.",
 )
-def _variadic(observations: Observations) -> str:
+def _variadic(observations: RunObservations) -> str:
     run = require_own_exit(observations.get_run("swallowed"))
     fail_if(
         run.exit_status == 0 or run.stdout.strip(),
@@ -181,7 +181,7 @@ def _variadic(observations: Observations) -> str:
 
 
 @RULES.must("P7", "A positional prompt means nothing beside messages on stdin.")
-def _positional_beside_messages(observations: Observations) -> str:
+def _positional_beside_messages(observations: RunObservations) -> str:
     run = require_success(observations.get_run("eof-positional"))
     fail_if(run.stdout.strip(), "the positional was taken for a message", run)
     observations.get_stream_runs()  # a command that never prints anything proves nothing
@@ -189,7 +189,7 @@ def _positional_beside_messages(observations: Observations) -> str:
 
 
 @RULES.must("P7", "Text on stdin is the prompt.")
-def _prompt_on_stdin(observations: Observations) -> str:
+def _prompt_on_stdin(observations: RunObservations) -> str:
     require_answer(observations, observations.get_run("json"))
     return "it was answered"
 
@@ -197,7 +197,7 @@ def _prompt_on_stdin(observations: Observations) -> str:
 @RULES.must(
     "P13", "A value that is not allowed is exit 1, nothing on stdout, and a line on stderr."
 )
-def _bad_values(observations: Observations) -> str:
+def _bad_values(observations: RunObservations) -> str:
     for run in observations.get_runs("bad-format", "bad-mode"):
         require_usage_error(run)
         fail_if(not run.stderr.strip(), "stderr says nothing", run)
@@ -208,7 +208,7 @@ def _bad_values(observations: Observations) -> str:
     "F3",
     "Flags that do not go together are exit 1: partial messages, message input and replay without theirs.",
 )
-def _flags_alone(observations: Observations) -> str:
+def _flags_alone(observations: RunObservations) -> str:
     for name, text in {
         "partial-alone": "--include-partial-messages requires",
         "input-alone": "--input-format=stream-json requires",
@@ -219,14 +219,14 @@ def _flags_alone(observations: Observations) -> str:
 
 
 @RULES.should("F4", "Without a prompt it is exit 1 and says that input must be provided.")
-def _no_prompt(observations: Observations) -> str:
+def _no_prompt(observations: RunObservations) -> str:
     for run in observations.get_runs("no-prompt", "swallowed"):
         require_usage_error(run, NO_INPUT_TEXT)
     return NO_INPUT_TEXT
 
 
 @RULES.should("F2", "stream-json needs no --verbose: Yume gives none.", DROP_IN)
-def _needs_no_verbose(observations: Observations) -> str:
+def _needs_no_verbose(observations: RunObservations) -> str:
     observations.get_finished_turn("no-verbose")
     return "it was a stream"
 
@@ -235,14 +235,14 @@ def _needs_no_verbose(observations: Observations) -> str:
 
 
 @RULES.must("P15", "The end of stdin without a message is exit 0 and prints nothing.")
-def _nothing_without_a_message(observations: Observations) -> str:
+def _nothing_without_a_message(observations: RunObservations) -> str:
     run = require_success(observations.get_run("eof"))
     fail_if(run.stdout.strip(), "something was printed", run, run.stdout)
     return "nothing"
 
 
 @RULES.must("P15", "The end of stdin lets every queued message finish.")
-def _the_end_of_stdin_waits(observations: Observations) -> str:
+def _the_end_of_stdin_waits(observations: RunObservations) -> str:
     run = require_own_exit(observations.get_run("queue"))
     results = len(run.find_lines("result"))
     fail_if(results != 2, f"{results} results for 2 messages", run)
@@ -250,7 +250,7 @@ def _the_end_of_stdin_waits(observations: Observations) -> str:
 
 
 @RULES.must("P15", "Until stdin ends the process stays.")
-def _it_stays(observations: Observations) -> str:
+def _it_stays(observations: RunObservations) -> str:
     run = observations.get_run("conversation")
     fail_if(run.missing_line, f"it left although stdin was open{describe_timeout(run)}", run)
     observations.get_finished_turn("conversation", 1)
@@ -258,7 +258,7 @@ def _it_stays(observations: Observations) -> str:
 
 
 @RULES.must("P16", f"An idle process ends within {EXIT_TIMEOUT_S:.0f} s of the end of stdin.")
-def _it_leaves(observations: Observations) -> str:
+def _it_leaves(observations: RunObservations) -> str:
     run = observations.get_run("control")
     skip_if("idle" not in run.line_counts, f"it did not get that far{describe_timeout(run)}")
     require_own_exit(run)
@@ -268,14 +268,14 @@ def _it_leaves(observations: Observations) -> str:
 
 
 @RULES.should("P20", "Beside a prompt, a stdin that is open and silent holds nothing up for ever.")
-def _silent_stdin(observations: Observations) -> str:
+def _silent_stdin(observations: RunObservations) -> str:
     run = require_own_exit(observations.get_run("json-verbose"))
     fail_if(not run.stdout.strip(), "nothing was printed", run)
     return f"it ended after {run.ended_at or 0:.1f} s"
 
 
 @RULES.should("P19", "A reader that leaves is no crash.")
-def _nobody_reads(observations: Observations) -> str:
+def _nobody_reads(observations: RunObservations) -> str:
     run = require_own_exit(observations.get_run("nobody-reads"))
     fail_if((run.exit_status or 0) < 0 or "Traceback" in run.stderr, "it crashed", run)
     return f"exit {run.exit_status}"
@@ -284,7 +284,7 @@ def _nobody_reads(observations: Observations) -> str:
 # -- exit codes and signals ------------------------------------------------------------------------
 
 
-def _get_last_turns(observations: Observations) -> list[ObservedTurn]:
+def _get_last_turns(observations: RunObservations) -> list[ObservedTurn]:
     """The last turn of each run that ended by itself."""
     ended_runs = [
         run
@@ -301,7 +301,7 @@ def _get_last_turns(observations: Observations) -> list[ObservedTurn]:
 
 
 @RULES.must("P13", "The exit code is 1 when the last result is an error.")
-def _errors_exit_1(observations: Observations) -> str:
+def _errors_exit_1(observations: RunObservations) -> str:
     failed_turns = [turn for turn in _get_last_turns(observations) if turn.is_failed]
     for turn in failed_turns:
         fail_if(
@@ -317,7 +317,7 @@ def _errors_exit_1(observations: Observations) -> str:
 @RULES.must(
     "P14", "The exit code is 0 when the last result is good: any other makes the SDKs lose it."
 )
-def _good_results_exit_0(observations: Observations) -> str:
+def _good_results_exit_0(observations: RunObservations) -> str:
     successful_turns = [
         turn for turn in _get_last_turns(observations) if turn.result.get("is_error") is False
     ]
@@ -332,7 +332,7 @@ def _good_results_exit_0(observations: Observations) -> str:
     return pluralize(len(successful_turns), "run")
 
 
-def _get_signalled_run(observations: Observations, name: str) -> CommandRun:
+def _get_signalled_run(observations: RunObservations, name: str) -> CommandRun:
     """A run that got a signal in the middle of its turn. NotObservedError if the turn was over
     before.
     """
@@ -355,7 +355,7 @@ def _get_signalled_run(observations: Observations, name: str) -> CommandRun:
 
 
 @RULES.must("P13", "SIGTERM in a turn is exit 143.")
-def _sigterm(observations: Observations) -> str:
+def _sigterm(observations: RunObservations) -> str:
     run = _get_signalled_run(observations, "sigterm")
     if run.exit_status not in (143, -15):  # by itself, or by the signal: a shell says 143 for both
         raise RuleBrokenError(f"exit {run.exit_status}", run)
@@ -363,7 +363,7 @@ def _sigterm(observations: Observations) -> str:
 
 
 @RULES.must("P13", "SIGINT in a turn is exit 0.")
-def _sigint(observations: Observations) -> str:
+def _sigint(observations: RunObservations) -> str:
     run = _get_signalled_run(observations, "sigint")
     fail_if(run.exit_status != 0, f"exit {run.exit_status}", run)
     return "exit 0"
@@ -373,7 +373,7 @@ def _sigint(observations: Observations) -> str:
     "P17",
     "SIGINT ends the turn with `[Request interrupted by user]` and a result error_during_execution.",
 )
-def _sigint_says_so(observations: Observations) -> str:
+def _sigint_says_so(observations: RunObservations) -> str:
     run = _get_signalled_run(observations, "sigint")
     results = run.find_lines("result")
     fail_if(not results, "there is no result", run)
@@ -387,7 +387,7 @@ def _sigint_says_so(observations: Observations) -> str:
 
 
 @RULES.must("P18", "What it started for a turn is gone when a SIGTERM has ended it.")
-def _nothing_survives(observations: Observations) -> str:
+def _nothing_survives(observations: RunObservations) -> str:
     run = _get_signalled_run(observations, "sigterm")
     skip_if(
         not run.descendant_count, "it had started no other process, or this system does not tell"

@@ -7,10 +7,10 @@ import json
 from shim.commands.conform.observations import (
     DROP_IN,
     NotObservedError,
-    Observations,
     ObservedTurn,
     RuleBrokenError,
     RuleSet,
+    RunObservations,
     describe_timeout,
     fail_if,
     list_api_failed_turns,
@@ -75,7 +75,7 @@ def _get_answer_body(run: CommandRun, subtype: str) -> JsonObject:
 
 
 @RULES.must("C1", "initialize is answered with a success.")
-def _initialize(observations: Observations) -> str:
+def _initialize(observations: RunObservations) -> str:
     run = observations.get_run("control")
     _get_answer_body(run, "initialize")
     return "success"
@@ -85,7 +85,7 @@ def _initialize(observations: Observations) -> str:
     "C2",
     "initialize is answered before any message, in front of queued ones, behind one, and again.",
 )
-def _initialize_at_any_time(observations: Observations) -> str:
+def _initialize_at_any_time(observations: RunObservations) -> str:
     for name in ("control", "queue", "conversation"):
         run = observations.get_run(name)
         responses = [
@@ -109,7 +109,7 @@ def _initialize_at_any_time(observations: Observations) -> str:
     "C3",
     "The answer to initialize has commands, agents, output styles, an account and at least one model.",
 )
-def _initialize_is_complete(observations: Observations) -> str:
+def _initialize_is_complete(observations: RunObservations) -> str:
     run = observations.get_run("control")
     body = _get_answer_body(run, "initialize")
     for key, kind in INITIALIZE_FIELDS.items():
@@ -129,7 +129,7 @@ def _initialize_is_complete(observations: Observations) -> str:
 @RULES.must(
     "C4", "Every answer repeats the request_id and is a `success`, or an `error` with its text."
 )
-def _envelope(observations: Observations) -> str:
+def _envelope(observations: RunObservations) -> str:
     runs = [
         run
         for run in observations.get_runs("control", "conversation", "queue", "interrupt", "tools")
@@ -159,7 +159,7 @@ def _envelope(observations: Observations) -> str:
 
 
 @RULES.must("C5", "A request that it does not know is answered with an error that names it.")
-def _unknown_request(observations: Observations) -> str:
+def _unknown_request(observations: RunObservations) -> str:
     run = observations.get_run("control")
     response = _get_answer(run, UNKNOWN_SUBTYPE)
     expected = f"Unsupported control request subtype: {UNKNOWN_SUBTYPE}"
@@ -169,7 +169,7 @@ def _unknown_request(observations: Observations) -> str:
 
 
 @RULES.must("C6", "An interrupt is answered with a success; without a turn nothing else happens.")
-def _idle_interrupt(observations: Observations) -> str:
+def _idle_interrupt(observations: RunObservations) -> str:
     run = observations.get_run("control")
     _get_answer_body(run, "interrupt")
     for line in run.find_lines("user", "assistant", "result"):
@@ -189,7 +189,7 @@ def _find_arrival_s(run: CommandRun, line_value: JsonObject | None) -> float:
     return 0.0
 
 
-def _get_interrupted_turn(observations: Observations) -> ObservedTurn:
+def _get_interrupted_turn(observations: RunObservations) -> ObservedTurn:
     run = observations.get_run("interrupt")
     fail_if(
         "interrupted" not in run.line_counts, f"no word of a turn came{describe_timeout(run)}", run
@@ -215,7 +215,7 @@ def _get_interrupted_turn(observations: Observations) -> ObservedTurn:
     "C6",
     "An interrupted turn ends with `[Request interrupted by user]` and error_during_execution.",
 )
-def _interrupt(observations: Observations) -> str:
+def _interrupt(observations: RunObservations) -> str:
     turn = _get_interrupted_turn(observations)
     _get_answer_body(turn.run, "interrupt")
     fail_if(
@@ -234,7 +234,7 @@ def _interrupt(observations: Observations) -> str:
 
 
 @RULES.must("C6", "After an interrupt the process takes the next message.")
-def _life_after_an_interrupt(observations: Observations) -> str:
+def _life_after_an_interrupt(observations: RunObservations) -> str:
     _get_interrupted_turn(observations)
     turn = observations.get_finished_turn("interrupt", 1)
     skip_if(turn in list_api_failed_turns(observations), "the request of the next turn failed")
@@ -248,7 +248,7 @@ def _life_after_an_interrupt(observations: Observations) -> str:
 
 
 @RULES.must("C7", "set_model is answered with the model, and the next init shows it.")
-def _set_model(observations: Observations) -> str:
+def _set_model(observations: RunObservations) -> str:
     run = observations.get_run("conversation")
     model = _get_answer_body(run, "set_model").get("model")
     if not isinstance(model, str):
@@ -262,7 +262,7 @@ def _set_model(observations: Observations) -> str:
     "C7",
     "set_permission_mode is answered with the mode, said in a status line, and shown by the next init.",
 )
-def _set_permission_mode(observations: Observations) -> str:
+def _set_permission_mode(observations: RunObservations) -> str:
     run = observations.get_run("conversation")
     response = _get_answer(run, "set_permission_mode")
     if response.get("subtype") == "error" and "Unsupported control" not in str(
@@ -290,7 +290,7 @@ def _set_permission_mode(observations: Observations) -> str:
 
 
 @RULES.must("C7", "A permission mode that does not exist is answered with an error.")
-def _bad_mode(observations: Observations) -> str:
+def _bad_mode(observations: RunObservations) -> str:
     run = observations.get_run("control")
     response = _get_answer(run, "set_permission_mode")
     fail_if(response.get("subtype") != "error", "it was taken", run, response)
@@ -298,7 +298,7 @@ def _bad_mode(observations: Observations) -> str:
 
 
 @RULES.should("C8", "The other requests are answered as the real one answers them.")
-def _requests(observations: Observations) -> str:
+def _requests(observations: RunObservations) -> str:
     run = observations.get_run("control")
     for subtype, (_, expected) in REQUESTS.items():
         if isinstance(expected, str):
@@ -329,7 +329,7 @@ def _list_permission_requests(turn: ObservedTurn) -> list[JsonObject]:
 
 
 def _get_requested_result(
-    observations: Observations, index: int
+    observations: RunObservations, index: int
 ) -> tuple[ObservedTurn, JsonObject]:
     """The result of the call that was asked about first in a turn of the run with tools."""
     turn = observations.get_finished_turn("tools", index)
@@ -349,7 +349,7 @@ def _get_requested_result(
     "C9",
     "Permission is asked for only with --permission-prompt-tool stdio, behind its call, with all it needs.",
 )
-def _questions_stand_behind_their_calls(observations: Observations) -> str:
+def _questions_stand_behind_their_calls(observations: RunObservations) -> str:
     count = 0
     for turn in observations.get_turns():
         calls: dict[object, JsonObject] = {}
@@ -381,7 +381,7 @@ def _questions_stand_behind_their_calls(observations: Observations) -> str:
 
 
 @RULES.must("C9", "A denied call has a result that is an error and says the user's words.")
-def _denied(observations: Observations) -> str:
+def _denied(observations: RunObservations) -> str:
     turn, block = _get_requested_result(observations, 0)
     has_message = DENIAL_MESSAGE in json.dumps(block.get("content"))
     fail_if(
@@ -394,7 +394,7 @@ def _denied(observations: Observations) -> str:
 
 
 @RULES.must("C9", "An allowed call runs.")
-def _allowed(observations: Observations) -> str:
+def _allowed(observations: RunObservations) -> str:
     turn, block = _get_requested_result(observations, 1)
     is_denied = DENIAL_MESSAGE in json.dumps(block.get("content"))
     fail_if(is_denied, "it was denied although it was allowed", turn.run, block)
@@ -402,7 +402,7 @@ def _allowed(observations: Observations) -> str:
 
 
 @RULES.should("C10", "An interrupt takes an open question back with control_cancel_request.")
-def _questions_are_taken_back(observations: Observations) -> str:
+def _questions_are_taken_back(observations: RunObservations) -> str:
     run = observations.get_run("tools")
     skip_if("held" not in run.line_counts, "no question was open when the turn was interrupted")
     requests = [line for line in run.json_lines if line.get("type") == "control_request"]
@@ -419,7 +419,7 @@ def _questions_are_taken_back(observations: Observations) -> str:
     "C11",
     "Hooks that initialize names are called: PreToolUse before a call runs, Stop before the result.",
 )
-def _hooks(observations: Observations) -> str:
+def _hooks(observations: RunObservations) -> str:
     turn = observations.get_finished_turn("tools")
     requests = [line["request"] for line in turn.lines if line.get("type") == "control_request"]
     callback_ids = [
@@ -449,7 +449,7 @@ def _hooks(observations: Observations) -> str:
     "C13",
     "Unknown types, blank lines and messages that need no answer are ignored; a last line needs no newline.",
 )
-def _odd_lines(observations: Observations) -> str:
+def _odd_lines(observations: RunObservations) -> str:
     run = observations.get_run("odd-lines")
     fail_if(
         run.exit_status is None or run.exit_status != 0,
@@ -466,7 +466,7 @@ def _odd_lines(observations: Observations) -> str:
 
 
 @RULES.must("C13", "A request without a request_id is answered, and is not fatal.")
-def _request_without_id(observations: Observations) -> str:
+def _request_without_id(observations: RunObservations) -> str:
     run = observations.get_run("odd-lines")
     _get_answer_body(run, "initialize")
     matched_responses = [response for _, response in _list_answers(run)]
@@ -482,7 +482,7 @@ def _request_without_id(observations: Observations) -> str:
     "A line that is no JSON, a message without its words, or a request without its body is not fatal.",
     DROP_IN,
 )
-def _bad_lines(observations: Observations) -> str:
+def _bad_lines(observations: RunObservations) -> str:
     for name in ("not-json", "no-message", "no-request"):
         run = observations.get_run(name)
         fail_if(run.exit_status != 0, f"exit {run.exit_status}{describe_timeout(run)}", run)
@@ -491,7 +491,7 @@ def _bad_lines(observations: Observations) -> str:
 
 
 @RULES.must("C14", "A message is text or blocks, with any session_id.")
-def _messages(observations: Observations) -> str:
+def _messages(observations: RunObservations) -> str:
     for index, content_kind in enumerate(("text", "blocks")):
         turn = observations.get_finished_turn("conversation", index)
         skip_if(turn.is_failed, f"the turn of a message of {content_kind} failed")
@@ -501,7 +501,7 @@ def _messages(observations: Observations) -> str:
 @RULES.must(
     "C15", "With --replay-user-messages each message is said again in its turn, with its uuid."
 )
-def _replayed(observations: Observations) -> str:
+def _replayed(observations: RunObservations) -> str:
     run = observations.get_run("queue")
     for turn, message_id in zip(split_turns(run), MESSAGE_IDS, strict=False):
         replays = [
@@ -518,7 +518,7 @@ def _replayed(observations: Observations) -> str:
 
 
 @RULES.must("C16", "Messages that wait get a turn each, in their order.")
-def _queued(observations: Observations) -> str:
+def _queued(observations: RunObservations) -> str:
     run = observations.get_run("queue")
     turns = [turn for turn in split_turns(run) if turn.result and turn.init]
     fail_if(

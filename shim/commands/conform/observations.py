@@ -92,7 +92,7 @@ class ObservedTurn:
 
 # asyncio formats a task with its result, and the lines of all runs are megabytes
 @dataclass(repr=False)
-class Observations:
+class RunObservations:
     """Every run that was made, and why other runs were not."""
 
     runs: dict[str, CommandRun] = field(default_factory=dict)
@@ -199,7 +199,7 @@ def split_turns(run: CommandRun) -> list[ObservedTurn]:
     return turns
 
 
-def list_api_failed_turns(observations: Observations) -> list[ObservedTurn]:
+def list_api_failed_turns(observations: RunObservations) -> list[ObservedTurn]:
     """The turns that failed because a request to the model did (S10)."""
     turns = [
         turn
@@ -210,7 +210,7 @@ def list_api_failed_turns(observations: Observations) -> list[ObservedTurn]:
     return [turn for turn in turns if turn.is_failed and turn.result.get("subtype") == "success"]
 
 
-Check = Callable[[Observations], str]
+Check = Callable[[RunObservations], str]
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ class RuleFinding:
         }
 
 
-def evaluate_rule(rule: ContractRule, observations: Observations) -> RuleFinding:
+def evaluate_rule(rule: ContractRule, observations: RunObservations) -> RuleFinding:
     """Check a rule. A check that fails with an exception, on any output, means that the rule is
     broken.
     """

@@ -5,10 +5,10 @@ lines say.
 import json
 
 from shim.commands.conform.observations import (
-    Observations,
     ObservedTurn,
     RuleBrokenError,
     RuleSet,
+    RunObservations,
     fail_if,
     list_content_blocks,
     skip_if,
@@ -24,7 +24,7 @@ def _get_event(line: JsonObject) -> JsonObject:
     return event if isinstance(event, dict) else {}
 
 
-def _get_streamed_turns(observations: Observations) -> list[ObservedTurn]:
+def _get_streamed_turns(observations: RunObservations) -> list[ObservedTurn]:
     """The turns with partial messages. NotObservedError when there is none."""
     turns = [
         turn for turn in observations.get_turns() if "--include-partial-messages" in turn.run.argv
@@ -37,7 +37,7 @@ def _get_streamed_turns(observations: Observations) -> list[ObservedTurn]:
     "S11",
     "With --include-partial-messages each reply is message_start … message_stop, its blocks in between.",
 )
-def _partial_grammar(observations: Observations) -> str:
+def _partial_grammar(observations: RunObservations) -> str:
     turns = [turn for turn in _get_streamed_turns(observations) if turn.result]
     replies = sum(_check_grammar(turn) for turn in turns)
     if not replies:
@@ -89,7 +89,7 @@ def _check_grammar(turn: ObservedTurn) -> int:
 
 
 @RULES.must("S12", "Without --include-partial-messages there is no stream_event.")
-def _no_partial_unasked(observations: Observations) -> str:
+def _no_partial_unasked(observations: RunObservations) -> str:
     runs = [
         run
         for run in observations.get_stream_runs()
@@ -106,7 +106,7 @@ def _no_partial_unasked(observations: Observations) -> str:
     "S13",
     "A stream_event has parent_tool_use_id, message_start a usage, message_delta its output_tokens.",
 )
-def _partial_fields(observations: Observations) -> str:
+def _partial_fields(observations: RunObservations) -> str:
     count = 0
     for turn in _get_streamed_turns(observations):
         for line in turn.lines:
@@ -131,7 +131,7 @@ def _partial_fields(observations: Observations) -> str:
 
 
 @RULES.should("S14", "The deltas of a block, put together, are the block of its assistant line.")
-def _deltas_add_up(observations: Observations) -> str:
+def _deltas_add_up(observations: RunObservations) -> str:
     count = 0
     for turn in _get_streamed_turns(observations):
         text, is_open = "", False

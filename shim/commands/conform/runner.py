@@ -17,8 +17,8 @@ from shim.commands.conform import control_rules, partial_rules, session_rules, s
 from shim.commands.conform.observations import (
     BOTH,
     ContractRule,
-    Observations,
     RuleFinding,
+    RunObservations,
     evaluate_rule,
 )
 from shim.commands.conform.process import ClaudeProcess, CommandRun, run_process
@@ -120,7 +120,7 @@ class _RunPool:
         root_folder: str,
     ) -> None:
         self.options = options
-        self.observations = Observations()
+        self.observations = RunObservations()
         self._command = command
         self._environment = environment
         self._timeout_s = timeout_s
@@ -197,7 +197,7 @@ async def _collect_observations(
     environment: Mapping[str, str],
     options: ConformanceOptions,
     timeout_s: float,
-) -> Observations:
+) -> RunObservations:
     with tempfile.TemporaryDirectory(prefix="shim-conform-", ignore_cleanup_errors=True) as folder:
         pool = _RunPool(command, environment, options, timeout_s, os.path.realpath(folder))
         await pool.play_scenario(run_questions)

@@ -2,9 +2,9 @@
 
 from shim.commands.conform.cli_rules import require_answer, require_own_exit, require_usage_error
 from shim.commands.conform.observations import (
-    Observations,
     RuleBrokenError,
     RuleSet,
+    RunObservations,
     fail_if,
     skip_if,
 )
@@ -21,7 +21,7 @@ RULES = RuleSet()
 
 
 @RULES.must("F1", "Text, the default, is the text of the result and a newline.")
-def _text(observations: Observations) -> str:
+def _text(observations: RunObservations) -> str:
     run = require_answer(observations, observations.get_run("text"))
     fail_if(not run.stdout.endswith(b"\n"), "that is no text with a newline", run, run.stdout)
     if any(isinstance(line.value, dict) and "type" in line.value for line in run.lines):
@@ -30,7 +30,7 @@ def _text(observations: Observations) -> str:
 
 
 @RULES.must("F1", "`json` is one line: the result.")
-def _json(observations: Observations) -> str:
+def _json(observations: RunObservations) -> str:
     run = require_answer(observations, observations.get_run("json"))
     if len(run.lines) != 1 or not run.stdout.endswith(b"\n") or len(run.find_lines("result")) != 1:
         raise RuleBrokenError("that is not one result and a newline", run, run.stdout)
@@ -38,7 +38,7 @@ def _json(observations: Observations) -> str:
 
 
 @RULES.must("F1", "`json` with --verbose is one array of all events.")
-def _json_verbose(observations: Observations) -> str:
+def _json_verbose(observations: RunObservations) -> str:
     # The contract's page says that no newline follows; newer versions of the real one print one.
     run = require_own_exit(observations.get_run("json-verbose"))
     events = run.lines[0].value if len(run.lines) == 1 else None
@@ -59,12 +59,12 @@ def _get_requested_session_id(run: CommandRun) -> str:
     return run.argv[run.argv.index("--session-id") + 1]
 
 
-def _get_session_id(observations: Observations, name: str) -> str:
+def _get_session_id(observations: RunObservations, name: str) -> str:
     return str(observations.get_finished_turn(name).result.get("session_id"))
 
 
 @RULES.must("F5", "--session-id chooses the id of the session, and --resume keeps it.")
-def _chosen_session(observations: Observations) -> str:
+def _chosen_session(observations: RunObservations) -> str:
     session_id = _get_requested_session_id(observations.get_run("session"))
     for name in ("session", "resume"):
         if _get_session_id(observations, name) != session_id:
@@ -77,7 +77,7 @@ def _chosen_session(observations: Observations) -> str:
 
 
 @RULES.must("F5", "--resume with --fork-session begins a session of another id.")
-def _forked_session(observations: Observations) -> str:
+def _forked_session(observations: RunObservations) -> str:
     if _get_session_id(observations, "fork") == _get_requested_session_id(
         observations.get_run("session")
     ):
@@ -90,7 +90,7 @@ def _forked_session(observations: Observations) -> str:
 
 
 @RULES.must("F5", "--continue goes on with the last session of the directory.")
-def _continued_session(observations: Observations) -> str:
+def _continued_session(observations: RunObservations) -> str:
     session_ids = {_get_session_id(observations, "session"), _get_session_id(observations, "fork")}
     if _get_session_id(observations, "continue") not in session_ids:
         raise RuleBrokenError(
@@ -105,7 +105,7 @@ def _continued_session(observations: Observations) -> str:
     "F6",
     "A session id that is taken, or is no UUID, or comes with --resume, is exit 1 with nothing on stdout.",
 )
-def _bad_sessions(observations: Observations) -> str:
+def _bad_sessions(observations: RunObservations) -> str:
     require_usage_error(observations.get_run("bad-session"), "Invalid session ID")
     require_usage_error(observations.get_run("session-and-resume"), "--fork-session")
     if "session-again" in observations.runs:
@@ -116,7 +116,7 @@ def _bad_sessions(observations: Observations) -> str:
 @RULES.must(
     "F7", "A session that nobody knows is one error result, at once, without init, and exit 1."
 )
-def _unknown_session(observations: Observations) -> str:
+def _unknown_session(observations: RunObservations) -> str:
     expected = f"No conversation found with session ID: {UNKNOWN_SESSION_ID}"
     for run in observations.get_runs("unknown-stream", "unknown-sdk"):
         require_own_exit(run)
@@ -143,7 +143,7 @@ def _unknown_session(observations: Observations) -> str:
 
 
 @RULES.must("F7", "A session that nobody knows prints nothing in text output, and is exit 1.")
-def _unknown_session_in_text(observations: Observations) -> str:
+def _unknown_session_in_text(observations: RunObservations) -> str:
     require_usage_error(
         observations.get_run("unknown-text"), "No conversation found with session ID"
     )
@@ -154,7 +154,7 @@ def _unknown_session_in_text(observations: Observations) -> str:
     "F8",
     "init.tools lists what --tools and --disallowedTools leave; a rule with a specifier removes nothing.",
 )
-def _tools(observations: Observations) -> str:
+def _tools(observations: RunObservations) -> str:
     observations.get_runs("queue", "json-verbose")
     if (
         "queue" in observations.runs
@@ -187,7 +187,7 @@ def _tools(observations: Observations) -> str:
 
 
 @RULES.should("F10", "--max-turns ends a turn that would go on in error_max_turns.")
-def _max_turns(observations: Observations) -> str:
+def _max_turns(observations: RunObservations) -> str:
     turn = observations.get_finished_turn("max-turns")
     skip_if(
         not list(turn.find_blocks("assistant", "tool_use")),

@@ -9,9 +9,9 @@ from shim.commands.conform.observations import (
     CONVERSATION_TYPES,
     DROP_IN,
     NotObservedError,
-    Observations,
     RuleBrokenError,
     RuleSet,
+    RunObservations,
     describe_timeout,
     fail_if,
     is_conversation_line,
@@ -74,11 +74,11 @@ TOOL_RESULT_FIELDS = {
 RULES = RuleSet()
 
 
-def _list_lines(observations: Observations) -> list[tuple[CommandRun, OutputLine]]:
+def _list_lines(observations: RunObservations) -> list[tuple[CommandRun, OutputLine]]:
     return [(run, line) for run in observations.get_stream_runs() for line in run.lines]
 
 
-def _get_lines(observations: Observations, *types: str) -> list[tuple[CommandRun, JsonObject]]:
+def _get_lines(observations: RunObservations, *types: str) -> list[tuple[CommandRun, JsonObject]]:
     """The lines of some types. NotObservedError when there is none."""
     lines = [
         (run, value) for run in observations.get_stream_runs() for value in run.find_lines(*types)
@@ -96,7 +96,7 @@ def _list_missing(value: JsonObject, keys: Sequence[str]) -> str:
 
 
 @RULES.must("P8", "stdout has nothing but JSON objects, one a line, each line ended by a newline.")
-def _only_lines(observations: Observations) -> str:
+def _only_lines(observations: RunObservations) -> str:
     for run, line in _list_lines(observations):
         fail_if(
             line.error.startswith("it is") and not line.raw.lstrip().startswith(b"{"),
@@ -120,7 +120,7 @@ def _only_lines(observations: Observations) -> str:
 
 
 @RULES.must("P9", "No line is null, an array, another bare value, or an object without a type.")
-def _every_line_has_a_type(observations: Observations) -> str:
+def _every_line_has_a_type(observations: RunObservations) -> str:
     for run, line in _list_lines(observations):
         if not line.error and not (
             isinstance(line.value, dict) and isinstance(line.value.get("type"), str)
@@ -130,7 +130,7 @@ def _every_line_has_a_type(observations: Observations) -> str:
 
 
 @RULES.must("P10", "No line begins with { that cannot be parsed as JSON.")
-def _every_object_is_whole(observations: Observations) -> str:
+def _every_object_is_whole(observations: RunObservations) -> str:
     for run, line in _list_lines(observations):
         fail_if(
             line.error.startswith("it is") and line.raw.lstrip().startswith(b"{"),
@@ -142,14 +142,14 @@ def _every_object_is_whole(observations: Observations) -> str:
 
 
 @RULES.must("P11", "stdout is valid UTF-8.")
-def _utf8(observations: Observations) -> str:
+def _utf8(observations: RunObservations) -> str:
     for run, line in _list_lines(observations):
         fail_if("UTF-8" in line.error, line.error, run, line.raw)
     return pluralize(len(_list_lines(observations)), "line")
 
 
 @RULES.must("P12", f"No line has {MAX_LINE_CHARS:,} characters or more.", DROP_IN)
-def _lines_end(observations: Observations) -> str:
+def _lines_end(observations: RunObservations) -> str:
     longest = 0
     for run, line in _list_lines(observations):
         length = len(line.raw.decode("utf-8", "replace"))
@@ -161,7 +161,7 @@ def _lines_end(observations: Observations) -> str:
 @RULES.should(
     "P12", f"As Yume starts it, no line has more than {MAX_YUME_LINE_BYTES:,} bytes.", DROP_IN
 )
-def _short_lines_for_yume(observations: Observations) -> str:
+def _short_lines_for_yume(observations: RunObservations) -> str:
     yume_lines = [(run, line) for run, line in _list_lines(observations) if run.frontend == "yume"]
     skip_if(not yume_lines, "it was not started as Yume does it")
     for run, line in yume_lines:
@@ -175,7 +175,7 @@ def _short_lines_for_yume(observations: Observations) -> str:
 
 
 @RULES.must("S1", "A turn is one init, the conversation, and exactly one result at its end.")
-def _turns_have_their_order(observations: Observations) -> str:
+def _turns_have_their_order(observations: RunObservations) -> str:
     turns = observations.get_turns()
     for turn in turns:
         if [is_init_line(line) for line in turn.lines].count(True) != 1:
@@ -202,7 +202,7 @@ def _turns_have_their_order(observations: Observations) -> str:
     "S2",
     "With messages on stdin, init is said after the first one and again before every turn, never earlier.",
 )
-def _init_waits_for_a_message(observations: Observations) -> str:
+def _init_waits_for_a_message(observations: RunObservations) -> str:
     run = observations.get_run("conversation")
     earlier_lines = run.lines[: run.line_counts.get("initialized", 0)]
     for line in earlier_lines:
@@ -227,7 +227,7 @@ def _init_waits_for_a_message(observations: Observations) -> str:
 
 
 @RULES.must("S3", "Every line of a run has the same session_id, and a uuid.")
-def _ids(observations: Observations) -> str:
+def _ids(observations: RunObservations) -> str:
     count = 0
     for run in observations.get_stream_runs():
         sessions = set()
@@ -244,7 +244,7 @@ def _ids(observations: Observations) -> str:
 
 
 @RULES.must("S1", "init has the fields that clients read.")
-def _init_is_complete(observations: Observations) -> str:
+def _init_is_complete(observations: RunObservations) -> str:
     inits = [(run, line) for run, line in _get_lines(observations, "system") if is_init_line(line)]
     for run, line in inits:
         fail_if(missing := _list_missing(line, INIT_FIELDS), f"init lacks {missing}", run, line)
@@ -256,7 +256,7 @@ def _init_is_complete(observations: Observations) -> str:
 @RULES.must(
     "S9", "result has the fields that every client together needs; an error has a list of errors."
 )
-def _result_is_complete(observations: Observations) -> str:
+def _result_is_complete(observations: RunObservations) -> str:
     results = _get_lines(observations, "result")
     for run, line in results:
         for key, kind in RESULT_FIELDS.items():
@@ -283,7 +283,7 @@ def _result_is_complete(observations: Observations) -> str:
     "S10",
     "A failure of the API is a <synthetic> line and a result `success` with is_error and its text.",
 )
-def _api_failures(observations: Observations) -> str:
+def _api_failures(observations: RunObservations) -> str:
     failed_turns = list_api_failed_turns(observations)
     for turn in failed_turns:
         error_lines = [
@@ -301,7 +301,7 @@ def _api_failures(observations: Observations) -> str:
 @RULES.must(
     "S16b", "As an SDK starts it, nothing follows an error result but the state of the session."
 )
-def _errors_are_last(observations: Observations) -> str:
+def _errors_are_last(observations: RunObservations) -> str:
     failed_turns = [
         turn for turn in observations.get_turns() if turn.is_failed and turn.run.frontend == "sdk"
     ]
@@ -325,7 +325,7 @@ def _errors_are_last(observations: Observations) -> str:
 @RULES.should(
     "R7", "As Yume starts it, `message_stop` follows the result and is the last line.", DROP_IN
 )
-def _terminator(observations: Observations) -> str:
+def _terminator(observations: RunObservations) -> str:
     runs = [
         run
         for run in observations.get_stream_runs()
@@ -342,7 +342,7 @@ def _terminator(observations: Observations) -> str:
 
 
 @RULES.must("S17", "No line has the type `error` or `end`, which the SDKs use themselves.")
-def _no_word_of_the_sdks(observations: Observations) -> str:
+def _no_word_of_the_sdks(observations: RunObservations) -> str:
     for run in observations.get_stream_runs():
         for line in run.find_lines("error", "end"):
             raise RuleBrokenError(f"a line of type {line['type']}", run, line)
@@ -350,7 +350,7 @@ def _no_word_of_the_sdks(observations: Observations) -> str:
 
 
 @RULES.must("S18", "No session stays in the state `running` at its end.")
-def _states(observations: Observations) -> str:
+def _states(observations: RunObservations) -> str:
     state_count = 0
     for run in observations.get_stream_runs():
         states = [
@@ -368,7 +368,7 @@ def _states(observations: Observations) -> str:
 
 
 @RULES.should("S15", "Every object but a result begins with its type.")
-def _type_comes_first(observations: Observations) -> str:
+def _type_comes_first(observations: RunObservations) -> str:
     for run, line in _list_lines(observations):
         if (
             isinstance(line.value, dict)
@@ -385,7 +385,7 @@ def _type_comes_first(observations: Observations) -> str:
 @RULES.must(
     "S4", "An assistant line has one block, and the stop_reason null, however the reply ends."
 )
-def _one_block_a_line(observations: Observations) -> str:
+def _one_block_a_line(observations: RunObservations) -> str:
     turns = [turn for turn in observations.get_turns() if not turn.is_failed]
     count = 0
     for turn in turns:
@@ -409,7 +409,7 @@ def _one_block_a_line(observations: Observations) -> str:
     "S5",
     "An assistant line has a whole message: id, type, role, model, content and usage with its four counts.",
 )
-def _messages_are_whole(observations: Observations) -> str:
+def _messages_are_whole(observations: RunObservations) -> str:
     lines = _get_lines(observations, "assistant")
     for run, line in lines:
         message = line.get("message")
@@ -434,7 +434,7 @@ def _messages_are_whole(observations: Observations) -> str:
 
 
 @RULES.must("S6", "A text, thinking or tool_use block has each of its fields.")
-def _blocks_are_whole(observations: Observations) -> str:
+def _blocks_are_whole(observations: RunObservations) -> str:
     blocks = [
         (run, line, block)
         for run, line in _get_lines(observations, "assistant")
@@ -454,7 +454,7 @@ def _blocks_are_whole(observations: Observations) -> str:
     "S7",
     "A tool's result is a user line of its own, behind its call, with a tool_use_id and content.",
 )
-def _results_follow_their_calls(observations: Observations) -> str:
+def _results_follow_their_calls(observations: RunObservations) -> str:
     count = 0
     for turn in observations.get_turns():
         call_ids: set[object] = set()
@@ -478,7 +478,7 @@ def _results_follow_their_calls(observations: Observations) -> str:
 
 
 @RULES.must("S16c", "Every call has its result before the turn ends.")
-def _every_call_is_answered(observations: Observations) -> str:
+def _every_call_is_answered(observations: RunObservations) -> str:
     count = 0
     for turn in observations.get_turns():
         calls = {block.get("id"): line for line, block in turn.find_blocks("assistant", "tool_use")}
@@ -500,7 +500,7 @@ def _every_call_is_answered(observations: Observations) -> str:
 @RULES.should(
     "S8", "`tool_use_result` says what Bash, Write and Edit did, and is a text where they failed."
 )
-def _results_tell_more(observations: Observations) -> str:
+def _results_tell_more(observations: RunObservations) -> str:
     count = 0
     for turn in observations.get_turns():
         names = {

@@ -126,7 +126,7 @@ class SdkServers:
             for tool in server.tools
         ]
 
-    def add_servers(self, names: Iterable[object]) -> None:
+    def register_servers(self, names: Iterable[object]) -> None:
         """Servers that the frontend has; one that is known stays as it is."""
         for name in names:
             if isinstance(name, str) and name and len(self._servers) < MAX_SERVERS:

@@ -181,7 +181,7 @@ class SessionState:
             from shim.core.claude.sdk_servers import SdkServers
 
             self.sdk_servers = SdkServers(self.options.max_line_bytes)
-        self.sdk_servers.add_servers(names)
+        self.sdk_servers.register_servers(names)
 
     def describe_mcp_servers(self, *, detailed: bool = False) -> list[dict[str, Any]]:
         """What `init` says of the MCP servers, or, `detailed`, `mcp_status`.

@@ -20,7 +20,7 @@ from shim.story.events import (
     has_only_plain_questions,
 )
 from shim.story.model import StepChange, Story, StoryStep, format_content_text
-from shim.story.notes import describe_note
+from shim.story.notes import format_note_text
 from shim.story.terminal.arguments import (
     DIFF_STYLES,
     HIDDEN_ARGUMENTS,
@@ -366,7 +366,7 @@ class StoryRenderer:
         self._separate_from_last("note", step)
         text = "\n".join(
             self._truncate_lines(
-                describe_note(step)[: MAX_FULL_CHARS if self._full else MAX_NOTE_CHARS],
+                format_note_text(step)[: MAX_FULL_CHARS if self._full else MAX_NOTE_CHARS],
                 MAX_ARGUMENT_LINES,
             )
         )

@@ -269,7 +269,7 @@ class Watched(dict):
         return super().values()
 
 
-class WatchedObservations(conform_seen.Observations):
+class WatchedObservations(conform_seen.RunObservations):
     def get_stream_runs(self):
         self.runs.looked_at |= conform_seen.STREAM_RUNS
         return [run for run in dict.values(self.runs) if run.name in conform_seen.STREAM_RUNS]
@@ -357,7 +357,7 @@ FIRST = {
 @pytest.mark.parametrize("defect", EDITS)
 def test_a_rule_that_a_transcript_breaks_is_seen(valid_observations, defect):
     rule, _ = DEFECTS[defect]
-    observations = conform_seen.Observations(
+    observations = conform_seen.RunObservations(
         {name: apply_edit(run, EDITS[defect]) for name, run in valid_observations.runs.items()}
     )
     (chosen,) = [candidate for candidate in conform.RULES if candidate.name == rule]
@@ -410,7 +410,7 @@ def test_an_init_before_any_message_is_seen(see):
 
 
 def test_an_unchanged_transcript_keeps_every_rule(valid_observations):
-    observations = conform_seen.Observations(
+    observations = conform_seen.RunObservations(
         {
             name: apply_edit(run, lambda kind, line: [line])
             for name, run in valid_observations.runs.items()
@@ -841,7 +841,7 @@ def check_ours(monkeypatch, vendor, record):
 def unseen_of(valid_observations, chains):
     """The rules that the runs of some chains do not show."""
     made = {run for scenario in (conform_runs.run_questions, *chains) for run in names_of(scenario)}
-    observations = conform_seen.Observations(
+    observations = conform_seen.RunObservations(
         {name: run for name, run in valid_observations.runs.items() if name in made}
     )
     return {

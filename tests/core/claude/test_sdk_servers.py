@@ -44,7 +44,7 @@ class Client:
 
 def servers(*names, line_bytes=100_000):
     made = SdkServers(line_bytes)
-    made.add_servers(names or ("calc",))
+    made.register_servers(names or ("calc",))
     return made
 
 
