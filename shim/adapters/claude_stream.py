@@ -111,7 +111,7 @@ class ClaudeTranslator(Translator):
         if event["type"] == "result":
             self.turn.finalize()
 
-    def feed_repaired(self, event: Event) -> None:
+    def feed_repaired_event(self, event: Event) -> None:
         self._raw_line = None
         inner = event.get("event")
         delta = inner.get("delta") if isinstance(inner, dict) else None

@@ -22,14 +22,14 @@ from shim.core.policy.workspace import Workspace
 NOOP_PREFIX = ": claude-shim;"  # in front of a command; its words mean nothing to the shell
 
 
-def list_calls(
+def list_hook_calls(
     event: Mapping[str, Any], workspace: Workspace, *servers: str
 ) -> list[codex_hook.ClaudeCall]:
     """The calls of an event; none of them may be denied. ValueError as in `codex_hook`."""
-    return codex_hook.list_calls(event, workspace)
+    return codex_hook.list_hook_calls(event, workspace)
 
 
-def can_ask(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
+def can_ask_about_calls(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
     """Return whether codex asks about the calls of an event, and the request can be allowed in this
     mode.
 
@@ -44,7 +44,7 @@ def can_ask(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
     return mode not in PROMPTLESS_MODES and is_prompted
 
 
-def format_answer(reason: str, event: Mapping[str, Any]) -> str:
+def format_hook_output(reason: str, event: Mapping[str, Any]) -> str:
     """The command with what makes codex ask; nothing for a patch, or for a call that is refused."""
     tool_input = event.get("tool_input")
     if reason or event.get("tool_name") != "Bash" or not isinstance(tool_input, dict):

@@ -48,7 +48,7 @@ HARMLESS_TOOLS = {
 }
 
 
-def list_calls(event: Mapping[str, Any], workspace: Workspace) -> list[ClaudeCall]:
+def list_hook_calls(event: Mapping[str, Any], workspace: Workspace) -> list[ClaudeCall]:
     """The calls of an event; each has to be allowed. ValueError for an event that cannot be
     understood.
     """
@@ -67,7 +67,7 @@ def list_calls(event: Mapping[str, Any], workspace: Workspace) -> list[ClaudeCal
     return [(HARMLESS_TOOLS.get(re.sub(SUBAGENT_PREFIX, "", name), name), arguments)]
 
 
-def format_answer(reason: str, event: object) -> str:
+def format_hook_output(reason: str, event: object) -> str:
     """What the hook prints: nothing, because codex takes its exit code and its stderr."""
     return ""
 

@@ -118,7 +118,7 @@ class CodexInput(RpcInput[CodexThread]):
             and not (decision.allow or decision.ends_turn)
         )
         return (
-            answer + self._session.encode_explanation(DENIED_MESSAGE.format(decision.message))
+            answer + self._session.encode_denial_reason(DENIED_MESSAGE.format(decision.message))
             if needs_explanation
             else answer
         )

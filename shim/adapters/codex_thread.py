@@ -130,7 +130,7 @@ class CodexThread:
         """
         self.pending_steering_count = max(0, self.pending_steering_count - 1)
 
-    def encode_explanation(self, text: str) -> bytes:
+    def encode_denial_reason(self, text: str) -> bytes:
         """Words for the model about a call that was denied: codex tells it only that the call was."""
         if not self.turn_id:
             return b""
@@ -200,7 +200,7 @@ class CodexThread:
 
     # -- its questions -----------------------------------------------------------------------------
 
-    def add_request(self, request_id: object, kind: str, call_ids: list[str]) -> list[str]:
+    def add_approval_request(self, request_id: object, kind: str, call_ids: list[str]) -> list[str]:
         """The names under which the parts of a question wait for `encode_decision`; none where it
         was refused at once.
         """
@@ -245,11 +245,11 @@ class CodexThread:
         return self.encode_refusal(request.request_id, request.kind, stop=stop)
 
     def encode_form_answer(
-        self, name: str, answered_input: Mapping[str, Any] | None, *, allow: bool, stop: bool
+        self, form_name: str, answered_input: Mapping[str, Any] | None, *, allow: bool, stop: bool
     ) -> bytes:
         """The answer to a form of a server's."""
-        request_id = self.forms.requests[name][0]
-        form_answer = self.forms.close_form(name, answered_input, allow=allow, ends_turn=stop)
+        request_id = self.forms.requests[form_name][0]
+        form_answer = self.forms.close_form(form_name, answered_input, allow=allow, ends_turn=stop)
         return self.peer.encode_response(
             request_id, result={"content": None, **form_answer, "_meta": None}
         )

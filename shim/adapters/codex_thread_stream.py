@@ -188,7 +188,7 @@ class CodexThreadTranslator(Translator):
         self.outbox += self.thread.outbox
         self.thread.outbox.clear()
 
-    def feed_repaired(self, event: Event) -> None:
+    def feed_repaired_event(self, event: Event) -> None:
         """Out of a broken line no question is believed, and no notification of another thread."""
         params = event.get("params")
         is_main_thread = (
@@ -471,7 +471,7 @@ class CodexThreadTranslator(Translator):
         params: Event,
     ) -> None:
         """Ask the frontend about each call of a question."""
-        names = self.thread.add_request(request_id, kind, call_ids)
+        names = self.thread.add_approval_request(request_id, kind, call_ids)
         for name, call_id, (tool, arguments) in zip(names, call_ids, calls, strict=False):
             self.turn.request_permission(name, call_id, tool, arguments, (kind, params))
 

@@ -33,7 +33,7 @@ HARMLESS_TOOLS = {
 }
 
 
-def list_calls(event: Mapping[str, Any], workspace: Workspace) -> list[ClaudeCall]:
+def list_hook_calls(event: Mapping[str, Any], workspace: Workspace) -> list[ClaudeCall]:
     """The calls of an event; each has to be allowed. ValueError for an event that cannot be
     understood.
     """
@@ -87,7 +87,7 @@ def list_calls(event: Mapping[str, Any], workspace: Workspace) -> list[ClaudeCal
     ]
 
 
-def format_answer(reason: str, event: object) -> str:
+def format_hook_output(reason: str, event: object) -> str:
     """What the hook prints."""
     import json
 

@@ -77,10 +77,10 @@ class PiTranslator(Translator):
         super().start_turn(turn)
         self._reset()
 
-    def translate_unknown(self, event: Event) -> Translator:
+    def translate_unknown_event(self, event: Event) -> Translator:
         """A dialog of an extension: behind the hello of ours, the whole stream is that of its RPC."""
         if event.get("type") != DIALOG_TYPE:
-            return super().translate_unknown(event)
+            return super().translate_unknown_event(event)
         if event.get("statusKey") != EXTENSION_NAME or type(self) is not PiTranslator:
             return self
         return build_persistent_adapter().translator_class(self.turn, partial=self.partial)
@@ -117,7 +117,7 @@ class PiTranslator(Translator):
             self._update_bytes = -1
         return None
 
-    def feed_repaired(self, event: Event) -> None:
+    def feed_repaired_event(self, event: Event) -> None:
         """An update that had to be repaired waits with the others; its escapes keep halves of
         characters.
         """

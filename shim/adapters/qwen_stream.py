@@ -50,10 +50,10 @@ class QwenTranslator(StreamedBlockTranslator):
         self._has_started = False
         self._error_event: Event | None = None
 
-    def translate_unknown(self, event: Event) -> Translator:
+    def translate_unknown_event(self, event: Event) -> Translator:
         """The dialect of the RFC, if the stream begins in it; an error may be of either, and waits."""
         if self._has_started or not is_rfc_event(event):
-            return super().translate_unknown(event)
+            return super().translate_unknown_event(event)
         if "error" in event and "object" not in event and "type" not in event:
             self._error_event = self._error_event or event
             return self

@@ -51,7 +51,9 @@ def main() -> int:
     try:
         event = _read_event()
         calls = module.list_calls(event, policy.workspace, *adapter_args)
-        vendor_asks = hasattr(module, "can_ask") and module.can_ask(event, mode, *adapter_args)
+        vendor_asks = hasattr(module, "can_ask") and module.can_ask_about_calls(
+            event, mode, *adapter_args
+        )
     except (ValueError, RecursionError) as error:
         reason = f"the call cannot be judged: {error}"
     else:
@@ -60,7 +62,7 @@ def main() -> int:
         )
     if reason or not policy_context.prompted_tools:
         # a vendor that asks too asks about what is not refused here
-        sys.stdout.write(module.format_answer(reason, event))
+        sys.stdout.write(module.format_hook_output(reason, event))
     if not reason:
         return 0
     sys.stderr.write(f"{reason}\n")

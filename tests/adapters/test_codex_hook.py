@@ -6,14 +6,14 @@ import pytest
 from sweeps import loop_over_rows
 
 from shim.adapters import codex_approval_hook
-from shim.adapters.codex_hook import list_calls
+from shim.adapters.codex_hook import list_hook_calls
 from shim.core.policy.workspace import Workspace
 
 HERE = Workspace("/work")
 
 
 def parse_calls(name, tool_input, folder="/work"):
-    return list_calls(
+    return list_hook_calls(
         {
             "hook_event_name": "PreToolUse",
             "cwd": folder,
@@ -129,9 +129,9 @@ def test_an_event_that_cannot_be_understood_is_said_to_be_so(name, tool_input, f
 def run_asking_hook(name, **tool_input):
     """Whether codex asks about a call, and what the hook says, where it is driven so."""
     event = {"tool_name": name, "tool_input": tool_input, "cwd": HERE.cwd}
-    answer = codex_approval_hook.format_answer("", event)
+    answer = codex_approval_hook.format_hook_output("", event)
     changed = json.loads(answer)["hookSpecificOutput"]["updatedInput"] if answer else None
-    return codex_approval_hook.can_ask(event, "default", "srv"), changed
+    return codex_approval_hook.can_ask_about_calls(event, "default", "srv"), changed
 
 
 def test_a_command_is_made_one_that_codex_asks_about():
@@ -168,12 +168,12 @@ def test_codex_asks_about_the_servers_that_were_told_to_and_about_nothing_else()
 @pytest.mark.parametrize("mode", ["plan", "dontAsk"])
 def test_no_question_lets_a_call_run_in_a_mode_that_asks_nobody(mode):
     event = {"tool_name": "Bash", "tool_input": {"command": "touch x"}, "cwd": HERE.cwd}
-    assert not codex_approval_hook.can_ask(event, mode, "srv")
+    assert not codex_approval_hook.can_ask_about_calls(event, mode, "srv")
 
 
 def test_a_refused_call_is_not_changed():
     assert (
-        codex_approval_hook.format_answer(
+        codex_approval_hook.format_hook_output(
             "no", {"tool_name": "Bash", "tool_input": {"command": "ls"}}
         )
         == ""

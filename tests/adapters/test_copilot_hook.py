@@ -8,7 +8,7 @@ import pytest
 from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
-from shim.adapters.copilot_hook import format_answer, list_calls
+from shim.adapters.copilot_hook import format_hook_output, list_hook_calls
 from shim.adapters.copilot_rules import HOOK_VARIABLE, PLUGIN_FOLDER
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.flags import parse_argv
@@ -21,7 +21,7 @@ HERE = Workspace("/work")
 
 
 def parse_calls(name, tool_input, folder="/work"):
-    return list_calls(
+    return list_hook_calls(
         {"sessionId": "s", "cwd": folder, "toolName": name, "toolArgs": tool_input}, HERE
     )
 
@@ -119,8 +119,8 @@ def test_an_event_that_cannot_be_understood_is_said_to_be_so(name, tool_input, f
 
 
 def test_its_answer_is_a_decision_of_copilots():
-    assert json.loads(format_answer("", {})) == {"permissionDecision": "allow"}
-    assert json.loads(format_answer("no", {})) == {
+    assert json.loads(format_hook_output("", {})) == {"permissionDecision": "allow"}
+    assert json.loads(format_hook_output("no", {})) == {
         "permissionDecision": "deny",
         "permissionDecisionReason": "no",
     }

@@ -312,7 +312,7 @@ class StreamTranslation:
             self._translate_untyped(event)
             return
         try:
-            self._translator.feed_repaired(event)
+            self._translator.feed_repaired_event(event)
         except Exception as error:
             self._record_malformed(error)
 
@@ -338,7 +338,7 @@ class StreamTranslation:
     def _translate_unknown(self, event: dict[str, Any]) -> None:
         """An object that the translator has no handler for; another translator may read on from it."""
         try:
-            successor = self._translator.translate_unknown(event)
+            successor = self._translator.translate_unknown_event(event)
         except Exception as error:
             self._record_malformed(error)
             return

@@ -53,7 +53,7 @@ class Translator:
         else:
             handler(event)
 
-    def translate_unknown(self, event: Event) -> "Translator":
+    def translate_unknown_event(self, event: Event) -> "Translator":
         """An event without a handler. Gives back who reads on: itself, or the translator of another
         dialect.
 
@@ -62,7 +62,7 @@ class Translator:
         self.turn.record_unknown_event(event.get("type", "untyped"), event)
         return self
 
-    def feed_repaired(self, event: Event) -> None:
+    def feed_repaired_event(self, event: Event) -> None:
         self.feed(event)
 
     @classmethod

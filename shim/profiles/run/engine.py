@@ -90,7 +90,7 @@ class RuleEngine(Translator):
 
     # -- who speaks --------------------------------------------------------------------------------
 
-    def feed_repaired(self, event: Event) -> None:
+    def feed_repaired_event(self, event: Event) -> None:
         """An event out of a broken line: it counts only if it is of this session (threats: forged
         lines).
         """
