@@ -36,7 +36,7 @@ class CodexInput(RpcInput[CodexThread]):
         self._request, invocation = request, request.invocation
         system, effort = invocation.system, invocation.limits.effort
         texts = [text for text in (system.system_prompt, system.append_system_prompt) if text]
-        return self._session.encode_greeting(
+        return self._session.encode_handshake(
             CodexThreadParams(
                 cwd="" if request.policy is None else request.policy.workspace.cwd,
                 build_hooks=lambda servers: codex_rules.build_approval_hook(request, servers),
@@ -61,16 +61,18 @@ class CodexInput(RpcInput[CodexThread]):
         return undelivered_count
 
     def encode_interrupt(self) -> bytes:
-        return self._session.encode_stop()
+        return self._session.encode_interrupt()
 
     def encode_model(self, name: str | None) -> bytes | None:
         """From the next message on."""
-        return self._session.set_model(name)
+        return self._session.encode_model_change(name)
 
     def encode_effort(self, level: str | None) -> bytes | None:
         """From the next message on; its own level is not known."""
         supported_level = None if level is None else choose_effort(level, SUPPORTED_EFFORTS)
-        return None if supported_level is None else self._session.set_effort(supported_level)
+        return (
+            None if supported_level is None else self._session.encode_effort_change(supported_level)
+        )
 
     def encode_mode(self, name: str) -> bytes | None:
         """codex asks about each call in every mode, and the policy answers; other words need

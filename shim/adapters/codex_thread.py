@@ -85,7 +85,7 @@ class CodexThread:
         self._requests_by_part: dict[str, ApprovalRequest] = {}  # by each part
         self.forms = OpenForms()  # what MCP servers want to know, and all answers of a person
 
-    def encode_greeting(self, params: CodexThreadParams) -> bytes:
+    def encode_handshake(self, params: CodexThreadParams) -> bytes:
         self._reset()  # another child knows nothing of what was before
         self.is_greeted, self._params = True, params
         client = {"name": "claude-shim", "title": None, "version": "1"}
@@ -93,7 +93,7 @@ class CodexThread:
             GREETING, "initialize", clientInfo=client, capabilities=CLIENT_CAPABILITIES
         )
 
-    def submit_prompt(self, message: UserMessage) -> bytes:
+    def encode_prompt(self, message: UserMessage) -> bytes:
         """The message of a turn; nothing yet while there is no thread."""
         self.turn_id, self._is_stopped, self.pending_steering_count = "", False, 0
         if not self.thread_id:
@@ -141,7 +141,7 @@ class CodexThread:
         }
         return self.peer.encode_request(REASON, "turn/steer", **params)
 
-    def encode_stop(self) -> bytes:
+    def encode_interrupt(self) -> bytes:
         """Stop the turn: codex ends it by itself. A message that waits is never said."""
         self._waiting_message, self._is_stopped = None, True
         if not self.turn_id:  # it is stopped when codex names it
@@ -150,7 +150,7 @@ class CodexThread:
             STOPPING, "turn/interrupt", threadId=self.thread_id, turnId=self.turn_id
         )
 
-    def set_model(self, name: str | None) -> bytes | None:
+    def encode_model_change(self, name: str | None) -> bytes | None:
         """Another model from the next turn on, None is codex's own; gives back None where that one
         is not known.
         """
@@ -160,7 +160,7 @@ class CodexThread:
         self._next_model = self._default_model if name is None else name
         return None if self._next_model is None else b""
 
-    def set_effort(self, level: str) -> bytes:
+    def encode_effort_change(self, level: str) -> bytes:
         """Another effort from the next turn on."""
         self._params = self._params._replace(effort=level)
         return b""
@@ -176,7 +176,7 @@ class CodexThread:
             return
         self.turn_id = turn_id
         if self._is_stopped:
-            self.outbox.append(self.encode_stop())
+            self.outbox.append(self.encode_interrupt())
 
     def end_turn(self) -> None:
         """The turn has ended."""
@@ -307,7 +307,7 @@ class CodexThread:
             )
         elif response.step == THREAD and self._waiting_message is not None:
             message, self._waiting_message = self._waiting_message, None
-            self.outbox.append(self.submit_prompt(message))
+            self.outbox.append(self.encode_prompt(message))
         elif response.step == TURN:
             self.set_turn(str(as_dict(response.result.get("turn")).get("id") or ""))
 

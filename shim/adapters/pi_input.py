@@ -42,7 +42,7 @@ class PiInput(RpcInput[PiRpcSession]):
             chooses_model=request.invocation.model is None,
             can_ask_person=request.can_ask_user(),
         )
-        return self._session.encode_greeting(params)
+        return self._session.encode_handshake(params)
 
     def encode_steering(self, message: UserMessage) -> bytes | None:
         return self._session.encode_steering(message)
@@ -56,12 +56,16 @@ class PiInput(RpcInput[PiRpcSession]):
 
     def encode_model(self, name: str | None) -> bytes | None:
         """From the next request on."""
-        return self._session.set_model(name)
+        return self._session.encode_model_change(name)
 
     def encode_effort(self, level: str | None) -> bytes | None:
         """From the next request on; its own level has no name."""
         supported_level = None if level is None else choose_effort(level, SUPPORTED_EFFORTS)
-        return None if supported_level is None else self._session.set_level(supported_level)
+        return (
+            None
+            if supported_level is None
+            else self._session.encode_thinking_level(supported_level)
+        )
 
     def encode_mode(self, name: str) -> bytes | None:
         """Nothing has to be told where every call is asked about; only a plan has other tools."""

@@ -84,7 +84,7 @@ class PiRpcSession:
         self._open_questions: set[str] = set()
         self.forms = OpenForms()  # dialogs of other extensions that the person is asked with
 
-    def encode_greeting(self, params: PiRunParams) -> bytes:
+    def encode_handshake(self, params: PiRunParams) -> bytes:
         self._reset()  # another child knows nothing of what was before
         self.is_greeted, self.params = True, params
         return self._encode_request(STATE, "get_state") + self._encode_request(
@@ -93,7 +93,7 @@ class PiRpcSession:
 
     # -- what it is told ---------------------------------------------------------------------------
 
-    def submit_prompt(self, message: UserMessage) -> bytes:
+    def encode_prompt(self, message: UserMessage) -> bytes:
         """The message of a turn; nothing yet while it has to wait."""
         self.is_stopping = self._has_steered = False
         self.undelivered_count = 0
@@ -124,7 +124,7 @@ class PiRpcSession:
             self._encode_request(CLEAR, "clear_queue") if self._has_steered else b""
         ) + self._encode_request(ABORT, "abort")
 
-    def set_model(self, name: str | None) -> bytes | None:
+    def encode_model_change(self, name: str | None) -> bytes | None:
         """`provider/model`, and a level of thinking behind a colon; None is its own.
 
         Gives back None for a name that pi would have to look for.
@@ -138,9 +138,9 @@ class PiRpcSession:
         model = model.rpartition(":")[0]
         return self._encode_request(
             SETTING, "set_model", provider=provider, modelId=model
-        ) + self.set_level(level)
+        ) + self.encode_thinking_level(level)
 
-    def set_level(self, level: str) -> bytes:
+    def encode_thinking_level(self, level: str) -> bytes:
         """How much its model is to think."""
         return self._encode_request(SETTING, "set_thinking_level", level=level)
 
@@ -193,7 +193,7 @@ class PiRpcSession:
         if result.error and step in (STATE, SETTING):
             self._waiting_message, self.is_usable = None, False
         if self._is_ready and self._waiting_message is not None:
-            self.outbox.append(self.submit_prompt(self._waiting_message))
+            self.outbox.append(self.encode_prompt(self._waiting_message))
         return result
 
     def _apply_response(self, response: PiResponse) -> PiResponse:
@@ -238,7 +238,7 @@ class PiRpcSession:
 
     # -- what it asks ------------------------------------------------------------------------------
 
-    def add_question(self, request_id: str) -> bool:
+    def add_permission_request(self, request_id: str) -> bool:
         """Keep a question until `encode_decision`; False where too many are open."""
         if len(self._open_questions) >= MAX_REQUESTS:
             return False

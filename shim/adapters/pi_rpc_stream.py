@@ -260,7 +260,7 @@ class PiRpcTranslator(PiTranslator):
             )
             self._refuse_request(request_id)
             return
-        if not self.session.add_question(request_id):
+        if not self.session.add_permission_request(request_id):
             self._refuse_request(request_id)
             return
         self.turn.request_permission(

@@ -85,7 +85,7 @@ class AgentConversation:
         self._late = b""
         asking = parse_arguments(("--permission-prompt-tool", "stdio"))
         self._send_to_agent(
-            self.child_input.encode_greeting(
+            self.child_input.encode_handshake(
                 LaunchRequest(asking, "", policy=Policy(workspace=Workspace("/w", "/h")))
             )
         )

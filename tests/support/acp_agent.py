@@ -64,7 +64,7 @@ class AcpConversation:
         self.lines, self.sent_bytes, self.pending_permissions = b"", b"", []
         policy = policy or Policy(workspace=Workspace("/w", "/h"))
         invocation = parse_arguments(flags).with_flags(model=model)
-        self.sent_bytes += self.child_input.encode_greeting(
+        self.sent_bytes += self.child_input.encode_handshake(
             LaunchRequest(invocation, "", resume_id=resume, policy=policy)
         )
         self.sent_bytes += self.child_input.encode_prompt(UserMessage("hi"))

@@ -28,7 +28,7 @@ from shim.commands.conform.scenarios import (
     Frontend,
     Scenario,
     Script,
-    run_questions,
+    run_info_commands,
 )
 from shim.core.errors import FrontendError, VendorError
 
@@ -200,7 +200,7 @@ async def _collect_observations(
 ) -> RunObservations:
     with tempfile.TemporaryDirectory(prefix="shim-conform-", ignore_cleanup_errors=True) as folder:
         pool = _RunPool(command, environment, options, timeout_s, os.path.realpath(folder))
-        await pool.play_scenario(run_questions)
+        await pool.play_scenario(run_info_commands)
         async with anyio.create_task_group() as tasks:
             for scenario in SCENARIOS:
                 tasks.start_soon(pool.play_scenario, scenario)

@@ -106,7 +106,7 @@ def build_user_message(content: object, **fields: object) -> JsonObject:
 # -- without a turn --------------------------------------------------------------------------------
 
 
-async def run_questions(runner: Runner) -> None:
+async def run_info_commands(runner: Runner) -> None:
     """Questions without a session. The first run is made alone, because it shows whether the
     command can be started.
     """
@@ -123,7 +123,7 @@ async def _wait_silently(claude_process: ClaudeProcess) -> None:
     await claude_process.wait_for_stdout_end()
 
 
-async def run_mistakes(runner: Runner) -> None:
+async def run_invalid_arguments(runner: Runner) -> None:
     """Arguments that must not start a turn."""
     prompt = runner.options.prompt
     for name, argv in {
@@ -168,7 +168,7 @@ async def _resume_unknown_session(claude_process: ClaudeProcess) -> None:
 # -- as an SDK -------------------------------------------------------------------------------------
 
 
-async def run_requests(runner: Runner) -> None:
+async def run_control_protocol(runner: Runner) -> None:
     """The control protocol and stdin, in conversations without a turn."""
     await runner.run_command("control", "sdk", *SDK_FLAGS, script=_send_control_requests)
     await runner.run_command("eof", "sdk", *SDK_FLAGS)
@@ -260,7 +260,7 @@ async def run_conversation(runner: Runner) -> None:
     )
 
 
-async def run_queue(runner: Runner) -> None:
+async def run_queued_messages(runner: Runner) -> None:
     """Everything at once, then the end of stdin, as the TypeScript SDK and the ACP adapter do;
     flags in each form.
     """
@@ -298,7 +298,7 @@ async def run_queue(runner: Runner) -> None:
     await runner.run_command("queue", "sdk", *argv, script=script)
 
 
-async def run_tools(runner: Runner) -> None:
+async def run_tool_calls(runner: Runner) -> None:
     """The same call three times: denied, allowed, and interrupted while it waits for an answer."""
     prompt, has_custom_prompt = (
         runner.options.tool_prompt,
@@ -360,7 +360,7 @@ def _is_permission_request(value: JsonObject) -> bool:
     return isinstance(request, dict) and request.get("subtype") == "can_use_tool"
 
 
-async def run_interrupt(runner: Runner) -> None:
+async def run_interrupted_turn(runner: Runner) -> None:
     """A turn that is interrupted while it writes, and the turn after it."""
     options = runner.options
 
@@ -395,7 +395,7 @@ def _is_turn_output(value: JsonObject) -> bool:
 # -- as Yume and scripts ---------------------------------------------------------------------------
 
 
-async def run_sessions(runner: Runner) -> None:
+async def run_resumed_sessions(runner: Runner) -> None:
     """A session that is begun, resumed, forked and continued, and the forms of output."""
     options, session_id = runner.options, str(uuid.uuid4())
     first_run = await runner.run_command(
@@ -450,7 +450,7 @@ async def run_sessions(runner: Runner) -> None:
     await runner.run_command("json-verbose", "yume", *argv, script=_wait_silently)
 
 
-async def run_outputs(runner: Runner) -> None:
+async def run_output_formats(runner: Runner) -> None:
     """Output formats other than the stream, without -p and with the prompt on stdin."""
     prompt = runner.options.prompt
 
@@ -469,7 +469,7 @@ async def run_outputs(runner: Runner) -> None:
     await runner.run_command("max-turns", "yume", *limited_argv, has_stdin=False)
 
 
-async def run_ends(runner: Runner) -> None:
+async def run_terminated_turns(runner: Runner) -> None:
     """Turns that are ended from outside, and turns whose output is not read to the end."""
     argv = ("-p", *STREAM_FLAGS, "--include-partial-messages", runner.options.long_prompt)
 
@@ -502,13 +502,13 @@ async def run_ends(runner: Runner) -> None:
 
 
 SCENARIOS: tuple[Scenario, ...] = (
-    run_mistakes,
-    run_requests,
-    run_sessions,
+    run_invalid_arguments,
+    run_control_protocol,
+    run_resumed_sessions,
     run_conversation,
-    run_queue,
-    run_tools,
-    run_interrupt,
-    run_outputs,
-    run_ends,
+    run_queued_messages,
+    run_tool_calls,
+    run_interrupted_turn,
+    run_output_formats,
+    run_terminated_turns,
 )

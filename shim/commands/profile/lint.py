@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.commands.profile.rule_tracer import FieldPath, RuleTracer, find_unread_paths, format_path
-from shim.commands.profile.turn_observer import Verb, observe_translator
+from shim.commands.profile.turn_observer import TurnMethodCall, wrap_translator_class
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
@@ -186,7 +186,7 @@ class ProfileLinter:
         self._redactor = Redactor()
         self._tool_names = _list_tool_names(adapter)
         self._run_count = self._line_count = 0
-        self._verbs_of_line: list[Verb] = []
+        self._verbs_of_line: list[TurnMethodCall] = []
 
     def start_child(self, label: str) -> None:
         """Another child's output; `label` names it."""
@@ -206,7 +206,7 @@ class ProfileLinter:
         )
         writer = StreamJsonWriter(ID_PREFIX, terminator=TERMINATORS["none"])
         self._translation = StreamTranslation(
-            observe_translator(adapter.translator_class, self._record_verb),
+            wrap_translator_class(adapter.translator_class, self._record_verb),
             config,
             writer,
             max_line_bytes=MAX_LINE_BYTES,
@@ -316,7 +316,7 @@ class ProfileLinter:
 
     # -- one verb ----------------------------------------------------------------------------------
 
-    def _record_verb(self, verb: Verb, turn: Any) -> None:
+    def _record_verb(self, verb: TurnMethodCall, turn: Any) -> None:
         name = verb.name
         if name in ("closed", "finish"):
             if name == "closed" or turn.outcome is not None:
@@ -394,7 +394,7 @@ class ProfileLinter:
     def _format_sample(self, text: str) -> str:
         return escape_control_chars(self._redactor.redact_text(text))[:MAX_SAMPLE_CHARS]
 
-    def _format_verb(self, verb: Verb) -> str:
+    def _format_verb(self, verb: TurnMethodCall) -> str:
         values = [_format_json(self._redactor.redact_value(value)) for value in verb.args]
         values += [
             f"{key}={_format_json(self._redactor.redact_value(value))}"

@@ -49,7 +49,7 @@ HIDDEN_ARGUMENTS = ("source",)
 SUBAGENT_METHOD = "get_subagent"  # gives a nested agent, with verbs of its own
 
 
-class Verb(NamedTuple):
+class TurnMethodCall(NamedTuple):
     """One verb with what it was told; `parent_id` is the call that a nested agent runs under, ""
     for the turn itself.
     """
@@ -60,7 +60,7 @@ class Verb(NamedTuple):
     parent_id: str = ""
 
 
-VerbCallback = Callable[[Verb, Any], None]
+VerbCallback = Callable[[TurnMethodCall, Any], None]
 
 
 class TurnObserver:
@@ -93,7 +93,9 @@ class TurnObserver:
                 for key, value in kwargs.items()
                 if key not in HIDDEN_ARGUMENTS
             }
-            self._on_verb(Verb(verb_name, args, visible_kwargs, self._parent_id), self._turn)
+            self._on_verb(
+                TurnMethodCall(verb_name, args, visible_kwargs, self._parent_id), self._turn
+            )
             return value(*args, **kwargs)
 
         return record_and_call
@@ -102,7 +104,7 @@ class TurnObserver:
         setattr(self._turn, name, value)
 
 
-def observe_translator(translator: type[Translator], on_verb: VerbCallback) -> type[Translator]:
+def wrap_translator_class(translator: type[Translator], on_verb: VerbCallback) -> type[Translator]:
     """The class of a vendor's translator, with a Turn that tells `on_verb`."""
 
     def wrap_turn(turn: Turn) -> Turn:

@@ -201,7 +201,7 @@ class PersistentDriver(StdinDriver):
         self._tasks.start_soon(self._service_child, child, self._service_scope)
         self._tasks.start_soon(self._watch_child_exit, child)
         await self._write_to_child(
-            child, self._child_input.encode_greeting(self.launcher.last_request)
+            child, self._child_input.encode_handshake(self.launcher.last_request)
         )
         return child, stream
 

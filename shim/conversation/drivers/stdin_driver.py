@@ -156,9 +156,9 @@ class StdinDriver(ChildDriver):
             line, needs_restart = b"", True
         else:
             line = (
-                self._child_input.encode_model(value)
+                self._child_input.encode_model_change(value)
                 if name == "model"
-                else self._child_input.encode_effort(value)
+                else self._child_input.encode_effort_change(value)
             )
         if self._child is not None:
             self._needs_restart = self._needs_restart or line is None or needs_restart

@@ -186,7 +186,7 @@ class ChildInput(Protocol):
         child was asked.
         """
 
-    def encode_greeting(self, request: LaunchRequest) -> bytes: ...
+    def encode_handshake(self, request: LaunchRequest) -> bytes: ...
 
     def set_session(self, session: str) -> None:
         """The vendor's own id of the session that goes on, told before anything that may have to
@@ -218,12 +218,12 @@ class ChildInput(Protocol):
     def encode_interrupt(self) -> bytes:
         """Stop the turn, stay for the next."""
 
-    def encode_model(self, name: str | None) -> bytes | None:
+    def encode_model_change(self, name: str | None) -> bytes | None:
         """Another model, None is its own; gives back None where it cannot be told: another child
         has to be.
         """
 
-    def encode_effort(self, level: str | None) -> bytes | None:
+    def encode_effort_change(self, level: str | None) -> bytes | None:
         """How hard its model is to try, in Claude's words; None is its own. Gives back None as
         `encode_model` does.
         """

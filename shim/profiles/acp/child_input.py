@@ -42,7 +42,7 @@ class AcpInput(RpcInput[AcpSession]):
         self._sets_model = sets_model
         self._mode = ""
 
-    def encode_greeting(self, request: LaunchRequest) -> bytes:
+    def encode_handshake(self, request: LaunchRequest) -> bytes:
         invocation, self._mode = request.invocation, request.permission_mode
         return self._session.encode_initialize(
             AcpSessionParams(
@@ -63,12 +63,12 @@ class AcpInput(RpcInput[AcpSession]):
     def encode_interrupt(self) -> bytes:
         return self._session.encode_cancel()
 
-    def encode_model(self, name: str | None) -> bytes | None:
+    def encode_model_change(self, name: str | None) -> bytes | None:
         """From the next message on."""
         return self._session.change_setting("model", name)
 
-    def encode_effort(self, level: str | None) -> bytes | None:
-        return self._session.change_effort(level)
+    def encode_effort_change(self, level: str | None) -> bytes | None:
+        return self._session.encode_effort_change(level)
 
     def encode_mode(self, name: str) -> bytes | None:
         """The agent asks about each call in every mode, and the policy answers: most modes are one

@@ -117,7 +117,7 @@ class AcpSession:
             **build_initialize_params(params.protocol_version, capabilities),
         )
 
-    def submit_prompt(self, message: UserMessage) -> bytes:
+    def encode_prompt(self, message: UserMessage) -> bytes:
         """The message of a turn; nothing yet while there is no session."""
         if not self._is_ready:
             self._waiting_message = message
@@ -149,7 +149,7 @@ class AcpSession:
         value = self.find_current(category) if value is None else value
         return None if value is None else self._encode_setting(category, value)
 
-    def change_effort(self, level: str | None) -> bytes:
+    def encode_effort_change(self, level: str | None) -> bytes:
         """How hard the model is to try; None: as hard as when the session began."""
         self._params = self._params._replace(effort=level)
         return b"".join(self._encode_effort()) if self.session_id else b""

@@ -19,7 +19,7 @@ class RpcSession(Protocol):
     @property
     def accepted_kinds(self) -> BlockKinds: ...
 
-    def submit_prompt(self, message: UserMessage) -> bytes: ...
+    def encode_prompt(self, message: UserMessage) -> bytes: ...
 
 
 SessionT = TypeVar("SessionT", bound=RpcSession)
@@ -51,7 +51,7 @@ class RpcInput(Generic[SessionT]):
         return b""
 
     def encode_prompt(self, message: UserMessage) -> bytes:
-        return self._session.submit_prompt(message)
+        return self._session.encode_prompt(message)
 
     def encode_steering(self, message: UserMessage) -> bytes | None:
         """None, where a session has one prompt at a time."""

@@ -569,7 +569,7 @@ def test_a_flood_of_stderr_holds_nothing_up(local_box, monkeypatch):
 
 
 def test_a_command_that_reads_nothing_is_given_up(local_box, monkeypatch):
-    monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_requests])
+    monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_control_protocol])
     monkeypatch.setattr(conform_runs, "REQUESTS", {"x" * 200_000: ({}, {})})
     assert check_command(program(local_box, "exec sleep 30\n"))["initialize"].verdict in (
         "fail",
@@ -617,7 +617,7 @@ def test_what_a_run_started_is_ended_with_it(local_box, monkeypatch):
 
 def test_the_environment_is_passed_on_and_names_the_frontend(local_box, monkeypatch):
     log_file = local_box.path / "seen"
-    monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_mistakes])
+    monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_invalid_arguments])
     monkeypatch.setenv("CLAUDE_CODE_ENTRYPOINT", "another")
     monkeypatch.setenv("MINE", "kept")
     check_command(
@@ -633,7 +633,7 @@ def test_the_environment_is_passed_on_and_names_the_frontend(local_box, monkeypa
 def test_nothing_is_left_behind(local_box, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(local_box.path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_mistakes])
+    monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_invalid_arguments])
     before = set(os.listdir(local_box.path))
     check_command(program(local_box, "pwd > where; mkdir -p x; exit 1\n"), PATIENCE)
     assert set(os.listdir(local_box.path)) == before
@@ -727,7 +727,9 @@ def test_how_it_is_started_is_a_choice(run_conform, frontend, made):
 
 
 def test_what_is_asked_is_a_choice(shim, local_box, monkeypatch):
-    monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_outputs, conform_runs.run_ends])
+    monkeypatch.setattr(
+        conform, "SCENARIOS", [conform_runs.run_output_formats, conform_runs.run_terminated_turns]
+    )
     log_file = local_box.path / "seen"
     command = local_box.write_program("claude", f'printf "%s\n" "$@" >> {log_file}; exit 1\n')
     shim(
@@ -812,15 +814,15 @@ UNSEEN_IN_DEMO = {
 
 # The runs of these need turns that are long enough to be interrupted. All others are of a play
 # without pauses.
-LONG = (conform_runs.run_interrupt, conform_runs.run_ends)
+LONG = (conform_runs.run_interrupted_turn, conform_runs.run_terminated_turns)
 GROUPS = {
     "long turns": (LONG, 0.4),
-    "sessions": ((conform_runs.run_sessions,), 0.0),
+    "sessions": ((conform_runs.run_resumed_sessions,), 0.0),
     "the others": (
         tuple(
             scenario
             for scenario in conform_runs.SCENARIOS
-            if scenario not in (*LONG, conform_runs.run_sessions)
+            if scenario not in (*LONG, conform_runs.run_resumed_sessions)
         ),
         0.0,
     ),
@@ -840,7 +842,9 @@ def check_ours(monkeypatch, vendor, record):
 
 def unseen_of(valid_observations, chains):
     """The rules that the runs of some chains do not show."""
-    made = {run for scenario in (conform_runs.run_questions, *chains) for run in names_of(scenario)}
+    made = {
+        run for scenario in (conform_runs.run_info_commands, *chains) for run in names_of(scenario)
+    }
     observations = conform_seen.RunObservations(
         {name: run for name, run in valid_observations.runs.items() if name in made}
     )

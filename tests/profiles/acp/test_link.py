@@ -51,7 +51,7 @@ def open_session(session=None, **opening):
 def test_a_prompt_waits_for_the_session():
     session = AcpSession()
     assert methods(session.encode_initialize(AcpSessionParams("/work"))) == ["initialize"]
-    assert session.submit_prompt(UserMessage("hi")) == b""
+    assert session.encode_prompt(UserMessage("hi")) == b""
     (new,) = parse_lines(answer_request(session, 1, GREETED))
     assert (new["method"], new["params"]) == ("session/new", {"cwd": "/work", "mcpServers": []})
     (prompt,) = parse_lines(answer_request(session, 2, {"sessionId": "s1"}))
@@ -77,7 +77,7 @@ def test_what_a_loaded_session_says_of_earlier_turns_is_over_when_the_agent_is_s
     session = AcpSession()
     session.encode_initialize(AcpSessionParams("/work", resumed_id="s0"))
     answer_request(session, 1, LOADS)
-    session.submit_prompt(UserMessage("hi"))
+    session.encode_prompt(UserMessage("hi"))
     assert methods(answer_request(session, 2, {})) == [REPLAY_PROBE_METHOD]
     session.has_replayed = True
     assert methods(answer_request(session, 3, code=-32601)) == [REPLAY_PROBE_METHOD]
@@ -90,7 +90,7 @@ def test_an_agent_that_never_ends_its_replay_is_prompted_all_the_same():
     session = AcpSession()
     session.encode_initialize(AcpSessionParams("/work", resumed_id="s0"))
     answer_request(session, 1, LOADS)
-    session.submit_prompt(UserMessage("hi"))
+    session.encode_prompt(UserMessage("hi"))
     data, number = answer_request(session, 2, {}), 3
     while methods(data) == [REPLAY_PROBE_METHOD]:
         session.has_replayed = True
@@ -103,7 +103,7 @@ def test_a_model_that_is_asked_for_is_set_before_the_prompt():
     session = AcpSession()
     session.encode_initialize(AcpSessionParams("/work", model="large"))
     answer_request(session, 1, GREETED)
-    session.submit_prompt(UserMessage("hi"))
+    session.encode_prompt(UserMessage("hi"))
     (line,) = parse_lines(answer_request(session, 2, {"sessionId": "s1", "configOptions": OPTIONS}))
     assert line["params"] == {"sessionId": "s1", "configId": "m", "value": "large"}
     assert methods(answer_request(session, 3, {})) == ["session/prompt"]
@@ -128,7 +128,7 @@ def test_an_effort_is_set_to_the_level_that_the_agent_has_or_the_next_below_it(e
         "e",
         expected,
     )
-    assert session.submit_prompt(UserMessage("hi")) == b"", "the prompt waits for it"
+    assert session.encode_prompt(UserMessage("hi")) == b"", "the prompt waits for it"
     assert methods(answer_request(session, 3, code=-32602, message="no")) == ["session/prompt"], (
         "the turn goes on without"
     )
@@ -136,9 +136,11 @@ def test_an_effort_is_set_to_the_level_that_the_agent_has_or_the_next_below_it(e
 
 def test_without_an_effort_the_session_has_the_one_that_it_began_with():
     session = open_session({"configOptions": [EFFORT]})
-    assert parse_lines(session.change_effort("low"))[0]["params"]["value"] == "low"
-    assert parse_lines(session.change_effort(None))[0]["params"]["value"] == "medium"
-    assert open_session().change_effort("low") == b"", "an agent without the option is told nothing"
+    assert parse_lines(session.encode_effort_change("low"))[0]["params"]["value"] == "low"
+    assert parse_lines(session.encode_effort_change(None))[0]["params"]["value"] == "medium"
+    assert open_session().encode_effort_change("low") == b"", (
+        "an agent without the option is told nothing"
+    )
 
 
 def test_the_model_that_a_session_began_with_is_not_set():
@@ -152,7 +154,7 @@ def test_a_mode_that_changes_is_told_and_the_next_prompt_waits_for_it():
         "session/set_mode",
         {"sessionId": "s1", "modeId": "plan"},
     )
-    assert session.submit_prompt(UserMessage("hi")) == b""
+    assert session.encode_prompt(UserMessage("hi")) == b""
     assert methods(answer_request(session, 3, {})) == ["session/prompt"]
 
 
@@ -214,7 +216,7 @@ def test_what_was_allowed_in_one_turn_is_asked_about_again_in_the_next(waits):
     )
     if waits:
         session.change_setting("mode", "plan")
-    assert (session.submit_prompt(UserMessage("next")) == b"") is waits
+    assert (session.encode_prompt(UserMessage("next")) == b"") is waits
     answer_request(session, 3, {})
     assert session.open_permission_request(8, "c1", []) is not None
 
@@ -238,7 +240,7 @@ def test_another_child_knows_nothing_of_the_session_before():
     session = open_session()
     session.encode_initialize(AcpSessionParams("/work", resumed_id="s1"))
     assert session.session_id == ""
-    assert session.submit_prompt(UserMessage("hi")) == b""
+    assert session.encode_prompt(UserMessage("hi")) == b""
 
 
 @pytest.mark.parametrize(
@@ -299,5 +301,5 @@ def test_a_tool_of_a_server_is_named_as_claude_names_it(template, own, name):
 @pytest.mark.parametrize("before", ["", " ", "\ufeff", "\n\ufeff \u2003"])
 def test_a_text_that_begins_as_a_command_of_the_agents_is_a_text(before):
     """What is in front of it is what JavaScript takes away from the beginning of a text."""
-    (line,) = parse_lines(open_session().submit_prompt(UserMessage(f"{before}/init")))
+    (line,) = parse_lines(open_session().encode_prompt(UserMessage(f"{before}/init")))
     assert line["params"]["prompt"] == [{"type": "text", "text": f"\\{before}/init"}]

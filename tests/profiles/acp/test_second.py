@@ -140,9 +140,9 @@ def test_a_turn_with_a_second_prompt_ends_behind_what_that_one_began():
     session.encode_initialize(AcpSessionParams("/w"))
     for line in ANSWERS:
         session.read_response(line)
-    session.submit_prompt(UserMessage("go on"))
+    session.encode_prompt(UserMessage("go on"))
     session.read_response(TAKEN)
-    session.submit_prompt(UserMessage("and look there"))
+    session.encode_prompt(UserMessage("and look there"))
     states = ({"state": "running"}, {"state": "idle"}, {"state": "running"})
     assert [session.apply_state(state).step for state in states] == ["taken"] * 3
     session.read_response({"id": 4, "result": {"messageId": "u2"}})

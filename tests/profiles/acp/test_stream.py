@@ -258,7 +258,7 @@ def test_an_agent_is_given_the_parts_that_it_says_it_takes():
         session.encode_initialize(AcpSessionParams("/w"))
         session.read_response({"id": 1, "result": agent})
         session.read_response({"id": 2, "result": {"sessionId": "s1"}})
-        assert json.loads(session.submit_prompt(message))["params"]["prompt"] == expected
+        assert json.loads(session.encode_prompt(message))["params"]["prompt"] == expected
 
 
 def test_an_image_that_a_call_returned_is_claudes_block():
