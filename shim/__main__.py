@@ -45,7 +45,7 @@ def _run_claude(argv: list[str], installed_options: dict[str, str]) -> int:
             return status
     from shim.io import early_signals
 
-    early_signals.start_collecting()
+    early_signals.start_collecting_signals()
     import gc
 
     # imports make no garbage worth a tenth of a turn's start; the session turns it on again
@@ -58,7 +58,7 @@ def _run_claude(argv: list[str], installed_options: dict[str, str]) -> int:
 def _run_yume_cli(argv: list[str], installed_options: dict[str, str]) -> int:
     from shim.io import early_signals
 
-    early_signals.start_collecting()
+    early_signals.start_collecting_signals()
     import gc
 
     gc.disable()

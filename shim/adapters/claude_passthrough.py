@@ -139,7 +139,7 @@ class PassthroughTurn:
         if self._hidden_tools and isinstance(tools, list):
             event = event | {"tools": [name for name in tools if name not in self._hidden_tools]}
             raw = dump_json(event)
-        if version_fields := self._turn_start.describe_version():
+        if version_fields := self._turn_start.build_version_fields():
             raw = dump_json(
                 event | {"shim": {"vendor": self._turn_start.config.vendor.name, **version_fields}}
             )

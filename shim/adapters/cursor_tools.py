@@ -4,7 +4,12 @@ Its arguments carry internals (ids, parsed commands), so only the keys that are 
 Older captures spell some keys with underscores.
 """
 
-from shim.core.adapter.tools import Arguments, Tool, build_edits_converter, convert_to_claude_todos
+from shim.core.adapter.tools import (
+    Arguments,
+    ToolMapping,
+    build_edits_converter,
+    convert_to_claude_todos,
+)
 from shim.core.reading.typed import Any
 
 _RESHAPE_EDITS = build_edits_converter("oldText", "newText", "replaceAll")
@@ -81,19 +86,19 @@ _GREP = _map_keys(
 }
 
 TOOLS = {
-    "shellToolCall": Tool(
+    "shellToolCall": ToolMapping(
         "Bash",
         _map_keys("command", "description", "timeout", isBackground="run_in_background"),
         only_renamed=True,
     ),
-    "readToolCall": Tool("Read", _PATH | _map_keys("offset", "limit"), only_renamed=True),
-    "editToolCall": Tool(
+    "readToolCall": ToolMapping("Read", _PATH | _map_keys("offset", "limit"), only_renamed=True),
+    "editToolCall": ToolMapping(
         "Edit",
         _PATH | _map_keys("strReplace", "multiStrReplace", "applyPatch", "streamContent"),
         only_renamed=True,
         reshape=_reshape_edit,
     ),
-    "writeToolCall": Tool(
+    "writeToolCall": ToolMapping(
         "Write",
         _PATH
         | {
@@ -104,9 +109,9 @@ TOOLS = {
         },
         only_renamed=True,
     ),
-    "deleteToolCall": Tool("Delete", _PATH, only_renamed=True),
-    "grepToolCall": Tool("Grep", _GREP, only_renamed=True),
-    "globToolCall": Tool(
+    "deleteToolCall": ToolMapping("Delete", _PATH, only_renamed=True),
+    "grepToolCall": ToolMapping("Grep", _GREP, only_renamed=True),
+    "globToolCall": ToolMapping(
         "Glob",
         {
             "globPattern": "pattern",
@@ -116,34 +121,38 @@ TOOLS = {
         },
         only_renamed=True,
     ),
-    "lsToolCall": Tool("LS", _map_keys("path", "ignore"), only_renamed=True),
-    "updateTodosToolCall": Tool(
+    "lsToolCall": ToolMapping("LS", _map_keys("path", "ignore"), only_renamed=True),
+    "updateTodosToolCall": ToolMapping(
         "TodoWrite",
         _map_keys("todos"),
         only_renamed=True,
         convert={"todos": convert_to_claude_todos},
     ),
-    "readTodosToolCall": Tool("TodoRead", only_renamed=True),
-    "mcpToolCall": Tool("mcp", reshape=_reshape_mcp),
-    "webFetchToolCall": Tool("WebFetch", _map_keys("url"), only_renamed=True, extra={"prompt": ""}),
-    "fetchToolCall": Tool("WebFetch", _map_keys("url"), only_renamed=True, extra={"prompt": ""}),
-    "webSearchToolCall": Tool(
+    "readTodosToolCall": ToolMapping("TodoRead", only_renamed=True),
+    "mcpToolCall": ToolMapping("mcp", reshape=_reshape_mcp),
+    "webFetchToolCall": ToolMapping(
+        "WebFetch", _map_keys("url"), only_renamed=True, extra={"prompt": ""}
+    ),
+    "fetchToolCall": ToolMapping(
+        "WebFetch", _map_keys("url"), only_renamed=True, extra={"prompt": ""}
+    ),
+    "webSearchToolCall": ToolMapping(
         "WebSearch", {"searchTerm": "query", "search_term": "query"}, only_renamed=True
     ),
-    "taskToolCall": Tool(
+    "taskToolCall": ToolMapping(
         "Task",
         _map_keys("description", "prompt", "subagentType"),
         only_renamed=True,
         reshape=_reshape_task,
     ),
-    "askQuestionToolCall": Tool(
+    "askQuestionToolCall": ToolMapping(
         "AskUserQuestion",
         _map_keys("title", "questions"),
         only_renamed=True,
         reshape=_reshape_question,
     ),
-    "createPlanToolCall": Tool("ExitPlanMode", _map_keys("plan"), only_renamed=True),
-    "semSearchToolCall": Tool("Grep", {"query": "pattern"}, only_renamed=True),
+    "createPlanToolCall": ToolMapping("ExitPlanMode", _map_keys("plan"), only_renamed=True),
+    "semSearchToolCall": ToolMapping("Grep", {"query": "pattern"}, only_renamed=True),
 }
 
 # What it can run in print mode; an MCP server's tools are not known before they are called.

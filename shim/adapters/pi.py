@@ -17,7 +17,7 @@ from shim.core.adapter.adapter import (
     VendorSessionBehavior,
     encode_prompt_stdin,
 )
-from shim.core.adapter.tools import Tool, build_edits_converter, convert_seconds_to_ms
+from shim.core.adapter.tools import ToolMapping, build_edits_converter, convert_seconds_to_ms
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_effort
 from shim.core.errors import PermissionModeError
@@ -28,23 +28,23 @@ from shim.core.policy.rules import MCP_PREFIX
 # `file_path`.
 _DROPPED_KEYS = ("file_path",)
 TOOLS = {
-    "read": Tool("Read", {"path": "file_path"}, drop=_DROPPED_KEYS),
-    "bash": Tool("Bash", convert={"timeout": convert_seconds_to_ms}),
-    "write": Tool("Write", {"path": "file_path"}, drop=_DROPPED_KEYS),
-    "edit": Tool(
+    "read": ToolMapping("Read", {"path": "file_path"}, drop=_DROPPED_KEYS),
+    "bash": ToolMapping("Bash", convert={"timeout": convert_seconds_to_ms}),
+    "write": ToolMapping("Write", {"path": "file_path"}, drop=_DROPPED_KEYS),
+    "edit": ToolMapping(
         "Edit",
         {"path": "file_path"},
         drop=_DROPPED_KEYS,
         reshape=build_edits_converter("oldText", "newText"),
     ),
-    "grep": Tool(
+    "grep": ToolMapping(
         "Grep",
         {"ignoreCase": "-i", "context": "-C", "limit": "head_limit"},
         drop=("literal",),
         extra={"output_mode": "content"},
     ),
-    "find": Tool("Glob", drop=("limit",)),
-    "ls": Tool("LS", drop=("limit",)),
+    "find": ToolMapping("Glob", drop=("limit",)),
+    "ls": ToolMapping("LS", drop=("limit",)),
 }
 # on without being asked for; grep, find and ls are not
 BUILT_IN_TOOLS = ("read", "bash", "edit", "write")

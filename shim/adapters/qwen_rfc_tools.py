@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from shim.adapters import qwen_tools
-from shim.core.adapter.tools import Arguments, Tool, translate_tool_call
+from shim.core.adapter.tools import Arguments, ToolMapping, translate_tool_call
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_repair import parse_json_text
 from shim.core.reading.json_text import dump_json
@@ -29,7 +29,7 @@ def _reshape_edit(arguments: Arguments) -> tuple[str, Arguments]:
 
 TOOLS = {
     **qwen_tools.TOOLS,
-    "edit_file": Tool("Edit", {"path": "file_path"}, reshape=_reshape_edit),
+    "edit_file": ToolMapping("Edit", {"path": "file_path"}, reshape=_reshape_edit),
 }
 
 # The call that a display is of, where nothing said so before: kind → Claude's name, and argument →

@@ -2,7 +2,7 @@
 
 from shim.core.adapter.tools import (
     Arguments,
-    Tool,
+    ToolMapping,
     convert_to_claude_todos,
     convert_to_one_based_line,
     translate_tool_call,
@@ -32,28 +32,28 @@ _PASCAL_CASE_TOOLS = (
     *("structured_output", "ask_user_question", "skill", "web_search"),
 )
 
-_TASK = Tool("Task", drop=("fork_context", "fork_session", "fork_turns"))
+_TASK = ToolMapping("Task", drop=("fork_context", "fork_session", "fork_turns"))
 
-TOOLS = {name: Tool(name.title().replace("_", "")) for name in _PASCAL_CASE_TOOLS} | {
-    "loop_wakeup": Tool("ScheduleWakeup"),
-    "read_file": Tool(
+TOOLS = {name: ToolMapping(name.title().replace("_", "")) for name in _PASCAL_CASE_TOOLS} | {
+    "loop_wakeup": ToolMapping("ScheduleWakeup"),
+    "read_file": ToolMapping(
         "Read",
         {"absolute_path": "file_path", "path": "file_path"},
         convert={"offset": convert_to_one_based_line},
     ),
-    "write_file": Tool("Write", drop=("record_as_artifact",)),
-    "edit": Tool("Edit"),
+    "write_file": ToolMapping("Write", drop=("record_as_artifact",)),
+    "edit": ToolMapping("Edit"),
     # its `directory` decides what runs
-    "run_shell_command": Tool("Bash", {"is_background": "run_in_background"}),
-    "glob": Tool("Glob"),
-    "grep_search": Tool("Grep", {"limit": "head_limit"}, extra={"output_mode": "content"}),
-    "list_directory": Tool("LS", drop=("file_filtering_options",)),
-    "todo_write": Tool("TodoWrite", convert={"todos": convert_to_claude_todos}),
+    "run_shell_command": ToolMapping("Bash", {"is_background": "run_in_background"}),
+    "glob": ToolMapping("Glob"),
+    "grep_search": ToolMapping("Grep", {"limit": "head_limit"}, extra={"output_mode": "content"}),
+    "list_directory": ToolMapping("LS", drop=("file_filtering_options",)),
+    "todo_write": ToolMapping("TodoWrite", convert={"todos": convert_to_claude_todos}),
     "agent": _TASK,
     "task": _TASK,
-    "web_fetch": Tool("WebFetch", drop=("format",)),
-    "exit_plan_mode": Tool("ExitPlanMode", drop=("originalRequest", "researchSummary")),
-    "ask_user_question": Tool("AskUserQuestion", drop=("metadata",)),
+    "web_fetch": ToolMapping("WebFetch", drop=("format",)),
+    "exit_plan_mode": ToolMapping("ExitPlanMode", drop=("originalRequest", "researchSummary")),
+    "ask_user_question": ToolMapping("AskUserQuestion", drop=("metadata",)),
 }
 
 # Announced, but no tool a frontend could name: `tool_call` only wraps the others (section 8).

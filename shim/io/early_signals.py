@@ -16,7 +16,7 @@ SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 received_signals: list[int] = []
 
 
-def install_handler(handler: Callable[[int, FrameType | None], None]) -> None:
+def install_signal_handler(handler: Callable[[int, FrameType | None], None]) -> None:
     """Handle signals from now on. A signal that is ignored stays ignored (see `inherited_signals`)."""
     for name in SIGNAL_NAMES:
         signal_number = getattr(signal, name)
@@ -24,10 +24,10 @@ def install_handler(handler: Callable[[int, FrameType | None], None]) -> None:
             signal.signal(signal_number, handler)
 
 
-def start_collecting() -> None:
+def start_collecting_signals() -> None:
     """Record signals from now on, also signals that our parent has ignored or blocked."""
     stop_ignoring_signals()
-    install_handler(_record_signal)
+    install_signal_handler(_record_signal)
     unblock_signals()
 
 

@@ -33,7 +33,7 @@ class SignalRecorder:
 
     def start_listening(self) -> None:
         """From now on they are ours."""
-        early_signals.install_handler(self._on_signal)
+        early_signals.install_signal_handler(self._on_signal)
         if early_signals.received_signals:
             self._on_signal(early_signals.received_signals.pop(0), None)
 

@@ -99,7 +99,7 @@ def spawn_child(
     environment: Mapping[str, str],
     cwd: str,
     *,
-    feed: bool,
+    opens_stdin: bool,
     temporary_paths: Sequence[str] = (),
 ) -> "AnyProcess":
     """Start a child in a session and process group of its own.
@@ -112,7 +112,7 @@ def spawn_child(
     check_package_files(command, environment.values())
     try:
         start_process = _start_by_posix_spawn if cwd == os.getcwd() else _start_by_subprocess
-        process = start_process(command, environment, cwd, feed=feed)
+        process = start_process(command, environment, cwd, feed=opens_stdin)
     except (OSError, ValueError) as error:
         remove_files(temporary_paths)
         from shim.process.spawn_error import create_spawn_error

@@ -26,7 +26,7 @@ from shim.core.cast.protocol_lines import (
 from shim.core.cast.replayer import RecordingReplayer, ReplayStep
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
-from shim.io.early_signals import install_handler
+from shim.io.early_signals import install_signal_handler
 from shim.recording.replay_request import (
     CHUNK_BYTES,
     ReplayRequest,
@@ -56,7 +56,7 @@ class ReplayInputReader:
 
     def start(self) -> None:
         """Begin. A terminal counts as closed: a person types no protocol."""
-        install_handler(
+        install_signal_handler(
             lambda signal_number, frame: self._events.put(
                 ("signal", signal.Signals(signal_number).name.encode())
             )

@@ -111,7 +111,10 @@ def play(box):
     ):
         paper = output or FakeOutput()
         process = spawn_child(
-            [box.create_fake(*child_steps)], box.build_environment(), str(box.cwd), feed=bool(stdin)
+            [box.create_fake(*child_steps)],
+            box.build_environment(),
+            str(box.cwd),
+            opens_stdin=bool(stdin),
         )
         started.append(process)
         launcher = FakeLauncher(

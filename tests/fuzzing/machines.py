@@ -105,7 +105,8 @@ class AgentConversation:
                 self._send_to_agent(self.child_input.encode_interrupt())
             elif move < 0.96:
                 self._send_to_agent(
-                    self.child_input.encode_mode(self._chance.choice(("plan", "default"))) or b""
+                    self.child_input.encode_mode_change(self._chance.choice(("plan", "default")))
+                    or b""
                 )
             else:
                 self._send_next_message()
@@ -219,7 +220,7 @@ class AgentConversation:
             answer = self.child_input.encode_decision(permission, decision)
         if not decision.allow:
             output, commands = self.child_stream.record_refusal(
-                permission, decision.message, announced=True
+                permission, decision.message, frontend_knows=True
             )
             self.lines += output
             self._carry_out(commands)

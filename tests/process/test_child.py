@@ -33,7 +33,10 @@ def start(box):
 
     def begin(*steps, stdin=b""):
         process = spawn_child(
-            [box.create_fake(*steps)], box.build_environment(), str(box.cwd), feed=bool(stdin)
+            [box.create_fake(*steps)],
+            box.build_environment(),
+            str(box.cwd),
+            opens_stdin=bool(stdin),
         )
         child = Child(SpawnedChild(process, stdin))
         started.append((process, child))
@@ -72,7 +75,7 @@ async def test_an_interrupt_may_have_a_longer_grace(box, monkeypatch):
     started = box.create_fake(
         ["ignore", "SIGTERM"], ["out_on", "SIGINT", "late\n", 0], ["out", "ready\n"], ["hang"]
     )
-    process = spawn_child([started], box.build_environment(), str(box.cwd), feed=False)
+    process = spawn_child([started], box.build_environment(), str(box.cwd), opens_stdin=False)
     child = Child(SpawnedChild(process, b"", interrupt_timeout_s=PATIENCE))
     with anyio.fail_after(PATIENCE):
         assert await child.read_stdout() == b"ready\n"
@@ -149,7 +152,7 @@ IMPATIENT = f"import os; os.read(0, 1); os.set_blocking(1, False); os.write(1, b
 )
 async def test_what_a_child_says_before_it_leaves_is_read_however_late(box):
     process = spawn_child(
-        [sys.executable, "-c", IMPATIENT], box.build_environment(), str(box.cwd), feed=True
+        [sys.executable, "-c", IMPATIENT], box.build_environment(), str(box.cwd), opens_stdin=True
     )
     child = Child(SpawnedChild(process, b"go"))
     await child.write_and_close_stdin()
@@ -226,7 +229,7 @@ async def test_an_abandoned_child_that_is_gone_already_takes_its_group_along(box
     lifeline = box.create_lifeline()
     steps = (["spawn", lifeline.path, False], ["say", lifeline.path, "child"], ["leave", 0])
     process = spawn_child(
-        [box.create_fake(*steps)], box.build_environment(), str(box.cwd), feed=False
+        [box.create_fake(*steps)], box.build_environment(), str(box.cwd), opens_stdin=False
     )
     lifeline.wait_for("grandchild")
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

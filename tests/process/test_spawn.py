@@ -61,7 +61,7 @@ def folder(request, box, monkeypatch):
 def portrait(folder, *, feed=False):
     """What a child says of itself; with `feed` it is told something."""
     command = [sys.executable, "-I", "-S", "-c", SELF_PORTRAIT]
-    process = spawn_child(command, {"OF_THE_CHILD": "yes"}, folder, feed=feed)
+    process = spawn_child(command, {"OF_THE_CHILD": "yes"}, folder, opens_stdin=feed)
     if feed:
         process.stdin.write(b"go on")
         process.stdin.close()
@@ -122,7 +122,9 @@ def test_a_child_that_other_code_waited_for_is_no_failure(box):
     """The exit code is lost, so the result depends only on the output."""
 
     async def end():
-        child = Child(SpawnedChild(spawn_child(["/bin/true"], {}, os.getcwd(), feed=False), b""))
+        child = Child(
+            SpawnedChild(spawn_child(["/bin/true"], {}, os.getcwd(), opens_stdin=False), b"")
+        )
         os.waitpid(child._process.pid, 0)
         try:
             return await child.wait_for_exit()
@@ -138,12 +140,12 @@ def test_no_descriptor_is_left_of_a_child_that_cannot_be_started(folder):
 
     before = descriptors()
     with pytest.raises(FrontendError, match="NUL"):
-        spawn_child(["/bin/true", "nul\0"], {}, folder, feed=True)
+        spawn_child(["/bin/true", "nul\0"], {}, folder, opens_stdin=True)
     assert descriptors() == before
 
 
 def test_the_end_of_a_child_is_told_as_popen_tells_it(folder):
     for script, code in (("exit 3", 3), ("kill -KILL $$", -signal.SIGKILL)):
-        process = spawn_child(["/bin/sh", "-c", script], {}, folder, feed=False)
+        process = spawn_child(["/bin/sh", "-c", script], {}, folder, opens_stdin=False)
         assert process.wait() == process.poll() == process.returncode == code
         kill_child(process)

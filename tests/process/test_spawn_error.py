@@ -69,19 +69,24 @@ def test_a_file_that_is_no_program_is_named_with_its_fault(box, text, mode, reas
 )
 def test_a_program_that_is_not_there_is_the_vendors_fault(box, program, reason):
     with pytest.raises(VendorError, match=reason):
-        spawn_child([program], box.build_environment(), str(box.cwd), feed=False)
+        spawn_child([program], box.build_environment(), str(box.cwd), opens_stdin=False)
 
 
 def test_a_working_directory_that_is_gone_is_not_the_vendors_fault(box):
     with pytest.raises(FrontendError, match="the working directory /no/such is gone"):
         spawn_child(
-            [box.create_fake(["out", ANSWER])], box.build_environment(), "/no/such", feed=False
+            [box.create_fake(["out", ANSWER])],
+            box.build_environment(),
+            "/no/such",
+            opens_stdin=False,
         )
 
 
 def test_an_argument_with_nul_is_the_frontends_fault(box):
     with pytest.raises(FrontendError, match="NUL"):
-        spawn_child(["/bin/true", "nul\0"], box.build_environment(), str(box.cwd), feed=False)
+        spawn_child(
+            ["/bin/true", "nul\0"], box.build_environment(), str(box.cwd), opens_stdin=False
+        )
 
 
 # -- what is too long for an argument --------------------------------------------------------------

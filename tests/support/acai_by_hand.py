@@ -13,7 +13,7 @@ from typing import Any
 from shim.core.adapter.adapter import Adapter, LaunchSpec
 from shim.core.adapter.tools import (
     Arguments,
-    Tool,
+    ToolMapping,
     build_edits_converter,
     convert_seconds_to_ms,
     list_claude_names,
@@ -38,12 +38,14 @@ def convert_line_range(tool_input: Arguments) -> tuple[str, Arguments]:
 
 
 TOOLS = {
-    "shell": Tool("Bash", convert={"timeout": convert_seconds_to_ms}),
-    "Shell": Tool("Bash", convert={"timeout": convert_seconds_to_ms}),
-    "Bash": Tool("Bash", {"reason": "description"}, convert={"timeout": convert_seconds_to_ms}),
-    "Read": Tool("Read", {"path": "file_path"}, reshape=convert_line_range),
-    "Write": Tool("Write", {"path": "file_path"}),
-    "Edit": Tool(
+    "shell": ToolMapping("Bash", convert={"timeout": convert_seconds_to_ms}),
+    "Shell": ToolMapping("Bash", convert={"timeout": convert_seconds_to_ms}),
+    "Bash": ToolMapping(
+        "Bash", {"reason": "description"}, convert={"timeout": convert_seconds_to_ms}
+    ),
+    "Read": ToolMapping("Read", {"path": "file_path"}, reshape=convert_line_range),
+    "Write": ToolMapping("Write", {"path": "file_path"}),
+    "Edit": ToolMapping(
         "Edit", {"path": "file_path"}, reshape=build_edits_converter("old_text", "new_text")
     ),
 }

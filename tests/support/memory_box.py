@@ -468,7 +468,7 @@ class MemoryBox(Box):
         )
         patch.setattr(anyio, "run", run)
         patch.setattr(anyio, "open_signal_receiver", signals.open_receiver)
-        patch.setattr(early_signals, "install_handler", lambda handler: None)
+        patch.setattr(early_signals, "install_signal_handler", lambda handler: None)
         patch.setattr(gc, "freeze", lambda: None)  # so that objects of a test can be collected
         patch.setattr(descendants, "_is_subreaper", False)
         patch.setattr(descendants, "become_subreaper", lambda: None)

@@ -43,7 +43,7 @@ def main(args: list[str]) -> int:
     )
     for descriptor in (lock_descriptor, listener.fileno()):
         os.set_inheritable(descriptor, False)
-    early_signals.start_collecting()
+    early_signals.start_collecting_signals()
     _wait_for_starter()
     metadata, signals, socket_file_id = (
         HostMetadata(folder),

@@ -214,7 +214,7 @@ class HostRuntime:
                 yield
             finally:
                 # the loop hears none any more, and one would take the last words away
-                early_signals.start_collecting()
+                early_signals.start_collecting_signals()
                 with anyio.CancelScope(shield=True):
                     await runner.close_clients(runner.failure_reason or self.end_reason)
                     self._log.close()

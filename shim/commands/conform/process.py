@@ -361,7 +361,7 @@ async def run_process(
     """Start the command, play the script, and fill `run`. ShimError if the command cannot be
     started.
     """
-    process = spawn_child([*command, *run.argv], environment, cwd, feed=has_stdin)
+    process = spawn_child([*command, *run.argv], environment, cwd, opens_stdin=has_stdin)
     child = Child(SpawnedChild(process, b""))
     claude_process = ClaudeProcess(run, process, child, timeout_s)
     try:

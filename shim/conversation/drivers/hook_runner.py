@@ -84,7 +84,7 @@ async def _run_hook_command(
             *hook.args,
         ]
     try:
-        process = spawn_child(argv, environment, cwd, feed=True)
+        process = spawn_child(argv, environment, cwd, opens_stdin=True)
     except ShimError as error:
         return HookExit(None, error=str(error))
     child = Child(SpawnedChild(process, hook_input))

@@ -376,7 +376,7 @@ class ChildLauncher:
             command,
             environment,
             context.cwd,
-            feed=needs_stdin,
+            opens_stdin=needs_stdin,
             temporary_paths=launch.temporary_files,
         )
         self.resume_state.has_started = True

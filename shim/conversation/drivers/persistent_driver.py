@@ -472,7 +472,7 @@ class PersistentDriver(StdinDriver):
                 frontend_knows = decision.frontend_knows
                 await self.apply_child_output(
                     *stream.record_refusal(
-                        request, reason, announced=frontend_knows, vendor_knows=vendor_knows
+                        request, reason, frontend_knows=frontend_knows, vendor_knows=vendor_knows
                     )
                 )
         if decision.ends_turn:

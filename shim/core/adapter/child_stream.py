@@ -224,7 +224,7 @@ class ChildStream:
         permission: PermissionRequest,
         message: str,
         *,
-        announced: bool,
+        frontend_knows: bool,
         vendor_knows: bool = True,
     ) -> StreamOutput:
         """Record that a permission was refused. `announced`: the frontend refused it itself and
@@ -233,7 +233,7 @@ class ChildStream:
         `vendor_knows`: the vendor receives the denial before the call runs.
         """
         self.turn.record_refusal(
-            permission, message, frontend_knows=announced, vendor_knows=vendor_knows
+            permission, message, frontend_knows=frontend_knows, vendor_knows=vendor_knows
         )
         return self._take_output()
 

@@ -228,7 +228,7 @@ class ChildInput(Protocol):
         `encode_model` does.
         """
 
-    def encode_mode(self, name: str) -> bytes | None:
+    def encode_mode_change(self, name: str) -> bytes | None:
         """Another permission mode, in Claude's words; None: it cannot be told, another child has to
         be.
         """

@@ -14,7 +14,7 @@ Arguments = dict[str, Any]
 Reshape = Callable[[Arguments], tuple[str, Arguments]]
 
 
-class Tool:
+class ToolMapping:
     """One tool: Claude's `name`, and how its arguments become Claude's.
 
     rename        their key → Claude's key; keys that are not named keep their name. What is said
@@ -101,7 +101,7 @@ class Tool:
         return {key: values for key, values in values_by_key.items() if len(values) > 1}
 
 
-Tools = Mapping[str, Tool]
+Tools = Mapping[str, ToolMapping]
 
 
 def translate_tool_call(tools: Tools, name: str, arguments: object) -> tuple[str, Arguments]:

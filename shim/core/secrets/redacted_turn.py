@@ -72,12 +72,12 @@ class RedactedTextBlocks:
 
     def add_block(self, full_text: str, kind: str = TEXT) -> None:
         if self._machine.state is ECHO:
-            self.write_buffered()
+            self.write_buffered_text()
         self._text_blocks.add_block(
             self._redactor.redact_text(full_text) if full_text.__class__ is str else full_text, kind
         )
 
-    def discard_buffered(self) -> None:
+    def discard_buffered_text(self) -> None:
         """The reply was cut: what is held back of it was not said."""
         if self._machine.state is ECHO or not self._writes_partial_messages:
             self._stream_redactor.flush()
@@ -97,7 +97,7 @@ class RedactedTextBlocks:
         if block_key.__class__ is not int and not isinstance(block_key, str | None):
             block_key = None
         if self._block_of_stream != (kind, block_key):
-            self.write_buffered()
+            self.write_buffered_text()
             self._block_of_stream = (kind, block_key)
         return block_key
 
@@ -125,7 +125,7 @@ class RedactedTextBlocks:
             self._text_blocks.open_block(kind, "…", block_key)
             self._stream_redactor = previous_redactor
 
-    def write_buffered(self) -> None:
+    def write_buffered_text(self) -> None:
         """The block is at its end: what was held back is said."""
         is_block_open = (
             self._machine.state in (TEXT, THINKING, ECHO) and not self._text_blocks.is_splitting
@@ -182,7 +182,7 @@ class RedactedTurn:
         self._write_line: WriteLine | None = None
         self.add_text = text_blocks.add_text
         self.add_block = text_blocks.add_block
-        turn.machine.before_move = text_blocks.write_buffered
+        turn.machine.before_move = text_blocks.write_buffered_text
         turn.turn_start.redact = turn.tool_calls.redact = redactor.redact_value
         turn.subagents.redact_message = self._redact_nested
 
@@ -210,11 +210,11 @@ class RedactedTurn:
 
     def retract_message(self) -> None:
         """The reply was cut and comes again; what is held back of it was not said."""
-        self._text_blocks.discard_buffered()
+        self._text_blocks.discard_buffered_text()
         self.turn.retract_message()
 
     def restart(self) -> None:
-        self._text_blocks.discard_buffered()
+        self._text_blocks.discard_buffered_text()
         self.turn.restart()
 
     # -- who says it -------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ class TurnStart:
         }
         if version := self.vendor_info.get("vendor_version") or config.vendor.version:
             shim_fields["vendor_version"] = version
-        shim_fields |= self.describe_version()
+        shim_fields |= self.build_version_fields()
         if config.vendor.is_replay:
             shim_fields["replay"] = True
         if config.output_style:
@@ -141,7 +141,7 @@ class TurnStart:
         if self.user_message is not None:
             self.write_user_message(self.user_message)
 
-    def describe_version(self) -> dict[str, Any]:
+    def build_version_fields(self) -> dict[str, Any]:
         """Return the keys of `init.shim` about a version that was not tested. Empty for a tested
         version.
         """

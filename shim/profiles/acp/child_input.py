@@ -70,7 +70,7 @@ class AcpInput(RpcInput[AcpSession]):
     def encode_effort_change(self, level: str | None) -> bytes | None:
         return self._session.encode_effort_change(level)
 
-    def encode_mode(self, name: str) -> bytes | None:
+    def encode_mode_change(self, name: str) -> bytes | None:
         """The agent asks about each call in every mode, and the policy answers: most modes are one
         to it.
         """

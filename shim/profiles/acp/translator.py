@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from re import Pattern
 from typing import Any, ClassVar
 
-from shim.core.adapter.tools import Tool, Tools
+from shim.core.adapter.tools import ToolMapping, Tools
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.json_text import dump_json
@@ -417,7 +417,7 @@ class AcpTranslator(Translator):
             "" if call.vendor_tool in self.tools else self._resolve_server_tool(call.vendor_tool)
         )
         return call.translate_call(
-            {call.vendor_tool: Tool(claude_name)} if claude_name else self.tools
+            {call.vendor_tool: ToolMapping(claude_name)} if claude_name else self.tools
         )
 
     def _resolve_server_tool(self, vendor_tool: str) -> str:

@@ -19,7 +19,7 @@ is denied is not hidden).
 
 from collections.abc import Callable, Iterator, Mapping
 
-from shim.core.adapter.tools import Arguments, Tool
+from shim.core.adapter.tools import Arguments, ToolMapping
 from shim.core.reading.typed import Any
 from shim.profiles.check.config_node import ConfigNode
 
@@ -33,7 +33,7 @@ _TOOL_KEYS = ("name", "args", "keep", "add")
 ConvertFunction = Callable[[Arguments], tuple[str, Arguments]]
 
 
-class ProfileTool(Tool):
+class ProfileTool(ToolMapping):
     """A tool whose arguments are fields. They are compiled at its first call, because no launch
     needs them.
 
@@ -61,12 +61,14 @@ class ProfileTool(Tool):
         return self._converter(arguments)
 
 
-class ToolTable(Mapping[str, Tool]):
+class ToolTable(Mapping[str, ToolMapping]):
     """A table of tools where those that it does not name get a name by a pattern, or behind a
     prefix.
     """
 
-    def __init__(self, table: Mapping[str, Tool], regex: str, name: str, prefix: str) -> None:
+    def __init__(
+        self, table: Mapping[str, ToolMapping], regex: str, name: str, prefix: str
+    ) -> None:
         self._table = table
         self._regex = regex
         self._name = name
@@ -83,14 +85,14 @@ class ToolTable(Mapping[str, Tool]):
             import re
 
             if match := re.fullmatch(self._regex, key):
-                return Tool(match.expand(self._name))
+                return ToolMapping(match.expand(self._name))
         return (
-            Tool(f"{self._prefix}{key}")
+            ToolMapping(f"{self._prefix}{key}")
             if self._prefix and not key.startswith(MCP_PREFIX)
             else default
         )
 
-    def __getitem__(self, key: str) -> Tool:
+    def __getitem__(self, key: str) -> ToolMapping:
         return self._table[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -102,7 +104,7 @@ class ToolTable(Mapping[str, Tool]):
 
 def parse_tools(
     node: ConfigNode, other_tools: ConfigNode, unknown_tools: ConfigNode, vendor: str
-) -> Mapping[str, Tool]:
+) -> Mapping[str, ToolMapping]:
     """The table `[tools]`, with a rule for the names of other tools."""
     entries = node.read_table()
     if len(entries) > MAX_TOOLS:
@@ -141,7 +143,7 @@ def _check_groups(other_tools: ConfigNode, name: str) -> None:
         ) from None
 
 
-def _parse_tool(node: ConfigNode) -> Tool:
+def _parse_tool(node: ConfigNode) -> ToolMapping:
     node.read_table((*_TOOL_KEYS, "alt"))
     name = node.child("name").read_text()
     alternatives = node.child("alt").read_items(MAX_ALTERNATIVES)
@@ -159,13 +161,15 @@ def _parse_tool(node: ConfigNode) -> Tool:
         # a mistake is reported before anything is started; our tests compile the bundled profiles
         compile_converter()
     if not (alternatives or node.child("args") or node.child("add")):
-        return Tool(name)
+        return ToolMapping(name)
     if (
         not alternatives
         and node.child("keep").read_bool()
         and (renaming := _find_plain_renaming(node.child("args").read_table())) is not None
     ):
-        return Tool(name, renaming[0], convert=renaming[1], extra=node.child("add").read_table())
+        return ToolMapping(
+            name, renaming[0], convert=renaming[1], extra=node.child("add").read_table()
+        )
     return ProfileTool(
         name,
         tuple(alternative.child("name").read_text(name) for alternative in alternatives),

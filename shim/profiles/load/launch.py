@@ -89,7 +89,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 
 from shim.core.adapter.adapter import LaunchRequest, LaunchSpec, RunReportSpec, encode_prompt_stdin
-from shim.core.adapter.tools import Tool, Tools
+from shim.core.adapter.tools import ToolMapping, Tools
 from shim.core.adapter.versions import VersionProbe, parse_version_conditions
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_effort
 from shim.core.errors import FrontendError
@@ -613,7 +613,7 @@ def _list_program_names(tools: Tools, left: set[str], name: str) -> list[str]:
     return names
 
 
-def _get_claude_names(tool: Tool) -> set[str]:
+def _get_claude_names(tool: ToolMapping) -> set[str]:
     """Return Claude's names of all tools that a tool of the program stands for."""
     return {tool.name, *(tool.other_names if isinstance(tool, ProfileTool) else ())}
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shim.core.adapter.tools import Tool, Tools, translate_tool_call
+from shim.core.adapter.tools import ToolMapping, Tools, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import NO_USAGE, Usage, parse_count
@@ -169,7 +169,7 @@ class RuleEngine(Translator):
         claude_name = resolve_mcp_tool_name(
             self.server_tool, self._server_names, name, self.turn.config.evaluator
         )
-        tools = {name: Tool(claude_name)} if claude_name else self.tools
+        tools = {name: ToolMapping(claude_name)} if claude_name else self.tools
         return translate_tool_call(tools, name, arguments)
 
     # -- calls -------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from sweeps import loop_over_rows
 from shim.adapters.pi import TOOLS as PI
 from shim.adapters.qwen_tools import TOOLS as QWEN
 from shim.core.adapter.tools import (
-    Tool,
+    ToolMapping,
     build_edits_converter,
     build_vendor_arguments,
     convert_seconds_to_ms,
@@ -22,10 +22,10 @@ from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.workspace import Workspace
 
 TABLE = {
-    "sh": Tool("Bash", {"cmd": "command"}, convert={"timeout": convert_seconds_to_ms}),
-    "shell": Tool("Bash"),
-    "cat": Tool("Read", {"path": "file_path"}, only_renamed=True),
-    "find": Tool("Glob", drop=("limit",), extra={"sorted": True}),
+    "sh": ToolMapping("Bash", {"cmd": "command"}, convert={"timeout": convert_seconds_to_ms}),
+    "shell": ToolMapping("Bash"),
+    "cat": ToolMapping("Read", {"path": "file_path"}, only_renamed=True),
+    "find": ToolMapping("Glob", drop=("limit",), extra={"sorted": True}),
 }
 
 

@@ -3,14 +3,14 @@
 import pytest
 from sweeps import loop_over_rows
 
-from shim.core.adapter.tools import Tool
+from shim.core.adapter.tools import ToolMapping
 from shim.profiles.acp.calls import AcpCall, AcpCallFormat, CallSignature
 
 TOOLS = {
-    "bash": Tool("Bash"),
-    "write": Tool("Write", {"filePath": "file_path"}),
-    "run_shell_command": Tool("Bash"),
-    "replace": Tool("Edit"),
+    "bash": ToolMapping("Bash"),
+    "write": ToolMapping("Write", {"filePath": "file_path"}),
+    "run_shell_command": ToolMapping("Bash"),
+    "replace": ToolMapping("Edit"),
 }
 
 
@@ -133,7 +133,9 @@ def test_a_question_about_another_kind_of_call_is_judged_by_what_it_says():
     updated_call = call.build_requested_call(
         {"title": "touch x", "kind": "execute", "rawInput": {"command": "touch x"}}
     )
-    assert updated_call.translate_call(TOOLS | {"read": Tool("Read", only_renamed=True)}) == (
+    assert updated_call.translate_call(
+        TOOLS | {"read": ToolMapping("Read", only_renamed=True)}
+    ) == (
         "Bash",
         {"command": "touch x"},
     )
@@ -142,7 +144,7 @@ def test_a_question_about_another_kind_of_call_is_judged_by_what_it_says():
 def test_a_command_is_shown_whatever_the_call_is_named():
     call = AcpCall("c1", BY_TITLE)
     call.apply_update({"title": "read", "kind": "execute", "rawInput": {"command": "touch x"}})
-    assert call.translate_call(TOOLS | {"read": Tool("Read", only_renamed=True)}) == (
+    assert call.translate_call(TOOLS | {"read": ToolMapping("Read", only_renamed=True)}) == (
         "Bash",
         {"command": "touch x"},
     )
@@ -192,7 +194,7 @@ def test_an_input_that_says_two_commands_is_judged_as_none_of_them(order):
     raw_input = dict([("cmd", "rm x"), ("command", "ls")][::order])
     call = AcpCall("c1", BY_TITLE)
     call.apply_update({"title": "sh", "kind": "execute", "rawInput": raw_input})
-    name, tool_input = call.translate_call({"sh": Tool("Bash", {"cmd": "command"})})
+    name, tool_input = call.translate_call({"sh": ToolMapping("Bash", {"cmd": "command"})})
     assert (name, tool_input["command"]) == ("Bash", list(raw_input.values()))
 
 
@@ -224,7 +226,7 @@ def test_a_place_that_only_the_question_names_is_judged_beside_those_of_the_call
     updated_call = call.build_requested_call(
         {"title": "Access", "kind": "read", "rawInput": {"path": "/out"}}
     )
-    tools = {"look": Tool("Grep", {"places": "path"})}
+    tools = {"look": ToolMapping("Grep", {"places": "path"})}
     assert updated_call.translate_call(tools) == ("Grep", {"pattern": "x"} | words)
 
 
@@ -242,7 +244,7 @@ def test_a_place_that_a_call_names_as_well_does_not_hide_that_of_the_question():
     updated_call = call.build_requested_call(
         {"title": "Access", "kind": "read", "rawInput": {"path": "/out"}}
     )
-    tools = {"look": Tool("Grep", {"places": "path"}, drop=("path",))}
+    tools = {"look": ToolMapping("Grep", {"places": "path"}, drop=("path",))}
     assert updated_call.translate_call(tools)[1]["path"] == ["a /out", "/out"]
-    tools = {"look": Tool("Read", {"path": "file_path"}, only_renamed=True)}
+    tools = {"look": ToolMapping("Read", {"path": "file_path"}, only_renamed=True)}
     assert updated_call.translate_call(tools) == ("Read", {"file_path": "/out"})

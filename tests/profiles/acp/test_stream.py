@@ -199,7 +199,7 @@ def test_a_question_to_the_person_is_dismissed_where_its_options_are_the_answers
 def test_the_answer_to_a_mode_is_heard_between_two_turns():
     session = {"id": 2, "result": {"sessionId": "s1", "modes": {"currentModeId": "build"}}}
     talk = AcpConversation().feed_messages(ANSWERS[0], session, DONE).close_stream()
-    talk.sent_bytes += talk.child_input.encode_mode("plan")
+    talk.sent_bytes += talk.child_input.encode_mode_change("plan")
     talk.stream.skip_late_output(b'{"jsonrpc":"2.0","id":4,"result":{}}\n')
     assert (
         json.loads(talk.child_input.encode_prompt(UserMessage("next")))["method"]
@@ -298,7 +298,7 @@ def test_a_denied_call_has_its_result_before_the_next_text_though_the_agent_says
     talk = start_conversation("gemini").feed_messages(
         build_permission_request(call="run_shell_command__1", title="ls", rawInput=None)
     )
-    talk.stream.record_refusal(talk.pending_permissions[0], "no thanks", announced=True)
+    talk.stream.record_refusal(talk.pending_permissions[0], "no thanks", frontend_knows=True)
     talk.answer_permission(False)
     talk.feed_messages(build_text_update("Then not."), DONE).close_stream()
     (turn,) = check_turns(talk.lines, partial=False)
