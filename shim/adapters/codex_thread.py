@@ -14,7 +14,7 @@ from shim.core.policy.rules import normalize_mcp_name
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.rpc.form import OpenForms
-from shim.profiles.rpc.peer import Peer, RpcResponse, as_dict
+from shim.profiles.rpc.peer import JsonRpcPeer, RpcResponse, as_dict
 
 MAX_PENDING_REQUESTS = 1000  # of codex's that wait for their answer
 MAX_MCP_SERVERS = 100  # of MCP, that are told to ask
@@ -73,7 +73,7 @@ class CodexThread:
         self.cwd = ""  # as codex names it
         self.is_greeted = False  # False where a recording is read, of which our half is not known
         self.is_usable = True  # whether a thread is there, or may come
-        self.peer = Peer()
+        self.peer = JsonRpcPeer()
         self._params = CodexThreadParams("", lambda servers: {})
         self._waiting_message: UserMessage | None = None
         self._configured_servers: Mapping[str, Any] = {}  # of MCP, that codex is set up with

@@ -383,7 +383,7 @@ class CodexThreadTranslator(Translator):
         if len(self.outbox) >= MAX_PENDING_REQUESTS:
             return
         if handler is None:
-            self.outbox.append(self.thread.peer.encode_refusal(request_id, method))
+            self.outbox.append(self.thread.peer.encode_method_not_found(request_id, method))
             return
         try:
             handler(request_id, params)

@@ -14,7 +14,7 @@ from shim.core.reading.diagnostics import strip_colors
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 from shim.profiles.check.config_node import MAX_SEARCHED_CHARS, ConfigNode
-from shim.profiles.compile.rules import EventRules
+from shim.profiles.compile.rules import ProfileEventRules
 from shim.profiles.compile.stream import StderrRule, StreamProfile
 from shim.profiles.run.engine import RuleEngine
 
@@ -44,8 +44,8 @@ class ProfileTranslator(RuleEngine):
     own.
     """
 
-    rules: ClassVar[EventRules]
-    reports: ClassVar[EventRules | None] = None
+    rules: ClassVar[ProfileEventRules]
+    reports: ClassVar[ProfileEventRules | None] = None
     ok_exits: ClassVar[frozenset[int]] = frozenset((0,))
     synthesizes: ClassVar[bool] = False
     causes: ClassVar[Mapping[int, Any]] = {}  # exit code → Cause
@@ -61,12 +61,12 @@ class ProfileTranslator(RuleEngine):
     def _compile_handler(self, event: Event) -> None:
         """The first event of its type: its rules are compiled now."""
         kind = event["type"]
-        self.handlers[kind] = handler = MethodType(self.rules.find_handler(kind), self)
+        self.handlers[kind] = handler = MethodType(self.rules.find_event_handler(kind), self)
         handler(event)
 
     def _compile_default_handler(self, event: Event) -> None:
         """The first event of a type that no rule names."""
-        self.default_handler = MethodType(self.rules.find_handler(None), self)
+        self.default_handler = MethodType(self.rules.find_event_handler(None), self)
         self.default_handler(event)
 
     def translate_unknown_event(self, event: Event) -> Translator:
@@ -96,7 +96,7 @@ class ProfileTranslator(RuleEngine):
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """What stderr and the exit code say, where no event said how it ended."""
         if self.reports is not None and self.report is not None:
-            self.reports.find_handler(None)(self, self.report)
+            self.reports.find_event_handler(None)(self, self.report)
         self.on_exit(child_exit, stderr)
         if self.buffered_blocks:
             self.write_buffered(fill_results=False)
@@ -152,7 +152,7 @@ class ProfileTranslator(RuleEngine):
         return turn.message_count > 0 and not turn.open_calls and not turn.has_ended_with_calls
 
 
-class UntypedTranslator(ProfileTranslator):
+class UntypedEventTranslator(ProfileTranslator):
     """One whose events have no `type` that decides."""
 
     _protocol_translator: Translator | None = None  # of the protocol
@@ -183,7 +183,7 @@ class UntypedTranslator(ProfileTranslator):
             self._protocol_translator.feed_eof(child_exit, stderr)
 
 
-class AdaptedTranslator(ProfileTranslator):
+class AdapterFirstTranslator(ProfileTranslator):
     """One whose events an adapter sees first."""
 
     def feed(self, event: Event) -> None:
@@ -198,24 +198,26 @@ class AdaptedTranslator(ProfileTranslator):
         )(event)
 
 
-def build_translator(
+def build_translator_class(
     node: ConfigNode,
     stream: StreamProfile,
-    adapter: type[Translator] | None,
-    protocol: Callable[[], type[Translator]] | None = None,
+    adapter_class: type[Translator] | None,
+    load_protocol_class: Callable[[], type[Translator]] | None = None,
 ) -> type[ProfileTranslator]:
     """The class that translates by a profile's stream. FrontendError for an `adapter` that is none.
 
     `protocol` gives who reads on where a recorded program speaks JSON-RPC.
     """
-    base_class: type[ProfileTranslator] = AdaptedTranslator
-    if adapter is None:
+    base_class: type[ProfileTranslator] = AdapterFirstTranslator
+    if adapter_class is None:
         base_class = (
-            ProfileTranslator if all(rule.types for rule in stream.rules) else UntypedTranslator
+            ProfileTranslator
+            if all(rule.types for rule in stream.rules)
+            else UntypedEventTranslator
         )
         bases: tuple[type, ...] = (base_class,)
-    elif issubclass(adapter, ProfileTranslator):
-        bases = (adapter, base_class)
+    elif issubclass(adapter_class, ProfileTranslator):
+        bases = (adapter_class, base_class)
     else:
         raise node.child("adapter").build_error(
             "a subclass of shim.profiles.profile.ProfileTranslator"
@@ -228,7 +230,7 @@ def build_translator(
         "late": stream.options.has_late_results,
         "marks_ids": stream.options.has_process_ids,
         "stderr_rules": stream.stderr,
-        "protocol": [] if protocol is None else [protocol],
+        "protocol": [] if load_protocol_class is None else [load_protocol_class],
     }
     translator_class: type[ProfileTranslator] = type(bases[0].__name__, bases, fields)
     return translator_class

@@ -65,7 +65,7 @@ class AcpInput(RpcInput[AcpSession]):
 
     def encode_model_change(self, name: str | None) -> bytes | None:
         """From the next message on."""
-        return self._session.change_setting("model", name)
+        return self._session.encode_setting_change("model", name)
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
         return self._session.encode_effort_change(level)
@@ -77,7 +77,9 @@ class AcpInput(RpcInput[AcpSession]):
         previous_mode, self._mode = self._map_mode(self._mode), name
         agent_mode = self._map_mode(name)
         return (
-            b"" if agent_mode == previous_mode else self._session.change_setting("mode", agent_mode)
+            b""
+            if agent_mode == previous_mode
+            else self._session.encode_setting_change("mode", agent_mode)
         )
 
     def _map_mode(self, name: str) -> str | None:

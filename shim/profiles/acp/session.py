@@ -21,7 +21,13 @@ from shim.profiles.acp.versions import (
     build_initialize_params,
 )
 from shim.profiles.rpc.form import DISMISSED_RESULT, OpenForms
-from shim.profiles.rpc.peer import MAX_OPEN_REQUESTS, Peer, RpcResponse, as_dict, parse_response
+from shim.profiles.rpc.peer import (
+    MAX_OPEN_REQUESTS,
+    JsonRpcPeer,
+    RpcResponse,
+    as_dict,
+    parse_response,
+)
 
 INVALID_PARAMS = -32602
 # the answer to a question that nobody is asked
@@ -96,7 +102,7 @@ class AcpSession:
         # questions whose answers the agent does not want any more
         self.withdrawn_requests: list[str] = []
         self._params = AcpSessionParams("")
-        self._peer = Peer(jsonrpc="2.0")
+        self._peer = JsonRpcPeer(jsonrpc="2.0")
         self._waiting_message: UserMessage | None = None
         # what the agent said of the session when it began
         self._session_result: Mapping[str, Any] = {}
@@ -136,7 +142,7 @@ class AcpSession:
             else b""
         )
 
-    def change_setting(self, category: str, value: str | None) -> bytes | None:
+    def encode_setting_change(self, category: str, value: str | None) -> bytes | None:
         """Another model or mode; None: the agent's own, which is the one that the session began
         with.
 
@@ -146,7 +152,7 @@ class AcpSession:
         self._params = self._params._replace(**change)
         if not self.session_id:
             return b""
-        value = self.find_current(category) if value is None else value
+        value = self.find_initial_setting(category) if value is None else value
         return None if value is None else self._encode_setting(category, value)
 
     def encode_effort_change(self, level: str | None) -> bytes:
@@ -172,10 +178,10 @@ class AcpSession:
     @property
     def model(self) -> str | None:
         """The model that answers: the one that was asked for, or the agent's own."""
-        return self._params.model or self.find_current("model")
+        return self._params.model or self.find_initial_setting("model")
 
     @property
-    def server_names(self) -> list[str]:
+    def mcp_server_names(self) -> list[str]:
         """The names of the servers of MCP that the agent was given."""
         return [server["name"] for server in self._params.servers]
 
@@ -250,7 +256,7 @@ class AcpSession:
         self.agent_info = agent_info
         return version_number == self.protocol_version.number
 
-    def apply_state(self, update: Mapping[str, Any]) -> RpcResponse:
+    def apply_session_state(self, update: Mapping[str, Any]) -> RpcResponse:
         """A state of the session, in version 2: the answer to the prompt where it ends the turn, or
         may end it.
         """
@@ -264,7 +270,7 @@ class AcpSession:
             update,
         )
 
-    def record_user_message(self) -> None:
+    def record_user_message_echo(self) -> None:
         """The agent says the user's message again: the prompt has its place."""
         self.prompt_progress.record_accepted_prompt(self._peer.last_number, is_answered=False)
 
@@ -337,7 +343,7 @@ class AcpSession:
             ),
         )
 
-    def is_undecided(self, call_id: str) -> bool:
+    def is_awaiting_permission(self, call_id: str) -> bool:
         """Return whether a permission request for a call waits for its answer."""
         return any(request[1] == call_id for request in self._open_requests.values())
 
@@ -441,10 +447,10 @@ class AcpSession:
         model, mode = self._params.model, self._params.mode
         requests = (
             [self._encode_setting("model", model)]
-            if model not in (None, self.find_current("model"))
+            if model not in (None, self.find_initial_setting("model"))
             else []
         )
-        if mode is not None and self.find_current("mode") not in (None, mode):
+        if mode is not None and self.find_initial_setting("mode") not in (None, mode):
             # None: it has no modes
             requests.append(self._encode_setting("mode", mode))
         return requests if self._params.effort is None else [*requests, *self._encode_effort()]
@@ -493,7 +499,7 @@ class AcpSession:
         )
         return next((option for option in options if option.get("category") == category), None)
 
-    def find_current(self, category: str) -> str | None:
+    def find_initial_setting(self, category: str) -> str | None:
         """The model or the mode that the session began with."""
         option = self._find_option(category)
         mode_id = as_dict(self._session_result.get(f"{category}s")).get(

@@ -42,7 +42,7 @@ from shim.profiles.acp.session import (
 from shim.profiles.acp.upserts import MAX_CONTENT_ITEMS, UpsertedContent, clear_null_fields
 from shim.profiles.acp.usage import AcpUsage
 from shim.profiles.rpc.form import build_form_questions
-from shim.profiles.rpc.peer import METHOD_NOT_FOUND, RpcResponse, as_dict, format_error
+from shim.profiles.rpc.peer import METHOD_NOT_FOUND, RpcResponse, as_dict, format_rpc_error
 
 # kinds of a call's content that are written; a diff is in the arguments of its call
 WRITTEN_CONTENT_KINDS = ("content", "diff")
@@ -315,7 +315,7 @@ class AcpTranslator(Translator):
         return not self.session.protocol_version.answer_ends_turn
 
     def _translate_state(self, update: Event) -> None:
-        self._apply_turn_step(self.session.apply_state(update))
+        self._apply_turn_step(self.session.apply_session_state(update))
 
     def _apply_turn_step(self, response: RpcResponse) -> None:
         """A step of a turn that is taken: it ends, or it ends unless the agent goes on."""
@@ -336,7 +336,7 @@ class AcpTranslator(Translator):
             self._end_turn(self._pending_end)
 
     def _record_user_message(self, update: Event) -> None:
-        self.session.record_user_message()
+        self.session.record_user_message_echo()
 
     def _translate_compaction(self, update: Event) -> None:
         if update.get("status") == "completed":
@@ -426,7 +426,7 @@ class AcpTranslator(Translator):
             return ""
         if self._server_names is None:
             self._server_names = [
-                *self.session.server_names,
+                *self.session.mcp_server_names,
                 *self.turn.config.session.list_server_names(),
             ]
         return resolve_mcp_tool_name(
@@ -533,7 +533,7 @@ class AcpTranslator(Translator):
             self.session.reply_to_request(request_id, result=CANCELLED_RESULT)
             return
         call = self._calls.find_call_for_permission(
-            subject.call, self._create_call_id, self.session.is_undecided
+            subject.call, self._create_call_id, self.session.is_awaiting_permission
         )
         # the input may be that of another call
         if call is None or (self.form.input_in_content and call.start_count > 1):
@@ -628,7 +628,7 @@ class AcpTranslator(Translator):
             self._fail_turn(response.error or {})
 
     def _fail_turn(self, error: Mapping[str, Any]) -> None:
-        code, text = error.get("code"), format_error(error)
+        code, text = error.get("code"), format_rpc_error(error)
         if code == LOGIN_REQUIRED_CODE:
             login_hint = (
                 f" (its ways to log in: {', '.join(self.session.login_methods)})"

@@ -19,7 +19,7 @@ _KIND_TESTS: Mapping[str, str] = {
 }
 
 
-class Condition:
+class MatchCondition:
     """What is asked of the value at `path`; `build_test` makes an expression of the one that reads
     it.
 
@@ -36,7 +36,7 @@ class Condition:
         self.build_test = build_test
         self.texts = texts
 
-    def has_only_texts_at(self, path: ConfigNode) -> bool:
+    def is_text_match_at(self, path: ConfigNode) -> bool:
         """Whether it only asks which text stands at this path."""
         return bool(self.texts) and self.path.value == path.value
 
@@ -47,14 +47,14 @@ class Condition:
 
 def parse_conditions(
     node: ConfigNode, *, skipped_key: str = "", is_for_item: bool = False
-) -> list[Condition]:
+) -> list[MatchCondition]:
     """The conditions of a `match` table, without the key `skipped_key`."""
     table = node.read_table()
     if len(table) > MAX_CONDITIONS:
         raise node.build_error(
             f"a table of at most {MAX_CONDITIONS} conditions", f"a table of {len(table)}"
         )
-    conditions: list[Condition] = []
+    conditions: list[MatchCondition] = []
     for key in table:
         if key != skipped_key:
             path_text = key if not is_for_item or key.startswith("$") else f"$.{key}"
@@ -63,19 +63,20 @@ def parse_conditions(
     return conditions
 
 
-def compile_all(conditions: list[Condition], builder: FunctionBuilder) -> str:
+def compile_conditions(conditions: list[MatchCondition], builder: FunctionBuilder) -> str:
     """All of some conditions as one expression."""
     return " and ".join([condition.compile_test(builder) for condition in conditions]) or "True"
 
 
-def _parse_condition(node: ConfigNode, path_node: ConfigNode) -> list[Condition]:
+def _parse_condition(node: ConfigNode, path_node: ConfigNode) -> list[MatchCondition]:
     """The conditions under one key; `path_node` is the path that it says."""
     if isinstance(node.value, dict):
         node.read_table(_OPERATORS)
         if not node.value:
             raise node.build_error(f"a table with one of {', '.join(_OPERATORS)}")
         return [
-            Condition(path_node, _compile_operator(node.child(name), name)) for name in node.value
+            MatchCondition(path_node, _compile_operator(node.child(name), name))
+            for name in node.value
         ]
     literals = read_literals(
         node if isinstance(node.value, list) else ConfigNode(node.source, [node.value], node.keys)
@@ -86,7 +87,7 @@ def _parse_condition(node: ConfigNode, path_node: ConfigNode) -> list[Condition]
         else frozenset()
     )
     return [
-        Condition(
+        MatchCondition(
             path_node, lambda value, builder: compile_membership(value, literals, builder), texts
         )
     ]

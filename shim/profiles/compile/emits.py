@@ -111,7 +111,7 @@ def _find_reconciled_kinds(rules: list[ConfigNode], text_mode: str) -> frozenset
     return frozenset(kind for kind, modes in modes_by_kind.items() if len(modes) > 1)
 
 
-def write_emit(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+def write_emit_code(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
     """Write what a rule does with an event, or with an item of it."""
     name = node.child("emit").read_choice(tuple(_EMIT_WRITERS))
     write, keys = _EMIT_WRITERS[name]

@@ -154,13 +154,13 @@ class FunctionBuilder:
         """The lines inside of `with` are done for each of these."""
         return LoopBlock(self, items)
 
-    def compile_function(self, name: str, names: dict[str, Any]) -> Callable[..., Any]:
+    def compile_function(self, name: str, global_names: dict[str, Any]) -> Callable[..., Any]:
         """The function; `names` are the names of ours that its lines use."""
         lines = [
             f"def {name}({self._parameters}):",
             *("    " + line for line in self.current_block.collect_lines()),
         ]
-        namespace = names | self._constants
+        namespace = global_names | self._constants
         exec(compile("\n".join(lines), f"<{name} of a profile>", "exec"), namespace)
         compiled: Callable[..., Any] = namespace[name]
         return compiled

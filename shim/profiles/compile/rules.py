@@ -24,8 +24,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shim.profiles.check.config_node import ConfigNode
-from shim.profiles.compile.conditions import Condition, compile_all, parse_conditions
-from shim.profiles.compile.emits import StreamOptions, write_emit
+from shim.profiles.compile.conditions import MatchCondition, compile_conditions, parse_conditions
+from shim.profiles.compile.emits import StreamOptions, write_emit_code
 from shim.profiles.compile.fields import list_field_paths
 from shim.profiles.compile.function_builder import FunctionBuilder
 from shim.profiles.compile.paths import compile_path, preload_shared_paths
@@ -55,7 +55,7 @@ MIN_RULES_TO_SORT = (
 EventHandler = Callable[[Any, Any], None]  # (engine, event)
 
 
-class EventRule:
+class ProfileEventRule:
     """One `[[event]]`: where it stands, the types that it names (None: any), and its number where
     it is traced.
     """
@@ -71,21 +71,23 @@ class EventRule:
         return self.node.read_table().get("emit")
 
     @property
-    def continues(self) -> bool:
+    def allows_further_rules(self) -> bool:
         """Whether the rules below are asked as well."""
         return self.node.child("continue").read_bool()
 
-    def parse_conditions(self) -> list[Condition]:
+    def parse_conditions(self) -> list[MatchCondition]:
         """What it asks of an event beside its type."""
         return parse_conditions(
             self.node.child("match"), skipped_key="" if self.types is None else "type"
         )
 
 
-RuleConditions = tuple[EventRule, list[Condition]]  # a rule, and what it still has to ask
+RuleConditions = tuple[
+    ProfileEventRule, list[MatchCondition]
+]  # a rule, and what it still has to ask
 
 
-class EventRules:
+class ProfileEventRules:
     """The rules of a profile. `types` are those that they name."""
 
     def __init__(
@@ -93,25 +95,27 @@ class EventRules:
     ) -> None:
         self._options = options
         self._trace = trace
-        self._rules = [EventRule(node, trace) for node in nodes]
+        self._rules = [ProfileEventRule(node, trace) for node in nodes]
         self._handlers: dict[tuple[Any, ...], EventHandler] = {}
         self.types = frozenset(kind for rule in self._rules for kind in rule.types or ())
 
     def __iter__(self) -> Any:
         return iter(self._rules)
 
-    def check(self) -> None:
+    def check_all_rules(self) -> None:
         """Write every rule once. FrontendError, with file, line and key, for one that is wrong."""
         for rule in self._rules:
             builder = FunctionBuilder("engine, event")
-            compile_all(rule.parse_conditions(), builder)
+            compile_conditions(rule.parse_conditions(), builder)
             self._write_rule(builder, rule)
 
-    def find_handler(self, kind: str | None) -> EventHandler:
+    def find_event_handler(self, event_type: str | None) -> EventHandler:
         """What reads the events of a type that rules name; None: of any other. Types with the same
         rules share one.
         """
-        rules = tuple(rule for rule in self._rules if rule.types is None or kind in rule.types)
+        rules = tuple(
+            rule for rule in self._rules if rule.types is None or event_type in rule.types
+        )
         handler_key = tuple(rule.node.keys for rule in rules)
         handler = self._handlers.get(handler_key)
         if handler is None:
@@ -150,7 +154,7 @@ class EventRules:
             text
             for _, conditions in rules
             for condition in conditions
-            if condition.has_only_texts_at(sort_node)
+            if condition.is_text_match_at(sort_node)
             for text in condition.texts
         }
         handlers |= {value: create_lazy_handler(value) for value in (*texts, None)}
@@ -165,11 +169,12 @@ class EventRules:
             [condition.path for _, conditions in rules for condition in conditions], builder
         )
         groups = _group_rules(
-            [(rule, compile_all(conditions, builder)) for rule, conditions in rules]
+            [(rule, compile_conditions(conditions, builder)) for rule, conditions in rules]
         )
         # An event of which nothing but its session was read is an event that nobody understood.
         understood_flags = [
-            any(rule.emit != "session" for rule in group) and all(rule.continues for rule in group)
+            any(rule.emit != "session" for rule in group)
+            and all(rule.allows_further_rules for rule in group)
             for _, group in groups
         ]
         if any(understood_flags):
@@ -184,7 +189,7 @@ class EventRules:
                     self._write_rule(builder, rule)
                 if is_understood:
                     builder.add_line("is_understood = True")
-            if test == "True" and not all(rule.continues for rule in group):
+            if test == "True" and not all(rule.allows_further_rules for rule in group):
                 break  # no event comes further
         else:
             with builder.open_block(
@@ -194,7 +199,7 @@ class EventRules:
                     'engine.turn.record_unknown_event(event.get("type", "untyped"), event)'
                 )
 
-    def _write_rule(self, builder: FunctionBuilder, rule: EventRule) -> None:
+    def _write_rule(self, builder: FunctionBuilder, rule: ProfileEventRule) -> None:
         """The lines of one rule, once its conditions hold."""
         rule.node.read_table()
         if self._trace is not None:
@@ -202,7 +207,7 @@ class EventRules:
         self._write_items(builder, rule.node)
         if self._trace is not None:
             builder.add_line(f"{builder.add_constant(self._trace.leave_rule)}({rule.number})")
-        if not rule.continues:
+        if not rule.allows_further_rules:
             builder.add_line("return")
 
     def _write_items(self, builder: FunctionBuilder, node: ConfigNode) -> None:
@@ -218,13 +223,13 @@ class EventRules:
             builder.open_block(f"if {items_binding}.__class__ is list:"),
             builder.open_loop(f"{items_name}[:{MAX_LIST_ITEMS}]"),
         ):
-            test = compile_all(conditions, builder)
+            test = compile_conditions(conditions, builder)
             with builder.open_block(f"if {test}:"):
                 self._write_once(builder, node)
 
     def _write_once(self, builder: FunctionBuilder, node: ConfigNode) -> None:
         if not node.child("once"):
-            write_emit(node, self._options, builder)
+            write_emit_code(node, self._options, builder)
             return
         values = [
             compile_path(path_node, builder) for path_node in node.child("once").read_items(10)
@@ -232,7 +237,7 @@ class EventRules:
         with builder.open_block(
             f"if engine.is_new(({''.join(f'{path_node}, ' for path_node in values)})):"
         ):
-            write_emit(node, self._options, builder)
+            write_emit_code(node, self._options, builder)
 
 
 def _find_sort_node(rules: list[RuleConditions]) -> ConfigNode | None:
@@ -258,7 +263,7 @@ def _select_rules(
         if all(
             value in condition.texts
             for condition in conditions
-            if condition.has_only_texts_at(sort_node)
+            if condition.is_text_match_at(sort_node)
         ):
             selected.append(
                 (
@@ -266,22 +271,24 @@ def _select_rules(
                     [
                         condition
                         for condition in conditions
-                        if not condition.has_only_texts_at(sort_node)
+                        if not condition.is_text_match_at(sort_node)
                     ],
                 )
             )
     return selected
 
 
-def _group_rules(rules: list[tuple[EventRule, str]]) -> list[tuple[str, list[EventRule]]]:
+def _group_rules(
+    rules: list[tuple[ProfileEventRule, str]],
+) -> list[tuple[str, list[ProfileEventRule]]]:
     """Rules behind each other that have the same test, which is asked once; none behind one that is
     the last.
     """
-    groups: list[tuple[str, list[EventRule]]] = []
+    groups: list[tuple[str, list[ProfileEventRule]]] = []
     for rule, test in rules:
         if not groups or groups[-1][0] != test:
             groups.append((test, [rule]))
-        elif groups[-1][1][-1].continues:
+        elif groups[-1][1][-1].allows_further_rules:
             groups[-1][1].append(rule)
     return groups
 

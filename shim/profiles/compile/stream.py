@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from shim.core.adapter.tools import Tools
 from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.compile.emits import MAX_RULES, PROFILE_CAUSES, StreamOptions
-from shim.profiles.compile.rules import EventRules
+from shim.profiles.compile.rules import ProfileEventRules
 from shim.profiles.run.usage_counter import USAGE_MEANINGS
 
 if TYPE_CHECKING:
@@ -81,9 +81,9 @@ class StreamProfile:
         )
         stream_node.read_table(STREAM_KEYS)
         self.options = StreamOptions(node, tools)
-        self.rules = EventRules(event_nodes, self.options, trace)
+        self.rules = ProfileEventRules(event_nodes, self.options, trace)
         if not node.source.is_bundled:
-            self.rules.check()
+            self.rules.check_all_rules()
         if not event_nodes:
             raise node.build_error(
                 "a profile with at least one [[event]]", description="a profile without"
@@ -93,7 +93,8 @@ class StreamProfile:
         self.reports = _parse_reports(node, self.options)
         self.untyped = any(rule.types is None and rule.emit != "session" for rule in self.rules)
         self.ok_exits = frozenset(
-            int(one.read_number(0, 255)) for one in end_node.child("ok_exit").read_items(20)
+            int(code_node.read_number(0, 255))
+            for code_node in end_node.child("ok_exit").read_items(20)
         ) or frozenset((0,))
         self.synthesizes = (
             end_node.child("result").read_choice(END_POLICIES, END_POLICIES[0]) == "synthesize"
@@ -110,16 +111,16 @@ class StreamProfile:
         self.counts_replies = any(event_node.value.get("stop_reason") for event_node in event_nodes)
 
 
-def _parse_reports(node: ConfigNode, options: StreamOptions) -> EventRules | None:
+def _parse_reports(node: ConfigNode, options: StreamOptions) -> ProfileEventRules | None:
     """The rules for the file that the program wrote about its run."""
     rule_nodes = node.child("report").read_items(MAX_RULES)
     if not rule_nodes:
         return None
     if not node.child("launch").child("report"):
         raise node.child("report").build_error("in a profile with `launch.report`")
-    rules = EventRules(rule_nodes, options)
+    rules = ProfileEventRules(rule_nodes, options)
     if not node.source.is_bundled:
-        rules.check()
+        rules.check_all_rules()
     for rule in rules:
         if rule.types is not None:
             raise rule.node.child("match").build_error("without `type`: the file has none")

@@ -9,7 +9,7 @@ from typing import Any
 from shim.core.adapter.tools import Arguments
 from shim.core.reading.diagnostics import Diagnostics
 from shim.profiles.check.config_node import ConfigNode
-from shim.profiles.compile.conditions import compile_all, parse_conditions
+from shim.profiles.compile.conditions import compile_conditions, parse_conditions
 from shim.profiles.compile.fields import compile_field, compile_fields
 from shim.profiles.compile.function_builder import FunctionBuilder, format_literal
 from shim.profiles.run.values import RULE_GLOBALS
@@ -26,14 +26,14 @@ _NAMESPACE = RULE_GLOBALS | {
 }
 
 
-def compile_tool(node: ConfigNode, alternatives: list[ConfigNode]) -> ConvertFunction:
+def compile_tool_conversion(node: ConfigNode, alternatives: list[ConfigNode]) -> ConvertFunction:
     """From a call's arguments to Claude's name and arguments; the arguments that came are not
     changed.
     """
     builder = FunctionBuilder("event")
     for alternative in alternatives:
         with builder.open_block(
-            f"if {compile_all(parse_conditions(alternative.child('match')), builder)}:"
+            f"if {compile_conditions(parse_conditions(alternative.child('match')), builder)}:"
         ):
             _write_conversion(alternative, node, builder)
     _write_conversion(node, node, builder)

@@ -375,7 +375,7 @@ def _create_translator_loader(
 
     def load_translator() -> "type[Translator]":
         if not cache:
-            from shim.profiles.profile import build_translator
+            from shim.profiles.profile import build_translator_class
 
             load_acp_translator = (
                 (lambda: _create_acp_translator(node, tool_table))
@@ -383,7 +383,7 @@ def _create_translator_loader(
                 else None
             )
             cache.append(
-                build_translator(
+                build_translator_class(
                     node,
                     compile_stream(),
                     None if load_class is None else load_class(),

@@ -19,7 +19,7 @@ class RpcResponse(NamedTuple):
     error: Mapping[str, Any] | None = None
 
 
-class Peer:
+class JsonRpcPeer:
     """The requests of ours that are open, each with the step that its answer belongs to.
 
     `fixed_fields` stands in each line: `jsonrpc`, where the program wants it.
@@ -45,7 +45,7 @@ class Peer:
         """The answer to a request of the program's: `result` or `error`."""
         return self._encode_line(id=request_id, **body)
 
-    def encode_refusal(self, request_id: object, method: object) -> bytes:
+    def encode_method_not_found(self, request_id: object, method: object) -> bytes:
         """The answer to a request that we have nothing for."""
         return self.encode_response(
             request_id, error={"code": METHOD_NOT_FOUND, "message": f"{method} is not offered"}
@@ -77,7 +77,7 @@ def parse_response(step: str, message: Mapping[str, Any]) -> RpcResponse:
     return RpcResponse(step, result if isinstance(result, dict) else {}, error)
 
 
-def format_error(error: Mapping[str, Any]) -> str:
+def format_rpc_error(error: Mapping[str, Any]) -> str:
     """What an error says, with its details."""
     data, text = error.get("data"), str(error.get("message") or "the agent failed")
     detail = data.get("details", data.get("message")) if isinstance(data, dict) else data

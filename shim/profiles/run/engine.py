@@ -12,7 +12,7 @@ from shim.core.turn.turn import Turn
 from shim.profiles.run.usage_counter import VendorUsageCounter
 
 if TYPE_CHECKING:
-    from shim.profiles.run.nested import NestedEvents
+    from shim.profiles.run.nested import NestedAgentEvents
     from shim.profiles.run.partial_calls import PartialCalls
 
 MAX_NOTICE_CHARS = 2000
@@ -53,16 +53,16 @@ class RuleEngine(Translator):
         self.block_keys = {"text": 0, "thinking": 0}
         self.is_doubtful = False  # an event out of a broken line is being read
         self._value_hashes: set[int] = set()
-        self._nested: NestedEvents | None = None
+        self._nested: NestedAgentEvents | None = None
         self._server_names: list[str] | None = None
 
     @property
-    def nested(self) -> "NestedEvents":
+    def nested(self) -> "NestedAgentEvents":
         """The events of nested agents, which `stream.parent` tells apart."""
         if self._nested is None:
-            from shim.profiles.run.nested import NestedEvents
+            from shim.profiles.run.nested import NestedAgentEvents
 
-            self._nested = NestedEvents(self)
+            self._nested = NestedAgentEvents(self)
         return self._nested
 
     @property

@@ -48,7 +48,7 @@ class _Block:
         self.size = 0
 
 
-class NestedEvents:
+class NestedAgentEvents:
     """The open blocks and calls of all nested agents of one turn, by the call that runs each agent."""
 
     def __init__(self, engine: CallTranslator) -> None:

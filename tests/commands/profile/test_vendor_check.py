@@ -315,7 +315,7 @@ def test_the_rules_of_a_turn_are_not_traced():
     from shim.adapters import get_adapter
     from shim.commands.profile.rule_tracer import RuleTracer
 
-    handler = get_adapter("gemini").translator_class.rules.find_handler("message")
+    handler = get_adapter("gemini").translator_class.rules.find_event_handler("message")
     assert not any(
         getattr(value, "__self__", None).__class__ is RuleTracer
         for value in handler.__globals__.values()

@@ -149,7 +149,7 @@ def test_the_model_that_a_session_began_with_is_not_set():
 
 def test_a_mode_that_changes_is_told_and_the_next_prompt_waits_for_it():
     session = open_session({"modes": {"currentModeId": "default"}})
-    (line,) = parse_lines(session.change_setting("mode", "plan"))
+    (line,) = parse_lines(session.encode_setting_change("mode", "plan"))
     assert (line["method"], line["params"]) == (
         "session/set_mode",
         {"sessionId": "s1", "modeId": "plan"},
@@ -160,8 +160,10 @@ def test_a_mode_that_changes_is_told_and_the_next_prompt_waits_for_it():
 
 def test_the_agents_own_model_is_the_one_that_the_session_began_with():
     session = open_session({"models": {"currentModelId": "small"}})
-    assert parse_lines(session.change_setting("model", None))[0]["params"]["modelId"] == "small"
-    assert open_session().change_setting("model", None) is None
+    assert (
+        parse_lines(session.encode_setting_change("model", None))[0]["params"]["modelId"] == "small"
+    )
+    assert open_session().encode_setting_change("model", None) is None
 
 
 @pytest.mark.parametrize(
@@ -215,7 +217,7 @@ def test_what_was_allowed_in_one_turn_is_asked_about_again_in_the_next(waits):
         ends_turn=False,
     )
     if waits:
-        session.change_setting("mode", "plan")
+        session.encode_setting_change("mode", "plan")
     assert (session.encode_prompt(UserMessage("next")) == b"") is waits
     answer_request(session, 3, {})
     assert session.open_permission_request(8, "c1", []) is not None

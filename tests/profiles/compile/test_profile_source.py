@@ -8,10 +8,10 @@ from profiling import build_profile_adapter, find_result_line, translate_events
 from sweeps import loop_over_rows
 
 from shim.profiles.check.config_node import ConfigNode, ConfigSource
-from shim.profiles.compile.conditions import compile_all, parse_conditions
+from shim.profiles.compile.conditions import compile_conditions, parse_conditions
 from shim.profiles.compile.fields import compile_field
 from shim.profiles.compile.function_builder import FunctionBuilder, format_literal
-from shim.profiles.compile.tool_arguments import compile_tool
+from shim.profiles.compile.tool_arguments import compile_tool_conversion
 from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS
 
 HOSTILE = [
@@ -82,7 +82,9 @@ def test_a_word_of_any_letters_is_a_word(text, other):
 def test_a_condition_of_any_letters_is_a_condition(key, text):
     here = FunctionBuilder("engine, event")
     condition_table = {f"'{key}'": text, "b": {"in": [text, "x"]}}
-    here.add_line(f"return {compile_all(parse_conditions(build_node(condition_table)), here)}")
+    here.add_line(
+        f"return {compile_conditions(parse_conditions(build_node(condition_table)), here)}"
+    )
     holds = here.compile_function("holds", RULE_GLOBALS)
     assert holds(None, {key: text, "b": text}) and not holds(None, {key: text + "x", "b": text})
 
@@ -91,7 +93,10 @@ def test_a_condition_of_any_letters_is_a_condition(key, text):
 @given(KEYS, WORDS.filter(lambda text: text and "\0" not in text))
 def test_arguments_of_any_letters_are_arguments(key, name):
     table = {"name": name, "args": {key: f"'{key}'"}, "add": {name: key}}
-    assert compile_tool(build_node(table), [])({key: "v"}) == (name, {key: "v"} | {name: key})
+    assert compile_tool_conversion(build_node(table), [])({key: "v"}) == (
+        name,
+        {key: "v"} | {name: key},
+    )
 
 
 def test_a_deep_path_is_walked():
