@@ -98,7 +98,7 @@ sys.argv.append("more")
 opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
 cycle = [open("/dev/null")]  # only the collector closes this file
 cycle.append(cycle)
-early_signals.start_collecting()
+early_signals.start_collecting_signals()
 early_signals.received_signals.append(15)
 for number in (signal.SIGCHLD, signal.SIGALRM, signal.SIGUSR1, signal.SIGWINCH):
     signal.signal(number, lambda *_: None)

@@ -29,7 +29,7 @@ class ClaudeInput:
         """The translator itself: its answers to requests of ours say nothing that matters."""
         return translator
 
-    def encode_greeting(self, request: LaunchRequest) -> bytes:
+    def encode_handshake(self, request: LaunchRequest) -> bytes:
         """Turn the control protocol on."""
         return self._encode_request(subtype="initialize", hooks=None)
 
@@ -58,14 +58,14 @@ class ClaudeInput:
         """A claude ends the turn with a result and stays."""
         return self._encode_request(subtype="interrupt")
 
-    def encode_model(self, name: str | None) -> bytes | None:
+    def encode_model_change(self, name: str | None) -> bytes | None:
         """From the next request on; Claude's default model has no name."""
         return None if name is None else self._encode_request(subtype="set_model", model=name)
 
-    def encode_effort(self, level: str | None) -> bytes | None:
+    def encode_effort_change(self, level: str | None) -> bytes | None:
         return self._encode_request(subtype="apply_flag_settings", settings={"effortLevel": level})
 
-    def encode_mode(self, name: str) -> bytes | None:
+    def encode_mode_change(self, name: str) -> bytes | None:
         """Claude's own names of modes."""
         return self._encode_request(subtype="set_permission_mode", mode=name)
 

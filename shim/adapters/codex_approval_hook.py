@@ -29,7 +29,7 @@ def list_hook_calls(
     return codex_hook.list_hook_calls(event, workspace)
 
 
-def can_ask_about_calls(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
+def can_ask(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
     """Return whether codex asks about the calls of an event, and the request can be allowed in this
     mode.
 

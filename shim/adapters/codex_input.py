@@ -32,7 +32,7 @@ class CodexInput(RpcInput[CodexThread]):
         # that the child was started for, in the mode of now
         self._request: LaunchRequest | None = None
 
-    def encode_greeting(self, request: LaunchRequest) -> bytes:
+    def encode_handshake(self, request: LaunchRequest) -> bytes:
         self._request, invocation = request, request.invocation
         system, effort = invocation.system, invocation.limits.effort
         texts = [text for text in (system.system_prompt, system.append_system_prompt) if text]
@@ -63,18 +63,18 @@ class CodexInput(RpcInput[CodexThread]):
     def encode_interrupt(self) -> bytes:
         return self._session.encode_interrupt()
 
-    def encode_model(self, name: str | None) -> bytes | None:
+    def encode_model_change(self, name: str | None) -> bytes | None:
         """From the next message on."""
         return self._session.encode_model_change(name)
 
-    def encode_effort(self, level: str | None) -> bytes | None:
+    def encode_effort_change(self, level: str | None) -> bytes | None:
         """From the next message on; its own level is not known."""
         supported_level = None if level is None else choose_effort(level, SUPPORTED_EFFORTS)
         return (
             None if supported_level is None else self._session.encode_effort_change(supported_level)
         )
 
-    def encode_mode(self, name: str) -> bytes | None:
+    def encode_mode_change(self, name: str) -> bytes | None:
         """codex asks about each call in every mode, and the policy answers; other words need
         another child.
         """

@@ -31,7 +31,7 @@ class PiInput(RpcInput[PiRpcSession]):
         self._mode = ""
         self._uses_extension = True
 
-    def encode_greeting(self, request: LaunchRequest) -> bytes:
+    def encode_handshake(self, request: LaunchRequest) -> bytes:
         self._mode, self._uses_extension = (
             request.permission_mode,
             uses_permission_extension(request),
@@ -54,11 +54,11 @@ class PiInput(RpcInput[PiRpcSession]):
     def encode_interrupt(self) -> bytes:
         return self._session.encode_abort()
 
-    def encode_model(self, name: str | None) -> bytes | None:
+    def encode_model_change(self, name: str | None) -> bytes | None:
         """From the next request on."""
         return self._session.encode_model_change(name)
 
-    def encode_effort(self, level: str | None) -> bytes | None:
+    def encode_effort_change(self, level: str | None) -> bytes | None:
         """From the next request on; its own level has no name."""
         supported_level = None if level is None else choose_effort(level, SUPPORTED_EFFORTS)
         return (
@@ -67,7 +67,7 @@ class PiInput(RpcInput[PiRpcSession]):
             else self._session.encode_thinking_level(supported_level)
         )
 
-    def encode_mode(self, name: str) -> bytes | None:
+    def encode_mode_change(self, name: str) -> bytes | None:
         """Nothing has to be told where every call is asked about; only a plan has other tools."""
         old_mode, self._mode = self._mode, name
         is_unchanged = name == old_mode or (

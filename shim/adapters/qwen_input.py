@@ -43,7 +43,7 @@ class QwenInput(ClaudeInput):
 
     _store_attachment: Callable[[str, str], str | None] | None = None
 
-    def encode_greeting(self, request: LaunchRequest) -> bytes:
+    def encode_handshake(self, request: LaunchRequest) -> bytes:
         """Turn the control protocol on, and tell it the MCP servers that its command line does not
         name.
         """
@@ -74,13 +74,13 @@ class QwenInput(ClaudeInput):
         path = self._store_attachment(part.data, part.media_type.rpartition("/")[2])
         return NO_FILE_MESSAGE if path is None else "@" + SPECIAL_CHARS.sub(r"\\\g<0>", path)
 
-    def encode_effort(self, level: str | None) -> bytes | None:
+    def encode_effort_change(self, level: str | None) -> bytes | None:
         """None for its own: that cannot be told."""
         return None if level is None else self._encode_request(subtype="set_effort", effort=level)
 
-    def encode_mode(self, name: str) -> bytes | None:
+    def encode_mode_change(self, name: str) -> bytes | None:
         """qwen's own names of modes differ."""
-        return super().encode_mode(VENDOR_MODES[name])
+        return super().encode_mode_change(VENDOR_MODES[name])
 
     def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
         """Arguments that were not changed are not sent: it keeps its own. ValueError: it would run

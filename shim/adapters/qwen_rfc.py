@@ -55,7 +55,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
 ADAPTER = Adapter(
     name="qwen-rfc",
     programs=("qwen",),
-    translator_ref="shim.adapters.qwen_rfc_stream:RfcTranslator",
+    translator_ref="shim.adapters.qwen_rfc_stream:QwenRfcTranslator",
     build_launch=build_launch,
     modes={
         "default": ("--approval-mode", "default"),

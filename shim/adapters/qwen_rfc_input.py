@@ -112,7 +112,7 @@ class QwenRfcInput:
         """The translator itself: every line of the program says what it is about."""
         return translator
 
-    def encode_greeting(self, request: LaunchRequest) -> bytes:
+    def encode_handshake(self, request: LaunchRequest) -> bytes:
         """The program speaks first, or at its first message."""
         return b""
 
@@ -152,16 +152,16 @@ class QwenRfcInput:
             {"type": "control/cancel", **session_fields, **prompt_fields, "reason": "escape"}
         )
 
-    def encode_model(self, name: str | None) -> bytes | None:
+    def encode_model_change(self, name: str | None) -> bytes | None:
         """Each request names the model: the next one this; its own is that of its command line."""
         self._model = name
         return None if name is None else b""
 
-    def encode_effort(self, level: str | None) -> bytes | None:
+    def encode_effort_change(self, level: str | None) -> bytes | None:
         """Nothing: the RFC has no word for it."""
         return b""
 
-    def encode_mode(self, name: str) -> bytes | None:
+    def encode_mode_change(self, name: str) -> bytes | None:
         """The RFC has no request for another permission mode."""
         return None
 

@@ -50,10 +50,8 @@ def main() -> int:
     )
     try:
         event = _read_event()
-        calls = module.list_calls(event, policy.workspace, *adapter_args)
-        vendor_asks = hasattr(module, "can_ask") and module.can_ask_about_calls(
-            event, mode, *adapter_args
-        )
+        calls = module.list_hook_calls(event, policy.workspace, *adapter_args)
+        vendor_asks = hasattr(module, "can_ask") and module.can_ask(event, mode, *adapter_args)
     except (ValueError, RecursionError) as error:
         reason = f"the call cannot be judged: {error}"
     else:

@@ -15,7 +15,7 @@ def spawn_with_subprocess(
     cwd: str,
     default_signals: Sequence[int],
     *,
-    feed: bool,
+    opens_stdin: bool,
 ) -> "subprocess.Popen[bytes]":
     """Start and return a child in a session of its own, with default handlers of `default_signals`
     and no blocked signals.
@@ -23,7 +23,7 @@ def spawn_with_subprocess(
     with _reset_signals(default_signals):
         return subprocess.Popen(
             list(command),
-            stdin=subprocess.PIPE if feed else subprocess.DEVNULL,
+            stdin=subprocess.PIPE if opens_stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=dict(environment),

@@ -104,7 +104,7 @@ def spawn_child(
 ) -> "AnyProcess":
     """Start a child in a session and process group of its own.
 
-    `feed`: its stdin is a pipe and not the null device. `temporary_paths` are for the child alone:
+    `opens_stdin`: its stdin is a pipe and not the null device. `temporary_paths` are for the child alone:
     they are removed when it cannot be started. A ShimError says whose fault it is when it cannot.
     """
     from shim.process.package import check_package_files
@@ -112,7 +112,7 @@ def spawn_child(
     check_package_files(command, environment.values())
     try:
         start_process = _start_by_posix_spawn if cwd == os.getcwd() else _start_by_subprocess
-        process = start_process(command, environment, cwd, feed=opens_stdin)
+        process = start_process(command, environment, cwd, opens_stdin=opens_stdin)
     except (OSError, ValueError) as error:
         remove_files(temporary_paths)
         from shim.process.spawn_error import create_spawn_error
@@ -127,7 +127,7 @@ def spawn_child(
 
 
 def _start_by_posix_spawn(
-    command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool
+    command: Sequence[str], environment: Mapping[str, str], cwd: str, *, opens_stdin: bool
 ) -> "AnyProcess":
     """The started process. OSError where the system refuses it, ValueError for words that it cannot
     be given.
@@ -135,12 +135,12 @@ def _start_by_posix_spawn(
     disable_descriptor_inheritance()
     descriptors: list[int] = []
     try:
-        for _ in range(3 if feed else 2):
+        for _ in range(3 if opens_stdin else 2):
             descriptors += os.pipe()
         stdout, child_stdout, stderr, child_stderr, *stdin_ends = descriptors
         stdin_action = (
             (os.POSIX_SPAWN_DUP2, stdin_ends[0], 0)
-            if feed
+            if opens_stdin
             else (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
         )
         pid = os.posix_spawn(
@@ -161,21 +161,23 @@ def _start_by_posix_spawn(
             os.close(descriptor)
         if not isinstance(error, NotImplementedError):
             raise
-        return _start_by_subprocess(command, environment, cwd, feed=feed)
+        return _start_by_subprocess(command, environment, cwd, opens_stdin=opens_stdin)
     for descriptor in (child_stdout, child_stderr, *stdin_ends[:1]):
         os.close(descriptor)
     return SpawnedProcess(
-        pid, FileIO(stdin_ends[1], "w") if feed else None, FileIO(stdout), FileIO(stderr)
+        pid, FileIO(stdin_ends[1], "w") if opens_stdin else None, FileIO(stdout), FileIO(stderr)
     )
 
 
 def _start_by_subprocess(
-    command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool
+    command: Sequence[str], environment: Mapping[str, str], cwd: str, *, opens_stdin: bool
 ) -> "subprocess.Popen[bytes]":
     """The same in any folder, and where `posix_spawn` knows no sessions (glibc before 2.26)."""
     from shim.process.popen import spawn_with_subprocess
 
-    return spawn_with_subprocess(command, environment, cwd, DEFAULT_SIGNALS, feed=feed)
+    return spawn_with_subprocess(
+        command, environment, cwd, DEFAULT_SIGNALS, opens_stdin=opens_stdin
+    )
 
 
 def disable_descriptor_inheritance() -> None:

@@ -131,7 +131,7 @@ def run_asking_hook(name, **tool_input):
     event = {"tool_name": name, "tool_input": tool_input, "cwd": HERE.cwd}
     answer = codex_approval_hook.format_hook_output("", event)
     changed = json.loads(answer)["hookSpecificOutput"]["updatedInput"] if answer else None
-    return codex_approval_hook.can_ask_about_calls(event, "default", "srv"), changed
+    return codex_approval_hook.can_ask(event, "default", "srv"), changed
 
 
 def test_a_command_is_made_one_that_codex_asks_about():
@@ -168,7 +168,7 @@ def test_codex_asks_about_the_servers_that_were_told_to_and_about_nothing_else()
 @pytest.mark.parametrize("mode", ["plan", "dontAsk"])
 def test_no_question_lets_a_call_run_in_a_mode_that_asks_nobody(mode):
     event = {"tool_name": "Bash", "tool_input": {"command": "touch x"}, "cwd": HERE.cwd}
-    assert not codex_approval_hook.can_ask_about_calls(event, mode, "srv")
+    assert not codex_approval_hook.can_ask(event, mode, "srv")
 
 
 def test_a_refused_call_is_not_changed():

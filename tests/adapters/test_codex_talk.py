@@ -200,18 +200,21 @@ def test_the_model_the_effort_and_the_system_prompts_are_told():
 
 def test_another_model_comes_with_the_next_message():
     talk = CodexConversation().start_turn().feed_messages(build_turn_completed()).close_stream()
-    assert talk.child_input.encode_model("m2") == b""
+    assert talk.child_input.encode_model_change("m2") == b""
     assert (
         json.loads(talk.child_input.encode_prompt(UserMessage("next")))["params"]["model"] == "m2"
     )
-    assert talk.child_input.encode_model(None) == b""
+    assert talk.child_input.encode_model_change(None) == b""
     assert (
         json.loads(talk.child_input.encode_prompt(UserMessage("next")))["params"]["model"] == "m1"
     )
 
 
 def test_its_own_model_is_not_known_where_another_one_was_asked_for():
-    assert CodexConversation("--model", "m2").start_turn().child_input.encode_model(None) is None
+    assert (
+        CodexConversation("--model", "m2").start_turn().child_input.encode_model_change(None)
+        is None
+    )
 
 
 def test_an_image_is_given_as_it_is():
@@ -661,7 +664,7 @@ def test_a_message_is_said_into_the_turn_that_runs():
 def test_another_mode_needs_another_child_where_its_sandbox_is_another_one(
     flags, mode, keeps_child
 ):
-    assert CodexConversation(*flags).start_turn().child_input.encode_mode(mode) == (
+    assert CodexConversation(*flags).start_turn().child_input.encode_mode_change(mode) == (
         b"" if keeps_child else None
     )
 

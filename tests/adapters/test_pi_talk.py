@@ -120,7 +120,7 @@ def test_a_pi_that_may_run_everything_need_not_ask_where_it_cannot_see_our_exten
         mode="bypassPermissions", policy_bypass="behind a launcher it might not see our file"
     ).start_run(hello=False)
     assert "prompt" in kinds(talk.sent_messages)
-    assert talk.child_input.encode_mode("default") is None
+    assert talk.child_input.encode_mode_change("default") is None
 
 
 def test_the_end_of_the_last_run_is_not_that_of_the_next():
@@ -497,23 +497,23 @@ def test_a_model_is_told_by_its_provider_and_its_id(name, expected):
     talk.clear_sent()
     assert [
         {key: message[key] for key in message if key != "id"}
-        for message in talk.record_sent(talk.child_input.encode_model(name)).sent_messages
+        for message in talk.record_sent(talk.child_input.encode_model_change(name)).sent_messages
     ] == expected
 
 
 def test_a_model_that_pi_would_have_to_look_for_is_told_to_another_child():
-    assert PiConversation().start_run().child_input.encode_model("m2") is None
+    assert PiConversation().start_run().child_input.encode_model_change("m2") is None
 
 
 def test_its_own_model_is_told_where_pi_chose_one():
     assert (
         PiConversation()
         .start_run()
-        .child_input.encode_model(None)
+        .child_input.encode_model_change(None)
         .count(b'"provider":"mock","modelId":"m1"')
         == 1
     )
-    assert PiConversation(model="mock/m2").start_run().child_input.encode_model(None) is None
+    assert PiConversation(model="mock/m2").start_run().child_input.encode_model_change(None) is None
 
 
 def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
@@ -522,7 +522,7 @@ def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
         .feed_messages(build_message_end(build_text_block("one")), END, SETTLED)
         .finish_turn()
     )
-    talk.record_sent(talk.child_input.encode_model("mock/m9")).send_prompt("two")
+    talk.record_sent(talk.child_input.encode_model_change("mock/m9")).send_prompt("two")
     talk.feed_messages(talk.answer_to("set_model", error="Model not found: mock/m9"))
     assert [message.get("message") for message in talk.sent_messages].count(
         "two"
@@ -535,7 +535,7 @@ def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
     [("default", "acceptEdits", b""), ("default", "plan", None), ("plan", "default", None)],
 )
 def test_a_mode_need_not_be_told_unless_it_has_other_tools(before, name, expected):
-    assert PiConversation(mode=before).child_input.encode_mode(name) == expected
+    assert PiConversation(mode=before).child_input.encode_mode_change(name) == expected
 
 
 def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
@@ -585,10 +585,10 @@ def test_what_was_said_into_a_run_that_is_stopped_is_asked_back():
 def test_how_hard_the_model_is_to_try_is_told_in_pis_words(level, expected):
     talk = start_conversation()
     assert (
-        talk.record_sent(talk.child_input.encode_effort(level)).sent_messages[-1]["level"]
+        talk.record_sent(talk.child_input.encode_effort_change(level)).sent_messages[-1]["level"]
         == expected
     )
-    assert talk.child_input.encode_effort(None) is None
+    assert talk.child_input.encode_effort_change(None) is None
 
 
 def test_there_is_no_way_into_a_run_that_is_over():

@@ -128,7 +128,7 @@ def parse_lines(data):
 
 def test_prompts_are_numbered_and_name_the_session_as_soon_as_it_is_known():
     child_input = QwenRfcInput()
-    assert child_input.encode_greeting(LaunchRequest(parse_argv(()), "")) == b""
+    assert child_input.encode_handshake(LaunchRequest(parse_argv(()), "")) == b""
     (first,) = parse_lines(child_input.encode_prompt(UserMessage("one")))
     child_input.set_session(SESSION)
     (cancel,) = parse_lines(child_input.encode_interrupt())
@@ -142,9 +142,9 @@ def test_prompts_are_numbered_and_name_the_session_as_soon_as_it_is_known():
 
 def test_another_model_stands_in_the_next_request_and_another_mode_nowhere():
     child_input = QwenRfcInput()
-    assert child_input.encode_model("qwen-large") == b""
+    assert child_input.encode_model_change("qwen-large") == b""
     assert parse_lines(child_input.encode_prompt(UserMessage("one")))[0]["model"] == "qwen-large"
-    assert child_input.encode_mode("plan") is None
+    assert child_input.encode_mode_change("plan") is None
 
 
 ASKED = PermissionRequest(

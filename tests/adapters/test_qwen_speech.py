@@ -44,9 +44,9 @@ def test_each_request_has_a_number_of_its_own():
     requests = [
         json.loads(line)
         for line in (
-            child_input.encode_greeting(LaunchRequest(parse_argv(()), "")),
+            child_input.encode_handshake(LaunchRequest(parse_argv(()), "")),
             child_input.encode_interrupt(),
-            child_input.encode_model("m"),
+            child_input.encode_model_change("m"),
         )
     ]
     assert [request["request"]["subtype"] for request in requests] == [
@@ -69,7 +69,7 @@ def test_each_request_has_a_number_of_its_own():
     ],
 )
 def test_a_mode_has_the_vendors_name_and_is_no_wider(mode, vendor_mode):
-    assert json.loads(QwenInput().encode_mode(mode))["request"] == {
+    assert json.loads(QwenInput().encode_mode_change(mode))["request"] == {
         "subtype": "set_permission_mode",
         "mode": vendor_mode,
     }
@@ -85,7 +85,7 @@ def test_an_image_is_named_by_its_path_in_its_place():
 
     def build_content(attach):
         child_input = QwenInput()
-        child_input.encode_greeting(
+        child_input.encode_handshake(
             LaunchRequest(parse_argv(()), "", files=TurnFiles(store_attachment=attach))
         )
         return json.loads(child_input.encode_prompt(message))["message"]["content"]

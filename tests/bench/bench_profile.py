@@ -101,7 +101,7 @@ import shim.core.adapter.translation
 began = time.process_time()
 translator = vendor.translator_class
 for kind in translator.rules.types:
-    translator.rules.find_handler(kind)
+    translator.rules.find_event_handler(kind)
 print(before * 1000, (time.process_time() - began) * 1000)
 """
 

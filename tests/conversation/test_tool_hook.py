@@ -32,9 +32,9 @@ from shim.conversation import tool_hook
 signal.alarm = lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
 tool_hook.JUDGE_TIMEOUT_S = 0.3
 module = types.ModuleType("slow")
-def list_calls(event, workspace):
+def list_hook_calls(event, workspace):
     time.sleep(600)
-module.list_calls = list_calls
+module.list_hook_calls = list_hook_calls
 sys.modules["slow"] = module
 sys.exit(tool_hook.main())
 """

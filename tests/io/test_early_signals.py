@@ -14,11 +14,11 @@ EARLY = """
 import os, sys
 from shim.io import early_signals
 from shim.__main__ import main
-start_collecting = early_signals.start_collecting
+start_collecting_signals = early_signals.start_collecting_signals
 def start_and_send():
-    start_collecting()
+    start_collecting_signals()
     os.kill(os.getpid(), NUMBER)
-early_signals.start_collecting = start_and_send
+early_signals.start_collecting_signals = start_and_send
 main()
 """
 

@@ -289,7 +289,7 @@ def test_a_guard_stands_before_anybody_serves_the_child(box):
     code = f"""
 import os, signal
 from shim.process.spawn import spawn_child
-process = spawn_child([{program!r}], dict(os.environ), os.getcwd(), feed=False)
+process = spawn_child([{program!r}], dict(os.environ), os.getcwd(), opens_stdin=False)
 process.stdout.read(1)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -321,7 +321,7 @@ from shim.process.spawn import SpawnedChild, spawn_child
 async def stop_one():
     descendants.become_subreaper()
     first, second = (
-        Child(SpawnedChild(spawn_child([program], {}, "/", feed=False), b"")) for program in sys.argv[1:]
+        Child(SpawnedChild(spawn_child([program], {}, "/", opens_stdin=False), b"")) for program in sys.argv[1:]
     )
     assert await first.read_stdout() == await second.read_stdout() == b"here"
     await first.stop()

@@ -86,7 +86,7 @@ class CodexConversation(Played):
             request = request._replace(
                 mcp_servers=request.mcp_servers._replace(flag_servers=servers)
             )
-        self.sent_bytes += self.child_input.encode_greeting(
+        self.sent_bytes += self.child_input.encode_handshake(
             request._replace(hook_argv=("judge",), persistent=True)
         )
 

@@ -477,13 +477,13 @@ def _wrap_start(start: Callable[..., Any]) -> Callable[..., Any]:
     """Return a start function of `spawn_host` that forks programs of ours."""
 
     def start_forked(
-        command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool
+        command: Sequence[str], environment: Mapping[str, str], cwd: str, *, opens_stdin: bool
     ) -> Any:
         if not _is_runnable(command, environment):
-            return start(command, environment, cwd, feed=feed)
+            return start(command, environment, cwd, opens_stdin=opens_stdin)
         return ForkedHere(
             list(command),
-            stdin=subprocess.PIPE if feed else subprocess.DEVNULL,
+            stdin=subprocess.PIPE if opens_stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=dict(environment),

@@ -490,7 +490,7 @@ class MemoryBox(Box):
                 command, environment, cwd, FileNotFoundError(2, "No such file or directory")
             )
         program = self.start_program(command[0], command[1:], environment, cwd)
-        program.stdin_closed = not options["feed"]
+        program.stdin_closed = not options["opens_stdin"]
         program.run()
         return program
 

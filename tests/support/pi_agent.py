@@ -77,7 +77,7 @@ class PiConversation(Played):
             persistent=True,
         )
         self.record_sent(
-            self.child_input.encode_greeting(
+            self.child_input.encode_handshake(
                 request._replace(permission_mode=mode, policy_bypass=policy_bypass)
             )
         )

@@ -49,7 +49,7 @@ else Promise.all([import("node:child_process"), import("node:tty")]).then((modul
 
 
 class ReplacementResult(NamedTuple):
-    """What `install_into` did: the file, where what was there is kept now, and where an older one
+    """What `replace_with_dropin` did: the file, where what was there is kept now, and where an older one
     was moved to.
     """
 

@@ -225,7 +225,7 @@ class ChildInput(Protocol):
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
         """How hard its model is to try, in Claude's words; None is its own. Gives back None as
-        `encode_model` does.
+        `encode_model_change` does.
         """
 
     def encode_mode_change(self, name: str) -> bytes | None:

@@ -93,7 +93,7 @@ class NoSdkServers(tuple[()]):
     def accept_response(self, request_id: str, response: Mapping[str, Any]) -> bool:
         return False
 
-    def add_servers(self, names: Iterable[object]) -> None: ...
+    def register_servers(self, names: Iterable[object]) -> None: ...
 
     @property
     def names(self) -> tuple[str, ...]:

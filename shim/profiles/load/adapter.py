@@ -33,7 +33,7 @@ needs it.
     [acp]                     `acp`: how it is driven so that it asks
     protocol = "acp"          it speaks that protocol and nothing else: no rules, and only
                               `launch.command` is needed
-    two_way = "module"        the same, by one of our modules: its `build_two_way(adapter)` gives
+    two_way = "module"        the same, by one of our modules: its `build_persistent_adapter(adapter)` gives
                               the vendor
     [stream]                  text = final (or delta, cumulative): what a `text` rule gives usage =
                               none; request: the numbers add up; run_total: the last ones count;
@@ -285,7 +285,7 @@ def build_adapter(
 def _load_two_way_adapter(module: str, adapter: Adapter) -> Adapter:
     from importlib import import_module
 
-    two_way_adapter: Adapter = import_module(module).build_two_way(adapter)
+    two_way_adapter: Adapter = import_module(module).build_persistent_adapter(adapter)
     return two_way_adapter
 
 

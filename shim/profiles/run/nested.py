@@ -20,7 +20,7 @@ MAX_CALLS = 1000  # calls of nested agents whose names are remembered, for a den
 
 
 class CallTranslator(Protocol):
-    """The part of the engine that `NestedEvents` uses."""
+    """The part of the engine that `NestedAgentEvents` uses."""
 
     turn: Turn
     usage_means: ClassVar[str]

@@ -39,17 +39,17 @@ SESSION_RUNS = {"session", "resume", "fork", "continue", "session-again"}
 # Defect of changed_transcripts.py, or of fake_claude.py, which is executed → the rule that sees it,
 # and the runs that it takes. In the order of the rules.
 MISTAKES, REQUESTS, CONVERSATION, QUEUE = (
-    ("run_mistakes",),
-    ("run_requests",),
+    ("run_invalid_arguments",),
+    ("run_control_protocol",),
     ("run_conversation",),
-    ("run_queue",),
+    ("run_queued_messages",),
 )
 TOOLS, INTERRUPT, SESSIONS, OUTPUTS, ENDS = (
-    ("run_tools",),
-    ("run_interrupt",),
-    ("run_sessions",),
-    ("run_outputs",),
-    ("run_ends",),
+    ("run_tool_calls",),
+    ("run_interrupted_turn",),
+    ("run_resumed_sessions",),
+    ("run_output_formats",),
+    ("run_terminated_turns",),
 )
 DEFECTS = {
     "version-text": ("version", DOORS),
@@ -227,9 +227,9 @@ def use_forks(monkeypatch):
     """
     execute = spawn._start_by_subprocess
 
-    def start(command, environment, cwd, *, feed):
+    def start(command, environment, cwd, *, opens_stdin):
         pipes = {
-            "stdin": subprocess.PIPE if feed else subprocess.DEVNULL,
+            "stdin": subprocess.PIPE if opens_stdin else subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
         }
         options = pipes | {
@@ -242,7 +242,7 @@ def use_forks(monkeypatch):
             return Forked(command[len(FAKE) :], program=FAKE[-1], **options)
         if command[: len(OURS)] == OURS:
             return start_shim(["claude", *command[len(OURS) :]], **options)
-        return execute(command, environment, cwd, feed=feed)
+        return execute(command, environment, cwd, opens_stdin=opens_stdin)
 
     if possible and not sweeps.full:
         monkeypatch.setattr(spawn, "_start_by_subprocess", start)
@@ -380,7 +380,7 @@ def test_a_broken_rule_is_seen(see, only, valid_observations, monkeypatch, defec
     monkeypatch.setattr(conform_process, "SIGTERM_TIMEOUT_S", 0.2)
     names = runs_of(rule, valid_observations)
     assert names, f"{rule} looks at no run"
-    if "run_sessions" in chains and names & SESSION_RUNS:
+    if "run_resumed_sessions" in chains and names & SESSION_RUNS:
         names |= SESSION_RUNS
     only(names)
     for timeout_s in SOON:
