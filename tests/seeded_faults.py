@@ -9,7 +9,7 @@ of them.
 
 The faults are in `tests/faults/*.toml`, a table each under a name that says what goes wrong:
 
-    [the-result-of-a-turn-is-said-twice]
+    [turn-emits-two-results]
     area = "machine"
     module = "shim/core/turn/machine.py"
     old = "what stands there, exactly once"
