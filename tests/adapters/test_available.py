@@ -50,7 +50,7 @@ def cells(modes):
 
 
 @loop_over_rows(("name", "mode"), cells(READ_ONLY))
-def test_where_no_file_may_be_changed_no_tool_is_listed_that_changes_one(name, mode):
+def test_edit_tools_are_not_listed_in_read_only_modes(name, mode):
     if mode != "plan" and name in ASKS_NOBODY | WIDER:
         assert available(name, mode) == set(get_adapter(name).listed_tools)
     else:
@@ -58,28 +58,28 @@ def test_where_no_file_may_be_changed_no_tool_is_listed_that_changes_one(name, m
 
 
 @loop_over_rows(("name", "mode"), cells(["acceptEdits"]))
-def test_where_files_may_be_changed_the_tools_for_it_are_listed(name, mode):
+def test_edit_tools_are_listed_in_accept_edits_mode(name, mode):
     assert available(name, mode) & CHANGES
 
 
 @loop_over_rows(("name", "mode"), cells(["bypassPermissions"]))
-def test_where_everything_may_run_everything_is_listed(name, mode):
+def test_all_tools_are_listed_in_bypass_permissions_mode(name, mode):
     assert available(name, mode) == set(get_adapter(name).listed_tools)
 
 
 @pytest.mark.parametrize("mode", READ_ONLY)
-def test_codex_lists_what_its_sandbox_lets_run(mode):
+def test_codex_lists_only_sandboxed_tools_in_read_only_modes(mode):
     assert available("codex", mode) == {"Bash", "Task", "TodoWrite"}
 
 
-def test_cursor_lists_what_reads_in_its_mode_for_plans():
+def test_cursor_lists_only_read_only_tools_in_plan_mode():
     assert available("cursor", "plan") == {"Read", "Grep", "Glob", "LS", "TodoWrite", "Task"}
 
 
 @loop_over_rows("name", HOOKED)
 # in a plan nothing adds
 @loop_over_rows(("mode", "adds"), [("default", {"Write"}), ("dontAsk", {"Write"}), ("plan", set())])
-def test_a_rule_or_a_hook_adds_a_tool_to_a_mode(name, mode, adds):
+def test_allow_rule_or_hook_lists_a_tool_except_in_plan_mode(name, mode, adds):
     assert available(name, mode, allow=["Write"]) - available(name, mode) == adds
     assert (
         available(name, mode, hooks=[SettingsHook("Write", "exit 0")]) - available(name, mode)
@@ -87,6 +87,6 @@ def test_a_rule_or_a_hook_adds_a_tool_to_a_mode(name, mode, adds):
     )
 
 
-def test_the_web_is_listed_for_codex_with_leave_alone():
+def test_codex_lists_web_search_only_with_an_allow_rule():
     assert "WebSearch" in available("codex", "default", allow=["WebSearch"])
     assert "WebSearch" not in available("codex", "acceptEdits")

@@ -142,7 +142,7 @@ def _items(events):
 
 @loop_over_cases(CASES)
 @PARTIAL
-def test_what_the_model_said_is_said_whole_and_once(case, partial):
+def test_text_blocks_match_the_model_text_of_the_recording(case, partial):
     lines = parse_lines(translate_case(case, partial)[0])
     model_lines = [
         line
@@ -168,7 +168,7 @@ def test_what_the_model_said_is_said_whole_and_once(case, partial):
         if fixture.metadata["source"] == "recorded"
     ]
 )
-def test_no_line_of_a_recording_is_unknown_or_malformed(case):
+def test_recordings_have_no_unknown_events_or_unexpected_repairs(case):
     """A recording of a conversation has a result for each message."""
     results = [
         line["shim"] for line in parse_lines(translate_case(case)[0]) if line["type"] == "result"
@@ -250,7 +250,7 @@ CALLS: dict[str, list[tuple[str, dict[str, Any], bool]]] = {
 
 @loop_over_rows("name", CALLS)
 @PARTIAL
-def test_calls_have_claudes_names_and_arguments_and_their_outcome(name, partial):
+def test_tool_calls_have_claude_names_inputs_and_error_flags(name, partial):
     lines = parse_lines(translate_case(find_case(name), partial)[0])
     blocks = [
         block
@@ -272,7 +272,7 @@ def test_calls_have_claudes_names_and_arguments_and_their_outcome(name, partial)
 
 
 @pytest.mark.parametrize("name", ["opencode/1.18.33-permission", "copilot/1.0.102-noallow"])
-def test_a_refused_call_is_a_denial(name):
+def test_refused_tool_call_is_a_permission_denial(name):
     (denial,) = find_result(parse_lines(translate_case(find_case(name))[0]))["permission_denials"]
     assert denial["tool_name"] == "Bash"
 
@@ -303,7 +303,7 @@ NUMBERS = {
 
 @loop_over_rows("name", NUMBERS)
 @PARTIAL
-def test_usage_and_cost_are_in_claudes_meaning(name, partial):
+def test_usage_cost_and_duration_are_converted_to_claude_fields(name, partial):
     (input_tokens, cached, out), dollars, milliseconds = NUMBERS[name]
     result = find_result(parse_lines(translate_case(find_case(name), partial)[0]))
     usage = result["usage"]
@@ -350,14 +350,14 @@ CAUSES = {
 
 
 @loop_over_rows("name", CAUSES)
-def test_the_cause_is_true(name):
+def test_result_reports_the_cause_of_the_exit(name):
     assert (
         find_result(parse_lines(translate_case(find_case(name))[0]))["shim"]["cause"]
         == CAUSES[name]
     )
 
 
-def test_a_thread_of_codex_has_ids_that_no_other_process_has():
+def test_codex_call_id_has_a_prefix_before_the_item_number():
     """Its items begin at 0 in every process."""
     lines = parse_lines(translate_case(find_case("codex/0.169.0-shell"))[0])
     blocks = [
@@ -404,7 +404,7 @@ LAUNCHES = {
 
 
 @loop_over_rows("vendor", PROFILES)
-def test_the_plainest_turn(vendor):
+def test_plain_prompt_launches_with_default_arguments(vendor):
     started = launch(vendor, "-p", "--output-format", "stream-json", "--verbose")
     assert (started.arguments, started.stdin) == LAUNCHES[vendor]
 
@@ -477,7 +477,7 @@ def test_the_plainest_turn(vendor):
         ("kimi", ("--dangerously-skip-permissions",), S, ("-y", "-r", S)),
     ],
 )
-def test_what_is_asked_becomes_its_own_flags(vendor, flags, resume, expected):
+def test_claude_flags_are_converted_to_vendor_flags(vendor, flags, resume, expected):
     started = launch(vendor, *flags, resume_id=resume).arguments
     assert " ".join(expected) in " ".join(started)
 
@@ -491,7 +491,7 @@ def test_what_is_asked_becomes_its_own_flags(vendor, flags, resume, expected):
         (None, {}),
     ],
 )
-def test_what_copilot_reads_of_a_file_is_no_more_than_it_asked_for(lines, expected):
+def test_copilot_view_range_is_converted_to_offset_and_limit(lines, expected):
     """Its own words: [start, end], and -1 for the end of the file."""
     tool_input = {"path": "/a"} | ({"view_range": lines} if lines else {})
     assert translate_tool_call(adapters.get_adapter("copilot").tools, "view", tool_input) == (
@@ -501,14 +501,14 @@ def test_what_copilot_reads_of_a_file_is_no_more_than_it_asked_for(lines, expect
 
 
 @pytest.mark.parametrize("subcommand", ["auth", "config", "history", "version"])
-def test_no_prompt_is_a_subcommand_of_cline(subcommand):
+def test_cline_prompt_is_not_parsed_as_a_subcommand(subcommand):
     """Threats: prompt. Measured with 3.0.65: behind a space each of these is a prompt, without one
     it runs.
     """
     assert launch("cline", "-p", prompt=subcommand).arguments[-1] == f" {subcommand}"
 
 
-def test_the_policy_that_gemini_is_given_is_there():
+def test_gemini_policy_file_denies_plan_and_edit_tools():
     """It starts without a file that is missing, and then lets its model approve its own plans."""
     rules = tomllib.loads(Path(POLICY.partition("=")[2]).read_text())["rule"]
     assert [(rule["toolName"], rule["decision"]) for rule in rules] == [
@@ -517,7 +517,7 @@ def test_the_policy_that_gemini_is_given_is_there():
     ]
 
 
-def test_a_file_that_runs_programs_is_named_where_edits_are_accepted():
+def test_protected_files_are_denied_when_edits_are_accepted():
     names = [*sorted(PROTECTED_NAMES), *(path.strip("/") for path in SHIM_FOLDERS)]
     _, rule = tomllib.loads(Path(POLICY.partition("=")[2]).read_text())["rule"]
     pattern = re.compile(rule["argsPattern"])
@@ -543,7 +543,7 @@ def test_a_file_that_runs_programs_is_named_where_edits_are_accepted():
     ("paths", "expected"),
     [("/a", "/a"), (["/a"], "/a"), (["a", "/b"], ["a", "/b"]), ([], None), (None, None)],
 )
-def test_a_search_of_copilots_in_several_places_names_them_all(tool, paths, expected):
+def test_copilot_search_reports_all_searched_paths(tool, paths, expected):
     tool_input = translate_tool_call(
         adapters.get_adapter("copilot").tools, tool, {"pattern": "x", "paths": paths}
     )[1]
@@ -559,7 +559,7 @@ def test_a_search_of_copilots_in_several_places_names_them_all(tool, paths, expe
         ("opencode", "default", set()),
     ],
 )
-def test_what_a_mode_forbids_is_said_in_the_environment(vendor, mode, denied):
+def test_denied_tools_of_a_mode_are_set_in_the_environment(vendor, mode, denied):
     """opencode's plan agent runs commands, and edits are accepted together with them."""
     started = launch(vendor, "--permission-mode", mode)
     permissions = json.loads(
@@ -575,7 +575,7 @@ def test_what_a_mode_forbids_is_said_in_the_environment(vendor, mode, denied):
 
 @loop_over_rows("vendor", PROFILES)
 @loop_over_rows("prompt", ["-h", "-hello world", "--yolo x", "@file"])
-def test_no_prompt_becomes_a_flag(vendor, prompt):
+def test_prompt_is_not_parsed_as_a_flag(vendor, prompt):
     """Threats: prompt, starts with - or @."""
     started = launch(vendor, prompt=prompt)
     assert prompt not in started.arguments
@@ -584,7 +584,7 @@ def test_no_prompt_becomes_a_flag(vendor, prompt):
 
 
 @loop_over_rows("vendor", [name for name in PROFILES if name not in ("amp", "cline")])
-def test_what_is_no_id_of_its_sessions_is_never_an_argument(vendor):
+def test_invalid_resume_id_is_rejected(vendor):
     from shim.core.errors import FrontendError
 
     with pytest.raises(FrontendError, match="is no session id"):
@@ -604,7 +604,7 @@ BYPASSES = (
 
 
 @loop_over_rows("vendor", PROFILES)
-def test_no_mode_but_the_bypass_lets_everything_through(vendor):
+def test_only_bypass_mode_adds_bypass_flags(vendor):
     """No mode ever becomes a wider one (surface page)."""
     from shim.adapters import get_adapter
 

@@ -83,7 +83,7 @@ def run(*lines: str, code: int | None = 0, partial: bool = False, stderr: str = 
 END = '{"type":"message_stop"}'
 
 
-def test_a_good_turn_is_passed_byte_for_byte():
+def test_complete_turn_is_passed_through_byte_for_byte():
     lines = [
         INIT,
         text("hi"),
@@ -97,7 +97,7 @@ def test_a_good_turn_is_passed_byte_for_byte():
 
 @pytest.mark.parametrize("call_id", ["t", ""])
 @pytest.mark.parametrize("parent", [None, "task"])
-def test_two_calls_with_one_id_pass_as_they_came(call_id, parent):
+def test_calls_that_share_an_id_are_passed_through_unchanged(call_id, parent):
     """A real claude behind a proxy that gives every call one id: its lines are its own."""
     other = {"type": "tool_use", "id": call_id, "name": "Bash", "input": {"command": "pwd"}}
     calls = [call(call_id, parent=parent), assistant(other, parent=parent)]
@@ -112,7 +112,7 @@ def test_two_calls_with_one_id_pass_as_they_came(call_id, parent):
     assert run(*lines) == [*lines, END]
 
 
-def test_calls_with_one_id_are_answered_if_claude_dies():
+def test_calls_that_share_an_id_get_results_if_claude_dies():
     other = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "pwd"}}
     output = run(INIT, call("t"), assistant(other), build_tool_result("t"), code=1)
     results = [
@@ -124,21 +124,21 @@ def test_calls_with_one_id_are_answered_if_claude_dies():
     assert [(block["tool_use_id"], block["is_error"]) for block in results[1:]] == [("t", True)]
 
 
-def test_keys_that_nobody_knows_are_passed():
+def test_unknown_event_types_and_keys_are_passed_through():
     lines = [INIT, line("brand_new", a={"b": [1, 2.50, "\\u00e9"]}), result()]
     assert run(*lines) == [*lines, END]
 
 
-def test_spaces_and_escapes_stay_as_they_were_written():
+def test_whitespace_and_escapes_are_passed_through_unchanged():
     odd = '{ "type" : "assistant",  "message":{"model":"m", "content":[{"type":"text","text":"\\u0068\\u00e9"}]}}'
     assert odd in run(INIT, odd, result())
 
 
-def test_carriage_returns_are_not_passed():
+def test_carriage_returns_are_stripped():
     assert run(INIT + "\r", text("hi") + "\r", result() + "\r")[0] == INIT
 
 
-def test_lines_beside_the_conversation_pass_before_init_and_behind_the_result():
+def test_lines_before_init_and_after_the_result_are_passed_through():
     """Control responses come before init, session states after the result (contract S2, S16b)."""
     response = '{"type":"control_response","response":{"subtype":"success","request_id":"1","response":{}}}'
     idle = line("system", subtype="session_state_changed", state="idle")
@@ -146,7 +146,7 @@ def test_lines_beside_the_conversation_pass_before_init_and_behind_the_result():
     assert idle in run(INIT, result(), idle)
 
 
-def test_stream_events_pass_only_when_they_were_asked_for():
+def test_stream_events_are_passed_through_only_with_partial_messages():
     """Contract S12."""
     events = [
         stream(type="message_start", message={"id": "msg_1", "model": "opus", "usage": {}}),
@@ -162,7 +162,7 @@ def test_stream_events_pass_only_when_they_were_asked_for():
     assert run(INIT, *events, end) == [INIT, events[3], end, END]
 
 
-def test_a_second_result_and_a_second_init_are_dropped():
+def test_second_result_and_second_init_of_a_turn_are_dropped():
     """Contract S20: real ones are printed for background work."""
     first, second = result("one"), result("two")
     output = run(INIT, text("one"), first, second)
@@ -171,7 +171,7 @@ def test_a_second_result_and_a_second_init_are_dropped():
     assert another not in run(INIT, another, text("hi"), result())
 
 
-def test_the_init_of_another_turn_begins_it():
+def test_init_after_a_result_starts_a_new_turn():
     """Contract S2: again before every turn."""
     lines = [
         INIT,
@@ -184,19 +184,19 @@ def test_the_init_of_another_turn_begins_it():
     assert run(*lines) == [*lines[:3], END, *lines[3:], END]
 
 
-def test_a_result_without_its_call_is_dropped():
+def test_tool_result_without_its_call_is_dropped():
     orphan = build_tool_result("nobody")
     assert orphan not in run(INIT, orphan, result())
 
 
-def test_what_the_user_said_is_passed():
+def test_replayed_user_message_is_passed_through():
     replay = line(
         "user", message={"role": "user", "content": "one"}, parent_tool_use_id=None, isReplay=True
     )
     assert replay in run(INIT, replay, result())
 
 
-def test_a_nested_agents_lines_are_passed():
+def test_subagent_lines_are_passed_through():
     lines = [
         INIT,
         call("task"),
@@ -228,7 +228,7 @@ def run_passthrough(*lines: str, terminator: str = "none") -> list[str]:
 RECORDED = [case for case in list_fixture_cases("claude") if case.folder.name.startswith("2.")]
 
 
-def test_every_recorded_claude_is_passed_byte_for_byte():
+def test_recorded_claude_output_is_passed_through_byte_for_byte():
     assert len(RECORDED) > 50
     for case in RECORDED:
         lines = case.data.decode("utf-8", "surrogateescape").splitlines()
@@ -237,7 +237,7 @@ def test_every_recorded_claude_is_passed_byte_for_byte():
             assert run_passthrough(*lines) == lines, case.folder.name
 
 
-def test_the_results_of_background_work_are_passed_behind_the_first():
+def test_results_of_background_work_are_passed_through_after_the_first():
     """Contract S20: each has an `init` of its own, and they stand together at the end."""
     another = INIT.replace("opus", "opus ")
     lines = [INIT, another, text("one"), result("one"), text("two"), result("two")]
@@ -249,12 +249,12 @@ def test_the_results_of_background_work_are_passed_behind_the_first():
     )
 
 
-def test_a_result_without_its_call_and_a_call_without_its_result_are_passed():
+def test_unpaired_calls_and_tool_results_are_passed_through():
     lines = [INIT, build_tool_result("nobody"), call("t"), result()]
     assert run_passthrough(*lines) == lines
 
 
-def test_a_message_that_is_said_again_before_the_next_init_is_passed():
+def test_replayed_message_before_the_next_init_is_passed_through():
     replay = line(
         "user", message={"role": "user", "content": "two"}, parent_tool_use_id=None, isReplay=True
     )
@@ -278,30 +278,30 @@ def ends(*lines: str, **how: object) -> list[str]:
 
 
 @pytest.mark.parametrize("code", [0, 1, 143, None])
-def test_a_claude_that_dies_without_a_result_has_an_error(code):
+def test_claude_exit_without_a_result_is_an_error(code):
     summary = ends(INIT, text("hi"), code=code)
     assert summary[:2] == ["init", "text:hi"]
     assert summary[2].startswith("end:error_during_execution! claude")
     assert summary[3:] == ["."]
 
 
-def test_a_claude_that_says_nothing_has_an_init_and_an_error():
+def test_silent_claude_exit_produces_init_and_an_error():
     summary = ends(code=1, stderr="error: unknown option '--nope'")
     assert summary[0] == "init"
     assert "unknown option" in summary[1]
 
 
-def test_a_line_of_text_in_place_of_events_is_the_error_text():
+def test_plain_text_output_becomes_the_error_message():
     """`claude` answers in plain text when it was started wrongly (contract 11)."""
     assert "not logged in, sorry" in ends("not logged in, sorry", code=1)[1]
 
 
-def test_an_open_call_of_a_dead_claude_gets_a_result():
+def test_open_call_gets_a_failed_result_when_claude_dies():
     summary = ends(INIT, call("t"), code=137)
     assert summary[2].startswith("failed:t ")
 
 
-def test_an_open_nested_call_of_a_dead_claude_gets_a_result():
+def test_open_subagent_call_gets_a_failed_result_when_claude_dies():
     """Contract S16c: every tool_use."""
     summary = ends(INIT, call("task"), call("n", parent="task"), code=137)
     answered = [entry for entry in summary if "failed:" in entry]
@@ -309,7 +309,7 @@ def test_an_open_nested_call_of_a_dead_claude_gets_a_result():
 
 
 @pytest.mark.parametrize("kind", ["text", "thinking"])
-def test_an_open_block_of_a_dead_claude_is_closed(kind):
+def test_open_text_or_thinking_block_is_closed_when_claude_dies(kind):
     opened = {"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {})
     summary = ends(
         INIT,
@@ -332,7 +332,7 @@ def test_an_open_block_of_a_dead_claude_is_closed(kind):
     assert summary[7].startswith("end:error_during_execution!")
 
 
-def test_an_open_call_block_of_a_dead_claude_is_closed():
+def test_open_tool_use_block_is_closed_when_claude_dies():
     summary = ends(
         INIT,
         stream(type="message_start", message={"id": "msg_1", "model": "opus", "usage": {}}),
@@ -353,7 +353,7 @@ def test_an_open_call_block_of_a_dead_claude_is_closed():
     assert "stop" in summary[3:] and summary[-3].startswith("done:")
 
 
-def test_a_result_and_a_bad_exit_contradict_each_other():
+def test_nonzero_exit_after_a_success_result_is_an_error():
     """House: a non-zero exit after a good result is an error; the result waits for it."""
     summary = ends(INIT, text("hi"), result("hi"), code=1)
     assert summary[-2].startswith(
@@ -361,14 +361,14 @@ def test_a_result_and_a_bad_exit_contradict_each_other():
     )
 
 
-def test_an_error_result_is_passed_whatever_the_exit():
+def test_error_result_is_passed_through_with_any_exit_status():
     """rc 1 is what claude itself has after an error result (contract 5.8)."""
     failed = result("boom", is_error=True)
     for code in (0, 1):
         assert failed in run(INIT, text("hi"), failed, code=code)
 
 
-def test_a_result_without_init_gets_one():
+def test_init_is_added_before_a_result_without_init():
     """Contract 5.10: a session that cannot start prints a result alone; one init is promised here."""
     failed = result("No conversation found with session ID: x", is_error=True)
     output = run(failed, code=1)
@@ -376,7 +376,7 @@ def test_a_result_without_init_gets_one():
     assert json.loads(output[0])["session_id"] == SESSION
 
 
-def test_an_interrupt_beats_the_result_that_claude_prints():
+def test_frontend_interrupt_ends_the_turn_with_an_error_result():
     translation = create_stream_translation("claude", stable=True)
     output = translation.feed((INIT + "\n" + text("hi") + "\n").encode())
     translation.interrupt()
@@ -395,7 +395,7 @@ def interrupt_line(content: str = INTERRUPTED, **more: object) -> str:
     ("interrupt_text", "reason"),
     [(INTERRUPTED, "aborted_streaming"), (INTERRUPTED_IN_TOOL, "aborted_tools")],
 )
-def test_a_claude_that_ends_with_an_interrupt_and_no_result_was_interrupted(
+def test_interrupt_message_without_a_result_ends_the_turn_as_interrupted(
     interrupt_text, reason, partial
 ):
     """As it does while it starts. Its own line says so, and is said once."""
@@ -412,17 +412,17 @@ def test_a_claude_that_ends_with_an_interrupt_and_no_result_was_interrupted(
 
 
 @pytest.mark.parametrize("partial", [False, True])
-def test_the_result_of_an_interrupted_claude_is_passed(partial):
+def test_result_after_an_interrupt_message_is_passed_through(partial):
     lines = [INIT, text("hi"), interrupt_line(), result("[ede_diagnostic]", is_error=True)]
     assert run(*lines, partial=partial) == [*lines, END]
 
 
-def test_what_a_user_said_before_is_no_interrupt():
+def test_replayed_interrupt_message_does_not_interrupt_the_turn():
     output = run(INIT, interrupt_line(isReplay=True), code=1)
     assert "exited with code 1" in output[-2]
 
 
-def test_a_terminator_comes_behind_what_follows_the_result():
+def test_terminator_is_written_after_lines_that_follow_the_result():
     state = line("system", subtype="session_state_changed", state="idle")
     lines = [INIT, text("hi"), result(), state]
     assert run(*lines) == [*lines, END]
@@ -432,7 +432,7 @@ def test_a_terminator_comes_behind_what_follows_the_result():
     assert child_stream.close(ChildExit(code=0))[0] == END.encode() + b"\n"
 
 
-def test_a_line_that_had_to_be_repaired_is_written_anew():
+def test_line_with_invalid_utf8_is_reencoded():
     odd = text("x").encode().replace(b'"x"', b'"caf\xe9"')
     translation = create_stream_translation("claude", stable=True)
     output = translation.feed(INIT.encode() + b"\n" + odd + b"\n" + result().encode() + b"\n")
@@ -443,7 +443,7 @@ def test_a_line_that_had_to_be_repaired_is_written_anew():
 # -- what no real claude prints --------------------------------------------------------------------
 
 
-def test_a_question_that_is_longer_than_a_line_is_denied_in_place_of_the_frontend():
+def test_oversized_permission_request_is_denied_by_the_shim():
     translation = create_stream_translation("claude", stable=True)
     request = {
         "subtype": "can_use_tool",
@@ -459,7 +459,7 @@ def test_a_question_that_is_longer_than_a_line_is_denied_in_place_of_the_fronten
     assert answer["response"]["response"]["behavior"] == "deny"
 
 
-def test_nothing_passes_behind_a_terminator_that_was_said():
+def test_lines_after_the_terminator_are_dropped():
     """An end of ours (here: the frontend stopped the turn) has its terminator at once."""
     translation = create_stream_translation("claude", stable=True)
     output = translation.feed((INIT + "\n" + result() + "\n").encode())
@@ -470,7 +470,7 @@ def test_nothing_passes_behind_a_terminator_that_was_said():
     assert translation.diagnostics.repairs["late_event"] == 1
 
 
-def test_a_streamed_block_without_end_is_not_remembered_without_end():
+def test_unfinished_streamed_block_is_stored_up_to_a_limit():
     translation = create_stream_translation("claude", stable=True)
     opening = [
         stream(type="message_start", message={"id": "msg_1", "model": "opus", "usage": {}}),
@@ -485,7 +485,7 @@ def test_a_streamed_block_without_end_is_not_remembered_without_end():
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-def test_a_block_that_no_message_holds_is_finished_in_a_message_of_ours(partial):
+def test_open_block_outside_a_message_ends_in_an_error_result(partial):
     events = [
         stream(type="content_block_stop", index=0),
         stream(type="content_block_start", index=0, content_block={"type": "text", "text": ""}),

@@ -115,7 +115,7 @@ EDIT = (
 WRITE = ("Write", {"file_path": NEW, "content": "line one\nline two\n"})
 
 
-def test_a_change_is_said_with_its_contents_and_what_came_of_it(records):
+def test_file_change_emits_tool_calls_with_contents_and_results(records):
     output = lines(
         records(BEGUN, build_file_change("c1", TWO)), *began_and_ended("item_0", A, NEW), DONE
     )
@@ -127,7 +127,7 @@ def test_a_change_is_said_with_its_contents_and_what_came_of_it(records):
 
 
 @pytest.mark.parametrize("day", ["21", "22", "23"])
-def test_the_record_lies_under_the_date_of_some_clock(records, day):
+def test_rollout_is_read_from_date_folders_of_adjacent_days(records, day):
     assert (
         calls(
             lines(
@@ -140,7 +140,7 @@ def test_the_record_lies_under_the_date_of_some_clock(records, day):
     )
 
 
-def test_a_change_in_several_places_is_an_edit_of_each(records):
+def test_change_with_several_hunks_emits_an_edit_per_hunk(records):
     diff = "@@ -3,3 +3,3 @@\n line2\n-line3\n+LINE3\n line4\n@@ -39,2 +39,2 @@\n line38\n-line39\n+LINE39\n"
     config = records(
         BEGUN,
@@ -157,7 +157,7 @@ def test_a_change_in_several_places_is_an_edit_of_each(records):
     assert len(summarize_lines(output)) == len(["init", *["call"] * 2, *["result"] * 2, "end"])
 
 
-def test_a_file_that_is_moved_is_said_to_be_elsewhere(records):
+def test_result_of_a_moved_file_reports_its_new_path(records):
     change = {
         "type": "update",
         "unified_diff": TWO[A]["unified_diff"],
@@ -170,14 +170,14 @@ def test_a_file_that_is_moved_is_said_to_be_elsewhere(records):
     assert f"{A} is now {HERE}/b.txt" in result["message"]["content"][0]["content"]
 
 
-def test_a_deleted_file_has_no_contents(records):
+def test_deleted_file_emits_a_delete_call_without_contents(records):
     config = records(BEGUN, build_file_change("c1", {A: {"type": "delete", "content": "hello\n"}}))
     assert calls(lines(config, *began_and_ended("item_0", A, what="delete"), DONE)) == [
         ("Delete", {"file_path": A})
     ]
 
 
-def test_a_change_that_failed_says_why(records):
+def test_failed_file_change_reports_its_stderr(records):
     why = f"Failed to write file {NEW}\n"
     config = records(
         BEGUN, build_file_change("c1", {NEW: TWO[NEW]}, status="failed", stdout="", stderr=why)
@@ -187,7 +187,7 @@ def test_a_change_that_failed_says_why(records):
     assert block["is_error"] and block["content"] == why.strip()
 
 
-def test_changes_of_the_same_file_are_said_in_their_order(records):
+def test_changes_of_the_same_file_are_emitted_in_order(records):
     other = {
         A: {"type": "update", "unified_diff": "@@ -2 +2 @@\n-second\n+2nd\n", "move_path": None}
     }
@@ -216,13 +216,13 @@ def test_changes_of_the_same_file_are_said_in_their_order(records):
     ],
     ids=["an earlier turn's", "another file's", "a cut one", "broken ones", "a quoted one", "none"],
 )
-def test_what_is_not_in_the_record_is_said_as_the_stream_says_it(records, before):
+def test_change_missing_from_the_rollout_is_emitted_without_contents(records, before):
     output = lines(records(*before), *began_and_ended("item_0", A), DONE)
     assert calls(output) == [("Edit", {"file_path": A})]
     assert find_result_line(output)["shim"]["repairs"] == {}
 
 
-def test_a_change_that_never_ended_is_said_at_the_end(records):
+def test_unfinished_change_is_emitted_as_failed_at_the_end(records):
     config = records(BEGUN, build_file_change("c1", TWO))
     for end in ([DONE], []):
         output = lines(config, item("started", "item_0", A, NEW), *end, code=0 if end else 1)
@@ -233,7 +233,7 @@ def test_a_change_that_never_ended_is_said_at_the_end(records):
         ]
 
 
-def test_a_denied_change_is_stopped_when_it_begins(records):
+def test_denied_change_stops_the_turn_when_the_change_starts(records):
     config = records(BEGUN, build_file_change("c1", TWO), evaluator=build_evaluator(deny=("Edit",)))
     translation = StreamTranslation(
         get_adapter("codex").translator_class,
@@ -245,7 +245,7 @@ def test_a_denied_change_is_stopped_when_it_begins(records):
     assert find_result_line(parse_lines(output))["shim"]["cause"] == "denied"
 
 
-def test_a_change_is_said_with_its_contents_where_another_tool_is_denied(records):
+def test_change_has_contents_when_another_tool_is_denied(records):
     config = records(BEGUN, build_file_change("c1", TWO), evaluator=build_evaluator(deny=("Bash",)))
     assert calls(lines(config, *began_and_ended("item_0", A, NEW), DONE)) == [EDIT, WRITE]
 
@@ -253,7 +253,7 @@ def test_a_change_is_said_with_its_contents_where_another_tool_is_denied(records
 @pytest.mark.parametrize(
     "changes", [None, [], ["x"], [{"path": 1, "kind": "add"}], [{"path": A}], {"path": A}]
 )
-def test_a_change_that_is_none_breaks_nothing(records, changes):
+def test_malformed_change_list_does_not_fail_the_turn(records, changes):
     events = began_and_ended("item_0", A)
     for event in events:
         event["item"]["changes"] = changes
@@ -264,7 +264,7 @@ def test_a_change_that_is_none_breaks_nothing(records, changes):
 @pytest.mark.parametrize(
     "thread", ["x", "../../../../etc", "ffffffff-ffff-7fff-bfff-ffffffffffff", ""]
 )
-def test_a_thread_whose_id_is_no_date_has_no_record(records, thread):
+def test_rollout_is_not_read_for_an_invalid_thread_id(records, thread):
     """Threats: vendor output, session ids that become file names."""
     config = records(BEGUN, build_file_change("c1", TWO))
     translation = StreamTranslation(
@@ -279,7 +279,7 @@ def test_a_thread_whose_id_is_no_date_has_no_record(records, thread):
     ]
 
 
-def test_a_record_that_is_nowhere_is_not_looked_for_without_end():
+def test_missing_rollout_is_searched_a_limited_number_of_times():
     """`codex exec --ephemeral` writes none; a folder may have thousands of others."""
     searched_folders = []
 
@@ -293,7 +293,7 @@ def test_a_record_that_is_nowhere_is_not_looked_for_without_end():
     assert len(searched_folders) == MAX_SEARCHES * len(DAY_OFFSETS)
 
 
-def test_a_warning_comes_before_the_turn_has_begun(records):
+def test_warning_before_the_turn_emits_no_calls_of_the_previous_turn(records):
     """Of a thread that goes on the record ends with the turn before it."""
     warning = {
         "type": "item.completed",
@@ -308,7 +308,7 @@ def test_a_warning_comes_before_the_turn_has_begun(records):
     assert calls(parse_lines(translation.feed(f"{dump(BEGIN)}\n{dump(warning)}\n".encode()))) == []
 
 
-def test_where_nothing_runs_no_record_is_read():
+def test_rollout_is_not_read_without_a_data_dir():
     output = lines(build_turn_config("codex"), *began_and_ended("item_0", A), DONE)
     assert calls(output) == [("Edit", {"file_path": A})]
 
@@ -372,9 +372,7 @@ REJECTED = (
         ),
     ],
 )
-def test_a_call_that_has_no_item_is_said_with_what_came_of_it(
-    records, name, raw_input, output, expected
-):
+def test_call_without_an_item_is_emitted_with_its_error(records, name, raw_input, output, expected):
     events = lines(
         records(BEGUN, *build_call_records(name, raw_input, output), cwd=HERE), SAID, DONE
     )
@@ -390,12 +388,12 @@ def test_a_call_that_has_no_item_is_said_with_what_came_of_it(
     ]
 
 
-def test_a_call_without_an_item_is_said_once(records):
+def test_call_without_an_item_is_emitted_once(records):
     config = records(BEGUN, *build_call_records("exec_command", shell("touch x"), EXITED))
     assert len(calls(lines(config, SAID, SAID, DONE))) == 1
 
 
-def test_a_command_that_went_well_did_not_fail(records):
+def test_command_with_exit_code_0_is_not_an_error(records):
     config = records(
         BEGUN,
         *build_call_records("exec_command", shell("true"), EXITED.replace("code 1", "code 0")),
@@ -429,17 +427,17 @@ def test_a_command_that_went_well_did_not_fail(records):
         "an earlier turn",
     ],
 )
-def test_what_is_not_certain_to_have_no_item_is_not_said(records, entries):
+def test_incomplete_or_unrelated_rollout_call_is_not_emitted(records, entries):
     assert calls(lines(records(BEGUN, *entries), SAID, DONE)) == []
 
 
-def test_a_command_that_has_an_item_is_not_said_again(records):
+def test_command_with_a_completed_item_is_not_emitted_from_the_rollout(records):
     call, output = build_call_records("exec_command", shell("x"), EXITED)
     done = record("item_completed", item={"type": "CommandExecution", "id": "c1"})
     assert calls(lines(records(BEGUN, call, done, output), SAID, DONE)) == []
 
 
-def test_a_record_that_comes_in_pieces_is_read_to_its_last_whole_line(records, tmp_path):
+def test_partial_rollout_line_is_read_when_complete(records, tmp_path):
     config = records(BEGUN)
     (file,) = tmp_path.rglob("*.jsonl")
     text = "".join(
@@ -469,7 +467,7 @@ def test_a_record_that_comes_in_pieces_is_read_to_its_last_whole_line(records, t
         ("@@ -1 +1 @@\n-@@ -1 @@\n+a\x0bb\u2028c\r\n", [("@@ -1 @@\n", "a\x0bb\u2028c\r\n")]),
     ],
 )
-def test_the_parts_of_a_diff(diff, expected):
+def test_split_hunks_returns_old_and_new_text_pairs(diff, expected):
     assert list(split_hunks(diff)) == expected
 
 
@@ -483,24 +481,24 @@ def context(**payload):
     return {"timestamp": "2026-11-22T04:12:18.290Z", "type": "turn_context", "payload": payload}
 
 
-def test_the_model_is_the_one_that_the_record_names(records):
+def test_model_is_read_from_the_rollout(records):
     output = lines(records(BEGUN, context(cwd=HERE, model="gpt-6")), SAYS, DONE)
     assert [line["message"]["model"] for line in output if line["type"] == "assistant"] == ["gpt-6"]
     assert list(output[-1]["modelUsage"]) == ["gpt-6"]
 
 
-def test_the_model_of_the_turn_before_is_not_this_ones(records):
+def test_model_of_the_latest_turn_is_used(records):
     output = lines(records(BEGUN, context(model="old"), BEGUN, context(model="new")), SAYS, DONE)
     assert list(output[-1]["modelUsage"]) == ["new"]
 
 
 @pytest.mark.parametrize("entries", [[], [context(cwd=HERE)], [{"type": "turn_context"}]])
-def test_a_record_without_a_model_names_none(records, entries):
+def test_model_is_unknown_if_the_rollout_names_none(records, entries):
     output = lines(records(BEGUN, *entries), SAYS, DONE)
     assert list(output[-1]["modelUsage"]) == ["unknown"]
 
 
-def test_a_replay_reads_no_record():
+def test_replay_adapter_has_no_data_dir():
     """What is played runs nothing: the person's own codex has no part in it."""
 
     recorded = build_replay_adapter(

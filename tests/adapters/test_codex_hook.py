@@ -28,24 +28,24 @@ def patch(*lines):
     return "\n".join(["*** Begin Patch", *lines, "*** End Patch", ""])
 
 
-def test_a_command_is_a_call_of_the_shell():
+def test_bash_command_maps_to_a_bash_call():
     assert parse_calls("Bash", {"command": "touch x"}) == [("Bash", {"command": "touch x"})]
 
 
 @pytest.mark.parametrize(
     "name", ["spawn_agent", "wait_agent", "multi_agent_v1wait_agent", "multi_agent_v1send_input"]
 )
-def test_what_talks_with_a_subagent_is_a_task(name):
+def test_subagent_tools_map_to_task(name):
     assert parse_calls(name, {}) == [("Task", {})]
 
 
-def test_a_command_in_another_folder_says_the_folder():
+def test_command_in_another_folder_includes_the_directory():
     assert parse_calls("Bash", {"command": "touch x"}, "/other") == [
         ("Bash", {"command": "touch x", "directory": "/other"})
     ]
 
 
-def test_each_file_of_a_patch_is_a_call():
+def test_each_file_of_a_patch_is_a_separate_call():
     patch_text = patch(
         *("*** Add File: a", "+x", "*** Update File: sub/b", "*** Move to: ../c", "@@", "-1", "+2"),
         *("*** Delete File: /d", "*** End of File"),
@@ -58,7 +58,7 @@ def test_each_file_of_a_patch_is_a_call():
     ]
 
 
-def test_each_part_of_an_edit_is_a_call_with_the_text_before_and_behind():
+def test_each_hunk_of_a_patch_is_an_edit_with_old_and_new_text():
     patch_text = patch("*** Update File: b", "@@", " 0", "-1", "+2", "@@ def f", "+3")
     assert parse_calls("apply_patch", {"command": patch_text}) == [
         ("Edit", {"file_path": "/work/b", "old_string": "0\n1\n", "new_string": "0\n2\n"}),
@@ -67,20 +67,20 @@ def test_each_part_of_an_edit_is_a_call_with_the_text_before_and_behind():
 
 
 @pytest.mark.parametrize("line", ["  *** Add File: a", "*** Add File:a", "\t*** Add File: a \r"])
-def test_a_file_is_found_in_a_line_that_codex_reads_kindly(line):
+def test_patch_header_with_extra_whitespace_is_parsed(line):
     assert parse_calls("apply_patch", {"command": patch(line, "+x")}) == [
         ("Write", {"file_path": "/work/a", "content": "x\n"})
     ]
 
 
-def test_what_a_patch_writes_is_no_file_of_its():
+def test_added_line_that_looks_like_a_patch_header_is_content():
     assert parse_calls(
         "apply_patch", {"command": patch("*** Add File: a", "+*** Add File: b")}
     ) == [("Write", {"file_path": "/work/a", "content": "*** Add File: b\n"})]
 
 
 @pytest.mark.parametrize("delimiter", ["'EOF'", '"EOF"'])
-def test_a_patch_that_is_a_whole_command_is_a_patch(delimiter):
+def test_apply_patch_heredoc_command_is_parsed_as_a_patch(delimiter):
     command = f"apply_patch <<{delimiter}\n{patch('*** Add File: a', '+x')}EOF\n"
     assert parse_calls("Bash", {"command": command}, "/other") == [
         ("Write", {"file_path": "/other/a", "content": "x\n"})
@@ -98,11 +98,11 @@ def test_a_patch_that_is_a_whole_command_is_a_patch(delimiter):
         "./apply_patch <<'EOF'\n*** Add File: a\n+x\nEOF",
     ],
 )
-def test_a_command_that_does_more_than_a_patch_is_a_command(command):
+def test_command_with_more_than_a_patch_stays_a_bash_call(command):
     assert parse_calls("Bash", {"command": command}) == [("Bash", {"command": command})]
 
 
-def test_other_tools_have_claudes_names_or_their_own():
+def test_tool_names_are_mapped_and_unknown_tools_are_unchanged():
     assert parse_calls("spawn_agent", {"message": "hi"}) == [("Task", {"message": "hi"})]
     assert parse_calls("view_image", {"path": "a.png"}) == [("Read", {"file_path": "/work/a.png"})]
     assert parse_calls("mcp__srv__tool", {"a": 1}) == [("mcp__srv__tool", {"a": 1})]
@@ -121,7 +121,7 @@ def test_other_tools_have_claudes_names_or_their_own():
         ("view_image", {}, "/work"),
     ],
 )
-def test_an_event_that_cannot_be_understood_is_said_to_be_so(name, tool_input, folder):
+def test_malformed_hook_event_raises_value_error(name, tool_input, folder):
     with pytest.raises(ValueError, match=r"the (event|call|patch)"):
         parse_calls(name, tool_input, folder)
 
@@ -134,7 +134,7 @@ def run_asking_hook(name, **tool_input):
     return codex_approval_hook.can_ask(event, "default", "srv"), changed
 
 
-def test_a_command_is_made_one_that_codex_asks_about():
+def test_command_gets_a_prefix_that_makes_codex_prompt():
     assert run_asking_hook("Bash", command="touch x", more=1) == (
         True,
         {"command": ": claude-shim;touch x", "more": 1},
@@ -142,7 +142,7 @@ def test_a_command_is_made_one_that_codex_asks_about():
 
 
 @pytest.mark.parametrize("tool", ["Bash", "apply_patch"])
-def test_a_patch_stays_as_it_is_because_codex_asks_about_it(tool):
+def test_patch_is_unchanged_because_codex_prompts_for_patches(tool):
     patch = "*** Begin Patch\n*** Add File: a\n+x\n*** End Patch\n"
     assert run_asking_hook(
         tool, command=patch if tool != "Bash" else f"apply_patch <<'P'\n{patch}P\n"
@@ -152,26 +152,26 @@ def test_a_patch_stays_as_it_is_because_codex_asks_about_it(tool):
     )
 
 
-def test_a_patch_with_more_behind_it_is_a_command():
+def test_patch_followed_by_a_command_gets_the_prefix():
     assert (
         run_asking_hook("Bash", command="apply_patch <<'P'\n*** Add File: a\nP\ntouch x")[1]
         is not None
     )
 
 
-def test_codex_asks_about_the_servers_that_were_told_to_and_about_nothing_else():
+def test_codex_prompts_only_for_tools_of_the_configured_server():
     assert run_asking_hook("mcp__srv__get", path="x") == (True, None)
     assert run_asking_hook("mcp__other__get", path="x") == (False, None)
     assert run_asking_hook("view_image", path="a.png") == (False, None)
 
 
 @pytest.mark.parametrize("mode", ["plan", "dontAsk"])
-def test_no_question_lets_a_call_run_in_a_mode_that_asks_nobody(mode):
+def test_hook_cannot_prompt_in_plan_or_dont_ask_mode(mode):
     event = {"tool_name": "Bash", "tool_input": {"command": "touch x"}, "cwd": HERE.cwd}
     assert not codex_approval_hook.can_ask(event, mode, "srv")
 
 
-def test_a_refused_call_is_not_changed():
+def test_denied_call_is_not_rewritten():
     assert (
         codex_approval_hook.format_hook_output(
             "no", {"tool_name": "Bash", "tool_input": {"command": "ls"}}

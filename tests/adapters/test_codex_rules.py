@@ -81,26 +81,26 @@ def answer(command, call, **more):
     return done.returncode, done.stderr
 
 
-def test_the_widest_mode_without_rules_is_told_nothing():
+def test_bypass_mode_without_rules_adds_no_codex_settings():
     assert settings(request(BYPASS)) == {} and "--ignore-rules" not in build_args(request(BYPASS))
 
 
 @pytest.mark.parametrize("mode", ["default", "plan", "acceptEdits"])
-def test_a_narrower_mode_has_the_hook_and_no_files_that_widen(mode):
+def test_stricter_mode_enables_hooks_ignores_rule_files_and_disables_web_search(mode):
     args = build_args(request(mode))
     assert {"--ignore-rules", "--dangerously-bypass-hook-trust"} <= set(args)
     assert settings(request(mode))["features.hooks"] is True
     assert settings(request(mode))["web_search"] == "disabled"
 
 
-def test_each_folder_around_the_working_directory_is_untrusted():
+def test_working_directory_and_its_parents_are_untrusted_projects():
     untrusted = {"trust_level": "untrusted"}
     assert settings(request("default"))["projects"] == dict.fromkeys(
         ("/", "/work", HERE.cwd), untrusted
     )
 
 
-def test_the_folder_that_a_link_leads_to_is_untrusted_too():
+def test_symlink_target_of_the_working_directory_is_untrusted():
     linked = Workspace("/work", resolve_links=lambda path: path.replace("/work", "/real/place"))
     assert set(settings(request("plan", linked))["projects"]) == {
         "/",
@@ -110,14 +110,14 @@ def test_the_folder_that_a_link_leads_to_is_untrusted_too():
     }
 
 
-def test_the_sandbox_is_open_only_where_something_may_be_changed():
+def test_sandbox_is_writable_only_if_the_mode_or_a_rule_allows_changes():
     assert settings(request("plan", allow=["Bash"]))["sandbox_mode"] == "read-only"
     assert settings(request("default"))["sandbox_mode"] == "read-only"
     assert settings(request("default", allow=["Write"]))["sandbox_mode"] == "workspace-write"
     assert settings(request("acceptEdits"))["sandbox_mode"] == "workspace-write"
 
 
-def test_an_open_sandbox_ends_at_the_folders_of_the_turn():
+def test_writable_sandbox_covers_added_directories_but_not_tmp_or_network():
     codex_settings = settings(
         request("acceptEdits", HERE._replace(directories=("../other", "/more")))
     )
@@ -137,7 +137,7 @@ def test_an_open_sandbox_ends_at_the_folders_of_the_turn():
 
 
 @pytest.mark.parametrize("kind", ["deny", "ask"])
-def test_a_rule_brings_the_hook_to_the_widest_mode_too(kind):
+def test_deny_or_ask_rule_adds_the_hook_in_bypass_mode(kind):
     launch_request = request(BYPASS, **{kind: ["Bash(touch:*)"]})
     assert "--dangerously-bypass-approvals-and-sandbox" in build_args(
         launch_request
@@ -159,17 +159,17 @@ def test_a_rule_brings_the_hook_to_the_widest_mode_too(kind):
         ("default", {"allow": ["WebSearch"], "deny": ["Web*"]}, False),
     ],
 )
-def test_the_web_is_searched_only_with_leave(mode, rules, searches):
+def test_web_search_is_enabled_only_if_rules_allow_web_search(mode, rules, searches):
     assert ("web_search" not in settings(request(mode, **rules))) is searches
 
 
-def test_the_web_is_not_searched_under_a_hook_of_the_settings_about_it():
+def test_web_search_is_disabled_if_a_settings_hook_matches_web_search():
     for matcher, searches in (("Bash", True), ("WebSearch", False), ("", False)):
         hooked = Policy(workspace=HERE, hooks=[SettingsHook(matcher, "true")])
         assert ("web_search" not in settings(request(BYPASS)._replace(policy=hooked))) is searches
 
 
-def test_a_hook_of_the_settings_is_carried_and_opens_the_sandbox_for_what_it_may_allow():
+def test_settings_hook_is_passed_on_and_makes_the_sandbox_writable():
     hooks = (SettingsHook("Bash", "echo '\"'", ("a",), "Bash(x:*)", 7.0, True, "settings.json"),)
     launch_request = request("default")._replace(
         policy=Policy(workspace=HERE, hooks=hooks), session_id="S", transcript_path="/t"
@@ -179,7 +179,7 @@ def test_a_hook_of_the_settings_is_carried_and_opens_the_sandbox_for_what_it_may
     assert settings(launch_request)["sandbox_mode"] == "workspace-write"
 
 
-def test_too_many_rules_for_an_argument_are_refused():
+def test_rules_that_exceed_the_argument_limit_are_refused():
     with pytest.raises(PermissionModeError, match="so many permission rules"):
         build_args(request("default", deny=[f"Bash(command-{number})" for number in range(5000)]))
 
@@ -187,7 +187,7 @@ def test_too_many_rules_for_an_argument_are_refused():
 @pytest.mark.parametrize(
     "launch_request", [request("default"), request(BYPASS, deny=["Bash"])], ids=["mode", "rule"]
 )
-def test_codex_is_not_started_where_the_hook_may_be_switched_off(launch_request):
+def test_launch_is_refused_if_codex_might_not_run_the_hook(launch_request):
     with pytest.raises(
         PermissionModeError, match=r"might not start the hook .*: behind a launcher"
     ):
@@ -202,14 +202,14 @@ def test_codex_is_not_started_where_the_hook_may_be_switched_off(launch_request)
 # -- the hook --------------------------------------------------------------------------------------
 
 
-def test_the_hook_lets_through_what_the_rules_allow_and_says_why_it_refuses():
+def test_hook_exits_0_if_rules_allow_and_2_with_a_reason_if_they_deny():
     command = hook(request("default", deny=["Bash(touch:*)"]))
     assert answer(command, "ls") == (0, "")
     assert answer(command, "A=1 touch x") == (2, "Bash is not allowed (Bash(touch:*))\n")
     assert answer(command, "make") == (2, "Bash is not allowed and nobody can be asked (default)\n")
 
 
-def test_an_event_that_the_hook_does_not_understand_is_refused():
+def test_hook_denies_an_event_with_invalid_tool_input():
     command = hook(request(BYPASS, deny=["Bash(touch:*)"]))
     code, stderr = answer(command, None)
     assert code == 2 and stderr.startswith("the call cannot be judged")
@@ -218,7 +218,7 @@ def test_an_event_that_the_hook_does_not_understand_is_refused():
 @pytest.mark.parametrize(
     "hook_argv", [("/not/there",), ("false",), (sys.executable, "-c", "raise SystemExit(1)")]
 )
-def test_a_hook_that_fails_refuses_the_call_and_says_so(hook_argv):
+def test_failing_hook_command_denies_the_call_with_a_message(hook_argv):
     """codex runs a call whose hook fails in any other way than this."""
     code, stderr = answer(hook(request("default", hook_argv=hook_argv)), "ls")
     assert code == 2 and stderr.endswith(
@@ -226,7 +226,7 @@ def test_a_hook_that_fails_refuses_the_call_and_says_so(hook_argv):
     )
 
 
-def test_a_hook_that_is_killed_refuses_the_call():
+def test_killed_hook_command_denies_the_call():
     code, stderr = answer(hook(request("default", hook_argv=("/bin/sh", "-c", "kill -9 $$"))), "ls")
     assert code == 2 and "could not be asked" in stderr
 
@@ -257,17 +257,15 @@ ANSWERED = ("--permission-prompt-tool", "stdio")
         (BYPASS, (), "danger-full-access"),
     ],
 )
-def test_a_command_that_a_person_allowed_has_no_sandbox_and_all_others_have_their_own(
-    mode, flags, sandbox
-):
+def test_app_server_sandbox_mode_depends_on_permission_mode_and_prompts(mode, flags, sandbox):
     assert build_asking_settings(mode, *flags)["sandbox_mode"] == sandbox
 
 
-def test_nothing_is_typed_into_a_program_that_was_asked_about():
+def test_app_server_disables_the_tty_of_commands():
     assert build_asking_settings(BYPASS)["features.unified_exec_tty"] is False
 
 
-def test_the_person_is_asked_by_the_model_only_where_there_is_one():
+def test_request_user_input_is_enabled_only_if_the_frontend_can_answer():
     key = "features.default_mode_request_user_input"
     assert (
         key in build_asking_settings("default", *ANSWERED),

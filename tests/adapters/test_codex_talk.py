@@ -66,7 +66,7 @@ def methods(talk):
 # -- a thread is opened ----------------------------------------------------------------------------
 
 
-def test_a_message_waits_for_the_thread():
+def test_prompt_is_sent_after_the_thread_starts():
     talk = CodexConversation().send_prompt()
     assert methods(talk) == ["initialize"]
     talk.feed_messages(GREETED, CONFIG, LISTED)
@@ -84,7 +84,7 @@ def test_a_message_waits_for_the_thread():
     ]
 
 
-def test_it_is_told_to_ask_about_each_call_and_each_tool_of_a_server():
+def test_thread_config_requires_approval_of_each_call_and_mcp_tool():
     talk = (
         CodexConversation(servers={"own one": {"command": "x"}})
         .send_prompt()
@@ -105,7 +105,7 @@ def test_it_is_told_to_ask_about_each_call_and_each_tool_of_a_server():
     assert talk.get_last_message()["params"]["approvalPolicy"] == "untrusted"
 
 
-def test_a_server_that_codex_knows_too_is_one_table_without_a_dotted_key_beside_it():
+def test_mcp_server_configured_twice_is_merged_into_a_single_table():
     talk = (
         CodexConversation(servers={"srv": {"command": "x"}})
         .send_prompt()
@@ -133,7 +133,7 @@ def listing(*hooks):
     return {"id": 3, "result": {"data": [{"cwd": "/w", "hooks": list(hooks)}]}}
 
 
-def test_hooks_that_decide_and_hooks_that_nobody_reviewed_are_switched_off():
+def test_decision_hooks_and_unreviewed_hooks_are_disabled():
     listed_hooks = (
         *(hook_of("preToolUse"), hook_of("permissionRequest"), hook_of("stop")),
         *(
@@ -171,7 +171,7 @@ def test_hooks_that_decide_and_hooks_that_nobody_reviewed_are_switched_off():
         ),
     ],
 )
-def test_no_thread_is_opened_where_another_hook_may_decide(answer, expected):
+def test_thread_is_not_started_if_hooks_are_unreadable_or_managed(answer, expected):
     talk = CodexConversation().send_prompt().feed_messages(GREETED, CONFIG, answer)
     assert not talk.child_input.is_usable and "thread/start" not in methods(talk)
     (turn,) = check_turns(talk.close_stream().lines, partial=False)
@@ -179,7 +179,7 @@ def test_no_thread_is_opened_where_another_hook_may_decide(answer, expected):
 
 
 @pytest.mark.parametrize(("flags", "way"), [((), "resume"), (("--fork-session",), "fork")])
-def test_a_thread_goes_on_or_another_one_begins_with_it(flags, way):
+def test_thread_is_resumed_or_forked(flags, way):
     talk = (
         CodexConversation(*flags, resume="old").send_prompt().feed_messages(GREETED, CONFIG, LISTED)
     )
@@ -187,7 +187,7 @@ def test_a_thread_goes_on_or_another_one_begins_with_it(flags, way):
     assert talk.get_last_message()["params"]["threadId"] == "old"
 
 
-def test_the_model_the_effort_and_the_system_prompts_are_told():
+def test_model_effort_and_system_prompt_are_sent_to_codex():
     flags = ("--model", "m2", "--effort", "max", "--append-system-prompt", "Be brief.")
     talk = CodexConversation(*flags).send_prompt().feed_messages(GREETED, CONFIG, LISTED, OPENED)
     opened, turn = (line["params"] for line in talk.sent_messages[-2:])
@@ -198,7 +198,7 @@ def test_the_model_the_effort_and_the_system_prompts_are_told():
     )
 
 
-def test_another_model_comes_with_the_next_message():
+def test_model_change_is_sent_with_the_next_prompt():
     talk = CodexConversation().start_turn().feed_messages(build_turn_completed()).close_stream()
     assert talk.child_input.encode_model_change("m2") == b""
     assert (
@@ -210,14 +210,14 @@ def test_another_model_comes_with_the_next_message():
     )
 
 
-def test_its_own_model_is_not_known_where_another_one_was_asked_for():
+def test_default_model_cannot_be_restored_after_a_model_flag():
     assert (
         CodexConversation("--model", "m2").start_turn().child_input.encode_model_change(None)
         is None
     )
 
 
-def test_an_image_is_given_as_it_is():
+def test_image_is_sent_as_a_data_url():
     parts = (
         MessageBlock("image", media_type="image/png", data="AAAA"),
         MessageBlock("text", "look"),
@@ -229,7 +229,7 @@ def test_an_image_is_given_as_it_is():
     }
 
 
-def test_a_thread_that_cannot_be_opened_fails_the_turn_and_the_child_is_of_no_more_use():
+def test_failed_thread_resume_fails_the_turn_and_the_child():
     talk = (
         CodexConversation(resume="x")
         .send_prompt()
@@ -246,7 +246,7 @@ def test_a_thread_that_cannot_be_opened_fails_the_turn_and_the_child_is_of_no_mo
 # -- what it says ----------------------------------------------------------------------------------
 
 
-def test_a_text_is_said_once_and_its_usage_counts_for_its_turn():
+def test_text_is_emitted_once_and_its_usage_is_counted():
     item = {"type": "agentMessage", "id": "m1", "text": "Hello"}
     used = build_notification("thread/tokenUsage/updated", tokenUsage={"last": COUNTS})
     talk = (
@@ -281,7 +281,7 @@ def test_usage_of_another_turn_is_not_counted():
     assert turn[-2]["usage"]["input_tokens"] == 0
 
 
-def test_thoughts_are_said_once():
+def test_reasoning_is_emitted_once():
     thought = {"type": "reasoning", "id": "r1", "summary": ["One", "Two"]}
     parts = [
         build_notification(
@@ -298,7 +298,7 @@ def test_thoughts_are_said_once():
     assert [block["thinking"] for block in talk.list_blocks("thinking")] == ["One", "Two"]
 
 
-def test_a_plan_is_a_list_of_todos():
+def test_plan_becomes_a_todo_list():
     steps = [{"step": "look", "status": "completed"}, {"step": "act", "status": "inProgress"}]
     plan = build_notification("turn/plan/updated", plan=steps)
     talk = (
@@ -311,7 +311,7 @@ def test_a_plan_is_a_list_of_todos():
     assert [todo["status"] for todo in call["input"]["todos"]] == ["completed", "in_progress"]
 
 
-def test_a_failed_turn_says_why_and_a_retry_is_said():
+def test_failed_turn_reports_the_api_status_and_the_retry():
     trouble = {
         "error": {"message": "Reconnecting... 1/5", "additionalDetails": "401"},
         "willRetry": True,
@@ -333,7 +333,7 @@ def test_a_failed_turn_says_why_and_a_retry_is_said():
     assert (turn[-2]["is_error"], turn[-2]["api_error_status"]) == (True, 401)
 
 
-def test_what_a_subagent_says_is_nested_in_the_call_that_began_it():
+def test_subagent_message_is_nested_in_the_spawning_call():
     spawn = {"type": "collabAgentToolCall", "id": "a1", "tool": "spawnAgent", "prompt": "do it"}
     item = {"type": "agentMessage", "id": "m9", "text": "done below"}
     ended = build_item_completed(spawn, receiverThreadIds=["t2"], agentsStates={})
@@ -354,7 +354,7 @@ def test_what_a_subagent_says_is_nested_in_the_call_that_began_it():
     assert nested["parent_tool_use_id"] == "a1"
 
 
-def test_an_end_of_another_thread_or_turn_ends_nothing():
+def test_end_of_another_thread_or_turn_is_ignored():
     other = build_turn_completed()
     other["params"]["threadId"] = "t2"
     talk = CodexConversation().start_turn().feed_messages(other, build_turn_completed(turn="u0"))
@@ -364,7 +364,7 @@ def test_an_end_of_another_thread_or_turn_ends_nothing():
 # -- its questions ---------------------------------------------------------------------------------
 
 
-def test_a_command_is_asked_about_as_it_runs_and_no_more_than_it_is_allowed():
+def test_command_approval_contains_the_command_and_sends_accept():
     talk = (
         CodexConversation()
         .start_turn()
@@ -387,7 +387,7 @@ def test_a_command_is_asked_about_as_it_runs_and_no_more_than_it_is_allowed():
     ]
 
 
-def test_the_folder_of_a_command_is_shown_where_it_is_another_one():
+def test_permission_request_contains_a_different_working_directory():
     assert CodexConversation().start_turn().feed_messages(
         build_approval_request(cwd="/etc")
     ).pending_permissions[0].tool_input == {
@@ -397,7 +397,7 @@ def test_the_folder_of_a_command_is_shown_where_it_is_another_one():
 
 
 @pytest.mark.parametrize(("stop", "decision"), [(False, "decline"), (True, "cancel")])
-def test_a_command_is_denied_and_with_an_interrupt_the_turn_ends(stop, decision):
+def test_denied_command_is_declined_or_cancels_the_turn(stop, decision):
     talk = (
         CodexConversation()
         .start_turn()
@@ -407,7 +407,7 @@ def test_a_command_is_denied_and_with_an_interrupt_the_turn_ends(stop, decision)
     assert talk.get_last_message()["result"] == {"decision": decision}
 
 
-def test_the_model_is_told_why_a_call_was_denied():
+def test_denial_message_is_sent_to_the_model():
     talk = (
         CodexConversation()
         .start_turn()
@@ -421,7 +421,7 @@ def test_the_model_is_told_why_a_call_was_denied():
     assert talk.child_input.pop_undelivered_count() == 0
 
 
-def test_each_file_of_a_patch_is_asked_about_and_one_no_is_enough():
+def test_patch_is_accepted_only_after_each_file_is_allowed():
     asking = build_approval_request(method="item/fileChange/requestApproval", itemId="p1")
     talk = CodexConversation().start_turn().feed_messages(build_item_started(PATCH), asking)
     assert [(request.tool, request.call_id) for request in talk.pending_permissions] == [
@@ -436,7 +436,7 @@ def test_each_file_of_a_patch_is_asked_about_and_one_no_is_enough():
     assert talk.get_last_message()["result"] == {"decision": "decline"}
 
 
-def test_a_patch_of_which_one_file_is_denied_is_declined_and_the_other_answer_says_nothing():
+def test_patch_is_declined_once_when_a_single_file_is_denied():
     talk = (
         CodexConversation()
         .start_turn()
@@ -450,7 +450,7 @@ def test_a_patch_of_which_one_file_is_denied_is_declined_and_the_other_answer_sa
     assert len(talk.answer_permission(True).sent_messages) == before
 
 
-def test_a_file_that_moves_is_judged_at_both_places():
+def test_moved_file_gets_a_permission_request_for_both_paths():
     moved = {**CHANGED, "kind": {"type": "update", "move_path": "/etc/b"}}
     patch = {**PATCH, "changes": [moved]}
     talk = (
@@ -467,7 +467,7 @@ def test_a_file_that_moves_is_judged_at_both_places():
     ]
 
 
-def test_two_questions_are_answered_in_the_other_order():
+def test_permission_requests_are_answered_out_of_order():
     second = {**COMMAND, "id": "c2"}
     talk = (
         CodexConversation()
@@ -489,7 +489,7 @@ def test_two_questions_are_answered_in_the_other_order():
     }
 
 
-def test_a_tool_of_a_server_is_asked_about_once_by_its_open_call():
+def test_mcp_tool_approval_is_matched_to_its_open_call_once():
     asking = build_approval_request(method=ELICITATION, serverName="srv", _meta=ASKED_OF)
     talk = CodexConversation().start_turn().feed_messages(build_item_started(MCP), asking)
     (request,) = talk.pending_permissions
@@ -508,7 +508,7 @@ def test_a_tool_of_a_server_is_asked_about_once_by_its_open_call():
     )
 
 
-def test_what_a_server_wants_to_know_itself_is_a_question_to_the_person():
+def test_mcp_elicitation_form_becomes_a_user_question():
     schema = {"properties": {"size": {"type": "string", "enum": ["s", "m"]}}, "required": ["size"]}
     asking = build_approval_request(
         method=ELICITATION,
@@ -531,7 +531,7 @@ def test_what_a_server_wants_to_know_itself_is_a_question_to_the_person():
     assert "m" in talk.list_blocks("tool_result")[0]["content"]
 
 
-def test_what_is_no_form_of_a_server_is_declined():
+def test_mcp_url_elicitation_is_declined():
     talk = (
         CodexConversation()
         .start_turn()
@@ -547,7 +547,7 @@ def test_what_is_no_form_of_a_server_is_declined():
     )
 
 
-def test_a_question_to_the_person_is_answered_by_its_own_ids():
+def test_user_input_request_is_answered_by_question_id():
     talk = (
         CodexConversation()
         .start_turn()
@@ -561,14 +561,14 @@ def test_a_question_to_the_person_is_answered_by_its_own_ids():
     assert [block["is_error"] for block in talk.list_blocks("tool_result")] == [False]
 
 
-def test_a_changed_input_is_refused_in_words():
+def test_updated_command_input_raises_an_error():
     talk = CodexConversation().start_turn().feed_messages(build_approval_request())
     with pytest.raises(ValueError, match="with another input only"):
         talk.answer_permission(True, updated_input={"command": "pwd"})
 
 
 @pytest.mark.parametrize("kind", ["writeStdin", "humanCommand"])
-def test_a_question_about_something_else_than_a_command_is_declined(kind):
+def test_approval_request_of_a_non_command_kind_is_declined(kind):
     talk = CodexConversation().start_turn().feed_messages(build_approval_request(kind=kind))
     assert (talk.pending_permissions, talk.get_last_message()["result"]) == (
         [],
@@ -576,7 +576,7 @@ def test_a_question_about_something_else_than_a_command_is_declined(kind):
     )
 
 
-def test_nothing_is_granted_beyond_a_call_and_an_unknown_request_has_its_answer():
+def test_extra_permissions_are_denied_and_unknown_requests_get_an_error():
     asking = build_approval_request(
         method="item/permissions/requestApproval", permissions={"network": True}
     )
@@ -593,13 +593,13 @@ def test_nothing_is_granted_beyond_a_call_and_an_unknown_request_has_its_answer(
     )
 
 
-def test_a_question_out_of_a_broken_line_is_not_believed_and_has_its_answer():
+def test_approval_request_in_a_malformed_line_is_ignored():
     talk = CodexConversation().start_turn()
     output, _ = talk.child_stream.feed(b"x" + json.dumps(build_approval_request()).encode() + b"\n")
     assert (output, talk.pending_permissions) == (b"", [])
 
 
-def test_between_two_turns_questions_and_answers_are_read():
+def test_only_requests_and_responses_are_accepted_between_turns():
     heeds = CodexThreadTranslator.accepts_line_between_turns
     assert heeds(json.dumps(build_approval_request()).encode())
     assert heeds(b'{"id":4,"result":{}}')
@@ -609,7 +609,7 @@ def test_between_two_turns_questions_and_answers_are_read():
 # -- a turn is stopped, or steered -----------------------------------------------------------------
 
 
-def test_an_interrupt_names_the_turn_and_its_end_is_the_result():
+def test_interrupt_names_the_running_turn_and_ends_in_an_error_result():
     talk = CodexConversation().start_turn().feed_messages(build_text_delta("Hel"))
     talk.sent_bytes += talk.child_input.encode_interrupt()
     assert talk.get_last_message()["params"] == {"threadId": "t1", "turnId": "u1"}
@@ -620,13 +620,13 @@ def test_an_interrupt_names_the_turn_and_its_end_is_the_result():
     assert turn[-2]["errors"] == ["[Request interrupted by user]"]
 
 
-def test_a_turn_without_a_name_is_stopped_when_it_has_one():
+def test_interrupt_is_delayed_until_the_turn_id_arrives():
     talk = CodexConversation().send_prompt().feed_messages(GREETED, CONFIG, LISTED, OPENED)
     assert talk.child_input.encode_interrupt() == b""
     assert talk.feed_messages(BEGUN).get_last_message()["method"] == "turn/interrupt"
 
 
-def test_a_message_is_said_into_the_turn_that_runs():
+def test_steering_message_is_sent_only_while_a_turn_is_running():
     talk = CodexConversation().send_prompt().feed_messages(GREETED, CONFIG, LISTED, OPENED)
     assert talk.child_input.encode_steering(UserMessage("more")) is None
     talk.feed_messages(BEGUN)
@@ -661,9 +661,7 @@ def test_a_message_is_said_into_the_turn_that_runs():
         ((), "dontAsk", True),
     ],
 )
-def test_another_mode_needs_another_child_where_its_sandbox_is_another_one(
-    flags, mode, keeps_child
-):
+def test_mode_change_needs_a_new_child_if_the_sandbox_changes(flags, mode, keeps_child):
     assert CodexConversation(*flags).start_turn().child_input.encode_mode_change(mode) == (
         b"" if keeps_child else None
     )
@@ -677,7 +675,7 @@ def ran(item_id="c1", command="ls"):
     return {"type": "commandExecution", "id": item_id, "command": command, "cwd": "/w", **ended}
 
 
-def test_an_item_that_comes_again_is_the_same_call():
+def test_repeated_item_produces_a_single_call():
     talk = (
         CodexConversation()
         .start_turn()
@@ -689,7 +687,7 @@ def test_an_item_that_comes_again_is_the_same_call():
     assert len(talk.list_blocks("tool_use")) == 1
 
 
-def test_an_item_with_the_same_id_about_something_else_is_another_call():
+def test_reused_item_id_with_another_command_is_a_new_call():
     talk = (
         CodexConversation()
         .start_turn()
@@ -716,7 +714,7 @@ def test_an_item_with_the_same_id_about_something_else_is_another_call():
         ("failed", 0, True),
     ],
 )
-def test_a_command_succeeds_only_with_exit_code_0_or_status_completed(status, code, failed):
+def test_command_succeeds_only_with_exit_code_0_or_status_completed(status, code, failed):
     talk = (
         CodexConversation()
         .start_turn()
@@ -745,7 +743,7 @@ def test_a_command_succeeds_only_with_exit_code_0_or_status_completed(status, co
         (None, None),
     ],
 )
-def test_an_error_has_the_status_of_its_kind(info, status):
+def test_error_kind_maps_to_an_http_status(info, status):
     error = {"message": "it failed", "codexErrorInfo": info}
     (turn,) = check_turns(
         CodexConversation()
@@ -758,7 +756,7 @@ def test_an_error_has_the_status_of_its_kind(info, status):
     assert (turn[-2]["is_error"], turn[-2].get("api_error_status")) == (True, status)
 
 
-def test_an_error_without_a_text_is_named_by_its_kind():
+def test_error_without_a_message_reports_its_kind():
     error = {"message": "", "codexErrorInfo": "modelNotFound"}
     (turn,) = check_turns(
         CodexConversation()
@@ -771,7 +769,7 @@ def test_an_error_without_a_text_is_named_by_its_kind():
     assert "modelNotFound" in turn[-2]["result"]
 
 
-def test_the_commands_of_an_interrupted_turn_are_ended():
+def test_interrupt_ends_background_commands_of_every_thread():
     spawn = {"type": "collabAgentToolCall", "id": "a1", "tool": "spawnAgent", "prompt": "do it"}
     ended = build_item_completed(spawn, receiverThreadIds=["t2"], agentsStates={})
     talk = (
@@ -785,13 +783,13 @@ def test_the_commands_of_an_interrupted_turn_are_ended():
     assert cleaned == [THREAD, "t2"]
 
 
-def test_commands_of_a_turn_that_was_not_interrupted_keep_running():
+def test_background_commands_are_not_cleaned_after_a_completed_turn():
     assert "thread/backgroundTerminals/clean" not in methods(
         CodexConversation().start_turn().feed_messages(build_turn_completed())
     )
 
 
-def test_a_partial_answer_is_said_like_any_text():
+def test_partial_answer_phase_is_emitted_as_text():
     """Its phase is new in codex 0.171."""
     item = {"type": "agentMessage", "id": "m1", "text": "First.", "phase": "partial_answer"}
     (turn,) = check_turns(

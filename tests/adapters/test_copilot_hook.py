@@ -74,17 +74,17 @@ def launch(mode, **more):
         ("srv-tool", {"a": 1}, ("mcp__srv__tool", {"a": 1})),
     ],
 )
-def test_a_call_is_said_in_claudes_words(name, tool_input, expected):
+def test_tool_call_is_converted_to_claude_name_and_input(name, tool_input, expected):
     assert parse_calls(name, tool_input) == [expected]
 
 
-def test_a_command_in_another_folder_says_the_folder():
+def test_command_outside_the_workspace_includes_its_directory():
     assert parse_calls("bash", {"command": "ls"}, "/other") == [
         ("Bash", {"command": "ls", "directory": "/other"})
     ]
 
 
-def test_a_search_in_two_places_is_two_calls():
+def test_search_with_two_paths_becomes_two_calls():
     assert [
         tool_input["path"]
         for _, tool_input in parse_calls("grep", {"pattern": "x", "paths": ["a", "/b"]})
@@ -94,7 +94,7 @@ def test_a_search_in_two_places_is_two_calls():
     ]
 
 
-def test_a_tool_of_a_server_is_taken_for_all_that_it_may_be():
+def test_ambiguous_mcp_tool_name_yields_every_server_split():
     assert [name for name, _ in parse_calls("my-srv-make", {})] == [
         "mcp__my__srv-make",
         "mcp__my-srv__make",
@@ -113,12 +113,12 @@ def test_a_tool_of_a_server_is_taken_for_all_that_it_may_be():
         (None, {}, "/work"),
     ],
 )
-def test_an_event_that_cannot_be_understood_is_said_to_be_so(name, tool_input, folder):
+def test_malformed_hook_event_raises_value_error(name, tool_input, folder):
     with pytest.raises(ValueError, match=r"the (event|call|patch)"):
         parse_calls(name, tool_input, folder)
 
 
-def test_its_answer_is_a_decision_of_copilots():
+def test_answer_is_formatted_as_a_copilot_permission_decision():
     assert json.loads(format_hook_output("", {})) == {"permissionDecision": "allow"}
     assert json.loads(format_hook_output("no", {})) == {
         "permissionDecision": "deny",
@@ -134,7 +134,7 @@ def test_its_answer_is_a_decision_of_copilots():
     [("default", {}, True), ("plan", {}, True), ("acceptEdits", {}, True), (BYPASS_MODE, {}, False)]
     + [(BYPASS_MODE, {kind: ["Bash(rm:*)"]}, True) for kind in ("deny", "ask")],
 )
-def test_every_call_is_judged_where_one_may_not_run(mode, rules, hooked):
+def test_hook_is_installed_unless_bypass_mode_has_no_deny_or_ask_rules(mode, rules, hooked):
     started = launch(mode, rules=rules)
     assert (
         ("--plugin-dir" in started.arguments)
@@ -146,7 +146,7 @@ def test_every_call_is_judged_where_one_may_not_run(mode, rules, hooked):
     assert started.environment["COPILOT_ALLOW_ALL"] == "false"
 
 
-def test_the_plugin_runs_the_hook_that_its_variable_names_and_fails_without():
+def test_plugin_hook_evaluates_the_required_hook_variable():
     with open(f"{PLUGIN_FOLDER}/plugin.json", "rb") as file:
         hooks = json.load(file)["hooks"]
     with open(f"{PLUGIN_FOLDER}/{hooks}", "rb") as file:
@@ -154,7 +154,7 @@ def test_the_plugin_runs_the_hook_that_its_variable_names_and_fails_without():
     assert hook["bash"] == f'eval "${{{HOOK_VARIABLE}:?}}"'
 
 
-def test_copilot_is_not_started_where_it_may_not_see_the_plugin():
+def test_launch_is_refused_if_copilot_might_not_load_the_hook():
     with pytest.raises(PermissionModeError, match="might not start the hook"):
         launch("default", policy_bypass="behind a launcher it might not see our file")
     assert launch(

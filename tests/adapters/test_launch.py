@@ -67,7 +67,7 @@ def pairs(args, flag):
         ("qwen", QWEN, b"say hi"),
     ],
 )
-def test_the_plainest_turn(vendor, expected_args, stdin):
+def test_minimal_launch_has_the_expected_arguments_and_stdin(vendor, expected_args, stdin):
     started = launch(vendor, "-p", "--output-format", "stream-json", "--verbose")
     assert started.arguments == expected_args
     assert started.stdin == stdin
@@ -84,7 +84,7 @@ def test_the_plainest_turn(vendor, expected_args, stdin):
         ("auto", True, None),
     ],
 )
-def test_qwen_asks_whatever_its_own_files_allow_in_each_mode_that_narrows(mode, persistent, file):
+def test_qwen_gets_system_settings_that_ask_in_stricter_modes(mode, persistent, file):
     started = launch("qwen", "-p", "--permission-mode", mode, persistent=persistent)
     path = started.environment.get("QWEN_CODE_SYSTEM_SETTINGS_PATH")
     assert (path and path.rpartition("/")[2]) == file
@@ -95,7 +95,7 @@ def test_qwen_asks_whatever_its_own_files_allow_in_each_mode_that_narrows(mode, 
         assert ("Read" in settings["permissions"]["ask"]) == persistent
 
 
-def test_qwen_is_told_rules_about_servers_by_their_names_and_never_by_the_name_of_a_family():
+def test_qwen_excludes_denied_mcp_servers_but_not_a_denied_edit_tool():
     rules = build_policy(deny=["mcp__srv", "mcp__other__*", "mcp__third__get_*", "Edit", "Bash"])
     # to exclude `edit` excludes write_file too
     started = launch(
@@ -107,7 +107,7 @@ def test_qwen_is_told_rules_about_servers_by_their_names_and_never_by_the_name_o
 
 
 @pytest.mark.parametrize("rule", ["mcp__s_x__do_it", "mcp__s.x__do_it"])
-def test_qwen_gets_all_its_names_of_a_denied_mcp_tool(rule):
+def test_qwen_excludes_every_alias_of_a_denied_mcp_tool(rule):
     """It appends a hash to a name with other characters: the tool `do it` of `s.x` is
     `mcp__s_x__do_it_1lf321w`.
     """
@@ -120,7 +120,7 @@ def test_qwen_gets_all_its_names_of_a_denied_mcp_tool(rule):
 @pytest.mark.parametrize(
     ("flags", "has"), [((), True), (("--permission-mode", "bypassPermissions"), False)]
 )
-def test_qwen_has_no_tool_for_questions_where_it_would_answer_them_itself(flags, has):
+def test_qwen_excludes_the_question_tool_in_bypass_mode(flags, has):
     """Measured with 0.24.4: in its widest mode it says to its model that no answers were given, and
     asks nobody.
     """
@@ -129,7 +129,7 @@ def test_qwen_has_no_tool_for_questions_where_it_would_answer_them_itself(flags,
     ) is has
 
 
-def test_the_first_acai_has_a_subcommand_and_a_prompt_flag():
+def test_acai_instruct_variant_uses_a_subcommand_and_a_prompt_flag():
     started = launch("acai", "--model", "m1", variant="instruct")
     assert started.arguments == (
         "instruct",
@@ -228,7 +228,7 @@ TABLE = [
 
 
 @loop_over_rows(("args", "vendor", "more"), TABLE)
-def test_an_option_becomes_the_vendors_own(args, vendor, more):
+def test_option_is_translated_to_the_vendor_flag(args, vendor, more):
     plain = launch(vendor).arguments
     positional = plain[-1:] if plain[-1:] == ("say hi",) else ()
     expected = (*plain[: len(plain) - len(positional)], *more, *positional)
@@ -242,12 +242,12 @@ def test_an_option_becomes_the_vendors_own(args, vendor, more):
             assert f"{flag} {value}" in joined
 
 
-def test_cursor_is_always_told_the_model():
+def test_cursor_always_receives_a_model():
     assert pairs(launch("cursor").arguments, "--model") == ["auto"]
     assert pairs(launch("cursor", "--model", "gpt-5.1").arguments, "--model") == ["gpt-5.1"]
 
 
-def test_a_session_goes_on_under_the_vendors_own_id():
+def test_resume_passes_the_vendor_session_id():
     for vendor, flag in {
         "cake": "--resume",
         "cursor": "--resume",
@@ -259,17 +259,17 @@ def test_a_session_goes_on_under_the_vendors_own_id():
         assert U not in args
 
 
-def test_an_old_pi_is_not_given_a_flag_that_it_does_not_know():
+def test_pi_omits_the_session_id_flag_if_unsupported():
     assert launch("pi", "--session-id", U, has_flag=lambda flag: False).arguments == PI
 
 
 @pytest.mark.parametrize("vendor", ["acai", "cake", "cursor"])
-def test_system_prompts_stand_before_the_prompt_where_there_is_no_flag(vendor):
+def test_system_prompts_precede_the_prompt_if_the_vendor_has_no_flag(vendor):
     started = launch(vendor, "--system-prompt", "You are X.", "--append-system-prompt", "Be brief.")
     assert started.arguments[-1] == "You are X.\n\nBe brief.\n\nsay hi"
 
 
-def test_a_trust_gate_is_opened_only_by_the_settings():
+def test_cursor_trust_flag_requires_the_trust_setting():
     assert "--trust" not in launch("cursor").arguments
     assert "--trust" not in launch("cursor", "--permission-mode", "bypassPermissions").arguments
     assert "--trust" in launch("cursor", opens_trust_prompt=True).arguments
@@ -289,7 +289,7 @@ LONG_PROMPTS = ("p " * MAX_ARGUMENT_BYTES, "ü " * 40_000)
 
 
 @loop_over_rows("vendor", [name for name in ALL if name not in WITHOUT_STDIN])
-def test_a_prompt_that_is_long_or_could_be_a_flag_or_a_file_goes_by_stdin(vendor):
+def test_long_or_flag_like_prompt_is_sent_on_stdin(vendor):
     for prompt in (*PROMPTS, *LONG_PROMPTS):
         started = launch(vendor, prompt=prompt)
         prompt_text = started.stdin.decode()
@@ -303,13 +303,13 @@ def test_a_prompt_that_is_long_or_could_be_a_flag_or_a_file_goes_by_stdin(vendor
             assert started.arguments[-1] == "-", prompt[:20]
 
 
-def test_the_first_acai_gets_such_a_prompt_by_stdin_too():
+def test_acai_instruct_variant_receives_a_flag_like_prompt_on_stdin():
     started = launch("acai", prompt="--yolo", variant="instruct")
     assert started.arguments == ("instruct", "--streaming-json")
     assert started.stdin == b"--yolo"
 
 
-def test_a_long_system_prompt_counts_as_part_of_the_prompt():
+def test_long_system_prompt_moves_the_prompt_to_stdin():
     started = launch("cursor", "--append-system-prompt", "s" * MAX_ARGUMENT_BYTES)
     assert started.arguments == CURSOR
     assert started.stdin.endswith(b"\n\nsay hi")
@@ -336,7 +336,7 @@ SUBCOMMANDS = {
     ("vendor", "subcommand"),
     [(name, subcommand) for name, subcommands in SUBCOMMANDS.items() for subcommand in subcommands],
 )
-def test_a_prompt_of_one_word_is_never_taken_for_a_subcommand(vendor, subcommand):
+def test_prompt_that_equals_a_subcommand_is_sent_on_stdin(vendor, subcommand):
     """commander and clap look for a subcommand in the first positional: `logout` would log the
     person out.
     """
@@ -366,7 +366,7 @@ TAKES_ANYTHING = {"pi": ("--system-prompt", "--append-system-prompt")}
 
 
 @loop_over_rows("vendor", ALL)
-def test_no_value_becomes_a_flag_of_the_vendor(vendor):
+def test_option_value_never_becomes_a_vendor_flag(vendor):
     """qwen (yargs) takes `--append-system-prompt --yolo` for two flags: it must be one word."""
     for carrier, value in product(CARRIERS, HOSTILE):
         try:
@@ -394,7 +394,7 @@ WIDER = {
 
 
 @loop_over_rows("vendor", ALL)
-def test_nothing_widens_a_permission_that_was_not_asked_for(vendor):
+def test_stricter_modes_add_no_flag_that_widens_permissions(vendor):
     for mode in ("default", "plan", "acceptEdits", "dontAsk", "auto", "manual"):
         flags = ("--permission-mode", mode, "--allowedTools", "Bash", "--max-turns", "3")
         try:
@@ -408,7 +408,7 @@ def test_nothing_widens_a_permission_that_was_not_asked_for(vendor):
 
 
 @pytest.mark.parametrize("vendor", [name for name in ALL if name != "claude"])
-def test_being_allowed_to_ask_for_a_bypass_is_not_a_bypass(vendor):
+def test_allow_dangerously_skip_permissions_adds_no_bypass_flag(vendor):
     assert not WIDER & set(launch(vendor, "--allow-dangerously-skip-permissions").arguments)
 
 
@@ -426,7 +426,7 @@ def test_being_allowed_to_ask_for_a_bypass_is_not_a_bypass(vendor):
 @loop_over_rows(
     "flags", [("--dangerously-skip-permissions",), ("--permission-mode", "bypassPermissions")]
 )
-def test_a_bypass_that_was_asked_for_is_the_vendors_own(vendor, more, flags):
+def test_bypass_mode_uses_the_bypass_flag_of_the_vendor(vendor, more, flags):
     args = launch(vendor, *flags).arguments
     assert set(args) & {"--force", "yolo"} == set(more) & {"--force", "yolo"}
     assert [arg for arg in args if arg in more] == list(more)
@@ -444,7 +444,7 @@ def test_a_bypass_that_was_asked_for_is_the_vendors_own(vendor, more, flags):
         ("auto", "auto"),
     ],
 )
-def test_qwen_is_always_told_its_mode(mode, expected):
+def test_qwen_always_receives_an_approval_mode(mode, expected):
     """qwen 0.24 would run `auto` by itself."""
     args = launch("qwen", *(["--permission-mode", mode] if mode else [])).arguments
     assert pairs(args, "--approval-mode") == [expected]
@@ -476,11 +476,11 @@ NARROW = [
 
 
 @loop_over_rows(("vendor", "mode", "expected"), NARROW)
-def test_a_mode_that_is_narrow_has_the_words_that_keep_it_so(vendor, mode, expected):
+def test_stricter_mode_adds_the_restricting_vendor_arguments(vendor, mode, expected):
     assert f" {expected} " in f" {' '.join(launch(vendor, '--permission-mode', mode).arguments)} "
 
 
-def test_a_mode_that_a_vendor_cannot_honour_names_those_that_it_can():
+def test_unsupported_mode_error_lists_the_supported_modes():
     with pytest.raises(
         FrontendError, match="pi has no way to honour the permission mode auto; it can do: default,"
     ):
@@ -525,7 +525,7 @@ READ_ONLY = "read,grep,find,ls"
         (("--allowedTools", "mcp__server__tool"), None),
     ],
 )
-def test_pi_is_left_the_tools_that_were_asked_for(flags, expected):
+def test_pi_tool_list_follows_the_tool_flags_and_the_mode(flags, expected):
     args = launch("pi", *flags).arguments
     if expected is None:
         assert args == PI
@@ -536,14 +536,14 @@ def test_pi_is_left_the_tools_that_were_asked_for(flags, expected):
 
 
 @pytest.mark.parametrize("tool_names", ["", "NoSuchTool", "MultiEdit"])
-def test_qwen_without_any_tool_that_it_knows_is_not_left_all_of_them(tool_names):
+def test_qwen_stays_restricted_if_no_requested_tool_is_supported(tool_names):
     args = launch("qwen", f"--tools={tool_names}").arguments
     excluded = {name for value in pairs(args, "--exclude-tools") for name in value.split(",")}
     assert pairs(args, "--core-tools") or {"run_shell_command", "write_file", "edit"} <= excluded
 
 
 @loop_over_rows("name", [name for name in ALL if name not in ("claude", "qwen")])
-def test_a_denied_tool_is_not_among_those_it_is_said_to_have(name):
+def test_denied_tool_is_not_listed_as_available(name):
     """qwen and claude say for themselves what they have."""
     vendor = get_adapter(name)
     for denied in vendor.listed_tools:
@@ -555,14 +555,14 @@ def test_a_denied_tool_is_not_among_those_it_is_said_to_have(name):
         )
 
 
-def test_no_choice_of_tools_takes_away_the_one_that_answers_a_schema():
+def test_qwen_structured_output_tool_is_not_excluded_by_empty_tools():
     """Measured with 0.24.4: --core-tools leaves structured_output alone, --exclude-tools does not."""
     args = launch("qwen", "--json-schema", "{}", "--tools", "").arguments
     assert "--exclude-tools=edit" in args
     assert "--exclude-tools=structured_output" not in args
 
 
-def test_a_qwen_that_listens_is_not_given_a_schema():
+def test_persistent_qwen_receives_no_json_schema():
     """Measured with 0.24.4: --json-schema beside --input-format stream-json ends it."""
     assert "--json-schema" not in launch("qwen", "--json-schema", "{}", persistent=True).arguments
 
@@ -570,7 +570,7 @@ def test_a_qwen_that_listens_is_not_given_a_schema():
 # -- a real claude ---------------------------------------------------------------------------------
 
 
-def test_a_real_claude_is_told_what_its_flags_and_our_settings_deny():
+def test_claude_receives_denied_tools_from_flags_and_settings():
     request = LaunchRequest(
         parse_argv(["--disallowedTools", "Bash(rm *)"]), "hi", removed_tools=("Write",)
     )
@@ -579,7 +579,7 @@ def test_a_real_claude_is_told_what_its_flags_and_our_settings_deny():
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_a_real_claude_in_another_dialect_asks_us_where_it_can_be_answered(persistent):
+def test_flat_claude_prompts_on_stdio_only_if_persistent(persistent):
     args = (
         get_adapter("claude", flat=True)
         .build_launch(LaunchRequest(parse_argv([]), "hi", persistent=persistent))
@@ -590,7 +590,7 @@ def test_a_real_claude_in_another_dialect_asks_us_where_it_can_be_answered(persi
 
 
 @pytest.mark.parametrize("mode", ["plan", "acceptEdits"])
-def test_pi_has_no_mcp_tools_in_a_narrow_mode_without_prompts(mode):
+def test_pi_disables_mcp_in_stricter_modes_without_prompts(mode):
     """The help of pi 1.0.4 says that `--tools` keeps the tools of its MCP servers."""
     assert "--no-mcp" in launch("pi", "--permission-mode", mode).arguments
     assert "--no-mcp" not in launch("pi", "--permission-mode", mode, persistent=True).arguments
@@ -601,7 +601,7 @@ def test_pi_has_no_mcp_tools_in_a_narrow_mode_without_prompts(mode):
     )
 
 
-def test_pi_has_no_mcp_tools_under_a_rule_about_one():
+def test_pi_disables_mcp_if_a_rule_names_an_mcp_tool():
     rules = build_policy(deny=("mcp__server__tool",))
     assert "--no-mcp" in launch("pi", policy=rules).arguments
     assert (
@@ -622,14 +622,14 @@ def test_pi_has_no_mcp_tools_under_a_rule_about_one():
         (("--dangerously-skip-permissions",), {"has_flag": lambda flag: False}, False),
     ],
 )
-def test_a_resumed_pi_session_gets_its_builtin_tools_again(flags, fields, given_back):
+def test_resumed_pi_session_restores_its_builtin_tools(flags, fields, given_back):
     """pi 1.3 keeps the tools of a session: without names those of a plan would stay."""
     args = launch("pi", *flags, "--resume", U, **fields).arguments
     assert ("+read,+bash,+edit,+write" in pairs(args, "--tools")) is given_back
     assert "+" not in "".join(pairs(launch("pi", *flags, **fields).arguments, "--tools"))
 
 
-def test_pi_is_kept_in_its_folders_where_edits_need_no_question():
+def test_pi_permission_extension_limits_edits_to_the_session_folders():
     started = launch("pi", "--permission-mode", "acceptEdits", "--add-dir", "/elsewhere")
     assert pairs(started.arguments, "-e")[0].endswith("/adapters/pi_gate.js")
     extension_config = json.loads(started.enforced_environment["PI_GATE"])
@@ -638,6 +638,6 @@ def test_pi_is_kept_in_its_folders_where_edits_need_no_question():
     assert "-e" not in launch("pi").arguments
 
 
-def test_pi_that_may_not_find_our_file_gets_no_mode_that_needs_it():
+def test_accept_edits_is_refused_if_pi_might_not_load_the_extension():
     with pytest.raises(FrontendError, match="its edits in the folder: it runs in a container"):
         launch("pi", "--permission-mode", "acceptEdits", policy_bypass="it runs in a container")

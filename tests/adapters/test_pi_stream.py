@@ -21,5 +21,5 @@ def text(text):
         (None, ""),
     ],
 )
-def test_texts_are_one_text_with_a_line_each_and_images_stay(blocks, expected):
+def test_text_blocks_are_joined_by_newlines_and_images_are_preserved(blocks, expected):
     assert convert_result_content(blocks) == expected

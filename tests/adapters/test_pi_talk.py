@@ -71,14 +71,14 @@ def build_launch(mode, **fields):
 
 
 @loop_over_rows("mode", ["default", "acceptEdits", "dontAsk", "plan", "bypassPermissions"])
-def test_our_extension_is_loaded_in_every_mode_and_told_to_ask(mode):
+def test_permission_extension_is_loaded_and_enabled_in_every_mode(mode):
     child = build_launch(mode)
     assert child.arguments[:2] == ("--mode", "rpc") and PERMISSION_EXTENSION in child.arguments
     assert json.loads(child.enforced_environment["PI_GATE"]) == {"asks": True}
     assert (child.stdin, child.needs_stdin_pipe) == (b"", True)
 
 
-def test_a_pi_that_cannot_see_our_extension_is_started_only_where_everything_may_run():
+def test_launch_without_the_extension_requires_unrestricted_bypass_mode():
     with pytest.raises(PermissionModeError, match="asks before each of its calls: far away"):
         build_launch("default", policy_bypass="far away")
     ruled = Policy(workspace=Workspace("/w", "/h"), deny=parse_permission_rules(("Bash(rm:*)",)))
@@ -90,7 +90,7 @@ def test_a_pi_that_cannot_see_our_extension_is_started_only_where_everything_may
 # -- a message -------------------------------------------------------------------------------------
 
 
-def test_a_message_waits_until_the_session_and_the_commands_are_known():
+def test_prompt_is_sent_after_session_state_and_commands_arrive():
     talk = PiConversation()
     assert kinds(talk.send_prompt().sent_messages) == ["get_state", "get_commands"]
     assert "hi" in [
@@ -98,7 +98,7 @@ def test_a_message_waits_until_the_session_and_the_commands_are_known():
     ]
 
 
-def test_a_turn_is_what_pi_says_until_it_has_settled():
+def test_turn_ends_when_pi_settles():
     talk = start_conversation().feed_messages(build_message_end(build_text_block("Hello")), END)
     assert talk.stages[-1] is TurnStage.PAUSED
     talk.feed_messages(SETTLED)
@@ -108,14 +108,14 @@ def test_a_turn_is_what_pi_says_until_it_has_settled():
     assert [result["result"] for result in talk.results] == ["Hello"]
 
 
-def test_nothing_is_said_to_a_pi_that_did_not_load_our_extension():
+def test_prompt_is_not_sent_if_the_permission_extension_is_missing():
     talk = PiConversation().start_run(hello=False)
     assert "prompt" not in kinds(talk.sent_messages) and not talk.child_input.is_usable
     (result,) = talk.close_stream().results
     assert result["is_error"] and "did not load our extension" in json.dumps(result)
 
 
-def test_a_pi_that_may_run_everything_need_not_ask_where_it_cannot_see_our_extension():
+def test_bypass_mode_sends_prompts_without_the_permission_extension():
     talk = PiConversation(
         mode="bypassPermissions", policy_bypass="behind a launcher it might not see our file"
     ).start_run(hello=False)
@@ -123,7 +123,7 @@ def test_a_pi_that_may_run_everything_need_not_ask_where_it_cannot_see_our_exten
     assert talk.child_input.encode_mode_change("default") is None
 
 
-def test_the_end_of_the_last_run_is_not_that_of_the_next():
+def test_late_end_of_the_previous_run_does_not_end_the_next_turn():
     talk = (
         start_conversation()
         .feed_messages(build_message_end(build_text_block("one")), END, SETTLED)
@@ -133,7 +133,7 @@ def test_the_end_of_the_last_run_is_not_that_of_the_next():
     assert talk.stages.count(TurnStage.VENDOR_DONE) == 1
 
 
-def test_an_older_pi_has_no_word_for_its_end_and_a_retry_is_none():
+def test_older_pi_ends_the_turn_after_its_retry_succeeds():
     talk = PiConversation().start_run()
     talk.feed_messages(
         talk.answer_to("prompt"),
@@ -157,7 +157,7 @@ def test_an_older_pi_has_no_word_for_its_end_and_a_retry_is_none():
     assert [result["result"] for result in talk.close_stream().results] == ["Hello"]
 
 
-def test_a_compaction_behind_the_last_reply_is_no_failure():
+def test_compaction_after_the_last_reply_is_not_a_failure():
     compacted = {
         "type": "compaction_end",
         "reason": "threshold",
@@ -176,7 +176,7 @@ def test_a_compaction_behind_the_last_reply_is_no_failure():
     assert b'"compact_boundary"' in talk.lines
 
 
-def test_a_message_that_an_extension_has_answered_begins_no_run_and_ends_its_turn():
+def test_prompt_handled_by_an_extension_ends_the_turn():
     talk = PiConversation().start_run()
     talk.feed_messages(talk.answer_to("prompt"))
     assert kinds(talk.sent_messages)[-1] == "get_state"
@@ -185,7 +185,7 @@ def test_a_message_that_an_extension_has_answered_begins_no_run_and_ends_its_tur
     assert other.stages[-1] is TurnStage.VENDOR_DONE
 
 
-def test_an_older_pi_is_asked_whether_a_message_runs():
+def test_older_pi_ends_the_turn_if_its_state_is_not_streaming():
     talk = PiConversation().start_run()
     talk.feed_messages(talk.answer_to("prompt"))
     still = talk.answer_to("get_state", {"isStreaming": False})
@@ -193,19 +193,19 @@ def test_an_older_pi_is_asked_whether_a_message_runs():
 
 
 @pytest.mark.parametrize("events", [[], [build_message_end(build_tool_call(), stop="toolUse")]])
-def test_a_pi_that_leaves_in_the_middle_of_its_run_has_failed_though_its_exit_says_nothing(events):
+def test_pi_exit_during_a_run_is_an_error(events):
     (result,) = start_conversation().feed_messages(*events).close_stream().results
     assert result["is_error"]
 
 
-def test_a_message_that_pi_refuses_is_a_failed_turn():
+def test_rejected_prompt_fails_the_turn():
     talk = PiConversation().start_run()
     talk.feed_messages(talk.answer_to("prompt", error="No API key found for mock."))
     (result,) = talk.close_stream().results
     assert result["is_error"] and "No API key" in json.dumps(result)
 
 
-def test_a_command_of_an_extension_is_a_text_and_a_template_is_a_command():
+def test_extension_commands_are_escaped_and_prompt_templates_are_not():
     commands = [{"name": "deploy", "source": "extension"}, {"name": "review", "source": "prompt"}]
     commands += [{"name": "skill:tidy", "source": "skill"}, {"name": "deploy", "source": "prompt"}]
     talk = PiConversation().start_run(commands=commands)
@@ -229,7 +229,7 @@ def test_a_command_of_an_extension_is_a_text_and_a_template_is_a_command():
     assert b'"slash_commands":["review","skill:tidy"]' in talk.lines
 
 
-def test_images_go_with_the_message_where_the_model_reads_them():
+def test_images_are_sent_if_the_model_accepts_them():
     picture = UserMessage(
         "look",
         (MessageBlock("text", "look"), MessageBlock("image", media_type="image/png", data="aGk=")),
@@ -250,7 +250,7 @@ def test_images_go_with_the_message_where_the_model_reads_them():
 # -- questions -------------------------------------------------------------------------------------
 
 
-def test_a_call_is_asked_about_with_its_input_and_said_once():
+def test_permission_request_contains_the_input_and_the_call_is_emitted_once():
     talk = start_conversation().feed_messages(
         build_message_end(build_tool_call(), stop="toolUse"), build_permission_dialog()
     )
@@ -261,7 +261,7 @@ def test_a_call_is_asked_about_with_its_input_and_said_once():
     assert talk.lines.count(b'"type":"tool_use"') == 1
 
 
-def test_a_denial_has_its_words_and_a_change_is_said_as_pi_says_it():
+def test_denial_reason_and_updated_input_are_sent_to_pi():
     talk = start_conversation().feed_messages(
         build_permission_dialog(), build_permission_dialog("q2", "c2", "read", path="a.txt")
     )
@@ -275,7 +275,7 @@ def test_a_denial_has_its_words_and_a_change_is_said_as_pi_says_it():
 
 
 @loop_over_rows("tool", ["Task", "TodoWrite", "Skill", "Grep", "read"])
-def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_called_like(tool):
+def test_extension_tool_named_like_a_claude_tool_needs_permission(tool):
     talk = start_conversation().feed_messages(
         add_replaced_flag(build_permission_dialog(tool=tool, path="a.txt"))
     )
@@ -290,7 +290,7 @@ def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_
     ]
 
 
-def test_a_rule_that_narrows_holds_for_a_tool_of_an_extension_by_its_own_name():
+def test_deny_rule_matches_an_extension_tool_by_its_claude_name():
     evaluator = PolicyEvaluator(
         Policy(workspace=Workspace("/w"), deny=parse_permission_rules(("Task", "Read(./secret)"))),
         prompted_tools=frozenset(("Task", "Read")),
@@ -319,13 +319,13 @@ def add_replaced_flag(request):
     }
 
 
-def test_a_change_that_pi_has_no_words_for_does_not_run():
+def test_untranslatable_updated_input_raises_an_error():
     talk = start_conversation().feed_messages(build_permission_dialog(tool="grep", pattern="x"))
     with pytest.raises(ValueError, match="no words for"):
         talk.answer_permission(updated_input={"pattern": "x", "output_mode": "count"})
 
 
-def test_a_question_is_answered_once():
+def test_permission_request_is_answered_only_once():
     talk = start_conversation().feed_messages(build_permission_dialog())
     request = talk.pending_permissions[0]
     talk.answer_permission()
@@ -337,7 +337,7 @@ def test_a_question_is_answered_once():
 @loop_over_rows(
     "placeholder", ["no json", "[]", '{"call": "c1"}', '{"call": "c1", "tool": "bash"}', None]
 )
-def test_a_question_that_cannot_be_read_is_refused(placeholder):
+def test_unreadable_permission_dialog_is_cancelled(placeholder):
     talk = start_conversation().feed_messages(
         build_permission_dialog() | {"placeholder": placeholder}
     )
@@ -348,7 +348,7 @@ def test_a_question_that_cannot_be_read_is_refused(placeholder):
     }
 
 
-def test_a_dialog_of_another_extension_is_closed_and_what_asks_nothing_is_not():
+def test_other_extension_dialogs_are_cancelled_and_notifications_ignored():
     dialogs = [
         {"type": "extension_ui_request", "id": "d1", "method": kind}
         for kind in ("select", "notify", "confirm")
@@ -377,7 +377,7 @@ def dialog(method, **fields):
         (dialog("select", options=["red", "blue"]), ["red", "blue"], "green", {"cancelled": True}),
     ],
 )
-def test_a_dialog_of_another_extension_is_a_question_to_the_person(event, labels, choice, answer):
+def test_other_extension_dialog_becomes_a_user_question(event, labels, choice, answer):
     talk = PiConversation(flags=ASKING).start_run().feed_messages(START, event)
     form_question = talk.pending_permissions[0].tool_input["questions"][0]
     assert (
@@ -391,7 +391,7 @@ def test_a_dialog_of_another_extension_is_a_question_to_the_person(event, labels
     assert (f'"{choice}' in talk.lines.decode().replace("\\", "")) == ("cancelled" not in answer)
 
 
-def test_a_dialog_at_the_start_is_put_to_nobody_and_named_where_pi_ends_by_it():
+def test_startup_dialog_is_cancelled_and_named_in_the_error():
     talk = PiConversation(flags=ASKING).send_prompt()
     talk.clear_sent()
     talk.feed_messages(dialog("confirm"))
@@ -404,7 +404,7 @@ def test_a_dialog_at_the_start_is_put_to_nobody_and_named_where_pi_ends_by_it():
     )
 
 
-def test_a_dialog_at_the_start_that_pi_goes_on_from_is_no_failure():
+def test_startup_dialog_does_not_fail_the_turn_if_pi_continues():
     talk = PiConversation(flags=ASKING).send_prompt().feed_messages(dialog("confirm")).start_run()
     talk.feed_messages(
         talk.answer_to("prompt", STARTED),
@@ -416,7 +416,7 @@ def test_a_dialog_at_the_start_that_pi_goes_on_from_is_no_failure():
     assert [result.get("result") for result in talk.finish_turn().results] == ["Hello"]
 
 
-def test_a_dialog_that_the_person_does_not_answer_is_closed():
+def test_unanswered_extension_dialog_is_cancelled():
     talk = (
         PiConversation(flags=ASKING)
         .start_run()
@@ -427,14 +427,14 @@ def test_a_dialog_that_the_person_does_not_answer_is_closed():
     assert [message["cancelled"] for message in talk.sent_messages] == [True, True]
 
 
-def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed():
+def test_permission_dialog_in_a_repaired_line_is_cancelled():
     talk = start_conversation()
     torn = b"noise " + json.dumps(build_permission_dialog()).encode() + b"\n"
     talk.add_output(*talk.child_stream.feed(torn))
     assert talk.pending_permissions == [] and talk.sent_messages[-1].get("cancelled") is True
 
 
-def test_a_question_between_two_turns_is_put_to_nobody():
+def test_permission_dialog_between_turns_is_refused():
     talk = start_conversation().feed_messages(
         build_message_end(build_text_block("one")), END, SETTLED
     )
@@ -448,7 +448,7 @@ def test_a_question_between_two_turns_is_put_to_nobody():
 # -- what is changed in the middle -----------------------------------------------------------------
 
 
-def test_an_abort_that_came_before_the_run_is_said_again_when_it_begins():
+def test_abort_before_the_run_is_repeated_when_the_run_starts():
     talk = PiConversation().start_run()
     talk.record_sent(talk.child_input.encode_interrupt())
     talk.feed_messages(talk.answer_to("prompt"), talk.answer_to("abort"))
@@ -456,7 +456,7 @@ def test_an_abort_that_came_before_the_run_is_said_again_when_it_begins():
     assert kinds(talk.feed_messages(START).sent_messages)[-1] == "abort"
 
 
-def test_a_run_that_was_aborted_is_over_when_pi_says_so():
+def test_aborted_run_ends_with_an_error_result():
     talk = start_conversation()
     talk.record_sent(talk.child_input.encode_interrupt()).child_stream.interrupt()
     talk.feed_messages(
@@ -468,7 +468,7 @@ def test_a_run_that_was_aborted_is_over_when_pi_says_so():
     assert talk.close_stream().results[0]["subtype"] == "error_during_execution"
 
 
-def test_a_message_that_waits_is_never_said_once_it_was_interrupted():
+def test_queued_prompt_is_not_sent_after_an_interrupt():
     talk = PiConversation().send_prompt()
     talk.record_sent(talk.child_input.encode_interrupt())
     talk.feed_messages(HELLO, talk.answer_to("get_state", {"sessionId": "s1", "model": MODEL}))
@@ -492,7 +492,7 @@ def test_a_message_that_waits_is_never_said_once_it_was_interrupted():
         ),
     ],
 )
-def test_a_model_is_told_by_its_provider_and_its_id(name, expected):
+def test_model_is_set_by_provider_and_id(name, expected):
     talk = start_conversation()
     talk.clear_sent()
     assert [
@@ -501,11 +501,11 @@ def test_a_model_is_told_by_its_provider_and_its_id(name, expected):
     ] == expected
 
 
-def test_a_model_that_pi_would_have_to_look_for_is_told_to_another_child():
+def test_model_without_a_provider_needs_a_new_child():
     assert PiConversation().start_run().child_input.encode_model_change("m2") is None
 
 
-def test_its_own_model_is_told_where_pi_chose_one():
+def test_default_model_is_restored_only_without_a_configured_model():
     assert (
         PiConversation()
         .start_run()
@@ -516,7 +516,7 @@ def test_its_own_model_is_told_where_pi_chose_one():
     assert PiConversation(model="mock/m2").start_run().child_input.encode_model_change(None) is None
 
 
-def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
+def test_prompt_is_not_sent_if_the_model_change_fails():
     talk = (
         start_conversation()
         .feed_messages(build_message_end(build_text_block("one")), END, SETTLED)
@@ -534,11 +534,11 @@ def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
     ("before", "name", "expected"),
     [("default", "acceptEdits", b""), ("default", "plan", None), ("plan", "default", None)],
 )
-def test_a_mode_need_not_be_told_unless_it_has_other_tools(before, name, expected):
+def test_mode_change_needs_a_new_child_only_if_the_tools_differ(before, name, expected):
     assert PiConversation(mode=before).child_input.encode_mode_change(name) == expected
 
 
-def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
+def test_steering_message_extends_the_turn_until_its_run_ends():
     talk = start_conversation()
     talk.record_sent(talk.child_input.encode_steering(UserMessage("also this")))
     assert (talk._sent_messages[-1]["message"], talk._sent_messages[-1]["streamingBehavior"]) == (
@@ -560,7 +560,7 @@ def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
     assert talk.stages[-1] is TurnStage.VENDOR_DONE
 
 
-def test_a_message_that_pi_did_not_take_into_its_run_is_counted():
+def test_rejected_steering_message_is_counted_as_undelivered():
     talk = start_conversation()
     talk.record_sent(talk.child_input.encode_steering(UserMessage("also this")))
     talk.feed_messages(
@@ -572,7 +572,7 @@ def test_a_message_that_pi_did_not_take_into_its_run_is_counted():
     )
 
 
-def test_what_was_said_into_a_run_that_is_stopped_is_asked_back():
+def test_queued_steering_message_is_undelivered_after_an_interrupt():
     talk = start_conversation()
     talk.record_sent(talk.child_input.encode_steering(UserMessage("also this")))
     talk.feed_messages(talk.answer_to("prompt", {"disposition": "queued"}))
@@ -582,7 +582,7 @@ def test_what_was_said_into_a_run_that_is_stopped_is_asked_back():
 
 
 @pytest.mark.parametrize(("level", "expected"), [("low", "low"), ("max", "xhigh")])
-def test_how_hard_the_model_is_to_try_is_told_in_pis_words(level, expected):
+def test_effort_is_sent_as_a_thinking_level(level, expected):
     talk = start_conversation()
     assert (
         talk.record_sent(talk.child_input.encode_effort_change(level)).sent_messages[-1]["level"]
@@ -591,7 +591,7 @@ def test_how_hard_the_model_is_to_try_is_told_in_pis_words(level, expected):
     assert talk.child_input.encode_effort_change(None) is None
 
 
-def test_there_is_no_way_into_a_run_that_is_over():
+def test_steering_is_refused_after_the_run_ends():
     assert (
         start_conversation()
         .feed_messages(build_message_end(build_text_block("one")), END, SETTLED)
@@ -603,7 +603,7 @@ def test_there_is_no_way_into_a_run_that_is_over():
 # -- recordings ------------------------------------------------------------------------------------
 
 
-def test_a_recording_of_two_turns_is_read_as_two():
+def test_recording_of_two_turns_produces_two_results():
 
     translation = StreamTranslation(
         get_adapter("pi").translator_class,

@@ -18,11 +18,11 @@ from shim.adapters.qwen_tools import strip_tool_name_hash
         ("run_1lf321w", "run_1lf321w"),
     ],
 )
-def test_the_hash_of_a_name_is_dropped(vendor_name, name):
+def test_hash_suffix_is_stripped_from_mcp_tool_names(vendor_name, name):
     assert strip_tool_name_hash(vendor_name) == name
 
 
-def test_a_call_has_the_name_that_claude_gives_the_tool():
+def test_tool_call_gets_the_claude_tool_name():
     for name in ("mcp__s_x__do_it_1lf321w", "mcp__s_x__do_it"):
         assert translate_tool_use({"name": name, "input": {"a": 1}}) == (
             "mcp__s_x__do_it",

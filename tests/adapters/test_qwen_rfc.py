@@ -179,11 +179,11 @@ def blocks(lines, kind):
     ("name", "summary"),
     [(name, summary) for summaries in ROWS.values() for name, summary in summaries.items()],
 )
-def test_every_row_of_the_page_is_shown_by_a_fixture(name, summary):
+def test_fixture_produces_the_output_of_its_rfc_row(name, summary):
     assert summary in summarize_lines(said_for(name))
 
 
-def test_no_row_and_no_fixture_is_left_out():
+def test_every_rfc_row_and_every_fixture_is_covered():
     assert sorted(ROWS) == list(range(1, 32))
     fixture_names = {name for row in ROWS.values() for name in row} | {
         name for names in VARIANTS.values() for name in names
@@ -194,7 +194,7 @@ def test_no_row_and_no_fixture_is_left_out():
 
 
 @loop_over_cases(CASES)
-def test_a_fixture_says_that_it_was_made_by_hand_and_was_read(case):
+def test_fixture_metadata_declares_a_handmade_source(case):
     assert case.metadata["source"] == "handmade from documentation"
     assert case.metadata["read"] and case.metadata["pins"]
 
@@ -202,7 +202,7 @@ def test_a_fixture_says_that_it_was_made_by_hand_and_was_read(case):
 # -- what a row says beside its lines --------------------------------------------------------------
 
 
-def test_the_handshake_says_who_it_is_in_either_place():
+def test_handshake_is_read_from_either_location():
     assert said_for("text")[0]["tools"] == ["Read", "Edit", "Bash"]
     (init, *_) = said_for("handshake-in-fingerprint")
     assert (init["tools"], init["cwd"], init["model"]) == (
@@ -212,7 +212,7 @@ def test_the_handshake_says_who_it_is_in_either_place():
     )
 
 
-def test_arguments_are_claudes_and_what_is_no_object_stays_as_it_came():
+def test_tool_arguments_are_mapped_and_non_objects_are_preserved():
     inputs = [block["input"] for block in blocks(said_for("arguments-not-json"), "tool_use")]
     assert inputs == [{"_raw": "..."}, {"_raw": "[1]"}, {}]
     (edit,) = blocks(said_for("can-use-tool-first"), "tool_use")
@@ -223,7 +223,7 @@ def test_arguments_are_claudes_and_what_is_no_object_stays_as_it_came():
     assert joined == [{"command": "ls"}, {"command": "wc"}]
 
 
-def test_a_call_that_only_a_display_knows_has_the_arguments_that_it_shows():
+def test_call_from_a_tool_display_has_the_displayed_arguments():
     inputs = {
         block["id"]: block["input"] for block in blocks(said_for("display-unannounced"), "tool_use")
     }
@@ -254,7 +254,7 @@ def test_a_call_that_only_a_display_knows_has_the_arguments_that_it_shows():
         ("chunk-heartbeat-before-usage", 30, 0, 3),
     ],
 )
-def test_the_last_usage_is_the_turns_and_what_was_cached_counts_once(name, fresh, cached, output):
+def test_result_has_the_last_usage_and_counts_cached_tokens_once(name, fresh, cached, output):
     (result,) = results(said_for(name))
     usage = result["usage"]
     token_counts = usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]
@@ -272,18 +272,18 @@ def test_the_last_usage_is_the_turns_and_what_was_cached_counts_once(name, fresh
         ("tool", "end_turn"),
     ],
 )
-def test_the_result_says_why_the_last_reply_stopped(name, reason):
+def test_result_reports_the_stop_reason_of_the_last_reply(name, reason):
     assert results(said_for(name))[0]["stop_reason"] == reason
 
 
-def test_a_compaction_says_how_many_tokens_there_were():
+def test_compact_boundary_reports_the_tokens_before_compaction():
     (line,) = [
         line for line in said_for("session-compressed") if line.get("subtype") == "compact_boundary"
     ]
     assert line["compact_metadata"] == {"trigger": "auto", "pre_tokens": 12000}
 
 
-def test_what_stands_beside_the_conversation_is_a_note():
+def test_out_of_band_events_become_informational_messages():
     notes = [
         [line["content"] for line in said_for(name) if line.get("subtype") == "informational"]
         for name in ("control-errors", "session-max-tokens", "recoverable-error-silent", "command")
@@ -296,7 +296,7 @@ def test_what_stands_beside_the_conversation_is_a_note():
     assert notes[3][0] == "/theme: dialog, which has nothing to show here"
 
 
-def test_a_command_that_no_model_answered_counts_no_turn():
+def test_command_without_a_model_reply_counts_no_turn():
     assert [result["num_turns"] for result in results(said_for("command"))] == [0, 0, 1, 0]
     assert [result["num_turns"] for result in results(said_for("command-then-model"))[:3]] == [
         1,
@@ -305,7 +305,7 @@ def test_a_command_that_no_model_answered_counts_no_turn():
     ]
 
 
-def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
+def test_unsupported_control_request_gets_an_error_response():
     fixture = find_case("qwen-rfc/handmade-confirm-shell")
     translation = create_stream_translation("qwen-rfc", stable=True)
     translation.feed(fixture.data)
@@ -323,14 +323,14 @@ def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
 
 
 @pytest.mark.parametrize("name", ["can-use-tool", "can-use-tool-denied"])
-def test_a_question_is_about_the_call_that_was_said(name):
+def test_permission_request_refers_to_the_announced_call(name):
     translation = create_stream_translation("qwen-rfc", stable=True)
     translation.feed(find_case(f"qwen-rfc/handmade-{name}").data)
     (request,) = translation.turn.pending_permissions
     assert (request.call_id, request.refusal) == ("tool-1", "")
 
 
-def test_parallel_questions_without_an_id_are_about_different_calls():
+def test_parallel_permission_requests_without_call_ids_match_different_calls():
     translation = create_stream_translation("qwen-rfc", stable=True)
     function = {"name": "run_shell_command", "arguments": '{"command":"ls"}'}
     calls = [{"id": f"t{number}", "type": "function", "function": function} for number in (1, 2)]
@@ -360,14 +360,14 @@ def fragment(input_json, **more):
     return more | {"function": {"arguments": input_json} | ({"name": "f"} if more else {})}
 
 
-def test_more_calls_than_a_reply_can_have_are_given_up():
+def test_partial_calls_beyond_the_limit_are_dropped():
     parts = RfcPartialCallBuffer()
     for number in range(MAX_CALLS + 2):
         parts.add_deltas([fragment("{}", index=number, id=f"c{number}")])
     assert (len(parts.take_complete_calls()), parts.dropped_count) == (MAX_CALLS, 2)
 
 
-def test_a_call_whose_arguments_are_too_long_is_given_up_and_not_made_without_them():
+def test_partial_call_with_oversized_arguments_is_dropped():
     parts = RfcPartialCallBuffer()
     parts.add_deltas([fragment("{}", index=0, id="short")])
     for _ in range(3):
@@ -386,7 +386,7 @@ def by_qwen(data, child_exit, stderr, partial, chunks=None):
 
 
 @loop_over_cases(CASES)
-def test_the_qwen_vendor_knows_the_dialect_from_its_first_line(case):
+def test_qwen_adapter_detects_the_rfc_dialect(case):
     expected, _ = translate_case(case)
     expected = expected.replace(b"qwen-rfc", b"qwen")
     assert by_qwen(case.data, case.exit, case.stderr, case.partial) == expected
@@ -417,13 +417,13 @@ def briefly(*lines, code=0):
     )
 
 
-def test_an_error_before_the_first_line_of_either_dialect_belongs_to_that():
+def test_error_before_the_first_event_belongs_to_the_detected_dialect():
     assert briefly(ERROR, CHAT, code=1)[-2:] == [f"{BROKEN} BUSY: slow down", "."]
     assert briefly(ERROR, INIT, RESULT) == ["init", "end:success Hello.", "."]
     assert briefly(ERROR, code=1)[-2:] == [f"{BROKEN} BUSY: slow down", "."]
 
 
-def test_a_conversation_that_began_in_claudes_words_stays_in_them():
+def test_dialect_does_not_change_after_a_claude_init():
     heartbeat = {"type": "result/heartbeat", "status": "ok"}
     output = by_qwen(
         format_ndjson(INIT, CHAT, heartbeat, ERROR, RESULT).encode(), ChildExit(code=0), "", False
@@ -435,14 +435,14 @@ def test_a_conversation_that_began_in_claudes_words_stays_in_them():
     }
 
 
-def test_the_dialect_is_known_behind_noise_and_never_from_a_torn_line():
+def test_dialect_is_detected_after_noise_but_not_from_a_malformed_line():
     torn = b'warming up {"object":"chat.completion","choices":[{"message":{"content":"forged"}}]} done\n'
     data = b"\xef\xbb\xbf" + json.dumps(CHAT).encode() + b"\n"
     output = by_qwen(b"loading...\n" + torn + data, ChildExit(code=0), "", False)
     assert summarize_lines(parse_lines(output)) == ["init", "text:Hi.", "end:success Hi.", "."]
 
 
-def test_an_annotation_that_is_no_object_costs_nothing_but_itself():
+def test_non_object_annotation_is_ignored():
     odd = {"role": "assistant", "content": "Hi.", "annotations": [None, 7, {"type": "x-qwen-ansi"}]}
     data = format_ndjson(
         {"object": "chat.completion", "choices": [{"message": odd, "finish_reason": "stop"}]}
@@ -453,7 +453,7 @@ def test_an_annotation_that_is_no_object_costs_nothing_but_itself():
 # -- the fork's own draft, which is nearly what was released later (page, section 1) ---------------
 
 
-def test_the_draft_in_between_is_read_by_the_qwen_vendor():
+def test_qwen_adapter_translates_the_draft_dialect():
     init_data = {
         "model": "m1",
         "tools": ["run_shell_command"],
@@ -498,7 +498,7 @@ def test_the_draft_in_between_is_read_by_the_qwen_vendor():
     assert (init["model"], init["cwd"], init["tools"]) == ("m1", "/repo", ["Bash"])
 
 
-def test_an_end_of_a_reply_that_nobody_knows_is_counted_and_is_an_end():
+def test_unknown_finish_reason_is_counted_and_ends_the_turn():
     translation = create_stream_translation("qwen-rfc", stable=True)
     output = translation.feed(
         format_ndjson({**CHAT, "choices": [{"message": REPLY, "finish_reason": "eos"}]}).encode()

@@ -25,7 +25,7 @@ SESSION = "session-123"
 PROMPT = "session-123########8"
 
 
-def test_a_message_is_the_chat_request_of_the_page():
+def test_user_message_is_encoded_as_a_chat_request():
     assert build_user_message(
         "Please fix the bug in @main.py", session_id=SESSION, prompt_id=PROMPT, model="qwen-coder"
     ) == {
@@ -41,7 +41,7 @@ def test_a_message_is_the_chat_request_of_the_page():
     }
 
 
-def test_a_command_is_declared_and_its_text_is_empty():
+def test_slash_command_is_sent_as_a_command_with_empty_text():
     assert build_user_message("/chat list", session_id=SESSION, prompt_id=PROMPT, model=None) == {
         "session_id": "session-123",
         "prompt_id": "session-123########8",
@@ -71,12 +71,12 @@ def test_a_command_is_declared_and_its_text_is_empty():
         ("", None, None),
     ],
 )
-def test_a_text_is_a_command_only_where_its_first_word_is_one(text, path, command_args):
+def test_text_is_a_slash_command_only_if_the_first_word_is_a_command_name(text, path, command_args):
     expected = None if path is None else {"kind": "slash", "path": path, "args": command_args}
     assert parse_slash_command(text) == expected
 
 
-def test_answers_are_those_of_the_page():
+def test_permission_and_error_responses_match_the_rfc():
     success = {
         "type": "control_response",
         "request_id": "req-1",
@@ -98,7 +98,7 @@ def test_answers_are_those_of_the_page():
     }
 
 
-def test_a_sign_of_life_and_a_stop_name_the_session_where_it_has_an_id():
+def test_heartbeat_and_interrupt_include_the_session_id_once_set():
     child_input = QwenRfcInput()
     assert parse_lines(child_input.encode_heartbeat()) == [{"type": "heartbeat_request"}]
     assert parse_lines(child_input.encode_interrupt()) == [
@@ -126,7 +126,7 @@ def parse_lines(data):
     return [json.loads(line) for line in data.splitlines()]
 
 
-def test_prompts_are_numbered_and_name_the_session_as_soon_as_it_is_known():
+def test_prompt_ids_are_numbered_once_the_session_id_is_set():
     child_input = QwenRfcInput()
     assert child_input.encode_handshake(LaunchRequest(parse_argv(()), "")) == b""
     (first,) = parse_lines(child_input.encode_prompt(UserMessage("one")))
@@ -140,7 +140,7 @@ def test_prompts_are_numbered_and_name_the_session_as_soon_as_it_is_known():
     assert parse_lines(child_input.encode_interrupt())[0]["prompt_id"] == "session-123########2"
 
 
-def test_another_model_stands_in_the_next_request_and_another_mode_nowhere():
+def test_new_model_is_sent_with_the_next_prompt_and_mode_is_not_encoded():
     child_input = QwenRfcInput()
     assert child_input.encode_model_change("qwen-large") == b""
     assert parse_lines(child_input.encode_prompt(UserMessage("one")))[0]["model"] == "qwen-large"
@@ -152,7 +152,7 @@ ASKED = PermissionRequest(
 )
 
 
-def test_a_changed_call_is_refused_with_the_input_to_make_it_with():
+def test_decision_with_changed_input_raises_value_error_with_the_vendor_input():
     """It would run the call as it was: the RFC has no place for another input."""
     child_input = QwenRfcInput()
     assert parse_lines(child_input.encode_decision(ASKED, PermissionDecision(True))) == [
@@ -181,7 +181,7 @@ def build_launch(*args, **more):
     )
 
 
-def test_one_message_is_one_request_on_stdin():
+def test_prompt_is_written_to_stdin_as_a_single_request():
     launch = build_launch("--model", "qwen-coder")
     assert launch.arguments == (
         *("--input-format", "stream-json", "--output-format", "stream-json"),
@@ -192,7 +192,7 @@ def test_one_message_is_one_request_on_stdin():
     assert request["input"]["parts"] == [{"type": "text", "text": "hi"}]
 
 
-def test_fragments_are_another_format_of_its_output():
+def test_partial_messages_select_the_chunk_output_format():
     launch = build_launch("--include-partial-messages")
     assert launch.arguments[:4] == (
         "--input-format",
@@ -202,18 +202,18 @@ def test_fragments_are_another_format_of_its_output():
     )
 
 
-def test_a_session_goes_on_by_its_id_and_is_never_forked():
+def test_session_is_resumed_by_id_and_fork_is_rejected():
     assert parse_lines(build_launch(resume_id=SESSION).stdin)[0]["session_id"] == SESSION
     with pytest.raises(FrontendError, match="cannot fork"):
         build_launch("--resume", "x", "--fork-session", resume_id=SESSION)
 
 
-def test_a_child_that_listens_gets_its_messages_later():
+def test_persistent_child_is_launched_with_empty_stdin():
     launch = build_launch("--model", "qwen-coder", persistent=True)
     assert (launch.stdin, launch.arguments[-2:]) == (b"", ("--model", "qwen-coder"))
 
 
-def test_no_mode_becomes_a_wider_one():
+def test_only_bypass_mode_uses_yolo():
     vendor = get_adapter("qwen-rfc")
     assert [mode for mode, mode_args in vendor.modes.items() if "yolo" in mode_args] == [
         "bypassPermissions"

@@ -96,7 +96,7 @@ def without_heartbeats(lines):
     return [line for line in lines if line.get("type") != "heartbeat_request"]
 
 
-def test_two_messages_are_two_requests_of_one_session(box, talk):
+def test_two_messages_are_sent_as_two_requests_of_the_same_session(box, talk):
     child = box.create_fake(
         ["hear", "one"],
         ["out", format_ndjson(HELLO, says("First."), FINISHED)],
@@ -120,7 +120,7 @@ def test_two_messages_are_two_requests_of_one_session(box, talk):
     assert [line["usage"]["input_tokens"] for line in results(done)] == [100, 100]
 
 
-def test_a_reply_that_stopped_is_the_end_once_nothing_follows_it(box, talk):
+def test_turn_ends_after_the_end_grace_if_no_output_follows_a_stopped_reply(box, talk):
     """The RFC has no end of a turn: an intermediate reply stops too, with its usage."""
     box.write_settings("end_grace = 0.2\n")
     child = box.create_fake(
@@ -135,7 +135,7 @@ def test_a_reply_that_stopped_is_the_end_once_nothing_follows_it(box, talk):
     assert (done.status, texts(done)) == (0, ["There."])
 
 
-def test_what_follows_a_reply_that_stopped_belongs_to_its_turn(box, talk):
+def test_output_after_a_stopped_reply_belongs_to_the_same_turn(box, talk):
     box.write_settings("end_grace = 30\n")
     gate = box.create_gate()
     steps = [
@@ -157,7 +157,7 @@ def test_what_follows_a_reply_that_stopped_belongs_to_its_turn(box, talk):
     assert user_texts(done) == ["a.txt"]
 
 
-def test_an_allowed_call_runs(box, talk):
+def test_allowed_call_is_approved_and_its_result_is_reported(box, talk):
     child = box.create_fake(
         ["hear", "go"],
         ["out", format_ndjson(HELLO, calls(), asks())],
@@ -189,7 +189,7 @@ def test_an_allowed_call_runs(box, talk):
     assert (done.status, user_texts(done), done.result["permission_denials"]) == (0, ["done"], [])
 
 
-def test_a_denied_call_says_the_users_words(box, talk):
+def test_denied_call_reports_the_message_of_the_user(box, talk):
     child = box.create_fake(
         ["hear", "go"],
         ["out", format_ndjson(HELLO, calls(), asks())],
@@ -208,7 +208,7 @@ def test_a_denied_call_says_the_users_words(box, talk):
     assert [denial["tool_use_id"] for denial in done.result["permission_denials"]] == ["tool-1"]
 
 
-def test_where_nobody_can_be_asked_the_answer_is_no(box, talk):
+def test_call_is_denied_if_the_frontend_cannot_answer_permission_prompts(box, talk):
     """The RFC's own default; a mode is no answer."""
     child = box.create_fake(
         ["hear", "go"],
@@ -226,7 +226,7 @@ def test_where_nobody_can_be_asked_the_answer_is_no(box, talk):
     assert len(done.result["permission_denials"]) == 1
 
 
-def test_an_interrupt_is_a_cancel_and_the_child_stays(box, talk):
+def test_interrupt_sends_a_cancel_and_the_child_process_continues(box, talk):
     box.write_settings("end_grace = 30\n")
     cancelled = {
         "type": "result/cancel",
@@ -262,7 +262,7 @@ def test_an_interrupt_is_a_cancel_and_the_child_stays(box, talk):
     }
 
 
-def test_a_slash_command_is_declared_and_its_message_is_the_answer(box, talk):
+def test_slash_command_is_sent_as_a_path_and_its_message_is_the_result(box, talk):
     done_it = {"type": "message", "level": "info", "content": "There are 3 records."}
     child = box.create_fake(
         ["hear", '"path":["chat","list"]'],
@@ -280,7 +280,7 @@ def test_a_slash_command_is_declared_and_its_message_is_the_answer(box, talk):
     assert (result["result"], result["num_turns"], done.status) == ("There are 3 records.", 0, 0)
 
 
-def test_silence_behind_a_heartbeat_is_a_stall_and_nobody_is_started_again(box):
+def test_heartbeat_timeout_reports_a_stall_without_restarting_the_child(box):
     box.write_settings("idle_timeout = 300\n[vendors.qwen-rfc.timeouts]\nheartbeat = 0.3\n")
     lifeline = box.create_lifeline()
     child = box.create_fake_sequence(
@@ -302,7 +302,7 @@ def test_silence_behind_a_heartbeat_is_a_stall_and_nobody_is_started_again(box):
     assert b"Once more." not in done.stdout
 
 
-def test_silence_behind_a_heartbeat_is_a_stall_for_one_message_too(box):
+def test_heartbeat_timeout_in_print_mode_reports_the_open_calls(box):
     box.write_settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 0.3\n")
     child = box.create_fake(["out", format_ndjson(HELLO, calls(), BEAT)], ["hang"])
     done = box.run_claude(*ASK, SHIM_VENDOR="qwen-rfc", SHIM_BIN=child)
@@ -312,7 +312,7 @@ def test_silence_behind_a_heartbeat_is_a_stall_for_one_message_too(box):
     ]
 
 
-def test_a_child_that_answers_heartbeats_is_alive_however_long_its_work_takes(box, talk):
+def test_answered_heartbeats_prevent_a_stall_during_a_long_call(box, talk):
     """It is asked a few times in each limit; the fourth answer comes well behind the first limit."""
     box.write_settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 3\n")
     beats = [
@@ -337,7 +337,7 @@ def test_a_child_that_answers_heartbeats_is_alive_however_long_its_work_takes(bo
     assert len(heartbeats) >= 4 and heartbeats[0]["session_id"] == OWN
 
 
-def test_another_mode_is_another_child_that_goes_on_with_the_session(box, talk):
+def test_mode_change_starts_a_new_child_that_resumes_the_session(box, talk):
     child = box.create_fake_sequence(
         [
             ["hear", "one"],
@@ -363,7 +363,7 @@ def test_another_mode_is_another_child_that_goes_on_with_the_session(box, talk):
     assert without_heartbeats(read_child_stdin(box))[0]["session_id"] == OWN
 
 
-def test_a_system_prompt_stands_before_the_first_message(box, talk):
+def test_system_prompt_is_prepended_to_the_first_message_only(box, talk):
     child = box.create_fake(
         ["hear", "one"],
         ["out", format_ndjson(HELLO, says("First."), FINISHED)],
@@ -384,7 +384,7 @@ def test_a_system_prompt_stands_before_the_first_message(box, talk):
     assert prompts == ["Be brief.\n\none", "two"]
 
 
-def test_one_message_is_asked_and_answered_by_one_process(box):
+def test_print_mode_sends_a_single_request_and_returns_the_last_reply(box):
     child = box.create_fake(
         ["read"],
         ["record", str(box.recording)],
@@ -400,7 +400,7 @@ def test_one_message_is_asked_and_answered_by_one_process(box):
     }
 
 
-def test_the_list_of_vendors_says_that_no_released_program_speaks_it(real_box):
+def test_vendors_list_notes_that_no_released_program_supports_qwen_rfc(real_box):
     real_box.write_program("qwen", "echo 0.24.4\n")
     rows = {
         row["name"]: row
@@ -417,7 +417,7 @@ def test_the_list_of_vendors_says_that_no_released_program_speaks_it(real_box):
     )
 
 
-def test_a_recorded_conversation_is_played_again(real_box, real_talk):
+def test_replay_reproduces_a_recorded_conversation_with_heartbeats(real_box, real_talk):
     """Its messages have no type, and questions for a sign of life are asked by the clock: nothing
     waits for one.
     """
@@ -450,7 +450,7 @@ def test_a_recorded_conversation_is_played_again(real_box, real_talk):
             assert texts(running.end_input()) == ["First.", "Second."]
 
 
-def test_the_time_that_a_turn_had_is_not_taken_from_the_next(box, talk):
+def test_end_grace_of_a_turn_does_not_end_the_next_turn(box, talk):
     """A silence ends the first turn; the second one's is another."""
     box.write_settings("end_grace = 0.05\n")
     gate, lifeline = box.create_gate(), box.create_lifeline()
@@ -474,7 +474,7 @@ def test_the_time_that_a_turn_had_is_not_taken_from_the_next(box, talk):
     assert texts(done) == ["First.", "Second."]
 
 
-def test_an_interrupt_while_a_child_of_another_mode_is_ended_is_heard(box, talk):
+def test_interrupt_is_handled_while_a_mode_change_stops_the_old_child(box, talk):
     first = [
         ["ignore", "SIGTERM"],
         ["hear", "one"],
@@ -492,7 +492,7 @@ def test_an_interrupt_while_a_child_of_another_mode_is_ended_is_heard(box, talk)
     assert causes(done) == ["clean", "interrupted"]
 
 
-def test_a_model_that_was_set_while_no_child_was_there_is_the_next_ones(box, talk):
+def test_model_set_without_a_running_child_is_used_by_the_next_child(box, talk):
     first = [
         ["hear", "one"],
         ["out", format_ndjson(HELLO, says("First."), FINISHED)],
@@ -518,7 +518,7 @@ def test_a_model_that_was_set_while_no_child_was_there_is_the_next_ones(box, tal
     assert prompt["model"] == "model-b"
 
 
-def test_a_session_that_never_began_was_told_no_system_prompt(box, talk):
+def test_system_prompt_is_resent_if_the_first_child_started_no_session(box, talk):
     lifeline = box.create_lifeline()
     answering = [
         ["hear", "two"],

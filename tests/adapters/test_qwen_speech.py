@@ -24,7 +24,7 @@ ASKED = PermissionRequest(
         (PermissionDecision(False), {"behavior": "deny", "message": "Interrupted by the user."}),
     ],
 )
-def test_an_answer_names_its_question_and_repeats_no_arguments(decision, answer):
+def test_permission_response_has_the_request_id_and_no_arguments(decision, answer):
     response = {"subtype": "success", "request_id": "q1", "response": answer}
     assert json.loads(QwenInput().encode_decision(ASKED, decision)) == {
         "type": "control_response",
@@ -32,14 +32,14 @@ def test_an_answer_names_its_question_and_repeats_no_arguments(decision, answer)
     }
 
 
-def test_arguments_that_were_changed_are_never_answered():
+def test_allow_with_changed_arguments_raises_value_error():
     with pytest.raises(ValueError, match=r'\{"command":"pwd"\}'):
         QwenInput().encode_decision(
             ASKED, PermissionDecision(True, updated_input={"command": "pwd"})
         )
 
 
-def test_each_request_has_a_number_of_its_own():
+def test_each_control_request_has_a_unique_id():
     child_input = QwenInput()
     requests = [
         json.loads(line)
@@ -68,14 +68,14 @@ def test_each_request_has_a_number_of_its_own():
         ("bypassPermissions", "default"),
     ],
 )
-def test_a_mode_has_the_vendors_name_and_is_no_wider(mode, vendor_mode):
+def test_permission_mode_is_mapped_to_an_equal_or_stricter_qwen_mode(mode, vendor_mode):
     assert json.loads(QwenInput().encode_mode_change(mode))["request"] == {
         "subtype": "set_permission_mode",
         "mode": vendor_mode,
     }
 
 
-def test_an_image_is_named_by_its_path_in_its_place():
+def test_image_block_is_replaced_by_its_file_path():
     content = [
         {"type": "text", "text": "one"},
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},

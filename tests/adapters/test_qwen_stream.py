@@ -11,7 +11,7 @@ CALL = {"type": "tool_use", "id": "c", "name": "run_shell_command", "input": {"c
 RESULT = {"type": "tool_result", "tool_use_id": "c", "content": "a b"}
 
 
-def test_a_result_that_names_its_own_call_as_its_parent_belongs_to_no_agent():
+def test_tool_result_with_its_call_as_parent_is_not_nested():
     """Older versions do so (qwen-rfc page, 1)."""
     events = [
         {"type": "assistant", "message": {"content": [CALL]}},

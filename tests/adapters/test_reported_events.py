@@ -67,7 +67,7 @@ CLINE_END = {"type": "run_result", "finishReason": "completed", "text": "ok"}
         ("read_files", {"files": [{"path": "a"}]}, ("Read", "c1:0", {"file_path": "a"})),
     ],
 )
-def test_a_cline_call_that_was_not_approved_is_an_error_and_a_denial(name, tool_input, call):
+def test_unapproved_cline_call_is_an_error_and_a_permission_denial(name, tool_input, call):
     lines = translate_events(
         vendor("cline"), *cline_call(name, tool_input, {"error": UNAPPROVED}), CLINE_END
     )
@@ -78,7 +78,7 @@ def test_a_cline_call_that_was_not_approved_is_an_error_and_a_denial(name, tool_
     assert results(lines) == [(call[1], UNAPPROVED, True)]
 
 
-def test_a_call_of_cline_that_failed_in_another_way_is_an_error_and_no_denial():
+def test_failed_cline_call_is_an_error_without_a_permission_denial():
     failed = cline_call("run_commands", {"commands": ["x"]}, {"error": "EACCES: permission denied"})
     lines = translate_events(vendor("cline"), *failed, CLINE_END)
     assert results(lines) == [("c1", "EACCES: permission denied", True)]
@@ -90,7 +90,7 @@ def test_a_call_of_cline_that_failed_in_another_way_is_an_error_and_no_denial():
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_the_reasoning_of_cline_is_a_thinking_block_before_the_text(streamed):
+def test_cline_reasoning_becomes_a_thinking_block(streamed):
     start = {"contentType": "reasoning", "redacted": False}
     thinking = (
         [cline("content_start", **start, reasoning=part) for part in ("I ", "think. ")]
@@ -132,7 +132,7 @@ def step(reason, text=""):
 @loop_over_rows("name", ["opencode", "kilo"])
 @loop_over_rows("reason", ["unknown", "tool-calls", None, "", ...])
 @loop_over_rows("text", ["", "so far"])
-def test_a_run_whose_last_step_does_not_end_it_is_incomplete(name, reason, text):
+def test_run_without_a_final_finish_reason_is_truncated(name, reason, text):
     result = find_result_line(translate_events(vendor(name), *step(reason, text)))
     assert result["is_error"] and result["shim"]["cause"] == "truncated"
     result = find_result_line(translate_events(vendor(name), *step(reason), *step("stop", "Done.")))
@@ -146,12 +146,12 @@ def test_a_run_whose_last_step_does_not_end_it_is_incomplete(name, reason, text)
 @pytest.mark.parametrize(
     ("reason", "stop"), [("stop", "end_turn"), ("other", "end_turn"), ("length", "max_tokens")]
 )
-def test_a_step_that_ends_the_run_of_opencode_is_a_success(reason, stop):
+def test_final_opencode_step_sets_the_stop_reason(reason, stop):
     result = find_result_line(translate_events(vendor("opencode"), *step(reason, "Done.")))
     assert (result["is_error"], result["result"], result["stop_reason"]) == (False, "Done.", stop)
 
 
-def test_the_finish_reason_error_of_opencode_is_an_error():
+def test_opencode_finish_reason_error_is_a_vendor_error():
     result = find_result_line(translate_events(vendor("opencode"), *step("error")))
     assert (result["is_error"], result["shim"]["cause"]) == (True, "vendor_error")
     assert "finish reason error" in result["errors"][0]
@@ -166,7 +166,7 @@ def test_the_finish_reason_error_of_opencode_is_an_error():
         ]
 
 
-def test_a_reply_of_opencode_that_a_filter_stopped_is_refused():
+def test_opencode_content_filter_is_reported_as_a_refusal():
     result = find_result_line(translate_events(vendor("opencode"), *step("content-filter", "half")))
     assert (result["is_error"], result["shim"]["cause"], result["stop_reason"]) == (
         True,
@@ -220,9 +220,7 @@ COPILOT_END = {"type": "result", "sessionId": "s", "exitCode": 0}
 
 @pytest.mark.parametrize("partial", [False, True])
 @pytest.mark.parametrize("deltas", [False, True])
-def test_lines_of_copilots_subagent_carry_its_call_and_the_result_is_the_main_agents(
-    partial, deltas
-):
+def test_copilot_subagent_lines_carry_the_parent_tool_call_id(partial, deltas):
     def nested(*args):
         return copilot_reply(*args, parent="call_2", deltas=deltas)
 
@@ -261,7 +259,7 @@ def test_lines_of_copilots_subagent_carry_its_call_and_the_result_is_the_main_ag
     }
 
 
-def test_the_last_text_of_a_subagent_is_not_the_answer():
+def test_late_subagent_text_does_not_replace_the_result():
     events = [
         *copilot_reply("m1", "Delegating.", TASK),
         *copilot_reply("m2", "child answer", parent="call_2"),
@@ -273,7 +271,7 @@ def test_the_last_text_of_a_subagent_is_not_the_answer():
     assert find_result_line(translate_events(vendor("copilot"), *events))["result"] == "Main."
 
 
-def test_two_subagents_at_once_are_kept_apart():
+def test_interleaved_deltas_of_two_subagents_are_joined_per_subagent():
     other = ("call_3", "task", {"prompt": "b"})
     first, second = (
         [
@@ -298,7 +296,7 @@ def test_two_subagents_at_once_are_kept_apart():
     ]
 
 
-def test_the_parent_of_a_subagents_subagent_is_the_call_that_runs_it():
+def test_nested_subagent_lines_carry_the_inner_call_id():
     inner = ("call_5", "task", {"prompt": "deeper"})
     events = [
         *copilot_reply("m1", "Go", TASK),
@@ -314,7 +312,7 @@ def test_the_parent_of_a_subagents_subagent_is_the_call_that_runs_it():
     assert find_result_line(lines)["shim"]["repairs"] == {}
 
 
-def test_an_error_or_a_denial_of_a_subagent_does_not_end_the_turn():
+def test_subagent_error_or_denial_does_not_end_the_turn():
     denied = {"success": False, "error": {"message": "No.", "code": "denied"}}
     events = [
         *copilot_reply("m1", "Go", TASK),
@@ -331,7 +329,7 @@ def test_an_error_or_a_denial_of_a_subagent_does_not_end_the_turn():
     assert denial["tool_name"] == "Read" and denial["tool_input"] == {"file_path": "/a.txt"}
 
 
-def test_a_forbidden_call_of_a_subagent_ends_the_turn():
+def test_denied_subagent_call_ends_the_turn():
     """A subagent is bound by the rules of the turn, whatever its vendor says beforehand."""
     translation = StreamTranslation(
         vendor("copilot").translator_class,
@@ -360,7 +358,7 @@ def amp(role, *content, parent=None):
     }
 
 
-def test_lines_of_amps_subagent_carry_its_call():
+def test_amp_subagent_lines_carry_the_parent_tool_call_id():
     use = {"type": "tool_use", "id": "t1", "name": "Task", "input": {"prompt": "p"}}
     read = {"type": "tool_use", "id": "t2", "name": "Read", "input": {"path": "a"}}
     events = [
@@ -408,7 +406,7 @@ emit = "result"
 """
 
 
-def test_a_subagents_call_in_pieces_is_the_subagents():
+def test_streamed_subagent_call_has_the_parent_tool_call_id():
     pieces = [
         {"type": "piece", "n": "c2", "tool": "T", "part": part, "by": "c1"}
         for part in ('{"a', '": 1}')
@@ -433,7 +431,7 @@ def test_a_subagents_call_in_pieces_is_the_subagents():
 
 
 @pytest.mark.parametrize("streamed", ["hm. ", "hm.\n", "\nhm.", "hm."])
-def test_white_space_that_copilot_trims_of_a_whole_thought_is_no_contradiction(streamed):
+def test_trimmed_copilot_reasoning_does_not_contradict_its_deltas(streamed):
     message = copilot(
         "assistant.message", messageId="m", content="Hi", reasoningText="hm.", toolRequests=[]
     )
@@ -458,7 +456,7 @@ def test_white_space_that_copilot_trims_of_a_whole_thought_is_no_contradiction(s
     ],
 )
 @loop_over_rows("end", [COPILOT_END, COPILOT_END | {"exitCode": 1}])
-def test_a_turn_that_copilot_aborted_is_no_success(reason, cause, subtype, end):
+def test_aborted_copilot_turn_is_an_error(reason, cause, subtype, end):
     interrupted = {"type": "agent.interrupted", "data": {"activity": "tool"}, "ephemeral": True}
     events = [*copilot_reply("m", "Half"), interrupted, copilot("abort", reason=reason), end]
     result = find_result_line(translate_events(vendor("copilot"), *events))
@@ -470,7 +468,7 @@ def test_a_turn_that_copilot_aborted_is_no_success(reason, cause, subtype, end):
     assert result["shim"]["unknown_events"] == {}
 
 
-def test_an_aborted_subagent_does_not_end_the_turn():
+def test_aborted_subagent_does_not_end_the_turn():
     aborted = copilot("abort", reason="user_initiated") | {"agentId": "a1"}
     result = find_result_line(
         translate_events(vendor("copilot"), aborted, *copilot_reply("m", "Done"), COPILOT_END)
@@ -482,7 +480,7 @@ def test_an_aborted_subagent_does_not_end_the_turn():
     )
 
 
-def test_a_whole_thought_that_contradicts_its_fragments_is_still_counted():
+def test_reasoning_that_contradicts_its_deltas_is_counted_as_a_repair():
     events = [
         copilot("assistant.reasoning_delta", reasoningId="r", deltaContent="hm."),
         copilot("assistant.reasoning", reasoningId="r", content="no."),
@@ -508,14 +506,14 @@ def gemini_call(name, status="success", **fields):
 @pytest.mark.parametrize(
     ("status", "failed"), [("success", False), ("cancelled", True), ("error", True)]
 )
-def test_a_gemini_call_succeeds_only_with_status_success(status, failed):
+def test_gemini_call_succeeds_only_with_status_success(status, failed):
     lines = translate_events(
         vendor("gemini"), *gemini_call("glob", status), {"type": "result", "status": "success"}
     )
     assert results(lines) == [("c1", "out", failed)]
 
 
-def test_a_cancelled_run_of_gemini_is_an_interrupted_turn():
+def test_cancelled_gemini_run_is_an_interrupted_turn():
     result = find_result_line(
         translate_events(
             vendor("gemini"), *gemini_call("glob"), {"type": "result", "status": "cancelled"}
@@ -535,7 +533,9 @@ def test_a_cancelled_run_of_gemini_is_an_interrupted_turn():
         ("opencode", "todowrite", ["todowrite"], "TodoWrite"),
     ],
 )
-def test_a_tool_belongs_to_the_server_with_the_longest_name(name, vendor_tool, servers, claude):
+def test_mcp_tool_is_assigned_to_the_longest_matching_server_name(
+    name, vendor_tool, servers, claude
+):
     event = {
         "type": "tool_use",
         "sessionID": "ses_1",
@@ -565,7 +565,7 @@ def test_a_tool_belongs_to_the_server_with_the_longest_name(name, vendor_tool, s
         ("opencode", "s_x_make", ["mcp__s__x_make", "mcp__s_x__other"], True),
     ],
 )
-def test_a_name_that_may_belong_to_two_servers_is_judged_as_both(name, vendor_tool, deny, stopped):
+def test_deny_rule_matches_any_server_of_an_ambiguous_mcp_tool(name, vendor_tool, deny, stopped):
     event = {
         "type": "tool_use",
         "sessionID": "ses_1",
@@ -644,7 +644,7 @@ REPLAY = cursor_text("Hi all", model_call="m1")
         ([STARTED, COMPLETED, cursor_text("Hi all", final=True)], ["Hi all", "done"]),
     ],
 )
-def test_a_segment_that_cursor_repeats_later_is_written_once(events, texts):
+def test_repeated_cursor_segment_is_written_once(events, texts):
     deltas = [cursor_text("Hi "), cursor_text("all")]
     lines = cursor(*deltas, *events, cursor_text("done"), cursor_text("done", final=True))
     joined = [block["text"] for _, block in blocks(lines, "text")]
@@ -652,7 +652,7 @@ def test_a_segment_that_cursor_repeats_later_is_written_once(events, texts):
     assert len(joined) <= len(texts) and find_result_line(lines)["shim"]["repairs"] == {}
 
 
-def test_a_repetition_among_the_next_text_is_dropped():
+def test_repeated_cursor_segment_between_deltas_is_dropped():
     deltas = [
         cursor_text("Hi "),
         cursor_text("all"),
@@ -666,7 +666,7 @@ def test_a_repetition_among_the_next_text_is_dropped():
     assert [block["text"] for _, block in blocks(lines, "text")] == ["Hi all", "done"]
 
 
-def test_two_replies_of_the_same_words_are_both_written():
+def test_two_identical_cursor_messages_are_both_written():
     """Without fragments each line is a segment of its own."""
     lines = cursor(
         cursor_text("Hi", model_call="m1"), STARTED, COMPLETED, cursor_text("Hi", final=True)
@@ -706,7 +706,7 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ),
     ],
 )
-def test_an_mcp_result_of_cursor_has_claudes_blocks(kind, result, content):
+def test_cursor_tool_result_content_is_converted_to_claude_blocks(kind, result, content):
     lines = cursor(cursor_call("started", kind=kind), cursor_call("completed", result, kind=kind))
     assert results(lines) == [("c1", content, False)]
 
@@ -756,7 +756,7 @@ def pi_run(call, call_id, args, text, failed):
 
 
 @pytest.mark.parametrize("partial", [False, True])
-def test_a_pi_call_with_malformed_arguments_shows_the_models_text(partial):
+def test_malformed_pi_arguments_are_reported_as_raw_input(partial):
     sent = '{"command": "ls'
     reason = f"Unterminated string\n\nReceived arguments:\n{sent}"
     bad = {

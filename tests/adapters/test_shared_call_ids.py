@@ -60,14 +60,14 @@ def pairs(lines: list[Event]) -> list[tuple[Any, Any]]:
 
 @IDS
 @pytest.mark.parametrize("vendor", STREAMS)
-def test_both_calls_and_both_results_are_written(vendor, call_id):
+def test_parallel_calls_with_a_shared_id_get_separate_results(vendor, call_id):
     calls, results = STREAMS[vendor](call_id)
     assert pairs(run(vendor, *calls, *results)) == [(ONE, "A"), (OTHER, "B")]
 
 
 @IDS
 @pytest.mark.parametrize("vendor", STREAMS)
-def test_a_call_that_has_ended_leaves_its_id_to_another(vendor, call_id):
+def test_id_of_a_finished_call_can_be_reused(vendor, call_id):
     calls, results = STREAMS[vendor](call_id)
     twice = [*calls, *results, *calls, *results]
     assert pairs(run(vendor, *twice)) == [(ONE, "A"), (OTHER, "B")] * 2
@@ -75,7 +75,7 @@ def test_a_call_that_has_ended_leaves_its_id_to_another(vendor, call_id):
 
 @IDS
 @pytest.mark.parametrize("vendor", STREAMS)
-def test_a_forbidden_second_call_stops_the_turn(vendor, call_id):
+def test_denied_second_call_with_a_shared_id_stops_the_turn(vendor, call_id):
     """`late_denials`: the vendor asks nobody, and runs what the model calls."""
     calls, results = STREAMS[vendor](call_id)
     forbidden = json.loads(json.dumps([calls, results]).replace(OTHER, "rm b"))
@@ -117,7 +117,7 @@ def acp_done(call_id: Any, text: str) -> Event:
 @IDS
 @pytest.mark.parametrize("vendor", ["opencode", "gemini", "copilot"])
 @pytest.mark.parametrize("announced", [True, False], ids=["announced", "asked"])
-def test_an_agent_of_the_protocol_asks_about_both_calls(vendor, call_id, announced):
+def test_acp_agent_prompts_for_both_calls_with_a_shared_id(vendor, call_id, announced):
     talk = acp_agent.AcpConversation(vendor).feed_messages(*acp_agent.ANSWERS)
     if announced:
         talk.feed_messages(acp_call(call_id, ONE), acp_call(call_id, OTHER))
@@ -156,7 +156,7 @@ def test_an_agent_of_the_protocol_asks_about_both_calls(vendor, call_id, announc
 
 
 @IDS
-def test_an_agent_of_the_protocol_that_asks_nobody(call_id):
+def test_acp_calls_with_a_shared_id_get_separate_results_without_prompts(call_id):
     talk = acp_agent.AcpConversation().feed_messages(
         *acp_agent.ANSWERS, acp_call(call_id, ONE), acp_call(call_id, OTHER)
     )
@@ -170,7 +170,7 @@ def test_an_agent_of_the_protocol_that_asks_nobody(call_id):
     assert pairs(parse_lines(talk.lines)) == [(ONE, "A"), (OTHER, "B"), (ONE, "C")]
 
 
-def test_an_update_of_an_open_call_is_no_other_call():
+def test_acp_call_update_does_not_open_another_call():
     talk = acp_agent.AcpConversation().feed_messages(
         *acp_agent.ANSWERS, acp_call("c1", "ls", rawInput={})
     )
@@ -181,7 +181,7 @@ def test_an_update_of_an_open_call_is_no_other_call():
     assert [text for _, text in pairs(parse_lines(talk.lines))] == ["A"]
 
 
-def test_a_question_without_input_is_refused_if_it_may_be_about_two_calls():
+def test_permission_request_without_input_is_cancelled_if_two_calls_match():
     talk = acp_agent.AcpConversation().feed_messages(
         *acp_agent.ANSWERS, acp_call("c1", ONE), acp_call("c1", OTHER)
     )
@@ -194,7 +194,7 @@ def test_a_question_without_input_is_refused_if_it_may_be_about_two_calls():
 
 
 @IDS
-def test_codex_asks_about_both_commands(call_id):
+def test_codex_prompts_for_both_commands_with_a_shared_id(call_id):
     items = [codex_agent.COMMAND | {"id": call_id, "command": command} for command in (ONE, OTHER)]
     talk = (
         codex_agent.CodexConversation()
@@ -219,7 +219,7 @@ def test_codex_asks_about_both_commands(call_id):
     assert pairs(parse_lines(talk.lines)) == [(OTHER, "B"), (ONE, "A")]
 
 
-def test_codex_asks_about_each_patch_of_one_id():
+def test_codex_prompts_for_each_patch_with_a_shared_id():
     patches = [
         {
             "type": "fileChange",
@@ -244,7 +244,7 @@ def test_codex_asks_about_each_patch_of_one_id():
 
 
 @IDS
-def test_pi_asks_about_both_calls(call_id):
+def test_pi_prompts_for_both_calls_with_a_shared_id(call_id):
     calls = [pi_agent.build_tool_call(call_id, command=command) for command in (ONE, OTHER)]
     talk = (
         pi_agent.PiConversation()
@@ -273,7 +273,7 @@ def test_pi_asks_about_both_calls(call_id):
 
 @loop_over_rows("call_id", ["same", "", 7])
 @loop_over_rows("announced", [True, False])
-def test_qwen_asks_about_both_calls(call_id, announced):
+def test_qwen_prompts_for_both_calls_with_a_shared_id(call_id, announced):
     translation = StreamTranslation(
         get_adapter("qwen").translator_class,
         build_turn_config("qwen"),
@@ -327,7 +327,7 @@ def test_qwen_asks_about_both_calls(call_id, announced):
     ] == ["A", "B"]
 
 
-def test_a_replaced_pi_tool_is_asked_about_as_the_announced_call():
+def test_replaced_pi_tool_prompts_with_mcp_name_and_announced_call_id():
     """Its question has another name (`mcp__pi__…`), so that no rule about Claude's tool allows it."""
     talk = (
         pi_agent.PiConversation()
@@ -431,7 +431,7 @@ CHUNKS = {
 
 
 @loop_over_rows("events", CHUNKS.values())
-def test_calls_in_pieces_stay_apart(events):
+def test_streamed_call_fragments_are_not_merged(events):
     results = build_rfc_calls("a")[1]
     call_results = pairs(run("qwen-rfc", *events, *results))
     assert [command for command, _ in call_results] == [ONE, OTHER]
@@ -439,7 +439,7 @@ def test_calls_in_pieces_stay_apart(events):
 
 
 @loop_over_rows("vendor", STREAMS)
-def test_a_server_may_give_one_id_to_every_call_of_a_conversation(vendor):
+def test_call_id_can_repeat_in_every_reply(vendor):
     """NousResearch/hermes-agent#70724 (llama.cpp): one id for all replies."""
     events = []
     for _ in range(3):
@@ -448,7 +448,7 @@ def test_a_server_may_give_one_id_to_every_call_of_a_conversation(vendor):
     assert pairs(run(vendor, *events)) == [(ONE, "A"), (OTHER, "B")] * 3
 
 
-def test_a_call_of_pi_may_have_neither_id_nor_name():
+def test_pi_calls_without_id_and_name_get_separate_results():
     """earendil-works/pi#4854: a hosted gateway sends only arguments, and pi answers that there is
     no such tool.
     """
@@ -474,7 +474,7 @@ def test_a_call_of_pi_may_have_neither_id_nor_name():
 
 
 @loop_over_rows("vendor", STREAMS)
-def test_equal_calls_with_ids_of_their_own_are_all_written(vendor):
+def test_equal_calls_with_distinct_ids_are_all_written(vendor):
     """lmstudio-ai/lmstudio-bug-tracker#1756: nine equal calls in one reply."""
     calls, results = [], []
     for number in range(9):
@@ -485,7 +485,7 @@ def test_equal_calls_with_ids_of_their_own_are_all_written(vendor):
     assert len(call_results) >= 9 and {command for command, _ in call_results} == {ONE}
 
 
-def test_kimi_may_reuse_call_ids_in_each_reply():
+def test_kimi_call_ids_can_repeat_within_and_across_replies():
     """HKUDS/nanobot#4473: `grep:3` names several open calls."""
     calls = build_openai_message("grep:3", "grep a", "grep b", "grep c")
     results = [{"role": "tool", "content": text, "tool_call_id": "grep:3"} for text in "ABC"]
@@ -494,7 +494,7 @@ def test_kimi_may_reuse_call_ids_in_each_reply():
     ] * 2
 
 
-def test_denials_of_calls_with_one_id_are_listed_with_ids_of_their_own():
+def test_denials_with_a_shared_call_id_are_listed_with_unique_ids():
     calls, _ = build_qwen_calls("same")
     denials = [
         {
@@ -520,7 +520,7 @@ def test_denials_of_calls_with_one_id_are_listed_with_ids_of_their_own():
     assert denied_calls == [("same", ONE), ("same~2", OTHER)]
 
 
-def test_an_agent_with_input_in_content_may_start_two_calls_with_one_id():
+def test_kimi_acp_prompt_is_cancelled_if_two_open_calls_share_an_id():
     """kimi: nobody can tell which of them a question is about, so it is refused."""
 
     def says(command: str, kind: str = "tool_call") -> Event:

@@ -100,14 +100,14 @@ SUCCEEDED = [fixture for fixture in list_fixture_cases(*SEEDS) if fixture.name n
 
 @loop_over_cases(list_fixture_cases(*SEEDS))
 @PARTIAL
-def test_a_turn_is_an_error_exactly_when_the_vendors_run_failed(case, partial):
+def test_result_is_an_error_exactly_if_the_vendor_run_failed(case, partial):
     output, _ = translate_case(case, partial)
     result = find_result(check_turns(output, partial)[-1])
     assert result["is_error"] == (case.name in FAILED)
     assert result["shim"]["cause"] == FAILED.get(case.name, "clean")
 
 
-def test_every_failure_in_the_table_has_its_fixture():
+def test_every_failure_in_the_table_has_a_fixture():
     assert set(FAILED) <= {fixture.name for fixture in list_fixture_cases(*SEEDS)}
 
 
@@ -120,7 +120,7 @@ ODD = {"cursor/handmade-background-shell-tail"} | {
 
 @loop_over_cases([fixture for fixture in SUCCEEDED if fixture.name not in ODD])
 @PARTIAL
-def test_of_a_good_run_everything_is_understood(case, partial):
+def test_successful_run_has_no_unknown_or_malformed_events(case, partial):
     """Nothing recorded from a real program is unknown or malformed; only what pins a repair has
     one.
     """
@@ -240,7 +240,7 @@ def said_words(data: bytes) -> tuple[str, str]:
 
 @loop_over_cases(COMPARED)
 @PARTIAL
-def test_what_the_model_said_is_said_whole_and_once(case, partial):
+def test_model_text_and_thinking_are_emitted_completely_and_once(case, partial):
     text, thinking = WORDS[case.vendor](case)
     output, _ = translate_case(case, partial)
     assert said_words(output) == (writable(text), writable(thinking))
@@ -255,7 +255,7 @@ def test_what_the_model_said_is_said_whole_and_once(case, partial):
     ],
 )
 @PARTIAL
-def test_the_text_of_a_reply_that_was_cut_is_not_lost(name, text, partial):
+def test_text_of_an_aborted_message_is_preserved(name, text, partial):
     """Without partial messages pi's updates are kept unread until their message ends; here it never
     does.
     """
@@ -288,7 +288,7 @@ INVENTED = {"cursor/handmade-plan-mode", "cursor/handmade-noise-and-split-callid
 
 
 @loop_over_cases([fixture for fixture in COMPARED if fixture.name not in INVENTED])
-def test_every_call_of_the_run_is_said_once(case):
+def test_every_tool_call_is_emitted_once(case):
     output, _ = translate_case(case, False)
     blocks = [
         block
@@ -504,7 +504,7 @@ CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
 
 @loop_over_rows(("name", "call_id", "tool", "tool_input"), CALLS)
 @PARTIAL
-def test_a_call_has_claudes_name_and_arguments(name, call_id, tool, tool_input, partial):
+def test_tool_call_has_claude_name_and_input(name, call_id, tool, tool_input, partial):
     output, _ = translate_case(find_case(name), partial)
     blocks = [
         block
@@ -528,7 +528,7 @@ FAILED_CALLS = {
 
 
 @loop_over_rows("name", FAILED_CALLS)
-def test_a_call_failed_exactly_when_the_vendor_says_so(name):
+def test_tool_result_is_an_error_exactly_if_the_vendor_reports_failure(name):
     output, _ = translate_case(find_case(name), False)
     users = [line for line in parse_lines(output) if line["type"] == "user"]
     results = [block for line in users for block in line["message"]["content"]]
@@ -559,7 +559,7 @@ NUMBERS = {
 
 @loop_over_rows("name", NUMBERS)
 @PARTIAL
-def test_usage_and_cost_are_in_claudes_meaning(name, partial):
+def test_usage_and_cost_match_claude_semantics(name, partial):
     (input_tokens, read, created, out), dollars = NUMBERS[name]
     output, _ = translate_case(find_case(name), partial)
     result = find_result(parse_lines(output))
@@ -604,13 +604,13 @@ def test_num_turns_counts_results_of_parallel_calls(name, turns):
         ("qwen/0.24.4-text", {"model": "mock-model", "cwd": "/home/dev/project"}),
     ],
 )
-def test_init_says_what_the_vendor_said_of_itself(name, expected):
+def test_init_contains_the_metadata_reported_by_the_vendor(name, expected):
     init = parse_lines(translate_case(find_case(name))[0])[0]
     assert {key: init[key] for key in expected} == expected
 
 
 @loop_over_rows("vendor", SEEDS)
-def test_the_session_is_the_vendors_when_it_is_a_uuid(vendor):
+def test_init_uses_the_vendor_session_id_if_the_id_is_a_uuid(vendor):
     for fixture in SUCCEEDED:
         if fixture.vendor != vendor:
             continue
@@ -631,7 +631,7 @@ def test_the_session_is_the_vendors_when_it_is_a_uuid(vendor):
 
 
 @loop_over_rows("name", VENDORS)
-def test_every_vendor_of_the_table_is_complete(name):
+def test_every_adapter_defines_the_required_attributes(name):
     vendor = get_adapter(name)
     assert vendor.name == name
     assert issubclass(vendor.translator_class, Translator)
@@ -641,7 +641,7 @@ def test_every_vendor_of_the_table_is_complete(name):
 
 
 @loop_over_rows("name", VENDORS)
-def test_a_vendor_names_only_tools_that_it_can_call(name):
+def test_adapter_lists_only_tools_from_its_tool_table(name):
     """init.tools is truthful: a listed tool is one that the table can say, or the vendor's own name
     for it.
     """
