@@ -84,7 +84,7 @@ def start_session(living, *flags):
     return session, done
 
 
-def test_a_conversation_through_the_bridge_is_like_any_other_and_its_session_stays(hosting_box):
+def test_bridge_conversation_streams_normally_and_its_session_stays_running(hosting_box):
     session, done = start_session(hosting_box)
     assert (done.status, done.stderr) == (0, "")
     assert [line["type"] for line in done.lines] == ["system", "assistant", "result"]
@@ -92,9 +92,7 @@ def test_a_conversation_through_the_bridge_is_like_any_other_and_its_session_sta
     assert session.is_running
 
 
-def test_who_speaks_behind_a_frontend_that_has_left_is_not_told_that_it_drives(
-    hosting_box, tmp_path
-):
+def test_client_can_set_the_mode_right_after_a_frontend_disconnects(hosting_box, tmp_path):
     only = 'import sys\nif any("bridge.host" in word for word in sys.orig_argv):\n'
     (tmp_path / "sitecustomize.py").write_text(only + indent(HEARS_LATE, "    "))
     hosting_box.environment["PYTHONPATH"] = str(tmp_path)
@@ -105,7 +103,7 @@ def test_who_speaks_behind_a_frontend_that_has_left_is_not_told_that_it_drives(
     assert received[-1]["kind"] != "refused", received
 
 
-def test_the_short_id_resumes_a_session_as_its_uuid_does(hosting_box):
+def test_short_id_resumes_the_session(hosting_box):
     session, _ = start_session(hosting_box)
     done = hosting_box.run_claude("-p", "two", "--resume", session.short_id, *STREAM)
     assert (done.status, done.stderr) == (0, "")
@@ -121,9 +119,7 @@ def test_the_short_id_resumes_a_session_as_its_uuid_does(hosting_box):
         (STREAM, b'{"type":"message_stop"}\n'),
     ],
 )
-def test_a_living_session_that_is_resumed_is_answered_by_its_living_child(
-    hosting_box, flags, expected
-):
+def test_resume_of_a_running_session_uses_its_running_child(hosting_box, flags, expected):
     session, _ = start_session(hosting_box)
     before = hosting_box.list_children(session)
     done = hosting_box.run_claude("-p", "two", "--resume", session.session_id, *flags)
@@ -136,7 +132,7 @@ def test_a_living_session_that_is_resumed_is_answered_by_its_living_child(
     )
 
 
-def test_the_last_session_of_the_folder_is_continued_where_it_lives(hosting_box):
+def test_continue_joins_the_last_running_session_of_the_directory(hosting_box):
     session, _ = start_session(hosting_box)
     done = hosting_box.run_claude("-p", "two", "--continue", *STREAM)
     assert done.result["result"] == "Second." and done.init["session_id"] == session.session_id
@@ -148,7 +144,7 @@ def test_the_last_session_of_the_folder_is_continued_where_it_lives(hosting_box)
     ]
 
 
-def test_a_frontend_that_holds_a_conversation_goes_on_with_a_living_session(hosting_box):
+def test_conversation_joins_a_running_session(hosting_box):
     session, _ = start_session(hosting_box)
     with talk(
         hosting_box,
@@ -165,14 +161,14 @@ def test_a_frontend_that_holds_a_conversation_goes_on_with_a_living_session(host
     assert done.lines[2]["uuid"] == U
 
 
-def test_one_message_through_the_bridge_ends_its_session(hosting_box):
+def test_single_message_through_the_bridge_ends_its_session(hosting_box):
     done = hosting_box.run_claude("-p", "one", **BRIDGE)
     assert (done.status, done.stdout, done.stderr) == (0, b"First.\n", "")
     (session,) = hosting_box.list_sessions()
     assert hosting_box.wait_for_end(session).metadata["state"] in ("stopped", "done")
 
 
-def test_a_session_that_has_ended_goes_on_with_the_flags_that_it_was_begun_with(hosting_box):
+def test_resume_of_an_ended_session_restores_its_original_flags(hosting_box):
     first = (
         "--disallowedTools",
         "Bash",
@@ -195,7 +191,7 @@ def test_a_session_that_has_ended_goes_on_with_the_flags_that_it_was_begun_with(
     } <= set(args)
 
 
-def test_a_copy_through_the_bridge_is_forbidden_what_its_original_was(hosting_box):
+def test_fork_through_the_bridge_inherits_denied_tools(hosting_box):
     assert (
         hosting_box.run_claude(
             "-p", "one", "--disallowedTools", "Bash", "--allowedTools", "Read", **BRIDGE
@@ -216,9 +212,7 @@ def test_a_copy_through_the_bridge_is_forbidden_what_its_original_was(hosting_bo
     assert (registry.read_start_data(copy.folder) or {})["arguments"] == ["--disallowedTools=Bash"]
 
 
-def test_a_session_that_goes_on_in_another_folder_is_forbidden_the_files_of_its_first_one(
-    hosting_box, tmp_path
-):
+def test_resume_elsewhere_resolves_stored_paths_in_the_original_directory(hosting_box, tmp_path):
     (hosting_box.box.cwd / "s.json").write_text("{}")
     first = ("--disallowedTools", "Edit(./x/y)", "--settings", "s.json")
     assert hosting_box.run_claude("-p", "one", *first, **BRIDGE).status == 0
@@ -245,7 +239,7 @@ def test_a_session_that_goes_on_in_another_folder_is_forbidden_the_files_of_its_
     ]
 
 
-def test_a_frontend_that_is_killed_leaves_its_session(hosting_box):
+def test_session_survives_a_killed_frontend(hosting_box):
     with talk(hosting_box, **BRIDGE) as running:
         running.send_lines(user("one"))
         running.read_until(b'"result":"First."')
@@ -258,7 +252,7 @@ def test_a_frontend_that_is_killed_leaves_its_session(hosting_box):
     )
 
 
-def test_a_frontend_that_is_told_to_end_ends_its_session(hosting_box):
+def test_sigterm_to_an_idle_frontend_ends_its_session(hosting_box):
     with talk(hosting_box, **BRIDGE) as running:
         running.send_lines(user("one"))
         running.read_until(b'"result":"First."')
@@ -268,7 +262,7 @@ def test_a_frontend_that_is_told_to_end_ends_its_session(hosting_box):
     hosting_box.wait_for_end(session)
 
 
-def test_a_question_is_answered_by_the_frontend_while_another_client_watches(hosting_box):
+def test_frontend_answers_a_permission_prompt_while_a_watcher_is_connected(hosting_box):
     hosting_box.set_vendor_plan(*ASKING_CHILD)
     with talk(hosting_box, *ASKING, **BRIDGE) as running:
         running.send_lines(user("go"))
@@ -287,7 +281,7 @@ def test_a_question_is_answered_by_the_frontend_while_another_client_watches(hos
     assert resolution["how"] == "allow" and done.result["result"] == "Ok."
 
 
-def test_a_question_that_somebody_else_answers_is_taken_back(hosting_box):
+def test_prompt_answered_by_another_client_is_cancelled_for_the_frontend(hosting_box):
     hosting_box.set_vendor_plan(*ASKING_CHILD)
     with talk(hosting_box, *ASKING, **BRIDGE) as running:
         running.send_lines(user("go"))
@@ -308,7 +302,7 @@ def test_a_question_that_somebody_else_answers_is_taken_back(hosting_box):
     assert cancelled["request_id"] == prompt["request_id"]
 
 
-def test_a_host_that_dies_in_the_middle_of_a_turn_costs_one_true_result(hosting_box):
+def test_host_crash_during_a_turn_writes_an_error_result(hosting_box):
     hosting_box.set_vendor_plan(
         HELLO, ["hear", "one"], ["out", format_ndjson(INIT, says("Begun."))], STAYS
     )
@@ -325,7 +319,7 @@ def test_a_host_that_dies_in_the_middle_of_a_turn_costs_one_true_result(hosting_
     )
 
 
-def test_where_no_host_can_be_begun_the_conversation_is_run_as_without_the_bridge(hosting_box):
+def test_conversation_runs_without_the_bridge_if_no_host_can_start(hosting_box):
     hosting_box.box.state.mkdir(parents=True, mode=0o755)
     hosting_box.box.state.chmod(0o755)
     done = hosting_box.run_claude("-p", "one", **BRIDGE)
@@ -333,7 +327,7 @@ def test_where_no_host_can_be_begun_the_conversation_is_run_as_without_the_bridg
     assert "the conversation is run without the bridge: " in done.stderr
 
 
-def test_a_conversation_that_cannot_begin_is_refused_as_without_the_bridge(hosting_box):
+def test_unsupported_mode_is_refused_as_without_the_bridge(hosting_box):
     done = hosting_box.run_claude(
         *ASK, "--permission-mode", "dontAsk", **BRIDGE, SHIM_VENDOR="cursor"
     )
@@ -346,7 +340,7 @@ def test_a_conversation_that_cannot_begin_is_refused_as_without_the_bridge(hosti
     assert hosting_box.list_sessions() == []
 
 
-def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(hosting_box):
+def test_unsupported_mode_can_be_changed_before_the_first_message(hosting_box):
     """As claude-agent-acp does: it starts with `--permission-mode=auto`, and asks which model
     supports it.
     """
@@ -364,9 +358,7 @@ def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(h
     ("flags", "environment"),
     [((), {"SHIM_BIN": "/nowhere/qwen"}), (("--resume", U), {})],
 )
-def test_who_is_refused_is_told_the_same_vendor_as_without_the_bridge(
-    hosting_box, flags, environment
-):
+def test_refusal_reports_the_same_vendor_as_without_the_bridge(hosting_box, flags, environment):
     done, plain = (
         hosting_box.run_claude(*ASK, *flags, *STREAM, **environment, **more)
         for more in (BRIDGE, {})
@@ -379,13 +371,13 @@ def test_who_is_refused_is_told_the_same_vendor_as_without_the_bridge(
     assert (done.status, done.stderr) == (plain.status, plain.stderr)
 
 
-def test_who_wants_nothing_kept_is_run_without_the_bridge_and_without_a_word(hosting_box):
+def test_no_session_persistence_bypasses_the_bridge_silently(hosting_box):
     done = hosting_box.run_claude("-p", "one", "--no-session-persistence", **BRIDGE)
     assert (done.status, done.stdout, done.stderr) == (0, b"First.\n", "")
     assert hosting_box.list_sessions() == []
 
 
-def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_real_ones_sentence(
+def test_resume_is_refused_while_another_client_runs_a_turn(
     hosting_box,
 ):
     """B50"""
@@ -413,7 +405,7 @@ def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_rea
     assert [line["result"] for line in results(done)[:-1]] == []
 
 
-def test_who_can_answer_no_question_joins_no_session_in_which_one_waits(hosting_box):
+def test_resume_without_prompt_support_is_refused_while_a_prompt_waits(hosting_box):
     """B50: `same while it waits for permission`, and the question goes on waiting."""
     hosting_box.set_vendor_plan(*ASKING_CHILD)
     with talk(hosting_box, *ASKING, **BRIDGE) as running:
@@ -433,7 +425,7 @@ def test_who_can_answer_no_question_joins_no_session_in_which_one_waits(hosting_
         assert watcher.welcome["questions"] == [prompt["request_id"]]
 
 
-def test_calls_that_a_frontend_denies_are_denied_while_it_is_there(hosting_box):
+def test_deny_rules_of_a_joined_frontend_apply_to_its_turn(hosting_box):
     """The child was told no rules, and asks about fewer calls without them: the next one is told."""
     record = ["record", str(hosting_box.box.recording)]
     first = [HELLO, ["hear", "one"], turn("First."), STAYS]
@@ -459,7 +451,7 @@ def test_calls_that_a_frontend_denies_are_denied_while_it_is_there(hosting_box):
     assert hosting_box.load_session(session).metadata["pid"] == session.metadata["pid"]
 
 
-def test_flags_that_a_living_session_cannot_be_kept_to_are_refused_by_their_names(hosting_box):
+def test_join_is_refused_with_the_name_of_an_unenforceable_flag(hosting_box):
     session, _ = start_session(hosting_box)
     done = hosting_box.run_claude(
         "-p", "two", "--resume", session.session_id, "--tools", "Read", *STREAM
@@ -471,7 +463,7 @@ def test_flags_that_a_living_session_cannot_be_kept_to_are_refused_by_their_name
     )
 
 
-def test_flags_that_have_no_effect_on_a_living_session_are_named(hosting_box):
+def test_join_prints_the_flags_that_have_no_effect(hosting_box):
     session, _ = start_session(hosting_box)
     done = hosting_box.run_claude(
         "-p", "two", "--resume", session.session_id, "--effort", "low", "--add-dir", "/tmp"
@@ -493,13 +485,13 @@ def joined_in_plan(living):
     return session, done
 
 
-def test_a_narrower_mode_holds_for_as_long_as_its_frontend_is_there(hosting_box):
+def test_stricter_mode_is_reset_after_its_frontend_leaves(hosting_box):
     session, done = joined_in_plan(hosting_box)
     assert [line["type"] for line in done.lines] == ["control_response"]
     hosting_box.wait_for_mode(session, "default")
 
 
-def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(hosting_box):
+def test_frontend_waits_for_a_running_turn_and_receives_only_its_answer(hosting_box):
     gate = hosting_box.box.create_gate()
     first = (
         HELLO,
@@ -539,7 +531,7 @@ def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(h
     assert b"First." not in done.stdout and b"Begun." not in done.stdout
 
 
-def test_a_sigterm_in_the_middle_of_a_turn_ends_it_and_its_session_with_a_result(hosting_box):
+def test_sigterm_during_a_turn_writes_a_result_and_stops_the_session(hosting_box):
     hosting_box.set_vendor_plan(
         HELLO, ["hear", "one"], ["out", format_ndjson(INIT, says("Begun."))], STAYS
     )
@@ -553,7 +545,7 @@ def test_a_sigterm_in_the_middle_of_a_turn_ends_it_and_its_session_with_a_result
     assert hosting_box.wait_for_end(session).metadata["state"] == "stopped"
 
 
-def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(hosting_box):
+def test_sigterm_interrupts_the_turn_and_leaves_a_joined_session_running(hosting_box):
     cut = ["out", format_ndjson(result(error="Operation cancelled."))]
     begun_turn = (
         ["hear", "two"],
@@ -573,7 +565,7 @@ def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(hos
     assert hosting_box.wait_until_idle(session).is_running
 
 
-def test_the_bridge_is_switched_on_in_the_settings_too(hosting_box):
+def test_bridge_setting_enables_the_bridge(hosting_box):
     hosting_box.box.write_settings("bridge = true\n")
     with talk(hosting_box) as running:
         running.send_lines(user("one"))
@@ -581,7 +573,7 @@ def test_the_bridge_is_switched_on_in_the_settings_too(hosting_box):
     assert [session.is_running for session in hosting_box.list_sessions()] == [True]
 
 
-def test_a_session_that_lives_is_joined_by_no_frontend_of_yumes(hosting_box):
+def test_yume_frontend_cannot_join_a_running_session(hosting_box):
     session, _ = start_session(hosting_box)
     done = hosting_box.run_claude("-p", "two", "--resume", session.session_id, SHIM_DIALECT="yume")
     assert (
@@ -618,13 +610,13 @@ if any("bridge.host" in word for word in sys.orig_argv):
 """
 
 
-def test_a_narrower_mode_is_told_though_the_host_has_only_answered(hosting_box, tmp_path):
+def test_initialize_reports_a_stricter_mode_before_the_status_line_arrives(hosting_box, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(LATE)
     hosting_box.environment["PYTHONPATH"] = str(tmp_path)
     joined_in_plan(hosting_box)
 
 
-def test_a_turn_that_goes_on_without_its_frontend_ends_in_the_mode_that_it_began_in(hosting_box):
+def test_running_turn_preserves_the_mode_after_its_frontend_leaves(hosting_box):
     gate = hosting_box.box.create_gate()
     slow = (
         ["hear", "two"],
@@ -650,7 +642,7 @@ def test_a_turn_that_goes_on_without_its_frontend_ends_in_the_mode_that_it_began
         assert watcher.welcome["mode"] == "plan"
 
 
-def test_one_that_leaves_gives_no_wider_mode_to_another_that_is_there(hosting_box):
+def test_leaving_frontend_does_not_relax_the_mode_of_another_frontend(hosting_box):
     plans = ["hear", "plan"]
     hosting_box.set_vendor_plan(
         HELLO, ["hear", "one"], turn("First."), plans, ["hear", "two"], turn("Second."), STAYS
@@ -690,7 +682,7 @@ sys.exit(main())
     [((), 0, b"First."), (("--tools", "Read"), 1, b"--tools leaves fewer tools")],
     ids=["joins", "is kept to what it forbids"],
 )
-def test_who_wakes_a_session_a_moment_too_late_joins_it_like_one_that_lived(
+def test_frontend_joins_a_session_that_another_process_just_started(
     hosting_box, flags, status, expected
 ):
     session, _ = start_session(hosting_box)
@@ -720,7 +712,7 @@ def test_who_wakes_a_session_a_moment_too_late_joins_it_like_one_that_lived(
     assert hosting_box.load_session(session).is_running, "the session of who was quicker was ended"
 
 
-def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_with(hosting_box):
+def test_original_flags_apply_if_the_host_cannot_start(hosting_box):
     session, _ = start_session(hosting_box, "--permission-mode", "plan")
     stop_hosts([session], hosting_box.variables)
     hosting_box.set_vendor_plan(
@@ -754,7 +746,7 @@ def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_wi
     assert "plan" in hosting_box.box.read_record()["arguments"]
 
 
-def test_a_session_whose_settings_file_is_gone_is_refused_with_a_result_that_names_it(hosting_box):
+def test_resume_is_refused_if_the_original_settings_file_is_missing(hosting_box):
     file = hosting_box.box.cwd / "s.json"
     file.write_text('{"permissions": {"deny": ["Bash"]}}')
     session, _ = start_session(hosting_box, "--settings", "s.json")
@@ -768,7 +760,7 @@ def test_a_session_whose_settings_file_is_gone_is_refused_with_a_result_that_nam
 
 
 @pytest.mark.parametrize("flag", ["--mcp-config", "--settings"])
-def test_a_living_session_is_joined_though_a_file_of_its_flags_is_gone(hosting_box, flag):
+def test_join_succeeds_after_a_flag_file_was_deleted(hosting_box, flag):
     """It has read it already; a program may write such a file for one start alone."""
     file = hosting_box.box.cwd / "flag.json"
     file.write_text('{"mcpServers": {}}')
@@ -782,9 +774,7 @@ SETTLED = {"permissions": {"deny": ["Bash(touch:*)"]}}
 
 
 @pytest.mark.parametrize("source", ["own", "folder", "flag", "elsewhere"])
-def test_what_settings_have_come_to_forbid_since_a_session_began_is_denied_to_who_joins_it(
-    hosting_box, source
-):
+def test_deny_rules_added_after_the_start_apply_to_a_joined_frontend(hosting_box, source):
     """The host has read them when it began."""
     record, flags, variables = ["record", str(hosting_box.box.recording)], (), {}
     first = [HELLO, ["hear", "one"], turn("First."), STAYS]
@@ -820,7 +810,7 @@ def test_what_settings_have_come_to_forbid_since_a_session_began_is_denied_to_wh
     )
 
 
-def test_a_hook_that_came_into_the_settings_since_a_session_began_is_refused_and_not_passed_over(
+def test_join_is_refused_if_a_hook_was_added_after_the_session_started(
     hosting_box,
 ):
     session, _ = start_session(hosting_box)
@@ -835,7 +825,7 @@ def test_a_hook_that_came_into_the_settings_since_a_session_began_is_refused_and
     ) and f"a hook in {folder}/settings.json judges calls" in done.stderr
 
 
-def test_a_session_of_a_host_that_keeps_no_settings_is_joined_by_who_has_the_same(hosting_box):
+def test_join_succeeds_if_the_host_stored_no_settings(hosting_box):
     """Of an older version: its hooks would count as new, and be refused."""
     folder = hosting_box.box.home / ".claude"
     folder.mkdir(exist_ok=True)

@@ -79,7 +79,7 @@ def build_response(body=None, **error):
     ]
 
 
-def test_a_message_keeps_its_uuid_and_gets_one_where_it_has_none():
+def test_message_without_a_uuid_gets_a_new_id():
     frontend, message = build_frontend(), {"role": "user", "content": "hi"}
     assert hear(frontend, type="user", message=message, uuid=MINE) == [
         {"kind": "message", "id": MINE, "message": message}
@@ -89,13 +89,13 @@ def test_a_message_keeps_its_uuid_and_gets_one_where_it_has_none():
     assert list(frontend.turn_filter.waiting_ids) == [MINE, "id-1"]
 
 
-def test_who_speaks_while_another_drives_an_idle_session_takes_it():
+def test_message_to_an_idle_session_takes_control_from_the_controller():
     frontend = build_frontend(driver="terminal")
     frames = hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     assert [frame["kind"] for frame in frames] == ["take", "message"]
 
 
-def test_a_message_while_another_drives_a_turn_is_refused_with_who_does_and_when_to_say_it_again():
+def test_refused_message_during_a_turn_names_the_controller():
     frontend = build_frontend(driver="editor")
     frontend.on_host_frame({"kind": "state", "status": "busy"})
     (message,) = hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
@@ -114,7 +114,7 @@ def test_a_message_while_another_drives_a_turn_is_refused_with_who_does_and_when
     )
 
 
-def test_a_message_that_is_refused_when_the_turn_is_over_is_said_again_by_who_takes_over():
+def test_refused_message_is_resent_once_with_take_if_the_session_is_idle():
     """Its frontend was told of the end by somebody else, before we heard of it."""
     frontend = build_frontend(driver="editor", busy=True)
     (message,) = hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
@@ -126,7 +126,7 @@ def test_a_message_that_is_refused_when_the_turn_is_over_is_said_again_by_who_ta
     assert take_frames(frontend) == [] and frontend.refusal and frontend.turn_filter.is_idle
 
 
-def test_a_line_that_cannot_be_read_is_skipped_with_a_word():
+def test_malformed_stdin_line_is_skipped_with_a_warning():
     frontend = build_frontend()
     frontend.on_stdin_line(b"{nonsense")
     frontend.on_stdin_line(b'{"type":"user","message":{"role":"assistant"}}')
@@ -134,13 +134,13 @@ def test_a_line_that_cannot_be_read_is_skipped_with_a_word():
     assert take_frames(frontend) == []
 
 
-def test_initialize_is_answered_from_the_hosts_with_the_mode_of_now():
+def test_initialize_response_has_the_current_permission_mode():
     frontend = build_frontend()
     assert ask(frontend, "initialize", hooks=None) == []
     assert take_lines(frontend) == build_response({"pid": 7, "current_permission_mode": "plan"})
 
 
-def test_an_initialize_that_brings_something_goes_to_the_session():
+def test_initialize_with_hooks_is_forwarded_to_the_session():
     frontend = build_frontend()
     request = {"subtype": "initialize", "hooks": {"PreToolUse": [{"hookCallbackIds": ["h"]}]}}
     assert ask(frontend, **request) == [{"kind": "request", "id": "id-1", "request": request}]
@@ -148,7 +148,7 @@ def test_an_initialize_that_brings_something_goes_to_the_session():
     assert tell(frontend, "response", id="id-1", response=body) == build_response({"pid": 7})
 
 
-def test_every_other_request_is_answered_by_the_session():
+def test_control_request_is_forwarded_to_the_session():
     frontend, request = build_frontend(), {"subtype": "set_model", "model": "small"}
     assert ask(frontend, **request) == [{"kind": "request", "id": "id-1", "request": request}]
     assert take_lines(frontend) == [] and frontend.has_open_requests
@@ -159,14 +159,14 @@ def test_every_other_request_is_answered_by_the_session():
     assert not frontend.has_open_requests
 
 
-def test_a_request_that_the_session_refuses_is_answered_with_an_error():
+def test_refused_control_request_gets_an_error_response():
     frontend = build_frontend()
     ask(frontend, "set_permission_mode", mode="bypassPermissions")
     refusal = tell(frontend, "refused", id="id-1", reason="bypass", text="it did not begin with it")
     assert refusal == build_response(error="it did not begin with it")
 
 
-def test_an_answer_that_the_session_cannot_read_is_a_denial():
+def test_invalid_permission_decision_is_sent_as_a_deny():
     frontend = build_frontend()
     tell(frontend, "question", question="q1", request=QUESTION)
     response = {"subtype": "success", "request_id": "q1", "response": {"behavior": "maybe"}}
@@ -176,7 +176,7 @@ def test_an_answer_that_the_session_cannot_read_is_a_denial():
     assert (denial["question"], denial["decision"]["behavior"]) == ("q1", "deny")
 
 
-def test_a_question_is_put_to_the_frontend_and_its_answer_goes_back():
+def test_permission_response_of_the_frontend_is_sent_to_the_host():
     frontend = build_frontend()
     line = {"type": "control_request", "request_id": "q1", "request": QUESTION}
     assert tell(frontend, "question", question="q1", request=QUESTION) == [line]
@@ -188,7 +188,7 @@ def test_a_question_is_put_to_the_frontend_and_its_answer_goes_back():
     assert tell(frontend, "settled", question="q1", by="us", how="allow") == []
 
 
-def test_a_question_that_somebody_else_settles_is_taken_back():
+def test_permission_prompt_is_cancelled_when_another_client_answers():
     frontend = build_frontend()
     tell(frontend, "question", question="q1", request=QUESTION)
     cancel = {"type": "control_cancel_request", "request_id": "q1"}
@@ -197,13 +197,13 @@ def test_a_question_that_somebody_else_settles_is_taken_back():
     assert hear(frontend, type="control_response", response=late) == []
 
 
-def test_a_frontend_that_cannot_answer_is_put_no_question():
+def test_permission_prompt_is_not_sent_to_a_frontend_that_cannot_answer():
     frontend = build_frontend(can_answer=False)
     assert [frame["kind"] for frame in take_frames(frontend)] == ["deaf"]
     assert tell(frontend, "question", question="q1", request=QUESTION) == []
 
 
-def test_a_frontend_that_was_not_asked_is_told_what_was_denied_in_its_turn():
+def test_denial_is_reported_to_a_frontend_that_cannot_answer():
     frontend = build_frontend(can_answer=False)
     hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     say(frontend, INIT, {"type": "user", "uuid": MINE, "isReplay": True})
@@ -218,7 +218,7 @@ def test_a_frontend_that_was_not_asked_is_told_what_was_denied_in_its_turn():
     assert tell(frontend, "settled", question="q2", by="terminal", how="deny") == []
 
 
-def test_a_message_that_the_frontend_takes_back_is_waited_for_no_longer():
+def test_cancelled_message_leaves_the_turn_filter_idle():
     frontend = build_frontend()
     hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     (frame,) = ask(frontend, "cancel_async_message", message_uuid=MINE)
@@ -228,7 +228,7 @@ def test_a_message_that_the_frontend_takes_back_is_waited_for_no_longer():
     assert frontend.turn_filter.is_idle
 
 
-def test_what_we_take_back_is_not_told_to_the_frontend():
+def test_internal_message_cancellation_is_not_reported_to_the_frontend():
     frontend = build_frontend()
     hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     frontend.cancel_waiting_messages()
@@ -238,20 +238,20 @@ def test_what_we_take_back_is_not_told_to_the_frontend():
     assert frontend.turn_filter.is_idle and not frontend.has_open_requests
 
 
-def test_a_question_of_what_somebody_else_drives_is_put_when_that_one_has_gone():
+def test_permission_prompt_is_sent_after_the_other_controller_disconnects():
     frontend = build_frontend(driver="terminal")
     assert tell(frontend, "question", question="q1", request=QUESTION) == []
     assert [line["type"] for line in tell(frontend, "driver", client=None)] == ["control_request"]
     assert tell(frontend, "driver", client="us") == []
 
 
-def test_a_question_that_would_be_too_long_is_never_cut():
+def test_permission_prompt_over_the_line_limit_is_not_sent():
     frontend = build_frontend(wants=FrontendOutputOptions(max_line_bytes=1000))
     request = {**QUESTION, "input": {"command": "x" * 2000}}
     assert tell(frontend, "question", question="q1", request=request) == []
 
 
-def test_a_hook_is_asked_and_its_answer_goes_back():
+def test_hook_callback_response_is_sent_to_the_host():
     frontend, request = build_frontend(), {"subtype": "hook_callback", "callback_id": "h"}
     line = {"type": "control_request", "request_id": "a1", "request": request}
     assert tell(frontend, "ask", id="a1", request=request) == [line]
@@ -260,7 +260,7 @@ def test_a_hook_is_asked_and_its_answer_goes_back():
     assert hear(frontend, type="control_response", response=response) == expected
 
 
-def test_a_frontend_that_has_said_all_answers_no_hook():
+def test_hook_callback_gets_an_error_after_stdin_ends():
     frontend, request = build_frontend(), {"subtype": "hook_callback", "callback_id": "h"}
     tell(frontend, "ask", id="a1", request=request)
     frontend.on_stdin_end()
@@ -272,7 +272,7 @@ def test_a_frontend_that_has_said_all_answers_no_hook():
     ] * 2
 
 
-def test_states_are_told_around_a_question():
+def test_session_state_events_surround_a_permission_prompt():
     frontend = build_frontend(wants=FrontendOutputOptions(state_events="visible"))
     hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     lines = say(frontend, INIT, {"type": "user", "uuid": MINE, "isReplay": True})
@@ -288,7 +288,7 @@ def test_states_are_told_around_a_question():
     assert states == ["running", "requires_action", "running", "idle"]
 
 
-def test_a_message_that_the_session_does_not_take_is_told():
+def test_refused_message_sets_the_refusal_text():
     frontend = build_frontend()
     hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     tell(frontend, "refused", id=MINE, reason="driven", text="terminal drives", driver="terminal")
@@ -298,13 +298,13 @@ def test_a_message_that_the_session_does_not_take_is_told():
 HOOKS = {"hooks": {"PreToolUse": [{"hookCallbackIds": ["h"]}]}}
 
 
-def test_who_brings_hooks_to_an_idle_session_that_another_drives_takes_it_first():
+def test_initialize_with_hooks_takes_control_of_an_idle_session():
     frontend = build_frontend(driver="terminal")
     take, request = ask(frontend, "initialize", **HOOKS)
     assert (take["kind"], request["kind"]) == ("take", "request")
 
 
-def test_a_message_behind_hooks_waits_until_the_session_has_taken_them():
+def test_message_waits_until_the_session_accepts_the_hooks():
     frontend = build_frontend()
     (request,) = ask(frontend, "initialize", **HOOKS)
     assert (
@@ -323,7 +323,7 @@ def test_a_message_behind_hooks_waits_until_the_session_has_taken_them():
     assert (message["kind"], message["id"], message["priority"]) == ("message", MINE, "next")
 
 
-def test_no_message_of_a_frontend_is_said_without_the_hooks_that_the_session_has_not_taken():
+def test_message_is_refused_until_the_session_accepts_the_hooks():
     frontend = build_frontend(driver="terminal", busy=True)
     (request,) = ask(frontend, "initialize", **HOOKS)
     assert hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE) == []

@@ -12,7 +12,7 @@ from shim.io.signals import SignalRecorder, StartStoppedError
 from shim.state.config import ShimSettings
 
 
-def test_a_signal_is_heard_while_a_host_that_ends_is_waited_for(monkeypatch):
+def test_signal_aborts_the_join_while_waiting_for_a_host_to_exit(monkeypatch):
     async def raise_host_error(session, environment, **hello):
         raise HostUnavailableError(session)
 

@@ -117,7 +117,7 @@ async def begin_turn(joined):
         await anyio.lowlevel.checkpoint()
 
 
-async def test_an_interrupt_that_no_host_hears_ends_with_a_result_that_says_so(monkeypatch):
+async def test_unanswered_interrupt_ends_with_an_error_result_that_names_the_host(monkeypatch):
     monkeypatch.setattr(loop, "ANSWER_TIMEOUT_S", 0.05)
     joined = Joined("hi")
     async with anyio.create_task_group() as tasks:
@@ -128,14 +128,14 @@ async def test_an_interrupt_that_no_host_hears_ends_with_a_result_that_says_so(m
     assert joined.status == 1 and "has a host that does not answer (pid 4711)" in str(result)
 
 
-async def test_an_interrupt_while_the_host_takes_no_message_ends_with_a_result(monkeypatch):
+async def test_interrupt_ends_with_a_result_while_the_host_reads_no_message(monkeypatch):
     monkeypatch.setattr(loop, "ANSWER_TIMEOUT_S", 0.05)
     joined = Joined("x" * 5_000_000)
     await joined.run(signal.SIGINT)
     assert joined.status == 1 and len(joined.results) == 1
 
 
-async def test_an_interrupt_that_the_host_hears_waits_for_the_end_of_the_turn(monkeypatch):
+async def test_accepted_interrupt_waits_for_the_result_of_the_turn(monkeypatch):
     joined = Joined("hi")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(joined.run)
@@ -154,7 +154,7 @@ async def test_an_interrupt_that_the_host_hears_waits_for_the_end_of_the_turn(mo
     assert (joined.status, [result["result"] for result in joined.results]) == (0, ["done"])
 
 
-async def test_a_frontend_whose_terminal_is_closed_does_not_say_that_the_turn_was_stopped(
+async def test_sighup_result_reports_that_the_session_continues(
     monkeypatch,
 ):
     monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_DFL)
@@ -170,7 +170,7 @@ async def test_a_frontend_whose_terminal_is_closed_does_not_say_that_the_turn_wa
     )
 
 
-async def test_a_host_that_answers_no_narrower_flag_is_not_waited_for_without_end(monkeypatch):
+async def test_sending_a_restriction_fails_if_the_host_does_not_answer_in_time(monkeypatch):
     monkeypatch.setattr(links, "WELCOME_TIMEOUT_S", 0.05)
     joined = Joined("hi")
     with joined.theirs, anyio.fail_after(PATIENCE), pytest.raises(HostNotAnsweringError):
@@ -182,7 +182,7 @@ async def test_a_host_that_answers_no_narrower_flag_is_not_waited_for_without_en
     joined.connection.close()
 
 
-async def test_the_end_of_a_session_is_asked_for_once_whatever_its_host_still_says():
+async def test_end_frame_is_sent_only_once():
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     host, stdout = Host(theirs), Stdout()

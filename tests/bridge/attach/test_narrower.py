@@ -35,18 +35,18 @@ def less(flags="", session_flags="", mode="default", settings=NO_FILES, known_se
         ("--model opus --allowedTools Read", "--model opus --allowedTools Read"),
     ],
 )
-def test_flags_that_forbid_no_more_ask_for_nothing(flags, session_flags):
+def test_flags_no_stricter_than_the_session_add_no_restrictions(flags, session_flags):
     assert less(flags, session_flags) == JoinRestrictions()
 
 
-def test_calls_that_the_frontend_denies_are_denied_in_the_session():
+def test_deny_rules_of_the_frontend_are_added_to_the_session():
     restrictions = less("--disallowedTools AskUserQuestion,Bash(rm:*)", "--disallowedTools Read")
     assert restrictions == JoinRestrictions(
         deny=("AskUserQuestion", "Bash(rm:*)"), sources=("--disallowedTools",)
     )
 
 
-def test_rules_of_its_settings_count_with_the_folder_that_they_are_for():
+def test_settings_rules_are_resolved_against_the_folder_of_their_source():
     rules = parse_permission_rules(["Read(/secret/**)", "Bash"], "/home/me", "--settings")
     restrictions = less(settings=ClaudeSettings(deny=rules[:1], ask=rules[1:]))
     assert restrictions == JoinRestrictions(
@@ -64,12 +64,12 @@ def test_rules_of_its_settings_count_with_the_folder_that_they_are_for():
     )
 
 
-def test_what_the_session_was_allowed_and_the_frontend_does_not_allow_is_asked_about():
+def test_rule_allowed_only_by_the_session_becomes_an_ask_rule():
     restrictions = less("--allowedTools Read", "--allowedTools Read,Bash(git:*)")
     assert restrictions == JoinRestrictions(ask=("Bash(git:*)",), sources=("--allowedTools",))
 
 
-def test_what_the_sessions_settings_allowed_and_the_frontend_does_not_is_asked_about():
+def test_rule_allowed_only_by_the_session_settings_becomes_an_ask_rule():
     allow = parse_permission_rules(["Bash"], "", "settings")
     assert less("--allowedTools Read", known_settled=ClaudeSettings(allow=allow)).ask == ("Bash",)
     both = ClaudeSettings(allow=allow)
@@ -90,7 +90,9 @@ def test_what_the_sessions_settings_allowed_and_the_frontend_does_not_is_asked_a
         ("--settings x", "bypassPermissions", None, ""),
     ],
 )
-def test_a_narrower_mode_of_the_frontends_own_settings_is_chosen(flags, mode, known_mode, chosen):
+def test_stricter_mode_from_frontend_settings_is_applied_to_the_session(
+    flags, mode, known_mode, chosen
+):
     """A session whose files ask for the same was begun in another mode by whoever began it."""
     restrictions = less(
         flags,
@@ -114,12 +116,12 @@ def test_a_narrower_mode_of_the_frontends_own_settings_is_chosen(flags, mode, kn
         *("--agent x", "--task-budget 3", "--resume-session-at x"),
     ],
 )
-def test_flags_that_leave_a_session_less_are_refused_by_their_names(flag):
+def test_flag_that_reduces_a_running_session_is_refused_by_name(flag):
     assert less(flag).refusals == (f"{flag.partition(' ')[0]} leaves it less",)
     assert less(flag, flag) == JoinRestrictions()
 
 
-def test_a_key_of_its_settings_that_restricts_is_refused():
+def test_unsupported_restricting_settings_key_is_refused():
     key = "sandbox in --settings"
     assert less(settings=ClaudeSettings(unsupported_keys=(key,))).refusals == (
         f"{key} restricts it",
@@ -133,7 +135,7 @@ def test_a_key_of_its_settings_that_restricts_is_refused():
     )
 
 
-def test_every_other_flag_that_has_no_effect_is_named_once():
+def test_repeated_flag_without_effect_is_listed_once_as_ignored():
     restrictions = less(
         "--chrome --betas a --betas b --nonsense --managed-settings {} --ide", "--ide"
     )
@@ -153,13 +155,11 @@ def test_every_other_flag_that_has_no_effect_is_named_once():
         ("", "acceptEdits", "", ()),
     ],
 )
-def test_a_mode_that_lets_less_run_is_chosen_and_a_wider_one_is_not_given(
-    flags, mode, chosen, ignored_flags
-):
+def test_stricter_mode_is_applied_and_wider_mode_is_ignored(flags, mode, chosen, ignored_flags):
     assert less(flags, mode=mode) == JoinRestrictions(mode=chosen, ignored_flags=ignored_flags)
 
 
-def test_what_only_widens_or_changes_the_session_is_named():
+def test_flags_that_widen_or_change_the_session_are_listed_as_ignored():
     flags = "--allowedTools Bash --mcp-config {} --effort low --append-system-prompt x --add-dir /d"
     restrictions = less(flags, "--add-dir /d")
     assert restrictions == JoinRestrictions(
@@ -184,20 +184,20 @@ def test_what_only_widens_or_changes_the_session_is_named():
         ("--agents {}", '--agents {"a":1}', "--agents"),
     ],
 )
-def test_a_flag_with_another_value_than_the_session_began_with_is_named(
+def test_flag_that_differs_from_the_session_value_is_listed_as_ignored(
     flags, session_flags, ignored_flag
 ):
     assert less(flags, session_flags) == JoinRestrictions(ignored_flags=(ignored_flag,))
     assert less(flags, flags) == JoinRestrictions()
 
 
-def test_a_tool_that_is_to_be_asked_for_permission_is_named():
+def test_permission_prompt_tool_is_listed_as_ignored():
     assert less("--permission-prompt-tool mcp__judge__ask") == JoinRestrictions(
         ignored_flags=("--permission-prompt-tool",)
     )
 
 
-def test_strictly_fewer_servers_than_the_session_has_are_refused():
+def test_strict_mcp_config_with_fewer_servers_than_the_session_is_refused():
     restrictions = less(
         "--strict-mcp-config --mcp-config a", "--strict-mcp-config --mcp-config a b"
     )
@@ -208,7 +208,7 @@ def test_strictly_fewer_servers_than_the_session_has_are_refused():
     )
 
 
-def test_who_is_forbidden_the_widest_mode_lets_nobody_choose_it_while_it_is_there():
+def test_bypass_mode_is_blocked_while_a_frontend_that_forbids_bypass_is_joined():
     assert less(settings=ClaudeSettings(bypass_forbidden_by="managed")) == JoinRestrictions(
         mode="acceptEdits"
     )
@@ -224,11 +224,11 @@ def test_who_is_forbidden_the_widest_mode_lets_nobody_choose_it_while_it_is_ther
     )
 
 
-def test_another_model_is_asked_for():
+def test_join_requests_the_model_of_the_frontend():
     assert less("--model small", "--model large").model == "small"
 
 
-def test_what_no_living_session_can_be_kept_to_is_refused():
+def test_join_is_refused_if_a_running_session_cannot_apply_a_restriction():
     hook = SettingsHook("Bash", "./judge", source="--settings")
     assert less("--tools Read", settings=ClaudeSettings(hooks=(hook,))).refusals == (
         "--tools leaves fewer tools",
@@ -242,7 +242,7 @@ def test_what_no_living_session_can_be_kept_to_is_refused():
     )
 
 
-def test_a_limit_that_ends_a_turn_sooner_is_refused_and_a_later_one_has_no_effect():
+def test_lower_turn_or_budget_limit_is_refused_and_higher_limit_is_ignored():
     assert less("--max-turns 3").refusals == ("--max-turns ends a turn sooner",)
     assert less("--max-budget-usd 1", "--max-budget-usd 2").refusals == (
         "--max-budget-usd ends a turn sooner",
@@ -252,7 +252,7 @@ def test_a_limit_that_ends_a_turn_sooner_is_refused_and_a_later_one_has_no_effec
     )
 
 
-def test_paths_mean_what_they_meant_where_they_were_said(tmp_path, monkeypatch):
+def test_relative_paths_are_resolved_against_the_folder_of_their_flags(tmp_path, monkeypatch):
     here, other_folder = tmp_path / "here", tmp_path / "there"
     for folder, denied in ((here, "mine"), (other_folder, "yours")):
         folder.mkdir()

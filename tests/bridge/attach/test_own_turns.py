@@ -41,13 +41,13 @@ def filter_lines(turns, *lines):
     return [output_line for raw in lines for output_line in turns.filter_line(raw)]
 
 
-def test_the_turn_of_its_message_is_said_as_a_run_of_its_own_would_say_it():
+def test_turn_of_the_frontends_message_is_passed_on_without_deltas_and_echoes():
     turns = view()
     assert filter_lines(turns, INIT, echo(MINE), DELTA, TEXT, RESULT) == [INIT, TEXT, RESULT]
     assert turns.is_idle and turns.result["result"] == "done"
 
 
-def test_partial_lines_and_its_own_messages_are_said_to_who_wants_them():
+def test_deltas_and_message_echoes_are_passed_on_if_requested():
     turns = view(FrontendOutputOptions(wants_partial=True, replays_messages=True))
     assert filter_lines(turns, INIT, echo(MINE), DELTA, TEXT, RESULT) == [
         INIT,
@@ -58,28 +58,28 @@ def test_partial_lines_and_its_own_messages_are_said_to_who_wants_them():
     ]
 
 
-def test_the_turn_of_somebody_elses_message_is_not_said():
+def test_turn_of_another_clients_message_is_dropped():
     turns = view()
     assert filter_lines(turns, INIT, echo(THEIRS), DELTA, TEXT, RESULT) == []
     assert not turns.is_idle
     assert filter_lines(turns, INIT, echo(MINE), TEXT, RESULT) == [INIT, TEXT, RESULT]
 
 
-def test_what_is_left_of_a_turn_that_ran_before_it_came_is_not_said():
+def test_rest_of_a_turn_that_was_running_before_the_join_is_dropped():
     turns = view()
     turns.attach_to_session(INIT, is_running=True)
     assert filter_lines(turns, DELTA, TEXT, RESULT, STATUS) == [STATUS]
     assert not turns.is_idle
 
 
-def test_a_message_that_is_said_into_a_turn_is_answered_by_the_rest_of_it():
+def test_message_sent_during_a_running_turn_is_answered_by_the_rest_of_the_turn():
     turns = view()
     turns.attach_to_session(INIT, is_running=True)
     assert filter_lines(turns, TEXT, echo(MINE), TEXT, RESULT) == [INIT, TEXT, RESULT]
     assert turns.is_idle
 
 
-def test_one_result_answers_all_messages_that_its_turn_took():
+def test_single_result_answers_every_message_that_its_turn_echoed():
     turns = view(sent=(MINE, THEIRS))
     filter_lines(turns, INIT, echo(MINE), TEXT, echo(THEIRS), RESULT)
     assert turns.is_idle
@@ -89,20 +89,20 @@ def test_one_result_answers_all_messages_that_its_turn_took():
 
 
 @pytest.mark.parametrize("driving", [True, False])
-def test_a_turn_that_names_no_message_is_whose_it_is_that_drives(driving):
+def test_turn_without_a_message_id_is_passed_only_to_the_controller(driving):
     turns = view(FrontendOutputOptions(wants_partial=True), driving=driving, sent=())
     assert filter_lines(turns, INIT, STATUS, DELTA, TEXT, RESULT) == (
         [INIT, STATUS, DELTA, TEXT, RESULT] if driving else []
     )
 
 
-def test_a_message_that_is_not_said_again_is_answered_by_the_next_result():
+def test_message_without_an_echo_is_answered_by_the_next_result():
     turns = view()
     assert filter_lines(turns, RESULT) == [RESULT]
     assert turns.is_idle
 
 
-def test_each_frontend_has_the_states_and_the_terminator_that_it_wants():
+def test_state_events_and_terminator_follow_the_output_options_of_the_frontend():
     turns = view(
         FrontendOutputOptions(state_events="host", terminator=b'{"type":"message_stop"}\n')
     )
@@ -120,14 +120,14 @@ def test_each_frontend_has_the_states_and_the_terminator_that_it_wants():
     assert filter_lines(view(), STATE) == []
 
 
-def test_a_line_of_a_session_with_a_higher_limit_is_cut():
+def test_line_above_the_size_limit_of_the_frontend_is_truncated():
     turns = view(FrontendOutputOptions(max_line_bytes=2000))
     long = line("assistant", message={"content": [{"type": "text", "text": "x" * 9000}]})
     (cut,) = filter_lines(turns, INIT, echo(MINE), long)[1:]
     assert len(cut) <= 2000 and orjson.loads(cut)["type"] == "assistant"
 
 
-def test_a_result_of_ours_stands_behind_the_head_of_its_turn():
+def test_generated_result_follows_the_init_event_of_its_turn():
     turns = view()
     turns.filter_line(INIT)
     assert turns.owner is TurnOwner.UNKNOWN
@@ -138,7 +138,7 @@ def test_a_result_of_ours_stands_behind_the_head_of_its_turn():
     assert turns.is_idle
 
 
-def test_a_result_of_ours_closes_the_reply_that_is_half_said_and_nothing_stands_behind_it():
+def test_generated_result_closes_the_partial_message_and_drops_later_lines():
     turns = view(FrontendOutputOptions(wants_partial=True))
 
     def event(kind, **fields):

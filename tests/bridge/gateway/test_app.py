@@ -8,7 +8,7 @@ from web import OTHER, QUESTION, SESSION
 from shim.bridge.gateway import app as module
 
 
-def test_the_sessions_are_listed_with_their_facts(web, host):
+def test_sessions_are_listed_with_their_metadata(web, host):
     answered = web.send_get("/sessions")
     assert answered.status == 200
     (session,) = answered.json["sessions"]
@@ -29,7 +29,7 @@ def test_the_sessions_are_listed_with_their_facts(web, host):
 @pytest.mark.parametrize(
     "session_id", ["00000000", "1f0c", "..", "%2e%2e%2fetc", "a" * 36, "1F0C2AB4%00", "*"]
 )
-def test_an_unknown_id_is_404(web, session_id):
+def test_unknown_session_id_returns_404(web, session_id):
     for path in (
         f"/sessions/{session_id}",
         f"/sessions/{session_id}/events",
@@ -39,7 +39,7 @@ def test_an_unknown_id_is_404(web, session_id):
     assert web.send_post(f"/sessions/{session_id}/messages", {"text": "hi"}).status == 404
 
 
-def test_a_message_is_said_by_a_driver(web, host):
+def test_post_message_sends_a_message_frame_to_the_host(web, host):
     answered = web.send_post(f"/sessions/{SESSION[:8]}/messages", {"text": "go on", "id": OTHER})
     assert answered.status == 200 and answered.json == {"id": OTHER}
     assert host.received == [
@@ -48,7 +48,7 @@ def test_a_message_is_said_by_a_driver(web, host):
     assert host.clients == []
 
 
-def test_who_drives_is_said_and_can_be_displaced(web, host):
+def test_message_conflict_names_the_controller_unless_take_is_set(web, host):
     host.driver = "terminal"
     refused = web.send_post(f"/sessions/{SESSION}/messages", {"text": "go on"})
     assert refused.status == 409 and refused.json["driver"] == "terminal"
@@ -71,14 +71,14 @@ def test_who_drives_is_said_and_can_be_displaced(web, host):
         {"take": None},
     ],
 )
-def test_an_invalid_message_id_or_flag_is_refused(web, host, body):
+def test_invalid_message_id_or_flag_returns_400(web, host, body):
     answered = web.send_post(f"/sessions/{SESSION}/messages", {"text": "go on", **body})
     (key,) = body
     assert answered.status == 400 and f"`{key}`" in answered.json["error"]
     assert host.received == []
 
 
-def test_a_message_id_is_the_same_in_upper_case(web, host):
+def test_message_id_is_converted_to_lower_case(web, host):
     assert web.send_post(
         f"/sessions/{SESSION}/messages", {"text": "go on", "id": OTHER.upper()}
     ).json == {"id": OTHER}
@@ -95,13 +95,13 @@ def test_a_message_id_is_the_same_in_upper_case(web, host):
         ("stop", {}, {"kind": "end"}),
     ],
 )
-def test_each_act_is_one_frame(web, host, act, body, expected):
+def test_each_session_action_sends_a_single_frame(web, host, act, body, expected):
     assert web.send_post(f"/sessions/{SESSION}/{act}", body).status == 200
     (frame,) = host.received
     assert {key: value for key, value in frame.items() if key != "id"} == expected
 
 
-def test_a_question_is_answered_once(web, host):
+def test_second_answer_to_a_permission_prompt_returns_409(web, host):
     web.call_in_thread(host.add_prompt)
     assert (
         web.send_post(
@@ -132,13 +132,13 @@ EXACTLY = {
         ),
     ],
 )
-def test_an_answer_becomes_a_decision(web, host, body, decision):
+def test_answer_body_is_converted_to_a_permission_decision(web, host, body, decision):
     web.call_in_thread(host.add_prompt)
     assert web.send_post(f"/sessions/{SESSION}/answers", {"question": "q1", **body}).status == 200
     assert host.received[0]["decision"] == decision
 
 
-def test_an_elicitation_is_accepted_with_its_content_or_declined(web, host):
+def test_elicitation_answer_is_sent_as_accept_or_decline(web, host):
     for name, body, decision in (
         (
             "e1",
@@ -154,7 +154,7 @@ def test_an_elicitation_is_accepted_with_its_content_or_declined(web, host):
         assert host.received[-1]["decision"] == decision
 
 
-def test_an_answer_to_an_unknown_question_is_404(web, host):
+def test_answer_to_an_unknown_permission_prompt_returns_404(web, host):
     assert (
         web.send_post(
             f"/sessions/{SESSION}/answers", {"question": "q9", "behavior": "allow"}
@@ -164,7 +164,7 @@ def test_an_answer_to_an_unknown_question_is_404(web, host):
 
 
 @pytest.mark.parametrize("fields", [{"always": True}, {"message": "but quickly"}])
-def test_words_that_do_not_go_with_an_answer_are_refused_and_the_question_stays(web, host, fields):
+def test_unsupported_answer_fields_return_400_and_leave_the_prompt_open(web, host, fields):
     """No rule allows a command with a star and no more; the mode and the folder that are suggested
     are wider.
     """
@@ -177,7 +177,7 @@ def test_words_that_do_not_go_with_an_answer_are_refused_and_the_question_stays(
     assert host.received == [] and "q1" in host.questions
 
 
-def test_a_session_begins(web, tmp_path):
+def test_post_sessions_starts_a_session(web, tmp_path):
     body = {"vendor": "demo", "prompt": "hi", "cwd": str(tmp_path), "model": "m1", "mode": "plan"}
     answered = web.send_post("/sessions", body)
     assert answered.status == 201 and answered.json == {"id": OTHER[:8], "session": OTHER}
@@ -193,7 +193,7 @@ def test_a_session_begins(web, tmp_path):
         ({"model": "--shim-config=/tmp/x"}, 400), ({"mode": "-x"}, 400), ({"mode": "bypassPermissions"}, 403),
     ],
 )  # fmt: skip
-def test_a_session_that_cannot_be_is_refused_before_it_begins(web, tmp_path, wrong, status):
+def test_invalid_session_parameters_are_rejected_before_start(web, tmp_path, wrong, status):
     body = {"vendor": "demo", "prompt": "hi", "cwd": str(tmp_path)}
     answered = web.send_post(
         "/sessions", {key: value for key, value in {**body, **wrong}.items() if value is not None}
@@ -202,7 +202,7 @@ def test_a_session_that_cannot_be_is_refused_before_it_begins(web, tmp_path, wro
     assert web.hosts.started_sessions == []
 
 
-def test_a_session_that_has_ended_is_acted_on_no_more(web, host):
+def test_message_to_an_ended_session_returns_409_unless_wake_is_set(web, host):
     host.metadata |= {"alive": False, "state": "done"}
     refused = web.send_post(f"/sessions/{SESSION}/messages", {"text": "hi"})
     assert refused.status == 409 and refused.json == {
@@ -219,13 +219,13 @@ def test_a_session_that_has_ended_is_acted_on_no_more(web, host):
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b"[]", b"nonsense", b'{"text": 1}', b'{"text": ""}', b"\xff\xfe"]
 )
-def test_a_body_that_cannot_be_read_is_400(web, host, body):
+def test_malformed_body_returns_400(web, host, body):
     answered = web.send_post(f"/sessions/{SESSION}/messages", body)
     assert answered.status == 400 and answered.json["error"]
     assert host.received == []
 
 
-def test_the_description_names_every_route_and_no_other(web):
+def test_openapi_document_lists_exactly_the_routes(web):
     paths = {
         (path, method) for path, methods in web.send_get("/openapi.json", role=None).json["paths"].items()
         for method in methods if method in ("get", "post")
@@ -245,13 +245,13 @@ def _routes(web):
     return web.server.config.app._app.routes
 
 
-def test_who_comes_asks_what_may_be_done(web):
+def test_me_returns_the_role_and_the_vendors(web):
     answer = web.send_get("/me", role="watch").json
     assert answer["role"] == "watch" and "demo" in answer["vendors"]
     assert answer["installed"] == ["qwen", "demo"]
 
 
-def test_the_page_and_its_files_are_for_everybody(web):
+def test_page_and_assets_are_served_without_a_token(web):
     page = web.send_get("/", role=None)
     assert page.status == 200 and page.headers["content-type"].startswith("text/html")
     for name in ("look.css", "steps.js", "page.js"):
@@ -260,7 +260,7 @@ def test_the_page_and_its_files_are_for_everybody(web):
         assert web.send_get(f"/assets/{name}", role=None).status == 404
 
 
-def test_a_cookie_is_had_for_a_token_and_can_be_ended(web):
+def test_login_sets_a_cookie_that_logout_expires(web):
     answered = web.send_post("/login", {"token": web.tokens.load_tokens().watch}, role=None)
     assert answered.json["role"] == "watch"
     cookie = answered.headers["set-cookie"]
@@ -276,7 +276,7 @@ def test_a_cookie_is_had_for_a_token_and_can_be_ended(web):
     assert ended.status == 200 and "Max-Age=0" in ended.headers["set-cookie"]
 
 
-def test_a_refusal_is_json(web):
+def test_error_responses_are_json(web):
     for answered in (
         web.send_get("/nothing"),
         web.send_get("/sessions", role=None),

@@ -46,7 +46,7 @@ def logged_in(web, role="drive"):
     {}, {"Authorization": ""}, {"Authorization": "Bearer"}, {"Authorization": "Bearer x"},
     {"Authorization": "Basic eDp4"}, {"Cookie": "shim=1"}, {"Cookie": "a=\x01; ="}, {"X-Shim-Page": "x"},
 ])  # fmt: skip
-def test_without_a_token_nothing_is_read_and_nothing_is_done(web, host, headers):
+def test_request_without_a_valid_token_is_rejected_with_401(web, host, headers):
     for path in (*GETS, "/sessions/1", "/nothing", "/sessions/../me"):
         answered = web.send_get(path, role=None, headers=headers)
         assert answered.status == 401 and SESSION not in answered.body.decode(), path
@@ -55,7 +55,7 @@ def test_without_a_token_nothing_is_read_and_nothing_is_done(web, host, headers)
     assert host.received == [] and host.clients == []
 
 
-def test_a_token_in_an_address_is_not_taken(web):
+def test_token_in_a_query_string_is_rejected(web):
     token = web.tokens.load_tokens().drive
     for path in (
         f"/sessions?token={token}",
@@ -65,7 +65,7 @@ def test_a_token_in_an_address_is_not_taken(web):
         assert web.send_get(path, role=None).status in (401, 405)
 
 
-def test_a_watch_only_token_drives_nothing(web, host):
+def test_watch_token_is_read_only(web, host):
     for headers in (web.build_headers("watch"), logged_in(web, "watch")):
         for path in POSTS:
             status = web.send_post(
@@ -76,7 +76,7 @@ def test_a_watch_only_token_drives_nothing(web, host):
     assert host.received == []
 
 
-def test_a_replaced_token_ends_its_cookies_and_its_open_streams(web, host):
+def test_replaced_token_invalidates_cookies_and_open_streams(web, host):
     page = logged_in(web)
     with web.open_stream(f"/sessions/{SESSION}/events") as stream:
         assert next(stream).kind == "welcome"
@@ -86,7 +86,7 @@ def test_a_replaced_token_ends_its_cookies_and_its_open_streams(web, host):
         assert b"after" not in b"".join(event.data for event in stream)
 
 
-def test_a_replaced_token_ends_a_stream_that_is_silent(web, host, monkeypatch):
+def test_replaced_token_closes_an_idle_stream(web, host, monkeypatch):
     monkeypatch.setattr(streams, "TOKEN_CHECK_INTERVAL_S", 0.01)
     with web.open_stream(f"/sessions/{SESSION}/events") as stream:
         assert [next(stream).kind, next(stream).kind] == ["welcome", "synced"]
@@ -98,7 +98,7 @@ def test_a_replaced_token_ends_a_stream_that_is_silent(web, host, monkeypatch):
     "host_name", ["shim.example.org", "shim.example.org:443", "SHIM.example.org:443"]
 )
 @pytest.mark.parametrize("origin", ["https://shim.example.org", "https://shim.example.org:443"])
-def test_a_proxy_may_name_the_default_port(host, tokens, host_name, origin):
+def test_proxied_host_and_origin_may_include_the_default_port(host, tokens, host_name, origin):
     web = Web(
         StandIns(host), tokens, GatewayEndpoint(port=0, has_proxy=True, names=("shim.example.org",))
     )
@@ -118,7 +118,7 @@ def test_a_proxy_may_name_the_default_port(host, tokens, host_name, origin):
         web.close()
 
 
-def test_the_cookie_that_another_port_of_this_name_was_sent_opens_nothing(web, host):
+def test_cookie_without_a_valid_page_header_is_rejected(web, host):
     page = logged_in(web)
     stolen = {"Cookie": page["Cookie"], "Origin": page["Origin"]}
     for more in ({}, {"X-Shim-Page": "x" * 64}, {"X-Shim-Page": page["Cookie"].partition("=")[2]}):
@@ -129,7 +129,7 @@ def test_the_cookie_that_another_port_of_this_name_was_sent_opens_nothing(web, h
     assert host.received == []
 
 
-def test_a_cookie_and_a_header_that_stand_there_twice_are_refused(web):
+def test_duplicate_security_header_is_rejected(web):
     for name in ("Host", "Origin", "Authorization", "X-Shim-Page"):
         request = f"GET /sessions HTTP/1.1\r\nHost: {web.host}\r\n{name}: a\r\n{name}: b\r\n\r\n"
         assert said_to(web, request.encode())[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 403"), name
@@ -148,7 +148,7 @@ def foreign_origins(web):
     )
 
 
-def test_another_page_sends_nothing_in_the_users_name(web, host):
+def test_request_from_a_foreign_origin_is_rejected(web, host):
     page = logged_in(web)
     for origin in foreign_origins(web):
         for headers in (page, web.build_headers()):
@@ -184,7 +184,7 @@ def test_another_page_sends_nothing_in_the_users_name(web, host):
     "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "", "application/json5",
     "text/plain; application/json", "application/json; charset=utf-7", "application/json, text/plain",
 ])  # fmt: skip
-def test_a_form_or_a_text_that_is_json_is_no_request(web, host, kind):
+def test_post_without_json_content_type_returns_415(web, host, kind):
     headers = {**logged_in(web), "Content-Type": kind}
     assert web.send_post(MESSAGE, {"text": "hi"}, role=None, headers=headers).status == 415
     assert (
@@ -203,7 +203,7 @@ def test_a_form_or_a_text_that_is_json_is_no_request(web, host, kind):
     "evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "", "127.0.0.1:{port}.evil", "localhost.:{port}",
     "0.0.0.0:{port}", "[::]:{port}", "evil@127.0.0.1:{port}",
 ])  # fmt: skip
-def test_a_name_that_was_bound_to_our_address_is_not_ours(web, host, name):
+def test_foreign_host_header_returns_403(web, host, name):
     """DNS rebinding: the browser believes that we are another page's server."""
     headers = {**web.build_headers(), "Host": name.format(port=web.port)}
     for path in ("/", "/openapi.json", "/sessions"):
@@ -213,7 +213,7 @@ def test_a_name_that_was_bound_to_our_address_is_not_ours(web, host, name):
     assert host.received == []
 
 
-def test_on_every_address_only_an_address_is_a_name(tokens, host):
+def test_wildcard_bind_accepts_only_ip_address_hosts(tokens, host):
     web = Web(
         StandIns(host), tokens, GatewayEndpoint("0.0.0.0", 0, certificate_file="", key_file="")
     )
@@ -242,7 +242,7 @@ def test_on_every_address_only_an_address_is_a_name(tokens, host):
         web.close()
 
 
-def test_nothing_is_shared_with_another_origin(web):
+def test_responses_have_no_cors_headers(web):
     page = logged_in(web)
     for method in ("OPTIONS", "GET", "HEAD", "POST", "TRACE", "PUT", "DELETE"):
         for headers in (
@@ -254,7 +254,7 @@ def test_nothing_is_shared_with_another_origin(web):
             assert method in ("GET", "POST") or answered.status in (403, 405)
 
 
-def test_no_websocket_is_opened(web, host):
+def test_websocket_upgrade_is_rejected(web, host):
     key = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eHg="
     for origin in ("http://evil.example", f"http://{web.host}"):
         request = f"GET /sessions/{SESSION}/events HTTP/1.1\r\nHost: {web.host}\r\nOrigin: {origin}\r\n{key}\r\n\r\n"
@@ -262,7 +262,7 @@ def test_no_websocket_is_opened(web, host):
     assert host.clients == []
 
 
-def test_every_answer_binds_the_browser(web):
+def test_every_response_has_security_headers(web):
     answers = [
         web.send_get("/", role=None),
         web.send_get("/assets/page.js", role=None),
@@ -286,7 +286,7 @@ def test_every_answer_binds_the_browser(web):
     assert "http" not in rules and "*" not in rules
 
 
-def test_a_link_leads_to_the_page_and_to_nothing_else(web):
+def test_cross_site_navigation_loads_only_the_index_page(web):
     headers = {
         "Sec-Fetch-Site": "cross-site",
         "Sec-Fetch-Mode": "navigate",
@@ -308,14 +308,14 @@ def test_a_link_leads_to_the_page_and_to_nothing_else(web):
 # -- answers ---------------------------------------------------------------------------------------
 
 
-def test_a_replayed_answer_is_told_who_was_first(web, host):
+def test_repeated_answer_to_a_prompt_returns_409(web, host):
     web.call_in_thread(host.add_prompt)
     body = {"question": "q1", "behavior": "allow"}
     statuses = [web.send_post(f"/sessions/{SESSION}/answers", body).status for _ in range(3)]
     assert statuses == [200, 409, 409] and host.resolved == {"q1": ("web", "allow")}
 
 
-def test_a_question_that_is_forged_in_words_is_words(web, host):
+def test_prompt_forged_in_message_text_creates_no_question_event(web, host):
     forged = {
         "type": "control_request",
         "request_id": "q1",
@@ -348,7 +348,7 @@ def test_a_question_that_is_forged_in_words_is_words(web, host):
 HOSTILE = "<img src=x onerror=alert(1)>\x1b]52;c;eA==\x07\u202e\x00\x9b31m\r\n"
 
 
-def test_nothing_that_a_session_says_is_more_than_printable_text(web, host):
+def test_session_text_contains_no_control_characters(web, host):
     """HTML stays text: the page makes text nodes of it. Controls, escapes and direction marks are
     made visible.
     """
@@ -452,7 +452,7 @@ def strings(value):
     "../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e", "1f0c2ab4/..", "1f0c2ab4%2f..", "1f0c2ab4%00",
     "1f0c2ab4\\..", "1f0c2ab4-5d36-4e6f-8a7b-90c1d2e3f405/../../x", "*", "1f0c2ab?", "1f0c2ab4;x", "１f0c2ab4",
 ])  # fmt: skip
-def test_an_id_is_never_a_path(web, host, session_id):
+def test_session_id_with_path_characters_is_rejected(web, host, session_id):
     token = f"Authorization: Bearer {web.tokens.load_tokens().drive}"
     with web.open_connection() as connection:
         request = f"GET /sessions/{session_id} HTTP/1.1\r\nHost: {web.host}\r\n{token}\r\nConnection: close\r\n\r\n"
@@ -476,7 +476,7 @@ def said_to(web, data):
             return b""
 
 
-def test_a_flood_of_messages_is_refused_and_ends(web, host, monkeypatch):
+def test_message_flood_returns_429(web, host, monkeypatch):
     monkeypatch.setattr(limits, "MAX_POSTS_PER_S", 0.001)
     statuses = [
         web.send_post(MESSAGE, {"text": "hi"}).status for _ in range(limits.MAX_POST_BURST + 5)
@@ -488,7 +488,7 @@ def test_a_flood_of_messages_is_refused_and_ends(web, host, monkeypatch):
     assert web.send_get("/sessions").status == 200
 
 
-def test_more_streams_than_may_be_are_refused_and_their_places_come_back(web, host, monkeypatch):
+def test_stream_limit_returns_429_until_a_stream_closes(web, host, monkeypatch):
     monkeypatch.setattr(limits, "MAX_STREAMS", 3)
     path = f"/sessions/{SESSION}/events"
     with (
@@ -508,7 +508,7 @@ def test_more_streams_than_may_be_are_refused_and_their_places_come_back(web, ho
         assert next(next_stream).kind == "welcome"
 
 
-def test_a_body_that_says_a_gigabyte_is_not_read(web, host):
+def test_oversized_content_length_is_rejected(web, host):
     head = f"POST {MESSAGE} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.load_tokens().drive}\r\n"
     for length in (MAX_BODY_BYTES + 1, 2**30, 10**40):
         response = said_to(
@@ -519,7 +519,7 @@ def test_a_body_that_says_a_gigabyte_is_not_read(web, host):
     assert host.received == []
 
 
-def test_a_body_without_a_length_is_cut_at_its_first_mebibyte(web, host):
+def test_chunked_body_over_the_limit_closes_the_connection(web, host):
     head = f"POST {MESSAGE} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.load_tokens().drive}\r\n"
     head += "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     chunk, sent = b"10000\r\n" + b"x" * 65536 + b"\r\n", 0
@@ -534,7 +534,7 @@ def test_a_body_without_a_length_is_cut_at_its_first_mebibyte(web, host):
 
 
 @pytest.mark.parametrize("length_header", ["Content-Length: 5000", "Transfer-Encoding: chunked"])
-def test_before_a_token_is_known_a_body_is_small(web, length_header):
+def test_unauthenticated_body_has_a_smaller_size_limit(web, length_header):
     """or 512 connections of a stranger would hold 512 MiB"""
     body = b"{" + b" " * 4998 + b"}"
     body = b"1388\r\n" + body + b"\r\n0\r\n\r\n" if "chunked" in length_header else body
@@ -543,7 +543,7 @@ def test_before_a_token_is_known_a_body_is_small(web, length_header):
 
 
 @pytest.mark.parametrize("path", ["/login", MESSAGE])
-def test_a_body_that_never_comes_is_not_waited_for(web, host, monkeypatch, path):
+def test_incomplete_body_times_out(web, host, monkeypatch, path):
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.05)
     head = f"POST {path} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.load_tokens().drive}\r\n"
     head += "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
@@ -561,7 +561,7 @@ def test_a_body_that_never_comes_is_not_waited_for(web, host, monkeypatch, path)
     "partial_head",
     [b"", b"GET / HTTP/1.1\r\nHo", b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X-A: b\r\n" * 50],
 )
-def test_a_head_that_never_ends_is_not_waited_for(web, monkeypatch, partial_head):
+def test_incomplete_request_head_times_out(web, monkeypatch, partial_head):
     """slow-loris"""
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.05)
     with web.open_connection() as connection:
@@ -571,7 +571,7 @@ def test_a_head_that_never_ends_is_not_waited_for(web, monkeypatch, partial_head
             assert connection.recv(1), "it was closed"
 
 
-def test_a_head_that_is_said_byte_by_byte_has_no_more_time(web, monkeypatch):
+def test_head_sent_byte_by_byte_does_not_extend_the_timeout(web, monkeypatch):
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.2)
     deadline = time.monotonic() + PATIENCE
     with web.open_connection() as connection, pytest.raises(OSError):
@@ -583,7 +583,7 @@ def test_a_head_that_is_said_byte_by_byte_has_no_more_time(web, monkeypatch):
         raise ConnectionResetError if time.monotonic() < deadline else AssertionError
 
 
-def test_the_next_request_of_a_connection_has_its_own_time(web, monkeypatch):
+def test_keep_alive_request_has_a_separate_timeout(web, monkeypatch):
     request = f"GET /openapi.json HTTP/1.1\r\nHost: {web.host}\r\n\r\n".encode()
     with web.open_connection() as connection:
         for number in range(3):
@@ -611,7 +611,7 @@ def read_answer(connection):
     return head
 
 
-def test_a_stream_outlives_the_time_of_a_head(web, host, monkeypatch):
+def test_stream_outlives_the_request_timeout(web, host, monkeypatch):
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.5)
     with web.open_stream(f"/sessions/{SESSION}/events") as stream:
         assert next(stream).kind == "welcome" and next(stream).kind == "synced"
@@ -622,7 +622,7 @@ def test_a_stream_outlives_the_time_of_a_head(web, host, monkeypatch):
             time.sleep(0.02)
 
 
-def test_a_head_that_is_too_long_is_refused(web):
+def test_oversized_head_is_rejected(web):
     response = said_to(
         web,
         f"GET / HTTP/1.1\r\nHost: {web.host}\r\nX-A: ".encode()
@@ -655,12 +655,12 @@ LOGIN = b"POST /login HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n
 
 @pytest.mark.parametrize("data", [b"", LOGIN], ids=["silent", "login"])
 @pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.full)])
-def test_thousands_of_connections_shut_nobody_out(web, count, data):
+def test_thousands_of_connections_do_not_block_new_requests(web, count, data):
     assert flood(web, count, data.replace(b"%s", web.host.encode())) == (200, "welcome")
     assert len(web.server.server_state.connections) <= connections.MAX_CONNECTIONS + 1
 
 
-def test_who_streams_is_not_displaced_by_who_is_silent(web, host, monkeypatch):
+def test_idle_connections_do_not_displace_an_open_stream(web, host, monkeypatch):
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 20)
     with web.open_stream(f"/sessions/{SESSION}/events") as stream:
         assert next(stream).kind == "welcome" and next(stream).kind == "synced"
@@ -669,7 +669,7 @@ def test_who_streams_is_not_displaced_by_who_is_silent(web, host, monkeypatch):
         assert next(stream).kind == "partial"
 
 
-def test_a_browser_that_takes_nothing_is_let_go(web, host, monkeypatch):
+def test_stalled_stream_client_is_disconnected(web, host, monkeypatch):
     monkeypatch.setattr(connections, "WRITE_TIMEOUT_S", 0.05)
     monkeypatch.setattr(connections, "TCP_USER_TIMEOUT", None)  # Linux would let it go by itself
     deadline = time.monotonic() + PATIENCE
@@ -689,7 +689,7 @@ def test_a_browser_that_takes_nothing_is_let_go(web, host, monkeypatch):
 @pytest.mark.skipif(
     connections.TCP_USER_TIMEOUT is None, reason="it is Linux that gives up on who is not there"
 )
-def test_a_phone_that_left_the_network_holds_its_place_for_a_while_only(web, host):
+def test_stream_socket_has_a_tcp_user_timeout(web, host):
     with web.open_stream(f"/sessions/{SESSION}/events") as stream:
         assert next(stream).kind == "welcome"
         (protocol,) = web.call_in_thread(lambda: list(web.server.server_state.connections))
@@ -701,7 +701,7 @@ def test_a_phone_that_left_the_network_holds_its_place_for_a_while_only(web, hos
 # -- permissions -----------------------------------------------------------------------------------
 
 
-def test_a_session_begins_with_no_wider_mode_than_it_may_from_the_web(web, tmp_path):
+def test_session_start_rejects_bypass_modes_and_injected_flags(web, tmp_path):
     body = {"vendor": "demo", "prompt": "hi", "cwd": str(tmp_path)}
     for mode in ("bypassPermissions", "-x", "--dangerously-skip-permissions"):
         assert web.send_post("/sessions", {**body, "mode": mode}).status in (400, 403)
@@ -713,7 +713,7 @@ def test_a_session_begins_with_no_wider_mode_than_it_may_from_the_web(web, tmp_p
     assert web.hosts.started_sessions == []
 
 
-def test_an_id_that_two_sessions_begin_with_is_no_id(tokens):
+def test_ambiguous_session_id_prefix_returns_409(tokens):
     first, other = StandIn(SESSION), StandIn(SESSION[:-1] + "6")
     web = Web(StandIns(first, other), tokens, GatewayEndpoint(port=0))
     try:

@@ -51,7 +51,7 @@ def silent(stack, port, count):
         connection.connect(("127.0.0.1", port))
 
 
-def test_a_server_without_descriptors_reports_it_once_and_recovers(limited_server):
+def test_descriptor_shortage_is_reported_once_and_server_recovers(limited_server):
     """Other code uses the descriptors: the limit is lowered while the server runs."""
     port, token, stderr, pid = limited_server
     headers = {"Authorization": f"Bearer {token}"}
@@ -71,7 +71,7 @@ def test_a_server_without_descriptors_reports_it_once_and_recovers(limited_serve
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.full)])
-def test_silent_connections_do_not_block_the_owner(limited_server, rounds):
+def test_silent_connections_do_not_block_authorized_requests(limited_server, rounds):
     port, token, stderr, pid = limited_server
     headers = {"Authorization": f"Bearer {token}"}
     for _ in range(rounds):
@@ -90,7 +90,7 @@ def test_silent_connections_do_not_block_the_owner(limited_server, rounds):
 @pytest.mark.parametrize(
     ("soft", "allowed"), [(256, 80), (1024, 464), (20_000, 512), (64, MIN_CONNECTIONS)]
 )
-def test_the_limit_of_connections_follows_the_descriptors(monkeypatch, soft, allowed):
+def test_connection_limit_depends_on_the_descriptor_limit(monkeypatch, soft, allowed):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
     assert connections.compute_max_connections() == allowed
     monkeypatch.setattr(
@@ -99,7 +99,7 @@ def test_the_limit_of_connections_follows_the_descriptors(monkeypatch, soft, all
     assert limit_connections(7, per_connection=2, reserved=9) == 7
 
 
-def test_streams_leave_room_for_requests(monkeypatch):
+def test_open_streams_leave_connections_free_for_requests(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (MACOS, MACOS))
     counts = limits.RequestLimits()
 

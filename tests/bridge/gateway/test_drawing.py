@@ -65,7 +65,7 @@ def unseen(value):
 
 
 @given(st.lists(LINE | JSON, max_size=8))
-def test_whatever_a_session_says_its_steps_are_json_that_obeys_nothing(lines):
+def test_steps_of_arbitrary_lines_are_json_without_control_characters(lines):
     drawing, late = StepRenderer(), StepRenderer()
     for at, line in enumerate(lines):
         data = orjson.dumps(line)
@@ -81,7 +81,7 @@ def test_whatever_a_session_says_its_steps_are_json_that_obeys_nothing(lines):
 @given(EVENT)
 @example({"type": "content_block_delta", "delta": {"text": "\x1b[31m"}})
 @example({"type": "content_block_start", "content_block": {"type": "\x1b", "name": "\u202e"}})
-def test_whatever_is_streamed_obeys_nothing(event):
+def test_streamed_events_are_rendered_without_control_characters(event):
     assert not unseen(
         StepRenderer().render_partial(orjson.dumps({"type": "stream_event", "event": event}))
     )
@@ -93,25 +93,25 @@ def test_whatever_is_streamed_obeys_nothing(event):
         {"subtype": TEXT, "tool_name": JSON, "input": JSON, "permission_suggestions": JSON}
     )
 )
-def test_whatever_is_asked_is_shown_and_obeys_nothing(request):
+def test_permission_prompt_is_rendered_without_control_characters(request):
     question = render_permission_prompt("q1", request if isinstance(request, dict) else {}, "/repo")
     assert question["question"] == "q1" and not unseen(question)
 
 
-def test_a_depth_that_never_ends_is_bounded():
+def test_nesting_depth_of_rendered_values_is_bounded():
     deep: object = "end"
     for _ in range(5000):
         deep = [deep]
     assert orjson.dumps(make_printable(deep)).count(b"[") == MAX_DEPTH
 
 
-def test_a_broken_line_changes_nothing():
+def test_malformed_line_produces_no_steps():
     drawing = StepRenderer()
     for line in (b"", b"nonsense", b"[]", b"null", b'"text"', b"\xff"):
         assert drawing.add_line(1, line) == [] and drawing.render_partial(line) is None
 
 
-def test_always_says_exactly_the_rule_that_it_allows():
+def test_always_option_contains_the_exact_rule_to_be_allowed():
     """Not what is suggested: that is a wider rule, a folder, a mode."""
     suggested = [
         {
@@ -156,12 +156,12 @@ EDIT = {"old_string": "a", "new_string": "b"}
         ("AskUserQuestion", {"questions": [{"question": "?"}], "other": "EVIL"}),
     ],
 )
-def test_what_a_diff_does_not_show_of_a_question_is_among_its_fields(name, tool_input):
+def test_prompt_fields_contain_input_that_the_diff_omits(name, tool_input):
     question = render_permission_prompt("q", {"tool_name": name, "input": tool_input}, "/repo")
     assert any("EVIL" in value for _, value in question["fields"])
 
 
-def test_what_a_diff_shows_whole_is_said_once():
+def test_prompt_fields_omit_input_that_the_diff_contains():
     question = render_permission_prompt(
         "q", {"tool_name": "Edit", "input": {"file_path": "a", **EDIT}}, "/repo"
     )
@@ -172,7 +172,7 @@ def test_what_a_diff_shows_whole_is_said_once():
     assert question["fields"] == [("file_path", "a")]
 
 
-def test_all_that_stays_is_shown_in_a_question():
+def test_prompt_diff_includes_unchanged_lines_between_changes():
     old = "\n".join(map(str, range(100)))
     tool_input = {
         "file_path": "a",
@@ -187,7 +187,7 @@ def test_all_that_stays_is_shown_in_a_question():
     )
 
 
-def test_the_address_that_a_server_sends_somebody_to_is_shown():
+def test_elicitation_prompt_includes_the_url():
     request = {
         "subtype": "elicitation",
         "mcp_server_name": "shop",

@@ -42,7 +42,7 @@ def hosting_box(box):
     made.stop_hosts()
 
 
-def test_the_vendors_that_are_installed_are_known_without_asking_a_program(tmp_path):
+def test_installed_vendors_are_listed_without_running_programs(tmp_path):
     program = tmp_path / "gemini"
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
     program.chmod(0o700)
@@ -51,7 +51,7 @@ def test_the_vendors_that_are_installed_are_known_without_asking_a_program(tmp_p
     assert not (tmp_path / "asked").exists()
 
 
-def test_a_session_is_refused_if_the_vendors_program_is_missing(tmp_path, tokens):
+def test_session_is_refused_if_the_vendor_program_is_missing(tmp_path, tokens):
     environment = {
         "PATH": str(tmp_path),
         "HOME": str(tmp_path),
@@ -77,7 +77,7 @@ def test_a_session_is_refused_if_the_vendors_program_is_missing(tmp_path, tokens
         (0o700, 'launcher = ["/nowhere/docker"]', "/nowhere/docker"),
     ],
 )
-def test_a_vendor_whose_program_cannot_be_started_is_refused(
+def test_session_is_refused_if_the_vendor_program_cannot_start(
     tmp_path, tokens, file_mode, settings, reason
 ):
     program = tmp_path / "qwen"
@@ -164,7 +164,7 @@ def until(stream, kind, **keys) -> list[StreamedEvent]:
     raise AssertionError(f"no {kind} {keys} in {[each.kind for each in events]}")
 
 
-def test_a_session_is_begun_asked_about_and_answered_over_http(real, box):
+def test_permission_prompt_is_answered_over_http(real, box):
     path = begin(real, box)
     with real.open_stream(f"{path}/steps") as stream:
         question = until(stream, "question")[-1].json
@@ -192,7 +192,7 @@ def test_a_session_is_begun_asked_about_and_answered_over_http(real, box):
     )
 
 
-def test_who_comes_late_sees_the_question_and_the_same_steps(real, box):
+def test_late_stream_receives_the_same_prompt_and_steps(real, box):
     path = begin(real, box)
     with real.open_stream(f"{path}/steps") as stream:
         first = until(stream, "question")
@@ -205,7 +205,7 @@ def test_who_comes_late_sees_the_question_and_the_same_steps(real, box):
     assert steps[0] == steps[1] and first[-1].json == late[-1].json
 
 
-def test_an_answer_to_another_sessions_question_is_none(real, box):
+def test_answer_to_a_prompt_of_another_session_returns_404(real, box):
     first_path, other = begin(real, box), begin(real, box)
     with (
         real.open_stream(f"{first_path}/steps") as stream,
@@ -222,7 +222,7 @@ def test_an_answer_to_another_sessions_question_is_none(real, box):
         assert real.send_get(other).json["state"] == "blocked"
 
 
-def test_bypass_permissions_is_chosen_from_nowhere_unless_the_session_began_with_it(real, box):
+def test_switch_to_bypass_permissions_returns_403(real, box):
     path = begin(real, box)
     with real.open_stream(f"{path}/steps") as stream:
         question = until(stream, "question")[-1].json
@@ -237,7 +237,7 @@ def test_bypass_permissions_is_chosen_from_nowhere_unless_the_session_began_with
     )
 
 
-def test_who_drives_at_the_terminal_is_named_and_displaced(real, hosting_box, box):
+def test_message_needs_take_while_a_terminal_is_the_controller(real, hosting_box, box):
     hosting_box.set_vendor_plan(*TWO_TURNS)
     path = begin(real, box, "one")
     (session,) = hosting_box.list_sessions()
@@ -254,7 +254,7 @@ def test_who_drives_at_the_terminal_is_named_and_displaced(real, hosting_box, bo
             until(stream, "totals", turns=2)
 
 
-def test_a_message_that_is_posted_twice_under_one_id_is_said_once(real, hosting_box, box):
+def test_message_posted_twice_with_the_same_id_is_sent_once(real, hosting_box, box):
     hosting_box.set_vendor_plan(*TWO_TURNS)
     path = begin(real, box, "one")
     message_id = "0a1b2c3d-0000-4000-8000-000000000001"
@@ -272,9 +272,7 @@ def test_a_message_that_is_posted_twice_under_one_id_is_said_once(real, hosting_
     ]
 
 
-def test_one_message_behind_another_is_not_refused_because_the_first_one_drives(
-    real, hosting_box, box, monkeypatch
-):
+def test_second_message_is_accepted_right_after_the_first(real, hosting_box, box, monkeypatch):
     monkeypatch.setattr(
         launch, "build_host_command", lambda: [sys.executable, "-P", "-c", HEARS_LATE + RUNS]
     )
@@ -287,9 +285,7 @@ def test_one_message_behind_another_is_not_refused_because_the_first_one_drives(
     ]
 
 
-def test_a_message_that_woke_a_session_is_said_once_however_often_it_is_posted(
-    real, hosting_box, box
-):
+def test_repeated_wake_message_does_not_restart_an_ended_session(real, hosting_box, box):
     hosting_box.set_vendor_plan(*TWO_TURNS)
     path = begin(real, box, "one")
     (session,) = hosting_box.list_sessions()
@@ -317,7 +313,7 @@ def end(web, living, path, session):
     return living.wait_for_end(session)
 
 
-def test_a_message_that_wakes_a_session_is_said_to_the_host_of_who_was_quicker(
+def test_wake_message_goes_to_a_concurrently_restarted_host(
     real, hosts, hosting_box, box, monkeypatch
 ):
     hosting_box.set_vendor_plan(*TWO_TURNS)
@@ -340,7 +336,7 @@ def test_a_message_that_wakes_a_session_is_said_to_the_host_of_who_was_quicker(
         until(stream, "totals", turns=2)
 
 
-def test_a_session_that_has_ended_is_still_read_and_begins_again(real, hosting_box, box):
+def test_ended_session_is_readable_and_can_be_restarted(real, hosting_box, box):
     path = begin(real, box)
     (session,) = hosting_box.list_sessions()
     with real.open_stream(f"{path}/events") as stream:
@@ -379,9 +375,7 @@ def test_a_session_that_has_ended_is_still_read_and_begins_again(real, hosting_b
     assert real.send_get(path).json["alive"] is True
 
 
-def test_a_message_that_begins_a_session_again_is_said_once_however_often_it_is_posted(
-    real, hosting_box, box
-):
+def test_repeated_wake_message_is_sent_once(real, hosting_box, box):
     hosting_box.set_vendor_plan(*TWO_TURNS)
     path, message_id = begin(real, box, "one"), "0a1b2c3d-0000-4000-8000-000000000001"
     with real.open_stream(f"{path}/steps") as stream:
@@ -407,7 +401,7 @@ def test_a_message_that_begins_a_session_again_is_said_once_however_often_it_is_
     assert prompts == ["one", "one", "two"]
 
 
-def test_a_session_is_read_while_its_host_is_about_to_go(real, hosting_box, box):
+def test_session_is_readable_while_its_exiting_host_holds_the_lock(real, hosting_box, box):
     """It has said its end and closed its door, and holds its lock a moment longer."""
     path = begin(real, box)
     (session,) = hosting_box.list_sessions()
@@ -423,7 +417,7 @@ def test_a_session_is_read_while_its_host_is_about_to_go(real, hosting_box, box)
         os.close(folder_lock)
 
 
-def test_of_a_host_that_was_killed_all_is_read_that_was_said(real, hosting_box, box):
+def test_output_of_a_killed_host_is_readable(real, hosting_box, box):
     path = begin(real, box)
     with real.open_stream(f"{path}/events") as stream:
         before = until(stream, "question")
@@ -440,7 +434,7 @@ def test_of_a_host_that_was_killed_all_is_read_that_was_said(real, hosting_box, 
     assert lines[0] == lines[1][: len(lines[0])]
 
 
-def test_many_pages_come_and_go_and_leave_nothing(real, hosting_box, box):
+def test_closed_streams_leak_no_descriptors(real, hosting_box, box):
     path = begin(real, box)
     with real.open_stream(f"{path}/events") as stream:
         until(stream, "question")
@@ -471,7 +465,7 @@ CHATTY = tuple(
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(200, marks=pytest.mark.full)])
-def test_a_gateway_that_is_killed_at_any_moment_costs_nothing(hosting_box, box, kills):
+def test_stream_resumes_without_loss_after_the_gateway_is_killed(hosting_box, box, kills):
     """kill -9; the browser comes back with the last id that it saw. Every line is heard once, and
     in its order.
     """

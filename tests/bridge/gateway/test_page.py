@@ -16,7 +16,7 @@ def read(name, folder=PAGE_ASSETS_FOLDER):
         return file.read()
 
 
-def test_no_script_makes_elements_or_code_of_words():
+def test_scripts_contain_no_html_injection_and_no_eval():
     for name in SCRIPTS:
         script = read(name)
         for forbidden_text in (
@@ -31,13 +31,13 @@ def test_no_script_makes_elements_or_code_of_words():
             assert forbidden_text not in script, f"{name}: {forbidden_text}"
 
 
-def test_nothing_is_written_into_the_page_itself():
+def test_page_has_no_inline_scripts_styles_or_event_handlers():
     page = read("index.html")
     assert not re.search(r"<style|\son[a-z]+=|\sstyle=|javascript:", page)
     assert all(inside == "" for inside in re.findall(r"<script[^>]*>([^<]*)</script>", page))
 
 
-def test_no_file_of_another_server_is_asked_for():
+def test_page_files_contain_no_urls_of_other_servers():
     for name in OWN:
         urls = re.findall(
             r"(?:https?:)?//[a-z][^\s\"'`]*",
@@ -46,7 +46,7 @@ def test_no_file_of_another_server_is_asked_for():
         assert [url for url in urls if not url.startswith("http://www.w3.org/")] == [], name
 
 
-def test_the_page_asks_for_files_that_there_are():
+def test_page_references_only_existing_assets():
     file_names = re.findall(r'(?:src|href)="/assets/([^"]+)"', read("index.html"))
     assert len(file_names) > 10
     for name in file_names:
@@ -56,7 +56,7 @@ def test_the_page_asks_for_files_that_there_are():
     assert {name for name in SCRIPTS if name != "worker.js"} <= set(file_names)
 
 
-def test_what_is_kept_in_the_browser_is_no_token():
+def test_scripts_store_no_token_in_local_storage():
     for name in SCRIPTS:
         script = read(name)
         assert "localStorage" not in script.replace("readStored(localStorage", "").replace(

@@ -64,7 +64,7 @@ def say(web, host, *lines):
         web.call_in_thread(host.add_line, **line)
 
 
-def test_lines_are_told_byte_for_byte_with_their_ids(web, host):
+def test_events_stream_sends_log_lines_unchanged_with_ids(web, host):
     say(web, host, *TURN)
     with web.open_stream(f"/sessions/{SESSION}/events") as stream:
         events = until(stream, "synced")
@@ -74,7 +74,7 @@ def test_lines_are_told_byte_for_byte_with_their_ids(web, host):
     assert all(not server_event.id for server_event in events if server_event.kind != "line")
 
 
-def test_what_comes_is_told_while_it_comes(web, host):
+def test_events_stream_sends_partials_lines_and_prompts_live(web, host):
     with web.open_stream(f"/sessions/{SESSION}/events") as stream:
         until(stream, "synced")
         web.call_in_thread(host.send_partial, type="message_start")
@@ -88,7 +88,7 @@ def test_what_comes_is_told_while_it_comes(web, host):
 
 
 @pytest.mark.parametrize("name", ["events", "steps"])
-def test_who_comes_back_goes_on_behind_the_last_id(web, host, name):
+def test_stream_resumes_after_the_last_event_id(web, host, name):
     say(web, host, *TURN)
     with web.open_stream(f"/sessions/{SESSION}/{name}") as stream:
         ids = [server_event.id for server_event in until(stream, "synced") if server_event.id]
@@ -103,7 +103,7 @@ def test_who_comes_back_goes_on_behind_the_last_id(web, host, name):
     assert back == ["1-5", "1-6", "1-7"]
 
 
-def test_the_steps_are_those_of_the_exported_page(web, host):
+def test_steps_stream_sends_steps_title_totals_and_welcome(web, host):
     say(web, host, *TURN)
     with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         events = until(stream, "synced")
@@ -125,7 +125,7 @@ def test_the_steps_are_those_of_the_exported_page(web, host):
     assert "initialize" not in welcome and welcome["name"] == "a test"
 
 
-def test_the_id_of_a_line_stands_at_the_last_of_its_steps(web, host):
+def test_event_id_is_on_the_last_step_of_a_line(web, host):
     """Who comes back with it has seen all of them."""
     both = {
         "type": "assistant",
@@ -148,7 +148,7 @@ def test_the_id_of_a_line_stands_at_the_last_of_its_steps(web, host):
     assert now == [("text", ""), ("call", "1-3")]
 
 
-def test_a_step_is_told_again_when_it_changes(web, host):
+def test_step_is_resent_when_its_result_arrives(web, host):
     with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         until(stream, "synced")
         say(web, host, PROMPT, CALL)
@@ -160,7 +160,7 @@ def test_a_step_is_told_again_when_it_changes(web, host):
     assert finished_call["outcome"] == "ok" and finished_call["number"] == call["number"]
 
 
-def test_a_call_that_was_denied_is_told_again_by_the_result(web, host):
+def test_denied_call_is_resent_as_denied_after_the_result(web, host):
     wrong = {**DONE, "message": {"content": [{**DONE["message"]["content"][0], "is_error": True}]}}
     denied = {**RESULT, "permission_denials": [{"tool_name": "Bash", "tool_use_id": "t1"}]}
     with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
@@ -178,7 +178,7 @@ def test_a_call_that_was_denied_is_told_again_by_the_result(web, host):
     ]
 
 
-def test_a_changed_mode_is_told_with_the_steps(web, host):
+def test_steps_stream_sends_a_changed_permission_mode(web, host):
     with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         until(stream, "synced")
         say(
@@ -195,7 +195,7 @@ def test_a_changed_mode_is_told_with_the_steps(web, host):
         assert next(stream).json == {"mode": "acceptEdits"}
 
 
-def test_what_is_streamed_is_live_and_the_step_comes_with_the_whole_line(web, host):
+def test_partial_text_is_sent_live_before_its_step(web, host):
     with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         until(stream, "synced")
         web.call_in_thread(
@@ -215,7 +215,7 @@ def test_what_is_streamed_is_live_and_the_step_comes_with_the_whole_line(web, ho
     assert events[1].json["text"] == "I *rem\\x1b"
 
 
-def test_steps_have_the_same_numbers_for_who_watched_and_who_came_late(web, host):
+def test_live_and_late_clients_receive_the_same_steps(web, host):
     with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         until(stream, "synced")
         for line in TURN:
@@ -239,7 +239,7 @@ def test_steps_have_the_same_numbers_for_who_watched_and_who_came_late(web, host
     assert watched == late
 
 
-def test_of_a_long_past_the_last_steps_are_told(web, host):
+def test_last_parameter_limits_the_steps_of_the_history(web, host):
     for number in range(50):
         say(web, host, {**PROMPT, "message": {"role": "user", "content": f"number {number}"}})
     with web.open_stream(f"/sessions/{SESSION}/steps?last=3") as stream:
@@ -261,7 +261,7 @@ def gap(reason):
     return encode_frame("gap", **{"from": 1, "to": 6, "reason": reason})
 
 
-def test_who_read_too_slowly_goes_on_with_the_steps_after_the_gap(web, host):
+def test_slow_client_receives_a_gap_and_the_next_step(web, host):
     """As the hub has it: the numbered lines go on without a hole, and nothing is synced once more."""
     say(web, host, *TURN)
     with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
@@ -273,7 +273,7 @@ def test_who_read_too_slowly_goes_on_with_the_steps_after_the_gap(web, host):
     assert (events[0].json["reason"], events[1].json["number"]) == ("slow", 6)
 
 
-def test_who_comes_back_is_told_all_anew_if_more_is_new_than_is_told(web, host):
+def test_reconnect_sends_a_gap_if_more_steps_are_missing_than_requested(web, host):
     for number in range(50):
         say(web, host, {**PROMPT, "message": {"role": "user", "content": f"number {number}"}})
     with web.open_stream(f"/sessions/{SESSION}/steps?last=3", after="1-46") as stream:
@@ -302,7 +302,7 @@ def test_who_comes_back_is_told_all_anew_if_more_is_new_than_is_told(web, host):
         ]
 
 
-def test_who_comes_back_to_a_log_that_lost_its_beginning_is_told_all_anew():
+def test_reconnect_resends_all_steps_if_the_log_lost_its_first_lines():
     lines = [(number, json.dumps(line).encode()) for number, line in enumerate(TURN, 1)]
     frames = [
         HostFrame("line", {"number": number, "generation": 1, "at": number, "raw": raw})
@@ -318,7 +318,7 @@ def test_who_comes_back_to_a_log_that_lost_its_beginning_is_told_all_anew():
     assert output.startswith(b"event: gap\n") and output.count(b"event: step\n") == 3
 
 
-def test_a_cursor_that_is_not_there_is_a_gap_and_the_whole_log(web, host):
+def test_unknown_cursor_receives_a_gap_and_the_complete_log(web, host):
     say(web, host, *TURN)
     with web.open_stream(f"/sessions/{SESSION}/steps", after="1-99") as stream:
         events = until(stream, "synced")
@@ -328,7 +328,7 @@ def test_a_cursor_that_is_not_there_is_a_gap_and_the_whole_log(web, host):
     )
 
 
-def test_a_question_is_told_with_all_that_decides_it(web, host):
+def test_permission_prompt_event_contains_the_complete_input(web, host):
     web.call_in_thread(
         host.add_prompt,
         input={"command": "rm \u202e-r /", "deep": [[[[[["x"]]]]]], "long": "y" * 50_000},
@@ -350,7 +350,7 @@ def test_a_question_is_told_with_all_that_decides_it(web, host):
     assert question["always"] == ["Bash(rm \\u202e-r /)"]
 
 
-def test_a_session_that_has_ended_and_was_seen_is_not_asked_for_again(web, host):
+def test_ended_session_returns_204_if_all_events_were_received(web, host):
     say(web, host, *TURN)
     host.metadata["alive"] = False
     assert (
@@ -364,7 +364,7 @@ def test_a_session_that_has_ended_and_was_seen_is_not_asked_for_again(web, host)
 @pytest.mark.parametrize(
     "lines", [(), TURN, (*TURN, {"type": "system", "subtype": "session_state_changed"})]
 )
-def test_a_reconnection_after_bye_ends_the_stream_of_an_ended_session(web, host, name, lines):
+def test_reconnect_after_bye_returns_204_for_an_ended_session(web, host, name, lines):
     """The id of `bye` is the end of the log, also if the last line has no step or there is no line."""
     say(web, host, *lines)
     with web.open_stream(f"/sessions/{SESSION}/{name}") as stream:
@@ -378,7 +378,7 @@ def test_a_reconnection_after_bye_ends_the_stream_of_an_ended_session(web, host,
     )
 
 
-def test_a_stream_ends_with_its_host_and_says_when_to_come_back(web, host):
+def test_stream_ends_when_the_host_connection_closes(web, host):
     with web.open_stream(f"/sessions/{SESSION}/events") as stream:
         until(stream, "synced")
         web.call_in_thread(host.clients[0].close)
@@ -386,7 +386,7 @@ def test_a_stream_ends_with_its_host_and_says_when_to_come_back(web, host):
 
 
 @pytest.mark.parametrize("name", ["events", "steps"])
-def test_no_proxy_may_hold_back_or_compress_a_stream(web, host, name):
+def test_stream_headers_forbid_proxy_buffering_and_compression(web, host, name):
     connection = http.client.HTTPConnection("127.0.0.1", web.port, timeout=PATIENCE)
     connection.request("GET", f"/sessions/{SESSION}/{name}", headers=web.build_headers())
     with closing(connection), connection.getresponse() as answer:
@@ -394,7 +394,7 @@ def test_no_proxy_may_hold_back_or_compress_a_stream(web, host, name):
         assert answer.headers["x-accel-buffering"] == "no"
 
 
-def test_a_comment_keeps_a_silent_stream_alive(web, host, monkeypatch):
+def test_idle_stream_sends_heartbeat_comments(web, host, monkeypatch):
     monkeypatch.setattr(streams, "HEARTBEAT_INTERVAL_S", 0.01)
     connection = web.open_connection()
     token = web.tokens.load_tokens().watch
@@ -408,7 +408,7 @@ def test_a_comment_keeps_a_silent_stream_alive(web, host, monkeypatch):
     assert b"retry: 1000" in data
 
 
-def test_the_connection_to_the_host_ends_with_the_stream(web, host):
+def test_host_connection_closes_when_the_stream_closes(web, host):
     with web.open_stream(f"/sessions/{SESSION}/events") as stream:
         until(stream, "synced")
         assert len(host.clients) == 1
@@ -426,11 +426,11 @@ def _wait(web, condition):
 @pytest.mark.parametrize(
     "text", ["", "1", "-", "1-", "-1", "1-2-3", "a-b", "1-2\n", "9" * 40 + "-1", "1 - 2"]
 )
-def test_what_is_no_id_of_an_event_is_no_cursor(text):
+def test_parse_cursor_returns_none_for_a_malformed_event_id(text):
     assert parse_cursor(text) is None
 
 
-def test_a_line_break_never_ends_an_event():
+def test_line_breaks_in_data_do_not_end_a_server_sent_event():
     assert (
         encode_server_sent_event("line", b'{"a":\r\n1,\r"b":\n2}')
         == b'event: line\ndata: {"a":\ndata: 1,\ndata: "b":\ndata: 2}\n\n'

@@ -44,7 +44,7 @@ def ask(web, certificate, method, path, body=None, **headers):
         return answer.status, dict(answer.getheaders()), answer.read()
 
 
-def test_over_tls_the_cookie_is_for_tls_and_for_this_name_alone(secure, certificate):
+def test_tls_cookie_is_secure_and_limited_to_the_https_origin(secure, certificate):
     status, headers, response_body = ask(
         secure, certificate, "POST", "/login", {"token": secure.tokens.load_tokens().drive}
     )
@@ -66,7 +66,7 @@ def test_over_tls_the_cookie_is_for_tls_and_for_this_name_alone(secure, certific
         assert ask(secure, certificate, "POST", path, body, **page, Origin=origin)[0] == expected
 
 
-def test_without_tls_nothing_is_said_there(secure):
+def test_plain_http_request_to_the_tls_port_gets_no_response(secure):
     with secure.open_connection() as connection:
         connection.sendall(f"GET / HTTP/1.1\r\nHost: {NAME}:{secure.port}\r\n\r\n".encode())
         try:
@@ -75,7 +75,9 @@ def test_without_tls_nothing_is_said_there(secure):
             pass
 
 
-def test_who_says_nothing_of_tls_is_let_go(host, tokens, certificate, monkeypatch):
+def test_connection_without_a_tls_handshake_is_closed_after_the_timeout(
+    host, tokens, certificate, monkeypatch
+):
     monkeypatch.setattr(server, "TLS_HANDSHAKE_TIMEOUT_S", 0.05)
     web = Web(
         StandIns(host),
@@ -90,7 +92,7 @@ def test_who_says_nothing_of_tls_is_let_go(host, tokens, certificate, monkeypatc
         web.close()
 
 
-def test_behind_a_proxy_the_name_of_the_proxy_is_ours_and_no_other(host, tokens):
+def test_proxied_request_is_accepted_only_for_the_configured_host_name(host, tokens):
     web = Web(StandIns(host), tokens, GatewayEndpoint(port=0, has_proxy=True, names=(NAME,)))
     try:
         for name, origin, status in (

@@ -11,13 +11,13 @@ from shim.bridge.gateway.tokens import TokenFile, TokenPair
 from shim.core.errors import SystemResourceError
 
 
-def test_a_token_has_256_bits_and_both_are_different(tokens):
+def test_tokens_have_256_bits_and_differ(tokens):
     current_tokens = tokens.load_tokens()
     assert min(map(len, current_tokens)) >= 43 and current_tokens.drive != current_tokens.watch
     assert current_tokens == tokens.load_tokens()
 
 
-def test_the_file_is_for_us_alone(tokens, tmp_path):
+def test_token_file_has_mode_0600_and_its_folder_0700(tokens, tmp_path):
     tokens.load_tokens()
     (file,) = (tmp_path / "state" / "gateway").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -29,7 +29,7 @@ def page(tokens, role, authority="here:1"):
     return tokens.create_cookie(role, authority), tokens.create_proof(role, authority)
 
 
-def test_a_new_token_ends_the_old_one_and_its_pages_and_no_other(tokens, tmp_path):
+def test_replacing_a_token_invalidates_its_cookies_but_not_the_other_token(tokens, tmp_path):
     old = tokens.load_tokens()
     other_file = TokenFile({"SHIM_STATE": str(tmp_path / "state")})
     new = other_file.replace_token("drive")
@@ -43,7 +43,7 @@ def test_a_new_token_ends_the_old_one_and_its_pages_and_no_other(tokens, tmp_pat
     assert new.find_role_by_cookie(*page(old, "watch"), "here:1") == "watch"
 
 
-def test_a_cookie_is_no_token_and_is_good_for_one_place(tokens):
+def test_cookie_is_not_a_token_and_is_bound_to_an_authority(tokens):
     current_tokens = tokens.load_tokens()
     cookie, proof = page(current_tokens, "drive")
     assert (
@@ -55,7 +55,7 @@ def test_a_cookie_is_no_token_and_is_good_for_one_place(tokens):
     assert current_tokens.find_role_by_cookie(cookie, proof, "here:2") is None
 
 
-def test_a_cookie_alone_opens_nothing(tokens):
+def test_cookie_without_a_matching_proof_is_rejected(tokens):
     current_tokens = tokens.load_tokens()
     for proof in (
         "",
@@ -72,7 +72,7 @@ def test_a_cookie_alone_opens_nothing(tokens):
         )
 
 
-def test_what_stands_in_an_address_is_good_for_a_while_and_for_nothing_but_to_come_in(tokens):
+def test_login_code_expires_and_is_not_a_token(tokens):
     current_tokens = tokens.load_tokens()
     for role in ("drive", "watch"):
         login_code = current_tokens.create_login_code(role, 1000.9)
@@ -99,7 +99,7 @@ def test_what_stands_in_an_address_is_good_for_a_while_and_for_nothing_but_to_co
 
 
 @pytest.mark.parametrize("text", ["", "x", "\udcff", "ä" * 50, "x" * 100_000])
-def test_whatever_is_given_instead_of_a_token_is_unknown(tokens, text):
+def test_invalid_token_has_no_role(tokens, text):
     assert (
         tokens.load_tokens().find_role(text) is None
         and tokens.load_tokens().find_role_by_cookie(text, text, "here:1") is None
@@ -119,7 +119,7 @@ def test_tokens_are_compared_in_constant_time(monkeypatch):
     assert compared == [(b"d" * 43, b"d" * 43), (b"d" * 43, b"w" * 43)]
 
 
-def test_what_is_no_file_of_tokens_is_replaced(tokens, tmp_path):
+def test_invalid_token_file_is_replaced(tokens, tmp_path):
     file = tmp_path / "state" / "gateway" / "tokens.json"
     tokens.load_tokens()
     for broken in (b"", b"{}", b'{"drive":"short","watch":"short"}', b"null"):
@@ -129,7 +129,7 @@ def test_what_is_no_file_of_tokens_is_replaced(tokens, tmp_path):
         assert len(tokens.load_tokens().drive) >= 43
 
 
-def test_all_who_begin_at_once_have_the_same_tokens(tmp_path):
+def test_concurrent_loads_return_the_same_tokens(tmp_path):
     results = []
     barrier = threading.Barrier(8)
 
@@ -146,7 +146,7 @@ def test_all_who_begin_at_once_have_the_same_tokens(tmp_path):
     assert os.listdir(tmp_path / "state" / "gateway") == ["tokens.json"]
 
 
-def test_where_no_token_can_be_kept_there_is_no_gateway(tmp_path):
+def test_token_file_is_refused_if_the_state_folder_is_not_private(tmp_path):
     (tmp_path / "state").mkdir(mode=0o755)
     (tmp_path / "state").chmod(0o755)
     with pytest.raises(SystemResourceError, match="cannot be kept") as raised:

@@ -62,7 +62,7 @@ def settings(hosts, text):
     hosts.environment["XDG_CONFIG_HOME"] = str(folder.parent)
 
 
-def test_a_question_waits_for_whoever_answers_it(box, hosts, start_qwen_session):
+def test_permission_prompt_waits_until_a_client_answers(box, hosts, start_qwen_session):
     session = start_qwen_session(asking_child(box, returns("done")))
     with (
         hosts.connect(session, client="first") as first,
@@ -97,7 +97,7 @@ def test_a_question_waits_for_whoever_answers_it(box, hosts, start_qwen_session)
     )
 
 
-def test_without_a_wish_to_be_asked_nobody_is(box, hosts, start_qwen_session):
+def test_turn_completes_if_prompts_are_disabled(box, hosts, start_qwen_session):
     """A session that a frontend began asks what that frontend would have been asked, and no more."""
     child = box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"])
     session = start_qwen_session(child, asks=False)
@@ -106,7 +106,7 @@ def test_without_a_wish_to_be_asked_nobody_is(box, hosts, start_qwen_session):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_a_session_that_waits_and_nothing_is_left(
+def test_signal_ends_a_waiting_session_with_its_child_and_socket(
     box, hosts, start_qwen_session, number
 ):
     lifeline = box.create_lifeline()
@@ -129,7 +129,7 @@ def test_a_signal_ends_a_session_that_waits_and_nothing_is_left(
     )
 
 
-def test_an_end_while_a_turn_runs_is_one_that_was_wanted(box, hosts, start_qwen_session):
+def test_end_frame_during_a_turn_marks_the_session_stopped(box, hosts, start_qwen_session):
     session = start_qwen_session(box.create_fake(*ASKING))
     with hosts.connect(session) as connection:
         wait_for_frame(connection, "question")
@@ -138,7 +138,7 @@ def test_an_end_while_a_turn_runs_is_one_that_was_wanted(box, hosts, start_qwen_
     assert hosts.wait_for_end(session).metadata["state"] == "stopped"
 
 
-def test_a_session_that_is_told_to_end_again_and_again_says_goodbye(box, hosts, start_qwen_session):
+def test_repeated_end_frames_receive_a_bye_frame(box, hosts, start_qwen_session):
     session = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
     with hosts.connect(session, partial=False) as connection:
         read_until_result(connection)
@@ -165,7 +165,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_a_signal_behind_the_conversation_takes_no_last_word_away(hosts, monkeypatch):
+def test_signal_after_the_end_frame_does_not_lose_the_bye_frame(hosts, monkeypatch):
     """Two stop it at once: the second one's signal comes when the first one's was obeyed."""
     monkeypatch.setattr(
         launch, "build_host_command", lambda: [sys.executable, "-P", "-c", TOLD_AGAIN]
@@ -181,9 +181,7 @@ def test_a_signal_behind_the_conversation_takes_no_last_word_away(hosts, monkeyp
     )
 
 
-def test_a_vendor_that_somebody_kills_has_failed_and_was_not_stopped(
-    box, hosts, start_qwen_session
-):
+def test_killed_vendor_marks_the_session_failed(box, hosts, start_qwen_session):
     lifeline = box.create_lifeline()
     session = start_qwen_session(box.create_fake(["say", lifeline.path, "vendor"], *ASKING))
     with hosts.connect(session) as connection:
@@ -194,7 +192,7 @@ def test_a_vendor_that_somebody_kills_has_failed_and_was_not_stopped(
     assert now.metadata["state"] == "failed" and "was ended by SIGKILL" in now.metadata["detail"]
 
 
-def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, start_qwen_session):
+def test_idle_session_ends_after_its_client_disconnects(box, hosts, start_qwen_session):
     settings(hosts, f"bridge_idle = 0.1\n{OFTEN}")
     gate = box.create_gate()
     session = start_qwen_session(
@@ -209,7 +207,7 @@ def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, start_qwen_sessi
     assert now.metadata["state"] == "done"
 
 
-def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(box, hosts, start_qwen_session):
+def test_connection_is_refused_while_an_idle_session_shuts_down(box, hosts, start_qwen_session):
     """Its agent may take seconds to go: a message would be lost in them."""
     settings(hosts, f"bridge_idle = 0.1\n{OFTEN}")
     session = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hang"]))
@@ -222,7 +220,7 @@ def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(box, hosts, s
 
 
 @pytest.mark.anyio
-async def test_a_question_keeps_a_session_alive_without_anybody(host_runtime):
+async def test_pending_prompt_prevents_the_idle_shutdown(host_runtime):
     looks, look = [], host_runtime._metadata.restore_file
     host_runtime._metadata.restore_file = lambda: (looks.append(1), look())
     question = {
@@ -249,7 +247,7 @@ async def test_a_question_keeps_a_session_alive_without_anybody(host_runtime):
             assert await host_runtime.source.read() == b""
 
 
-def test_a_real_claude_is_served_like_any_other(box, hosts):
+def test_claude_session_answers_a_second_message(box, hosts):
     child = box.create_fake(
         ["hear", "go"], ["out", PASSED], ["hear", "again"], ["out", PASSED], ["hear", "never"]
     )
@@ -267,7 +265,7 @@ def test_a_real_claude_is_served_like_any_other(box, hosts):
 @pytest.mark.parametrize(
     ("flags", "mode"), [((), "acceptEdits"), (("--permission-mode", "dontAsk"), "dontAsk")]
 )
-def test_a_real_claude_begins_in_the_mode_of_its_settings(box, hosts, flags, mode):
+def test_claude_session_starts_in_the_configured_mode(box, hosts, flags, mode):
     """Before its first turn it says none, and a frontend that forbids more is to be told so."""
     hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=box.create_fake(["hear", "never"]))
     folder = hosts.cwd.parent / ".claude"
@@ -278,7 +276,7 @@ def test_a_real_claude_begins_in_the_mode_of_its_settings(box, hosts, flags, mod
 
 
 @pytest.mark.parametrize(("vendor", "is_reread"), [("claude", True), ("qwen", False)])
-def test_settings_that_change_are_read_again_by_a_real_claude_alone(box, hosts, vendor, is_reread):
+def test_only_claude_sessions_reload_changed_settings(box, hosts, vendor, is_reread):
     child = box.create_fake(
         *([] if is_reread else [HELLO]),
         ["hear", "go"],
@@ -300,7 +298,7 @@ def test_settings_that_change_are_read_again_by_a_real_claude_alone(box, hosts, 
         assert bool(looks) == is_reread
 
 
-def test_a_place_that_is_taken_away_ends_the_host(box, hosts, start_qwen_session):
+def test_host_ends_when_its_session_directory_is_moved(box, hosts, start_qwen_session):
     settings(hosts, OFTEN)
     session = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
     with hosts.connect(session) as connection:
@@ -311,7 +309,7 @@ def test_a_place_that_is_taken_away_ends_the_host(box, hosts, start_qwen_session
     hosts.wait_for_end(session)
 
 
-def test_facts_that_were_removed_or_damaged_are_kept_anew_while_the_session_lives(hosts):
+def test_missing_or_damaged_metadata_is_restored_while_the_host_runs(hosts):
     settings(hosts, OFTEN)
     session = hosts.start_session()
     path = os.path.join(session.folder, registry.METADATA_FILE)
@@ -331,7 +329,7 @@ def test_facts_that_were_removed_or_damaged_are_kept_anew_while_the_session_live
             assert now.is_running and now.metadata["pid"]
 
 
-def test_nothing_of_a_client_that_has_gone_is_left(hosts):
+def test_disconnected_clients_leak_no_file_descriptors(hosts):
     session = hosts.start_session()
     with hosts.connect(session) as connection:
         wait_for_frame(connection, "synced")
@@ -346,7 +344,7 @@ def test_nothing_of_a_client_that_has_gone_is_left(hosts):
     hosts.wait_until(session, lambda now: len(os.listdir(descriptors)) <= before)
 
 
-def test_what_a_vendor_says_on_stderr_is_bounded(monkeypatch, tmp_path):
+def test_stderr_log_is_truncated_above_its_limit(monkeypatch, tmp_path):
     monkeypatch.setattr(runtime, "MAX_STDERR_BYTES", 100)
     path = tmp_path / "stderr.log"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -359,7 +357,7 @@ def test_what_a_vendor_says_on_stderr_is_bounded(monkeypatch, tmp_path):
     assert path.read_text() == "y"
 
 
-def test_the_facts_of_a_session_follow_its_turns(box, hosts, start_qwen_session):
+def test_session_metadata_changes_from_busy_to_idle_after_a_turn(box, hosts, start_qwen_session):
     gate = box.create_gate()
     session = start_qwen_session(
         box.create_fake(HELLO, ["hear", "go"], ["wait", gate.path], TURN, ["hear", "never"])
@@ -378,7 +376,7 @@ def test_the_facts_of_a_session_follow_its_turns(box, hosts, start_qwen_session)
     )
 
 
-def test_lines_are_said_in_their_order_with_their_numbers(box, hosts, start_qwen_session):
+def test_replayed_lines_are_numbered_consecutively(box, hosts, start_qwen_session):
     session = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
     with hosts.connect(session, partial=False) as connection:
         read_until_result(connection)
@@ -393,7 +391,7 @@ def test_lines_are_said_in_their_order_with_their_numbers(box, hosts, start_qwen
     assert [line["type"] for line in select_claude_lines(iter(frames))].count("result") == 1
 
 
-def test_a_question_that_nobody_answers_is_denied_in_time(box, hosts, start_qwen_session):
+def test_unanswered_prompt_is_denied_after_permission_timeout(box, hosts, start_qwen_session):
     """The host's timeout is the earlier one, although the host checks other things only once a
     second.
     """
@@ -416,7 +414,7 @@ def test_a_question_that_nobody_answers_is_denied_in_time(box, hosts, start_qwen
     assert '"deny"' in box.read_record()["stdin"]
 
 
-def test_a_message_that_a_former_life_has_taken_is_not_said_again(box, hosts, start_qwen_session):
+def test_message_accepted_before_a_respawn_is_not_sent_twice(box, hosts, start_qwen_session):
     message = {"kind": "message", "id": "0a0a0a0a-0000-4000-8000-000000000000"}
     message |= {"message": {"role": "user", "content": "go"}}
     child = box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"])
@@ -433,7 +431,7 @@ def test_a_message_that_a_former_life_has_taken_is_not_said_again(box, hosts, st
     assert send_frames_and_collect(session.session_id, [], hosts.environment)[0]["number"] == number
 
 
-def test_a_log_that_is_no_folder_is_told(box, hosts, start_qwen_session):
+def test_log_path_that_is_a_file_is_reported_in_the_metadata(box, hosts, start_qwen_session):
     session = start_qwen_session(
         box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]), session=SESSION
     )
@@ -479,24 +477,24 @@ def lives_of_a_real_claude(box, hosts, *, says, **spec_fields):
     return args_by_run
 
 
-def test_a_copy_begins_at_its_message_once_and_goes_on_from_its_own_end(box, hosts):
+def test_fork_passes_resume_session_at_only_to_its_first_run(box, hosts):
     first, second = lives_of_a_real_claude(box, hosts, says=True, forked=ORIGINAL)
     assert f"--resume={ORIGINAL}" in first and "--fork-session" in first and AT in first
     assert f"--resume={SESSION}" in second and "--fork-session" not in second and AT not in second
 
 
-def test_a_copy_that_has_said_nothing_is_made_again_from_the_same_message(box, hosts):
+def test_fork_without_output_is_repeated_from_the_same_message(box, hosts):
     for args in lives_of_a_real_claude(box, hosts, says=False, forked=ORIGINAL):
         assert f"--resume={ORIGINAL}" in args and "--fork-session" in args and AT in args
 
 
-def test_a_session_that_goes_on_from_an_earlier_message_does_so_once(box, hosts):
+def test_resume_passes_resume_session_at_only_to_the_first_run(box, hosts):
     first, second = lives_of_a_real_claude(box, hosts, says=True, resumes=True)
     assert f"--resume={SESSION}" in first and AT in first
     assert f"--resume={SESSION}" in second and AT not in second
 
 
-def test_settings_that_are_said_as_json_are_no_word_of_a_real_claudes_command(box, hosts):
+def test_inline_settings_are_passed_to_claude_as_a_private_file(box, hosts):
     """Other users see a child's words, and a word has at most 128 KiB."""
     child = box.create_fake(["record", str(box.recording)], ["hear", "never"])
     hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=child)
@@ -510,9 +508,7 @@ def test_settings_that_are_said_as_json_are_no_word_of_a_real_claudes_command(bo
     assert os.stat(file).st_mode & 0o777 == 0o600
 
 
-def test_a_folder_that_is_gone_does_not_end_the_host_that_looks_for_the_settings_there(
-    tmp_path, monkeypatch
-):
+def test_removed_working_directory_loads_empty_settings(tmp_path, monkeypatch):
     folder = tmp_path / "gone"
     folder.mkdir()
     monkeypatch.chdir(folder)

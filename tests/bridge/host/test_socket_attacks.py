@@ -63,7 +63,7 @@ def as_nobody(do):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
-def test_a_process_of_another_user_is_not_heard(hosts):
+def test_process_of_another_user_cannot_connect(hosts):
     session = hosts.start_session()
     with hosts.connect(session) as connection:
         wait_for_frame(connection, "synced")
@@ -93,7 +93,7 @@ def test_a_process_of_another_user_is_not_heard(hosts):
             os.chmod(path, mode & 0o7777)
 
 
-def test_who_says_no_hello_has_no_place(hosts):
+def test_connection_without_a_valid_hello_is_refused(hosts):
     session = hosts.start_session()
     with raw(session) as connection:
         connection.sendall(b"x" * (unix_server.MAX_HELLO_BYTES + 1))
@@ -111,14 +111,14 @@ def test_who_says_no_hello_has_no_place(hosts):
 
 
 @pytest.mark.anyio
-async def test_a_silent_client_loses_its_place(host_runtime, monkeypatch):
+async def test_silent_client_is_disconnected_after_the_hello_timeout(host_runtime, monkeypatch):
     monkeypatch.setattr(unix_server, "HELLO_TIMEOUT_S", 0.05)
     async with host_runtime.serve_clients():
         with raw_at(host_runtime._folder) as connection:
             assert b"no hello of at most" in await anyio.to_thread.run_sync(read_all, connection)
 
 
-def test_only_so_many_may_come_in(hosts):
+def test_connections_over_the_limit_are_refused(hosts):
     session = hosts.start_session()
     links = [raw(session) for _ in range(unix_server.MAX_CONNECTIONS)]
     with raw(session) as connection:
@@ -137,7 +137,7 @@ def _let_in(session):
     return False
 
 
-def test_ten_thousand_connections_leave_nothing(hosts):
+def test_connection_flood_leaks_no_file_descriptors(hosts):
     """Four hundred of them, unless in `make full`."""
     session = hosts.start_session()
     pid = hosts.wait_until(session, lambda now: now.metadata["pid"] is not None).metadata["pid"]
@@ -163,7 +163,7 @@ def test_ten_thousand_connections_leave_nothing(hosts):
         hosts.wait_until(session, lambda now: len(os.listdir(f"/proc/{pid}/fd")) <= before + 2)
 
 
-def test_a_frame_that_is_too_large_ends_its_client_alone(hosts):
+def test_oversized_frame_disconnects_only_its_client(hosts):
     folder = hosts.cwd.parent / ".config" / "shim"
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text("max_inbound_bytes = 20000\n")
@@ -178,7 +178,7 @@ def test_a_frame_that_is_too_large_ends_its_client_alone(hosts):
         assert wait_for_frame(other_connection, "synced")
 
 
-def test_whatever_bytes_come_in_the_session_goes_on(hosts):
+def test_session_survives_malformed_frames(hosts):
     session = hosts.start_session()
     with hosts.connect(session) as other_connection:
         for junk in (
@@ -198,7 +198,7 @@ def test_whatever_bytes_come_in_the_session_goes_on(hosts):
         assert read_until_result(other_connection)[-1]["subtype"] == "success"
 
 
-def test_a_client_that_only_writes_costs_a_bounded_amount(hosts):
+def test_client_that_never_reads_uses_bounded_memory(hosts):
     session = hosts.start_session()
     with hosts.connect(session) as other_connection, raw(session) as connection:
         connection.sendall(HELLO)
@@ -216,7 +216,7 @@ def test_a_client_that_only_writes_costs_a_bounded_amount(hosts):
 
 
 @pytest.mark.anyio
-async def test_a_mistake_of_ours_over_a_frame_costs_its_client_alone(
+async def test_internal_error_in_a_frame_handler_disconnects_only_its_client(
     host_runtime, hosts, monkeypatch
 ):
     hub = host_runtime.runner.hub
