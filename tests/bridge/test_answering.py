@@ -37,7 +37,7 @@ from shim.core.errors import FrontendError
         ("Write", {"file_path": 3}, None),
     ],
 )
-def test_the_rule_that_lets_a_call_run_lets_no_more_run_than_it_says(tool, tool_input, rule):
+def test_narrowest_allow_rule_matches_only_the_requested_call(tool, tool_input, rule):
     assert find_narrowest_allow_rule(tool, tool_input, "/repo") == rule
 
 
@@ -49,7 +49,7 @@ def updates(question):
     return question.build_response("always")["response"]["response"]["updatedPermissions"]
 
 
-def test_always_holds_for_this_run_only_whatever_a_real_claude_suggests():
+def test_always_stores_the_suggested_rule_for_the_session_only():
     suggested = {
         "type": "addRules",
         "rules": [{"toolName": "Bash", "ruleContent": "touch *"}],
@@ -64,7 +64,7 @@ def test_always_holds_for_this_run_only_whatever_a_real_claude_suggests():
     assert "a = always allow Bash(touch *) in this run" in question.format_input_prompt()
 
 
-def test_where_no_rule_would_do_always_is_not_offered():
+def test_always_is_not_offered_if_no_rule_covers_the_call():
     question = build_question(
         tool_name="Bash", input={"command": "rm *"}, permission_suggestions=[]
     )
@@ -72,7 +72,7 @@ def test_where_no_rule_would_do_always_is_not_offered():
     assert "updatedPermissions" not in json.dumps(question.build_response("always"))
 
 
-def test_a_question_cannot_command_the_terminal():
+def test_permission_prompt_contains_no_escape_sequences():
     assert (
         "\x1b"
         not in build_question(
@@ -99,7 +99,7 @@ RULE = {
         {**RULE, "rules": [{"toolName": "Monitor", "ruleContent": "*"}]},
     ],
 )  # fmt: skip
-def test_always_widens_no_folder_and_no_mode(suggested):
+def test_always_accepts_only_suggested_allow_rules_for_the_requested_call(suggested):
     """Not even where no rule is known: `rm *` has none."""
     question = build_question(
         tool_name="Bash", input={"command": "rm *"}, permission_suggestions=[suggested]
@@ -119,7 +119,7 @@ def test_always_widens_no_folder_and_no_mode(suggested):
     "request_",
     [{"tool_name": "ExitPlanMode"}, {"tool_name": "AskUserQuestion"}, {"subtype": "elicitation"}],
 )
-def test_what_is_a_question_of_its_own_is_never_answered_for_always(request_):
+def test_plans_questions_and_elicitations_have_no_permission_updates(request_):
     assert build_question(input={}, **request_).permission_updates == ()
 
 
@@ -165,7 +165,7 @@ def exactly(command):
         (FORM, {"behavior": "deny", "message": "no"}, {"action": "decline"}),
     ],
 )
-def test_an_answer_in_words_is_one_decision_at_every_door(request_, answer_fields, decision):
+def test_answer_fields_are_converted_to_a_permission_decision(request_, answer_fields, decision):
     assert build_decision_body(request=request_, cwd="/repo", **answer_fields) == decision
 
 
@@ -186,12 +186,12 @@ def test_an_answer_in_words_is_one_decision_at_every_door(request_, answer_field
         ),
     ],
 )
-def test_words_that_do_not_go_together_are_no_answer(request_, behavior, answer_fields, why):
+def test_conflicting_answer_fields_raise_an_error(request_, behavior, answer_fields, why):
     with pytest.raises(FrontendError, match=why):
         build_decision_body(behavior, request_, "/repo", **answer_fields)
 
 
-def test_the_oldest_open_question_is_the_one_that_is_asked():
+def test_prompt_queue_makes_the_oldest_pending_prompt_current():
     questions = PermissionPromptQueue("/work")
     put = [
         questions.add(name, {"tool_name": "Bash", "input": {"command": name}})

@@ -82,7 +82,7 @@ def kill(hosts, session):
     return hosts.wait_for_end(session)
 
 
-def test_a_host_that_is_killed_at_any_moment_has_lost_nothing_that_was_said(hosts, chatty):
+def test_log_contains_every_sent_line_after_the_host_is_killed(hosts, chatty):
     chance = random.Random(16)
     for _ in range(ROUNDS):
         session, lifeline = chatty(300)
@@ -102,7 +102,7 @@ def test_a_host_that_is_killed_at_any_moment_has_lost_nothing_that_was_said(host
         assert lifeline.wait_until_closed_or_unused(), "a process of the vendor's is left"
 
 
-def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, hosts):
+def test_session_of_a_killed_host_resumes_the_vendor_session(box, hosts):
     child = box.create_fake(
         HELLO,
         ["hear", "go"],
@@ -131,9 +131,7 @@ def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, h
     assert list(now) == list(range(1, max(now) + 1)) and max(now) > last
 
 
-def test_a_log_that_cannot_be_written_ends_the_session_and_nothing_is_said_that_it_does_not_have(
-    hosts, chatty
-):
+def test_session_fails_without_losing_sent_lines_if_its_log_is_unwritable(hosts, chatty):
     session, lifeline = chatty(2000)
     with hosts.connect(session, partial=False) as connection:
         read_until_result(connection)
@@ -164,7 +162,7 @@ def test_a_log_that_cannot_be_written_ends_the_session_and_nothing_is_said_that_
 
 @pytest.mark.full
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a filesystem")
-def test_a_full_disk_ends_the_session(hosts, chatty, tmp_path):
+def test_full_disk_fails_the_session(hosts, chatty, tmp_path):
     small = tmp_path / "small"
     small.mkdir()
     mounted = subprocess.run(
@@ -216,9 +214,7 @@ def fill(disk):
     return path
 
 
-def test_a_message_that_came_when_the_disk_was_full_is_not_lost_in_silence(
-    hosts, chatty, small_disk
-):
+def test_message_sent_on_a_full_disk_is_counted_as_unanswered(hosts, chatty, small_disk):
     """The host accepts the message but cannot store the answer: the session fails with one
     unanswered message.
     """
@@ -253,7 +249,7 @@ def test_a_message_that_came_when_the_disk_was_full_is_not_lost_in_silence(
     )
 
 
-def test_where_locks_fail_sessions_are_listed_but_not_started_or_removed(
+def test_sessions_are_listed_but_not_started_or_removed_without_file_locks(
     hosts, chatty, monkeypatch
 ):
     def refuse(descriptor, how):
@@ -289,7 +285,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_a_clock_that_jumps_moves_nothing_that_was_said(hosts, chatty, monkeypatch):
+def test_clock_jumps_do_not_disorder_line_timestamps(hosts, chatty, monkeypatch):
     monkeypatch.setattr(launch, "build_host_command", lambda: [sys.executable, "-P", "-c", JUMPS])
     session, _ = chatty(50)
     with hosts.connect(session, partial=False) as connection:
@@ -311,7 +307,7 @@ def _up_to_result(connection):
                 return
 
 
-def test_what_a_killed_host_left_of_its_socket_is_in_nobodys_way(hosts, chatty):
+def test_session_resumes_despite_the_leftover_socket_of_a_killed_host(hosts, chatty):
     session, _ = chatty(5)
     pid = hosts.wait_until(session, lambda now: now.metadata["pid"] is not None).metadata["pid"]
     os.kill(pid, signal.SIGKILL)
@@ -326,7 +322,7 @@ def test_what_a_killed_host_left_of_its_socket_is_in_nobodys_way(hosts, chatty):
         assert connection.welcome["generation"] == 2
 
 
-def test_a_watcher_that_stands_still_is_told_of_its_gap_and_misses_nothing(hosts, chatty):
+def test_stalled_watcher_receives_a_gap_frame_and_every_line(hosts, chatty):
     session, _ = chatty(8000)
     with hosts.connect(session, partial=False, role="watch", client="still") as still:
         with hosts.connect(session, partial=False) as other:
@@ -357,7 +353,7 @@ print(numbers == list(range(1, len(numbers) + 1)), len(numbers))
 
 
 @pytest.mark.full
-def test_a_watcher_that_is_stopped_for_a_minute_costs_little_and_comes_back(hosts, chatty):
+def test_stopped_watcher_costs_little_memory_and_receives_every_line(hosts, chatty):
     session, _ = chatty(20_000)
     with hosts.connect(session, partial=False) as connection:
         read_until_result(connection)
@@ -383,7 +379,7 @@ def _resident(pid):
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-def test_clients_that_come_and_go_at_any_moment_disturb_nobody(hosts, chatty):
+def test_connecting_and_disconnecting_clients_do_not_disturb_others(hosts, chatty):
     chance, numbers = random.Random(16), count()
     session, _ = chatty(1000)
     with hosts.connect(session, partial=False) as other_connection:
@@ -407,7 +403,7 @@ def test_clients_that_come_and_go_at_any_moment_disturb_nobody(hosts, chatty):
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(200, marks=pytest.mark.full)])
-def test_frontends_that_are_killed_at_any_moment_cost_nothing(hosting_box, kills):
+def test_killed_frontends_lose_no_messages_and_leak_no_resources(hosting_box, kills):
     chance = random.Random(16)
     turn = ["out", format_ndjson(INIT, says("Done."), result("Done."))]
     hosting_box.set_vendor_plan(HELLO, *(kills + 2) * (["hear", "go"], turn), ["hear", "never"])

@@ -10,7 +10,7 @@ from shim.bridge import registry
 from shim.bridge.client import send_frames_and_collect
 
 
-def test_a_session_answers_its_first_prompt_and_lives_on(hosts):
+def test_session_continues_to_run_after_its_first_prompt(hosts):
     session = hosts.start_session("hi")
     with hosts.connect(session, partial=False) as connection:
         lines = read_until_result(connection)
@@ -20,7 +20,7 @@ def test_a_session_answers_its_first_prompt_and_lives_on(hosts):
     assert now.is_running and now.metadata["pid"] and now.metadata["generation"] == 1
 
 
-def test_who_comes_back_hears_the_same_bytes_again(hosts):
+def test_reconnecting_client_receives_identical_lines(hosts):
     session = hosts.start_session("hi")
     with hosts.connect(session, partial=False) as connection:
         first = [wait_for_frame(connection, "line", number=number)["raw"] for number in (1, 2, 3)]
@@ -30,7 +30,7 @@ def test_who_comes_back_hears_the_same_bytes_again(hosts):
     assert second == first
 
 
-def test_the_end_that_a_client_asks_for_is_told_and_kept(hosts):
+def test_end_frame_stops_the_session_and_stores_its_state(hosts):
     session = hosts.start_session()
     received = send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
     assert received[-1]["kind"] == "bye"
@@ -38,7 +38,7 @@ def test_the_end_that_a_client_asks_for_is_told_and_kept(hosts):
     assert now.metadata["state"] == "stopped" and now.metadata["pid"] is None
 
 
-def test_a_session_that_is_stopped_at_work_is_stopped_and_has_not_failed(box, hosts):
+def test_busy_session_is_stopped_and_not_failed_after_sigterm(box, hosts):
     hosts.environment["SHIM_BIN"] = box.create_fake(["hang"])
     session = hosts.start_session("hi")
     pid = hosts.wait_until(session, lambda now: now.metadata["status"] == "busy").metadata["pid"]
@@ -46,7 +46,7 @@ def test_a_session_that_is_stopped_at_work_is_stopped_and_has_not_failed(box, ho
     assert hosts.wait_for_end(session).metadata["state"] == "stopped"
 
 
-def test_a_session_that_begins_removes_what_ended_long_ago(hosts):
+def test_starting_a_session_removes_old_ended_sessions(hosts):
     old = hosts.start_session("hi")
     hosts.wait_until(old, lambda now: now.metadata["pid"])
     send_frames_and_collect(old.session_id, [{"kind": "end"}], hosts.environment)

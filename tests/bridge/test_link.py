@@ -59,7 +59,7 @@ async def collect_errors(session, environment):
     return [*errors, caught.value]
 
 
-async def test_a_host_that_is_halted_does_not_answer_and_is_not_begun_again(halted_session, hosts):
+async def test_error_for_a_suspended_host_suggests_sigcont_and_not_respawn(halted_session, hosts):
     for error in await collect_errors(halted_session, hosts.environment):
         assert f"does not answer (pid {halted_session.metadata['pid']})" in str(error)
         assert (
@@ -68,7 +68,7 @@ async def test_a_host_that_is_halted_does_not_answer_and_is_not_begun_again(halt
         )
 
 
-async def test_a_host_that_is_full_says_so_at_once(hosted_session, hosts, monkeypatch):
+async def test_full_host_is_reported_with_its_client_limit(hosted_session, hosts, monkeypatch):
     hosts.connect(hosted_session).close()
     with sockets.open_host_listener(str(hosts.cwd)) as full, anyio.fail_after(PATIENCE):
         monkeypatch.setattr(
@@ -84,7 +84,7 @@ async def test_a_host_that_is_full_says_so_at_once(hosted_session, hosts, monkey
             )
 
 
-def test_a_host_that_is_about_to_go_is_said_to_have_ended_with_its_reason(hosts):
+def test_exiting_host_is_unavailable_with_its_failure_reason(hosts):
     """It has said in its facts how it ended, and closed its socket; its process is there for a
     moment longer.
     """
@@ -115,7 +115,7 @@ unix_server._read_chunk = read_late
 RUNS = "import sys; from shim.bridge.host.__main__ import main; sys.exit(main(sys.argv[1:]))"
 
 
-async def test_who_speaks_next_is_not_told_that_somebody_drives_who_has_left(hosts, monkeypatch):
+async def test_next_client_becomes_controller_if_the_host_reads_eof_late(hosts, monkeypatch):
     monkeypatch.setattr(
         launch, "build_host_command", lambda: [sys.executable, "-P", "-c", HEARS_LATE + RUNS]
     )
@@ -138,7 +138,7 @@ def _full(listening, connect_to, folder, _):
     return made
 
 
-async def test_a_host_that_is_halted_and_hears_no_more_is_told_with_its_pid(
+async def test_send_to_a_suspended_host_raises_when_the_socket_buffer_is_full(
     hosted_session, hosts, monkeypatch
 ):
     with hosts.connect(hosted_session) as connection, hosts.halt_host(hosted_session):

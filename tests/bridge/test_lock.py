@@ -22,7 +22,7 @@ def dead(folder):
         return is_free
 
 
-def test_a_lock_is_held_by_one(folder, monkeypatch):
+def test_host_lock_is_exclusive(folder, monkeypatch):
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
     assert dead(folder)
     host_lock = lock.acquire_host_lock(folder)
@@ -32,7 +32,7 @@ def test_a_lock_is_held_by_one(folder, monkeypatch):
     assert dead(folder)
 
 
-def test_who_looks_does_not_keep_a_host_from_beginning(folder, monkeypatch):
+def test_acquire_succeeds_after_a_concurrent_probe(folder, monkeypatch):
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", PATIENCE)
     os.close(lock.acquire_host_lock(folder))
     with lock.probe_host_lock(folder) as first, lock.probe_host_lock(folder) as second:
@@ -47,7 +47,7 @@ def test_who_looks_does_not_keep_a_host_from_beginning(folder, monkeypatch):
     os.close(host_lock)
 
 
-def test_a_lock_of_a_folder_that_was_removed_meanwhile_is_taken_anew(folder, monkeypatch):
+def test_lock_file_removed_during_acquire_is_recreated(folder, monkeypatch):
     real, removed = fcntl.flock, []
 
     def remove_first(descriptor, how):
@@ -64,7 +64,7 @@ def test_a_lock_of_a_folder_that_was_removed_meanwhile_is_taken_anew(folder, mon
 
 
 @pytest.mark.parametrize("number", lock.NO_LOCK_ERRNOS, ids=errno.errorcode.get)
-def test_a_filesystem_without_locks_is_refused(folder, monkeypatch, number):
+def test_filesystem_without_file_locks_is_rejected(folder, monkeypatch, number):
     def refuse(descriptor, how):
         raise OSError(number, os.strerror(number))
 
@@ -81,7 +81,7 @@ def test_a_filesystem_without_locks_is_refused(folder, monkeypatch, number):
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
-def test_a_socket_that_answers_is_a_sign_of_life_whatever_the_lock_says(folder):
+def test_listening_socket_blocks_the_lock(folder):
     """The file of its lock may have been deleted."""
     with sockets.open_host_listener(folder):
         assert not dead(folder) and lock.acquire_host_lock(folder) is None
@@ -90,7 +90,7 @@ def test_a_socket_that_answers_is_a_sign_of_life_whatever_the_lock_says(folder):
     os.close(host_lock)
 
 
-def test_another_fault_of_a_lock_is_an_error(folder, monkeypatch):
+def test_other_lock_error_is_raised(folder, monkeypatch):
     def refuse(descriptor, how):
         raise OSError(errno.EIO, "Input/output error")
 
@@ -99,7 +99,7 @@ def test_another_fault_of_a_lock_is_an_error(folder, monkeypatch):
         lock.acquire_host_lock(folder)
 
 
-def test_a_link_in_the_place_of_the_lock_is_not_followed(folder, tmp_path):
+def test_symlink_as_lock_file_is_rejected(folder, tmp_path):
     target = tmp_path / "target"
     target.touch()
     os.symlink(target, os.path.join(folder, lock.LOCK_FILE))
@@ -107,7 +107,7 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(folder, tmp_path):
         lock.acquire_host_lock(folder)
 
 
-def test_who_has_to_wait_gives_up_in_time(folder, monkeypatch):
+def test_lock_acquisition_times_out(folder, monkeypatch):
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
     host_lock = lock.acquire_host_lock(folder)
     started_at = time.monotonic()

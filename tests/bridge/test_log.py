@@ -40,7 +40,7 @@ def folder(tmp_path):
     return str(tmp_path / "log")
 
 
-def test_a_file_that_is_full_is_followed_by_another(folder):
+def test_log_continues_in_a_new_file_when_a_file_is_full(folder):
     session_log = RecordedSessionLog(folder, 1, max_file_bytes=1000)
     for number in range(1, 101):
         session_log.append(build_records(number))
@@ -52,7 +52,7 @@ def test_a_file_that_is_full_is_followed_by_another(folder):
     )
 
 
-def test_the_oldest_files_go_beyond_the_limit(folder):
+def test_oldest_log_files_are_deleted_beyond_the_size_limit(folder):
     session_log = RecordedSessionLog(folder, 1, max_file_bytes=1000, max_log_bytes=5000)
     for number in range(1, 1001):
         session_log.append(build_records(number))
@@ -63,7 +63,7 @@ def test_the_oldest_files_go_beyond_the_limit(folder):
     )
 
 
-def test_a_line_that_a_kill_cut_off_is_not_there(folder):
+def test_line_truncated_by_a_kill_is_not_read(folder):
     RecordedSessionLog(folder, 1).append(build_records(1, 2, 3))
     (path,) = (entry.path for entry in os.scandir(folder))
     full_size = os.path.getsize(path)
@@ -81,7 +81,7 @@ def test_a_line_that_a_kill_cut_off_is_not_there(folder):
     assert os.path.getsize(path) == full_size
 
 
-def test_what_cannot_be_written_leaves_no_trace_and_nothing_more_is_taken(folder, monkeypatch):
+def test_failed_write_is_rolled_back_and_later_appends_fail(folder, monkeypatch):
     session_log = RecordedSessionLog(folder, 1)
     session_log.append(build_records(1))
     (path,) = (entry.path for entry in os.scandir(folder))
@@ -102,7 +102,7 @@ def test_what_cannot_be_written_leaves_no_trace_and_nothing_more_is_taken(folder
     assert list_numbers(session_log.read(0, 9)) == [1] and session_log.last_number == 1
 
 
-def test_the_files_are_casts(folder, capsys):
+def test_log_files_pass_cast_verify(folder, capsys):
     session_log = RecordedSessionLog(
         folder, 1, {"vendor": "demo", "cwd": "/repo"}, max_file_bytes=2000
     )
@@ -120,7 +120,7 @@ def test_the_files_are_casts(folder, capsys):
         assert ended.value.code == 0, capsys.readouterr().out
 
 
-def test_a_file_that_is_no_log_is_passed_over(folder):
+def test_invalid_files_in_the_log_folder_are_ignored(folder):
     RecordedSessionLog(folder, 1).append(build_records(1))
     for name, text in (
         ("000002-0000000002.cast", b"{}"),
@@ -134,7 +134,7 @@ def test_a_file_that_is_no_log_is_passed_over(folder):
     assert session_log.last_number == 1 and list_numbers(session_log.read(0, 9)) == [1]
 
 
-def test_the_header_says_where_the_numbers_begin(folder):
+def test_log_header_contains_generation_and_first_line_number(folder):
     RecordedSessionLog(folder, 1).append(build_records(1, 2))
     RecordedSessionLog(folder, 2).append(build_records(3, at=5))
     with open(os.path.join(folder, "000002-0000000003.cast"), "rb") as file:

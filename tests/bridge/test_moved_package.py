@@ -207,7 +207,9 @@ def installation(tmp_path, box, package):
 
 @pytest.mark.parametrize("sessions", [1, pytest.param(10, marks=pytest.mark.full)])
 @pytest.mark.parametrize("how", ["moved or removed", "replaced by 9.9.9"])
-def test_sessions_and_server_continue_without_their_package(installation, how, sessions):
+def test_sessions_and_server_continue_after_the_package_is_moved_or_replaced(
+    installation, how, sessions
+):
     """While the package is there nothing is imported after the start; without it no session is
     started.
     """
@@ -269,7 +271,7 @@ main()
 """
 
 
-def test_a_long_conversation_continues_without_the_package_too(installation):
+def test_foreground_conversation_continues_after_the_package_is_moved(installation):
     args = ["claude", *CONVERSE, *ASKING]
     command = [sys.executable, "-P", "-c", SOON, *args]
     pipe = subprocess.PIPE
@@ -302,7 +304,7 @@ def test_a_long_conversation_continues_without_the_package_too(installation):
     assert (done.status, results) == (0, ["Hello.", "After.", "Again."])
 
 
-def test_each_lazy_import_of_a_host_is_loaded_at_its_start():
+def test_every_lazy_import_of_a_host_is_preloaded():
     assert _lazy_imports() <= {*LAZY_MODULES, *_LOADED_OTHERWISE}
 
 

@@ -29,7 +29,7 @@ def keep(environment, session=SESSION, **metadata):
     return folder
 
 
-def test_a_session_is_found_by_its_uuid_and_by_how_it_begins(environment):
+def test_sessions_are_listed_by_uuid_or_id_prefix(environment):
     keep(environment)
     keep(environment, OTHER, created=9)
     assert [record.session_id for record in registry.list_sessions(environment)] == [OTHER, SESSION]
@@ -42,7 +42,7 @@ def test_a_session_is_found_by_its_uuid_and_by_how_it_begins(environment):
         ] == expected, query
 
 
-def test_a_dead_host_that_was_at_work_has_failed(environment):
+def test_session_with_a_dead_host_is_failed_if_work_was_in_progress(environment):
     for state, expected_state in (
         ("working", "failed"),
         ("blocked", "failed"),
@@ -63,7 +63,7 @@ def test_a_dead_host_that_was_at_work_has_failed(environment):
         assert registry.read_metadata(folder) == record.metadata
 
 
-def test_a_living_host_is_left_as_it_is_whatever_its_process_id_says(environment):
+def test_session_is_running_while_the_host_holds_the_lock(environment):
     folder = keep(environment, pid=2**22 + 1)
     host_lock = lock.acquire_host_lock(folder)
     with sockets.open_host_listener(folder):
@@ -73,13 +73,13 @@ def test_a_living_host_is_left_as_it_is_whatever_its_process_id_says(environment
     os.close(host_lock)
 
 
-def test_a_process_id_that_lives_again_is_no_sign_of_life(environment):
+def test_reused_process_id_does_not_make_a_session_running(environment):
     keep(environment, pid=os.getpid())
     record = registry.find_session(SESSION, environment)
     assert record is not None and not record.is_running and record.metadata["state"] == "failed"
 
 
-def test_facts_of_any_kind_are_read_without_a_fault(environment):
+def test_malformed_metadata_is_read_as_a_failed_session(environment):
     folder = keep(environment)
     for text in (b"", b"[]", b"{", b'{"pid":"x","state":7,"created":null}', b"\xff"):
         with open(os.path.join(folder, registry.METADATA_FILE), "wb") as file:
@@ -92,7 +92,7 @@ def test_facts_of_any_kind_are_read_without_a_fault(environment):
         )
 
 
-def test_a_life_that_said_its_end_is_listed_without_a_look_at_its_lock(environment, monkeypatch):
+def test_ended_session_is_listed_without_probing_its_lock(environment, monkeypatch):
     """A user interface asks for the list each second, and a month of sessions is in it."""
     looked = []
     monkeypatch.setattr(
@@ -111,7 +111,7 @@ def test_a_life_that_said_its_end_is_listed_without_a_look_at_its_lock(environme
     assert looked == [registry.get_session_folder(dead, environment)]
 
 
-def test_what_is_no_session_is_passed_over(environment):
+def test_entries_that_are_not_sessions_are_ignored(environment):
     keep(environment)
     top = registry.get_bridge_folder(environment)
     os.mkdir(os.path.join(top, "web"))
@@ -120,14 +120,14 @@ def test_what_is_no_session_is_passed_over(environment):
     assert [record.session_id for record in registry.list_sessions(environment)] == [SESSION]
 
 
-def test_an_id_never_becomes_a_path(environment):
+def test_invalid_session_id_is_not_resolved_to_a_path(environment):
     for session_id in ("..", "../..", "/etc", "a" * 36, SESSION + "/"):
         with pytest.raises(ValueError, match="no UUID"):
             registry.get_session_folder(session_id, environment)
         assert registry.find_session(session_id, environment) is None
 
 
-def test_only_what_ended_long_ago_is_tidied_away(environment):
+def test_only_old_ended_sessions_are_removed(environment):
     old, fresh, living = (f"{number:08}-0000-4000-8000-000000000000" for number in range(3))
     long_ago = time.time() - 31 * 86400
     for session in (old, fresh, living):
@@ -144,7 +144,7 @@ def test_only_what_ended_long_ago_is_tidied_away(environment):
     os.close(host_lock)
 
 
-def test_a_session_that_lives_is_not_removed(environment, monkeypatch):
+def test_running_session_is_not_removed(environment, monkeypatch):
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
     folder = keep(environment)
     host_lock = lock.acquire_host_lock(folder)
@@ -155,13 +155,13 @@ def test_a_session_that_lives_is_not_removed(environment, monkeypatch):
     ) and not os.path.exists(folder)
 
 
-def test_who_comes_too_late_to_remove_a_session_finds_it_removed(environment):
+def test_removing_a_removed_session_succeeds(environment):
     keep(environment)
     record = registry.find_session(SESSION, environment)
     assert registry.remove_session(record) and registry.remove_session(record)
 
 
-def test_two_that_remove_a_session_at_once_leave_nothing(environment, monkeypatch):
+def test_concurrent_removal_of_a_session_leaves_no_folder(environment, monkeypatch):
     """The second one opens the lock, and so makes it again, while the first empties the folder."""
     folder, remove, disturbed = keep(environment), registry.shutil.rmtree, []
 
@@ -190,9 +190,7 @@ def many(environment, count, **metadata):
     return names
 
 
-def test_among_any_number_of_sessions_that_ended_those_that_live_are_listed(
-    environment, monkeypatch
-):
+def test_running_session_is_listed_beyond_the_ended_session_limit(environment, monkeypatch):
     monkeypatch.setattr(registry, "MAX_ENDED_SESSIONS", 3)
     names = many(environment, 12)
     living = registry.get_session_folder(names[0], environment)
@@ -208,7 +206,7 @@ def test_among_any_number_of_sessions_that_ended_those_that_live_are_listed(
     os.close(host_lock)
 
 
-def test_only_so_many_sessions_that_ended_are_kept_the_oldest_go_first(environment, monkeypatch):
+def test_oldest_ended_sessions_over_the_limit_are_removed(environment, monkeypatch):
     monkeypatch.setattr(registry, "MAX_ENDED_SESSIONS", 3)
     names = many(environment, 12)
     host_lock = lock.acquire_host_lock(living := registry.get_session_folder(names[0], environment))
@@ -223,21 +221,21 @@ def test_only_so_many_sessions_that_ended_are_kept_the_oldest_go_first(environme
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o777])
-def test_a_folder_that_others_may_enter_keeps_no_session(environment, mode):
+def test_state_folder_accessible_to_other_users_is_rejected(environment, mode):
     os.chmod(environment["SHIM_STATE"], mode)
     with pytest.raises(FrontendError, match="no session can live on its own") as refused:
         registry.create_session_folder(SESSION, environment)
     assert "SHIM_STATE" in refused.value.hint
 
 
-def test_facts_and_folders_are_for_their_owner_alone(environment):
+def test_metadata_and_folders_are_accessible_only_to_the_owner(environment):
     folder = keep(environment)
     assert os.stat(folder).st_mode & 0o777 == 0o700
     assert os.stat(os.path.join(folder, registry.METADATA_FILE)).st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(("mode", "is_visible"), [(0o755, True), (0o775, False), (0o757, False)])
-def test_where_others_can_write_no_session_is_seen(environment, mode, is_visible, capfd):
+def test_sessions_in_a_folder_writable_by_others_are_ignored(environment, mode, is_visible, capfd):
     keep(environment)
     os.chmod(registry.get_bridge_folder(environment), mode)
     assert (
@@ -272,7 +270,7 @@ DAMAGES = ["empty", "zeroed", "missing", "cut", "a list", "a folder"]
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_session_with_damaged_facts_is_listed_and_removed(environment, how):
+def test_session_with_damaged_metadata_is_listed_and_removable(environment, how):
     folder = keep(environment, state="done", status=None, pid=None)
     registry.write_start_data(
         folder, {"cwd": "/repo", "vendor": "qwen", "name": 7, "generation": 3, "arguments": []}
@@ -303,7 +301,7 @@ def test_a_session_with_damaged_facts_is_listed_and_removed(environment, how):
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_damaged_sessions_are_tidied_away_when_they_are_old(environment, how):
+def test_old_damaged_sessions_are_removed(environment, how):
     folders = {
         session: keep(environment, session, state="done", status=None, pid=None)
         for session in (SESSION, OTHER)
@@ -319,7 +317,7 @@ def test_damaged_sessions_are_tidied_away_when_they_are_old(environment, how):
     assert [record.session_id for record in registry.list_sessions(environment)] == [OTHER]
 
 
-def test_a_session_that_is_just_starting_is_not_damaged(environment):
+def test_starting_session_is_not_reported_as_damaged(environment):
     folder = registry.create_session_folder(SESSION, environment)
     assert registry.list_sessions(environment) == []
     host_lock = lock.acquire_host_lock(folder)

@@ -62,7 +62,7 @@ def host(tmp_path):
         connection.peer.close()
 
 
-def test_facts_that_hold_only_in_between_are_not_kept(host):
+def test_intermediate_states_are_not_written_to_metadata(host):
     """A session that begins with a prompt never waits for one, whoever looks."""
     host.hub.send_initialize()
     host.hub.send_first_message({"role": "user", "content": "hi"}, U)
@@ -70,7 +70,7 @@ def test_facts_that_hold_only_in_between_are_not_kept(host):
     assert [each["state"] for each in host.metadata_updates] == ["working"]
 
 
-async def test_what_a_client_did_not_take_at_once_is_written_when_it_takes_more(host):
+async def test_blocked_output_is_written_when_the_client_reads(host):
     line = b'{"type":"system","text":"%b"}' % (b"x" * 100_000)
     with host.client(1) as ours:
         ours.setblocking(False)
@@ -85,7 +85,7 @@ async def test_what_a_client_did_not_take_at_once_is_written_when_it_takes_more(
             tasks.cancel_scope.cancel()
 
 
-async def test_the_last_words_come_behind_what_a_client_has_not_taken_yet(host, monkeypatch):
+async def test_bye_frame_is_sent_after_buffered_output_if_the_log_fails(host, monkeypatch):
     with host.client(1) as ours:
         ours.setblocking(False)
         async with anyio.create_task_group() as tasks:
@@ -115,7 +115,7 @@ async def test_the_last_words_come_behind_what_a_client_has_not_taken_yet(host, 
         assert len(host.failed) == 1
 
 
-async def test_who_is_told_to_go_and_takes_nothing_is_closed_all_the_same(host, monkeypatch):
+async def test_client_that_does_not_read_the_bye_frame_is_closed(host, monkeypatch):
     with host.client(1):
         connection = host.runner.connections[1]
         host.runner.on_conversation_lines(b'{"type":"system","text":"%b"}\n' % (b"x" * 500_000))
@@ -128,7 +128,7 @@ async def test_who_is_told_to_go_and_takes_nothing_is_closed_all_the_same(host, 
         assert connection.disconnect_event.is_set()
 
 
-def test_a_read_that_fails_ends_the_session(host, monkeypatch):
+def test_log_read_error_ends_the_session(host, monkeypatch):
     def fail_read(after, most, size):
         raise OSError(5, "Input/output error")
 

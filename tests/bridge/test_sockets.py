@@ -16,7 +16,7 @@ def folder(request, tmp_path):
     return str(path)
 
 
-def test_a_socket_is_reached_by_a_path_of_any_length(folder):
+def test_socket_is_reachable_by_a_path_of_any_length(folder):
     with (
         sockets.open_host_listener(folder) as listening,
         sockets.connect_to_host(folder) as connection,
@@ -27,17 +27,17 @@ def test_a_socket_is_reached_by_a_path_of_any_length(folder):
             assert other.recv(9) == b"hi"
 
 
-def test_only_its_owner_may_enter(folder):
+def test_socket_file_has_mode_0600(folder):
     with sockets.open_host_listener(folder):
         assert stat.S_IMODE(os.lstat(os.path.join(folder, sockets.SOCKET_FILE)).st_mode) == 0o600
 
 
-def test_a_name_that_is_taken_is_not_taken_again(folder):
+def test_second_listener_in_a_folder_is_refused(folder):
     with sockets.open_host_listener(folder), pytest.raises(OSError, match="in use"):
         sockets.open_host_listener(folder)
 
 
-def test_a_socket_answers_while_its_process_lives(folder):
+def test_host_is_listening_only_while_its_socket_is_open(folder):
     assert not sockets.is_host_listening(folder)
     with sockets.open_host_listener(folder):
         assert sockets.is_host_listening(folder)
@@ -48,7 +48,7 @@ def test_a_socket_answers_while_its_process_lives(folder):
     assert os.listdir(folder) == []
 
 
-def test_without_proc_a_long_path_leads_to_a_short_folder(tmp_path, monkeypatch):
+def test_long_path_without_proc_uses_a_short_socket_directory(tmp_path, monkeypatch):
     folder = tmp_path / ("x" * 200)
     folder.mkdir()
     real = os.path.isdir
@@ -60,14 +60,14 @@ def test_without_proc_a_long_path_leads_to_a_short_folder(tmp_path, monkeypatch)
     assert not os.path.exists(os.path.dirname(aside)) and not list(folder.iterdir())
 
 
-def test_a_socket_of_another_user_is_left_at_once(folder, monkeypatch):
+def test_connection_to_a_socket_of_another_user_is_refused(folder, monkeypatch):
     with sockets.open_host_listener(folder):
         monkeypatch.setattr("os.getuid", lambda: os.geteuid() + 1)
         with pytest.raises(PermissionError, match="another user"):
             sockets.connect_to_host(folder)
 
 
-def test_a_later_socket_of_the_same_name_is_another_one(folder):
+def test_new_socket_at_the_same_path_has_a_new_file_id(folder):
     with sockets.open_host_listener(folder):
         first = sockets.find_socket_file_id(folder)
         assert first is not None and sockets.find_socket_file_id(folder) == first

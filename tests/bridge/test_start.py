@@ -23,7 +23,7 @@ SESSION = "0123abcd-0000-4000-8000-000000000001"
 OTHER = "0123abcd-0000-4000-8000-000000000002"
 
 
-def test_a_session_is_registered_before_its_host_is_up(hosts):
+def test_session_is_registered_before_its_host_has_started(hosts):
     session = hosts.start_session("make it so")
     assert (
         session.is_running
@@ -34,7 +34,7 @@ def test_a_session_is_registered_before_its_host_is_up(hosts):
     assert (session.short_id, len(session.session_id)) == (session.session_id[:8], 36)
 
 
-def test_without_a_prompt_it_waits_for_one(hosts):
+def test_session_without_a_prompt_is_blocked(hosts):
     session = hosts.start_session()
     assert (session.metadata["state"], session.metadata["needs"]) == (
         "blocked",
@@ -42,7 +42,7 @@ def test_without_a_prompt_it_waits_for_one(hosts):
     )
 
 
-def test_of_several_starts_of_a_session_one_wins(hosts, monkeypatch):
+def test_concurrent_starts_of_a_session_start_a_single_host(hosts, monkeypatch):
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.2)
     take, barrier, outcomes = lock.acquire_host_lock, threading.Barrier(8, timeout=PATIENCE), []
 
@@ -72,7 +72,7 @@ def test_of_several_starts_of_a_session_one_wins(hosts, monkeypatch):
         assert connection.welcome["generation"] == 1
 
 
-def test_the_folder_and_the_environment_are_the_callers(hosts, real_hosts):
+def test_host_uses_the_working_directory_and_environment_of_the_caller(hosts, real_hosts):
     hosts.environment["SHIM_RECORD"] = str(hosts.cwd / "casts")
     os.mkdir(hosts.cwd / "casts")
     session = hosts.start_session("hi")
@@ -82,7 +82,7 @@ def test_the_folder_and_the_environment_are_the_callers(hosts, real_hosts):
     assert len(os.listdir(hosts.cwd / "casts")) == 1
 
 
-def test_a_host_holds_nothing_of_its_callers(hosts, real_hosts):
+def test_host_inherits_no_file_descriptors_of_the_caller(hosts, real_hosts):
     """Its caller's pipes end with the caller, whatever that had left open for its children."""
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
@@ -103,7 +103,7 @@ def test_a_host_holds_nothing_of_its_callers(hosts, real_hosts):
     )
 
 
-def test_the_next_life_goes_on_with_the_vendors_session(hosts):
+def test_respawned_session_resumes_the_vendor_session(hosts):
     session = hosts.start_session("hi")
     with hosts.connect(session) as connection:
         first = read_until_result(connection)
@@ -119,7 +119,7 @@ def test_the_next_life_goes_on_with_the_vendors_session(hosts):
     assert {line["session_id"] for line in inits} == {session.session_id} and len(inits) == 2
 
 
-def test_a_life_that_ended_before_its_first_turn_begins_anew(hosts):
+def test_session_that_ended_before_its_first_turn_can_be_respawned(hosts):
     session = hosts.start_session()
     send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
     new_session = respawn_session(
@@ -129,7 +129,7 @@ def test_a_life_that_ended_before_its_first_turn_begins_anew(hosts):
         assert read_until_result(connection)[-1]["subtype"] == "success"
 
 
-def test_a_host_that_cannot_begin_says_why_to_whoever_waits_and_in_its_facts(hosts):
+def test_failed_host_start_is_reported_to_the_client_and_in_the_metadata(hosts):
     hosts.environment["SHIM_VENDOR"] = "qwen"
     hosts.environment["PATH"] = "/nowhere"
     del hosts.environment["SHIM_BIN"]
@@ -145,21 +145,21 @@ def test_a_host_that_cannot_begin_says_why_to_whoever_waits_and_in_its_facts(hos
         assert "qwen" in file.read()
 
 
-def test_a_folder_that_is_gone_is_told_at_once_and_leaves_no_session(hosts):
+def test_start_is_refused_if_the_working_directory_is_missing(hosts):
     with pytest.raises(FrontendError, match=r"its folder .*gone is gone") as refused:
         hosts.start_session("hi", cwd=str(hosts.cwd / "gone"))
     assert "make that folder again" in refused.value.hint
     assert registry.list_sessions(hosts.environment) == []
 
 
-def test_a_folder_that_goes_while_a_host_begins_is_told(hosts, monkeypatch):
+def test_working_directory_removed_during_start_fails_the_session(hosts, monkeypatch):
     monkeypatch.setattr(launch.os.path, "isdir", lambda path: True)
     monkeypatch.setattr(launch.os, "access", lambda path, how: True)
     now = hosts.wait_for_end(hosts.start_session("hi", cwd=str(hosts.cwd / "gone")))
     assert now.metadata["state"] == "failed" and "gone" in now.metadata["detail"]
 
 
-def test_a_state_folder_that_is_read_only_is_a_clear_error(hosts, monkeypatch):
+def test_start_reports_a_read_only_state_folder(hosts, monkeypatch):
     def read_only(path, *args, **options):
         raise OSError(errno.EROFS, "Read-only file system", path)
 
@@ -177,7 +177,7 @@ def test_a_state_folder_that_is_read_only_is_a_clear_error(hosts, monkeypatch):
     hosts.start_session(session=SESSION)
 
 
-def test_a_state_folder_without_file_locks_is_refused_and_leaves_no_session(hosts, monkeypatch):
+def test_start_is_refused_without_file_locks(hosts, monkeypatch):
     def refuse(descriptor, how):
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -192,9 +192,7 @@ def test_a_state_folder_without_file_locks_is_refused_and_leaves_no_session(host
     assert os.listdir(registry.get_bridge_folder(hosts.environment)) == []
 
 
-def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gone(
-    hosts, monkeypatch
-):
+def test_respawn_waits_for_the_lock_of_the_ended_host(hosts, monkeypatch):
     """It is listed as ended; its process writes a recording, or stands still on a busy machine."""
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
     session = hosts.start_session(session=SESSION)
@@ -207,7 +205,7 @@ def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gon
     timer.join()
 
 
-def test_starts_of_one_process_do_not_hold_each_others_locks(hosts):
+def test_concurrent_starts_in_a_process_do_not_share_locks(hosts):
     sessions = []
     threads = [
         threading.Thread(target=lambda: sessions.append(hosts.start_session())) for _ in range(6)
@@ -224,7 +222,7 @@ def test_starts_of_one_process_do_not_hold_each_others_locks(hosts):
         hosts.wait_for_end(session)
 
 
-def test_a_host_of_somebody_who_ignores_hangups_heeds_them(hosts, real_hosts):
+def test_host_ends_on_sighup_if_its_caller_ignores_sighup(hosts, real_hosts):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         session = hosts.start_session()
@@ -236,7 +234,7 @@ def test_a_host_of_somebody_who_ignores_hangups_heeds_them(hosts, real_hosts):
     hosts.wait_for_end(session)
 
 
-def test_starts_at_once_are_as_many_sessions(hosts):
+def test_concurrent_start_processes_create_separate_sessions(hosts):
     count = 50 if sweeps.full else 5
     script = (
         "import os, sys; from shim.bridge.launch import SessionSpec, start_host;"
@@ -259,7 +257,7 @@ def test_starts_at_once_are_as_many_sessions(hosts):
             wait_for_frame(connection, "synced")
 
 
-def test_what_a_start_imports_is_little():
+def test_launch_imports_no_heavy_modules():
     """`claude --bg` returns at once: no loop, nothing that draws, nothing of the conversation."""
     script = "import sys, shim.bridge.launch; print(*sorted(sys.modules))"
     ran = subprocess.run(
@@ -278,7 +276,7 @@ def test_what_a_start_imports_is_little():
     assert not heavy & set(ran.stdout.split())
 
 
-def test_a_start_that_is_not_known_any_more_says_so(hosts):
+def test_respawn_is_refused_if_the_start_file_is_missing(hosts):
     session = hosts.start_session()
     send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.wait_for_end(session)
@@ -287,7 +285,7 @@ def test_a_start_that_is_not_known_any_more_says_so(hosts):
         respawn_session(ended, hosts.environment)
 
 
-def test_a_copy_that_is_woken_under_new_flags_is_still_one(hosts):
+def test_respawn_with_new_flags_preserves_the_fork_source(hosts):
     """Before its first turn nothing was copied yet: without the original it would begin with
     nothing.
     """
@@ -300,7 +298,7 @@ def test_a_copy_that_is_woken_under_new_flags_is_still_one(hosts):
     assert (spec.forked, spec.beginning) == (OTHER, ["--resume-session-at=x"])
 
 
-def test_what_wanted_says_is_kept_for_the_next_life(hosts):
+def test_start_file_stores_the_session_spec(hosts):
     session = hosts.start_session(arguments=["--model", "demo-2"], name="mine")
     start_data = registry.read_start_data(session.folder)
     assert SessionSpec(**{key: start_data[key] for key in SessionSpec._fields}).arguments == [
@@ -312,7 +310,7 @@ def test_what_wanted_says_is_kept_for_the_next_life(hosts):
     assert registry.STDERR_FILE in os.listdir(session.folder)
 
 
-def test_a_prompt_that_no_host_would_read_is_refused_and_what_was_kept_stays(hosts, monkeypatch):
+def test_oversized_prompt_is_refused_and_the_start_file_is_unchanged(hosts, monkeypatch):
     record = hosts.start_session(arguments=("--permission-mode", "plan"))
     send_frames_and_collect(record.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.wait_for_end(record)
@@ -333,7 +331,7 @@ def test_a_prompt_that_no_host_would_read_is_refused_and_what_was_kept_stays(hos
 @pytest.mark.parametrize(
     "start_content", [b"", b"{}", b'{"arguments":["--permission-mode","plan"],"cwd":"/']
 )
-def test_a_session_whose_flags_cannot_be_read_does_not_run_without_them(hosts, start_content):
+def test_respawn_is_refused_if_the_start_file_is_invalid(hosts, start_content):
     session = hosts.start_session(arguments=("--permission-mode", "plan"))
     send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.wait_for_end(session)
@@ -346,14 +344,14 @@ def test_a_session_whose_flags_cannot_be_read_does_not_run_without_them(hosts, s
     assert session.session_id in refused.value.hint
 
 
-def test_a_host_whose_flags_are_lost_ends_before_it_begins(hosts, monkeypatch):
+def test_host_fails_if_the_start_file_is_missing(hosts, monkeypatch):
     monkeypatch.setattr(registry, "write_start_data", lambda folder, spec: None)
     now = hosts.wait_for_end(hosts.start_session("hi"))
     assert now.metadata["state"] == "failed" and "is not known any more" in now.metadata["detail"]
 
 
 @pytest.mark.parametrize("flag", ["--settings", "--mcp-config", "--system-prompt-file"])
-def test_a_session_whose_file_is_gone_does_not_go_on_without_it(hosts, flag):
+def test_respawn_is_refused_if_a_file_of_its_flags_is_missing(hosts, flag):
     file = hosts.cwd / "file.json"
     file.write_text('{"mcpServers": {}}')
     session = hosts.start_session(arguments=(flag, "file.json"))
@@ -370,7 +368,7 @@ def test_a_session_whose_file_is_gone_does_not_go_on_without_it(hosts, flag):
 
 
 @pytest.mark.parametrize("args", [(), ("--add-dir=caf\udce9",)], ids=["folder", "argument"])
-def test_names_that_are_not_utf8_are_refused(hosts, args):
+def test_non_utf8_paths_and_arguments_are_refused(hosts, args):
     """A session is stored as JSON: the changed name would mean another folder, or no folder."""
     folder = str(hosts.cwd) if args else f"{hosts.cwd}/caf\udce9"
     os.makedirs(folder, exist_ok=True)

@@ -20,7 +20,9 @@ def bystander():
         assert process.poll() is None, "it was ended"
 
 
-def test_a_number_that_comes_back_while_we_look_is_told_nothing(hosts, bystander, monkeypatch):
+def test_stop_does_not_signal_a_process_that_reused_the_pid_of_a_host(
+    hosts, bystander, monkeypatch
+):
     """The host dies behind our look at it, and another process gets its number before we hold that."""
     session = hosts.start_session()
     session = hosts.wait_until(session, lambda now: now.metadata["pid"])
@@ -35,7 +37,7 @@ def test_a_number_that_comes_back_while_we_look_is_told_nothing(hosts, bystander
     assert stop.stop_hosts([session], hosts.environment) == []
 
 
-def test_a_system_without_such_handles_ends_a_host_too(hosts, monkeypatch):
+def test_stop_ends_a_host_without_pidfd_support(hosts, monkeypatch):
     session = hosts.start_session()
     hosts.wait_until(session, lambda now: now.metadata["pid"])
     monkeypatch.delattr(os, "pidfd_open")

@@ -169,7 +169,7 @@ def a_python(top):
     pytest.skip("no Python here that other users can run")
 
 
-def test_no_file_socket_or_token_of_a_session_is_open_to_another_user(users):
+def test_session_files_and_environment_are_inaccessible_to_other_users(users):
     alice, bob = users
     (token,) = alice.shim(("bridge", "token"))
     assert token.stdout.strip()
@@ -197,7 +197,7 @@ def test_no_file_socket_or_token_of_a_session_is_open_to_another_user(users):
     )
 
 
-def test_a_command_that_names_another_users_sessions_finds_and_ends_none(users):
+def test_commands_neither_list_nor_stop_sessions_of_another_user(users):
     alice, bob = users
     metadata = alice.facts()
     name = metadata["id"]
@@ -213,7 +213,7 @@ def test_a_command_that_names_another_users_sessions_finds_and_ends_none(users):
     assert json.loads(agents.stdout)[0]["pid"] == metadata["pid"] == alice.facts()["pid"]
 
 
-def test_what_another_user_wrote_into_a_state_folder_is_not_believed(users):
+def test_forged_metadata_in_a_foreign_state_folder_is_ignored(users):
     """Not even by `stop`, which would end the process that the facts name."""
     alice, bob = users
     shared = bob.home / "shared"

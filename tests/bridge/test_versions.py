@@ -67,7 +67,7 @@ def other(request, hosts, tmp_path):
     return hosts
 
 
-def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version(other):
+def test_host_of_another_version_serves_current_clients(other):
     session = other.start_session("hi")
     other.wait_until(
         session, lambda now: now.metadata["status"] == "idle" and now.metadata["state"] == "done"
@@ -119,7 +119,7 @@ def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version
 
 
 @pytest.mark.parametrize(("protocol", "knows"), [(1, []), (2, [*OPTIONAL_KINDS, "later"])])
-def test_a_client_of_another_version_is_served_by_a_host_of_today(hosts, protocol, knows):
+def test_current_host_serves_a_client_of_another_version(hosts, protocol, knows):
     session = hosts.start_session()
     with hosts.connect(session, protocol=protocol, knows=knows, odd={"key": 1}) as connection:
         assert ("differs" in connection.welcome) == (protocol != PROTOCOL_VERSION)

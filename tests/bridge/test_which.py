@@ -27,7 +27,7 @@ KNOWN = [
 
 
 @pytest.mark.parametrize("query", ["9", "9c58", "9c582708", "9c582708-0000-4000-8000-000000000000"])
-def test_a_session_is_meant_by_the_beginning_of_its_short_id_or_by_its_uuid(query):
+def test_session_resolves_by_short_id_prefix_or_uuid(query):
     assert (
         resolve_session_reference(query, sessions=KNOWN)
         == resolve_session_id(query, sessions=KNOWN)
@@ -36,7 +36,7 @@ def test_a_session_is_meant_by_the_beginning_of_its_short_id_or_by_its_uuid(quer
 
 
 @pytest.mark.parametrize("query", ["write it", "WRITE", "again"])
-def test_a_name_means_a_session_where_names_count(query):
+def test_session_resolves_by_name_only_if_names_are_accepted(query):
     assert resolve_session_reference(query, sessions=KNOWN).short_id == (
         "1daa75d6" if query == "again" else "9c582708"
     )
@@ -44,7 +44,7 @@ def test_a_name_means_a_session_where_names_count(query):
         resolve_session_id(query, sessions=KNOWN)
 
 
-def test_a_whole_uuid_means_a_session_that_is_not_listed(tmp_path, monkeypatch):
+def test_complete_uuid_resolves_to_an_unlisted_session(tmp_path, monkeypatch):
     monkeypatch.setenv("SHIM_STATE", str(tmp_path))
     tmp_path.chmod(0o700)
     session = "0123abcd-0000-4000-8000-000000000001"
@@ -58,21 +58,21 @@ def test_a_whole_uuid_means_a_session_that_is_not_listed(tmp_path, monkeypatch):
     )
 
 
-def test_an_id_of_several_is_none():
+def test_ambiguous_id_prefix_is_rejected_with_the_matching_ids():
     for resolve in (resolve_session_reference, resolve_session_id):
         with pytest.raises(FrontendError) as refused:
             resolve("1", sessions=KNOWN)
         assert str(refused.value) == "'1' matches more than one session: 1052b9da, 1daa75d6"
 
 
-def test_a_whole_name_means_its_session_though_another_name_contains_it():
+def test_exact_name_takes_precedence_over_partial_matches():
     assert resolve_session_reference("My Job", sessions=KNOWN) == KNOWN[0]
     twice = [*KNOWN, session("7d000000", "MY JOB")]
     with pytest.raises(FrontendError, match=r"^2 sessions match 'my job':"):
         resolve_session_reference("my job", sessions=twice)
 
 
-def test_a_name_of_several_lists_them():
+def test_ambiguous_name_is_rejected_with_a_list_of_matches():
     with pytest.raises(FrontendError) as refused:
         resolve_session_reference("My j", sessions=KNOWN)
     assert str(refused.value).splitlines() == [
@@ -102,13 +102,13 @@ def test_a_name_of_several_lists_them():
         (" ", True, []),
     ],
 )
-def test_a_word_that_means_none_is_told_why(query, alone, more):
+def test_unmatched_reference_is_rejected_with_the_reason(query, alone, more):
     with pytest.raises(FrontendError) as refused:
         resolve_session_reference(query, sessions=KNOWN, is_only_arg=alone)
     assert str(refused.value).splitlines() == [NO_MATCH_WITH_HINT.format(word=query), *more]
 
 
-def test_a_word_without_end_is_said_again_in_part():
+def test_long_reference_is_truncated_in_the_error():
     with pytest.raises(FrontendError) as refused:
         resolve_session_reference("x" * 10**6, sessions=KNOWN)
     assert len(str(refused.value)) < 400

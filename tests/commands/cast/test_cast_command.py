@@ -32,14 +32,14 @@ def folder(local_box) -> Path:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_an_example(shim, command):
+def test_help_of_every_command_has_an_example(shim, command):
     status, stdout, _ = shim("cast", command, "--help")
     assert status == 0
     assert f"Example: shim cast {command}" in stdout.decode()
 
 
 @pytest.mark.parametrize("args", [(), ("verify",), ("nonsense",), ("verify", "--nope")])
-def test_a_wrong_call_is_exit_2_and_no_traceback(shim, args):
+def test_usage_error_exits_with_status_2_without_a_traceback(shim, args):
     status, stdout, complaint = shim("cast", *args)
     assert status == 2
     assert "Usage" in stdout.decode() + complaint and "Traceback" not in complaint
@@ -48,12 +48,12 @@ def test_a_wrong_call_is_exit_2_and_no_traceback(shim, args):
 # -- verify ----------------------------------------------------------------------------------------
 
 
-def test_an_intact_cast_is_called_so(shim, folder):
+def test_verify_reports_an_intact_recording(shim, folder):
     path = str(folder / "a.cast")
     assert shim("cast", "verify", path) == (0, f"{path}: intact, 3 lines\n".encode(), "")
 
 
-def test_all_the_casts_of_a_folder_are_looked_at(shim, folder):
+def test_verify_reports_every_recording_of_a_folder(shim, folder):
     status, stdout, _ = shim("cast", "verify", str(folder))
     assert status == 1
     assert stdout.decode().splitlines() == [
@@ -67,7 +67,7 @@ def test_all_the_casts_of_a_folder_are_looked_at(shim, folder):
     ]
 
 
-def test_a_program_is_told_the_same(shim, folder):
+def test_verify_json_reports_states_and_findings(shim, folder):
     status, stdout, _ = shim("cast", "verify", "--json", str(folder), "/nowhere.cast")
     rows = json.loads(stdout)
     assert status == 1
@@ -78,7 +78,7 @@ def test_a_program_is_told_the_same(shim, folder):
     assert [row["proved"] for row in rows] == [3, 0, 0, 0]
 
 
-def test_what_is_only_odd_is_no_failure(shim, local_box):
+def test_verify_exits_with_status_0_if_the_only_finding_is_a_note(shim, local_box):
     path = local_box.path / "odd.cast"
     path.write_bytes(build_recording([(0.0, "n", {}), (9e6, "n", {})]))
     status, stdout, _ = shim("cast", "verify", str(path))
@@ -86,13 +86,13 @@ def test_what_is_only_odd_is_no_failure(shim, local_box):
     assert b"intact, 4 lines\n  line 3: note: a pause of 9000000" in stdout
 
 
-def test_a_folder_without_casts_is_an_error(shim, local_box):
+def test_verify_fails_for_a_folder_without_recordings(shim, local_box):
     status, stdout, complaint = shim("cast", "verify", str(local_box.path))
     assert (status, stdout) == (1, b"")
     assert "has no casts" in complaint
 
 
-def test_a_pipe_in_a_folder_of_casts_does_not_hang_us(box, folder):
+def test_verify_ignores_a_named_pipe_in_a_folder(box, folder):
     os.mkfifo(folder / "pipe.cast")
     assert b"pipe.cast" not in box.run_shim("cast", "verify", str(folder)).stdout
 
@@ -137,7 +137,7 @@ def without_chain(data: bytes) -> list[bytes]:
     return [line for line in data.splitlines() if not line.startswith(b'["h"')]
 
 
-def test_what_is_known_and_what_is_said_is_blanked_everywhere(shim, secrets):
+def test_redact_removes_detected_secrets_and_patterns_from_every_stream(shim, secrets):
     output = secrets.with_name("clean.cast")
     before = secrets.read_bytes()
     args = ("--pattern", "ACME-[0-9]{6}", "-o", str(output))
@@ -156,7 +156,7 @@ def test_what_is_known_and_what_is_said_is_blanked_everywhere(shim, secrets):
 
 
 @pytest.mark.parametrize("kind", fake_secrets.BARE)
-def test_every_kind_that_is_known_is_blanked_in_every_stream(shim, local_box, kind):
+def test_every_secret_kind_is_redacted_in_every_stream(shim, local_box, kind):
     path = local_box.path / "run.cast"
     json_text = "".join(
         json.dumps({"text": f"a {secret} b"}) + "\n" for secret in fake_secrets.BARE[kind]
@@ -178,7 +178,7 @@ def test_every_kind_that_is_known_is_blanked_in_every_stream(shim, local_box, ki
                 assert len(line) < 12 or line.encode() not in stream
 
 
-def test_the_new_cast_is_a_cast(shim, secrets):
+def test_redacted_recording_is_intact_and_preserves_records(shim, secrets):
     output = secrets.with_name("clean.cast")
     assert shim("cast", "redact", str(secrets), "--text", OWN, "-o", str(output))[0] == 0
     assert shim("cast", "verify", str(output))[0] == 0
@@ -191,7 +191,7 @@ def test_the_new_cast_is_a_cast(shim, secrets):
     assert output.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_cast_becomes_the_new_one_only_where_that_is_said(shim, secrets):
+def test_recording_is_overwritten_only_if_the_flag_is_set(shim, secrets):
     before = secrets.read_bytes()
     for args in ((), ("--in-place", "-o", str(secrets.with_name("x"))), ("-o", str(secrets))):
         assert shim("cast", "redact", str(secrets), *args)[0] in (1, 2)
@@ -207,7 +207,7 @@ def test_a_cast_becomes_the_new_one_only_where_that_is_said(shim, secrets):
     )
 
 
-def test_what_has_no_secret_says_so_and_stays_the_same(shim, local_box):
+def test_recording_without_secrets_is_unchanged_by_redact(shim, local_box):
     path, output = local_box.path / "run.cast", local_box.path / "clean.cast"
     path.write_bytes(build_recording([(0.0, "i", b"hello\n")], redact="casts"))
     assert (
@@ -217,7 +217,7 @@ def test_what_has_no_secret_says_so_and_stays_the_same(shim, local_box):
     assert without_chain(output.read_bytes())[1:] == without_chain(path.read_bytes())[1:]
 
 
-def test_once_more_finds_nothing(shim, secrets):
+def test_second_redact_makes_no_changes(shim, secrets):
     first, other = secrets.with_name("one.cast"), secrets.with_name("other.cast")
     shim("cast", "redact", str(secrets), "--text", OWN, "-o", str(first))
     status, stdout, _ = shim("cast", "redact", str(first), "--text", OWN, "-o", str(other))
@@ -225,7 +225,7 @@ def test_once_more_finds_nothing(shim, secrets):
     assert first.read_bytes() == other.read_bytes()
 
 
-def test_nothing_is_written_through_a_link_or_over_a_file(shim, secrets):
+def test_redact_does_not_write_through_links_or_over_files(shim, secrets):
     victim = secrets.with_name("victim")
     victim.write_text("mine", encoding="utf-8")
     symlink, dangling = secrets.with_name("link.cast"), secrets.with_name("dangling")
@@ -241,7 +241,7 @@ def test_nothing_is_written_through_a_link_or_over_a_file(shim, secrets):
     assert not secrets.with_name("nowhere").exists() and symlink.is_symlink()
 
 
-def test_damage_is_not_hidden_behind_a_new_chain(shim, secrets):
+def test_redact_refuses_a_damaged_recording_without_force(shim, secrets):
     secrets.write_bytes(secrets.read_bytes().replace(b"about", b"abuot"))
     output = secrets.with_name("clean.cast")
     status, _, complaint = shim("cast", "redact", str(secrets), "-o", str(output))
@@ -249,7 +249,7 @@ def test_damage_is_not_hidden_behind_a_new_chain(shim, secrets):
     assert shim("cast", "redact", str(secrets), "-o", str(output), "--force")[0] == 0
 
 
-def test_a_cast_that_may_still_be_recorded_is_not_replaced(shim, secrets):
+def test_redact_does_not_overwrite_an_unfinished_recording(shim, secrets):
     secrets.write_bytes(secret_cast()[:-60])
     before = secrets.read_bytes()
     status, _, complaint = shim("cast", "redact", str(secrets), "--in-place")
@@ -259,7 +259,7 @@ def test_a_cast_that_may_still_be_recorded_is_not_replaced(shim, secrets):
     assert SECRET.encode() not in secrets.read_bytes()
 
 
-def test_a_wrong_expression_writes_nothing(shim, secrets):
+def test_invalid_redact_pattern_writes_no_file(shim, secrets):
     output = secrets.with_name("clean.cast")
     status, stdout, complaint = shim(
         "cast", "redact", str(secrets), "--pattern", "(", "-o", str(output)
@@ -268,7 +268,7 @@ def test_a_wrong_expression_writes_nothing(shim, secrets):
     assert not output.exists()
 
 
-def test_an_expression_that_takes_for_ever_leaves_everything_as_it_was(shim, secrets, monkeypatch):
+def test_redact_pattern_timeout_leaves_the_recording_unchanged(shim, secrets, monkeypatch):
     monkeypatch.setattr("shim.recording.pattern_search.SEARCH_TIMEOUT_S", 0.05)
     secrets.write_bytes(build_recording([(0.0, "i", b"a" * 60 + b"!\n")]))
     before = secrets.read_bytes()
@@ -280,7 +280,7 @@ def test_an_expression_that_takes_for_ever_leaves_everything_as_it_was(shim, sec
 # -- fixture ---------------------------------------------------------------------------------------
 
 
-def test_a_case_is_cut_and_what_is_left_to_do_is_said(shim, secrets):
+def test_fixture_writes_a_case_and_prints_the_remaining_steps(shim, secrets):
     to = secrets.with_name("fixtures")
     args = ("cast", "fixture", str(secrets), "--to", str(to), "--name", "own", "--redact", "casts")
     status, stdout, complaint = shim(*args)
@@ -294,7 +294,7 @@ def test_a_case_is_cut_and_what_is_left_to_do_is_said(shim, secrets):
     assert shim(*args)[0] == 1, "it is there already"
 
 
-def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(shim, secrets):
+def test_fixture_requires_redact_for_an_unredacted_recording(shim, secrets):
     status, stdout, complaint = shim(
         "cast", "fixture", str(secrets), "--to", str(secrets.with_name("fixtures"))
     )
@@ -309,7 +309,7 @@ def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(shim, secrets):
 @pytest.mark.parametrize(
     "name", ["pi/1.5.2-bash", "acai/2026-04-http401", "cursor/handmade-err-auth"]
 )
-def test_a_run_that_was_recorded_is_cut_into_its_fixture(box, name):
+def test_fixture_of_a_recorded_run_matches_the_vendor_output(box, name):
     """Record, verify, cut: the drop-in, a program that prints a fixture, and the fixture again."""
     fixture_case = find_case(name)
     path = box.path / "run.cast"
@@ -416,7 +416,7 @@ def hostile(box) -> str:
     return str(path)
 
 
-def test_what_is_verified_obeys_nothing(run_cast, hostile):
+def test_verify_escapes_terminal_sequences_and_markup(run_cast, hostile):
     lines = f'[0.1,{json.dumps(HOSTILE)},""]\n{{{HOSTILE}\n{HOSTILE}\n'.encode()
     Path(hostile).write_bytes(build_recording([], end=False) + lines)
     status, output = run_cast("verify", hostile)
@@ -424,7 +424,7 @@ def test_what_is_verified_obeys_nothing(run_cast, hostile):
     assert "[red]evil[/red]" in output and "evil[bold]\\x1b[38;5;201m\\x9b2J.cast" in output
 
 
-def test_what_is_redacted_obeys_nothing(run_cast, hostile):
+def test_redact_escapes_terminal_sequences_and_markup(run_cast, hostile):
     status, output = run_cast("redact", hostile, "--text", HOSTILE, "-o", f"{hostile}[red].cast")
     assert status == 0
     assert "evil[bold]\\x1b[38;5;201m\\x9b2J.cast[red].cast: " in output
@@ -433,7 +433,7 @@ def test_what_is_redacted_obeys_nothing(run_cast, hostile):
         assert status == 1 and ("no regular expression" in output or "[/]" in output)
 
 
-def test_what_is_cut_obeys_nothing(run_cast, hostile, box):
+def test_fixture_escapes_terminal_sequences_and_markup(run_cast, hostile, box):
     to = f"{box.path}/to [red]\x1b[38;5;201m"
     status, output = run_cast("fixture", hostile, "--to", to, "--redact", "none")
     assert status == 1 and "2 of its children fit" in output and "evil[bold]\\x1b" in output
@@ -450,7 +450,7 @@ def test_what_is_cut_obeys_nothing(run_cast, hostile, box):
     assert case_toml.replace("\n", "").isprintable()
 
 
-def test_nothing_for_people_is_imported_before_it_is_needed():
+def test_verify_and_folder_modules_are_not_imported_at_module_level():
     text = (ROOT / "shim" / "commands" / "cast" / "command.py").read_text(encoding="utf-8")
     head = text[: text.index("\napp = ")]
     assert "recording.folders" not in head and "cast.verify" not in head
@@ -473,7 +473,7 @@ WRITING = (
 
 
 @pytest.mark.parametrize("args", WRITING, ids=" ".join)
-def test_a_full_disk_is_a_sentence(args, tmp_path):
+def test_full_disk_is_reported_without_a_traceback(args, tmp_path):
     (tmp_path / "a.cast").write_bytes(build_recording([(0.1, "O", b'{"type":"result"}\n' * 2000)]))
     with open("/dev/full", "wb") as full:
         done = run_shim([*args, str(tmp_path / "a.cast")], stdout=full)
@@ -485,7 +485,7 @@ def test_a_full_disk_is_a_sentence(args, tmp_path):
 
 @pytest.mark.parametrize("args", WRITING, ids=" ".join)
 @pytest.mark.parametrize("closed", [(1,), (0, 1, 2)])
-def test_who_closed_stdout_wants_nothing_of_it(args, closed, tmp_path):
+def test_command_exits_cleanly_if_stdout_is_closed(args, closed, tmp_path):
     cast = build_recording([(0.1, "O", b"words\n")])
     (tmp_path / "a.cast").write_bytes(cast)
     done = run_shim([*args, str(tmp_path / "a.cast")], closed=closed)
@@ -494,7 +494,7 @@ def test_who_closed_stdout_wants_nothing_of_it(args, closed, tmp_path):
 
 
 @pytest.mark.parametrize("args", WRITING, ids=" ".join)
-def test_who_has_read_enough_gets_no_traceback(args, tmp_path):
+def test_closed_output_pipe_prints_no_traceback(args, tmp_path):
     (tmp_path / "a.cast").write_bytes(build_recording([(0.1, "O", b'{"type":"result"}\n' * 2000)]))
     with start_shim(
         [*args, str(tmp_path / "a.cast")], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -513,7 +513,7 @@ READERS = [
 
 
 @pytest.mark.parametrize("args", READERS, ids=" ".join)
-def test_a_recording_that_is_a_pipe_or_a_device_is_not_waited_for(box, args):
+def test_pipe_or_device_is_rejected_as_a_recording(box, args):
     os.mkfifo(box.cwd / "pipe")
     added = ("-o", "new.cast") if args[-1] == "redact" else ()
     for path in ("pipe", "/dev/zero"):
@@ -525,7 +525,7 @@ def test_a_recording_that_is_a_pipe_or_a_device_is_not_waited_for(box, args):
         )
 
 
-def test_an_unreadable_entry_of_a_folder_is_reported_and_left_out(box, folder):
+def test_unreadable_folder_entry_is_reported_and_skipped(box, folder):
     for damaged in "bc":
         (folder / f"{damaged}.cast").unlink()
     (folder / "loop.cast").symlink_to("loop.cast")
@@ -542,7 +542,7 @@ def test_an_unreadable_entry_of_a_folder_is_reported_and_left_out(box, folder):
     assert "Too many levels" not in replay.stdout.decode()
 
 
-def test_a_recording_with_a_byte_order_mark_is_read(box, folder):
+def test_recording_with_a_byte_order_mark_is_accepted(box, folder):
     path, copy = folder / "a.cast", folder / "copy"
     path.write_bytes(b"\xef\xbb\xbf" + INTACT)
     verification = box.run_shim("cast", "verify", str(path))

@@ -51,9 +51,7 @@ def load_case_metadata(folder: str) -> dict[str, Any]:
 
 
 @loop_over_cases(WHOLE, quick=choose_few_cases)
-def test_a_fixture_that_was_recorded_and_cut_is_the_fixture_again(
-    case: Case, tmp_path: Path
-) -> None:
+def test_fixture_extracted_from_a_recording_equals_the_original(case: Case, tmp_path: Path) -> None:
     fixtures_folder = tmp_path / "fixtures"
     argv = [
         "-p",
@@ -83,7 +81,7 @@ def test_a_fixture_that_was_recorded_and_cut_is_the_fixture_again(
     shutil.rmtree(fixtures_folder)
 
 
-def test_no_file_stays_open_behind_a_fixture_that_was_cut(tmp_path: Path) -> None:
+def test_extract_fixture_closes_all_files(tmp_path: Path) -> None:
     path = write_cast(
         tmp_path, build_recording([(0.0, "s", start()), (0.1, "o", b"{}\n"), (0.2, "x", ENDED)])
     )
@@ -92,7 +90,7 @@ def test_no_file_stays_open_behind_a_fixture_that_was_cut(tmp_path: Path) -> Non
     assert set(os.listdir("/dev/fd")) == before
 
 
-def test_case_toml_says_how_the_child_was_started_and_leaves_the_rest_to_a_person(
+def test_case_toml_describes_the_child_and_has_placeholders_for_the_rest(
     tmp_path: Path,
 ) -> None:
     moments = [
@@ -119,7 +117,7 @@ def test_case_toml_says_how_the_child_was_started_and_leaves_the_rest_to_a_perso
     )
 
 
-def test_what_is_not_known_is_a_gap(tmp_path: Path) -> None:
+def test_missing_exit_and_long_stdin_are_reported_as_gaps(tmp_path: Path) -> None:
     moments = [(0.0, "s", start()), (0.1, "I", b"x" * MAX_STDIN_BYTES + b"\n"), (0.2, "o", b"{}\n")]
     path = write_cast(tmp_path, build_recording(moments, end=False))
     metadata = load_case_metadata(extract_fixture(path, str(tmp_path), redact="none").folder)
@@ -131,7 +129,7 @@ def test_what_is_not_known_is_a_gap(tmp_path: Path) -> None:
     ]
 
 
-def test_one_child_of_several_is_chosen(tmp_path: Path) -> None:
+def test_child_is_selected_by_number_or_turn(tmp_path: Path) -> None:
     moments = []
     for child, turn in ((1, 1), (2, 2), (3, 2)):
         line = b'{"n":%d}\n' % child
@@ -159,7 +157,7 @@ def test_one_child_of_several_is_chosen(tmp_path: Path) -> None:
     assert sorted(folder.name for folder in (tmp_path / "pi").iterdir()) == ["first", "third"]
 
 
-def test_what_stands_behind_the_end_of_a_child_is_not_its_own(tmp_path: Path) -> None:
+def test_output_after_the_exit_of_the_child_is_omitted(tmp_path: Path) -> None:
     path = write_cast(
         tmp_path, build_recording([*ONE, (0.3, "o", b"late\n"), (0.4, "e", b"late\n")])
     )
@@ -171,7 +169,7 @@ def test_what_stands_behind_the_end_of_a_child_is_not_its_own(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("where", ["argv", "stdin", "stderr", "vendor_version"])
-def test_a_secret_is_in_no_fact_either(tmp_path: Path, where: str) -> None:
+def test_secrets_are_redacted_in_case_toml(tmp_path: Path, where: str) -> None:
     argv = ["pi", SECRET] if where == "argv" else ["pi"]
     moments = [(0.0, "s", start(argv=argv)), (0.1, "o", b"{}\n"), (0.2, "x", ENDED)]
     if where in ("stdin", "stderr"):
@@ -187,7 +185,7 @@ def test_a_secret_is_in_no_fact_either(tmp_path: Path, where: str) -> None:
 ONE = [(0.0, "s", start()), (0.1, "o", b'{"key":"%s"}\n' % SECRET.encode()), (0.2, "x", ENDED)]
 
 
-def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(tmp_path: Path) -> None:
+def test_unredacted_recording_requires_a_redact_option(tmp_path: Path) -> None:
     path = write_cast(tmp_path, build_recording(ONE, redact="none"))
     with pytest.raises(RecordingError, match="recorded with its secrets") as error:
         extract_fixture(path, str(tmp_path))
@@ -209,14 +207,12 @@ def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", ["casts", "all"])
-def test_what_was_missed_when_it_was_recorded_is_blanked_when_it_is_cut(
-    tmp_path: Path, kind: str
-) -> None:
+def test_extraction_redacts_secrets_that_the_recording_missed(tmp_path: Path, kind: str) -> None:
     made = extract_fixture(write_cast(tmp_path, build_recording(ONE, redact=kind)), str(tmp_path))
     assert SECRET not in (Path(made.folder) / "vendor.ndjson").read_text()
 
 
-def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
+def test_existing_fixture_folder_is_not_overwritten(tmp_path: Path) -> None:
     path = write_cast(tmp_path, build_recording(ONE))
     (tmp_path / "pi" / "run").mkdir(parents=True)
     with pytest.raises(RecordingError, match="exists already"):
@@ -227,13 +223,13 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists() and not list((tmp_path / "pi" / "run").iterdir())
 
 
-def test_a_damaged_cast_is_no_evidence(tmp_path: Path) -> None:
+def test_damaged_recording_is_rejected(tmp_path: Path) -> None:
     path = write_cast(tmp_path, build_recording(ONE).replace(b"key", b"kez"))
     with pytest.raises(RecordingError, match="is damaged"):
         extract_fixture(path, str(tmp_path), redact="none")
 
 
-def test_a_damaged_cast_is_no_evidence_though_it_was_cut_off_too(tmp_path: Path) -> None:
+def test_damaged_and_truncated_recording_is_rejected(tmp_path: Path) -> None:
     lines = [(0.1, "o", b"{}\n")] * CHECKPOINT_LINES
     data = build_recording([(0.0, "s", start()), *lines], end=False)
     path = write_cast(tmp_path, data.replace(b"/home/user", b"/home/uzer"))
@@ -242,7 +238,7 @@ def test_a_damaged_cast_is_no_evidence_though_it_was_cut_off_too(tmp_path: Path)
         extract_fixture(path, str(tmp_path), redact="none")
 
 
-def test_a_run_that_started_nothing_has_no_fixture(tmp_path: Path) -> None:
+def test_recording_without_a_child_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="has no child"):
         extract_fixture(write_cast(tmp_path, build_recording([])), str(tmp_path), redact="none")
 
@@ -250,7 +246,7 @@ def test_a_run_that_started_nothing_has_no_fixture(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["../evil", "/tmp/evil", "-x", "a/b", ".", "..", "a\x1b[31m", "a:b"]
 )
-def test_no_name_leaves_the_folder_of_the_vendor(tmp_path: Path, name: str) -> None:
+def test_case_name_cannot_leave_the_vendor_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(RecordingError, match="cannot be the name of a case"):
         extract_fixture(
             write_cast(tmp_path, build_recording(ONE)), str(tmp_path), redact="none", name=name
@@ -258,7 +254,7 @@ def test_no_name_leaves_the_folder_of_the_vendor(tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("vendor", ["../evil", "/tmp/evil", "", "a/b", ".."])
-def test_no_vendor_of_a_header_leaves_the_folder_of_fixtures(tmp_path: Path, vendor: str) -> None:
+def test_vendor_name_cannot_leave_the_fixtures_folder(tmp_path: Path, vendor: str) -> None:
     with pytest.raises(RecordingError, match="cannot be the name of a vendor"):
         extract_fixture(
             write_cast(tmp_path, build_recording(ONE, vendor=vendor)),
@@ -268,7 +264,7 @@ def test_no_vendor_of_a_header_leaves_the_folder_of_fixtures(tmp_path: Path, ven
     assert not (tmp_path / "to").exists()
 
 
-def test_a_vendor_that_is_not_known_has_no_golden(tmp_path: Path) -> None:
+def test_fixture_of_an_unknown_vendor_has_no_golden_file(tmp_path: Path) -> None:
     made = extract_fixture(
         write_cast(tmp_path, build_recording(ONE, vendor="novel")), str(tmp_path), redact="none"
     )
@@ -278,7 +274,7 @@ def test_a_vendor_that_is_not_known_has_no_golden(tmp_path: Path) -> None:
     ]
 
 
-def test_what_could_not_be_finished_is_taken_away(
+def test_partial_fixture_is_removed_after_a_write_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> bool:
@@ -293,6 +289,6 @@ def test_what_could_not_be_finished_is_taken_away(
 @loop_over_rows(
     "value", ["", 'a"b\\c\n\r\t\x00\x1f\x7f\x9f\u2028\u202eü\U0001f600', ["x", "\x7f"], [], 3, True]
 )
-def test_what_is_written_as_toml_is_read_the_same_and_obeyed_by_no_terminal(value: object) -> None:
+def test_toml_values_round_trip_and_are_printable(value: object) -> None:
     assert tomllib.loads(f"key = {format_toml_value(value)}\n") == {"key": value}
     assert format_toml_value(value).isprintable()

@@ -60,7 +60,7 @@ def list_rows(shim, *args):
     return json.loads(stdout)
 
 
-def test_a_session_is_a_row(shim, casts):
+def test_recording_is_listed_as_a_row_with_its_totals(shim, casts):
     folder = casts(
         one=build_session(
             (0.5, build_init_line()),
@@ -92,7 +92,7 @@ def test_a_session_is_a_row(shim, casts):
     assert row["duration_s"] == 4.0 and row["file"].endswith("one.cast")
 
 
-def test_rows_are_in_the_order_of_time(shim, casts):
+def test_rows_are_sorted_by_start_time(shim, casts):
     ended = build_result_line()
     folder = casts(
         a=build_session((0.0, ended), started="2026-11-20T12:00:00.000Z"),
@@ -108,7 +108,7 @@ def test_rows_are_in_the_order_of_time(shim, casts):
     ]
 
 
-def test_what_is_wrong_with_a_recording_is_its_outcome(shim, casts):
+def test_row_reports_the_state_and_outcome_of_a_recording(shim, casts):
     recording = build_session(
         (0.0, build_init_line()),
         (1.0, build_assistant_line("m1", build_text_block("a"))),
@@ -156,7 +156,7 @@ def test_what_is_wrong_with_a_recording_is_its_outcome(shim, casts):
 
 
 @pytest.mark.parametrize("args", [[], ["--output-format", "json"], ["--shim-dialect", "yume"]])
-def test_a_run_that_was_refused_is_listed_as_refused(shim, local_box, args):
+def test_refused_run_is_listed_as_refused(shim, local_box, args):
     """Also where the frontend got a sentence only, or another dialect."""
     path = str(local_box.path / "one.cast")
     run_shim(["claude", "--shim-vendor", "nobody", "--shim-record", path, *args, "-p", "hello"])
@@ -167,7 +167,7 @@ def test_a_run_that_was_refused_is_listed_as_refused(shim, local_box, args):
     assert "nobody" in drawn and '"type"' not in drawn
 
 
-def test_a_file_that_is_not_there_has_a_row_that_says_so(shim, casts):
+def test_missing_file_is_listed_as_unreadable(shim, casts):
     folder = casts(one=build_session((0.0, build_result_line())))
     (missing_row, good_row) = sorted(
         list_rows(shim, f"{folder}/gone.cast", f"{folder}/one.cast"), key=lambda row: row["state"]
@@ -176,7 +176,7 @@ def test_a_file_that_is_not_there_has_a_row_that_says_so(shim, casts):
     assert good_row["state"] == "whole"
 
 
-def test_the_folder_of_record_is_meant_where_none_is_named(shim, casts, local_box, monkeypatch):
+def test_list_defaults_to_the_configured_record_folder(shim, casts, local_box, monkeypatch):
     folder = casts(one=build_session((0.0, build_result_line())))
     status, _, complaint = shim("cast", "list")
     assert status == 1 and "no recording is named" in complaint and "SHIM_RECORD" in complaint
@@ -192,7 +192,7 @@ def test_the_folder_of_record_is_meant_where_none_is_named(shim, casts, local_bo
     assert len(list_rows(shim)) == 1
 
 
-def test_a_long_prompt_is_cut_to_one_line(shim, casts):
+def test_long_prompt_is_shortened_to_a_single_line(shim, casts):
     folder = casts(
         one=build_session((0.0, build_result_line()), **build_header("first\nsecond " + "x" * 5000))
     )
@@ -203,7 +203,7 @@ def test_a_long_prompt_is_cut_to_one_line(shim, casts):
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_nothing_that_stands_in_a_recording_is_obeyed(shim, casts, monkeypatch, terminal):
+def test_markup_and_escapes_in_a_recording_are_not_interpreted(shim, casts, monkeypatch, terminal):
     hostile_text = f"{ESCAPES} [red]no markup[/red] [link=http://e]x"
     failed = build_result_line(is_error=True, shim={"cause": hostile_text})
     folder = casts(
@@ -234,7 +234,7 @@ def _terminal():
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 120, 250])
-def test_a_terminal_is_never_too_narrow(shim, casts, monkeypatch, columns):
+def test_table_fits_the_terminal_width(shim, casts, monkeypatch, columns):
     folder = casts(
         one=build_case_recording(find_case("pi/1.5.2-bash"), **build_header("please " * 40)),
         two=build_recording([], vendor="a-vendor-with-a-long-name"),
@@ -254,7 +254,7 @@ def test_a_terminal_is_never_too_narrow(shim, casts, monkeypatch, columns):
 
 
 @pytest.mark.parametrize("secret", SECRETS[:5])
-def test_a_secret_in_a_prompt_is_not_listed(shim, casts, secret):
+def test_secret_in_a_prompt_is_redacted(shim, casts, secret):
     folder = casts(
         one=build_session((0.0, build_result_line()), **build_header(f"use {secret} now"))
     )
@@ -279,7 +279,7 @@ WHERE = (("list",), ("list", "--json"), ("stats",), ("stats", "--json"), ("stats
 
 
 @pytest.mark.parametrize("args", WHERE, ids=" ".join)
-def test_a_secret_in_a_name_is_in_no_list_and_no_statistic(shim, casts, args):
+def test_secret_in_a_name_is_redacted_in_lists_and_statistics(shim, casts, args):
     # few enough that no table is cut
     groups = [SECRETS[at : at + 5] for at in range(0, len(SECRETS), 5)]
     if not sweeps.full:

@@ -57,7 +57,7 @@ def read_stats(shim, *args):
     return json.loads(stdout)
 
 
-def test_runs_are_added_up_for_each_vendor_and_tool(shim, folder):
+def test_runs_are_summed_per_vendor_and_tool(shim, folder):
     report = read_stats(shim, folder)
     assert report["all"]["runs"] == 5
     assert report["all"]["states"] == {"whole": 3, "cut off": 1, "unreadable": 1}
@@ -72,7 +72,7 @@ def test_runs_are_added_up_for_each_vendor_and_tool(shim, folder):
     assert list(report["vendors"]) == ["pi", "qwen"]
 
 
-def test_a_pipe_gets_numbers_and_no_picture(shim, folder):
+def test_piped_output_contains_numbers_without_bars(shim, folder):
     status, stdout, complaint = shim("cast", "stats", folder)
     lines = stdout.decode().splitlines()
     assert (status, complaint) == (0, "")
@@ -91,7 +91,7 @@ def test_a_pipe_gets_numbers_and_no_picture(shim, folder):
 
 
 @pytest.mark.parametrize("form", [[], ["--json"], ["--to", "html"]])
-def test_recordings_of_which_none_can_be_read_are_counted_and_no_more(shim, casts, form):  # noqa: F811
+def test_unreadable_recordings_are_counted(shim, casts, form):  # noqa: F811
     status, stdout, complaint = shim("cast", "stats", casts(none=b"nothing\n", empty=b""), *form)
     assert (status, complaint) == (0, "")
     assert "2 unreadable" in stdout.decode() or json.loads(stdout)["all"]["states"] == {
@@ -99,7 +99,7 @@ def test_recordings_of_which_none_can_be_read_are_counted_and_no_more(shim, cast
     }
 
 
-def test_a_terminal_gets_a_picture(shim, folder, monkeypatch):
+def test_terminal_output_contains_bars(shim, folder, monkeypatch):
     monkeypatch.setattr("shim.story.terminal.console.Console", _terminal())
     bars = [
         COLORS.sub("", line).count("█")
@@ -109,7 +109,7 @@ def test_a_terminal_gets_a_picture(shim, folder, monkeypatch):
 
 
 @pytest.mark.parametrize("columns", [80, 100, 200])
-def test_no_number_is_cut_in_a_terminal(shim, casts, monkeypatch, columns):  # noqa: F811
+def test_numbers_are_not_truncated_in_a_terminal(shim, casts, monkeypatch, columns):  # noqa: F811
     folder = casts(one=build_session(*RUN, vendor="a-vendor-with-quite-a-long-name-of-its-own"))
     terminal = _terminal()
     monkeypatch.setattr(
@@ -124,7 +124,7 @@ def test_no_number_is_cut_in_a_terminal(shim, casts, monkeypatch, columns):  # n
     assert sum("…" in line for line in lines) <= 3, "only the name is cut"
 
 
-def test_a_number_without_room_is_left_out_whole(shim, casts, monkeypatch):  # noqa: F811
+def test_column_that_does_not_fit_the_terminal_is_omitted(shim, casts, monkeypatch):  # noqa: F811
     long = [*RUN[:-1], (40_000.0, RUN[-1][1])]
     terminal = _terminal()
     monkeypatch.setattr(
@@ -146,7 +146,7 @@ def test_a_number_without_room_is_left_out_whole(shim, casts, monkeypatch):  # n
     ]
 
 
-def test_a_page_has_all_of_it_and_runs_nothing(shim, folder):
+def test_html_page_contains_all_statistics_and_no_scripts(shim, folder):
     status, stdout, complaint = shim("cast", "stats", folder, "--to", "html")
     page = stdout.decode()
     assert (status, complaint) == (0, "")
@@ -222,7 +222,7 @@ def _check_page(page):
     return parsed
 
 
-def test_markup_and_escapes_of_a_recording_are_text(shim, casts, monkeypatch):  # noqa: F811
+def test_markup_and_escapes_in_a_recording_are_escaped(shim, casts, monkeypatch):  # noqa: F811
     hostile_text = f"{MARKUP} {ESCAPES} [red]x[/red]"
     folder = casts(
         one=build_session(
@@ -251,12 +251,12 @@ def test_markup_and_escapes_of_a_recording_are_text(shim, casts, monkeypatch):  
 
 
 @pytest.mark.parametrize("args", [("--to", "pdf"), ("--to", "html", "--json")])
-def test_what_cannot_be_asked_for_is_refused(shim, folder, args):
+def test_unsupported_output_options_exit_with_status_2(shim, folder, args):
     status, stdout, complaint = shim("cast", "stats", folder, *args)
     assert (status, stdout) == (2, b"") and "Usage" in complaint
 
 
-def test_without_a_folder_it_says_which_are_meant(shim):
+def test_missing_recording_argument_is_an_error(shim):
     status, stdout, complaint = shim("cast", "stats")
     assert (status, stdout) == (1, b"") and "no recording is named" in complaint
 

@@ -98,19 +98,19 @@ FORMATS = [
 
 
 @pytest.mark.parametrize("args", FORMATS, ids=" ".join)
-def test_what_is_said_today_is_what_was_said_then(box, args, report):
+def test_check_succeeds_for_an_unchanged_recording_in_every_output_format(box, args, report):
     data = record_cast(box, build_case_recording(PI), "-p", "--output-format", *args, "say hello")
     status, summary = report(write_recording(box, data))
     assert summary["casts"][0]["outcome"] == "ok", summary
     assert status == 0 and summary["ok"] == 1 and summary["casts"][0]["lines"] > 0
 
 
-def test_a_prompt_from_stdin_is_given_again(box, report):
+def test_prompt_from_stdin_is_replayed(box, report):
     data = record_cast(box, build_case_recording(PI), "-p", *STREAM, stdin=b"say\nhello\n")
     assert report(write_recording(box, data))[1]["ok"] == 1
 
 
-def test_what_was_called_with_our_own_flags_is_checked_without_them(box, report, hello):
+def test_recorded_shim_flags_are_removed_before_the_check(box, report, hello):
     data = hello
     argv = ["-p", "--shim-vendor", "pi", *STREAM, "--shim-record=/x", "hello"]
     _, records = read_cast(data)
@@ -124,7 +124,7 @@ def test_what_was_called_with_our_own_flags_is_checked_without_them(box, report,
     )
 
 
-def test_a_session_that_went_on_is_checked_though_nobody_knows_it_here(box, report):
+def test_recording_of_a_resumed_session_is_checked_without_local_session_state(box, report):
     session = "33333333-3333-4333-8333-333333333333"
     data = build_case_recording(PI, argv=["-p", *STREAM, "--resume", session, "hello"])
     recording = record_cast(box, data, "-p", *STREAM, "--resume", session, "hello")
@@ -132,7 +132,7 @@ def test_a_session_that_went_on_is_checked_though_nobody_knows_it_here(box, repo
     assert report(write_recording(box, recording))[1]["ok"] == 1
 
 
-def test_yume_is_called_as_it_called(box, report):
+def test_yume_recording_is_checked_with_its_recorded_arguments(box, report):
     argv = [
         "start",
         "--provider",
@@ -163,7 +163,7 @@ def test_yume_is_called_as_it_called(box, report):
     assert status == 0, summary
 
 
-def test_a_conversation_with_a_permission_is_checked_in_its_own_order(box, report):
+def test_conversation_with_a_permission_prompt_is_checked_in_recorded_order(box, report):
     argv = [*TALK]
     allow = encode_control_response("q1", behavior="allow", updatedInput={"command": "ls"})
     frontend = [encode_user_message("one"), allow, encode_user_message("two")]
@@ -211,7 +211,9 @@ def test_a_conversation_with_a_permission_is_checked_in_its_own_order(box, repor
     assert status == 0, summary
 
 
-def test_a_difference_is_shown_with_its_line_and_its_place(box, report, check_casts, hello):
+def test_different_output_is_reported_with_its_line_without_escape_sequences(
+    box, report, check_casts, hello
+):
     data = hello.replace(b"Done with bash.", b"Done \\u001b[31mwith zsh.")
     path = write_recording(box, data)
     status, summary = report(path)
@@ -225,7 +227,7 @@ def test_a_difference_is_shown_with_its_line_and_its_place(box, report, check_ca
     assert status == 1 and "line " in printed and "\x1b" not in printed
 
 
-def test_a_line_too_few_and_a_line_too_many_are_differences(box, report, hello):
+def test_missing_and_extra_lines_are_reported_as_differences(box, report, hello):
     data = hello
     _, records = read_cast(data)
     moments = [(event.time_s, event.code, event.data or event.fields) for event in records]
@@ -241,7 +243,7 @@ def test_a_line_too_few_and_a_line_too_many_are_differences(box, report, hello):
         assert status == 1 and "no such line" in json.dumps(summary), summary
 
 
-def test_a_recording_that_ends_too_soon_is_checked_as_far_as_it_goes(box, report, hello):
+def test_truncated_recording_is_checked_up_to_its_last_line(box, report, hello):
     """It was killed in the middle, or grew too large: what is said behind that today is no
     difference.
     """
@@ -263,7 +265,7 @@ def test_a_recording_that_ends_too_soon_is_checked_as_far_as_it_goes(box, report
         assert ("reason" in summary["casts"][0]) is (outcome == "ok")
 
 
-def test_a_run_that_a_silence_ended_is_not_checked_and_says_why(box, report):
+def test_run_that_ended_by_idle_timeout_is_skipped_with_a_reason(box, report):
     note = {"kind": "timeout", "name": "idle_timeout", "seconds": 900.0}
     moments = [
         (0.0, "s", {"child": 1}),
@@ -278,7 +280,7 @@ def test_a_run_that_a_silence_ended_is_not_checked_and_says_why(box, report):
     )
 
 
-def test_a_folder_is_checked_whole_and_what_cannot_be_is_said(box, report, hello):
+def test_every_recording_of_a_folder_is_checked_and_reported(box, report, hello):
     good = hello
     write_recording(box, good, "all/1.cast")
     write_recording(box, b"no cast\n", "all/2.cast")
@@ -293,7 +295,7 @@ def test_a_folder_is_checked_whole_and_what_cannot_be_is_said(box, report, hello
     assert done.status == 1 and "has no casts" in done.stderr
 
 
-def test_nothing_of_who_checks_is_read_or_written(box, report, hello):
+def test_check_ignores_user_settings_and_leaves_the_home_directory_unchanged(box, report, hello):
     data = hello
     before = sorted(box.home.rglob("*"))
     box.write_settings('vendor = "nonsense"\nmax_line_bytes = 10000\n')

@@ -25,7 +25,7 @@ def times_of(*seconds):
     return times
 
 
-def test_median_and_percentile_of_a_few_are_exact():
+def test_percentiles_of_few_samples_are_exact():
     times = times_of(5.0, 1.0, 3.0, 2.0, 4.0)
     assert (
         times.count,
@@ -36,7 +36,7 @@ def test_median_and_percentile_of_a_few_are_exact():
     assert DurationSamples().compute_percentile(0.5) == 0.0
 
 
-def test_of_many_times_a_bounded_sample_is_kept():
+def test_percentiles_of_many_durations_use_a_bounded_sample():
     times = times_of(*(number % 1000 / 10 for number in range(5 * MAX_SAMPLES + 3)))
     assert len(times._samples) <= MAX_SAMPLES
     assert times.count == 5 * MAX_SAMPLES + 3
@@ -45,7 +45,7 @@ def test_of_many_times_a_bounded_sample_is_kept():
     ) == pytest.approx(95, abs=1)
 
 
-def test_merged_times_are_those_of_both():
+def test_merge_combines_counts_and_totals():
     times, other = times_of(1.0, 2.0), times_of(3.0)
     times.merge(other)
     assert (times.count, times.total, times.compute_percentile(0.95)) == (3, 6.0, 3.0)
@@ -56,7 +56,7 @@ def test_merged_times_are_those_of_both():
     assert times.count == 3 * MAX_SAMPLES + 3
 
 
-def test_names_that_are_too_many_are_counted_together():
+def test_names_over_the_limit_are_counted_under_the_overflow_key():
     counts: dict[str, int] = {}
     for number in range(MAX_NAMES + 50):
         add_count(counts, f"n{number}")
@@ -68,16 +68,16 @@ def test_names_that_are_too_many_are_counted_together():
     )
 
 
-def test_a_name_is_one_short_line_that_nothing_obeys():
+def test_redact_name_escapes_and_shortens_the_name():
     assert redact_name("a\nb\tc\x1b[31m") == "a\\nb c\\x1b[31m"
     assert len(redact_name("x" * 1000)) == 80
 
 
-def test_an_excerpt_is_one_line():
+def test_prompt_excerpt_is_a_single_line():
     assert format_prompt_excerpt("  do\n\n this \tand that ") == "do this and that"
 
 
-def test_runs_added_up_are_their_sums():
+def test_run_statistics_sum_all_runs():
     statistic = RunStatistics()
     for number in (1, 2):
         run = RunSummary(f"{number}.cast")
@@ -105,7 +105,7 @@ def test_runs_added_up_are_their_sums():
     )
 
 
-def test_tools_are_ordered_by_the_time_they_took():
+def test_tools_are_sorted_by_total_time():
     tools = {
         "a": ToolCallCounts(calls=9),
         "b": ToolCallCounts(calls=1, times=times_of(2.0)),
