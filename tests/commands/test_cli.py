@@ -27,18 +27,18 @@ def test_every_command_has_help_with_an_example(shim, command):
     assert f"Example: shim {command}" in stdout.decode()
 
 
-def test_all_the_commands_of_this_stage_are_there():
+def test_required_commands_are_registered():
     assert {"demo", "run", "translate", "vendors", "install", "uninstall"} <= set(COMMANDS)
 
 
-def test_the_version(shim):
+def test_version_option_prints_the_version(shim):
     assert shim("--version") == (0, f"shim {__version__}\n".encode(), "")
 
 
 @pytest.mark.parametrize(
     "args", [("nonsense",), ("translate",), ("run",), ("vendors", "--nope"), ("--nope",)]
 )
-def test_a_wrong_call_is_exit_2_and_no_traceback(shim, args):
+def test_invalid_arguments_exit_with_status_2_without_traceback(shim, args):
     status, stdout, complaint = shim(*args)
     assert (status, stdout) == (2, b"")
     assert "Usage" in complaint and "Traceback" not in complaint
@@ -65,12 +65,12 @@ def test_a_removed_command_names_its_successor(shim, monkeypatch):
     assert "Error: it was removed\nhint: use `shim show`\n" in complaint
 
 
-def test_a_removed_option_after_two_dashes_is_an_argument(shim):
+def test_removed_option_after_a_double_dash_is_an_argument(shim):
     _, _, complaint = shim("doctor", "--", "--casts")
     assert "unknown vendor" in complaint
 
 
-def test_no_removed_option_or_command_exists(shim):
+def test_removed_options_and_commands_are_absent_from_the_help(shim):
     for line, _ in removed.REMOVED.items():
         *command, last = line.split()[1:]
         assert last not in re.split(r"[\s,]+", shim(*command, "--help")[1].decode())
@@ -79,7 +79,7 @@ def test_no_removed_option_or_command_exists(shim):
 @pytest.mark.parametrize(
     "args", [("vendors",), ("bridge", "list"), ("sessions",), ("help", "bridge")]
 )
-def test_a_reader_that_has_seen_enough_is_no_failure(box, args):
+def test_closed_stdout_is_not_an_error(box, args):
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -99,20 +99,20 @@ def recording(local_box):
     return str(path)
 
 
-def test_a_file_is_translated(shim, recording):
+def test_translate_converts_a_file(shim, recording):
     status, stdout, complaint = shim("translate", "demo", recording)
     check_turns(stdout, False)
     assert (status, complaint) == (0, "")
 
 
-def test_stdin_is_translated(box):
+def test_translate_reads_stdin(box):
     for args in ((), ("-",)):
         done = box.run_shim("translate", "demo", *args, stdin=ANSWER.encode())
         assert done.status == 0
         check_turns(done.stdout, False)
 
 
-def test_partial_messages_come_as_they_are_asked_for(shim, recording):
+def test_partial_option_emits_stream_events(shim, recording):
     _, stdout, _ = shim("translate", "demo", recording, "--partial")
     check_turns(stdout, True)
     assert b"stream_event" in stdout
@@ -122,7 +122,7 @@ def test_partial_messages_come_as_they_are_asked_for(shim, recording):
     ("name", "last"),
     [("message_stop", b'{"type":"message_stop"}\n'), ("dollar", b"$\n"), ("none", None)],
 )
-def test_the_terminator_is_a_choice(shim, recording, name, last):
+def test_terminator_option_selects_the_last_line(shim, recording, name, last):
     _, stdout, _ = shim("translate", "demo", recording, "--terminator", name)
     assert (
         stdout.endswith(last) if last else json.loads(stdout.splitlines()[-1])["type"] == "result"
@@ -132,13 +132,13 @@ def test_the_terminator_is_a_choice(shim, recording, name, last):
 @pytest.mark.parametrize(
     ("how", "cause"), [("0", "clean"), ("3", "exit_code"), ("SIGKILL", "signal"), ("-9", "signal")]
 )
-def test_how_the_child_ended_is_said(shim, recording, how, cause):
+def test_exit_option_determines_the_cause_of_the_result(shim, recording, how, cause):
     status, stdout, _ = shim("translate", "demo", recording, f"--exit={how}")
     assert status == 0, "exit 0 whenever the input was read"
     assert parse_lines(stdout)[-2]["shim"]["cause"] == cause
 
 
-def test_stderr_of_the_child_is_quoted(shim, local_box):
+def test_stderr_option_determines_the_cause_of_a_failed_exit(shim, local_box):
     path, stderr = local_box.path / "empty", local_box.path / "stderr"
     path.touch()
     stderr.write_text("Error: no API key found\n", encoding="utf-8")
@@ -147,14 +147,14 @@ def test_stderr_of_the_child_is_quoted(shim, local_box):
     assert parse_lines(stdout)[-2]["shim"]["cause"] == "auth"
 
 
-def test_ids_that_count_make_two_runs_the_same(shim):
+def test_stable_ids_option_makes_the_output_reproducible(shim):
     path = str(FIXTURES / "qwen" / "0.24.4-shell" / "vendor.ndjson")
     first, other = (shim("translate", "qwen", path, "--stable-ids")[1] for _ in range(2))
     assert first == other
     assert STABLE_SESSION_ID.encode() in shim("translate", "demo", os.devnull, "--stable-ids")[1]
 
 
-def test_the_session_id_is_a_choice(shim, recording):
+def test_session_id_option_sets_the_session_id_in_lower_case(shim, recording):
     assert (
         parse_lines(shim("translate", "demo", recording, "--session-id", U.upper())[1])[0][
             "session_id"
@@ -163,7 +163,7 @@ def test_the_session_id_is_a_choice(shim, recording):
     )
 
 
-def test_the_account_is_one_object_on_stderr(shim, local_box):
+def test_diagnostics_are_printed_as_a_single_json_object_on_stderr(shim, local_box):
     path = local_box.path / "odd"
     path.write_text("noise\n" + format_ndjson({"type": "odd"}) + ANSWER, encoding="utf-8")
     _, stdout, complaint = shim("translate", "demo", str(path), "--account")
@@ -183,26 +183,28 @@ def test_the_account_is_one_object_on_stderr(shim, local_box):
         (("--stderr", "/nowhere"), "/nowhere"),
     ],
 )
-def test_a_wrong_value_is_exit_2_and_named(shim, recording, args, expected):
+def test_invalid_option_value_exits_with_status_2_and_names_the_option(
+    shim, recording, args, expected
+):
     status, stdout, complaint = shim("translate", "demo", recording, *args)
     assert (status, stdout) == (2, b"")
     assert expected in complaint
 
 
-def test_a_file_that_is_not_there_is_exit_2_and_a_vendor_that_is_not_there_exit_1(shim, recording):
+def test_missing_file_exits_with_status_2_and_unknown_vendor_with_status_1(shim, recording):
     assert shim("translate", "demo", "/nowhere/at/all")[0] == 2
     status, stdout, complaint = shim("translate", "nobody", recording)
     assert (status, stdout) == (1, b"")
     assert "unknown vendor 'nobody'" in complaint and "hint: " in complaint
 
 
-def test_a_folder_is_no_recording(shim, local_box):
+def test_translate_rejects_a_folder_without_traceback(shim, local_box):
     status, _, complaint = shim("translate", "demo", str(local_box.path))
     assert status in (1, 2)
     assert "Traceback" not in complaint
 
 
-def test_a_reader_that_leaves_early_is_no_crash(box):
+def test_closed_stdout_causes_no_traceback_during_translate(box):
     path = FIXTURES / "pi" / "1.5.2-long1000" / "vendor.ndjson"
     reader, writer = os.pipe()
     os.close(reader)
@@ -218,7 +220,7 @@ def test_a_reader_that_leaves_early_is_no_crash(box):
 # -- vendors ---------------------------------------------------------------------------------------
 
 
-def test_the_vendors_are_json_for_a_program(shim, local_box, slow, monkeypatch):
+def test_vendors_are_listed_as_json(shim, local_box, slow, monkeypatch):
     qwen = local_box.write_program("qwen", "echo 0.24.4\n")
     monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
     status, stdout, _ = shim("vendors", "--json")
@@ -236,7 +238,7 @@ def test_the_vendors_are_json_for_a_program(shim, local_box, slow, monkeypatch):
         }  # fmt: skip
 
 
-def test_the_vendors_that_are_there_are_a_table_for_a_person_and_the_others_are_named(
+def test_installed_vendors_are_printed_as_a_table_and_missing_vendors_are_named(
     shim, local_box, slow, monkeypatch
 ):
     local_box.write_program("qwen", "echo 0.24.4\n")
@@ -265,7 +267,7 @@ def test_the_vendors_that_are_there_are_a_table_for_a_person_and_the_others_are_
     )
 
 
-def test_every_vendor_is_in_the_whole_table_with_how_to_install_it(shim):
+def test_all_option_lists_every_vendor_with_its_install_command(shim):
     status, stdout, _ = shim("vendors", "--all")
     assert status == 0
     for name in VENDORS:
@@ -281,7 +283,7 @@ def slow(monkeypatch):
     monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 30)
 
 
-def test_what_each_vendor_can_do_is_what_its_command_line_says(shim):
+def test_capabilities_of_a_vendor_match_its_profile(shim):
     rows = {row["name"]: row for row in json.loads(shim("vendors", "--json")[1])}
     assert "directories" in rows["qwen"]["can"] and "directories" in rows["pi"]["cannot"]
     assert "system prompt" in rows["pi"]["can"] and "system prompt" in rows["codex"]["emulated"]
@@ -297,7 +299,7 @@ def test_what_each_vendor_can_do_is_what_its_command_line_says(shim):
     )
 
 
-def test_a_version_says_whether_it_was_tried(shim, local_box, slow, monkeypatch):
+def test_version_is_classified_against_the_tested_range(shim, local_box, slow, monkeypatch):
     monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
     local_box.write_program("codex", "echo codex-cli 0.201.3\n")
     local_box.write_program("qwen", "echo 0.24.4\n")
@@ -306,7 +308,7 @@ def test_a_version_says_whether_it_was_tried(shim, local_box, slow, monkeypatch)
     assert (rows["qwen"]["place"], rows["pi"]["place"]) == ("tested", "unknown")
 
 
-def test_a_program_of_the_settings_is_the_one_that_is_shown(shim, local_box, slow):
+def test_configured_program_and_driver_are_listed(shim, local_box, slow):
     path = local_box.write_program("my-qwen", "echo 0.24.4\n", folder=local_box.path / "own")
     local_box.write_settings(f'[vendors.qwen]\nbin = "{path}"\ndriver = "one-way"\n')
     rows = {row["name"]: row for row in json.loads(shim("vendors", "--json")[1])}
@@ -315,7 +317,7 @@ def test_a_program_of_the_settings_is_the_one_that_is_shown(shim, local_box, slo
 
 
 @pytest.mark.parametrize("columns", [80, 100, 140])
-def test_the_table_fits_a_terminal(local_box, slow, monkeypatch, capsys, columns):
+def test_vendor_table_fits_the_terminal_width(local_box, slow, monkeypatch, capsys, columns):
     from shim.commands.doctor.vendor_rows import describe_vendors
     from shim.commands.doctor.vendor_table import print_vendors
 
@@ -332,7 +334,7 @@ def test_the_table_fits_a_terminal(local_box, slow, monkeypatch, capsys, columns
     assert "…" not in table
 
 
-def test_settings_that_are_wrong_break_no_table(shim, local_box):
+def test_invalid_settings_do_not_break_the_vendor_list(shim, local_box):
     local_box.write_settings("vendor = 7\n")
     status, stdout, complaint = shim("vendors", "--json")
     assert status == 0 and len(json.loads(stdout)) == len(VENDORS)
@@ -343,7 +345,7 @@ WILD = 'schema = 1\nid = "kimi"\nadapter = "wild:Wild"\n[[event]]\nemit = "ignor
 
 
 @pytest.mark.parametrize("profile", ["schema = 7\n", "]", WILD])
-def test_a_users_profile_that_is_wrong_breaks_no_table(shim, local_box, profile):
+def test_invalid_user_profile_is_left_out_of_the_vendor_list(shim, local_box, profile):
     folder = local_box.config.parent / "vendors"
     folder.mkdir(parents=True)
     (folder / "kimi.toml").write_text(profile, encoding="utf-8")
@@ -354,9 +356,7 @@ def test_a_users_profile_that_is_wrong_breaks_no_table(shim, local_box, profile)
     assert "kimi.toml" in complaint and "Traceback" not in complaint
 
 
-def test_a_program_that_does_not_say_its_version_costs_a_moment_and_nothing_else(
-    shim, local_box, monkeypatch
-):
+def test_failed_version_probe_leaves_the_version_empty(shim, local_box, monkeypatch):
     from shim.process import probe
 
     monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 0.1)
@@ -371,7 +371,7 @@ def test_a_program_that_does_not_say_its_version_costs_a_moment_and_nothing_else
 # -- install ---------------------------------------------------------------------------------------
 
 
-def test_install_says_where_and_what_the_path_finds(shim, local_box, monkeypatch):
+def test_install_reports_the_path_and_the_claude_on_path(shim, local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
     status, stdout, _ = shim("install", "--vendor", "pi", "--to", str(local_box.bin))
     assert status == 0
@@ -383,7 +383,7 @@ def test_install_says_where_and_what_the_path_finds(shim, local_box, monkeypatch
     )
 
 
-def test_install_says_of_a_vendor_that_it_asks_nobody(shim, local_box, monkeypatch):
+def test_install_reports_a_vendor_without_permission_prompts(shim, local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
     _, stdout, _ = shim("install", "--vendor", "kilo", "--to", str(local_box.bin))
     assert "kilo asks nobody: it runs every tool that it has, in every session" in stdout.decode()
@@ -399,7 +399,7 @@ def test_install_says_of_a_vendor_that_it_asks_nobody(shim, local_box, monkeypat
         ),
     ],
 )
-def test_install_looks_at_the_vendor_and_ends_with_what_to_type_next(
+def test_install_checks_the_vendor_and_prints_the_next_step(
     shim, local_box, slow, monkeypatch, answer, next_step
 ):
     monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
@@ -409,7 +409,7 @@ def test_install_looks_at_the_vendor_and_ends_with_what_to_type_next(
     assert stdout.decode().splitlines(keepends=True)[-1].startswith(next_step)
 
 
-def test_install_without_a_vendor_names_those_that_it_found(shim, local_box, slow, monkeypatch):
+def test_install_without_a_vendor_lists_installed_vendors(shim, local_box, slow, monkeypatch):
     monkeypatch.setenv("PATH", f"{local_box.bin}")
     nothing = shim("install", "--to", str(local_box.bin))[1].decode()
     assert "no program of any vendor was found on PATH" in nothing
@@ -424,12 +424,12 @@ def test_install_without_a_vendor_names_those_that_it_found(shim, local_box, slo
     )
 
 
-def test_install_takes_a_list_of_vendors_as_the_variable_does(shim, local_box):
+def test_install_accepts_a_comma_separated_vendor_list(shim, local_box):
     assert shim("install", "--vendor", "qwen, pi", "--to", str(local_box.bin))[0] == 0
     assert "--installed vendor=qwen,pi claude" in (local_box.bin / "claude").read_text()
 
 
-def test_install_says_what_is_wrong_in_the_settings(shim, local_box):
+def test_install_reports_invalid_settings(shim, local_box):
     local_box.write_settings('vendr = "qwen"\n')
     status, stdout, _ = shim("install", "--vendor", "demo", "--to", str(local_box.bin))
     assert (
@@ -439,7 +439,7 @@ def test_install_says_what_is_wrong_in_the_settings(shim, local_box):
     )
 
 
-def test_uninstall_twice_is_no_error_and_says_what_is_left(shim, local_box):
+def test_repeated_uninstall_succeeds_and_reports_remaining_files(shim, local_box):
     local_box.write_settings("")
     assert shim("install", "--vendor", "demo", "--to", str(local_box.bin))[0] == 0
     status, stdout, _ = shim("uninstall", "--to", str(local_box.bin))
@@ -454,14 +454,14 @@ def test_uninstall_twice_is_no_error_and_says_what_is_left(shim, local_box):
     )
 
 
-def test_uninstall_leaves_a_foreign_file_alone(shim, local_box):
+def test_uninstall_preserves_a_foreign_claude(shim, local_box):
     local_box.write_program("claude", "echo real\n")
     status, stdout, _ = shim("uninstall", "--to", str(local_box.bin))
     assert status == 0 and b"is not a file that `shim install` wrote; it is left alone" in stdout
     assert "echo real" in (local_box.bin / "claude").read_text()
 
 
-def test_purge_removes_what_is_ours_and_nothing_beside_it(shim, local_box):
+def test_purge_removes_shim_files_and_preserves_other_files(shim, local_box):
     local_box.write_settings("")
     (local_box.config.parent / "vendors").mkdir()
     (local_box.state / "sessions").mkdir(parents=True)
@@ -479,7 +479,7 @@ def test_purge_removes_what_is_ours_and_nothing_beside_it(shim, local_box):
     assert (outside_folder / "precious").exists() and not local_box.config.parent.exists()
 
 
-def test_install_warns_where_another_one_is_found_first(shim, local_box, monkeypatch):
+def test_install_warns_about_an_earlier_claude_on_path(shim, local_box, monkeypatch):
     other = local_box.write_program("claude", "", folder=local_box.path / "first")
     monkeypatch.setenv("PATH", f"{local_box.path}/first:{local_box.bin}")
     assert (
@@ -487,14 +487,14 @@ def test_install_warns_where_another_one_is_found_first(shim, local_box, monkeyp
     )
 
 
-def test_install_says_when_the_path_does_not_find_it(shim, local_box, monkeypatch):
+def test_install_reports_a_target_folder_that_is_not_on_path(shim, local_box, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     assert (
         f"{local_box.bin} is not on PATH" in shim("install", "--to", str(local_box.bin))[1].decode()
     )
 
 
-def test_install_goes_to_the_usual_folder(shim, local_box):
+def test_install_writes_to_local_bin_by_default(shim, local_box):
     assert shim("install")[0] == 0
     assert (local_box.home / ".local" / "bin" / "claude").exists()
     status, stdout, _ = shim("uninstall")
@@ -502,7 +502,7 @@ def test_install_goes_to_the_usual_folder(shim, local_box):
     assert not (local_box.home / ".local" / "bin" / "claude").exists()
 
 
-def test_every_run_is_recorded_into_a_folder_that_is_not_there_yet(shim, local_box):
+def test_each_run_is_recorded_into_a_new_folder(shim, local_box):
     folder = local_box.path / "runs"
     shim("install", "--vendor", "demo", "--to", str(local_box.bin), "--record", str(folder))
     for _ in range(2):
@@ -519,7 +519,7 @@ def test_every_run_is_recorded_into_a_folder_that_is_not_there_yet(shim, local_b
     assert len(list(folder.glob("*.cast"))) == 2
 
 
-def test_install_with_force_keeps_and_uninstall_restores(shim, local_box):
+def test_install_force_backs_up_a_claude_that_uninstall_restores(shim, local_box):
     local_box.write_program("claude", "echo real\n")
     status, _, complaint = shim("install", "--to", str(local_box.bin))
     assert status == 1 and "hint: " in complaint
@@ -528,19 +528,19 @@ def test_install_with_force_keeps_and_uninstall_restores(shim, local_box):
 
 
 @pytest.mark.parametrize("args", [("--vendor", "nobody"), ("--as", "ls"), ("--vendor", "../x")])
-def test_install_refuses_what_it_does_not_know(shim, local_box, args):
+def test_install_rejects_an_unknown_vendor_or_target_name(shim, local_box, args):
     status, _, complaint = shim("install", "--to", str(local_box.bin), *args)
     assert status == 1
     assert "Traceback" not in complaint
     assert os.listdir(local_box.bin) == []
 
 
-def test_install_bakes_in_no_dialect_that_does_not_exist(shim, local_box):
+def test_install_rejects_an_unknown_dialect(shim, local_box):
     assert shim("install", "--to", str(local_box.bin), "--dialect", "latin")[0] in (1, 2)
     assert os.listdir(local_box.bin) == []
 
 
-def test_a_folder_that_is_none_is_a_sentence_and_no_traceback(shim, local_box):
+def test_install_rejects_a_target_that_is_not_a_folder_without_traceback(shim, local_box):
     file = local_box.path / "file"
     file.touch()
     status, _, complaint = shim("install", "--to", str(file))
@@ -551,7 +551,7 @@ def test_a_folder_that_is_none_is_a_sentence_and_no_traceback(shim, local_box):
 # -- run -------------------------------------------------------------------------------------------
 
 
-def test_run_draws_a_turn_and_exits_as_it_did(box):
+def test_run_prints_the_turn_and_exits_with_status_1_on_failure(box):
     good = box.run_shim(
         "run",
         "-v",
@@ -572,7 +572,7 @@ def test_run_draws_a_turn_and_exits_as_it_did(box):
     assert "failed: exit_code" in bad.stdout.decode()
 
 
-def test_run_takes_a_prompt_that_begins_with_a_dash(box):
+def test_run_accepts_a_prompt_that_starts_with_a_dash(box):
     fake = box.create_fake(
         ["read"],
         ["record", str(box.recording)],
@@ -585,7 +585,7 @@ def test_run_takes_a_prompt_that_begins_with_a_dash(box):
     assert box.read_record()["stdin"] == "--yolo"
 
 
-def test_run_without_a_vendor_says_how_to_choose_one(box):
+def test_run_without_a_vendor_explains_how_to_choose_a_vendor(box):
     done = box.run_shim("run", "hi", environment=box.build_environment())
     assert done.status == 1
     assert "SHIM_VENDOR" in done.stderr
@@ -595,7 +595,7 @@ REMOVED = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
 
 
 @pytest.mark.parametrize("args", [("vendors",), ("claude", "-p", "hi")])
-def test_in_a_folder_that_was_removed_the_folder_is_named(box, args):
+def test_removed_working_directory_is_reported_by_the_process(box, args):
     """The error must not name stdout."""
     command = ["/bin/sh", "-c", REMOVED, "sh", *SHIM, *args]
     environment = box.build_environment(
@@ -610,7 +610,9 @@ def test_in_a_folder_that_was_removed_the_folder_is_named(box, args):
 
 
 @pytest.mark.parametrize("args", [("doctor",), ("run", "hi")])
-def test_in_a_folder_that_was_removed_each_command_names_it(local_box, shim, monkeypatch, args):
+def test_removed_working_directory_is_reported_by_doctor_and_run(
+    local_box, shim, monkeypatch, args
+):
     """In this process."""
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     monkeypatch.setenv("SHIM_BIN", local_box.create_fake(["out", ANSWER]))
@@ -624,7 +626,7 @@ def test_in_a_folder_that_was_removed_each_command_names_it(local_box, shim, mon
     assert "output cannot be written" not in complaint
 
 
-def test_the_error_says_why_a_state_folder_cannot_be_created(box):
+def test_error_names_the_reason_if_the_state_folder_cannot_be_created(box):
     """As with a HOME on a disk that is read-only."""
     (box.path / "file").touch()
     state = f"{box.path}/file/state"

@@ -24,7 +24,7 @@ def start_background_session(desk, *args, stdin=b"", **variables):
     return record, done
 
 
-def test_it_says_the_id_and_what_to_type(desk):
+def test_background_prints_the_session_id_and_follow_up_commands(desk):
     """B1: a client reads the id from the first line; it is how the session's UUID begins."""
     record, done = start_background_session(desk, "write it")
     assert done.stderr == ""
@@ -39,7 +39,7 @@ def test_it_says_the_id_and_what_to_type(desk):
     assert record.metadata["name"] == "write it" and record.metadata["cwd"] == str(desk.cwd)
 
 
-def test_a_name_is_said_and_kept(desk):
+def test_background_prints_and_stores_the_name(desk):
     """B2"""
     record, done = start_background_session(desk, "write it", "--name", "my job")
     assert done.stdout.decode().startswith(f"backgrounded · {record.short_id} · my job\n")
@@ -47,7 +47,7 @@ def test_a_name_is_said_and_kept(desk):
 
 
 @pytest.mark.parametrize("args", [(), ("",)])
-def test_without_a_prompt_it_waits_for_one(desk, args):
+def test_background_without_a_prompt_waits_for_a_prompt(desk, args):
     """B2"""
     record, done = start_background_session(desk, *args)
     assert done.stdout.decode().startswith(
@@ -65,13 +65,13 @@ def test_without_a_prompt_it_waits_for_one(desk, args):
         (("both",), b"pipe", "both pipe"),
     ],
 )
-def test_the_prompt_is_the_first_word_or_what_stdin_says(desk, args, stdin, name):
+def test_background_takes_the_prompt_from_the_first_argument_and_stdin(desk, args, stdin, name):
     """B8"""
     record, _ = start_background_session(desk, *args, stdin=stdin)
     assert record.metadata["name"] == name
 
 
-def test_an_id_that_is_given_is_ignored_with_a_warning(desk):
+def test_session_id_flag_is_ignored_with_a_warning(desk):
     record, done = start_background_session(desk, "hi", "--session-id", U)
     assert record.session_id != U
     assert done.stderr.startswith(
@@ -79,14 +79,14 @@ def test_an_id_that_is_given_is_ignored_with_a_warning(desk):
     )
 
 
-def test_it_is_refused_with_print(desk):
+def test_background_is_refused_with_print(desk):
     """B7"""
     done = desk.run_claude("-p", "hi", "--bg")
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.startswith("--bg and --print conflict:")
 
 
-def test_it_is_switched_off_with_the_list_of_agents(desk):
+def test_background_is_disabled_with_the_agent_view(desk):
     off = {"CLAUDE_CODE_DISABLE_AGENT_VIEW": "1"}
     assert (
         desk.run_claude("--bg", "hi", **off).stderr
@@ -112,7 +112,7 @@ def test_it_is_switched_off_with_the_list_of_agents(desk):
         (("--add-dir=-x",), {}, "is not a directory"),
     ],
 )
-def test_what_can_be_known_to_fail_is_refused_before_it_begins(desk, args, variables, why):
+def test_invalid_options_are_refused_before_the_session_starts(desk, args, variables, why):
     """The real one says rc 0, and the session fails later (B4, B20)."""
     done = desk.run_claude("--bg", "hi", *args, **variables)
     assert (done.status, done.stdout) == (1, b"")
@@ -120,7 +120,7 @@ def test_what_can_be_known_to_fail_is_refused_before_it_begins(desk, args, varia
     assert registry.list_sessions(desk.environment) == []
 
 
-def test_a_state_folder_that_cannot_be_written_is_named(desk):
+def test_unwritable_state_folder_is_reported(desk):
     done = desk.run_claude("--bg", "hi", SHIM_STATE="/proc/nowhere")
     assert (
         done.status == 1
@@ -130,7 +130,7 @@ def test_a_state_folder_that_cannot_be_written_is_named(desk):
 
 
 @pytest.mark.parametrize("uses_full_id", [True, False], ids=["uuid", "short id"])
-def test_an_ended_session_goes_on_under_its_id_with_its_flags(desk, uses_full_id):
+def test_resume_continues_an_ended_session_with_its_stored_flags(desk, uses_full_id):
     record, _ = start_background_session(desk, "hi", "--permission-mode", "plan", "--agent", "mine")
     desk.wait_until(record, lambda now: now.metadata["pid"] is not None)
     assert desk.run_claude("stop", record.short_id).status == 0
@@ -153,7 +153,7 @@ def test_an_ended_session_goes_on_under_its_id_with_its_flags(desk, uses_full_id
     ]
 
 
-def test_what_is_said_in_another_folder_to_a_session_that_goes_on_means_that_folder(desk, tmp_path):
+def test_resume_resolves_relative_paths_against_each_working_directory(desk, tmp_path):
     (desk.cwd / "s.json").write_text('{"permissions": {"deny": ["WebFetch"]}}')
     record, _ = start_background_session(
         desk, "hi", "--settings", "s.json", "--disallowedTools", "Read(./x/y)"
@@ -185,7 +185,7 @@ def test_what_is_said_in_another_folder_to_a_session_that_goes_on_means_that_fol
     ]
 
 
-def test_an_ended_session_whose_settings_file_is_gone_says_so_unless_another_is_given(desk):
+def test_resume_requires_new_settings_if_the_original_file_is_missing(desk):
     file = desk.cwd / "s.json"
     file.write_text("{}")
     record, _ = start_background_session(desk, "hi", "--settings", "s.json")
@@ -206,7 +206,7 @@ def test_an_ended_session_whose_settings_file_is_gone_says_so_unless_another_is_
     )
 
 
-def test_other_settings_take_back_nothing_that_those_of_the_begin_forbid(desk):
+def test_resume_with_new_settings_preserves_the_original_deny_rules(desk):
     file = desk.cwd / "s.json"
     file.write_text('{"permissions": {"deny": ["Bash"], "allow": ["Read"]}}')
     record, _ = start_background_session(desk, "hi", "--settings", "s.json")
@@ -232,9 +232,7 @@ def test_other_settings_take_back_nothing_that_those_of_the_begin_forbid(desk):
 
 
 @pytest.mark.parametrize("settings_text", ['{"permissions"', "[]"])
-def test_settings_of_the_begin_that_cannot_be_read_any_more_are_not_passed_over_for_others(
-    desk, settings_text
-):
+def test_resume_is_refused_if_the_original_settings_are_unreadable(desk, settings_text):
     file = desk.cwd / "s.json"
     file.write_text('{"permissions": {"deny": ["Bash"]}}')
     record, _ = start_background_session(desk, "hi", "--settings", "s.json")
@@ -250,14 +248,14 @@ def test_settings_of_the_begin_that_cannot_be_read_any_more_are_not_passed_over_
     )
 
 
-def test_a_printed_session_goes_on_in_the_background(desk):
+def test_print_mode_session_can_be_resumed_in_the_background(desk):
     printed = desk.run_claude("-p", "hi", "--output-format", "json")
     session = json.loads(printed.stdout)["session_id"]
     record, done = start_background_session(desk, "go on", "--resume", session)
     assert (record.session_id, done.stderr) == (session, "")
 
 
-def test_a_living_session_is_copied(desk):
+def test_resume_of_a_running_session_starts_a_copy(desk):
     record, _ = start_background_session(desk, "hi")
     with desk.connect(record) as connection:
         read_until_result(connection)
@@ -276,7 +274,7 @@ def test_a_living_session_is_copied(desk):
 
 
 @pytest.mark.parametrize("fork", [(), ("--fork-session",)], ids=["living", "forked"])
-def test_a_copy_is_begun_with_what_its_original_was_forbidden(desk, fork):
+def test_copy_inherits_the_deny_rules_of_its_original(desk, fork):
     managed = '{"permissions":{"deny":["Bash"]}}'
     flags = (
         "--managed-settings",
@@ -297,14 +295,14 @@ def test_a_copy_is_begun_with_what_its_original_was_forbidden(desk, fork):
 
 
 @pytest.mark.parametrize("flags", [(), ("--fork-session",)], ids=["resumed", "forked"])
-def test_a_living_session_that_has_nothing_to_copy_says_so(desk, flags):
+def test_copy_is_refused_before_the_first_turn_of_the_original_ends(desk, flags):
     record, _ = start_background_session(desk)
     done = desk.run_claude("--bg", "other", "--resume", record.session_id, *flags)
     assert (done.status, done.stdout) == (1, b"")
     assert f"session {record.short_id} has not ended its first turn" in done.stderr
 
 
-def test_the_message_where_a_copy_begins_is_kept_beside_its_flags(desk):
+def test_copy_stores_the_resume_message_apart_from_its_flags(desk):
     record, _ = start_background_session(desk, "hi")
     with desk.connect(record) as connection:
         read_until_result(connection)
@@ -321,7 +319,7 @@ def test_the_message_where_a_copy_begins_is_kept_beside_its_flags(desk):
     assert start_data["arguments"] == []
 
 
-def test_the_last_session_of_the_folder_is_copied(desk):
+def test_continue_copies_the_last_session_of_the_folder(desk):
     session = json.loads(desk.run_claude("-p", "hi", "--output-format", "json").stdout)[
         "session_id"
     ]
@@ -332,13 +330,13 @@ def test_the_last_session_of_the_folder_is_copied(desk):
     )
 
 
-def test_a_dialect_of_the_installation_is_no_matter_of_a_session_of_its_own(desk):
+def test_background_session_ignores_the_dialect_of_the_environment(desk):
     record, _ = start_background_session(desk, "hi", SHIM_DIALECT="yume")
     with desk.connect(record) as connection:
         assert read_until_result(connection)[-1]["result"] == "Hello."
 
 
-def test_it_can_be_explained_and_begins_nothing_then(desk):
+def test_explain_starts_no_background_session(desk):
     done = desk.run_claude("--bg", "hi", "--shim-explain")
     assert done.status == 0 and b"demo" in done.stdout
     assert registry.list_sessions(desk.environment) == []

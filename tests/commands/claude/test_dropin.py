@@ -51,7 +51,7 @@ def run_refused_turn(box, *args, **environment):
 
 
 @pytest.mark.parametrize("vendor", STANDINS)
-def test_a_turn_of_every_vendor_is_a_turn_of_claude(box, vendor):
+def test_turn_of_each_vendor_is_a_valid_claude_turn(box, vendor):
     """P21"""
     done = box.run_claude(
         *ASK, SHIM_VENDOR=vendor, SHIM_BIN=box.create_fixture_printer("standin", STANDINS[vendor])
@@ -64,7 +64,7 @@ def test_a_turn_of_every_vendor_is_a_turn_of_claude(box, vendor):
     assert turn[-1] == TERMINATOR
 
 
-def test_the_demo_vendor_plays_a_whole_session(capsys, monkeypatch):
+def test_demo_vendor_runs_a_complete_session(capsys, monkeypatch):
     monkeypatch.setattr(demo_child, "TOKEN_PAUSE_S", 0)
     monkeypatch.setattr(demo_child, "REPLY_PAUSE_S", 0)
     monkeypatch.setattr("sys.stdin", io.StringIO("make it nicer"))
@@ -80,7 +80,7 @@ def test_the_demo_vendor_plays_a_whole_session(capsys, monkeypatch):
     assert calls == ["Read", "Edit", "Bash"]
 
 
-def test_partial_messages_come_as_they_are_asked_for(box):
+def test_partial_messages_are_streamed_when_requested(box):
     standin = box.create_fixture_printer("standin", "qwen/0.24.4-text-partial")
     done = box.run_claude(*ASK, "--include-partial-messages", SHIM_VENDOR="qwen", SHIM_BIN=standin)
     check_turns(done.stdout, True)
@@ -90,21 +90,21 @@ def test_partial_messages_come_as_they_are_asked_for(box):
 # -- formats and exit codes ------------------------------------------------------------------------
 
 
-def test_json_is_one_object_and_a_newline(box, demo):
+def test_json_output_is_a_single_object_with_a_newline(box, demo):
     """F1"""
     done = box.run_claude("-p", "hi", "--output-format", "json", **demo)
     assert done.stdout.count(b"\n") == 1 and done.stdout.endswith(b"}\n")
     assert json.loads(done.stdout)["result"] == "Hello."
 
 
-def test_verbose_json_is_one_array_without_a_newline(box, demo):
+def test_verbose_json_output_is_an_array_without_a_newline(box, demo):
     """F1"""
     done = box.run_claude("-p", "hi", "--output-format", "json", "--verbose", **demo)
     assert not done.stdout.endswith(b"\n")
     assert [line["type"] for line in json.loads(done.stdout)] == ["system", "assistant", "result"]
 
 
-def test_text_is_the_answer_and_a_newline(box, demo):
+def test_text_output_is_the_answer_with_a_newline(box, demo):
     """F1"""
     done = box.run_claude("-p", "hi", **demo)
     assert (done.stdout, done.stderr, done.status) == (b"Hello.\n", "", 0)
@@ -113,7 +113,7 @@ def test_text_is_the_answer_and_a_newline(box, demo):
 @pytest.mark.parametrize(
     "args", [STREAM, ("--output-format", "json"), ()], ids=["stream", "json", "text"]
 )
-def test_an_error_is_exit_1_in_every_format(box, args):
+def test_vendor_failure_exits_with_status_1_in_every_format(box, args):
     failing = box.create_fake(["leave", 3])
     done = box.run_claude("-p", "hi", *args, SHIM_VENDOR="demo", SHIM_BIN=failing)
     assert done.status == 1
@@ -121,13 +121,13 @@ def test_an_error_is_exit_1_in_every_format(box, args):
 
 
 @pytest.mark.parametrize("number", [9, 15])
-def test_a_vendor_that_is_killed_is_exit_1(box, number):
+def test_killed_vendor_exits_with_status_1(box, number):
     standin = box.write_program("standin", f"kill -{number} $$\n")
     done = box.run_claude(*ASK, SHIM_VENDOR="qwen", SHIM_BIN=standin)
     assert (done.status, done.cause) == (1, "signal")
 
 
-def test_output_that_nobody_wants_is_no_failure(box, demo):
+def test_stdout_to_dev_null_is_not_an_error(box, demo):
     with box.start_claude(*ASK, environment=demo, stdout=subprocess.DEVNULL) as dropin:
         assert dropin.wait_for_status() == 0
     assert box.recording.exists()
@@ -149,7 +149,7 @@ def test_output_that_nobody_wants_is_no_failure(box, demo):
     ids=["asked with -p", "without -p", "an SDK", "none", "dollar", "the environment's"],
 )
 @pytest.mark.parametrize("has_program", [True, False], ids=["a turn", "a refusal"])
-def test_the_terminator_follows_the_result(box, demo, args, environment, expected, has_program):
+def test_terminator_follows_the_result(box, demo, args, environment, expected, has_program):
     """S16b"""
     done = box.run_claude(
         *args, **(demo | environment | ({} if has_program else {"SHIM_BIN": "/nowhere"}))
@@ -162,7 +162,7 @@ def test_the_terminator_follows_the_result(box, demo, args, environment, expecte
 # -- a turn that cannot start ----------------------------------------------------------------------
 
 
-def test_a_vendor_that_is_not_there_is_a_result_and_exit_1(box):
+def test_missing_vendor_program_writes_a_result_and_exits_with_status_1(box):
     done = box.run_claude(*ASK, SHIM_VENDOR="qwen")
     assert (done.status, done.cause) == (1, "not_found")
     assert done.result["shim"]["vendor"] == "qwen"
@@ -170,13 +170,13 @@ def test_a_vendor_that_is_not_there_is_a_result_and_exit_1(box):
     assert "SHIM_BIN" in done.stderr
 
 
-def test_with_text_output_it_is_exit_127(box):
+def test_missing_vendor_program_exits_with_status_127_in_text_format(box):
     done = box.run_claude("-p", "hi", SHIM_VENDOR="qwen")
     assert (done.status, done.stdout) == (127, b"")
     assert "no program called qwen" in done.stderr
 
 
-def test_a_file_that_cannot_be_started_is_not_found_too(box):
+def test_vendor_file_that_cannot_be_executed_is_reported_as_missing(box):
     path = box.path / "qwen"
     path.write_text("no program\n", encoding="utf-8")
     done = box.run_claude(*ASK, SHIM_VENDOR="qwen", SHIM_BIN=str(path))
@@ -186,7 +186,7 @@ def test_a_file_that_cannot_be_started_is_not_found_too(box):
 @pytest.mark.parametrize(
     "args", [STREAM, ("--output-format", "json"), ("--output-format", "json", "--verbose")]
 )
-def test_every_json_format_says_why_it_cannot_start(box, args):
+def test_unknown_vendor_is_reported_in_every_json_format(box, args):
     done = run_refused_turn(box, "-p", "hi", *args, SHIM_VENDOR="nobody")
     messages = [json.loads(line) for line in done.stdout.splitlines()]
     result = [
@@ -198,7 +198,7 @@ def test_every_json_format_says_why_it_cannot_start(box, args):
     assert len(result) == 1 and "unknown vendor" in result[0]["errors"][0]
 
 
-def test_without_a_vendor_the_hint_lists_the_programs_on_path(box):
+def test_hint_lists_programs_on_path_if_no_vendor_is_configured(box):
     box.write_program("pi", "exit 0\n")
     done = run_refused_turn(box, *ASK)
     assert (done.status, done.cause) == (1, "refused")
@@ -216,9 +216,7 @@ def test_without_a_vendor_the_hint_lists_the_programs_on_path(box):
         *((vendor, mode) for vendor in ("pi", "cursor") for mode in ("dontAsk", "auto")),
     ],
 )
-def test_a_mode_that_cannot_be_honoured_is_refused_before_anything_starts(
-    local_box, capfd, vendor, mode
-):
+def test_unsupported_mode_is_refused_before_a_child_starts(local_box, capfd, vendor, mode):
     """In this process: only the refusal matters, and it is the same code."""
     from shim.commands.claude.dropin import main
 
@@ -239,14 +237,14 @@ def test_a_mode_that_cannot_be_honoured_is_refused_before_anything_starts(
     ]
 
 
-def test_a_refusal_names_the_mode_in_one_line(box):
+def test_unsupported_mode_prints_a_single_error_line_and_a_hint(box):
     done = run_refused_turn(box, *ASK, "--permission-mode", "plan", SHIM_VENDOR="acai")
     assert (done.status, done.cause) == (1, "refused")
     assert len(done.stderr.splitlines()) == 2  # the sentence, and its hint
 
 
 @pytest.mark.parametrize("args", [(), ("",), ("  ",)], ids=["none", "empty", "blank"])
-def test_without_a_prompt_the_real_ones_sentence(box, args):
+def test_missing_prompt_prints_the_error_of_claude(box, args):
     """F4, contract 11"""
     done = run_refused_turn(box, "-p", *args, *STREAM, SHIM_VENDOR="demo")
     assert (done.status, done.stdout) == (1, b"")
@@ -255,7 +253,7 @@ def test_without_a_prompt_the_real_ones_sentence(box, args):
     )
 
 
-def test_a_prompt_that_a_flag_swallowed_is_named(box):
+def test_prompt_consumed_by_a_flag_is_named_in_the_error(box):
     """P6, F4"""
     done = run_refused_turn(
         box, "-p", *STREAM, "--disallowedTools", "Bash", "go", SHIM_VENDOR="demo"
@@ -265,13 +263,13 @@ def test_a_prompt_that_a_flag_swallowed_is_named(box):
     assert "put a prompt before --disallowedTools or after --" in done.stderr
 
 
-def test_a_bad_argument_is_exit_1_and_nothing_on_stdout(box):
+def test_invalid_argument_exits_with_status_1_and_empty_stdout(box):
     done = run_refused_turn(box, "-p", "hi", "--output-format", "xml", SHIM_VENDOR="demo")
     assert (done.status, done.stdout) == (1, b"")
     assert "Allowed choices are text, json, stream-json." in done.stderr
 
 
-def test_a_mistake_in_the_settings_is_exit_1_and_a_result(box):
+def test_invalid_config_value_exits_with_status_1_and_a_result(box):
     box.write_settings("terminator = 3\n")
     done = run_refused_turn(box, *ASK, SHIM_VENDOR="demo")
     assert (done.status, done.cause) == (1, "refused")
@@ -294,7 +292,7 @@ def test_a_mistake_in_the_settings_is_exit_1_and_a_result(box):
         ),
     ],
 )
-def test_a_typo_in_the_settings_refuses_the_turn_with_file_and_line(box, toml, error):
+def test_config_typo_is_refused_with_file_and_line(box, toml, error):
     box.write_settings(toml + "\n")
     done = run_refused_turn(
         box, *ASK, SHIM_VENDOR="acai", SHIM_BIN=box.create_fake(["out", ANSWER])
@@ -308,7 +306,7 @@ def test_a_typo_in_the_settings_refuses_the_turn_with_file_and_line(box, toml, e
     ("flag", "suggestion"),
     [("--shim-vendr", "--shim-vendor"), ("--shim-dialect2=yume", "--shim-dialect")],
 )
-def test_an_unknown_flag_of_ours_is_refused_with_what_was_meant(box, flag, suggestion):
+def test_unknown_shim_flag_is_refused_with_a_suggestion(box, flag, suggestion):
     done = run_refused_turn(box, flag, "demo", *ASK, SHIM_VENDOR="demo")
     assert (done.status, done.stdout) == (1, b"")
     assert (
@@ -321,7 +319,7 @@ def test_an_unknown_flag_of_ours_is_refused_with_what_was_meant(box, flag, sugge
 @pytest.mark.parametrize(
     "flags", [("--permision-mode", "plan"), ("--permision-mode=plan",), ("--disallowed-tool=Bash",)]
 )
-def test_a_misspelled_permission_flag_is_refused_with_a_result(box, flags):
+def test_misspelled_permission_flag_is_refused_with_a_result(box, flags):
     done = run_refused_turn(box, *ASK, *flags, SHIM_VENDOR="demo")
     assert (done.status, done.cause) == (1, "refused")
     assert f"error: unknown option '{flags[0].partition('=')[0]}', did you mean `" in done.stderr
@@ -329,14 +327,14 @@ def test_a_misspelled_permission_flag_is_refused_with_a_result(box, flags):
 
 
 @pytest.mark.parametrize("arg", ["--permission-mode plan", "--disallowedTools Bash"])
-def test_a_permission_flag_with_its_value_in_one_word_is_refused_with_a_result(box, arg):
+def test_permission_flag_and_value_in_a_single_argument_are_refused(box, arg):
     done = run_refused_turn(box, *ASK, arg, SHIM_VENDOR="demo")
     assert (done.status, done.cause) == (1, "refused") and "are one argument" in done.result[
         "errors"
     ][0]
 
 
-def test_a_misspelled_permission_flag_is_refused_in_the_other_formats_and_for_a_background_session(
+def test_misspelled_permission_flag_is_refused_in_text_json_and_background(
     box,
 ):
     text = run_refused_turn(box, "-p", "hi", "--permision-mode", "plan", SHIM_VENDOR="demo")
@@ -349,7 +347,7 @@ def test_a_misspelled_permission_flag_is_refused_in_the_other_formats_and_for_a_
     assert (apart.status, apart.stdout.strip()) == (1, b"") and "--permission-mode" in apart.stderr
 
 
-def test_another_unknown_flag_is_a_warning_and_the_turn_runs(box, demo):
+def test_other_unknown_flag_prints_a_warning_and_the_turn_runs(box, demo):
     done = box.run_claude(*ASK, "--verbos", **demo)
     assert done.status == 0 and not done.result["is_error"]
     assert (
@@ -358,7 +356,7 @@ def test_another_unknown_flag_is_a_warning_and_the_turn_runs(box, demo):
     )
 
 
-def test_an_unknown_mode_is_refused_with_all_that_are_allowed(box):
+def test_unknown_permission_mode_lists_the_allowed_modes(box):
     done = run_refused_turn(box, *ASK, "--permission-mode", "plam", SHIM_VENDOR="demo")
     assert (done.status, done.stdout) == (1, b"")
     assert (
@@ -379,14 +377,14 @@ def test_an_unknown_mode_is_refused_with_all_that_are_allowed(box):
         ("/", "Failed to read file: /: Is a directory"),
     ],
 )
-def test_servers_that_cannot_be_read_are_refused_as_the_real_one_refuses_them(box, config, error):
+def test_invalid_mcp_config_is_refused_with_the_message_of_claude(box, config, error):
     (box.cwd / "there.json").write_text("{bad")
     done = run_refused_turn(box, *ASK, "--mcp-config", config, SHIM_VENDOR="demo")
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr == f"Error: Invalid MCP configuration:\n{error}\n"
 
 
-def test_servers_that_can_be_read_are_not_refused(box):
+def test_valid_mcp_configs_are_accepted(box):
     (box.cwd / "there.json").write_text('{"mcpServers":{"own":{"command":"own"}}}')
     configs = ("there.json", '{"mcpServers":{}}', "")
     assert (
@@ -401,9 +399,7 @@ def test_servers_that_can_be_read_are_not_refused(box):
     ("case", "names_source"),
     [("qwen/0.24.4-http500", True), ("qwen/0.24.4-noauth", False), (STANDINS["qwen"], False)],
 )
-def test_whose_error_it_is_is_said_to_a_person_where_the_words_do_not_say_it(
-    box, case, names_source
-):
+def test_stderr_names_the_error_source_only_for_api_errors(box, case, names_source):
     done = box.run_claude(
         "-p", "hi", SHIM_VENDOR="qwen", SHIM_BIN=box.create_fixture_printer("q", case)
     )
@@ -412,7 +408,7 @@ def test_whose_error_it_is_is_said_to_a_person_where_the_words_do_not_say_it(
     ) is names_source
 
 
-def test_a_session_of_another_vendor_is_refused(box):
+def test_resume_with_another_vendor_is_refused(box):
     first = box.run_claude(
         *ASK,
         "--session-id",
@@ -426,7 +422,7 @@ def test_a_session_of_another_vendor_is_refused(box):
     assert "belongs to qwen" in done.stderr
 
 
-def test_a_complaint_that_nobody_reads_still_ends_in_a_result(box):
+def test_closed_stderr_still_writes_a_result(box):
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -437,7 +433,7 @@ def test_a_complaint_that_nobody_reads_still_ends_in_a_result(box):
     assert (done.status, done.cause) == (1, "not_found")
 
 
-def test_a_working_directory_that_is_gone_still_ends_in_a_result(box, demo):
+def test_removed_working_directory_still_writes_a_result(box, demo):
     script = f'mkdir gone && cd gone && rmdir ../gone && exec {" ".join(SHIM)} claude "$@"'
     done = subprocess.run(
         ["/bin/sh", "-c", script, "sh", *ASK],
@@ -455,13 +451,13 @@ def test_a_working_directory_that_is_gone_still_ends_in_a_result(box, demo):
 # -- the prompt ------------------------------------------------------------------------------------
 
 
-def test_stdin_follows_the_positional(box, demo):
+def test_stdin_is_appended_to_the_prompt_argument(box, demo):
     """P7"""
     assert box.run_claude("-p", "first", stdin=b"second\n", **demo).status == 0
     assert box.read_record()["stdin"] == "first\nsecond\n"
 
 
-def test_the_prompt_may_come_from_stdin_alone(box, demo):
+def test_prompt_is_read_from_stdin(box, demo):
     assert box.run_claude("-p", stdin="grüße".encode(), **demo).status == 0
     assert box.read_record()["stdin"] == "grüße"
 
@@ -475,7 +471,7 @@ main()
 """
 
 
-def test_a_silent_open_stdin_beside_a_prompt_is_not_waited_for_until_its_end(box, demo):
+def test_open_stdin_without_data_times_out_if_a_prompt_was_passed(box, demo):
     """P20. `test_prompt` tests the wait of three seconds."""
     command = [sys.executable, "-P", "-c", LESS_PATIENT, "claude", "-p", "hi"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -504,7 +500,7 @@ def test_a_silent_open_stdin_beside_a_prompt_is_not_waited_for_until_its_end(box
         ("auth", "status", "-v"),
     ],
 )
-def test_the_version_is_said_wherever_it_is_asked_for(box, args):
+def test_version_flag_prints_the_version_in_any_position(box, args):
     """P1"""
     done = run_refused_turn(box, *args, SHIM_VENDOR="demo")
     assert (done.status, done.stdout, done.stderr) == (0, b"2.1.332 (Claude Code)\n", "")
@@ -514,7 +510,7 @@ def test_the_version_is_said_wherever_it_is_asked_for(box, args):
     "subcommand",
     ["auth", "mcp", "doctor", "update", "install", "config", "plugin", "agents", "setup-token"],
 )
-def test_no_subcommand_of_claude_starts_a_vendor(local_box, capfd, monkeypatch, subcommand):
+def test_claude_subcommands_start_no_vendor(local_box, capfd, monkeypatch, subcommand):
     """F11b"""
     from shim.commands.claude.dropin import main
     from shim.conversation import startup
@@ -525,7 +521,7 @@ def test_no_subcommand_of_claude_starts_a_vendor(local_box, capfd, monkeypatch, 
     assert any(capfd.readouterr())
 
 
-def test_auth_status_says_logged_in(box):
+def test_auth_status_reports_logged_in(box):
     """F11b"""
     done = run_refused_turn(box, "auth", "status", "--json", SHIM_VENDOR="qwen")
     status = json.loads(done.stdout)
@@ -534,7 +530,7 @@ def test_auth_status_says_logged_in(box):
     assert status["authMethod"] == "qwen"
 
 
-def test_help_lists_claudes_flags_and_starts_nothing(box):
+def test_help_lists_claude_flags_and_starts_no_vendor(box):
     done = run_refused_turn(box, "--help", SHIM_VENDOR="demo")
     assert done.status == 0
     assert b"--output-format <format>" in done.stdout
@@ -543,7 +539,7 @@ def test_help_lists_claudes_flags_and_starts_nothing(box):
 # -- sessions --------------------------------------------------------------------------------------
 
 
-def test_a_session_goes_on_under_the_vendors_own_id(box):
+def test_resume_passes_the_vendor_session_id(box):
     """F5: cake has ids of its own and no flag for ours; the store maps one to the other."""
     box.write_program(
         "cake",
@@ -561,7 +557,7 @@ def test_a_session_goes_on_under_the_vendors_own_id(box):
     assert f"--resume {vendor_session}" in calls[1] and U not in calls[1]
 
 
-def test_a_session_that_was_forked_has_an_id_of_its_own(box):
+def test_forked_session_gets_a_new_id(box):
     """F5"""
     box.write_program(
         "cake",
@@ -576,7 +572,7 @@ def test_a_session_that_was_forked_has_an_id_of_its_own(box):
     assert (box.path / "calls").read_text(encoding="utf-8").count("--fork ") == 2
 
 
-def test_a_vendor_that_cannot_fork_says_so(box):
+def test_fork_is_refused_if_the_vendor_cannot_fork(box):
     box.create_fixture_printer("cursor-agent", "cursor/handmade-multiturn-2")
     box.run_claude(*ASK, "--session-id", U, "--shim-vendor", "cursor")
     done = box.run_claude(*ASK, "--resume", U, "--fork-session")
@@ -584,7 +580,7 @@ def test_a_vendor_that_cannot_fork_says_so(box):
     assert "cannot fork" in done.stderr
 
 
-def test_the_last_session_of_the_directory_goes_on_with_the_vendor_that_made_it(box):
+def test_continue_resumes_the_last_session_with_its_vendor(box):
     """F5"""
     box.write_program(
         "cake",
@@ -596,7 +592,7 @@ def test_the_last_session_of_the_directory_goes_on_with_the_vendor_that_made_it(
     assert "--resume" in (box.path / "calls").read_text(encoding="utf-8").splitlines()[1]
 
 
-def test_where_no_session_was_held_continue_begins_one(box):
+def test_continue_starts_a_session_if_the_directory_has_none(box):
     """F5"""
     box.write_program(
         "cake",
@@ -607,7 +603,7 @@ def test_where_no_session_was_held_continue_begins_one(box):
     assert "--continue" not in (box.path / "calls").read_text(encoding="utf-8")
 
 
-def test_an_unknown_session_is_said_at_once_and_starts_nothing(box):
+def test_unknown_session_id_is_refused_and_starts_no_vendor(box):
     """F7"""
     child = box.create_fake(["record", str(box.recording)])
     for flags, error in (
@@ -638,7 +634,7 @@ def test_an_unknown_session_is_said_at_once_and_starts_nothing(box):
     assert not box.recording.exists()
 
 
-def test_a_session_id_that_is_taken_is_refused(box):
+def test_used_session_id_is_refused(box):
     """F6"""
     box.create_fixture_printer("cake", STANDINS["cake"])
     box.run_claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
@@ -647,7 +643,7 @@ def test_a_session_id_that_is_taken_is_refused(box):
     assert f"Error: Session ID {U} is already in use." in done.stderr
 
 
-def test_an_id_that_a_frontend_spells_in_capitals_is_the_same_session(box):
+def test_uppercase_session_id_is_stored_in_lower_case(box):
     box.create_fixture_printer("cake", STANDINS["cake"])
     box.run_claude(*ASK, "--session-id", U.upper(), "--shim-vendor", "cake")
     assert (box.state / "sessions" / f"{U}.json").exists()
@@ -657,7 +653,7 @@ def test_an_id_that_a_frontend_spells_in_capitals_is_the_same_session(box):
 
 
 @pytest.mark.parametrize("vendor", ["pi", "qwen"])
-def test_a_denied_tool_is_never_listed(box, vendor):
+def test_denied_tools_are_not_listed_in_init(box, vendor):
     standin = box.create_fixture_printer("standin", STANDINS[vendor])
     done = box.run_claude(
         *ASK, "--disallowedTools=Bash,Write", SHIM_VENDOR=vendor, SHIM_BIN=standin
@@ -667,7 +663,7 @@ def test_a_denied_tool_is_never_listed(box, vendor):
 
 
 @pytest.mark.parametrize("vendor", ["acai", "cake", "cursor"])
-def test_a_vendor_that_cannot_be_kept_from_a_denied_tool_is_refused(box, vendor):
+def test_vendor_that_cannot_enforce_a_denied_tool_is_refused(box, vendor):
     standin = box.create_fixture_printer("standin", STANDINS[vendor])
     done = box.run_claude(
         *ASK, "--disallowedTools=Bash,Write", SHIM_VENDOR=vendor, SHIM_BIN=standin
@@ -676,7 +672,7 @@ def test_a_vendor_that_cannot_be_kept_from_a_denied_tool_is_refused(box, vendor)
     assert f"{vendor} cannot be kept to Bash (--disallowedTools)" in done.result["errors"][0]
 
 
-def test_a_denied_tool_of_the_settings_is_never_listed(box):
+def test_tools_denied_or_hidden_in_the_config_are_not_listed_in_init(box):
     box.write_settings(
         '[tools]\ndeny = ["Bash"]\nhide = ["Write"]\n[vendors.cursor]\nlate_denials = true\n'
     )
@@ -689,7 +685,7 @@ def test_a_denied_tool_of_the_settings_is_never_listed(box):
     assert "Read" in done.init["tools"] and not {"Bash", "Write"} & set(done.init["tools"])
 
 
-def test_a_call_that_was_denied_stops_the_turn_of_a_vendor_without_filters(box):
+def test_denied_call_stops_the_turn_of_a_vendor_without_filters(box):
     lifeline, gate = box.create_lifeline(), box.create_gate()
     call = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "rm -rf /"}}
     events = ANSWER.splitlines(keepends=True)
@@ -710,7 +706,7 @@ def test_a_call_that_was_denied_stops_the_turn_of_a_vendor_without_filters(box):
 
 
 @pytest.mark.parametrize("rule", ["Bash", "Bash(*)", "Bash(:*)", "Bash()"])
-def test_a_tool_that_is_denied_as_a_whole_is_kept_from_a_vendor_with_filters(box, rule):
+def test_tool_denied_without_a_pattern_is_excluded_by_the_vendor(box, rule):
     box.create_fake(["record", str(box.recording)], name="qwen")
     box.run_claude(*ASK, f"--disallowedTools={rule}", SHIM_VENDOR="qwen")
     assert "--exclude-tools=run_shell_command" in box.read_record()["arguments"]
@@ -725,7 +721,7 @@ HIDDEN = {
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 @pytest.mark.parametrize("vendor", HIDDEN)
-def test_both_halves_of_a_hidden_call_are_left_out_everywhere(box, vendor, partial):
+def test_hidden_call_and_its_result_are_omitted(box, vendor, partial):
     """S16c"""
     flags = ["--include-partial-messages"] * partial
     standin = box.create_fixture_printer("standin", HIDDEN[vendor])
@@ -755,7 +751,7 @@ def _blocks(line):
     return [*(content if isinstance(content, list) else []), *([opened] if opened else [])]
 
 
-def test_a_tool_that_the_settings_deny_is_kept_from_a_real_claude(box):
+def test_tools_denied_in_the_config_are_passed_to_claude(box):
     box.write_settings('[tools]\ndeny = ["Bash"]\n')
     box.create_fake(["record", str(box.recording)], name="claude")
     box.run_claude(*ASK, "--disallowedTools=Read", SHIM_VENDOR="claude")
@@ -767,7 +763,7 @@ def test_a_tool_that_the_settings_deny_is_kept_from_a_real_claude(box):
 # -- settings and the log --------------------------------------------------------------------------
 
 
-def test_what_the_settings_add_to_a_launch_is_added(box, demo):
+def test_config_args_and_env_are_passed_to_the_child(box, demo):
     box.write_settings('[vendors.demo]\nargs = ["--a"]\nenv = {FROM = "settings"}\n')
     box.run_claude("-p", "hi", SHIM_ARGS="--b 'c d'", **demo)
     record = box.read_record()
@@ -775,7 +771,7 @@ def test_what_the_settings_add_to_a_launch_is_added(box, demo):
     assert record["environment"]["FROM"] == "settings"
 
 
-def test_a_launcher_stands_in_front_of_the_program(box, demo):
+def test_launcher_prefixes_the_vendor_command(box, demo):
     prefix_program = box.write_program("launcher", f'echo "$@" > {box.path}/launched; exec "$@"\n')
     box.write_settings(f'[vendors.demo]\nlauncher = ["{prefix_program}"]\n')
     assert box.run_claude("-p", "hi", **demo).status == 0
@@ -783,7 +779,7 @@ def test_a_launcher_stands_in_front_of_the_program(box, demo):
 
 
 @pytest.mark.parametrize("mode", ["default", "plan", "bypassPermissions"])
-def test_a_file_of_ours_that_keeps_a_mode_narrow_is_not_looked_for_on_another_machine(box, mode):
+def test_mode_that_needs_a_policy_file_is_refused_with_a_launcher(box, mode):
     """Without its policy file gemini lets its model leave a mode, and says nothing (test_bundled)."""
     prefix_program = box.write_program(
         "launcher", f"shift; {TELL_VERSION}echo started > {box.path}/launched; exit 3\n"
@@ -797,7 +793,7 @@ def test_a_file_of_ours_that_keeps_a_mode_narrow_is_not_looked_for_on_another_ma
 
 
 @pytest.mark.parametrize("mode", ["default", "plan", "bypassPermissions"])
-def test_a_mode_that_others_of_the_machine_may_widen_is_not_started(box, mode):
+def test_mode_is_refused_if_machine_policies_can_override_the_mode(box, mode):
     """gemini ignores our policies where the machine's administrator has any, and says so on stderr
     only.
     """
@@ -825,7 +821,7 @@ def test_a_mode_that_others_of_the_machine_may_widen_is_not_started(box, mode):
 
 
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
-def test_a_hook_that_a_file_of_the_machine_may_switch_off_is_not_relied_on(box, mode):
+def test_mode_is_refused_if_a_machine_file_can_disable_the_hook(box, mode):
     """codex leaves our hook out, and says nothing, where its administrator allows managed hooks
     alone.
     """
@@ -852,7 +848,7 @@ def test_a_hook_that_a_file_of_the_machine_may_switch_off_is_not_relied_on(box, 
 
 
 @pytest.mark.parametrize("to_file", [False, True])
-def test_the_log_never_touches_stdout(box, demo, to_file):
+def test_log_is_never_written_to_stdout(box, demo, to_file):
     """P8"""
     log = box.path / "shim.log"
     done = box.run_claude(*ASK, SHIM_LOG=f"info:{log}" if to_file else "info", **demo)
@@ -870,7 +866,7 @@ def read_log_events(done):
     return {line["event"]: line for line in map(json.loads, done.stderr.splitlines())}
 
 
-def test_a_debug_log_has_the_command_the_times_the_end_of_stderr_and_what_chose_the_vendor(box):
+def test_debug_log_contains_command_timing_stderr_and_vendor_source(box):
     child = box.create_fake(["read"], ["complain", "deep trouble\n"], ["out", ANSWER])
     environment = {"SHIM_VENDOR": "pi", "SHIM_BIN": child, "SHIM_ARGS": "--api-key hush"}
     done = box.run_claude(*ASK, "--shim-log", "debug", **environment)
@@ -890,14 +886,14 @@ def test_a_debug_log_has_the_command_the_times_the_end_of_stderr_and_what_chose_
     assert log_events["turn ended"]["ms"] >= 0
 
 
-def test_an_info_log_has_none_of_that(box, demo):
+def test_info_log_contains_only_child_start_and_turn_end(box, demo):
     assert set(read_log_events(box.run_claude(*ASK, "--shim-log", "info", **demo))) == {
         "child started",
         "turn ended",
     }
 
 
-def test_two_turns_at_once_do_not_wait_for_each_other(box):
+def test_concurrent_turns_do_not_block_each_other(box):
     gate = box.create_gate()
     waiting = box.create_fake(["wait", gate.path], ["out", ANSWER])
     with box.start_claude(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": waiting}) as slow:
@@ -918,7 +914,7 @@ def _fixture(case):
 
 
 @pytest.mark.parametrize(("status", "expected"), [(143, True), (129, True), (0, False), (1, False)])
-def test_who_was_told_to_end_waits_for_no_recording(monkeypatch, status, expected):
+def test_recorder_does_not_wait_after_a_signal_exit_status(monkeypatch, status, expected):
     """The signal was the loop's; whoever sent it kills us a moment later."""
     from shim.commands.claude import dropin
     from shim.core.claude.argv.invocation import Invocation

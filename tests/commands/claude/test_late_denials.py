@@ -11,7 +11,7 @@ from shared_ids import OTHER, STREAMS
 
 @pytest.mark.parametrize("call_id", ["same", ""], ids=["same", "empty"])
 @pytest.mark.parametrize("vendor", ["cursor", "kimi", "gemini", "pi", "cake"])
-def test_a_forbidden_second_call_stops_the_child(box, vendor, call_id):
+def test_denied_second_call_with_a_shared_id_stops_the_child(box, vendor, call_id):
     box.write_settings(f"[vendors.{vendor}]\nlate_denials = true\n")
     calls, _ = STREAMS[vendor](call_id)
     printed = "".join(json.dumps(event) + "\n" for event in calls)
@@ -25,7 +25,7 @@ def test_a_forbidden_second_call_stops_the_child(box, vendor, call_id):
     assert [each["tool_input"]["command"] for each in done.result["permission_denials"]] == [OTHER]
 
 
-def test_a_forbidden_call_that_a_nested_agent_ran_stops_the_child(box):
+def test_denied_call_of_a_subagent_stops_the_child(box):
     """qwen knows the rule and does not get its tool for subagents. A qwen that runs the call is
     stopped.
     """

@@ -36,12 +36,12 @@ def agents(desk, *args):
 # -- agents ----------------------------------------------------------------------------------------
 
 
-def test_without_sessions_the_list_is_empty_and_nothing_is_made(desk):
+def test_agents_list_is_empty_and_creates_no_state_without_sessions(desk):
     assert desk.run_claude("agents", "--json", "--all").stdout == b"[]\n"
     assert os.listdir(desk.environment["SHIM_STATE"]) == []
 
 
-def test_a_living_session_is_listed_in_the_words_of_the_real_one(desk, session):
+def test_running_session_is_listed_with_the_keys_of_claude(desk, session):
     """B15, B18"""
     (listed,) = agents(desk)
     key_order = [
@@ -69,7 +69,7 @@ def test_a_living_session_is_listed_in_the_words_of_the_real_one(desk, session):
     assert desk.run_claude("agents", "--json").stdout.startswith(b'[\n  {\n    "pid": ')
 
 
-def test_an_ended_session_is_listed_with_all(desk, session):
+def test_ended_session_is_listed_only_with_all_flag(desk, session):
     """B16, B18: without a process it has no pid and no status, and its time is that of its making."""
     desk.run_claude("respawn", session.short_id)
     assert (
@@ -85,7 +85,7 @@ def test_an_ended_session_is_listed_with_all(desk, session):
 
 
 @pytest.mark.parametrize("prompt", ["hi", None])
-def test_a_session_has_a_pid_and_a_status_as_soon_as_it_is_listed(desk, prompt):
+def test_new_session_is_listed_immediately_with_a_pid_and_status(desk, prompt):
     """The real claude does the same, also after each `respawn` and before the host's Python has
     started.
     """
@@ -97,7 +97,7 @@ def test_a_session_has_a_pid_and_a_status_as_soon_as_it_is_listed(desk, prompt):
         assert desk.run_claude("respawn", listed["id"]).status == 0
 
 
-def test_a_session_is_stopped_before_its_host_handles_signals(desk):
+def test_session_can_be_stopped_before_its_host_handles_signals(desk):
     """The pid is already listed, and the host handles the signal when it has started."""
     for _ in range(3):
         desk.run_claude("--bg", "hi")
@@ -116,7 +116,7 @@ def damage(session, data):
 
 
 @pytest.mark.parametrize("data", [b"", bytes(300), None], ids=["empty", "zeroed", "missing"])
-def test_a_damaged_session_is_listed_drawn_continued_and_removed(desk, session, data):
+def test_damaged_session_can_be_listed_logged_respawned_and_removed(desk, session, data):
     desk.run_claude("stop", session.short_id)
     damage(session, data)
     (listed,) = agents(desk, "--all")
@@ -145,14 +145,14 @@ def test_a_damaged_session_is_listed_drawn_continued_and_removed(desk, session, 
     assert agents(desk, "--all") == []
 
 
-def test_a_session_without_a_name_is_called_by_its_id_while_it_lives(desk):
+def test_unnamed_session_is_listed_by_its_id_while_running(desk):
     session = desk.start_session()
     assert [each["name"] for each in agents(desk)] == [session.short_id]
     desk.run_claude("stop", session.short_id)
     assert "name" not in agents(desk, "--all")[0]
 
 
-def test_the_list_of_a_folder_has_those_at_or_below_it(desk, session):
+def test_cwd_filter_lists_sessions_at_or_below_the_folder(desk, session):
     """B16"""
     subfolder = desk.cwd / "below"
     subfolder.mkdir()
@@ -166,7 +166,7 @@ def test_the_list_of_a_folder_has_those_at_or_below_it(desk, session):
     assert agents(desk, "--cwd", str(desk.cwd)[:-1]) == []
 
 
-def test_a_killed_host_is_listed_as_failed(desk, session):
+def test_killed_host_is_listed_as_failed(desk, session):
     """B17, and never as working."""
     desk.environment["SHIM_BIN"] = desk.box.create_fake(["hang"])
     busy_session = desk.start_session("hi")
@@ -197,21 +197,21 @@ def test_a_killed_host_is_listed_as_failed(desk, session):
         (("--cwd",), "error: option '--cwd <path>' argument missing"),
     ],
 )
-def test_what_the_real_one_refuses_is_refused_in_its_words(desk, args, error):
+def test_invalid_agents_arguments_print_the_errors_of_claude(desk, args, error):
     """B15"""
     done = desk.run_claude("agents", *args)
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.startswith(error)
 
 
-def test_flags_for_sessions_that_are_begun_in_the_list_change_nothing(desk):
+def test_agents_ignores_flags_for_new_sessions(desk):
     assert agents(desk, "--model", "opus", "--add-dir=/x", "--restricted") == []
 
 
 # -- logs, stop, rm, respawn -----------------------------------------------------------------------
 
 
-def test_logs_draws_what_was_said_also_of_an_ended_session(desk, session):
+def test_logs_prints_output_of_running_and_ended_sessions(desk, session):
     living = desk.run_claude("logs", session.short_id)
     assert (living.status, living.stderr) == (0, "")
     assert "Hello." in living.stdout.decode() and "\x1b" not in living.stdout.decode()
@@ -220,7 +220,7 @@ def test_logs_draws_what_was_said_also_of_an_ended_session(desk, session):
     assert "Hello." in desk.run_claude("logs", "my jo").stdout.decode()
 
 
-def test_logs_give_the_reason_of_a_session_that_failed_before_its_first_line(desk):
+def test_logs_prints_the_reason_if_a_session_failed_before_its_first_line(desk):
     desk.environment |= {"SHIM_VENDOR": "codex", "SHIM_BIN": str(desk.box.path / "missing")}
     failed = desk.start_session("go", vendor="codex")
     desk.wait_for_end(failed)
@@ -228,7 +228,7 @@ def test_logs_give_the_reason_of_a_session_that_failed_before_its_first_line(des
     assert "the session failed before its first line" in log_text and "missing" in log_text
 
 
-def test_stop_ends_a_session_and_keeps_what_it_said(desk, session):
+def test_stop_ends_a_session_and_preserves_its_log(desk, session):
     """B26: repeated it says the same."""
     for _ in range(2):
         done = desk.run_claude("stop", session.short_id[:4])
@@ -240,7 +240,7 @@ def test_stop_ends_a_session_and_keeps_what_it_said(desk, session):
     assert not desk.load_session(session).is_running and os.path.isdir(f"{session.folder}/log")
 
 
-def test_stop_ends_a_session_that_is_only_beginning(desk):
+def test_stop_ends_a_starting_session(desk):
     new_session = start_host(
         SessionSpec(prompt={"role": "user", "content": "hi"}, cwd=str(desk.cwd)), desk.environment
     )
@@ -251,7 +251,7 @@ def test_stop_ends_a_session_that_is_only_beginning(desk):
     assert not desk.load_session(new_session).is_running
 
 
-def test_a_host_that_does_not_end_is_killed(desk, monkeypatch):
+def test_unresponsive_host_is_killed(desk, monkeypatch):
     from shim.bridge import stop
 
     monkeypatch.setattr(stop, "SIGTERM_TIMEOUT_S", 0.2)
@@ -263,7 +263,7 @@ def test_a_host_that_does_not_end_is_killed(desk, monkeypatch):
     assert (now.is_running, now.metadata["state"]) == (False, "stopped")
 
 
-def test_no_other_process_is_ended_that_has_the_number_of_a_host(desk, session):
+def test_stop_does_not_signal_another_process_with_the_recorded_pid(desk, session):
     """The facts of a living host name a process that is not it: nobody is told anything for them."""
     from shim.bridge import stop
 
@@ -275,7 +275,7 @@ def test_no_other_process_is_ended_that_has_the_number_of_a_host(desk, session):
     assert stop.stop_hosts([session], desk.environment) == []
 
 
-def test_rm_ends_and_forgets_a_session_but_not_its_conversation(desk, session):
+def test_rm_removes_a_session_and_preserves_its_conversation(desk, session):
     """B27, B29"""
     done = desk.run_claude("rm", session.short_id)
     assert (done.status, done.stdout.decode(), done.stderr) == (
@@ -292,7 +292,7 @@ def test_rm_ends_and_forgets_a_session_but_not_its_conversation(desk, session):
     assert desk.run_claude("-p", "hi", "--resume", session.session_id).status == 0
 
 
-def test_respawn_begins_the_next_life(desk, session):
+def test_respawn_starts_a_new_host_with_the_next_generation(desk, session):
     """B28"""
     done = desk.run_claude("respawn", session.short_id)
     assert (done.status, done.stdout.decode(), done.stderr) == (
@@ -309,7 +309,7 @@ def test_respawn_begins_the_next_life(desk, session):
     assert desk.load_session(session).metadata["generation"] == 3
 
 
-def test_a_copy_goes_on_as_itself_in_its_next_life(desk, session):
+def test_respawned_fork_preserves_its_session_id(desk, session):
     copy = desk.start_session("more", forked=session.session_id)
     with desk.connect(copy) as connection:
         read_until_result(connection)
@@ -324,7 +324,7 @@ def test_a_copy_goes_on_as_itself_in_its_next_life(desk, session):
     ]
 
 
-def test_respawn_of_all_without_any_says_so(desk):
+def test_respawn_all_without_sessions_prints_a_message(desk):
     assert desk.run_claude("respawn", "--all").stdout == b"no running sessions to restart\n"
 
 
@@ -350,7 +350,7 @@ def test_respawn_of_all_without_any_says_so(desk):
         ),
     ],
 )
-def test_a_wrong_call_is_told_in_the_words_of_the_real_one(desk, command_line, error):
+def test_invalid_session_commands_print_the_errors_of_claude(desk, command_line, error):
     """B23 to B25"""
     done = desk.run_claude(*command_line.split())
     assert (done.status, done.stdout, done.stderr) == (1, b"", f"{error}\n")
@@ -359,7 +359,7 @@ def test_a_wrong_call_is_told_in_the_words_of_the_real_one(desk, command_line, e
 # -- daemon ----------------------------------------------------------------------------------------
 
 
-def test_the_daemon_does_not_run_and_its_status_says_what_stands_in_its_place(desk, session):
+def test_daemon_status_reports_not_running_and_counts_sessions(desk, session):
     """B38: programs look for the first line."""
     done = desk.run_claude("daemon", "status")
     assert (done.status, done.stderr) == (1, "")
@@ -370,7 +370,7 @@ def test_the_daemon_does_not_run_and_its_status_says_what_stands_in_its_place(de
     assert b"running:     1\n" in done.stdout
 
 
-def test_daemon_stop_ends_all_sessions_only_with_any(desk, session):
+def test_daemon_stop_ends_sessions_only_with_any_flag(desk, session):
     """B39 to B41"""
     plain_stop = desk.run_claude("daemon", "stop")
     assert plain_stop.status == 1 and plain_stop.stderr.startswith(
@@ -388,7 +388,7 @@ def test_daemon_stop_ends_all_sessions_only_with_any(desk, session):
     assert desk.run_claude("daemon", "stop", "--any").stdout == b"no daemon running\n"
 
 
-def test_daemon_logs_says_what_hosts_said_beside_their_lines(desk, session):
+def test_daemon_logs_prints_the_stderr_of_hosts(desk, session):
     with open(f"{session.folder}/stderr.log", "a", encoding="utf-8") as file:
         file.write("a warning\x1b[2J\n")
     assert (
@@ -413,7 +413,7 @@ def test_daemon_logs_says_what_hosts_said_beside_their_lines(desk, session):
         ("daemon stop --x", 0, "warning: extra arguments ignored: --x\n"),
     ],
 )
-def test_no_daemon_is_ever_started(desk, command_line, status, expected):
+def test_daemon_subcommands_exit_with_a_status_and_message(desk, command_line, status, expected):
     """B37, B43"""
     done = desk.run_claude(*command_line.split())
     assert done.status == status and (done.stderr or done.stdout.decode()).startswith(expected)
@@ -435,7 +435,7 @@ def screen(desk):
     return run_on_terminal
 
 
-def test_on_a_terminal_agents_are_a_table_and_logs_have_colours(desk, session, screen):
+def test_agents_table_and_logs_are_colored_on_a_terminal(desk, session, screen):
     status, drawn = screen("agents")
     assert status == 0 and session.short_id in drawn and "my job" in drawn and "\x1b[" in drawn
     status, drawn = screen("logs", session.short_id)
@@ -451,7 +451,7 @@ def test_on_a_terminal_agents_are_a_table_and_logs_have_colours(desk, session, s
     )
 
 
-def test_a_name_is_shown_and_not_obeyed(desk, screen):
+def test_session_names_are_printed_without_control_characters(desk, screen):
     """It comes from a prompt, and that from anywhere."""
     session, other = desk.start_session(HOSTILE, name=HOSTILE), desk.start_session(name=HOSTILE)
     for args in (

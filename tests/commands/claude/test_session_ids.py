@@ -34,7 +34,7 @@ def transcripts(box):
 
 
 @pytest.mark.parametrize("typed", [UPPER, LOWER])
-def test_a_session_id_is_kept_as_it_was_typed(box, run, typed):
+def test_session_id_preserves_its_letter_case(box, run, typed):
     done = run("--session-id", typed)
     assert done.status == 0, done.stderr
     assert {line["session_id"] for line in done.lines} == {typed}
@@ -43,7 +43,7 @@ def test_a_session_id_is_kept_as_it_was_typed(box, run, typed):
 
 
 @pytest.mark.parametrize("typed", [UPPER, LOWER, f" {UPPER} ", f"\t{LOWER}\n"])
-def test_a_session_is_resumed_in_either_case_and_with_white_space_around_its_id(box, run, typed):
+def test_resume_ignores_case_and_whitespace_of_the_session_id(box, run, typed):
     run("--session-id", UPPER)
     resumed_run = run("--resume", typed)
     assert (resumed_run.status, resumed_run.init["session_id"]) == (0, UPPER), resumed_run.stderr
@@ -51,19 +51,19 @@ def test_a_session_is_resumed_in_either_case_and_with_white_space_around_its_id(
     assert run("--continue").init["session_id"] == UPPER
 
 
-def test_a_used_session_id_is_refused_in_either_case(box, run):
+def test_used_session_id_is_refused_in_either_case(box, run):
     run("--session-id", UPPER)
     assert "is already in use" in run("--session-id", LOWER).stderr
 
 
 @pytest.mark.parametrize("typed", [LOWER, OTHER])
-def test_a_fork_may_get_the_same_id_or_another_id(box, run, typed):
+def test_fork_accepts_the_same_or_another_session_id(box, run, typed):
     run("--session-id", LOWER)
     copy = run("--resume", LOWER, "--fork-session", "--session-id", typed)
     assert (copy.status, copy.init["session_id"]) == (0, typed), copy.stderr
 
 
-def test_white_space_around_a_new_id_is_refused(box, run):
+def test_whitespace_around_a_new_session_id_is_refused(box, run):
     done = run("--session-id", f" {LOWER} ")
     assert (done.status, done.stdout) == (
         1,
@@ -72,7 +72,7 @@ def test_white_space_around_a_new_id_is_refused(box, run):
 
 
 @pytest.mark.parametrize("point", [NOBODY, "nonsense"])
-def test_a_session_is_not_resumed_at_a_message_that_it_does_not_have(box, run, point):
+def test_resume_at_an_unknown_message_is_refused(box, run, point):
     run("--session-id", LOWER)
     done = run("--resume", LOWER, "--resume-session-at", point)
     (end,) = results(done)
@@ -80,7 +80,7 @@ def test_a_session_is_not_resumed_at_a_message_that_it_does_not_have(box, run, p
     assert end["errors"] == [f"No message found with message.uuid of: {point}"]
 
 
-def test_a_session_is_resumed_at_its_last_message_and_refused_at_an_earlier_one(box, run):
+def test_session_can_be_resumed_only_at_its_last_message(box, run):
     first = run("--session-id", LOWER)
     last = [line["uuid"] for line in first.lines if line["type"] == "assistant"][-1]
     assert run("--resume", LOWER, "--resume-session-at", last).status == 0
@@ -89,7 +89,7 @@ def test_a_session_is_resumed_at_its_last_message_and_refused_at_an_earlier_one(
     assert done.status == 1 and "demo can only resume the end of a session" in end["errors"][0]
 
 
-def test_a_turn_is_not_dropped_from_a_session(box, run):
+def test_resume_drops_turn_flag_is_refused(box, run):
     first = run("--session-id", LOWER)
     last = [line["uuid"] for line in first.lines if line["type"] == "assistant"][-1]
     done = run("--resume", LOWER, "--resume-session-at", last, "--resume-drops-turn", NOBODY)
@@ -109,12 +109,12 @@ def test_a_turn_is_not_dropped_from_a_session(box, run):
         (("--resume-drops-turn", OTHER), "Error: --resume-drops-turn requires --resume-session-at"),
     ],
 )
-def test_a_resume_point_needs_a_session(box, flags, text):
+def test_resume_point_flags_require_resume(box, flags, text):
     done = run_refused_turn(box, *ASK, *flags, SHIM_VENDOR="demo")
     assert (done.status, done.stdout, done.stderr.strip()) == (1, b"", text)
 
 
-def test_the_transcript_of_a_fork_begins_with_the_original_history(box, run):
+def test_fork_transcript_starts_with_the_original_history(box, run):
     run("--session-id", LOWER)
     original = transcripts(box)[f"{LOWER}.jsonl"]
     run("--resume", LOWER, "--fork-session", "--session-id", OTHER)

@@ -35,15 +35,13 @@ def ask(capfd, monkeypatch, tmp_path):
 # -- auth ------------------------------------------------------------------------------------------
 
 
-def test_of_a_list_of_vendors_the_first_is_named(ask, monkeypatch):
+def test_auth_status_reports_the_first_vendor_of_a_list(ask, monkeypatch):
     monkeypatch.setenv("SHIM_VENDOR", "pi, qwen")
     assert json.loads(ask("auth", "status", "--json")[1])["authMethod"] == "pi"
 
 
 @pytest.mark.parametrize("args", [("--json",), ()], ids=["json", "plain"])
-def test_contract_f11b_auth_status_is_the_pretty_object_of_the_real_one(
-    ask, monkeypatch, tmp_path, args
-):
+def test_contract_f11b_auth_status_prints_indented_json(ask, monkeypatch, tmp_path, args):
     monkeypatch.setenv("SHIM_VENDOR", "qwen")
     status, out, err = ask("auth", "status", *args)
     assert (status, err) == (0, "")
@@ -62,13 +60,13 @@ def test_contract_f11b_auth_status_is_the_pretty_object_of_the_real_one(
     }
 
 
-def test_the_directories_are_those_of_claude_config_dir(ask, monkeypatch):
+def test_auth_status_uses_directories_of_claude_config_dir(ask, monkeypatch):
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", "/elsewhere")
     assert json.loads(ask("auth", "status")[1])["projectsDirectory"] == "/elsewhere/projects"
 
 
 @pytest.mark.parametrize("who", ["flag", "environment", "installed", "settings", "settings list"])
-def test_the_vendor_is_the_one_that_a_turn_would_have(ask, monkeypatch, tmp_path, who):
+def test_auth_status_uses_the_same_vendor_precedence_as_a_turn(ask, monkeypatch, tmp_path, who):
     """The order of the surface page: each is named by all that come after it too, with another
     vendor.
     """
@@ -95,7 +93,7 @@ def test_the_vendor_is_the_one_that_a_turn_would_have(ask, monkeypatch, tmp_path
     )
 
 
-def test_a_mistake_in_the_settings_is_the_turns_to_name(ask, tmp_path):
+def test_auth_status_ignores_invalid_settings(ask, tmp_path):
     folder = tmp_path / ".config" / "shim"
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text("vendor = 7\n")
@@ -103,14 +101,14 @@ def test_a_mistake_in_the_settings_is_the_turns_to_name(ask, tmp_path):
     assert (status, json.loads(out)["authMethod"]) == (0, "shim")
 
 
-def test_auth_status_as_a_sentence(ask, monkeypatch):
+def test_auth_status_prints_a_sentence_with_text_flag(ask, monkeypatch):
     monkeypatch.setenv("SHIM_VENDOR", "pi")
     assert ask("auth", "status", "--text") == (0, "Logged in by way of pi\n", "")
 
 
 @pytest.mark.parametrize("action", ["login", "logout"])
 @pytest.mark.parametrize("vendor", ["", "pi", "demo", "nobody"])
-def test_a_login_is_the_vendors_own(ask, monkeypatch, action, vendor):
+def test_auth_login_and_logout_are_refused(ask, monkeypatch, action, vendor):
     monkeypatch.setenv("SHIM_VENDOR", vendor)
     status, out, err = ask("auth", action)
     assert (status, out) == (1, "")
@@ -134,14 +132,14 @@ def test_a_login_is_the_vendors_own(ask, monkeypatch, action, vendor):
         "install",
     ],
 )
-def test_what_can_be_answered_is_answered_on_stdout(ask, command_line):
+def test_supported_subcommand_prints_a_single_line(ask, command_line):
     status, out, err = ask(*command_line.split())
     assert (status, err) == (0, "")
     assert out.endswith("\n") and out.count("\n") == 1
 
 
 @pytest.mark.parametrize("command_line", ["mcp list", "plugin list"])
-def test_a_list_for_a_program_is_an_empty_list(ask, command_line):
+def test_list_with_json_flag_prints_an_empty_array(ask, command_line):
     status, out, _ = ask(*command_line.split(), "--json")
     assert (status, json.loads(out)) == (0, [])
 
@@ -159,7 +157,7 @@ def test_a_list_for_a_program_is_an_empty_list(ask, command_line):
         "auth no",
     ],
 )
-def test_what_is_not_the_shims_is_refused_in_one_sentence(ask, monkeypatch, command_line):
+def test_unsupported_action_fails_with_a_single_line(ask, monkeypatch, command_line):
     monkeypatch.setenv("SHIM_VENDOR", "pi")
     status, out, err = ask(*command_line.split())
     assert (status, out) == (1, "")
@@ -170,14 +168,14 @@ def test_what_is_not_the_shims_is_refused_in_one_sentence(ask, monkeypatch, comm
     "command_line",
     ["auto-mode", "gateway --config x", "import", "purge", "project purge", "ultrareview"],
 )
-def test_what_the_shim_has_not_is_refused_in_one_sentence(ask, command_line):
+def test_unsupported_subcommand_fails_with_a_single_line(ask, command_line):
     status, out, err = ask(*command_line.split())
     assert (status, out) == (1, "")
     assert err.startswith(f"claude {command_line.split()[0]}") and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("subcommand", ["remote-control", "rc", "remote", "bridge", "sync"])
-def test_two_words_for_one_thing_have_one_answer(ask, subcommand):
+def test_subcommand_aliases_print_the_same_output(ask, subcommand):
     assert ask(subcommand) == (
         1,
         "",
@@ -188,7 +186,7 @@ def test_two_words_for_one_thing_have_one_answer(ask, subcommand):
 
 
 @pytest.mark.parametrize("name", sorted(ALL_SUBCOMMANDS - {"config"}))
-def test_every_subcommand_has_an_answer_and_a_help(ask, name):
+def test_every_subcommand_runs_and_prints_help(ask, name):
     assert ask(name, "whatever")[0] in (0, 1)
     status, out, err = ask(name, "--help")
     assert (status, err) == (0, "")
@@ -196,7 +194,7 @@ def test_every_subcommand_has_an_answer_and_a_help(ask, name):
     assert ("shim help bridge" in out) == (name in FIRST_ARG_SUBCOMMANDS | {"agents"})
 
 
-def test_the_tables_name_the_same_subcommands():
+def test_subcommand_tables_contain_the_same_names():
     subcommand_names = set(COMMAND_SENTENCES) | {"auth", "agents"}
     assert subcommand_names | set(ALIASES) | FIRST_ARG_SUBCOMMANDS == ALL_SUBCOMMANDS
     assert (
@@ -208,18 +206,18 @@ def test_the_tables_name_the_same_subcommands():
 @pytest.mark.parametrize(
     "args", [("hi",), ("--shim-vendor", "pi", "-p", "auth"), ("auth", "-v"), ("x", "auth"), ()]
 )
-def test_what_is_no_subcommand_goes_to_the_next_door(ask, args):
+def test_other_arguments_are_not_handled_as_a_subcommand(ask, args):
     assert ask(*args) == (None, "", "")
 
 
-def test_an_error_in_the_arguments_is_the_next_doors_to_name(ask):
+def test_invalid_arguments_are_not_handled_as_a_subcommand(ask):
     assert ask("hi", "--output-format", "xml")[0] is None
 
 
 # -- help ------------------------------------------------------------------------------------------
 
 
-def test_help_says_what_every_flag_does():
+def test_help_describes_every_flag_and_subcommand():
     assert set(FLAG_TEXTS) == set(FLAGS) - {"other"}
     assert all(FLAG_TEXTS.values())
     text = format_claude_help()
@@ -231,7 +229,7 @@ def test_help_says_what_every_flag_does():
 
 
 @pytest.mark.parametrize("flag", ["--forward-subagent-text", "--setting-sources <sources>"])
-def test_help_does_not_call_a_flag_ineffective_that_works_with_every_vendor(flag):
+def test_help_does_not_list_portable_flags_as_ineffective(flag):
     text, _, ineffective = format_claude_help().partition(
         "Accepted, without effect except on a real claude:"
     )
@@ -239,7 +237,7 @@ def test_help_does_not_call_a_flag_ineffective_that_works_with_every_vendor(flag
     assert "no effect" not in line and flag not in ineffective
 
 
-def test_help_fits_a_wide_terminal():
+def test_help_is_at_most_120_columns_wide():
     assert max(map(len, format_claude_help().splitlines())) <= 120
 
 
@@ -249,7 +247,7 @@ def test_help_fits_a_wide_terminal():
 @pytest.mark.parametrize(
     "args", [["auth", "status", "--json"], ["--shim-vendor", "pi", "auth", "status", "--json"]]
 )
-def test_contract_f11b_auth_status_imports_nothing_heavy(tmp_path, args):
+def test_contract_f11b_auth_status_imports_no_heavy_modules(tmp_path, args):
     """ACP runs it four times in a short session."""
     code = (
         "import sys; before = set(sys.modules)\n"

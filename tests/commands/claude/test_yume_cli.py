@@ -56,7 +56,7 @@ def start_with_open_stdin(box, child, *args, vendor="demo", stdin=subprocess.PIP
 # -- a turn at a time ------------------------------------------------------------------------------
 
 
-def test_a_turn_with_its_prompt_in_argv(box):
+def test_prompt_flag_is_sent_to_the_child(box):
     done = start(box, "--prompt", "hi there", "--model", "m9", "--session-id", U)
     assert (done.status, done.stderr) == (0, "")
     (turn,) = check_flat(done.stdout)
@@ -71,27 +71,27 @@ def test_a_turn_with_its_prompt_in_argv(box):
     assert box.read_record()["stdin"] == "hi there"
 
 
-def test_a_turn_with_its_prompt_on_stdin(box):
+def test_stdin_text_is_sent_to_the_child_as_the_prompt(box):
     done = start(box, stdin=b'{"not": "a frame"}\nbut a prompt\n')
     assert done.status == 0 and len(check_flat(done.stdout)) == 1
     assert box.read_record()["stdin"] == '{"not": "a frame"}\nbut a prompt'
 
 
-def test_the_child_works_in_the_given_folder(box):
+def test_cwd_flag_sets_the_working_directory_of_the_child(box):
     folder = box.path / "a b" / "project"
     folder.mkdir(parents=True)
     start(box, "--prompt", "x", "--cwd", str(folder))
     assert box.read_record()["cwd"] == str(folder)
 
 
-def test_a_prompt_with_nobody_behind_stdin(box):
+def test_prompt_flag_completes_a_turn_without_stdin(box):
     with start_with_open_stdin(
         box, box.create_fake(["out", ANSWER]), "--prompt", "x", stdin=subprocess.DEVNULL
     ) as running:
         check_flat(running.wait_for_end().stdout)
 
 
-def test_fragments_are_lines_although_nobody_asked_for_partial_messages(box):
+def test_deltas_are_emitted_without_the_partial_messages_flag(box):
     child = box.create_fake(
         ["out", format_ndjson(START, build_text_event("Hel"), build_text_event("lo."), END)]
     )
@@ -101,7 +101,7 @@ def test_fragments_are_lines_although_nobody_asked_for_partial_messages(box):
     ]
 
 
-def test_every_line_is_flushed_when_it_comes(box):
+def test_lines_are_flushed_immediately(box):
     gate = box.create_gate()
     child = box.create_fake(
         ["out", format_ndjson(START, build_text_event("now"))],
@@ -114,19 +114,19 @@ def test_every_line_is_flushed_when_it_comes(box):
         check_flat(running.wait_for_end().stdout)
 
 
-def test_a_turn_through_the_door_of_claude(box):
+def test_claude_command_writes_yume_lines_if_the_dialect_is_yume(box):
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", ANSWER])}
     for flags, more in ((("--shim-dialect", "yume"), {}), ((), {"SHIM_DIALECT": "yume"})):
         done = box.run_claude(*ASK, *flags, **environment, **more)
         assert summarize_flat_lines(check_flat(done.stdout)[0])[1] == "text Hello."
 
 
-def test_the_dialect_may_stand_in_the_settings(box):
+def test_dialect_is_read_from_the_config_file(box):
     box.write_settings('dialect = "yume"\nvendor = "demo"\n')
     check_flat(box.run_claude(*ASK, SHIM_BIN=box.create_fake(["out", ANSWER])).stdout)
 
 
-def test_claudes_dialect_has_no_flat_line(box):
+def test_claude_dialect_emits_only_claude_lines(box):
     done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
     assert [line["type"] for line in done.lines] == [
         "system",
@@ -137,7 +137,7 @@ def test_claudes_dialect_has_no_flat_line(box):
 
 
 @pytest.mark.parametrize("case", ["claude/2.1.327-tool-parallel", "claude/2.1.327-text-partial"])
-def test_a_real_claude_comes_out_flat_too(box, case):
+def test_claude_recording_is_translated_to_flat_lines(box, case):
     done = start(
         box,
         "--provider",
@@ -151,7 +151,7 @@ def test_a_real_claude_comes_out_flat_too(box, case):
     assert any(line["type"] == "text" for line in turn)
 
 
-def test_a_real_claude_goes_on_with_its_own_session(box):
+def test_claude_session_is_resumed_by_the_claude_session_id(box):
     child = box.create_fake(
         ["record", str(box.recording)], ["cat", _fixture("claude/2.1.327-text")]
     )
@@ -168,7 +168,7 @@ def _fixture(name):
     return str(FIXTURES / name / "vendor.ndjson")
 
 
-def test_a_huge_result_is_cut_with_the_whole_in_a_file(box):
+def test_huge_tool_result_is_truncated_and_stored_in_a_file(box):
     result = RESULT | {"output": "x" * 400_000}
     done = start(
         box,
@@ -191,7 +191,7 @@ def read_child_args(box):
     return box.read_record()["arguments"]
 
 
-def test_the_tabs_id_is_known_again_with_every_turn(box):
+def test_frontend_session_id_resumes_the_vendor_session(box):
     for prompt, session in (("one", ()), ("two", ("--resume", "sess-123"))):
         done = start(
             box, "--session-id", "sess-123", *session, "--prompt", prompt, child=_session(box)
@@ -209,14 +209,14 @@ def _session(box):
     )
 
 
-def test_a_session_that_nobody_knows_is_an_error_with_its_result(box):
+def test_unknown_session_ends_with_an_error_result(box):
     done = start(box, "--resume", "sess-9", "--session-id", "sess-9", "--prompt", "x")
     assert (done.status, done.cause) == (1, "not_found")
     (turn,) = check_flat(done.stdout)
     assert turn[0]["session_id"] == "sess-9"
 
 
-def test_a_history_file_is_not_read_and_that_is_said(box):
+def test_ignored_history_file_prints_a_warning(box):
     done = start(
         box,
         "--resume",
@@ -232,7 +232,7 @@ def test_a_history_file_is_not_read_and_that_is_said(box):
     assert done.stderr.startswith("demo: ") and "--history-file is not read" in done.stderr
 
 
-def test_another_agents_session_is_taken_over_only_with_a_history_file(box):
+def test_session_of_another_vendor_is_refused_without_a_history_file(box):
     start(box, "--session-id", U, "--prompt", "one", child=_session(box))
     child = box.create_fixture_printer("pi", "pi/1.5.2-plain")
     args = ("--provider", "pi", "--session-id", U, "--prompt", "x")
@@ -243,7 +243,7 @@ def test_another_agents_session_is_taken_over_only_with_a_history_file(box):
     assert done.status == 0 and done.init["session_id"] != U
 
 
-def test_the_uuid_of_a_name_is_always_the_same():
+def test_session_uuid_is_derived_deterministically_from_the_name():
     assert (
         derive_session_uuid("sess-123")
         == derive_session_uuid("sess-123")
@@ -252,7 +252,7 @@ def test_the_uuid_of_a_name_is_always_the_same():
     assert derive_session_uuid(U.upper()) == U
 
 
-def test_history_lists_find_the_session_in_claudes_lines(box):
+def test_transcript_is_written_in_claude_format(box):
     answer = format_ndjson(
         START | {"session": "v"},
         build_text_event("Hel"),
@@ -299,7 +299,7 @@ def test_history_lists_find_the_session_in_claudes_lines(box):
         (("--provider", "acai", "--permission-mode", "deny", "--prompt", "x"), "refused"),
     ],
 )
-def test_what_cannot_be_run_ends_in_a_result(box, args, cause):
+def test_invalid_start_arguments_end_with_an_error_result(box, args, cause):
     done = start(box, *args)
     (turn,) = check_flat(done.stdout)
     if cause:
@@ -307,24 +307,24 @@ def test_what_cannot_be_run_ends_in_a_result(box, args, cause):
         assert done.stderr
 
 
-def test_a_program_that_is_not_there_ends_in_a_result(box):
+def test_missing_vendor_program_ends_with_an_error_result(box):
     done = start(box, "--prompt", "x", child=str(box.path / "nothing"))
     assert (done.status, done.cause) == (1, "not_found")
     check_flat(done.stdout)
 
 
-def test_broken_settings_end_in_a_result(box):
+def test_malformed_config_ends_with_a_result(box):
     box.write_settings("vendor = [")
     check_flat(start(box, "--prompt", "x").stdout)
 
 
-def test_a_flag_that_claude_refuses_ends_in_a_result_where_yume_was_chosen(box):
+def test_invalid_claude_flag_ends_with_a_result_in_the_yume_dialect(box):
     done = box.run_claude("--input-format", "nonsense", SHIM_DIALECT="yume", SHIM_VENDOR="demo")
     assert done.status == 1
     check_flat(done.stdout)
 
 
-def test_a_misspelled_permission_mode_is_refused_with_a_result(box):
+def test_misspelled_flag_is_rejected_with_a_suggestion(box):
     done = start(box, "--prompt", "hi", "--permision-mode", "plan")
     (turn,) = check_flat(done.stdout)
     assert done.status == 1 and turn[-2]["is_error"] and not box.recording.exists()
@@ -333,7 +333,7 @@ def test_a_misspelled_permission_mode_is_refused_with_a_result(box):
     )
 
 
-def test_r15_an_unknown_mode_is_the_default_and_never_fatal(box):
+def test_r15_unknown_permission_mode_falls_back_to_default(box):
     done = start(box, "--permission-mode", "yolo", "--prompt", "x")
     assert (done.status, done.init["permissionMode"]) == (0, "default")
     assert "is not known: default" in done.stderr
@@ -348,11 +348,11 @@ def test_r15_an_unknown_mode_is_the_default_and_never_fatal(box):
 @pytest.mark.parametrize(
     ("mode", "expected"), [("deny", "plan"), ("auto", "acceptEdits"), ("default", "default")]
 )
-def test_yumes_modes_are_claudes(box, mode, expected):
+def test_yume_permission_modes_are_mapped_to_claude_modes(box, mode, expected):
     assert start(box, "--permission-mode", mode, "--prompt", "x").init["permissionMode"] == expected
 
 
-def test_r10_a_vendor_that_is_not_logged_in_is_a_system_error(box):
+def test_r10_missing_login_is_reported_as_a_system_error(box):
     child = box.write_program(
         "cursor-agent",
         "echo \"Error: Authentication required. Please run 'agent login'\" >&2\nexit 1\n",
@@ -370,7 +370,7 @@ def test_r10_a_vendor_that_is_not_logged_in_is_a_system_error(box):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_in_a_result(box, number):
+def test_signal_ends_the_turn_with_a_result(box, number):
     child = box.create_fake(
         ["out", format_ndjson(START, build_text_event("half"))], ["exit_on", "SIGINT", 1], ["hang"]
     )
@@ -389,7 +389,7 @@ def test_a_signal_ends_in_a_result(box, number):
 HALF = format_ndjson(START | {"session": "vendor-1"}, build_text_event("one "))
 
 
-def test_r11_a_cut_stream_is_asked_for_once_more_in_the_same_session(box):
+def test_r11_truncated_stream_is_retried_in_the_same_session(box):
     full_output = format_ndjson(
         START | {"session": "vendor-1"}, build_text_event("one "), build_text_event("two"), END
     )
@@ -420,7 +420,7 @@ def test_r11_a_cut_stream_is_asked_for_once_more_in_the_same_session(box):
     assert "the message is sent once more" in done.stderr
 
 
-def test_r11_so_it_is_through_the_door_of_claude(box):
+def test_r11_truncated_stream_is_retried_by_the_claude_command(box):
     child = box.create_fake_sequence(
         [["out", HALF]],
         [
@@ -439,7 +439,7 @@ def test_r11_so_it_is_through_the_door_of_claude(box):
     assert summarize_flat_lines(check_flat(done.stdout)[0])[1:3] == ["text one ", "text two"]
 
 
-def test_r11_it_is_asked_for_once_more_and_not_twice(box):
+def test_r11_truncated_stream_is_retried_only_once(box):
     child = box.create_fake_sequence([["out", HALF]], [["out", HALF]], [["out", ANSWER]])
     done = start(box, "--prompt", "hello", child=child)
     (turn,) = check_flat(done.stdout)
@@ -447,19 +447,19 @@ def test_r11_it_is_asked_for_once_more_and_not_twice(box):
     assert summarize_flat_lines(turn).count("text one ") == 1 and done.status == 1
 
 
-def test_r11_a_call_that_was_seen_is_never_made_again(box):
+def test_r11_stream_truncated_after_a_tool_call_is_not_retried(box):
     child = box.create_fake_sequence([["out", format_ndjson(START, CALL)]], [["out", ANSWER]])
     (turn,) = check_flat(start(box, "--prompt", "hello", child=child).stdout)
     assert turn[-2]["is_error"] and "text Hello." not in summarize_flat_lines(turn)
 
 
-def test_r11_claudes_dialect_asks_for_nothing_again(box):
+def test_r11_claude_dialect_does_not_retry(box):
     child = box.create_fake_sequence([["out", HALF]], [["out", ANSWER]])
     done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert (done.status, done.cause) == (1, "truncated")
 
 
-def test_r11_a_vendor_that_cannot_start_again_says_so(box):
+def test_r11_failed_restart_is_reported_in_the_result(box):
     path = box.path / "once"
     child = box.write_program(
         "once", f"[ -e {path} ] && exit 9\ntouch {path}\nprintf '%s' '{HALF}'\nchmod -x $0\n"
@@ -468,7 +468,7 @@ def test_r11_a_vendor_that_cannot_start_again_says_so(box):
     assert turn[-2]["is_error"] and "could not be started" in turn[-2]["errors"][0]
 
 
-def test_r11_a_vendor_that_stays_is_told_again(box):
+def test_r11_message_is_resent_to_a_persistent_child(box):
     connection_error = result(error="[API Error: Connection error.]")
     child = box.create_fake(
         HELLO,
@@ -495,7 +495,7 @@ def test_r11_a_vendor_that_stays_is_told_again(box):
 # -- many turns in one process ---------------------------------------------------------------------
 
 
-def test_a_conversation_has_one_init_and_a_result_for_every_message(box):
+def test_conversation_emits_a_single_init_and_a_result_per_message(box):
     start_event = START | {"session": "v"}
     second = ["out", format_ndjson(start_event, build_text_event("two"), END)]
     child = box.create_fake_sequence(
@@ -520,7 +520,7 @@ def test_a_conversation_has_one_init_and_a_result_for_every_message(box):
     assert first[0]["session_id"] == "tab-1" and box.read_record()["arguments"] == ["v"]
 
 
-def test_frames_that_are_there_before_we_are_are_heard(box):
+def test_frames_written_before_startup_are_processed(box):
     child = box.create_fake(
         ["out", format_ndjson(START | {"session": "v"}, build_text_event("x"), END)]
     )
@@ -534,7 +534,7 @@ def test_frames_that_are_there_before_we_are_are_heard(box):
 @pytest.mark.parametrize(
     "content", [b"half \\ud83d", b"caf\xe9", b"a\tb"], ids=["half a character", "bytes", "a tab"]
 )
-def test_a_first_frame_that_has_to_be_mended_is_a_frame(box, content):
+def test_malformed_text_in_the_first_frame_is_repaired(box, content):
     with start_with_open_stdin(box, box.create_fake(["read"], ["out", ANSWER])) as running:
         running.process.stdin.write(b'{"type":"user","content":"%b"}\n' % content)
         running.process.stdin.flush()
@@ -542,7 +542,7 @@ def test_a_first_frame_that_has_to_be_mended_is_a_frame(box, content):
         check_flat(running.end_input().stdout)
 
 
-def test_r9_an_interrupt_frame_stops_the_turn_and_the_next_one_works(box):
+def test_r9_turn_after_an_interrupt_succeeds(box):
     child = box.create_fake_sequence(
         [
             ["out", format_ndjson(START | {"session": "v"}, build_text_event("half"))],
@@ -563,7 +563,7 @@ def test_r9_an_interrupt_frame_stops_the_turn_and_the_next_one_works(box):
     assert summarize_flat_lines(second)[0] == "text next"
 
 
-def test_an_interrupt_frame_stops_the_turn_of_a_prompt(box):
+def test_interrupt_frame_cancels_the_turn_of_a_prompt_flag(box):
     child = box.create_fake(
         ["out", format_ndjson(START, build_text_event("half"))], ["exit_on", "SIGINT", 1], ["hang"]
     )
@@ -574,7 +574,7 @@ def test_an_interrupt_frame_stops_the_turn_of_a_prompt(box):
     assert turn[-2]["subtype"] == "cancelled"
 
 
-def test_a_mode_that_a_vendor_cannot_honour_refuses_the_turns_that_follow(box):
+def test_unsupported_permission_mode_refuses_the_next_turn(box):
     box.write_settings('[vendors.pi]\ndriver = "one-way"\n')
     child = box.create_fixture_printer("pi", "pi/1.5.2-plain")
     with start_with_open_stdin(box, child, vendor="pi") as running:
@@ -596,7 +596,7 @@ AFTER = ["out", format_ndjson(returns("made it"), says("After."), result("After.
 
 
 @pytest.mark.parametrize("prompt", [True, False], ids=["per turn", "persistent"])
-def test_an_approved_call_runs(box, prompt):
+def test_approved_tool_call_runs(box, prompt):
     child = box.create_fake(*BOTH, AFTER, ["record", str(box.recording)], ["hear", "never"])
     args = ("--prompt", "go") if prompt else ()
     with start_with_open_stdin(
@@ -622,7 +622,7 @@ def test_an_approved_call_runs(box, prompt):
     assert answer["response"]["response"] == {"behavior": "allow"}
 
 
-def test_r14_a_denied_call_has_an_error_for_its_result(box):
+def test_r14_denied_tool_call_gets_an_error_result(box):
     denied = [
         "out",
         format_ndjson(
@@ -640,7 +640,7 @@ def test_r14_a_denied_call_has_an_error_for_its_result(box):
     assert "failed call_1 The call was denied." in summarize_flat_lines(turn)
 
 
-def test_r14_a_frontend_that_hangs_up_denies(box):
+def test_r14_stdin_end_denies_a_pending_tool_call(box):
     denied = [
         "out",
         format_ndjson(returns("no", failed=True), says("Then not."), result("Then not.")),
@@ -655,7 +655,7 @@ def test_r14_a_frontend_that_hangs_up_denies(box):
     assert any(entry.startswith("failed call_1 ") for entry in summarize_flat_lines(turn))
 
 
-def test_r14_an_approval_that_never_comes_is_a_denial(box):
+def test_r14_approval_timeout_denies_the_tool_call(box):
     """The drop-in with another patience: nobody waits ten minutes for a test."""
     denied = [
         "out",
@@ -680,7 +680,7 @@ def test_r14_an_approval_that_never_comes_is_a_denial(box):
     assert "failed call_1 Nobody approved this call in time." in summarize_flat_lines(turn)
 
 
-def test_without_interactive_nobody_is_asked(box):
+def test_tool_call_is_denied_without_interactive_mode(box):
     denied = [
         "out",
         format_ndjson(returns("no", failed=True), says("Then not."), result("Then not.")),
@@ -706,7 +706,7 @@ def _secretive(box):
     )
 
 
-def test_secrets_are_left_out_unless_it_is_said_otherwise_and_counted_on_stderr(box):
+def test_secrets_are_redacted_by_default_and_counted_on_stderr(box):
     child = box.create_fake(
         ["read"],
         [
@@ -727,7 +727,7 @@ def test_secrets_are_left_out_unless_it_is_said_otherwise_and_counted_on_stderr(
     assert done.stderr == ""
 
 
-def test_a_call_that_the_frontend_is_asked_about_is_shown_as_it_is(box):
+def test_tool_call_that_needs_approval_is_not_redacted(box):
     with start_with_open_stdin(
         box, _secretive(box), "--permission-mode", "interactive", vendor="qwen"
     ) as running:
@@ -742,14 +742,14 @@ def test_a_call_that_the_frontend_is_asked_about_is_shown_as_it_is(box):
     assert "secrets were redacted" in done.stderr
 
 
-def test_a_call_that_nobody_is_asked_about_says_no_secrets(box):
+def test_tool_call_without_approval_is_redacted(box):
     with start_with_open_stdin(box, _secretive(box), vendor="qwen") as running:
         running.send_lines(user("go"))
         done = running.end_input()
     assert len(check_flat(done.stdout)) == 1 and SECRET.encode() not in done.stdout
 
 
-def test_a_session_of_a_vendor_that_stays_is_its_own(box):
+def test_persistent_vendor_reports_the_requested_session_id(box):
     child = box.create_fake(
         HELLO,
         ["hear", "go"],
@@ -770,7 +770,7 @@ def _split_recording(name):
 
 
 @pytest.mark.parametrize("approved", [True, False])
-def test_a_real_claude_asks_and_is_answered(box, approved):
+def test_approval_decision_is_sent_to_a_recorded_claude(box, approved):
     before, after = _split_recording(f"claude/2.1.327-perm-stdio-{'allow' if approved else 'deny'}")
     child = box.create_fake(
         HELLO, ["hear", '"user"'], ["out", before], ["hear", "control_response"], ["out", after],
@@ -811,7 +811,7 @@ def run(path, *args, **options):
     )
 
 
-def test_the_installed_binary_answers_as_yume_calls_it(box):
+def test_installed_yume_cli_handles_start_version_and_auth_status(box):
     path, _ = install_drop_in(str(box.bin), "yume-cli", {"vendor": "demo"}, force=False)
     environment = box.build_environment(SHIM_BIN=box.create_fake(["out", ANSWER]))
     done = run(path, "start", "--prompt", "hi", env=environment, cwd=box.cwd)
@@ -826,7 +826,7 @@ def test_the_installed_binary_answers_as_yume_calls_it(box):
     )
 
 
-def test_a_claude_that_was_installed_with_the_dialect_speaks_it(box):
+def test_installed_claude_uses_its_configured_dialect(box):
     path, _ = install_drop_in(
         str(box.bin), "claude", {"vendor": "demo", "dialect": "yume"}, force=False
     )
@@ -836,7 +836,7 @@ def test_a_claude_that_was_installed_with_the_dialect_speaks_it(box):
     assert b'"type":"assistant"' in other.stdout
 
 
-def test_translate_speaks_it_too(box):
+def test_translate_writes_the_yume_dialect(box):
     done = box.run_shim(
         "translate", "pi", _fixture("pi/1.5.2-plain"), "--dialect", "yume", "--stable-ids"
     )
@@ -844,19 +844,19 @@ def test_translate_speaks_it_too(box):
         assert done.stdout == golden.read()
 
 
-def test_what_is_drawn_for_a_person_does_not_depend_on_it(box):
+def test_terminal_output_of_run_ignores_the_dialect(box):
     environment = box.build_environment(
         SHIM_DIALECT="yume", SHIM_BIN=box.create_fake(["out", ANSWER])
     )
     assert b"Hello." in box.run_shim("run", "-v", "demo", "hi", environment=environment).stdout
 
 
-def test_help_says_the_flags(box):
+def test_help_lists_the_flags(box):
     done = box.run_shim("yume-cli", "--help")
     assert done.status == 0 and b"--permission-mode" in done.stdout
 
 
-def test_the_modules_of_yume_are_imported_only_for_yume(box):
+def test_yume_modules_are_imported_only_for_the_yume_dialect(box):
     code = (
         "import sys; from shim.__main__ import main\n"
         "try: main()\n"
@@ -874,14 +874,14 @@ def test_the_modules_of_yume_are_imported_only_for_yume(box):
 
 
 @pytest.mark.parametrize("base", ["http://127.0.0.1:9/v1", ""])
-def test_another_address_of_the_api_goes_where_the_vendor_reads_it(box, base):
+def test_api_base_is_set_in_the_environment_of_the_child(box, base):
     child = box.create_fake(["record", str(box.recording)], ["cat", _fixture("qwen/0.24.4-text")])
     args = ("--api-base", base) if base else ()
     start(box, "--provider", "qwen", "--prompt", "x", *args, child=child)
     assert box.read_record()["environment"].get("OPENAI_BASE_URL", "") == base
 
 
-def test_a_cut_answer_of_a_vendor_without_sessions_begins_no_other_one_silently(box):
+def test_truncated_reply_is_not_retried_if_the_vendor_has_no_sessions(box):
     """R11 says a message once more only where the conversation can go on."""
     init, says_first, first, says_second, says_other, other = (
         {name: value for name, value in line.items() if name != "session_id"}

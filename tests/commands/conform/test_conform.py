@@ -336,7 +336,7 @@ def describe_failures(findings):
 # -- the rules -------------------------------------------------------------------------------------
 
 
-def test_a_command_that_keeps_every_rule_passes_every_rule(valid_observations):
+def test_valid_command_passes_every_rule(valid_observations):
     findings = {
         rule.name: conform.evaluate_rule(rule, valid_observations) for rule in conform.RULES
     }
@@ -355,7 +355,7 @@ FIRST = {
 
 
 @pytest.mark.parametrize("defect", EDITS)
-def test_a_rule_that_a_transcript_breaks_is_seen(valid_observations, defect):
+def test_transcript_defect_fails_its_rule(valid_observations, defect):
     rule, _ = DEFECTS[defect]
     observations = conform_seen.RunObservations(
         {name: apply_edit(run, EDITS[defect]) for name, run in valid_observations.runs.items()}
@@ -375,7 +375,9 @@ def test_a_rule_that_a_transcript_breaks_is_seen(valid_observations, defect):
         for defect, (rule, chains) in EXECUTED.items()
     ],
 )
-def test_a_broken_rule_is_seen(see, only, valid_observations, monkeypatch, defect, rule, chains):
+def test_executed_defect_fails_its_rule(
+    see, only, valid_observations, monkeypatch, defect, rule, chains
+):
     monkeypatch.setattr(conform_process, "DESCENDANTS_TIMEOUT_S", 0.2)
     monkeypatch.setattr(conform_process, "SIGTERM_TIMEOUT_S", 0.2)
     names = runs_of(rule, valid_observations)
@@ -394,22 +396,22 @@ def test_a_broken_rule_is_seen(see, only, valid_observations, monkeypatch, defec
 @pytest.mark.parametrize(
     ("rule", "constant", "chains"), [(rule, *time) for rule, time in TIMES.items()]
 )
-def test_a_rule_of_time_is_broken_by_time(see, monkeypatch, rule, constant, chains):
+def test_exceeded_time_limit_fails_its_rule(see, monkeypatch, rule, constant, chains):
     monkeypatch.setattr(conform_doors, constant, 0.0)
     assert see("", chains)[rule].verdict == "fail"
 
 
-def test_an_interrupt_that_changes_nothing_is_seen_when_the_turn_went_on_for_long(see, monkeypatch):
+def test_ignored_interrupt_fails_only_after_max_interrupt_seconds(see, monkeypatch):
     assert see("interrupt-ignored", INTERRUPT)["interrupt"].verdict == "skipped"
     monkeypatch.setattr(conform_control, "MAX_INTERRUPT_SECONDS", 0.0)
     assert see("interrupt-ignored", INTERRUPT)["interrupt"].verdict == "fail"
 
 
-def test_an_init_before_any_message_is_seen(see):
+def test_init_before_the_first_message_fails_its_rule(see):
     assert see("early-init", CONVERSATION)["init-waits-for-a-message"].verdict == "fail"
 
 
-def test_an_unchanged_transcript_keeps_every_rule(valid_observations):
+def test_unchanged_transcript_passes_every_rule(valid_observations):
     observations = conform_seen.RunObservations(
         {
             name: apply_edit(run, lambda kind, line: [line])
@@ -424,25 +426,25 @@ def test_an_unchanged_transcript_keeps_every_rule(valid_observations):
     )
 
 
-def test_every_rule_has_a_defect_that_breaks_it():
+def test_every_rule_has_a_defect():
     """A check that cannot fail is none."""
     rule_names = {rule for rule, _ in DEFECTS.values()} | set(TIMES) | {"init-waits-for-a-message"}
     assert {rule.name for rule in conform.RULES} == rule_names
 
 
-def test_no_two_rules_have_one_name():
+def test_rule_names_are_unique():
     names = [rule.name for rule in conform.RULES]
     assert len(set(names)) == len(names)
 
 
-def test_a_failure_of_the_api_is_no_broken_rule(see):
+def test_api_failure_fails_no_rule(see):
     findings = see("api-failure")
     assert describe_failures(findings) == {}
     assert findings["api-failures"].verdict == "pass"
     assert findings["text"].detail == "the requests to its model failed"
 
 
-def test_a_mode_that_is_refused_with_a_reason_is_not_judged(see):
+def test_mode_refused_with_a_reason_is_skipped(see):
     finding = see("mode-refused", CONVERSATION)["set-permission-mode"]
     assert (finding.verdict, finding.detail) == (
         "skipped",
@@ -450,7 +452,7 @@ def test_a_mode_that_is_refused_with_a_reason_is_not_judged(see):
     )
 
 
-def test_a_call_that_nobody_made_is_not_judged(see):
+def test_tool_call_rules_are_skipped_without_a_tool_call(see):
     findings = verdicts(see("", TOOLS, tool_prompt="hello"))
     for name in (
         "every-call-is-answered",
@@ -465,7 +467,7 @@ def test_a_call_that_nobody_made_is_not_judged(see):
 # -- which rules, which runs -----------------------------------------------------------------------
 
 
-def test_the_real_one_is_not_judged_by_rules_for_drop_ins(see):
+def test_real_claude_is_not_checked_against_drop_in_rules(see):
     lenient = {
         "unknown-flag",
         "lines-end",
@@ -495,21 +497,23 @@ def test_the_real_one_is_not_judged_by_rules_for_drop_ins(see):
     ],
     ids=["sdk", "yume"],
 )
-def test_one_frontend_is_enough(see, frontend, checked_rules, unseen):
+def test_check_of_a_single_frontend_skips_the_rules_of_the_other(
+    see, frontend, checked_rules, unseen
+):
     findings = see(**frontend)
     assert describe_failures(findings) == {}
     assert {findings[name].verdict for name in checked_rules | {"version", "no-prompt"}} == {"pass"}
     assert {findings[name].verdict for name in unseen} == {"skipped"}
 
 
-def test_no_more_runs_are_made_than_are_named(see, monkeypatch):
+def test_number_of_runs_is_limited_to_max_runs(see, monkeypatch):
     monkeypatch.setattr(conform, "MAX_RUNS", 4)
     findings = see("", CONVERSATION)
     assert findings["version"].verdict == "pass"
     assert findings["it-stays"].detail == "not tried: 4 runs were enough"
 
 
-def test_all_runs_that_are_made_are_fewer_than_the_bound(valid_observations):
+def test_valid_command_needs_fewer_runs_than_max_runs(valid_observations):
     assert not valid_observations.skip_reasons and len(valid_observations.runs) < conform.MAX_RUNS
     assert set(valid_observations.runs) >= conform_seen.STREAM_RUNS
 
@@ -528,7 +532,7 @@ def check_command(command, timeout_s=0.1, **options):
     return {finding.rule.name: finding for finding in results}
 
 
-def test_a_command_that_hangs_is_given_up_soon_and_ended(local_box, monkeypatch):
+def test_hanging_command_is_killed_and_later_runs_are_skipped(local_box, monkeypatch):
     monkeypatch.setattr(conform_process, "SIGTERM_TIMEOUT_S", 0.1)
     lifeline = local_box.create_lifeline()
     findings = check_command(
@@ -543,7 +547,7 @@ def test_a_command_that_hangs_is_given_up_soon_and_ended(local_box, monkeypatch)
     assert lifeline.wait_until_closed_or_unused()
 
 
-def test_a_command_that_floods_is_cut_off(local_box, monkeypatch):
+def test_command_that_floods_stdout_is_cut_off(local_box, monkeypatch):
     monkeypatch.setattr(conform_process, "MAX_STDOUT_BYTES", 10_000)
     monkeypatch.setattr(child, "CHUNK_BYTES", 4096)
     findings = check_command(program(local_box, "exec yes conform\n"), PATIENCE)
@@ -553,14 +557,14 @@ def test_a_command_that_floods_is_cut_off(local_box, monkeypatch):
     )
 
 
-def test_a_flood_of_blank_lines_is_cut_off_too(local_box, monkeypatch):
+def test_flood_of_blank_lines_is_cut_off(local_box, monkeypatch):
     monkeypatch.setattr(conform, "SCENARIOS", [])
     monkeypatch.setattr(child, "CHUNK_BYTES", 4096)
     monkeypatch.setattr(conform_process, "MAX_STDOUT_LINES", 1000)
     assert check_command(program(local_box, "exec yes ''\n"), PATIENCE)["version"].verdict == "fail"
 
 
-def test_a_flood_of_stderr_holds_nothing_up(local_box, monkeypatch):
+def test_flood_of_stderr_does_not_block(local_box, monkeypatch):
     monkeypatch.setattr(conform, "SCENARIOS", [])
     findings = check_command(
         program(local_box, "yes x | head -c 3000000 >&2; echo '2.1.0 (Claude Code)'\n"), PATIENCE
@@ -568,7 +572,7 @@ def test_a_flood_of_stderr_holds_nothing_up(local_box, monkeypatch):
     assert findings["version"].verdict == "pass"
 
 
-def test_a_command_that_reads_nothing_is_given_up(local_box, monkeypatch):
+def test_command_that_does_not_read_stdin_times_out(local_box, monkeypatch):
     monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_control_protocol])
     monkeypatch.setattr(conform_runs, "REQUESTS", {"x" * 200_000: ({}, {})})
     assert check_command(program(local_box, "exec sleep 30\n"))["initialize"].verdict in (
@@ -577,7 +581,7 @@ def test_a_command_that_reads_nothing_is_given_up(local_box, monkeypatch):
     )
 
 
-def test_a_command_that_leaves_at_once_breaks_rules_and_keeps_few(local_box):
+def test_command_that_exits_immediately_passes_only_two_rules(local_box):
     """Silence is not what a rule about answers asks for, however quick and exact it is."""
     findings = check_command(program(local_box, "exit 0\n"), PATIENCE)
     assert {
@@ -588,21 +592,21 @@ def test_a_command_that_leaves_at_once_breaks_rules_and_keeps_few(local_box):
 
 
 @pytest.mark.parametrize("command", [["no-such-command-at-all"], ["/no/such/claude"], []])
-def test_a_command_that_does_not_exist_is_a_sentence(local_box, command):
+def test_missing_command_raises_an_error_with_a_hint(local_box, command):
     with pytest.raises(ShimError) as caught:
         check_command(command)
     assert caught.value.hint
 
 
 @pytest.mark.parametrize("defect", ["escapes", "deep", "says-escapes", "message-is-text"])
-def test_what_cannot_be_read_breaks_a_rule_and_not_us(see, defect):
+def test_malformed_output_fails_a_rule_and_is_printed_safely(see, defect):
     findings = see(defect, CONVERSATION, 1.0)
     assert defect == "says-escapes" or describe_failures(findings)
     for finding in findings.values():
         visible(json.dumps(finding.to_json(), ensure_ascii=False))
 
 
-def test_what_a_run_started_is_ended_with_it(local_box, monkeypatch):
+def test_descendants_of_a_run_are_killed(local_box, monkeypatch):
     monkeypatch.setattr(conform, "SCENARIOS", [])
     monkeypatch.setattr(conform_process, "DRAIN_TIMEOUT_S", 0.1)
     lifeline = local_box.create_lifeline()
@@ -615,7 +619,7 @@ def test_what_a_run_started_is_ended_with_it(local_box, monkeypatch):
     assert lifeline.wait_until_closed()
 
 
-def test_the_environment_is_passed_on_and_names_the_frontend(local_box, monkeypatch):
+def test_environment_is_passed_on_with_the_entrypoint_of_the_frontend(local_box, monkeypatch):
     log_file = local_box.path / "seen"
     monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_invalid_arguments])
     monkeypatch.setenv("CLAUDE_CODE_ENTRYPOINT", "another")
@@ -630,7 +634,7 @@ def test_the_environment_is_passed_on_and_names_the_frontend(local_box, monkeypa
     }
 
 
-def test_nothing_is_left_behind(local_box, monkeypatch):
+def test_run_removes_its_temporary_files(local_box, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(local_box.path))
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_invalid_arguments])
@@ -640,7 +644,7 @@ def test_nothing_is_left_behind(local_box, monkeypatch):
     assert os.listdir(local_box.cwd) == []
 
 
-def test_a_file_that_the_command_names_is_found_from_the_other_folder(local_box, monkeypatch):
+def test_relative_file_argument_is_resolved_from_the_original_folder(local_box, monkeypatch):
     monkeypatch.setattr(conform, "SCENARIOS", [])
     (local_box.cwd / "fake.sh").write_text("echo '2.1.0 (Claude Code)'\n")
     assert check_command(["sh", "fake.sh"], PATIENCE)["version"].verdict == "pass"
@@ -661,7 +665,7 @@ def run_conform(shim, fork_patch, monkeypatch):
     return run
 
 
-def test_a_program_gets_an_object(run_conform):
+def test_json_output_contains_all_rules_and_counts(run_conform):
     status, stdout, complaint = run_conform("--json")
     report = json.loads(stdout)
     assert (status, complaint, report["passed"], report["command"]) == (0, "", True, FAKE)
@@ -676,7 +680,7 @@ def test_a_program_gets_an_object(run_conform):
     assert report["counts"]["MUST"]["pass"] > 20 and "fail" not in report["counts"]["MUST"]
 
 
-def test_a_must_that_is_broken_is_exit_1_with_its_evidence(run_conform):
+def test_broken_must_rule_exits_with_status_1_and_evidence(run_conform):
     status, stdout, _ = run_conform("--json", defect="other-session")
     (rule_result,) = [
         rule for rule in json.loads(stdout)["rules"] if rule["rule"] == "chosen-session"
@@ -692,12 +696,12 @@ def test_a_must_that_is_broken_is_exit_1_with_its_evidence(run_conform):
     )
 
 
-def test_a_should_that_is_broken_is_no_failure(run_conform):
+def test_broken_should_rule_exits_with_status_0(run_conform):
     status, stdout, _ = run_conform("--json", defect="no-terminator")
     assert (status, json.loads(stdout)["counts"]["SHOULD"]["fail"]) == (0, 1)
 
 
-def test_a_person_gets_a_table_that_obeys_nothing(run_conform):
+def test_table_output_escapes_control_characters_and_markup(run_conform):
     status, stdout, _ = run_conform("--timeout", "5", defect="escapes")
     text = stdout.decode()
     assert status == 1
@@ -706,27 +710,27 @@ def test_a_person_gets_a_table_that_obeys_nothing(run_conform):
     assert "P10" in text and "MUST" in text and "fail" in text and "broken" in text
 
 
-def test_a_command_line_that_is_hostile_obeys_nothing(run_conform):
+def test_hostile_command_line_is_printed_without_control_characters(run_conform):
     visible(run_conform(command=[*FAKE, ESCAPES], chains=MISTAKES)[1].decode())
     status, _, complaint = run_conform(command=[f"nobody{ESCAPES}"])
     assert status == 1 and "hint: " in complaint
     visible(complaint)
 
 
-def test_a_rule_for_drop_ins_is_left_out_for_the_real_one(run_conform):
+def test_drop_in_rules_are_omitted_for_real_claude(run_conform):
     status, stdout, _ = run_conform("--json", "--as", "real", defect="no-terminator")
     assert all(rule["applies"] == "both" for rule in json.loads(stdout)["rules"])
     assert status == 0
 
 
 @pytest.mark.parametrize(("frontend", "made"), [("sdk", False), ("yume", True), ("all", True)])
-def test_how_it_is_started_is_a_choice(run_conform, frontend, made):
+def test_frontend_option_selects_the_runs(run_conform, frontend, made):
     rules = json.loads(run_conform("--json", "--frontend", frontend)[1])["rules"]
     (rule_result,) = [rule for rule in rules if rule["rule"] == "chosen-session"]
     assert (rule_result["verdict"] == "pass") == made
 
 
-def test_what_is_asked_is_a_choice(shim, local_box, monkeypatch):
+def test_prompt_options_are_passed_to_the_command(shim, local_box, monkeypatch):
     monkeypatch.setattr(
         conform, "SCENARIOS", [conform_runs.run_output_formats, conform_runs.run_terminated_turns]
     )
@@ -751,13 +755,13 @@ def test_what_is_asked_is_a_choice(shim, local_box, monkeypatch):
     [(), ("--as", "another", "--", "x"), ("--frontend", "x", "--", "x"), ("--timeout", "0", "--", "x"),
      ("--prompt", "", "--", "x"), ("--tool-prompt", "-x", "--", "x")],
 )  # fmt: skip
-def test_a_wrong_call_is_exit_2(box, args):
+def test_invalid_arguments_exit_with_status_2(box, args):
     done = box.run_shim("conform", *args)
     assert (done.status, done.stdout) == (2, b"")
     assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_ends_what_runs(box):
+def test_ctrl_c_kills_the_running_command(box):
     lifeline = box.create_lifeline()
     command = box.write_program(
         "claude",
@@ -774,7 +778,7 @@ def test_ctrl_c_ends_what_runs(box):
     assert lifeline.wait_until_closed()
 
 
-def test_what_runs_is_ended_though_it_ignores_sigterm_when_we_are_cancelled(local_box, monkeypatch):
+def test_cancelled_run_kills_a_command_that_ignores_sigterm(local_box, monkeypatch):
     monkeypatch.setattr(conform_process, "SIGTERM_TIMEOUT_S", 0.1)
     lifeline = local_box.create_lifeline()
     script = (
@@ -871,7 +875,7 @@ def names_of(scenario):
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_ours_passes_every_rule(local_box, fork_patch, valid_observations, monkeypatch, group):
+def test_shim_passes_every_rule(local_box, fork_patch, valid_observations, monkeypatch, group):
     chains, pace = GROUPS[group]
     monkeypatch.setattr(conform, "SCENARIOS", chains)
     monkeypatch.setenv("SHIM_BIN", local_box.create_demo_program(pace))
@@ -881,7 +885,7 @@ def test_ours_passes_every_rule(local_box, fork_patch, valid_observations, monke
     )
 
 
-def test_every_rule_is_seen_in_a_group(valid_observations):
+def test_every_rule_is_covered_by_a_group(valid_observations):
     assert {scenario for chains, _ in GROUPS.values() for scenario in chains} == set(
         conform_runs.SCENARIOS
     )
@@ -890,9 +894,7 @@ def test_every_rule_is_seen_in_a_group(valid_observations):
 
 
 @pytest.mark.full
-def test_ours_passes_every_rule_where_each_conversation_lives_in_a_host(
-    local_box, fork_patch, monkeypatch
-):
+def test_shim_passes_every_rule_with_conversations_in_hosts(local_box, fork_patch, monkeypatch):
     monkeypatch.setenv("SHIM_BRIDGE", "1")
     monkeypatch.setenv("SHIM_BIN", local_box.create_demo_program(0.4))
     try:
@@ -903,7 +905,7 @@ def test_ours_passes_every_rule_where_each_conversation_lives_in_a_host(
 
 
 @pytest.mark.full
-def test_what_was_recorded_of_ours_passes_every_rule(local_box, monkeypatch):
+def test_replay_of_recorded_conversations_passes_every_rule(local_box, monkeypatch):
     folder = local_box.path / "casts"
     folder.mkdir(mode=0o700)
     for vendor, record in (("demo", f"{folder}/"), (f"replay:{folder}", "")):

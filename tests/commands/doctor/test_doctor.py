@@ -73,9 +73,7 @@ def get_finding(report, phrase, vendor=None):
 
 
 @pytest.mark.parametrize("program", SAYS)
-def test_every_vendors_version_is_read_in_its_own_form_and_known_to_be_tested(
-    machine, doctor, program
-):
+def test_version_output_of_every_vendor_is_parsed_and_in_the_tested_range(machine, doctor, program):
     machine.write_program(program, f"[ \"$*\" = --version ] && echo '{SAYS[program]}'\n")
     name = "cursor" if program == "cursor-agent" else program
     status, report = doctor(name)
@@ -84,7 +82,7 @@ def test_every_vendors_version_is_read_in_its_own_form_and_known_to_be_tested(
     assert report["works"] and "problem" not in levels(report, name)
 
 
-def test_a_version_that_was_not_tested_is_said_and_is_no_failure(machine, doctor):
+def test_version_outside_the_tested_range_is_a_note(machine, doctor):
     for version, relation in (("0.999.1", "newer"), ("0.1.1", "older")):
         machine.write_program("codex", f"echo codex-cli {version}\n")
         status, report = doctor("codex")
@@ -99,7 +97,7 @@ def test_a_version_that_was_not_tested_is_said_and_is_no_failure(machine, doctor
         )
 
 
-def test_it_asks_anew_what_was_remembered_and_remembers_the_answer(machine, doctor, shim):
+def test_doctor_probes_the_version_despite_the_cache_and_caches_the_result(machine, doctor, shim):
     call_log = machine.path / "asked"
     machine.write_program("qwen", f'[ "$*" = --version ] && echo x >> {call_log}; echo 0.24.4\n')
     shim("vendors")
@@ -111,7 +109,7 @@ def test_it_asks_anew_what_was_remembered_and_remembers_the_answer(machine, doct
     assert call_log.read_text() == "x\nx\n"
 
 
-def test_it_starts_no_turn(machine, doctor):
+def test_doctor_runs_only_version_and_login_probes(machine, doctor):
     log = machine.path / "log"
     for name in ("qwen", "codex", "pi"):
         machine.write_program(name, f'echo "$@" >> {log}; echo {SAYS[name]}\n')
@@ -137,7 +135,7 @@ def test_it_starts_no_turn(machine, doctor):
     ],
     ids=["hangs", "silent", "refuses", "megabytes", "cannot run"],
 )
-def test_a_program_that_does_not_say_its_version_is_told_of(
+def test_failed_version_probe_is_reported_with_its_output(
     machine, doctor, monkeypatch, script, said_of_it, fails
 ):
     if "sleep" in script:
@@ -148,7 +146,7 @@ def test_a_program_that_does_not_say_its_version_is_told_of(
     assert status == int(fails)
 
 
-def test_who_has_patience_waits_longer(machine, doctor, monkeypatch):
+def test_wait_option_extends_the_version_timeout(machine, doctor, monkeypatch):
     """Some programs need seconds to say who they are."""
     monkeypatch.setattr(probe, "INTERACTIVE_TIMEOUT_S", 0.1)
     machine.write_program("gemini", "sleep 0.5; echo 0.61.0\n")
@@ -158,7 +156,7 @@ def test_who_has_patience_waits_longer(machine, doctor, monkeypatch):
     assert doctor("gemini", "--wait", "60")[1]["vendors"][0]["place"] == "tested"
 
 
-def test_a_program_that_is_not_there_fails_for_who_asked_for_it(machine, doctor):
+def test_missing_program_is_a_problem_only_for_the_requested_vendor(machine, doctor):
     status, report = doctor("codex")
     assert status == 1 and not report["works"]
     level, text = get_finding(report, "no program called codex was found on PATH", "codex")
@@ -169,7 +167,7 @@ def test_a_program_that_is_not_there_fails_for_who_asked_for_it(machine, doctor)
     assert status == 0 and get_finding(report, "no program called codex", "codex")[0] == "note"
 
 
-def test_a_vendor_that_there_is_not_is_refused(machine, shim):
+def test_unknown_vendor_is_rejected(machine, shim):
     for name in ("nobody", "../x"):
         status, printed, complaint = shim("doctor", name)
         assert (
@@ -179,7 +177,7 @@ def test_a_vendor_that_there_is_not_is_refused(machine, shim):
         )
 
 
-def test_a_script_whose_interpreter_is_missing_is_not_even_asked(machine, doctor, monkeypatch):
+def test_missing_interpreter_is_reported_without_a_version_probe(machine, doctor, monkeypatch):
     monkeypatch.setenv("PATH", str(machine.bin))
     (machine.bin / "qwen").write_text("#!/usr/bin/env -S node --no-warnings\n", encoding="utf-8")
     (machine.bin / "qwen").chmod(0o755)
@@ -196,9 +194,7 @@ def test_a_script_whose_interpreter_is_missing_is_not_even_asked(machine, doctor
     assert "needs /nowhere/python3" in get_finding(doctor("pi")[1], "which is not on PATH", "pi")[1]
 
 
-def test_a_program_for_one_run_is_that_of_who_answers_and_of_nobody_else(
-    machine, doctor, monkeypatch
-):
+def test_shim_bin_applies_only_to_the_first_chosen_vendor(machine, doctor, monkeypatch):
     path = machine.write_program("other-qwen", "echo 0.24.4\n", folder=machine.path / "elsewhere")
     monkeypatch.setenv("SHIM_BIN", path)
     monkeypatch.setenv("SHIM_VENDOR", "qwen")
@@ -213,7 +209,7 @@ def test_a_program_for_one_run_is_that_of_who_answers_and_of_nobody_else(
     assert (programs["qwen"], programs["codex"]) == (path, f"{machine.bin}/codex")
 
 
-def test_a_launcher_that_is_missing_is_named(machine, doctor):
+def test_missing_command_prefix_is_reported(machine, doctor):
     machine.write_program("qwen", "echo 0.24.4\n")
     machine.write_settings('[vendors.qwen]\nlauncher = ["no-such-launcher", "box"]\n')
     status, report = doctor("qwen")
@@ -223,9 +219,7 @@ def test_a_launcher_that_is_missing_is_named(machine, doctor):
     )
 
 
-def test_a_program_in_the_working_directory_is_not_taken_and_that_is_said(
-    machine, doctor, monkeypatch
-):
+def test_program_in_the_working_directory_is_rejected_with_a_note(machine, doctor, monkeypatch):
     machine.write_program("qwen", "echo 0.24.4\n", folder=machine.cwd / "bin")
     monkeypatch.setenv("PATH", f"{machine.cwd}/bin:.")
     status, report = doctor("qwen")
@@ -242,7 +236,7 @@ def test_a_program_in_the_working_directory_is_not_taken_and_that_is_said(
 # -- permissions -----------------------------------------------------------------------------------
 
 
-def test_who_asks_nobody_is_said_in_plain_words(machine, doctor):
+def test_vendor_without_permission_prompts_is_reported(machine, doctor):
     for name in ("kilo", "qwen"):
         machine.write_program(name, f"echo {SAYS[name]}\n")
     _, report = doctor()
@@ -255,7 +249,7 @@ def test_who_asks_nobody_is_said_in_plain_words(machine, doctor):
     assert not any("asks nobody" in text for _, text in findings(report, "qwen"))
 
 
-def test_a_trust_gate_is_said_with_what_would_open_it(machine, doctor):
+def test_trust_prompt_is_reported_with_the_setting_that_changes_the_behavior(machine, doctor):
     machine.write_program("codex", "echo codex-cli 0.169.0\n")
     level, text = get_finding(
         doctor("codex")[1], "it decides by itself which folders it trusts", "codex"
@@ -269,7 +263,7 @@ def test_a_trust_gate_is_said_with_what_would_open_it(machine, doctor):
     assert level == "note" and "remove `trust`" in text
 
 
-def test_how_to_log_in_is_said_in_the_vendors_own_words(machine, doctor):
+def test_login_hint_names_the_login_command_of_the_vendor(machine, doctor):
     machine.write_program("opencode", "echo 1.18.33\n")
     assert get_finding(doctor("opencode")[1], "run `opencode auth login`", "opencode")[0] == "note"
 
@@ -300,9 +294,7 @@ def test_how_to_log_in_is_said_in_the_vendors_own_words(machine, doctor):
         ),
     ],
 )
-def test_a_missing_login_is_found_where_asking_for_it_is_free(
-    machine, doctor, program, answer, level, phrase
-):
+def test_login_probe_reports_a_missing_login(machine, doctor, program, answer, level, phrase):
     machine.write_program(
         program, f"[ \"$*\" = --version ] && echo '{SAYS[program]}' || printf '{answer}\\n'\n"
     )
@@ -311,7 +303,7 @@ def test_a_missing_login_is_found_where_asking_for_it_is_free(
     assert status == (level == "problem")
 
 
-def test_a_login_that_cannot_be_asked_for_is_no_check_that_passed(machine, doctor):
+def test_failed_login_probe_is_a_note(machine, doctor):
     machine.write_program("qwen", '[ "$*" = --version ] && echo 0.24.4 || exit 7\n')
     level, text = get_finding(
         doctor("qwen")[1], "whether it is logged in shows when it runs", "qwen"
@@ -335,9 +327,7 @@ def failed_login(text, first_vendor="pi", later_results=()):
     return build_recording([(0.0, "s", {"child": 1}), *moments], vendor=first_vendor)
 
 
-def test_who_was_not_logged_in_when_it_last_ran_is_said_in_its_own_words(
-    machine, doctor, monkeypatch
-):
+def test_vendor_without_login_in_its_last_recording_is_a_warning(machine, doctor, monkeypatch):
     """The program is a stand-in, the recordings are real runs of the drop-in."""
     folder = machine.path / "casts"
     monkeypatch.setenv("SHIM_RECORD", f"{folder}/")
@@ -374,13 +364,13 @@ def write_aged(path, data, age):
     os.utime(path, (1_000_000_000 - age, 1_000_000_000 - age))
 
 
-def test_recordings_that_cannot_be_read_are_skipped(recordings, doctor):
+def test_unreadable_recordings_are_skipped(recordings, doctor):
     write_aged(recordings / "bad.cast", b"not a recording\n", age=1)
     write_aged(recordings / "login.cast", failed_login("no key"), age=2)
     assert "no key" in get_finding(doctor("pi")[1], "it was not logged in", "pi")[1]
 
 
-def test_a_missing_login_of_the_second_vendor_in_a_list_counts_for_that_vendor(recordings, doctor):
+def test_login_error_in_a_recording_is_assigned_to_the_vendor_that_failed(recordings, doctor):
     write_aged(recordings / "list.cast", failed_login("no key", first_vendor="qwen"), age=1)
     assert "no key" in get_finding(doctor("pi")[1], "it was not logged in", "pi")[1]
 
@@ -389,7 +379,7 @@ def test_a_missing_login_of_the_second_vendor_in_a_list_counts_for_that_vendor(r
     ("later_result", "level"),
     [(("pi", "clean"), "note"), (("qwen", "clean"), "warning"), (("pi", "auth"), "warning")],
 )
-def test_a_later_result_of_the_vendor_clears_its_missing_login(
+def test_later_result_of_the_same_vendor_clears_its_missing_login(
     recordings, doctor, later_result, level
 ):
     data = failed_login("no key", later_results=[later_result])
@@ -399,7 +389,9 @@ def test_a_later_result_of_the_vendor_clears_its_missing_login(
 
 
 @pytest.mark.parametrize(("limit", "value"), [("MAX_RECORDINGS", 1), ("MAX_READ_BYTES", 1)])
-def test_only_the_newest_recordings_are_read(recordings, doctor, monkeypatch, limit, value):
+def test_only_the_newest_recordings_within_the_limits_are_read(
+    recordings, doctor, monkeypatch, limit, value
+):
     monkeypatch.setattr(recorded_logins, limit, value)
     write_aged(
         recordings / "newer.cast", build_case_recording(find_case("codex/0.169.0-shell")), age=1
@@ -420,7 +412,9 @@ NOTES = [(0.1, "n", {"kind": "caught", "signal": "SIGINT"})] * 5000
     ],
     ids=["notes", "lines that are no records", "no recording"],
 )
-def test_all_that_is_read_from_a_file_is_counted(recordings, doctor, monkeypatch, data):
+def test_every_record_and_line_of_a_recording_counts_toward_the_read_limit(
+    recordings, doctor, monkeypatch, data
+):
     monkeypatch.setattr(recorded_logins, "MAX_READ_BYTES", 100_000)
     assert len(data) > 100_000
     write_aged(recordings / "large.cast", data, age=1)
@@ -428,7 +422,7 @@ def test_all_that_is_read_from_a_file_is_counted(recordings, doctor, monkeypatch
     assert get_finding(doctor("pi")[1], "if it is not: ", "pi")[0] == "note"
 
 
-def test_no_more_is_read_from_a_file_than_the_bound(recordings, doctor, monkeypatch):
+def test_recording_is_read_only_up_to_the_read_limit(recordings, doctor, monkeypatch):
     data = build_recording([], vendor="codex")
     monkeypatch.setattr(recorded_logins, "MAX_READ_BYTES", len(data) + 10)
     write_aged(recordings / "large.cast", data + b"x" * 100_000 + failed_login("no key"), age=1)
@@ -453,14 +447,14 @@ def test_no_more_is_read_from_a_file_than_the_bound(recordings, doctor, monkeypa
         ('log = "verbose"\n', 'log is "verbose", it must be one of debug, '),
     ],
 )
-def test_a_mistake_in_the_settings_must_be_fixed(machine, doctor, settings, phrase):
+def test_invalid_setting_is_a_problem(machine, doctor, settings, phrase):
     machine.write_program("qwen", "echo 0.24.4\n")
     machine.write_settings(settings)
     status, report = doctor()
     assert status == 1 and get_finding(report, phrase)[0] == "problem"
 
 
-def test_what_would_refuse_a_turn_is_found_by_what_a_turn_does(machine, doctor):
+def test_claude_settings_that_would_refuse_a_turn_are_a_problem(machine, doctor):
     """Claude's own settings, which deny a tool that pi cannot be told of, and a mistake in them."""
     machine.write_program("pi", f"echo {SAYS['pi']}\n")
     assert doctor("pi")[0] == 0
@@ -476,7 +470,7 @@ def test_what_would_refuse_a_turn_is_found_by_what_a_turn_does(machine, doctor):
     assert doctor("pi")[1]["machine"][0]["level"] == "note", "nothing is wrong in our own settings"
 
 
-def test_a_log_that_cannot_be_opened_is_found_and_none_is_left_behind(machine, doctor):
+def test_unwritable_log_file_is_a_problem_and_no_log_file_is_created(machine, doctor):
     machine.write_settings(f'log = "debug:{machine.path}/none/log"\n')
     status, report = doctor()
     assert (status, get_finding(report, "/none/log cannot be written")[0]) == (1, "problem")
@@ -485,13 +479,13 @@ def test_a_log_that_cannot_be_opened_is_found_and_none_is_left_behind(machine, d
     assert not (machine.path / "log").exists()
 
 
-def test_no_mark_of_a_good_check_stands_before_a_mistake_in_the_settings(machine, doctor):
+def test_config_with_an_invalid_setting_is_not_reported_as_ok(machine, doctor):
     machine.write_settings('log = "verbose"\n')
     about = [level for level, text in findings(doctor()[1]) if str(machine.config) in text]
     assert about == ["problem"]
 
 
-def test_an_installed_claude_that_does_not_start_must_be_fixed(machine, doctor):
+def test_installed_claude_that_fails_to_start_is_a_problem(machine, doctor):
     file = machine.write_program("claude", "")
     machine.write_program("broken", "echo 'no such thing' >&2; exit 3\n")
     script_text = build_drop_in_script({}).decode()
@@ -502,7 +496,7 @@ def test_an_installed_claude_that_does_not_start_must_be_fixed(machine, doctor):
     assert (status, level) == (1, "problem") and "shim install" in text
 
 
-def test_a_variant_that_there_is_not_is_told_of(machine, doctor):
+def test_unknown_variant_is_reported_with_the_allowed_values(machine, doctor):
     machine.write_program("acai", "echo acai 0.1.0\n")
     machine.write_settings('[vendors.acai]\nvariant = "x"')
     assert (
@@ -511,7 +505,7 @@ def test_a_variant_that_there_is_not_is_told_of(machine, doctor):
     )
 
 
-def test_a_users_profile_that_is_wrong_is_named_and_the_others_are_looked_at(machine, doctor):
+def test_invalid_user_profile_is_reported_and_other_vendors_are_checked(machine, doctor):
     folder = machine.config.parent / "vendors"
     folder.mkdir(parents=True)
     (folder / "parrot.toml").write_text(
@@ -525,7 +519,7 @@ def test_a_users_profile_that_is_wrong_is_named_and_the_others_are_looked_at(mac
     assert doctor("qwen")[0] == 0, "who asks for another vendor has nothing to do with it"
 
 
-def test_a_state_directory_that_others_may_enter_must_be_fixed(machine, doctor):
+def test_state_directory_with_open_permissions_is_a_problem(machine, doctor):
     machine.write_program("qwen", "echo 0.24.4\n")
     machine.state.mkdir(parents=True)
     machine.state.chmod(0o755)
@@ -534,24 +528,24 @@ def test_a_state_directory_that_others_may_enter_must_be_fixed(machine, doctor):
     assert (status, level) == (1, "problem") and f"chmod 700 {machine.state}" in text
 
 
-def test_a_state_directory_that_is_a_file_must_be_fixed(machine, doctor):
+def test_state_directory_that_is_a_file_is_a_problem(machine, doctor):
     machine.state.parent.mkdir(parents=True)
     machine.state.touch()
     assert doctor()[0] == 1
 
 
-def test_a_state_directory_that_takes_no_file_is_a_problem(machine, doctor, monkeypatch):
+def test_unwritable_state_directory_is_a_problem(machine, doctor, monkeypatch):
     monkeypatch.setattr("shim.commands.doctor.machine.write_file", lambda *_: False)
     assert get_finding(doctor()[1], "nothing can be written to")[0] == "problem"
 
 
-def test_a_good_state_directory_is_left_as_it_was(machine, doctor):
+def test_doctor_leaves_no_file_in_a_valid_state_directory(machine, doctor):
     _, report = doctor()
     assert get_finding(report, "which only you may enter")[0] == "ok"
     assert os.listdir(machine.state / "probes") == []
 
 
-def test_which_claude_the_path_finds_is_said(machine, doctor):
+def test_claude_on_path_is_reported(machine, doctor):
     assert get_finding(doctor()[1], "PATH finds no claude")[0] == "note"
     other = machine.write_program("claude", "echo '2.1.327 (Claude Code)'\n")
     assert get_finding(doctor()[1], f"PATH finds {other}, which is not ours")[0] == "note"
@@ -564,7 +558,7 @@ def test_which_claude_the_path_finds_is_said(machine, doctor):
     assert status == 0, "what is baked in is who answers"
 
 
-def test_an_installed_claude_whose_python_is_gone_must_be_fixed(machine, doctor):
+def test_installed_claude_with_a_missing_python_is_a_problem(machine, doctor):
     data = build_drop_in_script({"vendor": "demo"}).replace(b"exec ", b"exec /nowhere", 1)
     (machine.bin / "claude").write_bytes(data)
     (machine.bin / "claude").chmod(0o755)
@@ -573,7 +567,7 @@ def test_an_installed_claude_whose_python_is_gone_must_be_fixed(machine, doctor)
     assert (status, level) == (1, "problem") and "`shim install` again" in text
 
 
-def test_a_folder_of_recordings_that_cannot_be_made_is_told_of(machine, doctor):
+def test_recording_folder_that_cannot_be_created_is_reported(machine, doctor):
     (machine.path / "file").touch()
     machine.write_settings(f'record = "{machine.path}/file/casts/"\n')
     assert get_finding(doctor()[1], "runs cannot be recorded in")[0] == "warning"
@@ -586,21 +580,21 @@ def test_a_folder_of_recordings_that_cannot_be_made_is_told_of(machine, doctor):
 # -- who answers -----------------------------------------------------------------------------------
 
 
-def test_a_machine_without_any_vendor_says_what_to_do(machine, doctor):
+def test_missing_vendor_programs_are_a_problem_with_install_hints(machine, doctor):
     status, report = doctor()
     level, text = get_finding(report, "no program of any vendor was found on PATH")
     assert (status, level) == (1, "problem")
     assert "npm install -g @qwen-code/qwen-code" in text and "shim install --vendor demo" in text
 
 
-def test_vendors_of_which_none_is_chosen_are_listed(machine, doctor):
+def test_installed_vendors_are_listed_if_no_vendor_is_chosen(machine, doctor):
     machine.write_program("qwen", "echo 0.24.4\n")
     status, report = doctor()
     level, text = get_finding(report, "no vendor is chosen; found: qwen")
     assert (status, level) == (0, "warning") and "shim install --vendor qwen" in text
 
 
-def test_who_is_chosen_has_to_work(machine, doctor, monkeypatch):
+def test_doctor_fails_unless_a_chosen_vendor_is_installed(machine, doctor, monkeypatch):
     machine.write_program("qwen", "echo 0.24.4\n")
     machine.write_settings('vendor = "pi"\n')
     assert doctor()[0] == 1
@@ -622,7 +616,7 @@ def test_who_is_chosen_has_to_work(machine, doctor, monkeypatch):
 # -- for a person ----------------------------------------------------------------------------------
 
 
-def test_a_person_gets_marks_and_what_to_do(machine, shim):
+def test_text_report_contains_level_marks_and_fixes(machine, shim):
     machine.write_program("codex", "echo codex-cli 0.999.0\n")
     status, printed, _ = shim("doctor")
     text = printed.decode()
@@ -638,9 +632,7 @@ def test_a_person_gets_marks_and_what_to_do(machine, shim):
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_nothing_that_a_program_says_reaches_the_terminal_as_an_order(
-    machine, shim, monkeypatch, terminal
-):
+def test_control_characters_in_program_output_are_escaped(machine, shim, monkeypatch, terminal):
     if terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
     (machine.path / "evil").write_text(f"1.2{BAD}.3\n", encoding="utf-8")
@@ -659,7 +651,7 @@ def test_nothing_that_a_program_says_reaches_the_terminal_as_an_order(
 # -- bytecode --------------------------------------------------------------------------------------
 
 
-def test_missing_bytecode_is_a_warning_that_says_how_to_write_it(machine, doctor, monkeypatch):
+def test_missing_bytecode_is_a_warning_with_a_fix(machine, doctor, monkeypatch):
     monkeypatch.setattr(
         "shim.commands.doctor.machine.list_uncompiled_modules",
         lambda: ["core/reading/ids.py", "core/errors.py"],

@@ -13,12 +13,12 @@ from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING
 from shim.commands.doctor.machine import check_background_sessions, check_gateway
 
 
-def test_without_sessions_it_says_how_one_begins(desk):
+def test_start_hint_is_returned_without_sessions(desk):
     (finding,) = check_background_sessions(desk.environment)
     assert finding.level == NOTE and "`claude --bg PROMPT`" in finding.text
 
 
-def test_those_that_live_and_those_whose_host_died_are_told(desk, monkeypatch):
+def test_running_sessions_are_counted_and_crashed_hosts_reported(desk, monkeypatch):
     monkeypatch.setattr(machine, "WELCOME_TIMEOUT_S", PATIENCE)
     ended, died, living = desk.start_session(), desk.start_session(), desk.start_session()
     desk.run_claude("stop", ended.short_id)
@@ -35,7 +35,7 @@ def test_those_that_live_and_those_whose_host_died_are_told(desk, monkeypatch):
     )
 
 
-def test_a_host_that_is_stopped_or_of_another_version_is_told_of(desk, monkeypatch):
+def test_unresponsive_host_and_other_host_version_are_reported(desk, monkeypatch):
     monkeypatch.setattr(machine, "WELCOME_TIMEOUT_S", 0.2)
     record = desk.start_session()
     with desk.halt_host(record):
@@ -49,7 +49,7 @@ def test_a_host_that_is_stopped_or_of_another_version_is_told_of(desk, monkeypat
     ]
 
 
-def test_the_gateway_can_be_served_with_its_extra_alone(desk, monkeypatch):
+def test_gateway_check_reports_the_token_and_missing_packages(desk, monkeypatch):
     monkeypatch.setattr(machine, "REQUIRED_PACKAGES", ("json",))
     (finding,) = check_gateway(desk.environment)
     assert (finding.level, "made when it is first asked for" in finding.text) == (OK, True)
@@ -61,7 +61,7 @@ def test_the_gateway_can_be_served_with_its_extra_alone(desk, monkeypatch):
     assert "no_such_package" in finding.text
 
 
-def test_a_token_that_others_can_read_is_a_problem(desk):
+def test_world_readable_token_file_is_a_problem(desk):
     TokenFile(desk.environment).load_tokens()
     (path,) = (desk.box.path / "desk" / "state" / "gateway").iterdir()
     path.chmod(0o644)
@@ -69,7 +69,7 @@ def test_a_token_that_others_can_read_is_a_problem(desk):
     assert finding.level == PROBLEM and "shim bridge token --new" in finding.fix
 
 
-def test_of_a_session_that_lives_the_line_attaches_to_it(desk):
+def test_sessions_prints_attach_for_running_and_resume_for_ended(desk):
     record = desk.start_session("hi")
     with desk.connect(record) as connection:
         read_until_result(connection)

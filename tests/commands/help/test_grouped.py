@@ -19,7 +19,7 @@ from shim.commands.help.plain_help import format_help
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
-def test_every_command_stands_below_one_title():
+def test_every_command_belongs_to_a_single_group():
     assert dict(group_commands(COMMANDS))[OTHERS_TITLE] == [], "give it a title in GROUPS"
     assert len({name for names in COMMAND_GROUPS.values() for name in names}) == sum(
         map(len, COMMAND_GROUPS.values())
@@ -28,7 +28,7 @@ def test_every_command_stands_below_one_title():
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
 @pytest.mark.parametrize("args", [("--help",), ("cast", "-h"), ("vendor", "-h")])
-def test_no_sentence_is_cut(shim, monkeypatch, args, columns):
+def test_help_truncates_no_sentence(shim, monkeypatch, args, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     status, stdout, complaint = shim(*args)
     assert (status, complaint) == (0, "")
@@ -44,7 +44,7 @@ def test_no_sentence_is_cut(shim, monkeypatch, args, columns):
     ("command_line", "expected"),
     [("se", "sessions"), ("help perm", "permissions"), ("run --v", "--vendor")],
 )
-def test_a_shell_completes_commands_topics_and_options(shim, monkeypatch, command_line, expected):
+def test_shell_completes_commands_topics_and_options(shim, monkeypatch, command_line, expected):
     monkeypatch.setenv("_SHIM_COMPLETE", "complete_zsh")
     monkeypatch.setenv("_TYPER_COMPLETE_ARGS", f"shim {command_line}")
     assert f'"{expected}"' in shim()[1].decode()
@@ -59,7 +59,7 @@ def pages(command=None, command_path=()):
 
 
 @pytest.mark.parametrize("command_path", list(pages()), ids=" ".join)
-def test_a_help_page_names_what_is_to_be_given_in_the_usual_signs(shim, command_path):
+def test_help_page_formats_placeholders_in_upper_case(shim, command_path):
     help_text = shim(*command_path, "--help")[1].decode()
     assert not re.search(r"<(str|int|float|list)|\{[a-z]\w*\}|\[\[", help_text), help_text
     usage = help_text.split("\n\n")[0]
@@ -75,6 +75,6 @@ def test_a_help_page_names_what_is_to_be_given_in_the_usual_signs(shim, command_
         ("  --allow RULE  A rule.", "  --allow RULE  A rule."),
     ],
 )
-def test_a_row_of_a_help_page_stays_in_its_column(row, plain):
+def test_format_help_preserves_column_alignment(row, plain):
     page = f"Usage: x {{file}} [names]...\n\n{row}"
     assert format_help(page) == f"Usage: x FILE [NAMES]...\n\n{plain}"

@@ -31,7 +31,7 @@ def project(shim, theirs):
     return look
 
 
-def test_it_says_where_the_old_file_is_and_how_it_comes_back(shim, theirs):
+def test_install_prints_the_backup_path_and_uninstall_restores_the_file(shim, theirs):
     status, stdout, _ = shim("install", "--vendor", "pi", "--into", str(theirs))
     lines = stdout.decode().splitlines()
     assert status == 0 and lines[0] == f"wrote {theirs}"
@@ -44,13 +44,13 @@ def test_it_says_where_the_old_file_is_and_how_it_comes_back(shim, theirs):
     assert (status, stdout.decode()) == (0, f"{theirs} is what it was before\n")
 
 
-def test_a_second_uninstall_is_no_failure(shim, theirs):
+def test_uninstall_of_a_foreign_file_succeeds_without_changes(shim, theirs):
     status, stdout, _ = shim("uninstall", "--into", str(theirs))
     assert (status, stdout.decode()) == (0, f"{theirs} is not ours; it is left alone\n")
     assert theirs.read_text() == "theirs"
 
 
-def test_after_an_update_both_older_files_are_named(shim, theirs):
+def test_install_and_uninstall_report_a_package_update(shim, theirs):
     shim("install", "--vendor", "demo", "--into", str(theirs))
     theirs.write_text("newer")
     output = shim("uninstall", "--into", str(theirs))[1].decode()
@@ -64,7 +64,7 @@ def test_after_an_update_both_older_files_are_named(shim, theirs):
     assert theirs.read_text() == "newer" and "no longer needed" in output
 
 
-def test_where_nothing_is_kept_that_is_said(shim, theirs):
+def test_missing_backup_is_reported(shim, theirs):
     shim("install", "--vendor", "demo", "--into", str(theirs))
     theirs.with_name("claude.before-shim").unlink()
     assert (
@@ -75,13 +75,13 @@ def test_where_nothing_is_kept_that_is_said(shim, theirs):
 
 
 @pytest.mark.parametrize("other", [["--to", "/tmp"], ["--as", "yume-cli"], ["--force"]])
-def test_it_goes_with_no_other_place(shim, theirs, other):
+def test_install_into_rejects_other_target_flags(shim, theirs, other):
     status, _, complaint = shim("install", "--into", str(theirs), *other)
     assert status == 2 and "goes with none of" in complaint
     assert theirs.read_text() == "theirs"
 
 
-def test_the_doctor_says_what_a_project_starts(shim, theirs, project):
+def test_doctor_reports_the_state_of_the_project_file(shim, theirs, project):
     ((level, text, fix),) = project()
     assert (level, "the package's own" in text) == ("note", True) and f"--into {theirs}" in fix
     shim("install", "--vendor", "demo", "--into", str(theirs))
@@ -95,18 +95,18 @@ def test_the_doctor_says_what_a_project_starts(shim, theirs, project):
     assert level == "note" and "a program that is gone" in text and "uninstall --into" in fix
 
 
-def test_a_file_of_ours_whose_python_is_gone_is_a_problem(shim, theirs, project):
+def test_doctor_reports_a_wrapper_with_a_missing_interpreter(shim, theirs, project):
     shim("install", "--vendor", "demo", "--into", str(theirs))
     theirs.write_bytes(theirs.read_bytes().replace(b"exec ", b"exec /nowhere", 1))
     ((level, text, fix),) = project()
     assert level == "problem" and "does not exist" in text and "again" in fix
 
 
-def test_a_project_without_such_files_starts_the_claude_of_path(shim, local_box):
+def test_doctor_reports_a_project_without_a_bundled_claude(shim, local_box):
     output = shim("doctor", "--project", str(local_box.cwd))[1].decode()
     assert "keeps a claude of its own; those that are there start the claude of PATH" in output
 
 
-def test_a_project_that_is_no_folder_is_a_mistake(shim, local_box):
+def test_doctor_rejects_a_project_that_is_not_a_folder(shim, local_box):
     status, _, complaint = shim("doctor", "--project", str(local_box.cwd / "x"))
     assert status == 1 and "--project takes a folder" in complaint

@@ -59,7 +59,7 @@ def names(folder: Path) -> list[str]:
     return sorted(os.listdir(folder))
 
 
-def test_the_file_that_was_there_is_kept_and_comes_back(bundled_claude):
+def test_uninstall_restores_the_replaced_file(bundled_claude):
     theirs = bundled_claude.read_bytes()
     placed = replace_with_dropin(str(bundled_claude), DEMO)
     assert (placed.path, placed.backup, placed.old_backup) == (
@@ -73,7 +73,7 @@ def test_the_file_that_was_there_is_kept_and_comes_back(bundled_claude):
     assert bundled_claude.read_bytes() == theirs and names(bundled_claude.parent) == ["claude"]
 
 
-def test_a_second_time_only_the_settings_change(bundled_claude):
+def test_second_install_only_changes_the_settings(bundled_claude):
     replace_with_dropin(str(bundled_claude), DEMO)
     placed = replace_with_dropin(str(bundled_claude), {"vendor": "qwen"})
     assert placed.old_backup is None and b"theirs" in Path(str(placed.backup)).read_bytes()
@@ -84,7 +84,7 @@ def test_a_second_time_only_the_settings_change(bundled_claude):
     assert names(bundled_claude.parent) == ["claude", "claude.before-shim"]
 
 
-def test_to_uninstall_twice_leaves_the_programs_own_file(bundled_claude):
+def test_second_uninstall_leaves_the_restored_file(bundled_claude):
     replace_with_dropin(str(bundled_claude), DEMO)
     restore_replaced_file(str(bundled_claude))
     second_result = restore_replaced_file(str(bundled_claude))
@@ -92,7 +92,7 @@ def test_to_uninstall_twice_leaves_the_programs_own_file(bundled_claude):
     assert b"theirs" in bundled_claude.read_bytes()
 
 
-def test_what_an_update_brought_is_what_comes_back_and_the_older_file_is_kept(bundled_claude):
+def test_uninstall_restores_the_updated_file_and_preserves_the_older_backup(bundled_claude):
     replace_with_dropin(str(bundled_claude), DEMO)
     bundled_claude.unlink()  # as pip and npm do
     write_program(bundled_claude, "echo newer\n")
@@ -109,14 +109,14 @@ def test_what_an_update_brought_is_what_comes_back_and_the_older_file_is_kept(bu
     assert done.restored and done.old_backups == [placed.old_backup]
 
 
-def test_a_kept_file_comes_back_where_the_package_took_ours_away(bundled_claude):
+def test_backup_is_restored_if_the_drop_in_was_removed(bundled_claude):
     replace_with_dropin(str(bundled_claude), DEMO)
     bundled_claude.unlink()
     assert restore_replaced_file(str(bundled_claude)).restored
     assert b"theirs" in bundled_claude.read_bytes()
 
 
-def test_ours_is_removed_where_somebody_took_the_kept_file_away(bundled_claude):
+def test_drop_in_is_removed_if_its_backup_is_missing(bundled_claude):
     replace_with_dropin(str(bundled_claude), DEMO)
     Path(build_backup_path(str(bundled_claude))).unlink()
     assert replace_with_dropin(str(bundled_claude), DEMO).backup is None
@@ -124,7 +124,7 @@ def test_ours_is_removed_where_somebody_took_the_kept_file_away(bundled_claude):
     assert done.was_ours and not done.restored and names(bundled_claude.parent) == []
 
 
-def test_nothing_is_lost_where_ours_cannot_be_written(bundled_claude, monkeypatch):
+def test_original_file_is_preserved_if_the_drop_in_cannot_be_written(bundled_claude, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -134,9 +134,7 @@ def test_nothing_is_lost_where_ours_cannot_be_written(bundled_claude, monkeypatc
     assert names(bundled_claude.parent) == ["claude"] and b"theirs" in bundled_claude.read_bytes()
 
 
-def test_an_older_kept_file_keeps_its_name_where_ours_cannot_be_written(
-    bundled_claude, monkeypatch
-):
+def test_older_backup_is_preserved_if_the_drop_in_cannot_be_written(bundled_claude, monkeypatch):
     replace_with_dropin(str(bundled_claude), DEMO)
     bundled_claude.unlink()
     write_program(bundled_claude, "echo newer\n")
@@ -148,7 +146,7 @@ def test_an_older_kept_file_keeps_its_name_where_ours_cannot_be_written(
     assert len(names(bundled_claude.parent)) == 2
 
 
-def test_what_cannot_be_put_back_is_told_with_the_commands_that_do_it(bundled_claude, monkeypatch):
+def test_failed_restore_prints_the_mv_command(bundled_claude, monkeypatch):
     moves = iter([os.rename, raise_permission_error])
     monkeypatch.setattr("shim.commands.install.replacement._write_dropin", raise_frontend_error)
     monkeypatch.setattr(
@@ -169,7 +167,7 @@ def raise_permission_error(*_: object) -> None:
     raise PermissionError(13, "Permission denied")
 
 
-def test_a_store_that_shares_the_file_keeps_its_own(bundled_claude, tmp_path):
+def test_install_does_not_change_a_hard_linked_store_file(bundled_claude, tmp_path):
     """uv and pnpm link the files of a package to those of a store."""
     store = tmp_path / "store"
     os.link(bundled_claude, store)
@@ -186,7 +184,7 @@ def test_a_store_that_shares_the_file_keeps_its_own(bundled_claude, tmp_path):
         (os.mkfifo, "is none", ""),
     ],
 )
-def test_what_is_no_file_to_replace_is_refused(tmp_path, make, message, hint):
+def test_target_that_is_not_a_regular_file_is_refused(tmp_path, make, message, hint):
     file = tmp_path / "claude"
     make(file)
     with pytest.raises(FrontendError, match=message) as refused:
@@ -194,13 +192,13 @@ def test_what_is_no_file_to_replace_is_refused(tmp_path, make, message, hint):
     assert hint in refused.value.hint and not os.path.lexists(build_backup_path(str(file)))
 
 
-def test_a_folder_is_answered_with_the_files_below_it(bundled_claude):
+def test_folder_target_suggests_the_claude_files_inside(bundled_claude):
     with pytest.raises(FrontendError, match="is a folder") as refused:
         replace_with_dropin(str(bundled_claude.parent.parent), DEMO)
     assert str(bundled_claude) in refused.value.hint
 
 
-def test_a_file_that_node_starts_becomes_javascript_and_its_settings_are_read(cli):
+def test_js_target_becomes_a_node_script_with_readable_settings(cli):
     placed = replace_with_dropin(
         str(cli), {"vendor": "demo", "record": '/tmp/it\'s "here" ${HOME}'}
     )
@@ -218,12 +216,12 @@ def test_a_file_that_node_starts_becomes_javascript_and_its_settings_are_read(cl
 
 
 @pytest.mark.parametrize("name", ["claude", "cli.js", "a.b.mjs", "claude.exe"])
-def test_a_kept_file_names_the_one_that_it_was(name):
+def test_original_path_is_derived_from_the_backup_path(name):
     assert find_original_path(build_backup_path(f"/x/{name}")) == f"/x/{name}"
     assert find_original_path(f"/x/{name}") is None
 
 
-def test_every_place_is_found_and_nothing_else(tmp_path):
+def test_search_returns_every_bundled_claude_file_and_nothing_else(tmp_path):
     expected = [
         "venv/lib/python3.12/site-packages/claude_agent_sdk/_bundled/claude",
         "ui/node_modules/@anthropic-ai/claude-agent-sdk-linux-x64/claude",
@@ -246,7 +244,7 @@ def test_every_place_is_found_and_nothing_else(tmp_path):
     assert result.files == sorted(str(tmp_path / path) for path in (*expected, "tool/own-claude"))
 
 
-def test_the_search_has_an_end(tmp_path, monkeypatch):
+def test_search_stops_at_max_folders(tmp_path, monkeypatch):
     monkeypatch.setattr("shim.commands.doctor.claude_files.MAX_FOLDERS", 3)
     for number in range(5):
         (tmp_path / str(number)).mkdir()
@@ -265,7 +263,7 @@ def run(command, box, **variables):
     )
 
 
-def test_vendor_claude_is_the_file_that_was_replaced(box, bundled_claude):
+def test_vendor_claude_runs_the_replaced_file(box, bundled_claude):
     write_program(
         bundled_claude, """echo '{"type":"result","subtype":"success","result":"theirs"}'\n"""
     )
@@ -273,7 +271,7 @@ def test_vendor_claude_is_the_file_that_was_replaced(box, bundled_claude):
     assert b"theirs" in run([str(bundled_claude), *ASK], box).stdout
 
 
-def test_a_program_of_the_settings_goes_before_the_file_that_was_replaced(box, bundled_claude):
+def test_configured_program_overrides_the_replaced_file(box, bundled_claude):
     replace_with_dropin(str(bundled_claude), {"vendor": "claude"})
     mine = box.write_program(
         "mine", """echo '{"type":"result","subtype":"success","result":"mine"}'\n"""
@@ -284,7 +282,7 @@ def test_a_program_of_the_settings_goes_before_the_file_that_was_replaced(box, b
 
 @pytest.mark.skipif(NODE is None, reason="there is no node")
 @pytest.mark.parametrize("kind", ["module", "commonjs"])
-def test_node_runs_it_as_a_module_and_as_a_script(box, cli, kind):
+def test_js_drop_in_runs_as_module_and_as_commonjs(box, cli, kind):
     cli.with_name("package.json").write_text(json.dumps({"type": kind}))
     replace_with_dropin(str(cli), DEMO)
     environment = {
@@ -301,7 +299,7 @@ def test_node_runs_it_as_a_module_and_as_a_script(box, cli, kind):
 
 @pytest.mark.skipif(NODE is None, reason="there is no node")
 @pytest.mark.parametrize("without", ["", "delete process.execve;"])
-def test_a_signal_to_node_ends_the_turn_as_without_it(box, cli, without):
+def test_sigterm_to_node_ends_the_turn_with_a_result(box, cli, without):
     replace_with_dropin(str(cli), DEMO)
     cli.write_text(re.sub(r"(?m)^if \(typeof", f"{without}if (typeof", cli.read_text()))
     vendor = box.create_fake(["out", format_ndjson(START, build_text_event("Hello."))], ["hang"])
@@ -321,7 +319,7 @@ def test_a_signal_to_node_ends_the_turn_as_without_it(box, cli, without):
     assert json.loads(stdout.splitlines()[-2])["type"] == "result"
 
 
-def test_both_forms_start_the_same_script(tmp_path):
+def test_shell_and_js_drop_ins_start_the_same_script(tmp_path):
     shell, javascript = (
         build_dropin_script(str(tmp_path / "claude"), DEMO),
         build_dropin_script(str(tmp_path / "cli.js"), DEMO),

@@ -90,7 +90,7 @@ def count_findings(report, sort, within="findings"):
     }
 
 
-def test_a_profile_that_reads_everything_has_nothing_to_fix(check_profile):
+def test_complete_profile_has_no_findings(check_profile):
     status, report = check_profile(WHOLE)
     assert (status, report["findings"], report["notes"]) == (0, [], [])
     assert (report["vendor"], report["runs"], report["lines"]) == ("own", 1, 6)
@@ -113,7 +113,7 @@ def test_a_profile_that_reads_everything_has_nothing_to_fix(check_profile):
         ((HELLO, SAY), "no_end", "run0.ndjson"),
     ],
 )
-def test_what_does_not_fit_is_a_finding_and_exit_1(check_profile, events, sort, name):
+def test_mismatch_is_a_finding_and_exits_with_status_1(check_profile, events, sort, name):
     status, report = check_profile(events)
     assert status == 1
     ((finding_name, times),) = count_findings(report, sort).items()
@@ -121,7 +121,7 @@ def test_what_does_not_fit_is_a_finding_and_exit_1(check_profile, events, sort, 
     assert {finding["sort"] for finding in report["findings"]} == {sort}
 
 
-def test_a_vendor_whose_profile_names_no_session_is_not_asked_for_one(shim):
+def test_profile_without_a_session_rule_has_a_note_and_no_finding(shim):
     folder = ROOT / "tests" / "profiles"
     status, stdout, _ = shim(
         "vendor",
@@ -137,7 +137,7 @@ def test_a_vendor_whose_profile_names_no_session_is_not_asked_for_one(shim):
     }
 
 
-def test_what_no_file_has_and_what_no_rule_reads_are_notes(check_profile):
+def test_unread_fields_and_unused_rules_are_notes(check_profile):
     status, report = check_profile((HELLO | {"at": 5}, SAY | {"extra": {"deep": [SECRET]}}, BYE))
     assert status == 0
     assert count_findings(report, "unread_field", "notes") == {
@@ -151,7 +151,7 @@ def test_what_no_file_has_and_what_no_rule_reads_are_notes(check_profile):
     assert SECRET not in json.dumps(report)
 
 
-def test_several_runs_are_added_up(check_profile):
+def test_findings_of_several_runs_are_summed(check_profile):
     status, report = check_profile(
         (HELLO, {"type": "dance"}, BYE), (HELLO, {"type": "dance"}), WHOLE
     )
@@ -162,7 +162,7 @@ def test_several_runs_are_added_up(check_profile):
     assert dance["sample"] == '{"type": "dance"}'
 
 
-def test_each_line_is_explained_with_its_rules_and_verbs(check_profile):
+def test_explain_lists_rules_and_verbs_of_each_line(check_profile):
     status, report = check_profile((HELLO, RUN, RAN, BYE), args=("--json", "--explain"))
     assert status == 0
     rows = [
@@ -185,7 +185,7 @@ def test_each_line_is_explained_with_its_rules_and_verbs(check_profile):
     ]
 
 
-def test_for_a_person_it_is_plain_text_that_no_terminal_obeys(check_profile):
+def test_text_report_contains_no_control_characters(check_profile):
     status, output = check_profile(
         (HELLO, {"type": f"x{ESCAPES}", "k": ESCAPES}, BYE), args=("--explain",)
     )
@@ -195,7 +195,7 @@ def test_for_a_person_it_is_plain_text_that_no_terminal_obeys(check_profile):
     visible(output)
 
 
-def test_secrets_are_blanked_in_samples_and_values(check_profile):
+def test_secrets_are_redacted_in_samples_and_values(check_profile):
     line = {"type": "dance", "key": SECRET}
     _, output = check_profile(
         (HELLO, line, SAY | {"words": f"key {SECRET}"}, BYE), args=("--explain",)
@@ -204,7 +204,7 @@ def test_secrets_are_blanked_in_samples_and_values(check_profile):
     assert output.count("[REDACTED:") >= 3
 
 
-def test_the_children_of_a_cast_are_checked_with_their_stderr(shim, local_box):
+def test_recording_is_checked_with_the_stderr_of_its_children(shim, local_box):
     profile = (
         'schema = 1\nid = "own"\n'
         + LAUNCH
@@ -242,7 +242,7 @@ def test_the_children_of_a_cast_are_checked_with_their_stderr(shim, local_box):
     assert (report["runs"], report["lines"]) == (1, 2)
 
 
-def test_a_file_without_stderr_is_not_blamed_for_an_id_that_stands_there(check_profile):
+def test_session_id_on_missing_stderr_is_a_note_and_no_finding(check_profile):
     profile = PROFILE + "[[stderr]]\nregex = 'at (?P<session_id>s\\d)'\nemit = 'session'\n"
     status, report = check_profile((SAY, BYE), profile=profile)
     assert (status, report["findings"]) == (0, [])
@@ -251,7 +251,7 @@ def test_a_file_without_stderr_is_not_blamed_for_an_id_that_stands_there(check_p
     ]
 
 
-def test_a_wrong_profile_is_refused_with_file_line_and_key(shim, local_box):
+def test_invalid_profile_is_refused_with_file_line_and_key(shim, local_box):
     profile_path = local_box.path / "own.toml"
     profile_path.write_text(
         PROFILE.replace('emit = "thinking"', 'emit = "dance"'), encoding="utf-8"
@@ -272,7 +272,9 @@ def test_a_wrong_profile_is_refused_with_file_line_and_key(shim, local_box):
         (("demo",), 2, "Missing argument"),
     ],
 )
-def test_what_cannot_be_checked_is_said(shim, local_box, args, status, part, monkeypatch):
+def test_invalid_vendor_or_file_argument_is_reported(
+    shim, local_box, args, status, part, monkeypatch
+):
     monkeypatch.chdir(local_box.path)
     (local_box.path / "f.ndjson").write_text("{}\n", encoding="utf-8")
     exit_status, stdout, complaint = shim(
@@ -282,7 +284,7 @@ def test_what_cannot_be_checked_is_said(shim, local_box, args, status, part, mon
     assert part in complaint.replace("\n", " ")
 
 
-def test_a_vendor_that_is_a_module_is_checked_as_far_as_that_goes(shim):
+def test_python_module_vendor_is_checked_with_a_note(shim):
     folder = FIXTURES / "qwen"
     status, stdout, _ = shim(
         "vendor", "check", "qwen", str(folder / "0.24.4-shell" / "vendor.ndjson"), "--json"
@@ -298,7 +300,7 @@ def test_a_vendor_that_is_a_module_is_checked_as_far_as_that_goes(shim):
     }
 
 
-def test_a_profile_that_extends_another_names_the_rules_it_inherits(shim):
+def test_inherited_rules_are_reported_with_their_profile(shim):
     path = str(FIXTURES / "kilo" / "7.7.9-shell" / "vendor.ndjson")
     status, stdout, _ = shim("vendor", "check", "kilo", path, "--json", "--explain")
     report = json.loads(stdout)
@@ -310,7 +312,7 @@ def test_a_profile_that_extends_another_names_the_rules_it_inherits(shim):
     )
 
 
-def test_the_rules_of_a_turn_are_not_traced():
+def test_rules_of_a_turn_are_not_traced():
     """What is traced is compiled anew; the vendor of a turn has the rules as they are."""
     from shim.adapters import get_adapter
     from shim.commands.profile.rule_tracer import RuleTracer

@@ -375,20 +375,20 @@ NOT_PLAIN = {"cline", "codex", "copilot", "cursor", "kimi", "kimi-code", "vibe"}
 
 
 @pytest.mark.parametrize("few", [False, True], ids=["all runs", "two runs"])
-def test_drafts_find_the_text_and_the_calls_of_every_vendor_where_they_are_plain(few):
+def test_drafts_translate_text_and_calls_of_vendors_with_plain_events(few):
     results = {vendor: holds(vendor, few) for vendor in RUNS if vendor not in NOT_PLAIN}
     assert {
         vendor: [what for what, good in row.items() if not good] for vendor, row in results.items()
     } == {vendor: [] for vendor in results}
 
 
-def test_every_vendor_with_recordings_is_in_the_table():
+def test_run_table_contains_every_vendor_with_fixtures():
     folders = {path.parent.parent.name for path in FIXTURES.glob("*/*/vendor.ndjson")}
     assert folders - {"torture", "qwen-rfc"} == set(RUNS)
 
 
 @loop_over_rows("vendor", RUNS)
-def test_a_draft_leaves_no_line_of_its_files_without_a_rule(vendor):
+def test_draft_has_a_rule_for_every_event_of_its_fixture(vendor):
     """Whatever is not understood is at least named as left out."""
     _, tools, _ = RUNS[vendor]
     translation = create_translation(build_draft(vendor)[1])
@@ -396,7 +396,7 @@ def test_a_draft_leaves_no_line_of_its_files_without_a_rule(vendor):
     assert translation.diagnostics.unknown_events == {}
 
 
-def test_nothing_in_the_drafting_code_names_a_vendor():
+def test_draft_code_contains_no_vendor_names():
     names = {name for name in RUNS if name not in ("amp", "claude", "demo", "pi")}
     for path in sorted((ROOT / "shim" / "commands" / "profile").glob("draft*.py")):
         tokens = set(re.findall(r"[a-z]+", path.read_text(encoding="utf-8").lower()))
@@ -445,13 +445,13 @@ def draft_from_events(*runs):
     [(CHUNKS, "Hello you."), (WHOLE, "Hello."), (BIRD, "Seeds.")],
     ids=["chunks", "completion", "bird"],
 )
-def test_other_shapes_are_recognised_too(events, expected):
+def test_other_event_shapes_are_recognized(events, expected):
     _, vendor = draft_from_events(events)
     text, *_ = summarize_lines(translate_events(vendor, *events))
     assert text == expected
 
 
-def test_a_draft_shows_each_kind_with_its_fields_and_names_what_a_person_has_to_finish():
+def test_draft_lists_event_kinds_with_their_fields_and_todo_lines():
     token = "ghp_" + "a1B2" * 9
     text, vendor = draft_from_events(
         [*BIRD, {"type": "moult", "feathers": 3, "of": {"key": token}}]
@@ -482,7 +482,7 @@ def test_a_draft_shows_each_kind_with_its_fields_and_names_what_a_person_has_to_
         ),
     ],
 )
-def test_any_output_gives_a_draft_that_compiles(events):
+def test_any_output_produces_a_draft_that_compiles(events):
     text, _ = draft_from_events(events)
     visible(text)
     assert "TODO" in text
@@ -491,7 +491,7 @@ def test_any_output_gives_a_draft_that_compiles(events):
 # -- the command -----------------------------------------------------------------------------------
 
 
-def test_a_draft_is_written_and_can_be_checked_at_once(shim, local_box):
+def test_written_draft_can_be_checked_and_is_not_overwritten(shim, local_box):
     files = []
     for number in range(2):
         path = local_box.path / f"run{number}.ndjson"
@@ -511,7 +511,7 @@ def test_a_draft_is_written_and_can_be_checked_at_once(shim, local_box):
     assert status == 1 and "exists already" in complaint
 
 
-def test_without_an_output_file_it_is_said_on_stdout(shim, local_box):
+def test_draft_is_printed_to_stdout_without_an_output_file(shim, local_box):
     path = local_box.path / "run.ndjson"
     path.write_text("".join(json.dumps(event) + "\n" for event in BIRD), encoding="utf-8")
     status, text, _ = shim("vendor", "draft", str(path), "--id", "bird")

@@ -49,7 +49,7 @@ def list_sessions(desk, *args):
     return json.loads(done.stdout)
 
 
-def test_what_a_session_waits_for_is_listed_with_the_whole_input(desk, waiting_session):
+def test_pending_permission_request_is_listed_with_its_complete_input(desk, waiting_session):
     (session,) = list_sessions(desk)
     assert (session["id"], session["session"], session["vendor"]) == (
         waiting_session.short_id,
@@ -77,7 +77,7 @@ def test_what_a_session_waits_for_is_listed_with_the_whole_input(desk, waiting_s
     )
 
 
-def test_a_question_that_is_too_long_for_a_line_says_where_the_rest_is():
+def test_long_permission_request_is_truncated_with_a_hint():
     assert (
         summarize_permission_request({"tool_name": "Bash", "input": {"command": "ls"}})
         == 'Bash {"command": "ls"}'
@@ -88,7 +88,7 @@ def test_a_question_that_is_too_long_for_a_line_says_where_the_rest_is():
     assert description.endswith("more characters: `shim bridge list --json` has all)")
 
 
-def test_an_answer_settles_the_question_and_the_turn_goes_on(desk, waiting_session):
+def test_allow_resolves_the_permission_prompt_and_the_turn_continues(desk, waiting_session):
     with desk.connect(waiting_session, role="watch") as watcher:
         done = desk.run_shim("bridge", "answer", "asker", "allow")
         assert (done.status, done.stdout, done.stderr) == (0, b"allowed\n", "")
@@ -99,7 +99,7 @@ def test_an_answer_settles_the_question_and_the_turn_goes_on(desk, waiting_sessi
     assert (now.metadata["state"], now.metadata["status"]) == ("done", "idle")
 
 
-def test_a_denial_says_why(desk, waiting_session):
+def test_denial_sends_its_message_to_the_vendor(desk, waiting_session):
     done = desk.run_shim(
         "bridge", "answer", waiting_session.short_id, "deny", "--message", "not here"
     )
@@ -109,7 +109,7 @@ def test_a_denial_says_why(desk, waiting_session):
     assert "not here" in json.dumps(read_answer(desk))
 
 
-def test_another_input_runs_instead_of_the_asked_one(desk, waiting_session):
+def test_input_option_replaces_the_tool_input(desk, waiting_session):
     assert (
         desk.run_shim(
             "bridge",
@@ -126,7 +126,7 @@ def test_another_input_runs_instead_of_the_asked_one(desk, waiting_session):
     assert "touch y" in json.dumps(read_answer(desk))
 
 
-def test_always_asks_no_more_about_such_calls(desk, waiting_session):
+def test_always_option_adds_a_permission_rule(desk, waiting_session):
     with desk.connect(waiting_session, role="watch") as watcher:
         assert (
             desk.run_shim("bridge", "answer", waiting_session.short_id, "allow", "--always").status
@@ -143,7 +143,7 @@ def test_always_asks_no_more_about_such_calls(desk, waiting_session):
     )
 
 
-def test_who_comes_too_late_is_told_who_was_first(desk, waiting_session):
+def test_concurrent_second_answer_is_rejected_with_the_first_decision(desk, waiting_session):
     """Two of us at once: one settles it, the other one is told by whom."""
     (question,) = [each["question"] for each in list_sessions(desk)[0]["questions"]]
     done = []
@@ -165,9 +165,7 @@ def test_who_comes_too_late_is_told_who_was_first(desk, waiting_session):
     assert f"the question was settled already: {how}, by shim bridge answer" in second.stderr
 
 
-def test_an_answer_waits_for_a_host_that_is_slow_to_say_what_it_asks(
-    desk, waiting_session, monkeypatch
-):
+def test_load_of_open_permission_requests_waits_for_a_slow_host(desk, waiting_session, monkeypatch):
     monkeypatch.setattr(actions, "LIST_TIMEOUT_S", 0.0)
     monkeypatch.setattr(os, "environ", desk.environment)
     with desk.halt_host(waiting_session) as pid:
@@ -177,7 +175,7 @@ def test_an_answer_waits_for_a_host_that_is_slow_to_say_what_it_asks(
         goes_on.join()
 
 
-def test_who_comes_much_later_is_told_so_too(desk, waiting_session):
+def test_answer_to_a_resolved_permission_prompt_is_rejected(desk, waiting_session):
     (question,) = [each["question"] for each in list_sessions(desk)[0]["questions"]]
     assert (
         desk.run_shim("bridge", "answer", waiting_session.short_id, question, "allow").status == 0
@@ -189,13 +187,13 @@ def test_who_comes_much_later_is_told_so_too(desk, waiting_session):
     )
 
 
-def test_an_answer_without_a_question_names_the_client_that_was_first(desk, waiting_session):
+def test_repeated_answer_without_question_id_names_the_first_client(desk, waiting_session):
     assert desk.run_shim("bridge", "answer", waiting_session.short_id, "deny").status == 0
     late = desk.run_shim("bridge", "answer", waiting_session.short_id, "allow")
     assert late.status == 1 and "was settled already: deny, by shim bridge answer" in late.stderr
 
 
-def test_a_session_that_asks_nothing_has_nothing_to_answer(desk):
+def test_answer_fails_if_the_session_has_no_open_permission_prompt(desk):
     session = desk.start_session()
     desk.wait_until(session, lambda now: now.metadata["pid"])
     done = desk.run_shim("bridge", "answer", session.short_id, "allow")
@@ -221,19 +219,19 @@ def test_a_session_that_asks_nothing_has_nothing_to_answer(desk):
         ("stop",),
     ],
 )
-def test_a_wrong_call_is_refused_before_anything_is_looked_for(desk, args):
+def test_invalid_arguments_exit_with_status_2(desk, args):
     done = desk.run_shim("bridge", *args)
     assert done.status == 2
     assert all(f"Invalid value for {arg}:" in done.stderr for arg in args if arg.startswith("--"))
 
 
 @pytest.mark.parametrize("args", [("answer", "x", "allow"), ("say", "x", "hi"), ("stop", "x")])
-def test_an_unknown_session_is_named(desk, args):
+def test_unknown_session_is_reported_by_name(desk, args):
     done = desk.run_shim("bridge", *args)
     assert done.status == 1 and NO_MATCH_WITH_HINT.format(word="x") in done.stderr
 
 
-def test_what_is_said_is_the_next_message(desk, waiting_session):
+def test_say_sends_the_next_message(desk, waiting_session):
     assert desk.run_shim("bridge", "answer", waiting_session.short_id, "allow").status == 0
     with desk.connect(waiting_session, role="watch") as watcher:
         read_until_result(watcher)
@@ -244,9 +242,7 @@ def test_what_is_said_is_the_next_message(desk, waiting_session):
         assert read_until_result(watcher)[-1]["result"] == "More."
 
 
-def test_messages_that_wait_when_a_session_is_stopped_are_not_lost_in_silence(
-    desk, waiting_session
-):
+def test_stop_reports_unanswered_messages(desk, waiting_session):
     for text in ("more", "and more"):
         assert desk.run_shim("bridge", "say", waiting_session.short_id, text).status == 0
     stopped = desk.run_shim("bridge", "stop", waiting_session.short_id).stdout.decode()
@@ -261,7 +257,7 @@ def test_messages_that_wait_when_a_session_is_stopped_are_not_lost_in_silence(
     )
 
 
-def test_who_does_not_drive_is_told_who_does_and_how_to_take_over(desk):
+def test_say_names_the_controller_and_hints_at_take_when_refused(desk):
     session = desk.start_session()
     with desk.connect(session, client="somebody") as driver:
         refused = desk.run_shim("bridge", "say", session.short_id, "hi")
@@ -274,7 +270,7 @@ def test_who_does_not_drive_is_told_who_does_and_how_to_take_over(desk):
         assert wait_for_frame(driver, "driver")["client"] != "somebody"
 
 
-def test_a_session_that_has_ended_goes_on_with_what_is_said(desk):
+def test_say_restarts_an_ended_session(desk):
     session = desk.start_session("hi")
     with desk.connect(session) as connection:
         read_until_result(connection)
@@ -299,7 +295,7 @@ def test_a_session_that_has_ended_goes_on_with_what_is_said(desk):
     assert desk.load_session(session).metadata["generation"] == 2
 
 
-def test_a_session_that_cannot_be_woken_is_not_said_to_be(desk):
+def test_say_fails_if_an_ended_session_cannot_restart(desk):
     folder = desk.cwd / "folder"
     folder.mkdir()
     session = desk.start_session("hi", cwd=str(folder))
@@ -318,12 +314,12 @@ def test_a_session_that_cannot_be_woken_is_not_said_to_be(desk):
     assert (refused.status, refused.stdout) == (1, b"") and "is gone" in refused.stderr
 
 
-def test_an_empty_list_says_how_to_begin(desk):
+def test_empty_list_explains_how_to_start_a_session(desk):
     assert b"`claude --bg PROMPT` begins one" in desk.run_shim("bridge", "list").stdout
     assert list_sessions(desk) == []
 
 
-def test_a_session_without_its_start_is_resumed_by_another_command(desk):
+def test_session_without_start_json_is_resumed_with_bg_resume(desk):
     """Without `start.json` the flags are unknown: `respawn` cannot work, but a new session can
     resume it.
     """

@@ -24,14 +24,14 @@ def rows(monkeypatch):
     return draw_rows
 
 
-def test_a_terminal_has_room_for_what_a_session_waits_for(rows):
+def test_table_fits_the_terminal_and_drops_the_folder_column(rows):
     drawn_rows = rows(80)
     assert len(drawn_rows) <= 3 and all(len(row) <= 80 for row in drawn_rows)
     assert "FOLDER" not in drawn_rows[0] and "make the tests …" in drawn_rows[1]
     assert "/repo/of/somebody" in rows(140)[1]
 
 
-def test_a_list_says_words_without_their_markdown():
+def test_table_removes_markdown_from_the_pending_prompt():
     table = listing.format_session_table([ONE])
     assert (
         "approve Bash: make test of src/**/*.py and docs/**/*.md" in table
@@ -39,7 +39,7 @@ def test_a_list_says_words_without_their_markdown():
     )
 
 
-def test_a_narrow_terminal_breaks_no_word_of_what_a_session_waits_for(rows):
+def test_narrow_terminal_drops_the_vendor_column(rows):
     drawn_rows = rows(40)
     assert (
         all(len(row) <= 40 for row in drawn_rows)
@@ -49,7 +49,7 @@ def test_a_narrow_terminal_breaks_no_word_of_what_a_session_waits_for(rows):
     assert "approve" in drawn_rows[1] and "VENDOR" in rows(60)[0]
 
 
-def test_where_a_folder_has_no_session_it_is_named():
+def test_empty_list_message_names_the_folder():
     assert listing.describe_no_sessions(includes_ended=False, folder="/repo").startswith(
         "no session runs in the background in /repo: "
     )

@@ -55,7 +55,7 @@ def get(address, token, **options):
 
 
 @needs_web
-def test_what_is_no_terminal_gets_the_address_without_a_token(box):
+def test_address_is_printed_without_a_token_if_stdout_is_not_a_terminal(box):
     token = box.run_shim("bridge", "token").stdout.decode().strip()
     with start_server(box.build_environment(), box.cwd) as process:
         try:
@@ -70,7 +70,7 @@ def test_what_is_no_terminal_gets_the_address_without_a_token(box):
 
 
 @needs_web
-def test_over_tls_it_answers_under_its_name_and_for_nobody_who_does_not_trust_it(box, tmp_path):
+def test_tls_server_answers_only_clients_that_trust_its_certificate(box, tmp_path):
     cert, key = create_certificate("localhost", tmp_path)
     token = box.run_shim("bridge", "token").stdout.decode().strip()
     with start_server(
@@ -98,7 +98,7 @@ def test_over_tls_it_answers_under_its_name_and_for_nobody_who_does_not_trust_it
 
 
 @needs_web
-def test_an_end_with_an_open_stream_is_quick_and_quiet(desk):
+def test_sigterm_ends_an_open_event_stream_without_output_on_stderr(desk):
     start_result = desk.run_claude("--bg", "hi")
     assert start_result.status == 0
     token = desk.run_shim("bridge", "token").stdout.decode().strip()
@@ -119,7 +119,7 @@ def test_an_end_with_an_open_stream_is_quick_and_quiet(desk):
 
 
 @needs_web
-def test_a_terminal_gets_an_address_that_lets_in_and_has_no_token(box):
+def test_terminal_receives_a_login_address_that_does_not_contain_the_token(box):
     token = box.run_shim("bridge", "token").stdout.decode().strip()
     argv = [*SHIM, "bridge", "serve", "--http", "127.0.0.1:0"]
     with on_terminal(
@@ -140,7 +140,7 @@ def test_a_terminal_gets_an_address_that_lets_in_and_has_no_token(box):
             assert json.load(answer)["role"] == "drive"
 
 
-def test_a_token_is_shown_and_replaced(box):
+def test_token_stays_the_same_until_replaced_with_new(box):
     outputs = [
         box.run_shim("bridge", "token", *args).stdout
         for args in ((), (), ("--watch",), ("--new",), ())
@@ -159,7 +159,7 @@ def test_a_token_is_shown_and_replaced(box):
     ],
 )
 @needs_web
-def test_what_cannot_be_served_is_refused_with_a_sentence_and_a_hint(box, args, expected):
+def test_unusable_serve_options_are_refused_with_a_hint(box, args, expected):
     done = box.run_shim("bridge", "serve", *args)
     assert (
         done.status == 1
@@ -169,13 +169,13 @@ def test_what_cannot_be_served_is_refused_with_a_sentence_and_a_hint(box, args, 
     )
 
 
-def test_without_the_extra_it_says_how_to_install_it(shim, monkeypatch):
+def test_serve_names_the_web_extra_if_the_extra_is_not_installed(shim, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     status, _, complaint = shim("bridge", "serve")
     assert status == 1 and "claude-shim[web]" in complaint and "Traceback" not in complaint
 
 
-def test_nothing_of_the_web_is_imported_by_the_other_commands(box):
+def test_other_commands_do_not_import_web_modules(box):
     done = subprocess.run(
         [sys.executable, "-P", "-c", COMMANDS], env=box.build_environment(), cwd=box.cwd,
         capture_output=True, text=True, timeout=PATIENCE, check=False,

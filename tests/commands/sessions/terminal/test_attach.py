@@ -42,7 +42,7 @@ def message(text):
     return {"kind": "message", "id": text, "message": {"role": "user", "content": text}}
 
 
-def test_what_was_said_is_there_and_the_next_message_is_answered(
+def test_attach_prints_the_history_and_sends_the_next_message(
     start_session, attach_terminal, hosts
 ):
     session = start_session(
@@ -64,7 +64,7 @@ def test_what_was_said_is_there_and_the_next_message_is_answered(
     assert hosts.load_session(session).is_running
 
 
-def test_ctrl_z_leaves_too_but_not_from_a_line_that_is_begun(start_session, attach_terminal, hosts):
+def test_ctrl_z_detaches_only_if_the_line_is_empty(start_session, attach_terminal, hosts):
     session = start_session(["hear", "go"], TURN)
     with attach_terminal(session) as terminal:
         terminal.wait_for_text("✓ done")
@@ -74,9 +74,7 @@ def test_ctrl_z_leaves_too_but_not_from_a_line_that_is_begun(start_session, atta
         assert terminal.wait_for_exit() == 0 and terminal.clean
 
 
-def test_a_paste_without_its_end_mark_does_not_block_the_keys(
-    start_session, attach_terminal, monkeypatch
-):
+def test_unterminated_paste_does_not_block_keys(start_session, attach_terminal, monkeypatch):
     session = start_session(["hear", "go"], TURN)
     with attach_terminal(session) as terminal:
         terminal.wait_for_text("✓ done")
@@ -87,9 +85,7 @@ def test_a_paste_without_its_end_mark_does_not_block_the_keys(
         assert terminal.wait_for_exit() == 0 and terminal.clean
 
 
-def test_four_lines_that_are_pasted_without_marks_are_one_message(
-    start_session, attach_terminal, hosts
-):
+def test_unbracketed_paste_of_four_lines_is_a_single_message(start_session, attach_terminal, hosts):
     session = start_session(["hear", "go"], TURN, ["hear", "one"], TURN)
     with hosts.connect(session, role="watch") as watcher, attach_terminal(session) as terminal:
         terminal.wait_for_text("✓ done")
@@ -100,9 +96,7 @@ def test_four_lines_that_are_pasted_without_marks_are_one_message(
         assert terminal.wait_for_exit() == 0
 
 
-def test_lines_that_are_pasted_without_marks_in_many_pieces_are_one_message(
-    start_session, attach_terminal, hosts
-):
+def test_large_unbracketed_paste_is_a_single_message(start_session, attach_terminal, hosts):
     """A terminal delivers a long paste in pieces of a few kilobytes, and some pieces end at the end
     of a line.
     """
@@ -119,9 +113,7 @@ def test_lines_that_are_pasted_without_marks_in_many_pieces_are_one_message(
         assert terminal.wait_for_exit() == 0
 
 
-def test_pieces_of_a_paste_without_marks_that_come_late_are_still_one_message(
-    start_session, attach_terminal, hosts
-):
+def test_delayed_unbracketed_paste_is_a_single_message(start_session, attach_terminal, hosts):
     session = start_session(["hear", "go"], TURN, ["hear", "one"], TURN)
     with hosts.connect(session, role="watch") as watcher, attach_terminal(session) as terminal:
         terminal.wait_for_text("✓ done")
@@ -134,9 +126,7 @@ def test_pieces_of_a_paste_without_marks_that_come_late_are_still_one_message(
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="job control needs a shell that has it")
-def test_a_terminal_that_is_attached_in_the_background_continues_in_the_foreground(
-    start_session, hosts
-):
+def test_background_attach_continues_in_the_foreground(start_session, hosts):
     session = start_session(["hear", "go"], TURN)
     command = shlex.join([sys.executable, "-m", "shim", "claude", "attach", session.short_id])
     env = hosts.environment | {"PS1": "ready> ", "PYTHONPATH": str(ROOT)}
@@ -173,7 +163,7 @@ def until_prompt(connection, beginning):
             return content
 
 
-def test_a_question_is_answered_with_a_key(start_session, attach_terminal, box):
+def test_permission_prompt_is_answered_with_a_key(start_session, attach_terminal, box):
     """The key "a" comes last, because later calls would not be asked about."""
     behaviours = {"y": "allow", "n": "deny", "a": "allow"}
     steps = []
@@ -200,7 +190,7 @@ def test_a_question_is_answered_with_a_key(start_session, attach_terminal, box):
     assert [answer["behavior"] for answer in answers] == list(behaviours.values())
 
 
-def test_who_comes_late_is_asked_and_sees_when_somebody_else_answers(
+def test_late_terminal_prints_the_prompt_and_the_answer_of_another_client(
     start_session, attach_terminal, hosts
 ):
     session = start_session(*QUESTION, *ENDED)
@@ -215,7 +205,7 @@ def test_who_comes_late_is_asked_and_sees_when_somebody_else_answers(
         assert KEYS not in terminal.plain[terminal.plain.index("→ allowed") :]
 
 
-def test_keys_that_are_typed_when_a_question_comes_are_a_message(
+def test_keys_typed_when_a_prompt_arrives_stay_in_the_line(
     start_session, attach_terminal, box, hosts
 ):
     gate = box.create_gate()
@@ -239,7 +229,7 @@ def test_keys_that_are_typed_when_a_question_comes_are_a_message(
         assert hosts.load_session(session).metadata["waitingFor"] == "permission prompt"
 
 
-def test_one_drives_and_another_takes_over(start_session, attach_terminal, hosts):
+def test_control_moves_between_terminal_and_page(start_session, attach_terminal, hosts):
     session = start_session(["hear", "go"], TURN, ["hear", "mine"], TURN)
     with hosts.connect(session, client="the page") as page, attach_terminal(session) as terminal:
         terminal.wait_for_text("the page drives · Ctrl-T takes over")
@@ -274,7 +264,9 @@ def test_ctrl_c_interrupts_the_turn_and_the_next_message_is_answered(
         assert hosts.load_session(session).is_running
 
 
-def test_ctrl_c_twice_leaves_and_the_session_goes_on(start_session, attach_terminal, hosts):
+def test_double_ctrl_c_detaches_and_leaves_the_session_running(
+    start_session, attach_terminal, hosts
+):
     session = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))])
     with attach_terminal(session) as terminal:
         terminal.wait_for_text("I look.")
@@ -283,9 +275,7 @@ def test_ctrl_c_twice_leaves_and_the_session_goes_on(start_session, attach_termi
     assert hosts.load_session(session).is_running
 
 
-def test_a_session_that_is_stopped_elsewhere_says_how_to_come_back(
-    start_session, attach_terminal, hosts
-):
+def test_stopped_session_prints_how_to_resume(start_session, attach_terminal, hosts):
     session = start_session(["hear", "go"], TURN)
     with attach_terminal(session) as terminal:
         terminal.wait_for_text("✓ done")
@@ -296,7 +286,7 @@ def test_a_session_that_is_stopped_elsewhere_says_how_to_come_back(
         assert terminal.wait_for_exit() == 0 and terminal.clean
 
 
-def test_a_session_that_has_ended_is_woken(start_session, attach_terminal, hosts):
+def test_attach_restarts_an_ended_session(start_session, attach_terminal, hosts):
     session = start_session(["hear", "go"], TURN)
     hosts.wait_until(session, lambda now: now.metadata["state"] == "done")
     os.kill(hosts.load_session(session).metadata["pid"], signal.SIGTERM)
@@ -311,7 +301,7 @@ def test_a_session_that_has_ended_is_woken(start_session, attach_terminal, hosts
     assert hosts.load_session(session).metadata["generation"] == 2
 
 
-def test_a_host_that_is_killed_is_said_to_be(start_session, attach_terminal, hosts):
+def test_attach_reports_a_killed_host(start_session, attach_terminal, hosts):
     session = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))])
     with attach_terminal(session) as terminal:
         terminal.wait_for_text("I look.")
@@ -322,7 +312,7 @@ def test_a_host_that_is_killed_is_said_to_be(start_session, attach_terminal, hos
         assert terminal.wait_for_exit() == 1 and terminal.clean
 
 
-def test_a_terminal_that_is_killed_does_no_harm(start_session, attach_terminal, hosts):
+def test_killed_terminal_leaves_the_session_usable(start_session, attach_terminal, hosts):
     session = start_session(
         ["hear", "go"],
         ["out", format_ndjson(INIT, says("I look."))],
@@ -341,7 +331,7 @@ def test_a_terminal_that_is_killed_does_no_harm(start_session, attach_terminal, 
 
 
 @pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129)])
-def test_a_signal_that_ends_the_terminal_leaves_it_clean_and_the_session_alive(
+def test_signal_restores_the_terminal_and_leaves_the_session_running(
     start_session, attach_terminal, hosts, name, status
 ):
     session = start_session(["hear", "go"], TURN)
@@ -352,7 +342,7 @@ def test_a_signal_that_ends_the_terminal_leaves_it_clean_and_the_session_alive(
     assert hosts.load_session(session).is_running
 
 
-def test_a_window_that_becomes_narrower_is_drawn_anew(start_session, attach_terminal, hosts):
+def test_narrowed_window_is_redrawn(start_session, attach_terminal, hosts):
     session = start_session(["hear", "go"], TURN)
     with attach_terminal(session) as terminal:
         terminal.wait_for_text("✓ done")
@@ -368,16 +358,14 @@ def test_a_window_that_becomes_narrower_is_drawn_anew(start_session, attach_term
         assert terminal.wait_for_exit() == 0 and terminal.clean
 
 
-def test_a_terminal_without_colours_gets_none(start_session, attach_terminal):
+def test_no_color_disables_colors(start_session, attach_terminal):
     session = start_session(*QUESTION)
     with attach_terminal(session, NO_COLOR="1") as terminal:
         terminal.wait_for_text(KEYS)
         assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", terminal.drawn)
 
 
-def test_a_terminal_that_stands_still_goes_on_where_it_was(
-    start_session, attach_terminal, hosts, box
-):
+def test_suspended_terminal_catches_up_after_sigcont(start_session, attach_terminal, hosts, box):
     """It is dropped from what the host holds for it, and reads the log instead."""
     gate = box.create_gate()
     lines = []

@@ -111,9 +111,7 @@ WORDS = {
 }
 
 
-def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(
-    start_session, hosts, shim, box
-):
+def test_stdin_line_answers_the_open_prompt_before_eof_detaches(start_session, hosts, shim, box):
     """With each word that is an answer; "a" comes last, because later calls would not be asked
     about.
     """
@@ -140,9 +138,7 @@ def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(
     done(hosts, session)
 
 
-def test_a_call_that_is_open_when_a_client_leaves_is_not_said_to_be_unanswered(
-    start_session, hosts, shim
-):
+def test_open_call_is_not_reported_as_unanswered_when_a_client_leaves(start_session, hosts, shim):
     session = start_session(*QUESTION, *ENDED)
     wait_for_question(hosts, session)
     for args in (("attach", session.short_id), ("logs", session.short_id)):
@@ -152,9 +148,7 @@ def test_a_call_that_is_open_when_a_client_leaves_is_not_said_to_be_unanswered(
     assert "● Bash  touch x" in shim("claude", "logs", session.short_id).stdout
 
 
-def test_a_line_is_a_message_that_is_said_before_the_end_of_stdin_leaves(
-    start_session, hosts, shim
-):
+def test_stdin_line_is_sent_as_a_message_before_eof_detaches(start_session, hosts, shim):
     session = start_session(["hear", "go"], TURN, *SECOND)
     done(hosts, session)
     ended = shim("claude", "attach", session.short_id, stdin_text="second")
@@ -164,7 +158,7 @@ def test_a_line_is_a_message_that_is_said_before_the_end_of_stdin_leaves(
             pass
 
 
-def test_nothing_on_stdin_shows_the_session_and_leaves(start_session, hosts, shim):
+def test_empty_stdin_prints_the_session_and_exits(start_session, hosts, shim):
     session = start_session(["hear", "go"], TURN)
     done(hosts, session)
     ended = shim("claude", "attach", session.short_id)
@@ -172,7 +166,7 @@ def test_nothing_on_stdin_shows_the_session_and_leaves(start_session, hosts, shi
     assert hosts.load_session(session).is_running
 
 
-def test_stdin_may_be_a_file_of_lines_or_nothing_at_all(start_session, hosts, shim, tmp_path):
+def test_stdin_accepts_a_file_or_dev_null(start_session, hosts, shim, tmp_path):
     session = start_session(["hear", "go"], TURN, *SECOND, *SECOND)
     done(hosts, session)
     path = tmp_path / "lines"
@@ -191,7 +185,7 @@ def test_stdin_may_be_a_file_of_lines_or_nothing_at_all(start_session, hosts, sh
                     pass
 
 
-def test_a_script_that_may_not_drive_fails_and_says_who_drives(start_session, hosts, shim):
+def test_script_without_control_fails_and_names_the_controller(start_session, hosts, shim):
     session = start_session(["hear", "go"], TURN, *SECOND)
     with hosts.connect(session, client="the page"):
         ended = shim("claude", "attach", session.short_id, stdin_text="second\n")
@@ -200,7 +194,7 @@ def test_a_script_that_may_not_drive_fails_and_says_who_drives(start_session, ho
         assert ended.returncode == 0
 
 
-def test_a_closed_stdin_is_refused_with_a_sentence(start_session, hosts):
+def test_closed_stdin_exits_with_an_error(start_session, hosts):
     session = start_session(["hear", "go"], TURN)
     done(hosts, session)
     ended = run_shim(
@@ -215,7 +209,7 @@ def test_a_closed_stdin_is_refused_with_a_sentence(start_session, hosts):
     )
 
 
-def test_a_host_that_hangs_does_not_hang_a_script(start_session, hosts, run_program):
+def test_script_times_out_if_the_host_hangs(start_session, hosts, run_program):
     session = start_session(["hear", "go"], TURN)
     done(hosts, session)
     code = (
@@ -237,7 +231,7 @@ def test_a_host_that_hangs_does_not_hang_a_script(start_session, hosts, run_prog
     )
 
 
-def test_sigint_interrupts_the_turn_of_a_script_too(start_session, hosts, run_program):
+def test_sigint_interrupts_the_turn_of_a_script(start_session, hosts, run_program):
     session = start_session(
         ["hear", "go"],
         ["out", format_ndjson(INIT, says("I look."))],
@@ -252,7 +246,7 @@ def test_sigint_interrupts_the_turn_of_a_script_too(start_session, hosts, run_pr
     hosts.wait_until(session, lambda now: now.metadata["status"] == "idle")
 
 
-def test_a_terminal_that_can_do_nothing_is_served_by_lines(start_session, hosts):
+def test_dumb_terminal_is_served_line_by_line(start_session, hosts):
     session = start_session(*QUESTION, *ENDED)
     with on_terminal(
         [*SHIM, "claude", "attach", session.short_id],
@@ -270,7 +264,7 @@ def test_a_terminal_that_can_do_nothing_is_served_by_lines(start_session, hosts)
 # -- watching --------------------------------------------------------------------------------------
 
 
-def test_who_watches_sees_all_and_drives_nothing(start_session, hosts, run_program):
+def test_watch_prints_the_session_and_ignores_stdin(start_session, hosts, run_program):
     session = start_session(*QUESTION, *ENDED)
     wait_for_question(hosts, session)
     with run_program("bridge", "watch", session.short_id) as process:
@@ -296,7 +290,7 @@ def test_who_watches_sees_all_and_drives_nothing(start_session, hosts, run_progr
     assert hosts.load_session(session).is_running
 
 
-def test_the_frames_of_a_session_can_be_read_by_a_program(start_session, hosts, run_program):
+def test_watch_json_prints_the_frames(start_session, hosts, run_program):
     session = start_session(["hear", "go"], TURN)
     done(hosts, session)
     with run_program("bridge", "watch", "--json", session.short_id) as process:
@@ -308,7 +302,7 @@ def test_the_frames_of_a_session_can_be_read_by_a_program(start_session, hosts, 
     assert json.loads(output.splitlines()[-1])["kind"] == "bye" and process.returncode == 0
 
 
-def test_a_session_that_has_ended_is_watched_from_its_log(start_session, hosts, shim):
+def test_watch_reads_an_ended_session_from_its_log(start_session, hosts, shim):
     session = start_session(["hear", "go"], TURN)
     done(hosts, session)
     os.kill(hosts.load_session(session).metadata["pid"], signal.SIGTERM)
@@ -327,7 +321,7 @@ def test_a_session_that_has_ended_is_watched_from_its_log(start_session, hosts, 
     assert not hosts.load_session(session).is_running
 
 
-def test_a_session_that_was_killed_is_watched_up_to_where_its_log_ends(start_session, hosts, shim):
+def test_watch_reports_a_killed_session_as_cut_off(start_session, hosts, shim):
     session = start_session(*QUESTION, *ENDED)
     wait_for_question(hosts, session)
     os.kill(hosts.load_session(session).metadata["pid"], signal.SIGKILL)
@@ -336,7 +330,7 @@ def test_a_session_that_was_killed_is_watched_up_to_where_its_log_ends(start_ses
     assert "Bash touch x · unanswered" in output and "the recording was cut off here" in output
 
 
-def test_a_call_that_is_open_when_the_host_is_killed_is_said_to_be_unanswered_to_who_watches(
+def test_watch_reports_an_open_call_as_unanswered_if_the_host_is_killed(
     start_session, hosts, run_program
 ):
     session = start_session(*QUESTION, *ENDED)
@@ -348,7 +342,7 @@ def test_a_call_that_is_open_when_the_host_is_killed_is_said_to_be_unanswered_to
     assert "Bash touch x · unanswered" in stdout and "was killed" in stderr
 
 
-def test_a_reader_that_has_seen_enough_ends_the_watching(start_session, hosts, run_program):
+def test_closed_stdout_ends_watch_and_attach_without_an_error(start_session, hosts, run_program):
     session = start_session(["hear", "go"], TURN)
     done(hosts, session)
     for args in (("bridge", "watch"), ("bridge", "watch", "--json"), ("claude", "attach")):

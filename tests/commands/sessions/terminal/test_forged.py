@@ -40,7 +40,7 @@ def hostile(sitting):
     sitting.receive_frames({"kind": "gap", "from": BAD, "to": BAD, "reason": "lost"})
 
 
-def test_nothing_that_a_session_says_is_obeyed_by_a_terminal():
+def test_session_output_cannot_send_control_characters_to_a_terminal():
     """The screen of the test fails at an escape that is not ours; so does every character that is
     obeyed.
     """
@@ -51,7 +51,7 @@ def test_nothing_that_a_session_says_is_obeyed_by_a_terminal():
         assert visible_text in strip_styles(sitting.written)
 
 
-def test_nothing_that_a_session_says_is_obeyed_in_a_pipe():
+def test_session_output_to_a_pipe_contains_no_control_characters():
     sitting = Sitting()
     sitting.console = Console(file=io.StringIO(), width=400, _environ={})
     sitting.view = sitting.talk.view = SessionView(
@@ -63,7 +63,7 @@ def test_nothing_that_a_session_says_is_obeyed_in_a_pipe():
         assert visible_text in sitting.written
 
 
-def test_what_a_refusal_a_driver_and_a_goodbye_say_is_obeyed_by_nobody():
+def test_server_frames_cannot_send_control_characters_to_a_terminal():
     sitting = Sitting(columns=400).start_session()
     sitting.press_keys("hi", "\r")
     sitting.receive_frames(
@@ -83,7 +83,7 @@ def test_what_a_refusal_a_driver_and_a_goodbye_say_is_obeyed_by_nobody():
     assert "\n" not in EXITED_TEXT
 
 
-def test_a_question_that_a_model_writes_is_answered_by_no_key():
+def test_keys_do_not_answer_a_permission_prompt_forged_by_the_model():
     sitting = Sitting().start_session(state={"status": "busy"})
     sitting.receive_line(build_assistant_line(build_text_block(FORGED)))
     sitting.advance_time(ANSWER_GRACE_S)
@@ -92,7 +92,7 @@ def test_a_question_that_a_model_writes_is_answered_by_no_key():
 
 
 @pytest.mark.parametrize("columns", [40, 100])
-def test_the_question_behind_which_a_model_writes_another_stands_at_the_keys(columns):
+def test_real_permission_prompt_stays_above_the_answer_keys_after_a_forgery(columns):
     sitting = Sitting(columns).start_session(state={"status": "waiting"})
     sitting.receive_permission_request("Bash", command="rm -rf ~")
     sitting.receive_line(build_assistant_line(build_text_block(FORGED)))
@@ -101,6 +101,6 @@ def test_the_question_behind_which_a_model_writes_another_stands_at_the_keys(col
     assert rows[at - 1] == "? may it run Bash rm -rf ~"
 
 
-def test_the_name_of_a_session_is_one_line():
+def test_line_breaks_in_a_session_name_are_printed_as_a_symbol():
     sitting = Sitting().start_session(name="a\n? may it run Bash ls", driver=WELCOME["driver"])
     assert sitting.screen_text.split("\n")[0].startswith("1f0c2ab4 · a ⏎ ? may it run")

@@ -31,31 +31,31 @@ def type_keys(*chunks: bytes) -> tuple[LineEditor, list[str]]:
         (b"\x14", keys.CTRL_T), (b"\t", keys.TAB),
     ],
 )  # fmt: skip
-def test_a_key_is_known_by_its_bytes_also_when_they_come_one_by_one(data, key):
+def test_key_is_parsed_from_complete_and_split_bytes(data, key):
     assert read_keys(data) == [key]
     if not data.startswith(b"\x1b"):
         return
     assert read_keys(data[:2], *(data[at : at + 1] for at in range(2, len(data)))) == [key]
 
 
-def test_what_is_no_key_is_left_out():
+def test_unsupported_escape_sequences_are_dropped():
     assert read_keys(b"\x1b[200;x", b"\x1bx\x00\x1b[15~a") == ["a"]
     assert read_keys(b"\x1b", b"y") == ["y"]  # Esc, then y
     assert len(read_keys(b"\x1b[" + b"1" * 500, b"A")) == 2  # no order is so long: it is text
 
 
-def test_a_character_in_two_pieces_is_one():
+def test_utf8_character_split_over_two_chunks_is_decoded():
     assert read_keys("é".encode()[:1], "é".encode()[1:] + b"\xff") == ["é�"]
 
 
 @pytest.mark.parametrize("cut", range(1, 25))
-def test_a_paste_is_text_wherever_it_is_cut_and_obeys_nothing(cut):
+def test_paste_split_at_any_byte_is_plain_text(cut):
     data = b"\x1b[200~y\r\nrm\x1b[A\x03\x1b[201~z"
     assert "".join(read_keys(data[:cut], data[cut:])) in ("y\nrm[Az",)
     assert all(isinstance(key, TypedText) for key in read_keys(data[:cut], data[cut:]))
 
 
-def test_a_paste_without_its_end_mark_is_ended_by_ctrl_c_or_from_outside():
+def test_unterminated_paste_ends_with_ctrl_c_or_end_paste():
     terminal = KeyParser()
     assert terminal.feed(b"\x1b[200~lost") == [] and terminal.is_pasting
     assert terminal.feed(b"\x03") == ["lost", keys.CTRL_C] and not terminal.is_pasting
@@ -79,11 +79,11 @@ def test_a_paste_without_its_end_mark_is_ended_by_ctrl_c_or_from_outside():
         (b"one\r\x1b[Atwo", ["one", keys.ENTER, keys.UP, "two"]),
     ],
 )
-def test_lines_that_come_at_once_are_one_paste(data, expected):
+def test_lines_that_arrive_together_are_a_single_paste(data, expected):
     assert read_keys(data) == expected
 
 
-def test_many_lines_that_come_at_once_take_time_in_proportion_to_their_length():
+def test_long_multiline_input_is_parsed_in_linear_time():
     """Copying the rest of the text for each line took minutes for a megabyte."""
     rests = []
 
@@ -103,18 +103,18 @@ def test_many_lines_that_come_at_once_take_time_in_proportion_to_their_length():
     assert not [index for index in rests if isinstance(index, slice) and index.stop is None]
 
 
-def test_a_paste_that_never_ends_is_bounded_and_still_ends(monkeypatch):
+def test_endless_paste_is_truncated_and_still_ends(monkeypatch):
     monkeypatch.setattr(keys, "MAX_PASTE_CHARS", 10)
     assert read_keys(b"\x1b[200~" + b"x" * 50, b"y" * 50 + b"\x1b[20", b"1~z") == ["x" * 10, "z"]
 
 
-def test_a_line_is_edited_and_done_with_enter():
+def test_line_is_edited_and_submitted_with_enter():
     editor, messages = type_keys(b"helo you", b"\x1b[D" * 5, b"l\x05!", b"\x17", b"there\r")
     assert messages == ["hello there"]
     assert (editor.text, editor.cursor) == ("", 0)
 
 
-def test_the_arrow_up_brings_back_what_was_said():
+def test_arrow_up_recalls_previous_messages():
     editor, messages = type_keys(b"one\r", b"two\r", b"\x1b[A\x1b[A\x1b[A")
     assert (editor.text, messages) == ("one", ["one", "two"])
     for key in read_keys(b"\x1b[B"):
@@ -122,11 +122,11 @@ def test_the_arrow_up_brings_back_what_was_said():
     assert editor.text == "two"
 
 
-def test_a_message_may_have_several_lines():
+def test_message_can_have_several_lines():
     assert type_keys(b"a\nb\x1b\rc\r")[1] == ["a\nb\nc"]
 
 
-def test_a_line_does_not_grow_without_end(monkeypatch):
+def test_line_length_is_limited(monkeypatch):
     monkeypatch.setattr(keys, "MAX_LINE_CHARS", 5)
     assert type_keys(b"abcdefgh", b"ij")[0].text == "abcde"
 
@@ -136,6 +136,6 @@ def test_a_line_does_not_grow_without_end(monkeypatch):
     [(b"\x01\x7fa", "aone two", 1), (b"\x02\x0b", "one tw", 6), (b"\x02\x15", "o", 0), (b"\x02\x1b[3~", "one tw", 6),
      (b"\x1b[H\x1b[C\x1b[3~", "oe two", 1)],
 )  # fmt: skip
-def test_keys_that_edit(data, text, cursor):
+def test_editing_keys_change_text_and_cursor(data, text, cursor):
     editor, _ = type_keys(b"one two", data)
     assert (editor.text, editor.cursor) == (text, cursor)

@@ -42,7 +42,7 @@ def kinds(sitting):
 # -- messages --------------------------------------------------------------------------------------
 
 
-def test_a_line_is_the_next_message_and_waits_until_it_comes_back(sitting):
+def test_sent_message_is_pending_until_its_echo_arrives(sitting):
     sitting.press_keys("hello", "\r")
     (message,) = sitting.sent_frames
     assert message["kind"] == "message" and message["message"] == {
@@ -56,7 +56,7 @@ def test_a_line_is_the_next_message_and_waits_until_it_comes_back(sitting):
     assert "next:" not in sitting.screen_text and "> hello" in sitting.screen_text
 
 
-def test_a_message_that_is_refused_is_in_the_line_again(sitting):
+def test_refused_message_returns_to_the_input_line(sitting):
     sitting.press_keys("hello", "\r")
     sitting.receive_frames(
         {"kind": "refused", "id": sitting.sent_frames[0]["id"], "text": "no room", "reason": "busy"}
@@ -68,7 +68,7 @@ def test_a_message_that_is_refused_is_in_the_line_again(sitting):
     )
 
 
-def test_who_does_not_drive_says_nothing_and_keeps_the_line(sitting):
+def test_message_is_not_sent_while_another_client_has_control(sitting):
     sitting.receive_frames(OTHER)
     sitting.press_keys("hello", "\r")
     assert sitting.sent_frames == [] and "✗ the page drives" in sitting.screen_text
@@ -88,19 +88,19 @@ def test_who_does_not_drive_says_nothing_and_keeps_the_line(sitting):
      ("/model  m2 ", {"kind": "model", "model": "m2"}), ("/model", {"kind": "model", "model": None}),
      ("/compact", {"kind": "message", "message": {"role": "user", "content": "/compact"}})],
 )  # fmt: skip
-def test_a_line_with_a_slash_is_an_order_of_ours_or_the_agents(sitting, line, frame):
+def test_slash_command_sends_its_frame(sitting, line, frame):
     sitting.press_keys(line, "\r")
     (sent_frame,) = sitting.sent_frames
     assert {key: sent_frame[key] for key in frame} == frame
 
 
-def test_what_a_broken_connection_did_not_answer_is_said_again(sitting):
+def test_unanswered_frame_is_resent_after_a_reconnect(sitting):
     sitting.press_keys("hello", "\r")
     sitting.start_session()
     assert [frame["id"] for frame in sitting.sent_frames] == [sitting.sent_frames[0]["id"]] * 2
 
 
-def test_what_an_order_has_done_is_told(sitting):
+def test_slash_command_reports_its_result(sitting):
     sitting.start_session(mode="default")
     for line, notice in (
         ("/model zzz", "· the model is zzz from the next turn on"),
@@ -124,14 +124,14 @@ def test_what_an_order_has_done_is_told(sitting):
     assert "✗ no such mode" in sitting.screen_text and sitting.screen_text.endswith("mode default")
 
 
-def test_an_order_without_its_word_is_told_what_it_needs(sitting):
+def test_mode_command_without_an_argument_prints_its_usage(sitting):
     sitting.press_keys("/mode", "\r")
     assert (
         sitting.sent_frames == [] and "✗ /mode MODE sets the permission mode" in sitting.screen_text
     )
 
 
-def test_our_own_words_are_listed_and_told_to_nobody(sitting):
+def test_help_lists_local_commands_and_sends_nothing(sitting):
     sitting.press_keys("/help", "\r", "/no", "\r")
     assert sitting.sent_frames == [] and "✗ no question is open" in sitting.screen_text
     assert "/model [NAME]  takes another model" in sitting.screen_text
@@ -139,7 +139,7 @@ def test_our_own_words_are_listed_and_told_to_nobody(sitting):
         assert f"\n{command} " in sitting.screen_text
 
 
-def test_a_changed_mode_is_told_whoever_changed_it():
+def test_mode_change_is_reported_once():
     sitting = Sitting().start_session(mode="default")
     for number, mode in enumerate(("default", "acceptEdits", "acceptEdits")):
         sitting.receive_line(
@@ -154,20 +154,20 @@ def test_a_changed_mode_is_told_whoever_changed_it():
 
 
 @pytest.mark.parametrize(("key", "behaviour"), [("y", "allow"), ("n", "deny")])
-def test_a_key_answers_once(sitting, key, behaviour):
+def test_key_answers_a_prompt_once(sitting, key, behaviour):
     sitting.receive_permission_request("Bash", command="ls")
     sitting.press_keys(key, key)
     assert [answer["behavior"] for answer in sitting.answers] == [behaviour]
 
 
-def test_always_is_offered_only_where_something_can_be_allowed(sitting):
+def test_always_is_not_offered_for_a_command_with_a_wildcard(sitting):
     sitting.receive_permission_request("Bash", command="rm *")
     assert "a always" not in sitting.screen_text
     sitting.press_keys("a")
     assert sitting.answers == [] and sitting.talk.editor.text == "a"
 
 
-def test_a_long_command_is_shown_once_in_full_and_its_rule_not_again(sitting):
+def test_long_command_is_printed_once_in_a_prompt(sitting):
     command = "python -m pytest -q tests/test_posts.py --maxfail=1 && git commit -am 'All at once' && make"
     sitting.receive_permission_request("Bash", command=command, description="Try it")
     assert (
@@ -180,7 +180,7 @@ def test_a_long_command_is_shown_once_in_full_and_its_rule_not_again(sitting):
     assert "a always allow exactly this in this session" in sitting.screen_text
 
 
-def test_a_question_right_behind_its_call_stands_once_where_the_keys_are(sitting):
+def test_prompt_is_drawn_once_after_its_call(sitting):
     sitting.receive_line(build_assistant_line(build_tool_use("t", "Bash", command="make all")))
     sitting.receive_permission_request("Bash", command="make all")
     assert sitting.screen_text.count("make all") == 3, (
@@ -190,7 +190,7 @@ def test_a_question_right_behind_its_call_stands_once_where_the_keys_are(sitting
     assert sitting.screen_text.count("? may it run Bash make none") == 1, "another call is named"
 
 
-def test_a_key_that_was_on_its_way_when_the_question_came_answers_nothing(sitting):
+def test_key_within_the_grace_period_does_not_answer_a_prompt(sitting):
     sitting.receive_frames(question(command="ls"))
     sitting.advance_time(ANSWER_GRACE_S / 2)
     sitting.press_keys("y")
@@ -210,7 +210,7 @@ def question(prompt_id="q1", **tool_input):
 @pytest.mark.parametrize(
     "keys", [["ye"], ["y\r"], ["\x1b[200~y\x1b[201~", ""], ["\t", "y"], ["x", "y"]]
 )
-def test_words_answer_nothing(sitting, keys):
+def test_typed_text_does_not_answer_a_prompt(sitting, keys):
     """Of several keys in one read, of a paste, behind Tab, in a line that is begun."""
     sitting.receive_permission_request("Bash", command="ls")
     sitting.press_keys(*keys)
@@ -233,7 +233,7 @@ def test_words_answer_nothing(sitting, keys):
         "\x1b[200~y\r\x1b[201~\r",
     ],
 )
-def test_an_answer_and_enter_in_one_read_are_ignored(sitting, typed):
+def test_answer_and_enter_in_a_single_read_are_ignored(sitting, typed):
     sitting.receive_permission_request("Bash", command="ls")
     sitting.press_keys(typed)
     assert sitting.sent_frames == [] and "✗ nothing was answered" in sitting.screen_text
@@ -243,7 +243,7 @@ def test_an_answer_and_enter_in_one_read_are_ignored(sitting, typed):
 
 
 @pytest.mark.parametrize("before", ["y", "\x1b[200~yes\x1b[201~", " n "])
-def test_an_answer_typed_before_its_question_is_not_sent_as_a_message(sitting, before):
+def test_answer_typed_before_its_prompt_is_not_sent_as_a_message(sitting, before):
     sitting.receive_frames(question(command="ls"))
     sitting.press_keys(before)
     sitting.advance_time(ANSWER_GRACE_S)
@@ -256,7 +256,7 @@ def test_an_answer_typed_before_its_question_is_not_sent_as_a_message(sitting, b
 @pytest.mark.parametrize(
     ("answer_text", "behaviour"), [("yes", "allow"), ("no", "deny"), ("always", "allow")]
 )
-def test_the_rest_of_an_answer_is_not_sent_as_a_message(sitting, answer_text, behaviour):
+def test_rest_of_an_answer_word_is_not_sent_as_a_message(sitting, answer_text, behaviour):
     sitting.receive_permission_request("Bash", command="ls")
     sitting.press_keys(*answer_text)
     sitting.press_keys("\r")
@@ -266,13 +266,13 @@ def test_the_rest_of_an_answer_is_not_sent_as_a_message(sitting, answer_text, be
     assert kinds(sitting) == ["answer", "message"], "only once"
 
 
-def test_a_message_is_said_while_a_question_is_open_and_answers_nothing(sitting):
+def test_message_sent_while_a_prompt_is_open_does_not_answer_the_prompt(sitting):
     sitting.receive_permission_request("Bash", command="ls")
     sitting.press_keys("\t", "yes", "\r")
     assert kinds(sitting) == ["message"]
 
 
-def test_questions_are_asked_one_behind_the_other(sitting):
+def test_prompts_are_answered_in_sequence(sitting):
     sitting.receive_permission_request("Bash", "q1", command="ls")
     sitting.receive_permission_request("Bash", "q2", command="pwd")
     assert "? may it run Bash ls  (and 1 more)" in sitting.screen_text
@@ -289,7 +289,7 @@ def test_questions_are_asked_one_behind_the_other(sitting):
     ]
 
 
-def test_a_question_that_somebody_else_has_settled_is_gone(sitting):
+def test_prompt_answered_by_another_client_is_removed(sitting):
     sitting.receive_permission_request("Bash", command="ls")
     sitting.advance_time(2)
     sitting.receive_frames({"kind": "settled", "question": "q1", "by": "the page", "how": "deny"})
@@ -301,7 +301,7 @@ def test_a_question_that_somebody_else_has_settled_is_gone(sitting):
     assert sitting.answers == []
 
 
-def test_a_form_is_answered_with_numbers_and_words(sitting):
+def test_form_is_answered_with_option_numbers(sitting):
     sitting.receive_permission_request("AskUserQuestion", **FORM)
     assert "? Which colour? (1 of 2)" in sitting.screen_text and "  2  blue" in sitting.screen_text
     sitting.press_keys("3", "\r")
@@ -316,7 +316,7 @@ def test_a_form_is_answered_with_numbers_and_words(sitting):
     }
 
 
-def test_a_form_takes_words_of_ones_own_and_can_be_declined(sitting):
+def test_form_accepts_free_text_and_can_be_declined(sitting):
     sitting.receive_permission_request("AskUserQuestion", **FORM)
     sitting.press_keys("1 2", "\r")
     assert "✗ one answer can be chosen" in sitting.screen_text
@@ -324,7 +324,7 @@ def test_a_form_takes_words_of_ones_own_and_can_be_declined(sitting):
     assert [answer["behavior"] for answer in sitting.answers] == ["deny"]
 
 
-def test_a_form_of_an_mcp_server_is_answered_as_one(sitting):
+def test_mcp_elicitation_form_is_answered_with_content(sitting):
     schema = {"type": "object", "properties": {"size": {"type": "integer", "title": "Which size?"}}}
     request = {
         "subtype": "elicitation",
@@ -337,7 +337,7 @@ def test_a_form_of_an_mcp_server_is_answered_as_one(sitting):
     assert sitting.answers == [{"action": "accept", "content": {"size": 43}}]
 
 
-def test_what_an_mcp_server_asks_without_a_form_is_a_yes_or_a_no(sitting):
+def test_mcp_elicitation_without_a_form_is_declined_with_a_key(sitting):
     request = {
         "subtype": "elicitation",
         "mcp_server_name": "shop",
@@ -357,7 +357,7 @@ def test_what_an_mcp_server_asks_without_a_form_is_a_yes_or_a_no(sitting):
 # -- Ctrl-C and leaving ----------------------------------------------------------------------------
 
 
-def test_ctrl_c_interrupts_what_runs_and_leaves_when_it_comes_twice(sitting):
+def test_ctrl_c_interrupts_and_double_ctrl_c_leaves(sitting):
     sitting.receive_frames(BUSY)
     sitting.press_keys("\x03")
     assert kinds(sitting) == ["interrupt"] and not sitting.talk.has_left
@@ -368,7 +368,7 @@ def test_ctrl_c_interrupts_what_runs_and_leaves_when_it_comes_twice(sitting):
     assert sitting.talk.has_left
 
 
-def test_ctrl_c_empties_a_line_when_nothing_runs(sitting):
+def test_ctrl_c_clears_the_line_when_idle(sitting):
     sitting.press_keys("abc", "\x03")
     assert sitting.talk.editor.text == "" and sitting.sent_frames == []
 
@@ -376,7 +376,7 @@ def test_ctrl_c_empties_a_line_when_nothing_runs(sitting):
 # -- what is drawn ---------------------------------------------------------------------------------
 
 
-def test_a_text_is_seen_while_it_is_said(sitting):
+def test_partial_text_is_drawn_while_streaming(sitting):
     sitting.receive_frames(BUSY)
     sitting.receive_line(build_message_start())
     sitting.receive_line(build_delta("Hello **you"))
@@ -386,7 +386,7 @@ def test_a_text_is_seen_while_it_is_said(sitting):
     assert "Hello you." in sitting.screen_text and sitting.screen_text.count("Hello") == 1
 
 
-def test_only_the_last_screens_of_what_was_said_before_are_drawn():
+def test_history_is_limited_to_the_last_screens():
     sitting = Sitting(lines=10)
     events = [INIT]
     for number in map(str, range(50)):
@@ -407,7 +407,7 @@ def test_only_the_last_screens_of_what_was_said_before_are_drawn():
     assert len(rows) < 35 and "    out" in rows
 
 
-def test_lines_that_are_said_again_behind_a_gap_are_drawn_once(sitting):
+def test_repeated_lines_after_a_gap_are_drawn_once(sitting):
     sitting.receive_line(build_assistant_line(build_text_block("one")))
     sitting.receive_frames({"kind": "gap", "from": 1, "to": 1, "reason": "generation"})
     sitting.receive_line(build_assistant_line(build_text_block("one")), number=1)
@@ -417,7 +417,7 @@ def test_lines_that_are_said_again_behind_a_gap_are_drawn_once(sitting):
 
 
 @pytest.mark.parametrize("columns", [12, 30, 200])
-def test_the_line_below_is_drawn_once_whatever_becomes_of_the_width(sitting, columns):
+def test_footer_is_drawn_once_after_a_resize(sitting, columns):
     sitting.receive_permission_request(
         "Bash", command="python -m pytest -q tests/test_posts.py && git commit -am 'all at once'"
     )
@@ -430,7 +430,7 @@ def test_the_line_below_is_drawn_once_whatever_becomes_of_the_width(sitting, col
 
 
 @pytest.mark.parametrize("line", ["a long line " * 20, "one\n"])
-def test_a_long_message_is_laid_out_only_near_its_cursor(sitting, monkeypatch, line):
+def test_long_message_is_wrapped_only_near_the_cursor(sitting, monkeypatch, line):
     """With a megabyte, each key took a second."""
     sizes, lay_out = [], composer.wrap_rows
     monkeypatch.setattr(
@@ -451,7 +451,7 @@ def test_a_long_message_is_laid_out_only_near_its_cursor(sitting, monkeypatch, l
     assert "> the beginning" in sitting.screen_text
 
 
-def test_the_end_of_a_turn_stops_what_moves(sitting):
+def test_busy_status_is_cleared_at_the_end_of_a_turn(sitting):
     sitting.receive_frames(BUSY)
     sitting.receive_line(build_assistant_line(build_text_block("hi")))
     assert (
