@@ -42,7 +42,7 @@ def run_explain(box):
     return explain
 
 
-def test_the_whole_command_is_shown(run_explain):
+def test_explain_returns_the_complete_command(run_explain):
     explanation = run_explain("-p", "do it", "--shim-vendor", "qwen", "--permission-mode", "plan")
     assert explanation["argv"][0].endswith("/program")
     assert explanation["argv"][
@@ -62,7 +62,7 @@ def test_the_whole_command_is_shown(run_explain):
     ]
 
 
-def test_it_is_the_command_that_a_turn_starts(box, run_explain):
+def test_explained_command_matches_the_command_of_the_turn(box, run_explain):
     flags = ("-p", "do it now", "--shim-vendor", "pi", "--model", "m1", "--permission-mode", "plan")
     explanation = run_explain(*flags)
     child = box.create_fake(["read"], ["record", str(box.recording)])
@@ -83,7 +83,7 @@ def test_it_is_the_command_that_a_turn_starts(box, run_explain):
         ("the settings file", (), {}, 'vendor = "qwen"'),
     ],
 )
-def test_the_place_that_names_the_vendor_is_said(box, run_explain, source, args, environment, toml):
+def test_source_of_the_vendor_choice_is_reported(box, run_explain, source, args, environment, toml):
     box.write_settings(toml)
     explanation = run_explain("-p", "x", *args, **environment)
     assert (explanation["vendor"], explanation["named_by"]) == ("qwen", source)
@@ -93,14 +93,14 @@ def test_the_place_that_names_the_vendor_is_said(box, run_explain, source, args,
     )
 
 
-def test_what_was_installed_is_used_by_the_command_too(box, run_explain):
+def test_explain_uses_the_installed_vendor(box, run_explain):
     assert box.run_shim("install", "--vendor", "qwen", "--to", str(box.bin)).status == 0
     explanation = run_explain("-p", "x")
     assert (explanation["vendor"], explanation["named_by"]) == ("qwen", "`shim install`")
     assert explanation["settings"]["installed"]["vendor"] == "qwen"
 
 
-def test_secrets_are_blanked(run_explain):
+def test_secrets_are_redacted(run_explain):
     explanation = run_explain(
         *(
             "-p",
@@ -118,7 +118,7 @@ def test_secrets_are_blanked(run_explain):
     assert "[REDACTED:argument]" in explanation["argv"]
 
 
-def test_what_the_environment_gains_and_loses_is_said(run_explain):
+def test_removed_and_added_environment_variables_are_reported(run_explain):
     explanation = run_explain(
         "-p", "x", "--shim-vendor", "qwen", CLAUDECODE="1", ANTHROPIC_API_KEY="k"
     )
@@ -128,7 +128,7 @@ def test_what_the_environment_gains_and_loses_is_said(run_explain):
     assert explanation["environment"]["set"]["SHIM_DEPTH"] == "1"
 
 
-def test_each_rule_has_its_place_and_its_way(box, run_explain):
+def test_every_permission_rule_has_a_source_and_an_enforcement_method(box, run_explain):
     settings = box.home / ".claude" / "settings.json"
     settings.parent.mkdir()
     settings.write_text(
@@ -148,14 +148,14 @@ def test_each_rule_has_its_place_and_its_way(box, run_explain):
     assert (explanation["driver"], explanation["asks_frontend"]) == ("two-way", False)
 
 
-def test_a_rule_that_has_no_effect_says_so(run_explain):
+def test_rule_without_effect_is_reported(run_explain):
     (rule,) = run_explain("-p", "x", "--shim-vendor", "opencode", "--allowedTools", "Bash(")[
         "rules"
     ]
     assert rule["how"].startswith("no effect: ")
 
 
-def test_a_file_that_the_child_would_be_given_is_shown_and_not_written(run_explain):
+def test_config_file_of_the_child_is_printed_but_not_written(run_explain):
     explanation = run_explain(
         "-p",
         "x",
@@ -170,7 +170,7 @@ def test_a_file_that_the_child_would_be_given_is_shown_and_not_written(run_expla
     assert any(path in arg for arg in explanation["argv"]) and "run_shell_command" in text
 
 
-def test_a_turn_that_would_be_refused_says_why(run_explain):
+def test_refused_turn_is_explained_with_a_hint(run_explain):
     explanation = run_explain(
         "-p", "x", "--shim-vendor", "gemini", "--disallowedTools", "Bash(rm:*)", status=1
     )
@@ -178,14 +178,14 @@ def test_a_turn_that_would_be_refused_says_why(run_explain):
     assert explanation["vendor"] == "gemini"
 
 
-def test_of_a_list_each_vendor_that_is_passed_over_is_named(box, run_explain):
+def test_skipped_vendors_of_a_list_are_reported(box, run_explain):
     explanation = run_explain("-p", "x", SHIM_BIN="/nowhere", SHIM_VENDOR="qwen,demo")
     assert explanation["vendor"] == "demo" and explanation["list"] == ["qwen", "demo"]
     (skipped,) = explanation["passed_over"]
     assert skipped["vendor"] == "qwen"
 
 
-def test_the_dropin_says_it_as_text_and_starts_nothing(box):
+def test_explain_flag_prints_text_and_starts_no_child_process(box):
     program = box.write_program("program", f"touch {box.path}/started\n")
     flags = ("-p", "do it", "--session-id", U, "--shim-explain")
     done = box.run_claude(
@@ -200,7 +200,7 @@ def test_the_dropin_says_it_as_text_and_starts_nothing(box):
     assert not os.path.exists(box.path / "started") and not os.path.exists(box.path / "casts")
 
 
-def test_what_is_printed_cannot_command_a_terminal(box):
+def test_escape_sequences_are_removed_from_the_printed_explanation(box):
     done = box.run_claude(
         "-p",
         "x\x1b]0;owned\x07",
@@ -211,7 +211,7 @@ def test_what_is_printed_cannot_command_a_terminal(box):
     assert done.status == 0 and b"\x1b" not in done.stdout
 
 
-def test_the_turn_is_not_explained_where_the_words_are_the_prompt(box):
+def test_explain_flag_after_a_double_dash_is_part_of_the_prompt(box):
     done = box.run_claude(
         "-p",
         "--",
@@ -222,7 +222,7 @@ def test_the_turn_is_not_explained_where_the_words_are_the_prompt(box):
     assert done.status == 0 and b"Hello." in done.stdout
 
 
-def test_a_variable_that_is_named_like_a_secret_has_no_value(box, run_explain):
+def test_value_of_a_secret_environment_variable_is_redacted(box, run_explain):
     box.write_settings('[vendors.qwen]\nenv = { MY_TOKEN = "hush", PLAIN = "shown" }\n')
     variables = run_explain("-p", "x", "--shim-vendor", "qwen")["environment"]["set"]
     assert (variables["MY_TOKEN"], variables["PLAIN"]) == ("[REDACTED:variable]", "shown")

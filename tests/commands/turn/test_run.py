@@ -47,7 +47,7 @@ def test_ctrl_c_interrupts_a_turn_of_the_demo(keyboard):
         assert terminal.clean
 
 
-def test_one_ctrl_c_ends_the_turn_and_the_vendor(box, keyboard):
+def test_ctrl_c_ends_the_turn_and_the_vendor(box, keyboard):
     lifeline = box.create_lifeline()
     child = box.create_fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
     with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
@@ -60,7 +60,7 @@ def test_one_ctrl_c_ends_the_turn_and_the_vendor(box, keyboard):
         assert terminal.clean
 
 
-def test_a_second_ctrl_c_ends_at_once(box, keyboard):
+def test_second_ctrl_c_ends_the_run_at_once(box, keyboard):
     lifeline = box.create_lifeline()
     child = box.create_fake(
         ["ignore", "SIGINT", "SIGTERM"], ["say", lifeline.path, "up"], ["out", HELD], ["hang"]
@@ -79,7 +79,7 @@ def test_a_second_ctrl_c_ends_at_once(box, keyboard):
         assert lifeline.wait_until_closed()
 
 
-def test_ctrl_c_before_the_vendor_has_said_anything_leaves_nothing(box, keyboard):
+def test_ctrl_c_before_any_output_ends_the_vendor(box, keyboard):
     lifeline = box.create_lifeline()
     child = box.create_fake(["say", lifeline.path, "up"], ["hang"])
     with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
@@ -96,9 +96,7 @@ def test_ctrl_c_before_the_vendor_has_said_anything_leaves_nothing(box, keyboard
 
 
 @pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129)])
-def test_a_signal_that_ends_us_ends_the_vendor_and_leaves_the_terminal_clean(
-    box, keyboard, name, status
-):
+def test_termination_signal_ends_the_vendor_and_restores_the_terminal(box, keyboard, name, status):
     lifeline = box.create_lifeline()
     child = box.create_fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
     with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
@@ -108,7 +106,7 @@ def test_a_signal_that_ends_us_ends_the_vendor_and_leaves_the_terminal_clean(
         assert lifeline.wait_until_closed() and terminal.clean
 
 
-def test_a_reader_that_has_seen_enough_ends_the_turn(box):
+def test_closed_stdout_ends_the_turn(box):
     lifeline = box.create_lifeline()
     child = box.create_fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
     options = {"cwd": box.cwd, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
@@ -154,7 +152,7 @@ def read_decisions(box):
 @pytest.mark.parametrize(
     ("typed", "behaviour"), [("y", "allow"), ("n", "deny"), ("a", "allow"), ("maybe\ny", "allow")]
 )
-def test_the_person_at_the_terminal_answers_the_question(box, keyboard, typed, behaviour):
+def test_typed_answer_decides_the_permission_prompt(box, keyboard, typed, behaviour):
     with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=build_asking_child(box)) as terminal:
         terminal.wait_for_text("? may it run Bash touch x")
         terminal.wait_for_text("y = yes, n = no, a = always allow Bash(touch x) in this run: ")
@@ -165,7 +163,7 @@ def test_the_person_at_the_terminal_answers_the_question(box, keyboard, typed, b
     assert read_decisions(box) == [behaviour]
 
 
-def test_after_always_the_same_call_is_asked_about_no_more(box, keyboard):
+def test_always_answer_allows_a_repeated_call_without_a_prompt(box, keyboard):
     further_steps = [
         ["out", format_ndjson(returns("ok"), calls("call_2"), asks("call_2", question="q2"))],
         ["hear", '"q2"'],
@@ -180,7 +178,7 @@ def test_after_always_the_same_call_is_asked_about_no_more(box, keyboard):
     assert read_decisions(box) == ["allow", "allow"]
 
 
-def test_what_was_typed_before_the_question_is_no_answer(box, keyboard):
+def test_input_typed_before_the_permission_prompt_is_discarded(box, keyboard):
     with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=build_asking_child(box)) as terminal:
         terminal.type_keys("y\ny\n")
         terminal.wait_for_text("n = no")
@@ -189,7 +187,7 @@ def test_what_was_typed_before_the_question_is_no_answer(box, keyboard):
     assert read_decisions(box) == ["deny"]
 
 
-def test_what_is_typed_during_the_turn_is_not_shown(box, keyboard):
+def test_input_typed_during_the_turn_is_not_echoed(box, keyboard):
     gate = box.create_gate()
     child = box.create_fake(["hear", '"user"'], ["out", format_ndjson(INIT, says("I look."))], ["wait", gate.path],
                      ["out", format_ndjson(says("Done."), result("Done."))])  # fmt: skip
@@ -201,7 +199,7 @@ def test_what_is_typed_during_the_turn_is_not_shown(box, keyboard):
     assert "typed during" not in terminal.plain
 
 
-def test_a_terminal_without_echo_has_no_echo_after_the_turn(box, keyboard):
+def test_terminal_without_echo_stays_without_echo(box, keyboard):
     child = box.create_fake(
         ["hear", '"user"'], ["out", format_ndjson(INIT, says("Done."), result("Done."))]
     )
@@ -209,7 +207,7 @@ def test_a_terminal_without_echo_has_no_echo_after_the_turn(box, keyboard):
         assert terminal.wait_for_exit() == 0 and terminal.clean
 
 
-def test_the_end_of_the_input_denies(box, keyboard):
+def test_end_of_input_denies_the_permission_prompt(box, keyboard):
     with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=build_asking_child(box)) as terminal:
         terminal.wait_for_text("n = no")
         terminal.type_keys(CTRL_D)
@@ -217,7 +215,7 @@ def test_the_end_of_the_input_denies(box, keyboard):
     assert read_decisions(box) == ["deny"]
 
 
-def test_ctrl_c_at_a_question_interrupts_the_turn(box, keyboard):
+def test_ctrl_c_at_a_permission_prompt_interrupts_the_turn(box, keyboard):
     child_steps = [
         HELLO,
         ["hear", '"user"'],
@@ -233,7 +231,7 @@ def test_ctrl_c_at_a_question_interrupts_the_turn(box, keyboard):
         assert terminal.clean
 
 
-def test_without_a_terminal_nobody_is_asked_and_what_was_denied_is_named(box):
+def test_call_is_denied_without_a_terminal_and_an_allow_rule_is_printed(box):
     done = box.run_shim(
         "run",
         "-v",
@@ -250,14 +248,14 @@ def test_without_a_terminal_nobody_is_asked_and_what_was_denied_is_named(box):
     )
 
 
-def test_a_call_that_a_rule_denies_is_named_without_a_rule_that_would_not_help(box):
+def test_no_allow_hint_is_printed_for_a_call_denied_by_a_rule(box):
     environment = box.build_environment(SHIM_BIN=build_asking_child(box))
     box.write_settings('[tools]\ndeny = ["Bash(touch:*)"]\n')
     output = box.run_shim("run", "-v", "qwen", "hi", environment=environment).stdout.decode()
     assert "Bash was denied: Bash(touch:*)" in output and "to allow it" not in output
 
 
-def test_a_rule_of_the_command_line_spares_the_question(box):
+def test_allow_flag_skips_the_permission_prompt(box):
     done = box.run_shim(
         "run",
         "-v",
@@ -274,7 +272,7 @@ def test_a_rule_of_the_command_line_spares_the_question(box):
 # -- what it is given ------------------------------------------------------------------------------
 
 
-def test_the_installed_vendor_answers(box):
+def test_run_uses_the_installed_vendor(box):
     child = box.create_fake(["read"], ["out", ANSWER])
     environment = box.build_environment(SHIM_BIN=child)
     assert (
@@ -287,13 +285,13 @@ def test_the_installed_vendor_answers(box):
     assert done.status == 0 and "Hello." in done.stdout.decode()
 
 
-def test_the_installed_vendor_answers_also_where_path_does_not_find_it(box):
+def test_run_uses_the_installed_vendor_outside_of_path(box):
     environment = box.build_environment(SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]))
     assert box.run_shim("install", "--vendor", "demo", environment=environment).status == 0
     assert box.run_shim("run", "hi", environment=environment).status == 0
 
 
-def test_a_session_goes_on(box):
+def test_session_is_continued_and_resumed(box):
     answer = format_ndjson(START | {"session": "s1"}, build_text_event("Hello."), END)
     environment = box.build_environment(
         SHIM_BIN=box.create_fake(["read"], ["record", str(box.recording)], ["out", answer])
@@ -305,7 +303,7 @@ def test_a_session_goes_on(box):
         assert box.read_record()["stdin"] == "two"
 
 
-def test_a_run_is_recorded_where_it_is_said(box):
+def test_record_flag_writes_a_recording(box):
     environment = box.build_environment(SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]))
     assert (
         box.run_shim(
@@ -316,7 +314,7 @@ def test_a_run_is_recorded_where_it_is_said(box):
     assert "Hello." in box.run_shim("show", str(box.path / "a.cast")).stdout.decode()
 
 
-def test_a_permission_mode_is_given_to_the_vendor(box):
+def test_permission_mode_is_passed_to_the_vendor(box):
     done = box.run_shim(
         "run",
         "-v",
@@ -334,7 +332,7 @@ def test_a_permission_mode_is_given_to_the_vendor(box):
 
 
 @pytest.mark.parametrize("args", [("-v", "pi"), (), ("-v", "demo", "--permission-mode", "foo")])
-def test_a_turn_that_cannot_begin_says_why_once_and_draws_no_time(box, args):
+def test_turn_that_cannot_start_prints_the_reason_once_and_no_totals(box, args):
     done = box.run_shim("run", *args, "hi")
     output = done.stdout.decode()
     assert done.status == 1
@@ -343,7 +341,7 @@ def test_a_turn_that_cannot_begin_says_why_once_and_draws_no_time(box, args):
     assert "░" not in output and "unknown" not in output and "0 tokens" not in output
 
 
-def test_an_error_of_the_vendor_is_said_once(box):
+def test_vendor_error_is_printed_once(box):
     child = box.create_fake(["complain", "no key is set\n"], ["leave", 3])
     done = box.run_shim(
         "run", "-v", "demo", "hi", environment=box.build_environment(SHIM_BIN=child)
@@ -357,7 +355,7 @@ def test_an_error_of_the_vendor_is_said_once(box):
 
 
 @pytest.mark.parametrize("agents", [(), ("qwen",), ("claude", "pi", "qwen")])
-def test_the_demo_ends_with_what_was_seen_and_what_to_type_next(box, agents):
+def test_demo_prints_the_next_commands_to_type(box, agents):
     for name in agents:
         program = box.bin / name
         program.write_text("#!/bin/sh\n")
@@ -382,7 +380,7 @@ def test_the_demo_ends_with_what_was_seen_and_what_to_type_next(box, agents):
     assert list(box.home.rglob("*.jsonl")) == [] and not (box.state / "sessions").exists()
 
 
-def test_make_run_installs_no_test_tools_and_says_that_it_installs(tmp_path):
+def test_make_run_installs_without_test_tools_and_prints_a_notice(tmp_path):
     # the tests may run below a make
     argv = ["make", "--no-print-directory", "-n", "run", f"VENV={tmp_path}/venv"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -32,7 +32,7 @@ def own_screen(box):
 
 
 @pytest.mark.parametrize("tui", [None, "none"])
-def test_without_a_screen_one_sentence_says_what_to_use(box, own_screen, tui):
+def test_bare_claude_without_a_screen_prints_alternatives_in_a_single_line(box, own_screen, tui):
     with own_screen(tui=tui) as terminal:
         assert terminal.wait_for_exit() == 1
     output = terminal.plain.replace("\r\n", "\n")
@@ -44,7 +44,7 @@ def test_without_a_screen_one_sentence_says_what_to_use(box, own_screen, tui):
         assert part in output
 
 
-def test_the_vendors_program_takes_our_place_on_the_same_terminal(own_screen):
+def test_vendor_program_replaces_the_shim_process_on_the_same_terminal(own_screen):
     more = '[vendors.pi]\nargs = ["--theme", "dark"]\nenv = { OWN = "x" }\n'
     with own_screen(more=more) as terminal:
         terminal.wait_for_text(f"pid {terminal.process.pid} on a terminal")
@@ -55,14 +55,14 @@ def test_the_vendors_program_takes_our_place_on_the_same_terminal(own_screen):
         assert terminal.wait_for_exit() == 7
 
 
-def test_the_terminals_keys_reach_the_program(own_screen):
+def test_ctrl_c_on_the_terminal_interrupts_the_vendor_program(own_screen):
     with own_screen() as terminal:
         terminal.wait_for_text("given")
         terminal.type_keys(CTRL_C)
         assert terminal.wait_for_exit() == -2
 
 
-def test_a_real_claude_is_given_the_flags_that_are_its_own(own_screen):
+def test_real_claude_receives_its_flags_without_the_shim_flags(own_screen):
     args = (
         "--shim-vendor",
         "claude",
@@ -78,7 +78,7 @@ def test_a_real_claude_is_given_the_flags_that_are_its_own(own_screen):
         assert terminal.wait_for_exit() == 7
 
 
-def test_what_the_screen_is_not_told_is_said(own_screen):
+def test_flags_not_passed_to_the_vendor_screen_are_reported(own_screen):
     with own_screen("--model", "sonnet", "--dangerously-skip-permissions") as terminal:
         terminal.wait_for_text(
             "pi's own screen is not told --model, --dangerously-skip-permissions"
@@ -96,7 +96,7 @@ def test_what_the_screen_is_not_told_is_said(own_screen):
         ("--tools", ""),
     ],
 )
-def test_a_flag_that_must_not_be_left_out_is_refused(own_screen, args):
+def test_required_flag_unsupported_by_the_vendor_screen_is_refused(own_screen, args):
     with own_screen(*args) as terminal:
         assert terminal.wait_for_exit() == 1
     assert "pi's own screen does not know --" in terminal.plain and "given" not in terminal.plain
@@ -112,13 +112,13 @@ def test_a_flag_that_must_not_be_left_out_is_refused(own_screen, args):
         ({"SHIM_DEPTH": "3"}, "inside itself"),
     ],
 )
-def test_what_keeps_the_screen_from_opening_is_said(own_screen, environment, message):
+def test_reason_for_a_missing_vendor_screen_is_reported(own_screen, environment, message):
     with own_screen(**environment) as terminal:
         assert terminal.wait_for_exit() == 1
     assert message in terminal.plain
 
 
-def test_of_a_list_the_first_vendor_that_is_there_has_the_screen(box, own_screen):
+def test_first_installed_vendor_of_the_list_opens_its_screen(box, own_screen):
     codex = Path(box.bin) / "codex"
     codex.parent.mkdir(exist_ok=True)
     codex.write_text(PROGRAM)
@@ -129,7 +129,7 @@ def test_of_a_list_the_first_vendor_that_is_there_has_the_screen(box, own_screen
         terminal.wait_for_text("given <>")
 
 
-def test_a_prompt_or_print_mode_is_a_turn_on_a_terminal_too(own_screen):
+def test_print_mode_on_a_terminal_does_not_open_the_vendor_screen(own_screen):
     with own_screen("-p") as terminal:
         assert terminal.wait_for_exit() == 1
     assert "Input must be provided" in terminal.plain

@@ -32,7 +32,7 @@ def sessions_box(local_box, monkeypatch):
     return local_box
 
 
-def test_each_session_stands_with_the_line_that_goes_on_with_it(shim, sessions_box):
+def test_sessions_list_prints_resume_commands(shim, sessions_box):
     status, stdout, complaint = shim("sessions")
     lines = stdout.decode().splitlines()
     assert (status, complaint) == (0, "")
@@ -50,7 +50,7 @@ def test_each_session_stands_with_the_line_that_goes_on_with_it(shim, sessions_b
     assert THREE in (here := shim("sessions", "--here")[1].decode()) and TWO not in here
 
 
-def test_the_line_goes_on_with_the_session(box):
+def test_resume_updates_the_stored_session(box):
     hasty = box.build_environment(SHIM_BIN=box.create_demo_program())
     first = box.run_shim("run", "-v", "demo", "hi", environment=hasty)
     assert first.status == 0
@@ -64,7 +64,7 @@ def test_the_line_goes_on_with_the_session(box):
     )
 
 
-def test_a_session_is_forgotten_by_the_beginning_of_its_id_or_by_its_age(shim, sessions_box):
+def test_sessions_are_deleted_by_id_prefix_or_age(shim, sessions_box):
     assert shim("sessions", "delete", "2222")[1] == b"forgot 1 session\n"
     assert TWO not in shim("sessions")[1].decode()
     assert shim("sessions", "delete", "--older", "0")[1] == b"forgot 2 sessions\n"
@@ -72,15 +72,13 @@ def test_a_session_is_forgotten_by_the_beginning_of_its_id_or_by_its_age(shim, s
 
 
 @pytest.mark.parametrize("id_prefix", ["999999", "1", "../../config", ""])
-def test_what_names_no_session_or_many_deletes_none(shim, sessions_box, id_prefix):
+def test_unknown_or_ambiguous_id_prefix_deletes_no_session(shim, sessions_box, id_prefix):
     status, stdout, complaint = shim("sessions", "delete", id_prefix)
     assert (status, stdout) == (1, b"") and "no session begins with" in complaint
     assert len(json.loads(shim("sessions", "--json")[1])) == 3
 
 
-def test_what_a_vendor_called_a_model_or_a_folder_cannot_command_the_terminal_or_the_shell(
-    shim, sessions_box
-):
+def test_hostile_model_and_folder_names_are_escaped(shim, sessions_box):
     hostile_text = "/x'; touch /tmp/evil; '\x1b]52;c;ZXZpbA==\x07"
     assert store.store_session(
         ONE, StoredSession("qwen", "q", hostile_text, hostile_text), os.environ

@@ -48,7 +48,7 @@ def list_done_states(vendor, *chunks):
     ]
 
 
-def test_pi_is_done_at_the_end_of_its_agent_until_it_goes_on():
+def test_pi_turn_is_finished_at_agent_end_until_the_agent_continues():
     """Older generations say no more than `agent_end`, and some never exit; compaction may come
     behind it.
     """
@@ -56,13 +56,13 @@ def test_pi_is_done_at_the_end_of_its_agent_until_it_goes_on():
     assert list_done_states("pi", *chunks) == [False, True, False, False, True]
 
 
-def test_pi_is_not_done_while_a_reply_that_failed_may_be_retried():
+def test_pi_turn_is_not_finished_after_a_failed_message_that_may_be_retried():
     assert list_done_states(
         "pi", PI_HEAD + build_pi_message_end("hi", reason="error") + PI_TAIL
     ) == [False]
 
 
-def test_a_result_of_pis_before_its_call_waits_for_it():
+def test_pi_tool_result_before_its_tool_call_is_buffered():
     result = encode_line(
         {
             "type": "tool_execution_end",
@@ -79,13 +79,13 @@ def test_a_result_of_pis_before_its_call_waits_for_it():
     assert summary[-2:] == ["call:c1 Bash", "result:c1 ok"]
 
 
-def test_claude_is_done_with_its_result():
+def test_claude_turn_is_finished_by_its_result_event():
     assert list_done_states(
         "claude", build_claude_turn(build_assistant_line("hi"), end=None), encode_line(DONE)
     ) == [False, True]
 
 
-def test_what_qwen_says_behind_its_result_is_late():
+def test_qwen_events_after_the_result_are_counted_as_late():
     failed = DONE | {"subtype": "error_during_execution", "is_error": True}
     translation = create_stream_translation("qwen", stable=True)
     output = translation.feed(
@@ -97,7 +97,7 @@ def test_what_qwen_says_behind_its_result_is_late():
     assert translation.diagnostics.repairs["late_event"] == 2
 
 
-def test_the_next_turn_of_qwens_is_read_again():
+def test_next_qwen_turn_is_translated():
     translation = create_stream_translation("qwen", stable=True)
     output = translation.feed(
         build_claude_turn(build_assistant_line("one"))
@@ -111,7 +111,7 @@ def test_the_next_turn_of_qwens_is_read_again():
     ]
 
 
-def test_an_old_reader_gets_no_line_of_a_kind_that_it_does_not_know():
+def test_strict_sdk_receives_no_line_of_an_unknown_type():
     new = encode_line({"type": "unheard-of"})
     for old, passed in ((False, True), (True, False)):
         translation = create_stream_translation("claude", stable=True)
@@ -132,7 +132,7 @@ def test_an_old_reader_gets_no_line_of_a_kind_that_it_does_not_know():
         ("0.1.0rc1", False),
     ],
 )
-def test_a_python_sdk_up_to_0_1_39_is_an_old_reader(version, old):
+def test_python_sdk_up_to_0_1_39_is_strict(version, old):
     assert (
         is_strict_sdk({"CLAUDE_CODE_ENTRYPOINT": "sdk-py", "CLAUDE_AGENT_SDK_VERSION": version})
         is old
@@ -142,7 +142,7 @@ def test_a_python_sdk_up_to_0_1_39_is_an_old_reader(version, old):
     )
 
 
-def test_a_vendor_that_goes_on_is_not_ended_by_the_grace_it_got(memory_box):
+def test_vendor_that_continues_is_not_terminated_after_the_end_grace(memory_box):
     memory_box.write_settings("end_grace = 1\n")
     done_for_now, compacting, compacted = (
         memory_box.create_gate(),
@@ -172,7 +172,7 @@ def test_a_vendor_that_goes_on_is_not_ended_by_the_grace_it_got(memory_box):
     assert (done.result["result"], done.cause) == ("more", "clean")
 
 
-def test_a_vendor_that_is_done_and_does_not_go_is_ended(box):
+def test_vendor_that_does_not_exit_is_terminated_after_the_end_grace(box):
     lifeline = box.create_lifeline()
     box.write_settings("end_grace = 0.2\n")
     output = PI_HEAD + build_pi_message_end("hi") + PI_TAIL
@@ -188,7 +188,7 @@ def test_a_vendor_that_is_done_and_does_not_go_is_ended(box):
     assert (done.result["result"], done.cause, done.status) == ("hi", "clean", 0)
 
 
-def test_a_frontend_that_reads_slowly_is_no_silence_of_the_vendors(memory_box):
+def test_slow_frontend_does_not_trigger_the_idle_timeout(memory_box):
     memory_box.write_settings("first_byte_timeout = 30\nidle_timeout = 0.6\nend_grace = 0.1\n")
     long_text = "word " * 300_000
     path = memory_box.path / "words"

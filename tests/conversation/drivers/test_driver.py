@@ -40,7 +40,7 @@ def driver(dialect="claude"):
 
 
 @pytest.mark.anyio
-async def test_a_flood_that_says_nothing_holds_nobody_up():
+async def test_blank_output_does_not_block_other_tasks():
     pumping, stream = driver()
     received_event = anyio.Event()
     child = Flood(received_event.is_set)
@@ -55,7 +55,7 @@ async def test_a_flood_that_says_nothing_holds_nobody_up():
 
 
 @pytest.mark.anyio
-async def test_behind_its_deadline_no_more_is_read_than_a_pipe_holds(monkeypatch):
+async def test_output_after_the_deadline_is_read_up_to_a_limit(monkeypatch):
     monkeypatch.setattr("shim.conversation.drivers.driver.MAX_LATE_BYTES", LATE_BYTES)
     pumping, stream = driver()
     pumping._deadlines.shorten_exit_deadline(0)
@@ -65,7 +65,7 @@ async def test_behind_its_deadline_no_more_is_read_than_a_pipe_holds(monkeypatch
 
 
 @pytest.mark.anyio
-async def test_a_message_is_sent_once_more_and_not_twice():
+async def test_cut_message_is_retried_only_once():
     pumping, stream = driver("yume")
     pumping.launcher.recorder, pumping.launcher.turn_lifecycle.retries_cut_streams = None, True
     cut = []
@@ -115,7 +115,7 @@ def build_persistent_driver(tasks, paper):
 
 
 @pytest.mark.anyio
-async def test_a_question_that_comes_with_the_result_is_refused_and_put_to_nobody():
+async def test_permission_request_after_the_result_is_denied_without_a_prompt():
     """S16b: nothing follows an error result."""
     paper = FakeOutput()
     with anyio.fail_after(PATIENCE):
@@ -130,7 +130,7 @@ async def test_a_question_that_comes_with_the_result_is_refused_and_put_to_nobod
 
 
 @pytest.mark.anyio
-async def test_a_call_inside_the_frontend_is_denied_where_the_frontend_has_gone():
+async def test_in_process_call_is_denied_if_the_frontend_is_disconnected():
     """The relays of other calls live on: only the turn says that nobody is there."""
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:

@@ -31,14 +31,14 @@ def shell(*lines, **more):
     return [SettingsHook("", line, **more) for line in lines]
 
 
-async def test_all_hooks_run_at_the_same_time(tmp_path):
+async def test_hooks_run_concurrently(tmp_path):
     """Each waits until the other has begun."""
     os.mkfifo(tmp_path / "pipe")
     both = shell("echo x > pipe; exit 2", "read x < pipe; exit 2")
     assert (await decide_with_hooks(tmp_path, *both)).allow is False
 
 
-async def test_one_that_denies_goes_before_one_that_asks_before_one_that_allows(tmp_path):
+async def test_deny_takes_precedence_over_ask_and_ask_over_allow(tmp_path):
     hook_output = (
         '{{"hookSpecificOutput": {{"hookEventName": "PreToolUse", "permissionDecision": "{}"}}}}'
     )
@@ -52,7 +52,7 @@ async def test_one_that_denies_goes_before_one_that_asks_before_one_that_allows(
     assert await decide_with_hooks(tmp_path) == HookDecision()
 
 
-async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path):
+async def test_hook_that_times_out_is_killed_with_its_descendants(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -70,23 +70,23 @@ async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_pat
         os.close(reader)
 
 
-async def test_one_that_would_take_longer_than_a_vendor_waits_blocks(tmp_path, monkeypatch):
+async def test_hook_that_exceeds_the_maximum_timeout_denies_the_call(tmp_path, monkeypatch):
     monkeypatch.setattr(hook_runner, "MAX_HOOK_TIMEOUT_S", 0.2)
     assert (await decide_with_hooks(tmp_path, *shell("sleep 600", timeout_s=900.0))).allow is False
 
 
-async def test_what_a_hook_leaves_running_is_not_waited_for(tmp_path):
+async def test_background_process_of_a_hook_is_not_awaited(tmp_path):
     assert (
         await decide_with_hooks(tmp_path, *shell(f"echo '{DENY}'; sleep 600 & exit 0"))
     ).allow is False
 
 
-async def test_one_that_reads_nothing_of_a_large_call_is_no_failure(tmp_path):
+async def test_hook_that_does_not_read_large_input_is_not_an_error(tmp_path):
     large = {"command": "x" * 3_000_000}
     assert await decide_with_hooks(tmp_path, *shell("exit 0"), tool_input=large) == HookDecision()
 
 
-async def test_one_that_prints_without_end_blocks(tmp_path):
+async def test_hook_with_excessive_output_denies_the_call(tmp_path):
     assert (await decide_with_hooks(tmp_path, *shell("head -c 3000000 /dev/zero"))).allow is False
     hook_decision = await decide_with_hooks(
         tmp_path, *shell("head -c 3000000 /dev/zero >&2; echo the end >&2; exit 2")
@@ -98,7 +98,7 @@ async def test_one_that_prints_without_end_blocks(tmp_path):
     )
 
 
-async def test_a_program_with_arguments_is_started_without_a_shell(tmp_path):
+async def test_hook_with_arguments_runs_without_a_shell(tmp_path):
     hook = SettingsHook("", "sh", ("-c", "echo $0 >&2; exit 2", "$HOME"))
     assert "]: $HOME" in (await decide_with_hooks(tmp_path, hook)).reason
     assert await decide_with_hooks(tmp_path, hook._replace(command="/nowhere/x")) == HookDecision()
@@ -109,7 +109,7 @@ async def test_a_program_with_arguments_is_started_without_a_shell(tmp_path):
     ).allow is False
 
 
-async def test_a_hook_is_ended_with_the_turn(tmp_path):
+async def test_hook_is_killed_when_the_turn_is_cancelled(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:

@@ -31,22 +31,22 @@ from shim.state.files import write_all
         ("-9", ChildExit(signal="SIGKILL")),
     ],
 )
-def test_an_exit_is_a_code_or_the_name_of_a_signal(text, expected):
+def test_exit_status_parses_codes_and_signal_names(text, expected):
     assert parse_exit_status(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "x", "SIG", "SIGNOTHING", "1.5", "1 2", "--1"])
-def test_what_is_neither_is_refused_with_a_sentence(text):
+def test_invalid_exit_status_raises_value_error(text):
     with pytest.raises(ValueError, match=r"neither an exit code nor|invalid literal"):
         parse_exit_status(text)
 
 
-def test_a_signal_without_a_name_is_its_number():
+def test_unnamed_signal_is_formatted_as_its_number():
     assert format_signal_name(15) == "SIGTERM"
     assert format_signal_name(64 + 100) == "signal 164"
 
 
-def test_fresh_ids_are_uuids_and_never_the_same():
+def test_session_ids_are_unique_uuids():
     session, uuid_prefix = create_session_ids()
     other_session, other_identity = create_session_ids()
     assert parse_uuid(session) == session
@@ -60,17 +60,17 @@ def test_stable_ids_are_uuids():
 
 
 @pytest.mark.parametrize("name", ["nobody", "", "../qwen", "Qwen", "qwen\n"])
-def test_a_vendor_that_does_not_exist_is_the_frontends_fault(name):
+def test_unknown_vendor_raises_frontend_error(name):
     with pytest.raises(FrontendError, match="unknown vendor"):
         create_stream_translation(name)
 
 
-def test_a_session_id_of_the_caller_is_said():
+def test_output_contains_the_session_id_of_the_caller():
     translation = create_stream_translation("demo", session_id=STABLE_SESSION_ID[:-1] + "7")
     assert (STABLE_SESSION_ID[:-1] + "7").encode() in translation.close(ChildExit(code=0))
 
 
-def test_bytes_are_pumped_from_one_descriptor_into_another():
+def test_translate_stream_reads_and_writes_descriptors():
     source, feed = os.pipe()
     drain, sink = os.pipe()
     os.write(feed, b'{"type":"text","text":"hi"}\n{"type":"end"}\n')
@@ -86,7 +86,7 @@ def test_bytes_are_pumped_from_one_descriptor_into_another():
     os.close(drain)
 
 
-def test_everything_is_written_although_the_pipe_takes_it_in_pieces():
+def test_write_all_writes_more_than_a_pipe_buffer():
     drain, sink = os.pipe()
     data = os.urandom(300_000)
     writer = threading.Thread(target=lambda: (write_all(sink, data), os.close(sink)))

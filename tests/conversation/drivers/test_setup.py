@@ -33,12 +33,12 @@ def build_context(vendor, *args, **settings):
         (("--disallowedTools", "Read"), ("Bash",), ("Bash", "Read")),
     ],
 )
-def test_what_a_flag_or_the_settings_deny_is_removed(args, deny, removed):
+def test_tools_denied_by_flag_or_config_are_removed(args, deny, removed):
     context = setup(*args, deny=deny)
     assert context.list_removed_tools(context.build_policy()) == removed
 
 
-def test_what_a_frontend_allows_stays_denied_where_the_settings_deny_it():
+def test_config_deny_rule_overrides_allowed_tools_flag():
     evaluator = PolicyEvaluator(setup("--allowedTools", "Bash,Read", deny=("Bash",)).build_policy())
     assert [evaluator.evaluate(name, {}, "default").outcome for name in ("Bash", "Read")] == [
         "deny",
@@ -49,7 +49,7 @@ def test_what_a_frontend_allows_stays_denied_where_the_settings_deny_it():
 @pytest.mark.parametrize(("vendor", "args", "expected"), [
     ("claude", (), True), ("claude", ("--continue",), False), ("qwen", ("--continue",), True),
 ])  # fmt: skip
-def test_a_real_claude_that_goes_on_by_itself_is_given_no_session_of_ours(vendor, args, expected):
+def test_continue_flag_of_claude_prevents_a_new_session_id(vendor, args, expected):
     """It refuses both flags together; for another vendor nothing goes on where no session is known."""
     context = build_context(vendor, *args)
     resume_state = ResumeState(context, None)

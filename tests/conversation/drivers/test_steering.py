@@ -137,7 +137,7 @@ async def steered_turn():
 
 
 @pytest.mark.anyio
-async def test_a_message_is_said_into_the_turn_and_said_again_to_the_frontend(steered_turn):
+async def test_steering_message_is_sent_to_the_vendor_and_replayed_to_the_frontend(steered_turn):
     await steered_turn.hears("second", uuid="u2")
     assert steered_turn.sent_lines == ["steer second!"] and steered_turn.waiting == []
     assert steered_turn.replayed[1:] == [] and steered_turn.paper.prompts == []
@@ -159,7 +159,7 @@ async def test_a_message_is_said_into_the_turn_and_said_again_to_the_frontend(st
 
 
 @pytest.mark.anyio
-async def test_a_message_waits_until_the_vendor_takes_it_and_those_behind_it_too(steered_turn):
+async def test_steering_messages_are_queued_until_the_vendor_accepts_them(steered_turn):
     steered_turn.child_input.able = False
     await steered_turn.hears("second")
     assert steered_turn.sent_lines == [] and steered_turn.waiting == ["second"]
@@ -172,14 +172,14 @@ async def test_a_message_waits_until_the_vendor_takes_it_and_those_behind_it_too
 
 
 @pytest.mark.anyio
-async def test_a_message_for_later_waits_for_the_end_of_the_turn(steered_turn):
+async def test_later_priority_message_waits_for_the_end_of_the_turn(steered_turn):
     await steered_turn.hears("second", priority="later")
     await steered_turn.hears("third", priority="next")
     assert steered_turn.sent_lines == ["steer third!"] and steered_turn.waiting == ["second"]
 
 
 @pytest.mark.anyio
-async def test_a_message_for_now_ends_the_turn_and_is_the_next(steered_turn):
+async def test_now_priority_message_interrupts_the_turn_and_is_first_in_the_queue(steered_turn):
     await steered_turn.hears("second", priority="later")
     wishes = await steered_turn.hears("third", priority="now")
     assert [type(wish).__name__ for wish in wishes] == ["Interrupt"]
@@ -190,7 +190,7 @@ async def test_a_message_for_now_ends_the_turn_and_is_the_next(steered_turn):
 @pytest.mark.parametrize(
     "lines", [(), (START,), (START, TEXT), (START, TEXT, CALL, REPLY, RESULT), (START, TEXT, END)]
 )
-async def test_nothing_is_said_into_a_turn_in_which_no_call_runs(lines):
+async def test_message_is_queued_if_no_tool_call_is_running(lines):
     """As with the real claude: the model hears it with what a call returned, and its last words end
     its turn.
     """
@@ -202,7 +202,7 @@ async def test_nothing_is_said_into_a_turn_in_which_no_call_runs(lines):
 
 
 @pytest.mark.anyio
-async def test_one_turn_takes_so_many_messages_and_the_others_wait(steered_turn, monkeypatch):
+async def test_steering_messages_beyond_the_count_limit_are_queued(steered_turn, monkeypatch):
     monkeypatch.setattr("shim.core.adapter.child_stream.MAX_STEERED_MESSAGES", 2)
     for text in ("second", "third", "fourth"):
         await steered_turn.hears(text)
@@ -213,9 +213,7 @@ async def test_one_turn_takes_so_many_messages_and_the_others_wait(steered_turn,
 
 
 @pytest.mark.anyio
-async def test_one_turn_takes_so_many_bytes_of_messages_and_the_others_wait(
-    steered_turn, monkeypatch
-):
+async def test_steering_messages_beyond_the_byte_limit_are_queued(steered_turn, monkeypatch):
     monkeypatch.setattr("shim.core.adapter.child_stream.MAX_LINE_BYTES", 1000)
     for text in ("second", "x" * 1000, "fourth"):
         await steered_turn.hears(text)
@@ -223,14 +221,14 @@ async def test_one_turn_takes_so_many_bytes_of_messages_and_the_others_wait(
 
 
 @pytest.mark.anyio
-async def test_nothing_is_said_into_a_turn_that_was_interrupted(steered_turn):
+async def test_message_is_queued_after_the_turn_is_interrupted(steered_turn):
     steered_turn.driver._interrupted = True
     await steered_turn.hears("second")
     assert steered_turn.sent_lines == [] and steered_turn.waiting == ["second"]
 
 
 @pytest.mark.anyio
-async def test_what_no_reply_has_followed_when_the_turn_is_interrupted_gets_a_turn_of_its_own(
+async def test_unread_steering_messages_are_listed_after_an_interrupt(
     steered_turn,
 ):
     await steered_turn.hears("second")
@@ -249,7 +247,7 @@ async def test_what_no_reply_has_followed_when_the_turn_is_interrupted_gets_a_tu
 
 
 @pytest.mark.anyio
-async def test_what_the_vendor_did_not_take_gets_turns_of_its_own_in_order(steered_turn):
+async def test_unread_steering_messages_are_requeued_in_order(steered_turn):
     for text in ("second", "third", "fourth"):
         await steered_turn.hears(text)
     await steered_turn.hears("fifth", priority="later")

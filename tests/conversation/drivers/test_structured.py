@@ -41,7 +41,7 @@ def box(quick_box):
         f"Here you are:\n\n```json\n{GOOD}\n```\nAnything else?",
     ],
 )
-def test_contract_f11_an_answer_is_the_text_or_the_one_fence_in_it(answer_text):
+def test_contract_f11_answer_is_plain_json_or_a_single_code_fence(answer_text):
     assert extract_json_object(answer_text) == VALUE
 
 
@@ -59,21 +59,21 @@ def test_contract_f11_an_answer_is_the_text_or_the_one_fence_in_it(answer_text):
         ("null", "it is JSON, but no object"),
     ],
 )
-def test_an_answer_that_is_no_object_says_why(answer_text, error):
+def test_answer_that_is_not_an_object_is_rejected_with_a_reason(answer_text, error):
     assert str(extract_json_object(answer_text)).startswith(error)
 
 
-def test_an_answer_that_fits_is_read():
+def test_valid_answer_is_parsed():
     assert build_answer_parser(SCHEMA)(GOOD) == (VALUE, "")
 
 
-def test_an_answer_that_does_not_fit_says_where():
+def test_validation_error_names_the_path_and_the_reason():
     value, error = build_answer_parser(SCHEMA)('{"answer": 42}')
     assert value is None
     assert "$.answer: 42 is not of type 'string'" in error and "'n' is a required property" in error
 
 
-def test_a_fault_is_short_whatever_the_answer():
+def test_validation_error_is_truncated():
     _, error = build_answer_parser(SCHEMA)(
         json.dumps({"answer": ["x" * 100_000], "n": "y" * 100_000})
     )
@@ -83,7 +83,7 @@ def test_a_fault_is_short_whatever_the_answer():
 @pytest.mark.parametrize(
     "schema", ['{"$ref":"http://127.0.0.1:9/x"}', '{"$ref":"file:///etc/passwd"}', '{"$ref":"#/x"}']
 )
-def test_a_reference_to_elsewhere_is_never_fetched(schema, monkeypatch):
+def test_external_schema_reference_is_never_fetched(schema, monkeypatch):
     import urllib.request
 
     fetched = []
@@ -92,14 +92,14 @@ def test_a_reference_to_elsewhere_is_never_fetched(schema, monkeypatch):
     assert not fetched
 
 
-def test_a_schema_that_never_ends_is_no_end_of_ours():
+def test_recursive_schema_is_reported_as_uncheckable():
     assert build_answer_parser('{"$ref":"#"}')("{}").problem.startswith("it cannot be checked: ")
 
 
 # -- refused at the start --------------------------------------------------------------------------
 
 
-def test_contract_11_a_schema_that_is_not_json_is_refused_in_the_real_ones_words():
+def test_contract_11_invalid_json_schema_error_matches_the_error_of_claude():
     with pytest.raises(CliArgumentError) as refused:
         parse_schema("{bad")
     assert (
@@ -109,7 +109,7 @@ def test_contract_11_a_schema_that_is_not_json_is_refused_in_the_real_ones_words
 
 
 @pytest.mark.parametrize("schema", ["", "[" * 5000, "@schema.json", '{"type": "object"'])
-def test_what_is_not_json_is_refused(schema):
+def test_schema_that_is_not_json_is_rejected(schema):
     with pytest.raises(
         CliArgumentError, match="Error: --json-schema is not valid JSON: JSON Parse error: "
     ):
@@ -117,17 +117,17 @@ def test_what_is_not_json_is_refused(schema):
 
 
 @pytest.mark.parametrize("schema", ["[]", "true", "7"])
-def test_a_schema_is_an_object(schema):
+def test_schema_that_is_not_an_object_is_rejected(schema):
     with pytest.raises(CliArgumentError, match="must be an object"):
         parse_schema(schema)
 
 
-def test_what_is_not_a_schema_is_refused_with_the_place():
+def test_invalid_schema_is_rejected_with_its_path():
     with pytest.raises(CliArgumentError, match=r"is not a JSON Schema: \$\.type: "):
         build_answer_parser('{"type": "thing"}')
 
 
-def test_the_prompt_asks_for_it_at_its_end():
+def test_schema_instruction_is_appended_to_the_prompt():
     prompt = add_schema_instruction("What is it?", '{"type":\n "object"}')
     assert prompt.startswith("What is it?\n\n")
     assert prompt.endswith('\n{"type":"object"}')
@@ -151,7 +151,7 @@ def turn(texts, *, partial=False, **options):
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-def test_contract_f11_an_answer_that_fits_is_a_call_and_its_result_and_an_object(partial):
+def test_contract_f11_valid_answer_becomes_a_structured_output_call_and_result(partial):
     stage, lines = turn(["Let me think.", f"```json\n{GOOD}\n```"], partial=partial)
     messages = [line for line in lines if line["type"] in ("assistant", "user")]
     (call,), (returned,) = (line["message"]["content"] for line in messages[-2:])
@@ -180,7 +180,7 @@ def test_contract_f11_an_answer_that_fits_is_a_call_and_its_result_and_an_object
 @pytest.mark.parametrize(
     "texts", [[], ["It is 42."], ['{"answer": 42, "n": 7}'], [GOOD, "I hope that helps."]]
 )
-def test_contract_f11_an_answer_that_does_not_fit_is_an_error_that_says_what(texts):
+def test_contract_f11_invalid_answer_becomes_an_error_result_with_the_reason(texts):
     _, lines = turn(texts)
     result = lines[-2]
     assert (result["subtype"], result["is_error"], result["shim"]["cause"]) == (
@@ -192,7 +192,7 @@ def test_contract_f11_an_answer_that_does_not_fit_is_an_error_that_says_what(tex
     assert "structured_output" not in result and "result" not in result
 
 
-def test_a_vendors_own_structured_answer_is_taken_as_it_is():
+def test_structured_output_of_the_vendor_replaces_the_result_text():
     """qwen: its result has `structured_result`, and text beside the call is not the answer."""
     stage = Stage()
     stage.turn.add_text("Here it is.")
@@ -203,7 +203,7 @@ def test_a_vendors_own_structured_answer_is_taken_as_it_is():
 
 
 @pytest.mark.parametrize("end", ["failed", "interrupted", "died"])
-def test_a_turn_that_did_not_end_well_has_no_structured_answer(end):
+def test_failed_turn_has_no_structured_output(end):
     stage = Stage(read_answer=lambda text: pytest.fail("the answer was read"))
     stage.turn.add_text(GOOD)
     if end == "failed":
@@ -215,14 +215,14 @@ def test_a_turn_that_did_not_end_well_has_no_structured_answer(end):
     assert result["is_error"] and "structured_output" not in result
 
 
-def test_a_failure_never_carries_a_structured_answer():
+def test_structured_output_of_the_vendor_is_dropped_if_the_child_fails():
     stage = Stage()
     stage.turn.record_end(structured_output=VALUE)
     stage.turn.close(ChildExit(code=1), "")
     assert "structured_output" not in stage.take_lines()[-2]
 
 
-def test_every_turn_of_a_conversation_has_its_own():
+def test_every_turn_of_a_conversation_has_a_separate_structured_output():
     stage = Stage(read_answer=build_answer_parser(SCHEMA))
     stage.turn.add_text(GOOD)
     stage.turn.record_end()
@@ -238,7 +238,7 @@ def test_every_turn_of_a_conversation_has_its_own():
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 @pytest.mark.parametrize("before", ["call", "echo", "thinking", "nothing"])
 @pytest.mark.parametrize("settles", [False, True], ids=["", "settled"])
-def test_the_stream_keeps_the_contract_from_every_state(before, partial, settles):
+def test_stream_is_valid_if_structured_output_follows_any_turn_state(before, partial, settles):
     stage = Stage(partial=partial, read_answer=lambda text: StructuredAnswer(VALUE))
     if before == "call":
         stage.turn.add_tool_call("c1", "Bash", {"command": "ls"})
@@ -257,7 +257,7 @@ def test_the_stream_keeps_the_contract_from_every_state(before, partial, settles
     check_turns(stage.bytes, partial)
 
 
-def test_a_choice_of_tools_does_not_take_the_answer_away():
+def test_structured_output_tool_is_allowed_despite_a_tools_restriction():
     """`--tools Read --json-schema`: the real one lists and allows StructuredOutput all the same."""
     only = build_evaluator(only=("Read",))
     assert only.find_restriction("StructuredOutput", {}) is None
@@ -277,7 +277,7 @@ def build_valid_vendor(box):
     }
 
 
-def test_contract_f11_the_vendor_is_asked_and_its_answer_is_the_result(box):
+def test_contract_f11_prompt_contains_the_schema_and_the_result_the_object(box):
     done = box.run_claude(*ASK, "--json-schema", SCHEMA, **build_valid_vendor(box))
     assert (done.status, done.result["structured_output"]) == (0, VALUE)
     assert "StructuredOutput" in done.init["tools"]
@@ -285,19 +285,19 @@ def test_contract_f11_the_vendor_is_asked_and_its_answer_is_the_result(box):
     assert prompt.startswith("hi\n\n") and '"required":["answer","n"]' in prompt
 
 
-def test_contract_f11_text_output_is_the_object_alone(box):
+def test_contract_f11_text_output_contains_only_the_json_object(box):
     done = box.run_claude("-p", "hi", "--json-schema", SCHEMA, **build_valid_vendor(box))
     assert (done.status, done.stdout) == (0, b'{"answer":"42","n":7}\n')
 
 
-def test_an_answer_that_does_not_fit_is_exit_1(box):
+def test_invalid_answer_exits_with_status_1(box):
     standin = box.create_fake(["read"], ["out", ANSWER])
     done = box.run_claude(*ASK, "--json-schema", SCHEMA, SHIM_VENDOR="demo", SHIM_BIN=standin)
     assert (done.status, done.result["is_error"]) == (1, True)
 
 
 @pytest.mark.parametrize("vendor", ["demo", "qwen"])
-def test_contract_11_a_broken_schema_is_refused_before_anything_starts(box, vendor):
+def test_contract_11_invalid_schema_is_rejected_before_the_child_starts(box, vendor):
     standin = box.create_fake(["record", str(box.recording)])
     done = box.run_claude(*ASK, "--json-schema", "{bad", SHIM_VENDOR=vendor, SHIM_BIN=standin)
     assert (done.status, done.stdout) == (1, b"")
@@ -307,7 +307,7 @@ def test_contract_11_a_broken_schema_is_refused_before_anything_starts(box, vend
     assert not box.recording.exists()
 
 
-def test_contract_f11_every_message_of_a_conversation_is_asked_and_answered(box):
+def test_contract_f11_every_message_gets_the_schema_and_structured_output(box):
     output = format_ndjson(START | {"session": "5" * 8}, build_text_event(GOOD), END)
     standin = box.create_fake(["read"], ["record", str(box.recording)], ["out", output])
     message = (
@@ -329,7 +329,7 @@ def test_contract_f11_every_message_of_a_conversation_is_asked_and_answered(box)
     assert box.read_record()["stdin"].startswith("and now?\n\n")
 
 
-def test_a_vendor_that_keeps_to_schemas_itself_is_given_the_flag(box):
+def test_vendor_with_schema_support_receives_the_json_schema_flag(box):
     standin = box.create_fake(["read"], ["record", str(box.recording)])
     box.run_claude(*ASK, "--json-schema", SCHEMA, SHIM_VENDOR="qwen", SHIM_BIN=standin)
     record = box.read_record()
@@ -337,7 +337,7 @@ def test_a_vendor_that_keeps_to_schemas_itself_is_given_the_flag(box):
     assert record["arguments"][record["arguments"].index("--json-schema") + 1] == SCHEMA
 
 
-def test_a_turn_without_the_flag_imports_no_schemas():
+def test_schema_modules_are_not_imported_at_startup():
     import subprocess
 
     modules = (

@@ -75,7 +75,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("how", REFUSED)
-def test_the_next_vendor_answers_where_one(several, how):
+def test_next_vendor_answers_after_an_auth_or_rate_limit_error(several, how):
     cause, events = REFUSED[how]
     several.set_output("ant", *events, code=1)
     several.set_answers("bee", "cow")
@@ -101,7 +101,7 @@ def test_the_next_vendor_answers_where_one(several, how):
         ([["out", "usage: ant\n"]], "protocol"),
     ],
 )
-def test_the_next_vendor_answers_where_one_dies_at_once(several, child_steps, cause):
+def test_next_vendor_answers_if_a_child_exits_without_an_answer(several, child_steps, cause):
     several.box.create_fake(*child_steps, name="ant")
     several.set_answers("bee")
     done = several.box.run_claude(*ASK)
@@ -112,7 +112,7 @@ def test_the_next_vendor_answers_where_one_dies_at_once(several, child_steps, ca
     )
 
 
-def test_the_next_vendor_answers_where_one_is_not_there(several):
+def test_next_vendor_answers_if_a_program_is_missing_from_path(several):
     several.set_answers("cow")
     done = several.box.run_claude(*ASK)
     assert (done.status, get_answering_vendor(done)) == (0, "cow")
@@ -120,7 +120,7 @@ def test_the_next_vendor_answers_where_one_is_not_there(several):
     assert "no program called ant was found on PATH" in done.init["shim"]["tried"][0]["reason"]
 
 
-def test_the_next_vendor_answers_where_one_cannot_be_executed(real_several):
+def test_next_vendor_answers_if_the_interpreter_of_a_program_is_missing(real_several):
     broken = real_several.box.write_program("ant", "")
     real_several.box.path.joinpath("bin/ant").write_text(
         "#!/nowhere/interpreter\n", encoding="utf-8"
@@ -139,7 +139,7 @@ def test_the_next_vendor_answers_where_one_cannot_be_executed(real_several):
     )
 
 
-def test_a_vendor_that_cannot_honour_the_mode_is_passed_over_for_one_that_can_itself(several):
+def test_vendor_without_the_permission_mode_is_skipped(several):
     several.box.create_fake(["read"], ["out", ANSWER], name="demo")
     several.set_answers("ant", "bee")
     several.write_settings("ant", "demo", "bee")
@@ -152,7 +152,7 @@ def test_a_vendor_that_cannot_honour_the_mode_is_passed_over_for_one_that_can_it
     )
 
 
-def test_the_mode_of_the_given_settings_is_honoured_by_whoever_answers(several):
+def test_vendor_without_the_default_mode_of_the_settings_is_skipped(several):
     several.write_settings("ant", "demo", "bee")
     several.box.create_fake(["read"], ["out", ANSWER], name="demo")
     several.set_answers("ant", "bee")
@@ -162,7 +162,7 @@ def test_the_mode_of_the_given_settings_is_honoured_by_whoever_answers(several):
     assert done.init["permissionMode"] == "plan"
 
 
-def test_a_mode_that_no_vendor_of_the_list_can_honour_is_refused(several):
+def test_permission_mode_is_refused_if_no_listed_vendor_supports_the_mode(several):
     several.set_answers("ant", "bee", "cow")
     done = several.box.run_claude(*ASK, "--permission-mode", "plan")
     assert (done.status, done.cause, list_attempts(done.result)) == (
@@ -205,7 +205,7 @@ OTHERWISE = {
 
 
 @pytest.mark.parametrize("when", OTHERWISE)
-def test_no_other_vendor_is_asked_where_one_fails(several, when):
+def test_failure_after_vendor_output_does_not_start_the_next_vendor(several, when):
     events, code = OTHERWISE[when]
     several.set_output("ant", *events, code=code)
     several.set_answers("bee")
@@ -214,7 +214,7 @@ def test_no_other_vendor_is_asked_where_one_fails(several, when):
     assert not several.build_record_path("bee").exists()
 
 
-def test_an_answer_without_a_word_is_an_answer(several):
+def test_empty_answer_does_not_start_the_next_vendor(several):
     several.set_output("ant", build_hello("a-1"), BYE)
     several.set_answers("bee")
     done = several.box.run_claude(*ASK)
@@ -224,7 +224,7 @@ def test_an_answer_without_a_word_is_an_answer(several):
     ) and not several.build_record_path("bee").exists()
 
 
-def test_a_trust_gate_that_is_closed_is_no_reason_to_ask_one_that_has_none(several):
+def test_trust_prompt_refusal_does_not_start_the_next_vendor(several):
     several.write_settings("cursor", "ant")
     several.box.create_fake(
         ["complain", "Workspace Trust Required\n"], ["leave", 1], name="cursor-agent"
@@ -237,7 +237,7 @@ def test_a_trust_gate_that_is_closed_is_no_reason_to_ask_one_that_has_none(sever
 # -- all of them -----------------------------------------------------------------------------------
 
 
-def test_when_nobody_answers_the_one_result_names_each_and_why(several):
+def test_result_lists_each_vendor_and_its_cause_if_all_vendors_fail(several):
     several.set_output("ant", UNAUTHORIZED, code=1)
     several.set_output("cow", LIMITED, code=1)
     done = several.box.run_claude(*ASK)
@@ -252,7 +252,7 @@ def test_when_nobody_answers_the_one_result_names_each_and_why(several):
         assert phrase in done.result["result"]
 
 
-def test_when_none_is_there_the_status_says_so_in_text(several):
+def test_text_output_exits_with_status_127_if_no_vendor_is_installed(several):
     done = several.box.run_claude("-p", "hi")
     assert (done.status, done.stdout) == (127, b"")
     assert [line.split(" cannot")[0] for line in done.stderr.splitlines()][:2] == ["ant", "bee"]
@@ -266,7 +266,7 @@ def test_when_none_is_there_the_status_says_so_in_text(several):
     assert "bee did not answer either (not_found)" in done.result["errors"][0]
 
 
-def test_the_words_of_a_vendor_are_cut_and_obeyed_by_no_terminal(several):
+def test_failure_reason_of_a_vendor_is_truncated_and_has_no_escapes(several):
     several.set_output(
         "ant", build_failure("401 Unauthorized \x1b[31m" + "\n" + "x" * 5000), code=1
     )
@@ -280,7 +280,7 @@ def test_the_words_of_a_vendor_are_cut_and_obeyed_by_no_terminal(several):
     )
 
 
-def test_secrets_in_the_words_of_a_vendor_are_left_out_where_they_are_everywhere(several):
+def test_secret_in_a_failure_reason_is_redacted_if_redaction_covers_all(several):
     key = "sk-ant-api03-" + "abcDEF123" * 6
     several.set_output("ant", build_failure(f"401 Unauthorized: {key}"), code=1)
     several.set_answers("bee")
@@ -292,7 +292,7 @@ def test_secrets_in_the_words_of_a_vendor_are_left_out_where_they_are_everywhere
 # -- what each vendor is given ---------------------------------------------------------------------
 
 
-def test_a_model_that_was_meant_for_the_first_is_not_given_to_the_next(several):
+def test_model_flag_is_passed_to_the_first_vendor_only(several):
     several.set_output("ant", UNAUTHORIZED, code=1)
     several.set_answers("bee")
     done = several.box.run_claude(*ASK, "--model", "m1")
@@ -304,7 +304,7 @@ def test_a_model_that_was_meant_for_the_first_is_not_given_to_the_next(several):
     assert done.init["model"] == "bee-model"
 
 
-def test_a_prefix_names_the_one_vendor_that_is_asked(several):
+def test_vendor_prefix_of_the_model_disables_fallback(several):
     several.set_output("bee", UNAUTHORIZED, code=1)
     several.set_answers("ant", "cow")
     done = several.box.run_claude(*ASK, "--model", "bee:m1")
@@ -316,7 +316,7 @@ def test_a_prefix_names_the_one_vendor_that_is_asked(several):
     )
 
 
-def test_a_list_that_was_installed_is_a_list(real_several):
+def test_installed_vendor_list_enables_fallback(real_several):
     real_several.set_output("ant", UNAUTHORIZED, code=1)
     real_several.set_answers("bee")
     real_several.box.write_settings("")
@@ -324,7 +324,7 @@ def test_a_list_that_was_installed_is_a_list(real_several):
     assert (get_answering_vendor(done), list_attempts(done.result)) == ("bee", [("ant", "auth")])
 
 
-def test_the_program_of_one_run_is_that_of_the_first_vendor(several):
+def test_shim_bin_and_shim_args_apply_to_the_first_vendor_only(several):
     several.set_answers("bee")
     other = several.box.create_fake(["out", format_ndjson(UNAUTHORIZED)])
     done = several.box.run_claude(*ASK, SHIM_BIN=other, SHIM_ARGS="--only-of-ant")
@@ -334,7 +334,7 @@ def test_the_program_of_one_run_is_that_of_the_first_vendor(several):
     )
 
 
-def test_a_program_of_the_settings_that_is_not_there_is_what_the_turn_of_the_last_vendor_says(
+def test_missing_bin_of_the_last_vendor_is_reported_in_the_result(
     several,
 ):
     several.set_output("ant", UNAUTHORIZED, code=1)
@@ -352,7 +352,7 @@ def test_a_program_of_the_settings_that_is_not_there_is_what_the_turn_of_the_las
 # -- formats, dialects, sessions -------------------------------------------------------------------
 
 
-def test_the_other_formats_have_the_answer_alone(several):
+def test_text_and_json_output_contain_only_the_final_answer(several):
     several.set_output("ant", UNAUTHORIZED, code=1)
     several.set_answers("bee")
     done = several.box.run_claude("-p", "hi")
@@ -364,7 +364,7 @@ def test_the_other_formats_have_the_answer_alone(several):
     assert [line["type"] for line in json.loads(done.stdout)] == ["system", "assistant", "result"]
 
 
-def test_fragments_come_from_the_one_that_answers(several):
+def test_partial_messages_after_fallback_form_a_valid_turn(several):
     several.set_output("ant", build_hello("a-1"), LIMITED, code=1)
     several.set_answers("bee")
     done = several.box.run_claude(*ASK, "--include-partial-messages")
@@ -372,7 +372,7 @@ def test_fragments_come_from_the_one_that_answers(several):
     assert len({line["uuid"] for line in done.lines if "uuid" in line}) == len(done.lines) - 1
 
 
-def test_yume_is_told_of_one_turn_too(several):
+def test_yume_dialect_emits_a_single_turn_after_fallback(several):
     several.set_output("ant", build_hello("a-1"), LIMITED, code=1)
     several.set_answers("bee")
     done = several.box.run_claude(*ASK, SHIM_DIALECT="yume")
@@ -386,7 +386,7 @@ def test_yume_is_told_of_one_turn_too(several):
     assert list_attempts(done.lines[0]) == list_attempts(done.lines[-2]) == [("ant", "rate_limit")]
 
 
-def test_yumes_own_binary_asks_the_list_where_it_names_no_provider(real_several):
+def test_yume_cli_uses_the_vendor_list_unless_a_provider_is_named(real_several):
     real_several.set_output("ant", LIMITED, code=1)
     real_several.set_answers("bee")
     environment = real_several.box.build_environment()
@@ -401,7 +401,7 @@ def test_yumes_own_binary_asks_the_list_where_it_names_no_provider(real_several)
     )
 
 
-def test_who_asks_nobody_is_passed_over_where_each_call_is_to_be_asked_about(real_several):
+def test_yume_interactive_mode_skips_an_unattended_vendor(real_several):
     real_several.write_settings("pi", "bee")
     real_several.box.write_program("pi", "exit 0\n")
     real_several.set_answers("bee")
@@ -418,7 +418,7 @@ FRAMES = [
 ]
 
 
-def test_who_asks_nobody_is_not_asked_for_one_whose_calls_were_to_wait(several):
+def test_unattended_vendor_does_not_replace_a_vendor_that_prompts(several):
     several.write_settings("qwen", "bee", "cow")
     several.set_unattended("bee")
     auth_error_steps = [
@@ -432,7 +432,7 @@ def test_who_asks_nobody_is_not_asked_for_one_whose_calls_were_to_wait(several):
     assert not several.build_record_path("bee").exists()
 
 
-def test_calls_that_are_to_wait_are_asked_about_by_the_next_vendor_that_can(several):
+def test_interactive_conversation_uses_the_first_vendor_that_can_prompt(several):
     several.write_settings("ant", "qwen")
     several.set_unattended("ant")
     several.set_answers("ant")
@@ -447,7 +447,7 @@ def test_calls_that_are_to_wait_are_asked_about_by_the_next_vendor_that_can(seve
     assert not several.build_record_path("ant").exists()
 
 
-def test_a_session_goes_on_with_the_vendor_that_answered(several):
+def test_resume_and_continue_use_the_vendor_that_answered(several):
     several.set_output("ant", UNAUTHORIZED, code=1)
     several.set_answers("bee")
     done = several.box.run_claude(*ASK, "--session-id", U)
@@ -466,7 +466,7 @@ def test_a_session_goes_on_with_the_vendor_that_answered(several):
     )
 
 
-def test_a_session_of_one_vendor_is_not_gone_on_with_by_another(several):
+def test_resumed_session_does_not_fall_back_to_another_vendor(several):
     several.set_answers("ant", "bee")
     several.box.run_claude(*ASK, "--session-id", U)
     several.set_output("ant", LIMITED, code=1)
@@ -474,7 +474,7 @@ def test_a_session_of_one_vendor_is_not_gone_on_with_by_another(several):
     assert (done.status, get_answering_vendor(done), done.cause) == (1, "ant", "rate_limit")
 
 
-def test_the_transcript_has_the_turn_of_the_one_that_answered(several):
+def test_transcript_contains_only_the_turn_of_the_answering_vendor(several):
     several.set_output("ant", build_hello("a-1"), LIMITED, code=1)
     several.set_answers("bee")
     several.box.run_claude(*ASK, "--session-id", U)
@@ -502,7 +502,7 @@ def vendors(done):
     ]
 
 
-def test_a_vendor_that_lacks_the_first_mode_answers_if_the_frontend_chooses_another_in_time(
+def test_mode_change_before_the_first_message_decides_which_vendor_answers(
     several,
 ):
     several.write_settings("ant", "demo", "bee")
@@ -516,7 +516,7 @@ def test_a_vendor_that_lacks_the_first_mode_answers_if_the_frontend_chooses_anot
     assert vendors(done) == ["ant", "ant"]
 
 
-def test_the_next_vendor_answers_a_message_in_a_mode_that_the_first_one_lacks(several):
+def test_conversation_skips_a_vendor_without_the_permission_mode(several):
     several.write_settings("ant", "demo", "bee")
     several.box.create_fake(["read"], ["out", ANSWER], name="demo")
     several.set_answers("ant", "bee")
@@ -527,7 +527,7 @@ def test_the_next_vendor_answers_a_message_in_a_mode_that_the_first_one_lacks(se
     assert not several.build_record_path("ant").exists()
 
 
-def test_a_conversation_stays_with_the_one_that_answered(several):
+def test_later_messages_go_to_the_vendor_that_answered_after_fallback(several):
     several.set_output("ant", UNAUTHORIZED, code=1)
     several.set_answers("bee")
     done = converse(several, control("1", "initialize"), user("one"), user("two"))
@@ -541,7 +541,7 @@ def test_a_conversation_stays_with_the_one_that_answered(several):
     assert responses(done)["1"]["subtype"] == "success"
 
 
-def test_once_a_vendor_has_answered_its_conversation_is_its_own(several):
+def test_later_error_of_the_answering_vendor_does_not_trigger_fallback(several):
     several.box.create_fake_sequence(
         [["out", format_stream("ant")]], [["out", format_ndjson(LIMITED)]], name="ant"
     )
@@ -550,7 +550,7 @@ def test_once_a_vendor_has_answered_its_conversation_is_its_own(several):
     assert vendors(done) == ["ant"] * 4 and results(done)[1]["shim"]["cause"] == "rate_limit"
 
 
-def test_while_none_has_answered_each_message_is_asked_of_all(several):
+def test_each_message_tries_all_vendors_until_a_vendor_answers(several):
     several.write_settings("ant", "bee")
     several.box.create_fake_sequence(
         [["out", format_ndjson(UNAUTHORIZED)]], [["out", format_stream("ant")]], name="ant"
@@ -565,7 +565,7 @@ def test_while_none_has_answered_each_message_is_asked_of_all(several):
     assert models == ["unknown", "ant-model", "ant-model"]
 
 
-def test_a_model_that_was_chosen_stays_that_of_its_vendor(several):
+def test_set_model_applies_to_the_first_vendor_only(several):
     several.write_settings("ant", "bee")
     several.set_output("ant", UNAUTHORIZED, code=1)
     several.set_output("bee", LIMITED, code=1)
@@ -581,7 +581,7 @@ def test_a_model_that_was_chosen_stays_that_of_its_vendor(several):
 QWEN = format_ndjson(INIT, says("I am qwen."), qwen_result("I am qwen."))
 
 
-def test_a_vendor_that_stays_is_passed_over_like_any_other(several):
+def test_persistent_child_that_fails_is_replaced_by_the_next_vendor(several):
     several.write_settings("qwen", "bee")
     auth_error_steps = [
         ["hear", '"user"'],
@@ -593,7 +593,7 @@ def test_a_vendor_that_stays_is_passed_over_like_any_other(several):
     assert vendors(done) == ["bee"] * 4 and list_attempts(results(done)[0]) == [("qwen", "auth")]
 
 
-def test_a_vendor_that_stays_may_answer_for_one_that_does_not(several):
+def test_persistent_vendor_answers_after_a_per_turn_vendor_fails(several):
     several.write_settings("ant", "qwen")
     several.set_output("ant", LIMITED, code=1)
     turn = [["hear", '"user"'], ["out", QWEN]]
@@ -604,7 +604,7 @@ def test_a_vendor_that_stays_may_answer_for_one_that_does_not(several):
     ]
 
 
-def test_a_child_that_stayed_and_failed_is_let_go_of_before_the_next_one(real_several):
+def test_failed_persistent_child_is_released_before_the_next_message(real_several):
     """Something that it left behind holds its stderr: nobody reads on there while the next child
     has that number.
     """
@@ -623,7 +623,7 @@ def test_a_child_that_stayed_and_failed_is_let_go_of_before_the_next_one(real_se
     assert [line["shim"]["cause"] for line in results(done)] == ["vendor_error"] * 3
 
 
-def test_a_model_of_another_vendor_is_refused_to_a_conversation(several):
+def test_set_model_rejects_a_model_of_another_vendor(several):
     """Surface page, The vendor of a turn: a prefix is one vendor's."""
     several.set_answers("ant")
     lines = [
@@ -662,7 +662,7 @@ def test_a_model_of_another_vendor_is_refused_to_a_conversation(several):
 
 
 @pytest.mark.parametrize("is_conversation", [False, True])
-def test_a_real_claude_is_passed_over_and_translated_like_any_other(several, is_conversation):
+def test_rate_limited_real_claude_falls_back_to_the_next_vendor(several, is_conversation):
     """Its lines do not pass as they are: another vendor may have to say them."""
     several.write_settings("claude", "bee")
     several.box.create_fixture_printer("claude", "claude/2.1.327-api-err429")
@@ -675,7 +675,7 @@ def test_a_real_claude_is_passed_over_and_translated_like_any_other(several, is_
     )
 
 
-def test_a_real_claude_that_answers_keeps_its_session_to_itself(real_several):
+def test_session_answered_by_real_claude_can_be_resumed(real_several):
     real_several.write_settings("claude", "bee")
     real_several.box.write_program(
         "claude", f'exec {" ".join(build_stand_in_command("fake_claude"))} "$@"\n'
@@ -690,7 +690,7 @@ def test_a_real_claude_that_answers_keeps_its_session_to_itself(real_several):
 # -- what holds while nobody has answered ----------------------------------------------------------
 
 
-def test_nothing_is_said_before_it_is_known_who_answers_and_then_at_once(several):
+def test_output_is_buffered_until_a_vendor_answers_and_then_streams(several):
     gate = several.box.create_gate()
     several.box.create_fake(
         ["out", format_ndjson(build_hello("ants session"))],
@@ -717,7 +717,7 @@ def test_nothing_is_said_before_it_is_known_who_answers_and_then_at_once(several
         assert running.wait_for_end().status == 0
 
 
-def test_without_a_list_the_first_line_waits_for_nobody(several):
+def test_first_line_is_not_buffered_for_a_single_vendor(several):
     gate = several.box.create_gate()
     several.box.create_fake(
         ["out", format_ndjson(build_hello("a-1"))],
@@ -731,7 +731,7 @@ def test_without_a_list_the_first_line_waits_for_nobody(several):
         assert running.wait_for_end().status == 0
 
 
-def test_the_last_of_a_list_is_not_waited_for_either(several):
+def test_first_line_of_the_last_vendor_is_not_buffered(several):
     gate = several.box.create_gate()
     several.set_output("ant", UNAUTHORIZED, code=1)
     several.write_settings("ant", "bee")
@@ -751,7 +751,7 @@ def test_the_last_of_a_list_is_not_waited_for_either(several):
     ("number", "cause", "status"),
     [(signal.SIGINT, "interrupted", 0), (signal.SIGTERM, "signal", 143)],
 )
-def test_a_signal_before_the_first_word_ends_the_turn_and_asks_nobody_else(
+def test_signal_before_the_first_output_ends_the_turn_without_fallback(
     several, number, cause, status
 ):
     lifeline = several.box.create_lifeline()
@@ -770,7 +770,7 @@ def test_a_signal_before_the_first_word_ends_the_turn_and_asks_nobody_else(
     assert lifeline.wait_until_closed() and not several.build_record_path("bee").exists()
 
 
-def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_is_asked_again(
+def test_message_after_an_interrupt_goes_to_the_first_vendor(
     several,
 ):
     lifeline = several.box.create_lifeline()
@@ -788,7 +788,7 @@ def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_i
     assert vendors(done) == ["ant"] * 4 and not several.build_record_path("bee").exists()
 
 
-def test_a_vendor_that_is_silent_for_too_long_is_the_one_that_answers(impatient_several):
+def test_silent_vendor_is_selected_after_the_vendor_timeout(impatient_several):
     gate = impatient_several.box.create_gate()
     impatient_several.box.create_fake(
         ["out", format_ndjson(build_hello("a-1"))],
@@ -807,7 +807,7 @@ def test_a_vendor_that_is_silent_for_too_long_is_the_one_that_answers(impatient_
     ) and not impatient_several.build_record_path("bee").exists()
 
 
-def test_a_vendor_that_only_waits_for_its_rate_limit_is_passed_over_in_the_end(impatient_several):
+def test_vendor_that_only_reports_rate_limit_retries_is_skipped_at_timeout(impatient_several):
     lifeline = impatient_several.box.create_lifeline()
     waits = {"type": "wait", "attempt": 1, "of": 10, "for": "429 rate limit exceeded"}
     impatient_several.box.create_fake(
@@ -827,7 +827,7 @@ def test_a_vendor_that_only_waits_for_its_rate_limit_is_passed_over_in_the_end(i
     assert lifeline.wait_until_closed_or_unused()
 
 
-def test_a_vendor_that_waits_may_say_so_on_stderr_alone(impatient_several):
+def test_rate_limit_retry_on_stderr_counts_as_waiting(impatient_several):
     lifeline = impatient_several.box.create_lifeline()
     message = "Attempt 1 failed with status 429. Retrying with backoff...\n"
     impatient_several.box.create_fake(
@@ -841,7 +841,7 @@ def test_a_vendor_that_waits_may_say_so_on_stderr_alone(impatient_several):
     ) and lifeline.wait_until_closed_or_unused()
 
 
-def test_so_much_and_no_more_is_kept_of_a_vendor_that_has_said_nothing(several):
+def test_vendor_is_selected_if_its_buffered_output_exceeds_the_limit(several):
     gate = several.box.create_gate()
     waits = format_ndjson(
         {"type": "wait", "attempt": 1, "of": 10, "for": "429 rate limit exceeded " + "x" * 500}
@@ -864,7 +864,7 @@ def test_so_much_and_no_more_is_kept_of_a_vendor_that_has_said_nothing(several):
 
 
 @pytest.mark.parametrize("is_conversation", [False, True])
-def test_a_recording_shows_both_children_and_plays_the_one_that_answered(
+def test_recording_lists_all_children_and_replays_the_answering_child(
     real_several, is_conversation
 ):
     real_several.set_output("ant", build_hello("a-1"), UNAUTHORIZED, code=1)
@@ -895,7 +895,7 @@ def test_a_recording_shows_both_children_and_plays_the_one_that_answered(
     assert replayed_run.result["result"] == results(done)[0]["result"] == "I am cow."
 
 
-def test_a_recording_of_nobody_who_answered_says_the_same_again(real_several):
+def test_recording_in_which_all_vendors_failed_passes_the_replay_check(real_several):
     real_several.write_settings("ant", "bee")
     real_several.set_output("ant", UNAUTHORIZED, code=1)
     real_several.set_output("bee", LIMITED, code=1)
@@ -909,7 +909,7 @@ def test_a_recording_of_nobody_who_answered_says_the_same_again(real_several):
     assert real_several.box.run_shim("cast", "verify", *casts).status == 0
 
 
-def test_a_recording_in_which_no_child_answered_has_nothing_to_play(real_several):
+def test_replay_check_reports_a_recording_without_an_answering_child(real_several):
     real_several.write_settings("ant", "bee")
     real_several.set_output("ant", UNAUTHORIZED, code=1)
     cast = real_several.box.path / "run.cast"
@@ -920,7 +920,7 @@ def test_a_recording_in_which_no_child_answered_has_nothing_to_play(real_several
 
 
 @pytest.mark.parametrize("args", [("-p", "hi"), ASK])
-def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(real_several, args):
+def test_show_and_export_read_a_recording_as_the_answering_vendor(real_several, args):
     real_several.write_settings("qwen", "bee")
     error = qwen_result(error="[API Error: 401 Unauthorized]")
     real_several.box.create_fake(
@@ -955,7 +955,7 @@ def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(real_se
     assert "I am bee." in [step["message"] for step in atif["steps"]]
 
 
-def test_a_recording_of_a_child_that_stayed_and_failed_says_the_same_again(real_several):
+def test_recording_of_failed_persistent_children_passes_the_replay_check(real_several):
     real_several.write_settings("ant", "qwen")
     real_several.set_output("ant", LIMITED, code=1)
     fails = [

@@ -98,7 +98,7 @@ def build_fallback():
 
 
 @pytest.mark.anyio
-async def test_an_interrupt_between_two_vendors_asks_no_other_one():
+async def test_interrupt_between_vendors_starts_no_second_vendor():
     two = build_fallback()
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
@@ -111,7 +111,7 @@ async def test_an_interrupt_between_two_vendors_asks_no_other_one():
 
 
 @pytest.mark.anyio
-async def test_a_turn_that_is_ended_between_two_vendors_can_still_say_why():
+async def test_turn_cancelled_between_vendors_reports_its_cause():
     two = build_fallback()
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
@@ -126,7 +126,7 @@ async def test_a_turn_that_is_ended_between_two_vendors_can_still_say_why():
 
 
 @pytest.mark.anyio
-async def test_a_vendor_that_has_spoken_keeps_the_conversation_though_its_turn_failed():
+async def test_vendor_that_answered_stays_selected_after_a_failed_turn():
     two = build_fallback()
     two.bee.fails = True
     two.ant.exit_allowed.set()
@@ -137,7 +137,7 @@ async def test_a_vendor_that_has_spoken_keeps_the_conversation_though_its_turn_f
 
 
 @pytest.mark.anyio
-async def test_the_next_vendor_is_asked_when_the_one_before_has_gone():
+async def test_next_vendor_starts_after_the_previous_vendor_exits():
     two = build_fallback()
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:

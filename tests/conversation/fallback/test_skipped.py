@@ -51,7 +51,7 @@ def outcome(case):
     for case in list_fixture_cases()
     if not case.passthrough and outcome(case) in ("auth", "rate_limit")
 )
-def test_whoever_is_not_let_in_before_it_said_a_word_may_be_answered_for(case):
+def test_auth_or_rate_limit_failure_without_output_allows_a_fallback(case):
     why, has_output = find_failed_attempt(case)
     assert (why is None) is has_output
     assert why is None or (why.vendor, why.cause) == (case.vendor, outcome(case))
@@ -60,7 +60,7 @@ def test_whoever_is_not_let_in_before_it_said_a_word_may_be_answered_for(case):
 @loop_over_cases(
     case for case in list_fixture_cases() if not case.passthrough and outcome(case) is None
 )
-def test_nobody_answers_for_a_vendor_that_did(case):
+def test_successful_vendor_has_no_failed_attempt(case):
     assert find_failed_attempt(case)[0] is None
 
 
@@ -75,14 +75,14 @@ def test_nobody_answers_for_a_vendor_that_did(case):
         (None, b"", None),
     ],
 )
-def test_who_dies_before_its_stream_begins_could_not_start(child_exit, output, cause):
+def test_child_exit_before_the_first_event_is_a_failed_attempt(child_exit, output, cause):
     translation = create_stream_translation("demo", partial=False, stable=True)
     translation.feed(output)
     why = translation.find_failed_attempt(child_exit, "")
     assert (why and why.cause) == cause
 
 
-def test_the_words_are_one_line_that_no_terminal_obeys():
+def test_failed_attempt_reason_is_a_short_line_without_escapes():
     attempt = create_failed_attempt("qwen", "auth", "one\n two\x1b[31m" + "x" * 1000)
     assert (
         len(attempt.reason) == MAX_REASON_CHARS
@@ -93,14 +93,14 @@ def test_the_words_are_one_line_that_no_terminal_obeys():
     assert json.loads(json.dumps(attempt.to_json())) == attempt._asdict()
 
 
-def test_a_list_names_each_and_why():
+def test_failed_attempts_are_listed_with_their_causes():
     assert format_failed_attempts(
         [create_failed_attempt("a", "auth", "x"), create_failed_attempt("b", "not_found", "y")]
     ) == ("\na did not answer either (auth): x\nb did not answer either (not_found): y")
     assert format_failed_attempts([]) == ""
 
 
-def test_a_recording_may_say_anything_of_it():
+def test_failed_attempt_is_parsed_from_any_recorded_json():
     assert parse_failed_attempt(
         create_failed_attempt("qwen", "auth", "x").to_json()
     ) == create_failed_attempt("qwen", "auth", "x")
@@ -109,7 +109,7 @@ def test_a_recording_may_say_anything_of_it():
     )
 
 
-def test_what_another_vendor_said_of_itself_is_not_the_next_ones():
+def test_vendor_info_is_not_passed_to_another_vendor():
     stage = Stage()
     stage.turn.start_session(session_id="s", model="m1", tools=["Read"], vendor_version="1")
     stage.finish_turn()
@@ -149,7 +149,7 @@ def feed_events(stream, *events):
 
 
 @pytest.mark.parametrize("make", [claude, yume])
-def test_a_pen_forgets_a_turn_that_nobody_was_given(make):
+def test_discarded_turn_is_not_written(make):
     writer = make()
     for forgotten in (True, False):
         _, stream = build_buffered_stream(writer)
@@ -169,7 +169,7 @@ def test_a_pen_forgets_a_turn_that_nobody_was_given(make):
     assert b"words" in output
 
 
-def test_what_is_held_comes_with_the_first_word_and_so_does_the_session():
+def test_buffered_lines_and_session_are_released_with_the_first_text():
     buffer, stream = build_buffered_stream()
     output, commands = feed_events(stream, BEGUN)
     assert output == b"" and not any(
@@ -184,13 +184,13 @@ def test_what_is_held_comes_with_the_first_word_and_so_does_the_session():
     assert buffer.failed_attempt is None
 
 
-def test_what_a_child_is_told_is_never_held():
+def test_bytes_for_the_child_are_not_buffered():
     _, stream = build_buffered_stream()
     stream.translation._translator.outbox.append(b"line\n")
     assert SendToChildCommand(b"line\n") in feed_events(stream, BEGUN)[1]
 
 
-def test_no_more_is_held_than_is_bounded(monkeypatch):
+def test_buffer_is_released_above_its_limit(monkeypatch):
     monkeypatch.setattr(buffered_stream, "MAX_BUFFERED_BYTES", 5000)
     buffer, stream = build_buffered_stream()
     feed_events(stream, BEGUN)
@@ -200,7 +200,7 @@ def test_no_more_is_held_than_is_bounded(monkeypatch):
 
 
 @pytest.mark.parametrize("is_persistent", [True, False])
-def test_a_vendor_that_does_not_answer_ends_its_turn_without_a_line(is_persistent):
+def test_failed_vendor_ends_its_turn_without_output(is_persistent):
     buffer, stream = build_buffered_stream()
     feed_events(stream, BEGUN)
     stream.stop_turn("nobody is logged in", "auth")
@@ -212,7 +212,7 @@ def test_a_vendor_that_does_not_answer_ends_its_turn_without_a_line(is_persisten
     assert stream.translation.writer.take_bytes() == b""
 
 
-def test_a_vendor_that_cannot_start_is_passed_over_and_another_mistake_is_said():
+def test_vendor_error_is_a_failed_attempt_and_a_frontend_error_is_written():
     buffer, stream = build_buffered_stream()
     assert stream.refuse_turn(VendorError("it is not there")) == b""
     assert (
@@ -226,7 +226,7 @@ def test_a_vendor_that_cannot_start_is_passed_over_and_another_mistake_is_said()
     )
 
 
-def test_the_end_of_a_turn_is_not_held():
+def test_end_of_a_turn_without_a_failure_is_not_buffered():
     buffer, stream = build_buffered_stream()
     feed_events(stream, BEGUN)
     output, commands = stream.close(None)
@@ -234,7 +234,7 @@ def test_the_end_of_a_turn_is_not_held():
     assert [type(command) for command in commands] == [RunHooksCommand, StoreSessionCommand]
 
 
-def test_a_vendor_that_is_given_the_turn_is_not_passed_over_any_more():
+def test_failure_after_the_release_is_written_and_allows_no_fallback():
     buffer, stream = build_buffered_stream()
     feed_events(stream, BEGUN)
     output, _ = stream.release()

@@ -69,7 +69,7 @@ def converse(box, child_steps, *flags, vendor="gemini"):
 
 
 @pytest.mark.parametrize("child_steps", BROKEN.values(), ids=BROKEN)
-def test_a_vendor_that_does_not_start_two_way_answers_one_way_and_says_so(box, child_steps):
+def test_driver_falls_back_with_a_warning_if_two_way_startup_fails(box, child_steps):
     done = converse(box, child_steps)
     assert [line["result"] for line in results(done)] == ["Hello.", "Hello."]
     first, second = (line for line in done.lines if line.get("subtype") == "init")
@@ -80,20 +80,20 @@ def test_a_vendor_that_does_not_start_two_way_answers_one_way_and_says_so(box, c
     assert done.stderr.count("it is driven one-way") == 1
 
 
-def test_a_frontend_that_is_to_be_asked_is_told_why_it_cannot_be(box):
+def test_driver_fallback_is_refused_if_the_frontend_answers_prompts(box):
     done = converse(box, BROKEN["an error"], *ASKING)
     assert results(done)[0]["is_error"]
     assert "no such thing" in str(results(done)[0])
     assert "one-way" not in done.stderr
 
 
-def test_no_way_is_taken_that_runs_what_the_first_would_have_denied(box):
+def test_driver_fallback_is_refused_if_denied_calls_would_run(box):
     done = converse(box, BROKEN["an error"], vendor="opencode")
     assert results(done)[0]["is_error"]
     assert "one-way" not in done.stderr
 
 
-def test_a_session_that_fails_later_is_not_begun_in_another_way(box):
+def test_driver_fallback_is_not_used_after_the_session_starts(box):
     session = {"jsonrpc": "2.0", "id": 2, "result": {"sessionId": "s1"}}
     failed = {"jsonrpc": "2.0", "id": 3, "error": {"code": -32603, "message": "the model is gone"}}
     opening = [
@@ -134,9 +134,7 @@ def way(*args, driver=None, vendor="gemini"):
         (("-p", "hi"), "two-way", True, "[vendors.gemini] driver"),
     ],
 )
-def test_a_vendor_is_driven_as_the_frontend_asks_unless_the_settings_say_another_way(
-    args, driver, is_two_way, why
-):
+def test_driver_is_selected_by_frontend_flags_unless_configured(args, driver, is_two_way, why):
     choice = way(*args, driver=driver)
     assert bool(choice.adapter.child_input_ref) == is_two_way
     assert choice.reason.startswith(why)
@@ -145,9 +143,7 @@ def test_a_vendor_is_driven_as_the_frontend_asks_unless_the_settings_say_another
 @pytest.mark.parametrize(
     ("vendor", "is_persistent"), [("codex", True), ("gemini", False), ("opencode", False)]
 )
-def test_one_message_goes_the_way_that_gives_text_in_pieces_if_no_less_runs_there(
-    vendor, is_persistent
-):
+def test_partial_messages_select_a_persistent_driver_if_no_calls_are_lost(vendor, is_persistent):
     """gemini's text comes in pieces anyway; opencode, asked by nobody, would run fewer calls than
     without the flag.
     """
@@ -159,9 +155,7 @@ def test_one_message_goes_the_way_that_gives_text_in_pieces_if_no_less_runs_ther
 @pytest.mark.parametrize(
     ("help_text", "is_two_way"), [("usage: gemini [--acp]", True), ("usage: gemini", False)]
 )
-def test_a_version_whose_remembered_help_does_not_name_the_way_is_driven_as_before(
-    box, help_text, is_two_way
-):
+def test_two_way_driver_requires_its_flag_in_the_cached_help(box, help_text, is_two_way):
     program = box.write_program("gemini", f"#!/bin/sh\necho '{help_text}'\n")
     box.write_settings(f'[vendors.gemini]\nbin = "{program}"\n')
     for vendor in json.loads(box.run_shim("vendors", "--json").stdout):
@@ -176,7 +170,7 @@ def test_a_version_whose_remembered_help_does_not_name_the_way_is_driven_as_befo
     assert (b"--help does not name --acp" in explained) != is_two_way
 
 
-def test_a_frontend_that_wants_to_be_asked_gets_no_version_that_asks_nobody(box):
+def test_permission_prompts_are_refused_for_a_version_without_acp(box):
     program = box.write_program("opencode", "#!/bin/sh\necho 'usage: opencode run'\n")
     box.write_settings(f'[vendors.opencode]\nbin = "{program}"\n')
     box.run_shim("vendors", "--json")
