@@ -124,14 +124,14 @@ def one_turn(running):
         ),
     ],
 )
-def test_what_nobody_can_read_costs_no_more_than_itself(talk, noise):
+def test_unreadable_agent_output_does_not_affect_the_turn(talk, noise):
     with talk(["out", noise], out(says("Hello."), ENDED)) as running:
         done = one_turn(running)
     assert done.status == 0
     assert [line["result"] for line in results(done)] == ["Hello."]
 
 
-def test_a_line_of_megabytes_is_a_long_text(talk):
+def test_huge_agent_message_emits_no_oversized_line(talk):
     with talk(out(says("a" * 3_000_000)), out(says("Hello."), ENDED)) as running:
         done = one_turn(running)
     assert done.status == 0
@@ -139,7 +139,7 @@ def test_a_line_of_megabytes_is_a_long_text(talk):
     assert max(map(len, done.stdout.splitlines())) < 100_000
 
 
-def test_what_is_said_behind_the_end_is_not_of_the_turn_and_is_not_asked(box, talk):
+def test_output_after_the_end_of_a_turn_is_ignored(box, talk):
     late = (says("too late"), asks(), {"id": 3, "result": {"stopReason": "refusal"}})
     second_turn = (
         ["hear", '"session/prompt"'],
@@ -167,7 +167,7 @@ def allow(running):
     return request["request"]["input"]
 
 
-def test_a_second_question_about_a_call_with_other_words_is_not_answered_by_the_first(box, talk):
+def test_changed_call_is_not_allowed_by_an_earlier_answer(box, talk):
     child_steps = (
         out(asks()),
         ["hear", "outcome"],
@@ -183,7 +183,7 @@ def test_a_second_question_about_a_call_with_other_words_is_not_answered_by_the_
     assert len(results(done)) == 1
 
 
-def test_a_question_with_the_id_of_an_open_one_has_no_answer_of_its_own(box, talk):
+def test_permission_request_with_a_duplicate_id_is_ignored(box, talk):
     with talk(
         out(asks(), asks(call="c2", command="rm -rf /")), ["hear", "outcome"], out(ENDED)
     ) as running:
@@ -195,14 +195,14 @@ def test_a_question_with_the_id_of_an_open_one_has_no_answer_of_its_own(box, tal
     assert done.stdout.count(b"can_use_tool") == 1
 
 
-def test_a_question_for_another_session_is_nobodys(box, talk):
+def test_permission_request_for_another_session_is_cancelled(box, talk):
     with talk(out(asks(session="s2")), ["hear", "outcome"], out(ENDED)) as running:
         done = one_turn(running)
     assert answers(box) == {"7": CANCELLED}
     assert b"can_use_tool" not in done.stdout
 
 
-def test_a_question_behind_an_interrupt_is_not_put_to_the_frontend(box, talk):
+def test_permission_request_after_an_interrupt_is_not_forwarded(box, talk):
     end = {"id": 3, "result": {"stopReason": "cancelled"}}
     with talk(
         out(says("Hel")), ["hear", '"session/cancel"'], out(asks()), ["hear", "outcome"], out(end)
@@ -217,7 +217,7 @@ def test_a_question_behind_an_interrupt_is_not_put_to_the_frontend(box, talk):
     assert results(done)[0]["subtype"] == "error_during_execution"
 
 
-def test_a_title_that_changes_behind_the_question_is_not_what_was_allowed(talk):
+def test_title_changed_after_approval_is_not_emitted(talk):
     changed = update(
         "tool_call_update", toolCallId="c1", title="rm -rf /", status="completed", rawOutput="x"
     )
@@ -232,13 +232,13 @@ def test_a_title_that_changes_behind_the_question_is_not_what_was_allowed(talk):
 @pytest.mark.parametrize(
     "request_id", [0, -1, 2**53, 1.5, "7", "", "x" * 200, None, [7], {"a": 1}, True]
 )
-def test_every_question_is_answered_by_its_own_id(box, talk, request_id):
+def test_permission_response_has_the_id_of_its_request(box, talk, request_id):
     with talk(out(asks(request_id)), ["hear", "outcome"], out(ENDED), flags=()) as running:
         one_turn(running)
     assert answers(box) == {json.dumps(request_id): NO}
 
 
-def test_a_flood_of_questions_is_answered_and_the_frontend_is_asked_a_thousand_at_most(box, talk):
+def test_permission_request_flood_is_limited_to_1000_prompts(box, talk):
     flood = [asks(number, call=f"c{number}") for number in range(1_200)]
     remaining_steps = [
         step
@@ -255,7 +255,7 @@ def test_a_flood_of_questions_is_answered_and_the_frontend_is_asked_a_thousand_a
     assert YES not in answers(box).values()
 
 
-def test_a_question_that_is_open_at_the_end_of_its_turn_is_taken_back(box, talk):
+def test_open_prompt_is_cancelled_at_the_end_of_the_turn(box, talk):
     with talk(out(asks(), ENDED), ["hear", "outcome"]) as running:
         running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
@@ -271,7 +271,7 @@ def test_a_question_that_is_open_at_the_end_of_its_turn_is_taken_back(box, talk)
     assert answers(box) == {"7": CANCELLED}
 
 
-def test_a_question_that_the_agent_takes_back_is_taken_back_at_the_frontend(box, talk):
+def test_prompt_is_cancelled_when_the_agent_cancels_its_request(box, talk):
     back = {"method": "$/cancel_request", "params": {"requestId": 7}}
     with talk(out(asks(), back), ["hear", "outcome"], out(says("Never mind."), ENDED)) as running:
         running.send_lines(user("one"))
@@ -281,7 +281,7 @@ def test_a_question_that_the_agent_takes_back_is_taken_back_at_the_frontend(box,
     assert answers(box) == {"7": CANCELLED}
 
 
-def test_an_agent_that_dies_while_it_asks_has_one_result_that_says_so(talk):
+def test_agent_crash_during_a_prompt_reports_a_single_error_result(talk):
     with talk(out(asks()), ["leave", 3]) as running:
         done = one_turn(running)
     (result,) = results(done)
@@ -294,7 +294,7 @@ def test_an_agent_that_dies_while_it_asks_has_one_result_that_says_so(talk):
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
-def test_an_agent_that_is_silent_at_any_step_is_ended_and_the_result_says_why(box, talk, count):
+def test_silent_agent_times_out_with_an_error_result(box, talk, count):
     lifeline = box.create_lifeline()
     box.write_settings(f"[vendors.opencode.timeouts]\nfirst_byte = {ALIVE}\nidle = {ALIVE}\n")
     silent = box.create_fake(["say", lifeline.path, "agent"], *PROMPTED[:count], ["hang"])
@@ -306,7 +306,7 @@ def test_an_agent_that_is_silent_at_any_step_is_ended_and_the_result_says_why(bo
     assert lifeline.wait_until_closed()
 
 
-def test_an_agent_that_never_obeys_an_interrupt_is_ended(box, talk):
+def test_agent_that_ignores_an_interrupt_is_terminated(box, talk):
     lifeline = box.create_lifeline()
     with talk(["say", lifeline.path, "agent"], out(says("Hel")), ["hang"]) as running:
         running.send_lines(user("one"))
@@ -318,7 +318,7 @@ def test_an_agent_that_never_obeys_an_interrupt_is_ended(box, talk):
     assert lifeline.wait_until_closed()
 
 
-def test_an_agent_that_wants_a_login_says_its_ways_to_log_in(box, talk):
+def test_login_error_lists_the_login_methods(box, talk):
     methods = [{"id": "key", "name": "Use a key"}, {"id": "web", "name": "Log in with a browser"}]
     greeted = {"id": 1, "result": {"protocolVersion": 1, "authMethods": methods}}
     refused = {"id": 2, "error": {"code": -32000, "message": "Authentication required"}}
@@ -364,17 +364,17 @@ def say_each(talk, first, flags):
         running.end_input()
 
 
-def test_system_prompts_stand_before_the_first_message_of_a_session(box, talk):
+def test_system_prompts_precede_the_first_message(box, talk):
     """The protocol has no field for system prompts."""
     say_each(talk, ENDED, SYSTEM)
     assert prompts(box) == ["You are a goat.\n\nBe brief.\n\none", "two"]
 
 
-def test_system_prompts_are_sent_again_after_a_turn_that_failed(box, talk):
+def test_system_prompts_are_resent_after_a_failed_turn(box, talk):
     say_each(talk, {"id": 3, "error": {"code": -32603, "message": "no model"}}, SYSTEM[2:])
     assert prompts(box) == ["Be brief.\n\none", "Be brief.\n\ntwo"]
 
 
-def test_a_message_without_system_prompts_is_sent_as_it_is(box, talk):
+def test_message_is_sent_unchanged_without_system_prompts(box, talk):
     say_each(talk, ENDED, ())
     assert prompts(box) == ["one", "two"]

@@ -121,7 +121,7 @@ def real_talk(real_box):
 # -- messages --------------------------------------------------------------------------------------
 
 
-def test_each_message_gets_its_own_init_and_result_in_their_order(box, converse):
+def test_each_message_gets_an_init_and_a_result_in_order(box, converse):
     """C16, S1, S2"""
     child = box.create_fake(["read"], ["record", str(box.recording)], ["out", IDLE])
     done = converse(child, user("one"), user("two"), user("three"))
@@ -132,14 +132,14 @@ def test_each_message_gets_its_own_init_and_result_in_their_order(box, converse)
     assert box.read_record()["stdin"] == "three"
 
 
-def test_a_later_message_goes_on_with_the_vendors_own_session(box, converse):
+def test_second_message_resumes_the_vendor_session(box, converse):
     child = box.create_fake(["read"], ["record", str(box.recording)], ["out", IDLE])
     done = converse(child, user("one"), user("two"))
     assert box.read_record()["arguments"] == [SESSION]
     assert done.lines[0]["session_id"] != SESSION
 
 
-def test_the_session_that_goes_on_is_the_last_that_the_vendor_named(box, converse):
+def test_last_reported_vendor_session_is_resumed(box, converse):
     other = format_ndjson(START | {"session": OTHER}, build_text_event("Hello."), END)
     last = [["read"], ["record", str(box.recording)], ["out", other]]
     child = box.create_fake_sequence([["read"], ["out", IDLE]], [["read"], ["out", other]], last)
@@ -147,7 +147,7 @@ def test_the_session_that_goes_on_is_the_last_that_the_vendor_named(box, convers
     assert box.read_record()["arguments"] == [OTHER]
 
 
-def test_a_chosen_session_id_is_that_of_every_line(box, converse):
+def test_session_id_flag_sets_the_id_of_every_line(box, converse):
     """F5, S3"""
     done = converse(
         box.create_fake(["out", IDLE]), user("one"), user("two"), flags=("--session-id", U)
@@ -155,13 +155,13 @@ def test_a_chosen_session_id_is_that_of_every_line(box, converse):
     assert {line["session_id"] for line in done.lines if "session_id" in line} == {U}
 
 
-def test_an_end_of_stdin_without_a_message_says_nothing(box, converse):
+def test_empty_stdin_prints_nothing_and_exits_with_status_0(box, converse):
     """P15"""
     done = converse(box.create_fake(["out", IDLE]))
     assert (done.status, done.stdout, done.stderr) == (0, b"", "")
 
 
-def test_an_end_of_stdin_in_the_middle_of_a_turn_lets_it_finish(real_box, real_talk):
+def test_turn_completes_after_stdin_is_closed(real_box, real_talk):
     """P15"""
     gate = real_box.create_gate()
     child = real_box.create_fake(
@@ -180,7 +180,7 @@ def test_an_end_of_stdin_in_the_middle_of_a_turn_lets_it_finish(real_box, real_t
     assert done.result["result"] == "I am done."
 
 
-def test_a_positional_prompt_means_nothing_beside_messages(box, converse):
+def test_positional_prompt_is_ignored_in_a_conversation(box, converse):
     """P4, P7"""
     child = box.create_fake(["read"], ["record", str(box.recording)], ["out", IDLE])
     done = converse(child, user("one"), flags=("--replay-user-messages", ""))
@@ -188,7 +188,7 @@ def test_a_positional_prompt_means_nothing_beside_messages(box, converse):
     assert box.read_record()["stdin"] == "one"
 
 
-def test_blocks_are_read_and_what_cannot_be_taken_is_said(box, converse):
+def test_unsupported_content_block_is_omitted_with_a_notice(box, converse):
     """C14"""
     child = box.create_fake(["read"], ["record", str(box.recording)], ["out", IDLE])
     image = {
@@ -211,7 +211,7 @@ def test_blocks_are_read_and_what_cannot_be_taken_is_said(box, converse):
     assert done.result["result"] == "Hello."
 
 
-def test_replayed_messages_stand_behind_their_init_with_their_uuid(box, converse):
+def test_replayed_user_message_follows_init_and_preserves_its_uuid(box, converse):
     """C15"""
     done = converse(
         box.create_fake(["out", IDLE]),
@@ -229,7 +229,7 @@ def test_replayed_messages_stand_behind_their_init_with_their_uuid(box, converse
     assert second["uuid"] != U and second["timestamp"].endswith("Z")
 
 
-def test_a_vendor_without_sessions_answers_one_message_and_says_why_not_two(box, converse):
+def test_second_message_fails_if_the_vendor_has_no_sessions(box, converse):
     nameless = box.create_fake(["out", ANSWER])
     done = converse(nameless, user("one"), user("two"))
     first, second = results(done)
@@ -238,7 +238,7 @@ def test_a_vendor_without_sessions_answers_one_message_and_says_why_not_two(box,
     assert done.status == 1
 
 
-def test_an_api_error_of_one_turn_leaves_the_next_alone(box, converse):
+def test_turn_after_a_failed_turn_succeeds(box, converse):
     """P13"""
     child = box.create_fake_sequence([["out", TALKING], ["leave", 3]], [["out", IDLE]])
     done = converse(child, user("one"), user("two"))
@@ -246,7 +246,7 @@ def test_an_api_error_of_one_turn_leaves_the_next_alone(box, converse):
     assert done.status == 0
 
 
-def test_the_status_is_that_of_the_last_result(box, converse):
+def test_exit_status_is_that_of_the_last_result(box, converse):
     """P13, P14"""
     child = box.create_fake_sequence([["out", IDLE]], [["out", TALKING], ["leave", 3]])
     done = converse(child, user("one"), user("two"))
@@ -254,7 +254,7 @@ def test_the_status_is_that_of_the_last_result(box, converse):
     assert done.status == 1
 
 
-def test_a_vendor_that_is_not_there_is_said_at_once(box, converse):
+def test_missing_vendor_program_is_reported_on_initialize(box, converse):
     done = converse(str(box.path / "missing"), request("i", "initialize"))
     assert done.status == 1
     assert done.cause == "not_found"
@@ -263,7 +263,7 @@ def test_a_vendor_that_is_not_there_is_said_at_once(box, converse):
 # -- control ---------------------------------------------------------------------------------------
 
 
-def test_initialize_is_answered_before_any_child_exists(box, talk):
+def test_initialize_response_is_sent_before_the_child_starts(box, talk):
     """C1, C2"""
     child = box.create_fake(["record", str(box.recording)], ["out", IDLE])
     with talk(child) as running:
@@ -284,7 +284,7 @@ def test_initialize_is_answered_before_any_child_exists(box, talk):
     assert responses(done)["i2"]["subtype"] == "success"
 
 
-def test_every_request_is_answered_an_unknown_one_with_an_error(box, converse):
+def test_unknown_control_request_gets_an_error_response(box, converse):
     """C5, C4"""
     done = converse(
         box.create_fake(["out", IDLE]), request("x", "no_such_subtype"), request("y", "mcp_status")
@@ -298,7 +298,7 @@ def test_every_request_is_answered_an_unknown_one_with_an_error(box, converse):
     assert responses(done)["y"]["response"] == {"mcpServers": []}
 
 
-def test_an_interrupt_ends_the_turn_and_the_process_lives_on(box, talk):
+def test_interrupt_ends_the_turn_and_the_next_message_succeeds(box, talk):
     """C6"""
     lifeline = box.create_lifeline()
     child = box.create_fake_sequence(
@@ -324,7 +324,7 @@ def test_an_interrupt_ends_the_turn_and_the_process_lives_on(box, talk):
     ]
 
 
-def test_a_first_reply_that_came_with_its_session_and_was_cut_is_no_answer(box, talk):
+def test_vendor_session_of_an_interrupted_first_reply_is_not_resumed(box, talk):
     """C6; pi keeps no session of a reply that it did not finish, so the next message begins
     another.
     """
@@ -358,7 +358,7 @@ def test_a_first_reply_that_came_with_its_session_and_was_cut_is_no_answer(box, 
     assert "--session" not in box.read_record()["arguments"]
 
 
-def test_an_interrupt_names_the_messages_that_still_wait_and_answers_them(box, talk):
+def test_interrupt_response_lists_the_queued_messages(box, talk):
     child = box.create_fake_sequence([["out", TALKING], ["hang"]], [["out", IDLE]])
     with talk(child, "--include-partial-messages") as running:
         running.send_lines(user("go"))
@@ -369,7 +369,7 @@ def test_an_interrupt_names_the_messages_that_still_wait_and_answers_them(box, t
     assert [line["is_error"] for line in results(done)] == [True, False]
 
 
-def test_a_message_that_is_taken_back_while_it_waits_is_never_said(box, talk):
+def test_cancelled_queued_message_is_not_sent_to_the_vendor(box, talk):
     """C8"""
     gate = box.create_gate()
     child = box.create_fake_sequence(
@@ -395,14 +395,14 @@ def test_a_message_that_is_taken_back_while_it_waits_is_never_said(box, talk):
     assert [line["result"] for line in results(done)] == ["I am done.", "Hello."]
 
 
-def test_an_idle_interrupt_is_a_success_and_nothing_else(box, converse):
+def test_interrupt_while_idle_emits_only_a_control_response(box, converse):
     """C6"""
     done = converse(box.create_fake(["out", IDLE]), request("stop", "interrupt"))
     assert done.status == 0
     assert [line["type"] for line in done.lines] == ["control_response"]
 
 
-def test_a_model_and_a_mode_hold_from_the_next_turn_on(box, talk):
+def test_model_and_mode_changes_apply_to_the_next_turn(box, talk):
     """C7"""
     silent = format_ndjson(
         {name: fact for name, fact in KNOWN.items() if name != "model"},
@@ -429,9 +429,7 @@ def test_a_model_and_a_mode_hold_from_the_next_turn_on(box, talk):
 
 
 @pytest.mark.parametrize("vendor", ["pi", "cursor", "acai", "codex", "gemini", "vibe", "kimi"])
-def test_a_mode_that_the_vendor_lacks_is_refused_by_the_first_turn_and_not_before(
-    box, converse, vendor
-):
+def test_unsupported_permission_mode_is_refused_by_the_first_turn(box, converse, vendor):
     """As claude-agent-acp starts: with `--permission-mode=auto`, and then it asks what each model
     supports.
     """
@@ -458,7 +456,7 @@ def test_a_mode_that_the_vendor_lacks_is_refused_by_the_first_turn_and_not_befor
     assert not (box.path / "started").exists()
 
 
-def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(box, converse):
+def test_unsupported_mode_can_be_replaced_before_the_first_message(box, converse):
     child = box.create_fixture_printer("standin", "acai/2026-04-text")
     changed = request("p", "set_permission_mode", mode="default")
     lines = request("i", "initialize"), changed, user("hi")
@@ -469,7 +467,7 @@ def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(b
     ]
 
 
-def test_a_mode_that_the_vendor_lacks_can_be_replaced_after_it_was_refused(box, talk):
+def test_unsupported_mode_can_be_replaced_after_a_refusal(box, talk):
     child = box.create_fixture_printer("standin", "acai/2026-04-text")
     with talk(child, "--permission-mode=auto", SHIM_VENDOR="acai") as running:
         running.send_lines(user("one"))
@@ -479,7 +477,7 @@ def test_a_mode_that_the_vendor_lacks_can_be_replaced_after_it_was_refused(box, 
     assert causes(done) == ["refused", "clean"]
 
 
-def test_a_model_of_a_vendor_that_has_the_mode_auto_supports_it(box, converse):
+def test_models_report_auto_mode_support_if_the_vendor_has_auto_mode(box, converse):
     done = converse(
         box.create_fake(["out", IDLE]), request("i", "initialize"), request("l", "list_models")
     )
@@ -487,7 +485,7 @@ def test_a_model_of_a_vendor_that_has_the_mode_auto_supports_it(box, converse):
         assert all(model["supportsAutoMode"] is True for model in answer["response"]["models"])
 
 
-def test_a_message_is_not_changed_by_a_mode_that_was_set_after_it(box, converse):
+def test_permission_mode_change_does_not_affect_an_earlier_message(box, converse):
     done = converse(
         box.create_fake(["out", IDLE]),
         user("one"),
@@ -498,7 +496,7 @@ def test_a_message_is_not_changed_by_a_mode_that_was_set_after_it(box, converse)
     assert inits == ["default", "plan"]
 
 
-def test_the_states_of_a_session_are_said_to_those_who_asked(box, converse):
+def test_session_state_events_are_emitted_if_enabled(box, converse):
     """S18"""
     done = converse(box.create_fake(["out", IDLE]), user("one"), **EMIT)
     assert kinds(done) == [
@@ -513,7 +511,7 @@ def test_the_states_of_a_session_are_said_to_those_who_asked(box, converse):
     assert kinds(silent) == ["init", "assistant", "result"]
 
 
-def test_the_states_around_one_message_of_the_command_line_are_said_too(box):
+def test_print_mode_emits_session_state_events_if_enabled(box):
     """S18, as the real claude 2.1 says them for a text"""
     args = (
         "-p",
@@ -543,7 +541,7 @@ def test_the_states_around_one_message_of_the_command_line_are_said_too(box):
         ("[1]", "Error parsing streaming input line"),
     ],
 )
-def test_a_line_that_cannot_be_read_is_skipped_with_a_word(box, converse, line, complaint):
+def test_malformed_stdin_line_is_skipped_with_a_warning(box, converse, line, complaint):
     """C13"""
     done = converse(box.create_fake(["out", IDLE]), line, user("one"))
     assert done.status == 0
@@ -551,7 +549,7 @@ def test_a_line_that_cannot_be_read_is_skipped_with_a_word(box, converse, line, 
     assert complaint in done.stderr
 
 
-def test_lines_that_say_nothing_to_us_are_ignored(box, converse):
+def test_irrelevant_stdin_lines_are_ignored(box, converse):
     """C13"""
     done = converse(
         box.create_fake(["out", IDLE]),
@@ -566,7 +564,7 @@ def test_lines_that_say_nothing_to_us_are_ignored(box, converse):
     assert kinds(done) == ["init", "assistant", "result"]
 
 
-def test_the_last_line_may_lack_its_newline(box):
+def test_last_stdin_line_without_a_newline_is_processed(box):
     """C13"""
     child = box.create_fake(["out", IDLE])
     done = box.run_claude(
@@ -578,7 +576,7 @@ def test_the_last_line_may_lack_its_newline(box):
 # -- ends ------------------------------------------------------------------------------------------
 
 
-def test_an_idle_conversation_that_is_terminated_says_nothing(box, talk):
+def test_sigterm_while_idle_emits_no_result(box, talk):
     """P13"""
     with talk(box.create_fake(["out", IDLE])) as running:
         running.send_lines(user("one"))
@@ -589,7 +587,7 @@ def test_an_idle_conversation_that_is_terminated_says_nothing(box, talk):
     assert len(results(done)) == 1
 
 
-def test_a_turn_that_is_terminated_is_closed_and_its_child_ended(box, talk):
+def test_sigterm_ends_the_turn_with_a_result_and_stops_the_child(box, talk):
     """P18, S18"""
     lifeline = box.create_lifeline()
     child = box.create_fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
@@ -604,7 +602,7 @@ def test_a_turn_that_is_terminated_is_closed_and_its_child_ended(box, talk):
     assert done.lines[-1]["state"] == "idle"
 
 
-def test_a_sigint_ends_the_turn_and_the_conversation(box, talk):
+def test_sigint_ends_the_turn_and_exits_with_status_0(box, talk):
     """P17"""
     child = box.create_fake(["out", TALKING], ["hang"])
     with talk(child, "--include-partial-messages") as running:
@@ -616,7 +614,7 @@ def test_a_sigint_ends_the_turn_and_the_conversation(box, talk):
     assert done.result["subtype"] == "error_during_execution"
 
 
-def test_a_frontend_that_crashes_takes_a_silent_child_with_it(real_box, real_talk):
+def test_silent_child_is_stopped_when_the_frontend_crashes(real_box, real_talk):
     """P18, P19"""
     lifeline = real_box.create_lifeline()
     child = real_box.create_fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
@@ -632,7 +630,7 @@ def test_a_frontend_that_crashes_takes_a_silent_child_with_it(real_box, real_tal
         assert running.wait_for_status() == 0
 
 
-def test_a_one_shot_frontend_that_crashes_takes_a_silent_child_with_it(real_box):
+def test_silent_child_is_stopped_when_stdout_closes_in_print_mode(real_box):
     lifeline = real_box.create_lifeline()
     child = real_box.create_fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     flags = ("-p", "go", "--output-format", "stream-json", "--include-partial-messages")
@@ -646,7 +644,7 @@ def test_a_one_shot_frontend_that_crashes_takes_a_silent_child_with_it(real_box)
         assert running.wait_for_status() == 0
 
 
-def test_the_lines_of_a_conversation_keep_every_invariant(box, talk):
+def test_conversation_output_satisfies_the_stream_invariants(box, talk):
     """S1, S3, S5, S6, S9, S11"""
     child = box.create_fake_sequence(
         [["out", IDLE]], [["out", TALKING], ["leave", 3]], [["out", IDLE]]
@@ -666,7 +664,7 @@ USING = format_ndjson(
 
 
 @pytest.mark.parametrize("end", ["interrupt", "SIGTERM", "EOF", "crash"])
-def test_a_process_that_belongs_to_nobody_is_ended_too(real_box, real_talk, end):
+def test_daemon_started_by_the_child_is_stopped_when_the_turn_is_aborted(real_box, real_talk, end):
     """P18"""
     lifeline = real_box.create_lifeline()
     child = real_box.create_fake(
@@ -694,7 +692,7 @@ def test_a_process_that_belongs_to_nobody_is_ended_too(real_box, real_talk, end)
         assert lifeline.wait_until_closed()
 
 
-def test_what_a_finished_conversation_left_running_is_ended(real_box, real_converse):
+def test_daemon_is_stopped_after_the_conversation_ends(real_box, real_converse):
     lifeline = real_box.create_lifeline()
     child = real_box.create_fake(
         ["out", USING],
@@ -705,7 +703,7 @@ def test_what_a_finished_conversation_left_running_is_ended(real_box, real_conve
     assert lifeline.wait_until_closed()
 
 
-def test_one_message_may_leave_a_server_running(real_box):
+def test_daemon_survives_a_print_mode_run(real_box):
     lifeline = real_box.create_lifeline()
     child = real_box.create_fake(
         ["out", USING],
@@ -716,7 +714,7 @@ def test_one_message_may_leave_a_server_running(real_box):
     os.kill(lifeline.wait_for("daemon"), 0)
 
 
-def test_a_child_that_ignores_its_end_is_gone_soon_after_stdin_is_closed(box, talk):
+def test_child_that_ignores_signals_is_killed_after_stdin_closes(box, talk):
     """P16"""
     lifeline = box.create_lifeline()
     deaf = [["say", lifeline.path, "child"], ["ignore", "SIGTERM", "SIGINT"]]
@@ -728,7 +726,7 @@ def test_a_child_that_ignores_its_end_is_gone_soon_after_stdin_is_closed(box, ta
     assert lifeline.wait_until_closed()
 
 
-def test_what_reads_or_writes_our_pipes_ends_when_we_are_killed(real_box, real_talk):
+def test_child_that_writes_output_exits_when_the_shim_is_killed(real_box, real_talk):
     """P18"""
     lifeline = real_box.create_lifeline()
     child = real_box.create_fake(
@@ -741,7 +739,7 @@ def test_what_reads_or_writes_our_pipes_ends_when_we_are_killed(real_box, real_t
         assert lifeline.wait_until_closed()
 
 
-def test_a_hook_that_forbids_a_call_of_a_vendor_that_never_asks_stops_the_turn(box, talk):
+def test_hook_denial_stops_the_turn_of_a_vendor_without_permission_requests(box, talk):
     """C11"""
     lifeline = box.create_lifeline()
     child = box.create_fake(["say", lifeline.path, "child"], ["out", USING], ["hang"])
@@ -763,7 +761,7 @@ def test_a_hook_that_forbids_a_call_of_a_vendor_that_never_asks_stops_the_turn(b
 
 
 @pytest.mark.parametrize("converses", [True, False], ids=["conversation", "one-message"])
-def test_a_silent_child_and_its_group_end_when_we_are_killed(real_box, converses):
+def test_silent_child_and_its_process_group_exit_when_the_shim_is_killed(real_box, converses):
     """P18: a vendor that waits for a tool reads and writes nothing."""
     lifeline = real_box.create_lifeline()
     child = real_box.create_fake(["spawn", lifeline.path, False], ["out", TALKING], ["hang"])
@@ -781,7 +779,7 @@ def test_a_silent_child_and_its_group_end_when_we_are_killed(real_box, converses
         assert lifeline.wait_until_closed()
 
 
-def test_nothing_guards_a_child_that_has_ended(real_box, real_talk):
+def test_watchdog_exits_after_the_child_exits(real_box, real_talk):
     """A number that was a child's may be another's by now."""
     with real_talk(real_box.create_fake(["out", IDLE])) as running:
         running.send_lines(user("one"))
@@ -826,7 +824,7 @@ PI_ANSWER = format_ndjson(
 )
 
 
-def test_a_session_that_was_cut_before_the_vendor_kept_it_goes_on_as_a_new_one(box, talk):
+def test_interrupted_vendor_session_that_was_not_stored_is_replaced(box, talk):
     """pi writes its session with its first whole reply: an earlier id is one that it does not find."""
     box.write_settings(ONE_WAY)
     cut = [["out", PI + format_ndjson({"type": "message_start", "message": PI_SAYS})], ["hang"]]
@@ -850,7 +848,7 @@ def test_a_session_that_was_cut_before_the_vendor_kept_it_goes_on_as_a_new_one(b
     assert stored["vendor_session"] == "01a1f9bc-0000-7000-8000-000000000001"
 
 
-def test_a_session_that_holds_nothing_yet_can_be_resumed(box):
+def test_session_without_a_reply_can_be_resumed(box):
     cut = [
         ["out", PI + format_ndjson({"type": "message_start", "message": PI_SAYS})],
         ["die", "SIGKILL"],
@@ -868,7 +866,7 @@ def test_a_session_that_holds_nothing_yet_can_be_resumed(box):
 # -- what comes in the gaps ------------------------------------------------------------------------
 
 
-def test_a_message_is_answered_in_the_mode_that_it_was_sent_in(box, converse):
+def test_message_uses_the_permission_mode_set_before_the_message(box, converse):
     """C7: what is set behind it is for the next one."""
     lines = user("one"), request("p", "set_permission_mode", mode="plan"), user("two")
     done = converse(box.create_fake(["out", IDLE]), *lines, **EMIT)
@@ -878,7 +876,7 @@ def test_a_message_is_answered_in_the_mode_that_it_was_sent_in(box, converse):
     ]
 
 
-def test_a_sigint_before_the_child_of_a_message_ends_it_all_the_same(real_box, real_talk):
+def test_sigint_before_the_child_starts_interrupts_the_turn(real_box, real_talk):
     """P17; a hook's line that nobody reads holds the message up."""
     hooks = {"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h"]}]}
     with real_talk(real_box.create_fake(["hang"])) as running:
@@ -911,7 +909,7 @@ PI_CALLING = format_ndjson(
 )
 
 
-def test_a_session_that_has_a_reply_goes_on_when_its_call_is_forbidden(box, talk):
+def test_session_with_a_reply_is_resumed_after_a_hook_denial(box, talk):
     box.write_settings(ONE_WAY)
     gate = box.create_gate()
     calling = [["out", PI], ["wait", gate.path], ["out", PI_CALLING], ["hang"]]
@@ -933,7 +931,7 @@ def test_a_session_that_has_a_reply_goes_on_when_its_call_is_forbidden(box, talk
     assert "--session" in box.read_record()["arguments"]
 
 
-def test_a_session_that_has_a_reply_can_be_resumed_though_its_turn_was_killed(box, talk):
+def test_session_with_a_reply_is_stored_after_sigterm(box, talk):
     box.write_settings(ONE_WAY)
     gate = box.create_gate()
     calling = [["out", PI], ["wait", gate.path], ["out", PI_CALLING], ["hang"]]
@@ -950,7 +948,7 @@ def test_a_session_that_has_a_reply_can_be_resumed_though_its_turn_was_killed(bo
     assert stored["vendor_session"] == "01a1f9bc-0000-7000-8000-000000000001"
 
 
-def test_a_session_under_an_id_that_was_given_before_is_not_gone_on_with(box, talk):
+def test_interrupted_session_with_an_assigned_id_is_not_resumed(box, talk):
     """copilot says no id of its own: the second child had none of ours either."""
     box.write_settings('[vendors.copilot]\ndriver = "one-way"\n')
     delta = {"type": "assistant.message_delta", "data": {"messageId": "m", "deltaContent": "I am "}}
@@ -976,7 +974,7 @@ def test_a_session_under_an_id_that_was_given_before_is_not_gone_on_with(box, ta
 
 
 @pytest.mark.parametrize("several", [True, False])
-def test_what_was_made_for_a_child_that_cannot_be_started_is_removed(box, talk, several):
+def test_spill_files_are_removed_if_the_child_cannot_start(box, talk, several):
     broken = box.write_program("broken", "")
     Path(broken).write_text("#!/nowhere/interpreter\n", encoding="utf-8")
     if several:

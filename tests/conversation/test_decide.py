@@ -31,7 +31,7 @@ NAMES = dict(zip(SAYINGS, ("pi", "cursor", "qwen", "acai", "cake", "demo"), stri
 
 
 @pytest.mark.parametrize("first", SAYINGS)
-def test_the_vendor_is_named_by_the_first_that_says(local_box, monkeypatch, first):
+def test_vendor_is_chosen_by_the_source_with_the_highest_precedence(local_box, monkeypatch, first):
     speaking = SAYINGS[SAYINGS.index(first) :]
     args = []
     if "flag" in speaking:
@@ -64,12 +64,12 @@ def test_the_vendor_is_named_by_the_first_that_says(local_box, monkeypatch, firs
         (None, ("demo", None)),
     ],
 )
-def test_a_model_may_name_the_vendor_before_a_colon(local_box, monkeypatch, model, expected):
+def test_model_prefix_before_a_colon_selects_the_vendor(local_box, monkeypatch, model, expected):
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     assert resolve_vendor(*(["--model", model] if model else [])) == expected
 
 
-def test_of_a_list_of_vendors_the_first_that_is_there_is_taken(local_box, monkeypatch):
+def test_first_installed_vendor_of_a_list_is_chosen(local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
     local_box.write_settings('vendor = ["qwen", "pi", "cursor"]\n')
     local_box.write_program("cursor-agent", "exit 0\n")
@@ -80,42 +80,42 @@ def test_of_a_list_of_vendors_the_first_that_is_there_is_taken(local_box, monkey
     assert resolve_vendor() == ("qwen", None)
 
 
-def test_a_list_may_also_be_said_in_the_environment(local_box, monkeypatch):
+def test_environment_variable_accepts_a_vendor_list(local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
     monkeypatch.setenv("SHIM_VENDOR", "qwen, pi")
     local_box.write_program("pi", "exit 0\n")
     assert resolve_vendor() == ("pi", None)
 
 
-def test_a_list_may_also_be_said_at_the_installation(local_box, monkeypatch):
+def test_installed_default_accepts_a_vendor_list(local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
     local_box.write_program("pi", "exit 0\n")
     assert resolve_vendor(installed={"vendor": "qwen,pi"}) == ("pi", None)
 
 
-def test_a_flag_names_one_vendor(local_box):
+def test_shim_vendor_flag_accepts_only_a_single_vendor(local_box):
     with pytest.raises(FrontendError, match="unknown vendor"):
         resolve_vendor("--shim-vendor", "qwen,pi")
 
 
-def test_a_list_is_not_longer_than_anybody_waits_for(local_box):
+def test_vendor_list_with_more_than_8_entries_is_rejected(local_box):
     local_box.write_settings(f"vendor = {list(VENDORS)[:9]}")
     with pytest.raises(FrontendError, match="the list has 9 vendors; at most 8 are allowed"):
         resolve_vendor()
 
 
-def test_a_name_in_a_list_that_is_no_vendor_is_refused_though_another_could_answer(local_box):
+def test_unknown_vendor_in_a_list_is_rejected(local_box):
     local_box.write_settings('vendor = ["demo", "nobody"]')
     with pytest.raises(FrontendError, match='vendor is "nobody", it must be one of'):
         resolve_vendor()
 
 
-def test_a_vendor_that_is_listed_twice_is_asked_once(local_box):
+def test_duplicate_vendor_in_a_list_is_accepted(local_box):
     local_box.write_settings('vendor = ["demo", "demo"]')
     assert resolve_vendor(*STREAM) == ("demo", None)
 
 
-def test_a_model_is_that_of_the_first_vendor_of_a_list(local_box, monkeypatch):
+def test_model_applies_only_to_the_first_vendor_of_a_list(local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
     local_box.write_settings('vendor = ["qwen", "demo"]')
     assert resolve_vendor("--model", "m1") == ("demo", None)
@@ -123,7 +123,7 @@ def test_a_model_is_that_of_the_first_vendor_of_a_list(local_box, monkeypatch):
     assert resolve_vendor("--model", "m1") == ("qwen", "m1")
 
 
-def test_a_model_that_is_one_vendors_is_given_to_no_other(local_box, capfd):
+def test_model_with_a_prefix_of_another_vendor_is_ignored_with_a_warning(local_box, capfd):
     store.store_session(
         U, store.StoredSession("demo", "vendors-own"), local_box.build_environment()
     )
@@ -133,13 +133,13 @@ def test_a_model_that_is_one_vendors_is_given_to_no_other(local_box, capfd):
     assert capfd.readouterr().err == "the model m1 is qwen's and is not given to demo\n" * 2
 
 
-def test_a_model_prefix_names_one_vendor_whatever_list_there_is(local_box, monkeypatch):
+def test_model_prefix_takes_precedence_over_a_vendor_list(local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
     local_box.write_settings('vendor = ["pi", "demo"]')
     assert resolve_vendor("--model", "qwen:m1") == ("qwen", "m1")
 
 
-def test_an_empty_name_says_nothing(local_box, monkeypatch):
+def test_empty_environment_variable_is_ignored(local_box, monkeypatch):
     monkeypatch.setenv("SHIM_VENDOR", "")
     local_box.write_settings('vendor = "qwen"\n')
     assert resolve_vendor() == ("qwen", None)
@@ -148,12 +148,12 @@ def test_an_empty_name_says_nothing(local_box, monkeypatch):
 @pytest.mark.parametrize(
     "name", ["nobody", "../qwen", "/bin/sh", "--version", "Qwen", "q" * 33, "qwen\n", "a b"]
 )
-def test_a_name_that_is_no_vendor_is_refused(local_box, name):
+def test_unknown_vendor_name_is_rejected(local_box, name):
     with pytest.raises(FrontendError, match="unknown vendor"):
         resolve_vendor(f"--shim-vendor={name}")
 
 
-def test_without_any_vendor_the_hint_lists_what_is_on_path(local_box, monkeypatch):
+def test_hint_lists_installed_vendors_if_no_vendor_is_chosen(local_box, monkeypatch):
     qwen = local_box.write_program("qwen", "exit 0\n")
     monkeypatch.setenv("PATH", str(local_box.bin))
     with pytest.raises(FrontendError, match="no vendor was chosen") as refused:
@@ -162,7 +162,7 @@ def test_without_any_vendor_the_hint_lists_what_is_on_path(local_box, monkeypatc
     assert "SHIM_VENDOR" in refused.value.hint and str(local_box.config) in refused.value.hint
 
 
-def test_without_any_vendor_on_path_the_hint_says_so(local_box, monkeypatch):
+def test_hint_reports_that_path_contains_no_supported_vendor(local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
     with pytest.raises(FrontendError) as refused:
         resolve_vendor()
@@ -175,37 +175,37 @@ def test_without_any_vendor_on_path_the_hint_says_so(local_box, monkeypatch):
 @pytest.mark.parametrize(
     "model", ["gpt-5.1", "anthropic/claude-opus-5", "qwen3:32b", "m[1m]", "Sonnet 4.5", "a@b+c"]
 )
-def test_names_that_models_have_pass(model):
+def test_valid_model_names_are_accepted(model):
     assert validate_invocation(parse_argv(["--model", model])).model == model
 
 
 @pytest.mark.parametrize(
     "model", ["--yolo", "-m", "@file", "a\nb", "a;b", "$(id)", "../x" * 60, "\u202eevil", "/etc"]
 )
-def test_a_model_that_could_be_a_flag_or_a_path_is_refused(model):
+def test_model_name_that_could_be_a_flag_or_a_path_is_rejected(model):
     with pytest.raises(FrontendError, match="the model name"):
         validate_invocation(parse_argv([f"--model={model}"]))
 
 
 @pytest.mark.parametrize("resume", [U, "session-1", "a.b:c_d"])
-def test_an_id_that_a_vendor_may_have_given_passes(resume):
+def test_valid_session_ids_are_accepted(resume):
     assert validate_invocation(parse_argv([f"--resume={resume}"])).session.resume == resume
 
 
 @pytest.mark.parametrize(
     "resume", ["--yolo", "../x", "/etc/passwd", "@file", "a b", "a" * 129, "a\n", "\u00e9"]
 )
-def test_a_session_id_that_could_be_a_flag_or_a_path_is_refused(resume):
+def test_session_id_that_could_be_a_flag_or_a_path_is_rejected(resume):
     with pytest.raises(FrontendError, match="neither a UUID nor an id of a vendor"):
         validate_invocation(parse_argv([f"--resume={resume}"]))
 
 
-def test_resume_without_an_id_is_refused_because_nobody_can_be_asked():
+def test_resume_without_a_session_id_is_rejected():
     with pytest.raises(FrontendError, match="needs a session id"):
         validate_invocation(parse_argv(["--resume"]))
 
 
-def test_a_directory_that_could_be_a_flag_is_refused():
+def test_directory_that_could_be_a_flag_is_rejected():
     with pytest.raises(FrontendError, match="is not a directory"):
         validate_invocation(parse_argv(["--add-dir=--yolo"]))
     assert validate_invocation(parse_argv(["--add-dir", "/a", "b"])).add_dirs == ("/a", "b")
@@ -230,7 +230,7 @@ def test_a_directory_that_could_be_a_flag_is_refused():
         (("-p",), None, "dollar", "none"),
     ],
 )
-def test_the_terminator_stands_where_a_frontend_waits_for_it(
+def test_terminator_depends_on_flags_entrypoint_and_setting(
     monkeypatch, args, entrypoint, setting, expected
 ):
     monkeypatch.delenv("CLAUDE_CODE_ENTRYPOINT", raising=False)
@@ -243,7 +243,7 @@ def test_the_terminator_stands_where_a_frontend_waits_for_it(
 
 
 @pytest.mark.parametrize(("vendor", "times"), [("demo", 1), ("claude", 0)])
-def test_mcp_servers_are_read_once_and_for_a_real_claude_never(
+def test_mcp_configs_are_loaded_once_except_for_the_claude_vendor(
     local_box, monkeypatch, vendor, times
 ):
     read = []

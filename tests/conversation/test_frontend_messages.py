@@ -72,7 +72,7 @@ def prompts(box):
 
 
 @pytest.mark.parametrize("body", [{"updatedInput": {}}, {}])
-def test_an_allowed_call_without_another_input_runs_as_it_was_asked(box, talk, body):
+def test_allowed_call_without_updated_input_runs_unchanged(box, talk, body):
     with talk(asking_child(box, returns("done")), *ASKING) as running:
         running.send_lines(user("go"))
         running.send_lines(answer(question(running)["request_id"], behavior="allow", **body))
@@ -82,7 +82,7 @@ def test_an_allowed_call_without_another_input_runs_as_it_was_asked(box, talk, b
 
 
 @pytest.mark.parametrize("value", [None, [], "x", 3])
-def test_an_allowed_call_whose_input_is_no_object_is_denied(box, talk, value):
+def test_allowed_call_with_invalid_input_is_denied(box, talk, value):
     with talk(asking_child(box, returns("no", failed=True)), *ASKING) as running:
         running.send_lines(user("go"))
         running.send_lines(
@@ -100,7 +100,7 @@ def test_an_allowed_call_whose_input_is_no_object_is_denied(box, talk, value):
 
 
 @pytest.mark.parametrize("vendor", ["qwen", "demo"])
-def test_a_repeated_message_is_answered_once(box, talk, vendor):
+def test_repeated_message_is_answered_once(box, talk, vendor):
     child = two_turns(box) if vendor == "qwen" else box.create_fake(["read"], ["out", ANSWER])
     with talk(child, vendor=vendor) as running:
         running.send_lines(
@@ -112,7 +112,7 @@ def test_a_repeated_message_is_answered_once(box, talk, vendor):
     assert len(results(done)) == 2 and kinds(done).count("init") == 2
 
 
-def test_a_repeated_message_is_echoed_if_the_frontend_wants_echoes(box, talk):
+def test_repeated_message_is_echoed_if_echoes_are_enabled(box, talk):
     with talk(two_turns(box), *REPLAY) as running:
         running.send_lines(build_user_message("one", uuid=ONE))
         running.read_line_containing(b'"type":"result"')
@@ -126,7 +126,7 @@ def test_a_repeated_message_is_echoed_if_the_frontend_wants_echoes(box, talk):
     assert all(line["isReplay"] for line in echoes) and len(results(done)) == 1
 
 
-def test_message_ids_are_compared_case_sensitively(box, talk):
+def test_message_ids_are_case_sensitive(box, talk):
     with talk(two_turns(box)) as running:
         running.send_lines(
             build_user_message("one", uuid="my-id"),
@@ -137,7 +137,7 @@ def test_message_ids_are_compared_case_sensitively(box, talk):
     assert len(results(done)) == 2
 
 
-def test_a_repeated_message_is_answered_by_a_fork_but_not_by_the_resumed_session(box):
+def test_repeated_message_is_answered_by_a_fork_but_not_on_resume(box):
     environment = {
         "SHIM_VENDOR": "qwen",
         "SHIM_BIN": box.create_fake(HELLO, ["hear", '"user"'], TURN, ["hear", "never"]),
@@ -161,7 +161,7 @@ def test_a_repeated_message_is_answered_by_a_fork_but_not_by_the_resumed_session
 # -- a message that is only context ----------------------------------------------------------------
 
 
-def test_context_messages_reach_the_model_with_the_next_message(box, talk):
+def test_context_messages_are_sent_with_the_next_message(box, talk):
     with talk(two_turns(box), *REPLAY) as running:
         running.send_lines(
             context("c1"),
@@ -185,7 +185,7 @@ def test_context_messages_reach_the_model_with_the_next_message(box, talk):
     assert echoes == ["c1", "c2", "go", "c3", "last"]
 
 
-def test_context_reaches_a_vendor_with_a_child_for_each_message(box, talk):
+def test_context_message_is_sent_to_a_per_turn_child(box, talk):
     child = box.create_fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
     with talk(child, vendor="demo") as running:
         running.send_lines(context("c1"), build_user_message("go"))
@@ -194,7 +194,7 @@ def test_context_reaches_a_vendor_with_a_child_for_each_message(box, talk):
     assert box.read_record()["stdin"] == "c1\ngo"
 
 
-def test_context_with_an_image_keeps_its_parts():
+def test_context_with_an_image_preserves_its_blocks():
     image = {
         "type": "image",
         "source": {"type": "base64", "media_type": "image/png", "data": "aGk="},
@@ -249,7 +249,7 @@ def test_only_should_query_false_makes_a_message_context(box, talk, value):
     ],
 )
 @pytest.mark.parametrize("vendor", ["qwen", "demo"])
-def test_a_message_that_a_hook_refuses_starts_no_child(box, talk, vendor, body, text, kind):
+def test_message_blocked_by_a_hook_starts_no_child(box, talk, vendor, body, text, kind):
     with talk(box.write_program("trap", f"touch {box.path}/started\n"), vendor=vendor) as running:
         running.send_lines(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
         hook_request = running.read_line_containing(b'"hook_callback"')
@@ -277,7 +277,7 @@ def test_a_message_that_a_hook_refuses_starts_no_child(box, talk, vendor, body, 
 @pytest.mark.parametrize(
     "body", [{}, {"decision": "approve"}, {"continue": True}, {"continue_": False}]
 )
-def test_a_message_is_sent_after_its_hook_has_accepted_it(box, talk, body):
+def test_message_is_sent_after_its_hook_accepts(box, talk, body):
     with talk(two_turns(box)) as running:
         running.send_lines(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
         hook_request = running.read_line_containing(b'"hook_callback"')
@@ -286,7 +286,7 @@ def test_a_message_is_sent_after_its_hook_has_accepted_it(box, talk, body):
     assert prompts(box) == ["go"] and [line["num_turns"] for line in results(done)] == [1]
 
 
-def test_the_message_after_a_refused_one_is_sent(box, talk):
+def test_message_after_a_blocked_message_is_sent(box, talk):
     with talk(two_turns(box)) as running:
         running.send_lines(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
         running.send_lines(
@@ -299,7 +299,7 @@ def test_the_message_after_a_refused_one_is_sent(box, talk):
     assert prompts(box) == ["more"] and [line["num_turns"] for line in results(done)] == [0, 1]
 
 
-def test_an_interrupt_ends_a_turn_whose_hook_has_not_answered(box, talk):
+def test_interrupt_ends_a_turn_waiting_for_a_hook(box, talk):
     with talk(box.write_program("trap", f"touch {box.path}/started\n")) as running:
         running.send_lines(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
         running.read_line_containing(b'"hook_callback"')
@@ -310,7 +310,7 @@ def test_an_interrupt_ends_a_turn_whose_hook_has_not_answered(box, talk):
     assert not (box.path / "started").exists()
 
 
-def test_the_end_of_stdin_does_not_refuse_the_message(box, talk):
+def test_end_of_stdin_does_not_block_a_message_waiting_for_a_hook(box, talk):
     with talk(two_turns(box)) as running:
         running.send_lines(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
         done = running.end_input()
@@ -320,7 +320,7 @@ def test_the_end_of_stdin_does_not_refuse_the_message(box, talk):
 # -- other fields and bytes ------------------------------------------------------------------------
 
 
-def test_the_origin_of_a_message_is_in_its_result(box, talk):
+def test_result_contains_the_origin_of_its_message(box, talk):
     with talk(two_turns(box)) as running:
         running.send_lines(
             build_user_message("one", origin={"kind": "human"}), build_user_message("two")
@@ -329,7 +329,7 @@ def test_the_origin_of_a_message_is_in_its_result(box, talk):
     assert [line.get("origin") for line in results(done)] == [{"kind": "human"}, None]
 
 
-def test_a_byte_order_mark_before_a_line_is_skipped(box):
+def test_byte_order_mark_is_skipped(box):
     stdin = b"".join(
         b"\xef\xbb\xbf" + json.dumps(build_user_message(text)).encode() + b"\n"
         for text in ("one", "two")
@@ -343,7 +343,7 @@ def test_a_byte_order_mark_before_a_line_is_skipped(box):
 # -- what a frontend asks beside the conversation --------------------------------------------------
 
 
-def test_the_context_usage_has_the_documented_shape(box, talk):
+def test_context_usage_has_the_documented_fields(box, talk):
     with talk(two_turns(box)) as running:
         running.send_lines(control("before", "get_context_usage"), build_user_message("one"))
         running.read_line_containing(b'"type":"result"')
@@ -362,7 +362,7 @@ def test_the_context_usage_has_the_documented_shape(box, talk):
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_hooks_get_the_same_tool_result_as_the_stream(box, talk, failed):
+def test_hooks_receive_the_same_tool_result_as_the_stream(box, talk, failed):
     events = ("PostToolUse", "PostToolUseFailure", "Stop")
     with talk(asking_child(box, returns("done", failed=failed)), *ASKING) as running:
         hooks = {event: [{"hookCallbackIds": [event]}] for event in events}
@@ -388,7 +388,7 @@ def test_hooks_get_the_same_tool_result_as_the_stream(box, talk, failed):
 
 
 @pytest.mark.parametrize("source", ["user", "flag"])
-def test_the_output_style_of_the_settings_is_in_init_and_initialize(box, source):
+def test_output_style_setting_is_in_init_and_initialize(box, source):
     flags = ("--settings", '{"outputStyle": "Explanatory"}') if source == "flag" else ()
     if source == "user":
         (box.home / ".claude").mkdir(exist_ok=True)
@@ -417,14 +417,14 @@ def test_the_output_style_of_the_settings_is_in_init_and_initialize(box, source)
         (b'not json\n{"type":"keep_alive"}\n', 0),
     ],
 )
-def test_the_exit_status_is_1_when_no_line_could_be_read(box, lines, status):
+def test_invalid_stdin_lines_exit_with_status_1(box, lines, status):
     done = box.run_claude(
         *CONVERSE, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["read"]), stdin=lines
     )
     assert (done.status, done.stdout) == (status, b"")
 
 
-def test_a_message_of_a_session_over_its_budget_is_not_sent(box, talk):
+def test_message_over_the_session_budget_is_not_sent(box, talk):
     """pi's fixture reports a cost."""
     box.write_settings('[vendors.pi]\ndriver = "one-way"\n')
     printed = str(FIXTURES / "pi" / "1.5.2-plain" / "vendor.ndjson")

@@ -111,7 +111,7 @@ def read_client_answer(box):
     return json.loads(box.recording.read_bytes())
 
 
-def test_a_call_that_the_vendor_does_not_ask_about_is_asked_about_where_it_runs(box, program):
+def test_mcp_call_without_a_vendor_prompt_is_prompted_by_the_shim(box, program):
     with program(vendor(box, build_tool_call()), *ASKING) as running:
         frontend = Program(running)
         running.send_lines(user("go"))
@@ -135,7 +135,7 @@ def test_a_call_that_the_vendor_does_not_ask_about_is_asked_about_where_it_runs(
     assert read_client_answer(box)["result"]["content"][0]["text"] == "the sum" and done.status == 0
 
 
-def test_a_call_that_is_denied_where_it_runs_does_not_run_and_is_counted(box, program):
+def test_denied_mcp_call_does_not_run_and_is_listed_as_a_denial(box, program):
     with program(vendor(box, build_tool_call()), *ASKING) as running:
         running.send_lines(user("go"))
         Program(running).greet()
@@ -153,7 +153,7 @@ def test_a_call_that_is_denied_where_it_runs_does_not_run_and_is_counted(box, pr
     assert not [line for line in done.lines if b"tools/call" in json.dumps(line).encode()]
 
 
-def test_a_call_that_the_vendor_asked_about_is_not_asked_about_again(box, program):
+def test_mcp_call_allowed_by_a_vendor_prompt_is_not_prompted_twice(box, program):
     with program(
         vendor(box, build_tool_call(), asks(**NUMBERS), has_question=True), *ASKING
     ) as running:
@@ -169,7 +169,7 @@ def test_a_call_that_the_vendor_asked_about_is_not_asked_about_again(box, progra
     assert [line["type"] for line in done.lines].count("control_request") == 5 and done.status == 0
 
 
-def test_another_call_than_the_one_that_was_allowed_is_asked_about(box, program):
+def test_mcp_call_that_differs_from_the_allowed_call_is_prompted(box, program):
     child = vendor(
         box, build_tool_call(), asks(a=2, b=3), tool_input={"a": 2, "b": 4}, has_question=True
     )
@@ -189,7 +189,7 @@ def test_another_call_than_the_one_that_was_allowed_is_asked_about(box, program)
 @pytest.mark.parametrize(
     ("flags", "runs"), [(("--allowedTools", ADD), True), (("--disallowedTools", ADD), False)]
 )
-def test_a_rule_decides_where_the_call_runs(box, program, flags, runs):
+def test_allow_and_deny_rules_decide_mcp_calls_without_a_prompt(box, program, flags, runs):
     with program(vendor(box, build_tool_call()), *ASKING, *flags) as running:
         frontend = Program(running)
         running.send_lines(user("go"))
@@ -201,7 +201,7 @@ def test_a_rule_decides_where_the_call_runs(box, program, flags, runs):
     assert ("isError" in read_client_answer(box)["result"]) is not runs
 
 
-def test_a_frontend_that_hangs_up_in_the_middle_of_a_call_ends_all_of_it(box, program):
+def test_frontend_that_closes_stdin_during_an_mcp_call_fails_the_call(box, program):
     with program(vendor(box, build_tool_call()), "--dangerously-skip-permissions") as running:
         frontend = Program(running)
         running.send_lines(user("go"))
@@ -212,7 +212,7 @@ def test_a_frontend_that_hangs_up_in_the_middle_of_a_call_ends_all_of_it(box, pr
     assert done.result["result"] == "After."
 
 
-def test_a_frontend_that_never_answers_is_an_error_for_the_vendor(box, program):
+def test_mcp_call_fails_after_the_tool_timeout_if_the_frontend_is_silent(box, program):
     box.write_settings("tool_timeout = 1\n")
     with program(vendor(box, build_tool_call()), "--dangerously-skip-permissions") as running:
         frontend = Program(running)
@@ -224,7 +224,7 @@ def test_a_frontend_that_never_answers_is_an_error_for_the_vendor(box, program):
     assert "has not answered within 1 s" in read_client_answer(box)["error"]["message"]
 
 
-def test_nothing_of_the_secret_is_on_the_command_line_or_left_behind(box, program):
+def test_relay_ticket_is_not_in_argv_or_environment_and_socket_is_removed(box, program):
     child = box.create_fake(
         HELLO,
         ["hear", "go"],
@@ -247,7 +247,7 @@ def test_nothing_of_the_secret_is_on_the_command_line_or_left_behind(box, progra
     assert not os.path.exists(os.path.dirname(socket))
 
 
-def test_a_vendor_behind_a_launcher_is_not_told_and_the_frontend_is(box, program):
+def test_sdk_mcp_servers_are_reported_as_failed_if_a_launcher_is_set(box, program):
     box.write_settings('[vendors.qwen]\nlauncher = ["/usr/bin/env"]\n')
     child = box.create_fake(
         HELLO, ["hear", "go"], ["out", format_ndjson(INIT, result("x"))], ["hear", "never"]
@@ -409,7 +409,7 @@ def respond(request, had, decision):
 @pytest.mark.parametrize("name", AGENTS)
 @pytest.mark.parametrize("late_input", [False, True])
 @pytest.mark.parametrize("flags", [(), ("--allowedTools", ADD)])
-def test_a_call_announced_without_arguments_is_written_with_them(
+def test_mcp_call_announced_without_arguments_is_written_with_arguments(
     box, program, name, late_input, flags
 ):
     with program(
@@ -426,7 +426,7 @@ def test_a_call_announced_without_arguments_is_written_with_them(
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_a_call_without_a_permission_request_is_written_with_its_arguments(box, program, early):
+def test_mcp_call_without_a_permission_request_is_written_with_arguments(box, program, early):
     child = agent(box, "opencode", asks=False, early=early)
     with program(child, *ASKING, "--allowedTools", ADD, SHIM_VENDOR="opencode") as running:
         had, _ = run(running)
@@ -434,7 +434,7 @@ def test_a_call_without_a_permission_request_is_written_with_its_arguments(box, 
     assert had["tool_use"] == had["PreToolUse"] == had["PostToolUse"] == [NUMBERS]
 
 
-def test_a_call_with_its_arguments_that_is_denied_does_not_run(box, program):
+def test_denied_mcp_call_with_arguments_does_not_run(box, program):
     with program(agent(box, "gemini"), *ASKING, SHIM_VENDOR="gemini") as running:
         had, result = run(running, {"behavior": "deny", "message": "rather not"})
         running.end_input()
@@ -443,7 +443,7 @@ def test_a_call_with_its_arguments_that_is_denied_does_not_run(box, program):
     assert read_client_answer(box)["result"]["isError"] is True
 
 
-def test_a_call_denied_by_the_mode_is_written_without_arguments(box, program):
+def test_mcp_call_denied_by_the_mode_is_written_without_arguments(box, program):
     """The arguments stay unknown, because the call never arrives at its server."""
     call_id, title = AGENTS["opencode"]
     call = {

@@ -152,7 +152,7 @@ def impatient(monkeypatch):
 
 
 @pytest.mark.anyio
-async def test_a_turn_of_text_is_a_success(play):
+async def test_text_turn_ends_with_a_success_result(play):
     status, paper = await play(["out", ANSWER])
     assert (status, paper.ends) == (0, 1)
     assert paper.result["result"] == "Hello."
@@ -160,7 +160,7 @@ async def test_a_turn_of_text_is_a_success(play):
 
 
 @pytest.mark.anyio
-async def test_a_child_killed_while_it_speaks_is_one_error(play):
+async def test_child_killed_during_output_ends_with_a_single_error_result(play):
     status, paper = await play(["out", TALKING], ["die", "SIGKILL"])
     assert status == 1
     assert paper.result["is_error"] is True
@@ -169,14 +169,14 @@ async def test_a_child_killed_while_it_speaks_is_one_error(play):
 
 
 @pytest.mark.anyio
-async def test_a_failing_exit_contradicts_a_good_end(play):
+async def test_nonzero_exit_status_overrides_a_success_event(play):
     status, paper = await play(["out", ANSWER], ["leave", 9])
     assert status == 1
     assert paper.result["shim"]["cause"] == "exit_code"
 
 
 @pytest.mark.anyio
-async def test_an_end_without_a_word_is_an_error_that_quotes_stderr(play):
+async def test_missing_end_event_is_an_error_that_quotes_stderr(play):
     status, paper = await play(["fill", 200, 2], ["leave", 0])
     assert status == 1
     assert paper.result["shim"]["cause"] == "truncated"
@@ -184,7 +184,7 @@ async def test_an_end_without_a_word_is_an_error_that_quotes_stderr(play):
 
 
 @pytest.mark.anyio
-async def test_a_finished_child_that_never_exits_is_ended_and_stays_a_success(play, box):
+async def test_finished_child_that_hangs_is_terminated_and_the_turn_succeeds(play, box):
     lifeline = box.create_lifeline()
     plan = (["say", lifeline.path, "child"], ["out", ANSWER], ["hang"])
     status, paper = await play(*plan, end_grace=0.1)
@@ -194,7 +194,7 @@ async def test_a_finished_child_that_never_exits_is_ended_and_stays_a_success(pl
 
 
 @pytest.mark.anyio
-async def test_cursors_result_counts_although_it_hangs_behind_it(play, box):
+async def test_cursor_result_is_accepted_if_the_child_hangs_afterwards(play, box):
     lifeline = box.create_lifeline()
     events = [
         {"type": "system", "subtype": "init", "session_id": "s", "cwd": "/repo", "model": "Auto"},
@@ -218,7 +218,7 @@ async def test_cursors_result_counts_although_it_hangs_behind_it(play, box):
 
 
 @pytest.mark.anyio
-async def test_a_finished_child_that_ignores_signals_is_killed_and_stays_a_success(
+async def test_finished_child_that_ignores_signals_is_killed_and_the_turn_succeeds(
     play, box, impatient
 ):
     lifeline = box.create_lifeline()
@@ -235,7 +235,7 @@ async def test_a_finished_child_that_ignores_signals_is_killed_and_stays_a_succe
 
 
 @pytest.mark.anyio
-async def test_a_grandchild_in_the_group_that_holds_stdout_ends_with_the_turn(play, box):
+async def test_grandchild_in_the_process_group_is_terminated_with_the_turn(play, box):
     lifeline = box.create_lifeline()
     status, paper = await play(["out", ANSWER], ["spawn", lifeline.path, False], ["leave", 0])
     assert status == 0
@@ -244,7 +244,7 @@ async def test_a_grandchild_in_the_group_that_holds_stdout_ends_with_the_turn(pl
 
 
 @pytest.mark.anyio
-async def test_a_grandchild_in_a_session_of_its_own_that_holds_stdout_is_not_waited_for(play, box):
+async def test_turn_does_not_wait_for_a_grandchild_in_a_separate_session(play, box):
     lifeline = box.create_lifeline()
     status, paper = await play(
         ["spawn", lifeline.path, True], ["out", ANSWER], ["leave", 0], end_grace=0.1
@@ -255,7 +255,7 @@ async def test_a_grandchild_in_a_session_of_its_own_that_holds_stdout_is_not_wai
 
 
 @pytest.mark.anyio
-async def test_a_grandchild_that_holds_stdout_does_not_make_a_cut_turn_a_success(play, box):
+async def test_truncated_turn_fails_although_a_grandchild_has_stdout_open(play, box):
     lifeline = box.create_lifeline()
     status, paper = await play(
         ["out", TALKING], ["spawn", lifeline.path, True], ["leave", 0], end_grace=0.1
@@ -265,7 +265,7 @@ async def test_a_grandchild_that_holds_stdout_does_not_make_a_cut_turn_a_success
 
 
 @pytest.mark.anyio
-async def test_a_child_that_closes_stdout_and_lives_on_is_ended(play, box):
+async def test_child_that_closes_stdout_without_exiting_is_terminated(play, box):
     lifeline = box.create_lifeline()
     plan = (["say", lifeline.path, "child"], ["out", ANSWER], ["close", 1], ["hang"])
     status, paper = await play(*plan, end_grace=0.1)
@@ -275,7 +275,7 @@ async def test_a_child_that_closes_stdout_and_lives_on_is_ended(play, box):
 
 
 @pytest.mark.anyio
-async def test_what_comes_late_but_within_the_grace_is_read(play):
+async def test_event_after_the_result_within_the_grace_period_is_read(play):
     late = format_ndjson({"type": "nobody_knows"})
     status, paper = await play(["out", ANSWER], ["out", late], ["leave", 0])
     assert status == 0
@@ -283,7 +283,7 @@ async def test_what_comes_late_but_within_the_grace_is_read(play):
 
 
 @pytest.mark.anyio
-async def test_a_megabyte_of_stderr_and_a_long_prompt_pass_beside_the_stream(play, box):
+async def test_large_stderr_output_and_long_prompt_do_not_block_the_turn(play, box):
     prompt = b"p" * 300_000
     plan = (
         ["fill", 1_000_000, 2],
@@ -314,7 +314,7 @@ def build_broken_translation(*names):
 
 
 @pytest.mark.anyio
-async def test_a_mistake_of_ours_ends_in_one_result_that_names_it(play, box):
+async def test_internal_error_is_reported_in_a_single_result_and_ends_the_child(play, box):
     lifeline = box.create_lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     status, paper = await play(*plan, translation=build_broken_translation("feed"))
@@ -325,7 +325,7 @@ async def test_a_mistake_of_ours_ends_in_one_result_that_names_it(play, box):
 
 
 @pytest.mark.anyio
-async def test_a_mistake_before_there_is_a_child_ends_in_one_result_too():
+async def test_internal_error_before_the_child_starts_is_reported_in_a_single_result():
     def fail(prompt):
         raise ZeroDivisionError("a bug of ours")
 
@@ -344,7 +344,7 @@ async def test_a_mistake_before_there_is_a_child_ends_in_one_result_too():
 
 
 @pytest.mark.anyio
-async def test_a_mistake_in_the_last_words_still_ends_the_child(play, box):
+async def test_internal_error_in_the_final_output_ends_the_child(play, box):
     lifeline = box.create_lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     with contextlib.suppress(Exception):  # the drop-in says what is left to say
@@ -353,7 +353,7 @@ async def test_a_mistake_in_the_last_words_still_ends_the_child(play, box):
 
 
 @pytest.mark.anyio
-async def test_a_frontend_that_left_ends_the_child_and_is_no_error(play, box):
+async def test_disconnected_frontend_ends_the_child_without_error(play, box):
     lifeline = box.create_lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     status, _ = await play(*plan, output=FakeOutput(is_disconnected=True))
@@ -361,7 +361,7 @@ async def test_a_frontend_that_left_ends_the_child_and_is_no_error(play, box):
     assert lifeline.wait_until_closed()
 
 
-def test_a_mistake_between_the_child_and_the_loop_ends_the_child(local_box, capfd, monkeypatch):
+def test_internal_error_before_the_message_loop_ends_the_child(local_box, capfd, monkeypatch):
     from shim.commands.claude import dropin
 
     def raise_bug(*_):
@@ -382,7 +382,7 @@ def test_a_mistake_between_the_child_and_the_loop_ends_the_child(local_box, capf
     assert lifeline.wait_until_closed_or_unused()
 
 
-def test_a_stdout_that_is_closed_from_the_start_leaves_no_child(box):
+def test_stdout_closed_at_startup_leaves_no_child(box):
     lifeline = box.create_lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*plan)}
@@ -394,7 +394,7 @@ def test_a_stdout_that_is_closed_from_the_start_leaves_no_child(box):
         assert b"Traceback" not in dropin.process.stderr.read()
 
 
-def test_a_reader_that_closes_our_stdout_ends_the_child(box):
+def test_stdout_closed_by_the_reader_ends_the_child(box):
     """P19"""
     lifeline = box.create_lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
@@ -428,7 +428,7 @@ def talking_dropin(box):
         yield dropin, lifeline
 
 
-def test_an_interrupt_closes_the_blocks_and_is_no_failure(talking_dropin):
+def test_interrupt_closes_open_blocks_and_exits_with_status_0(talking_dropin):
     """P17"""
     dropin, lifeline = talking_dropin
     dropin.send_signal(signal.SIGINT)
@@ -443,7 +443,7 @@ def test_an_interrupt_closes_the_blocks_and_is_no_failure(talking_dropin):
     assert lifeline.wait_until_closed()
 
 
-def test_a_second_interrupt_changes_nothing(talking_dropin):
+def test_second_interrupt_has_no_effect(talking_dropin):
     """P17"""
     dropin, lifeline = talking_dropin
     dropin.send_signal(signal.SIGINT)
@@ -455,7 +455,7 @@ def test_a_second_interrupt_changes_nothing(talking_dropin):
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_told_to_go_it_says_one_error_result_and_takes_the_group_along(
+def test_termination_signal_emits_an_error_result_and_ends_the_process_group(
     talking_dropin, number, status
 ):
     """P13"""
@@ -469,7 +469,7 @@ def test_told_to_go_it_says_one_error_result_and_takes_the_group_along(
     assert lifeline.wait_until_closed()
 
 
-def test_told_to_go_after_an_interrupt_it_goes(box):
+def test_sigterm_after_an_interrupt_terminates_the_dropin(box):
     lifeline = box.create_lifeline()
     child_steps = (
         ["ignore", "SIGINT", "SIGTERM"],
@@ -491,7 +491,7 @@ def test_told_to_go_after_an_interrupt_it_goes(box):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_told_to_go_while_nobody_reads_it_goes_all_the_same(box, number):
+def test_termination_signal_is_handled_while_stdout_is_full(box, number):
     lifeline = box.create_lifeline()
     child_steps = (["say", lifeline.path, "child"], ["out", TALKING], ["fill", 500_000], ["hang"])
     reader, writer = os.pipe()
@@ -514,7 +514,7 @@ def test_told_to_go_while_nobody_reads_it_goes_all_the_same(box, number):
 
 
 @pytest.mark.anyio
-async def test_told_to_go_while_the_last_words_wait_for_a_reader_it_goes(play):
+async def test_sigterm_is_handled_while_the_end_of_the_turn_is_blocked(play):
     async def stop(paper):
         await paper.ending.wait()
         os.kill(os.getpid(), signal.SIGTERM)
@@ -525,7 +525,7 @@ async def test_told_to_go_while_the_last_words_wait_for_a_reader_it_goes(play):
 
 
 @pytest.mark.anyio
-async def test_told_to_go_in_the_grace_of_a_finished_child_it_goes(play, box):
+async def test_sigterm_during_the_end_grace_of_a_finished_child_ends_the_child(play, box):
     lifeline = box.create_lifeline()
     child_steps = (["out", ANSWER], ["close", 1], ["say", lifeline.path, "child"], ["hang"])
 
@@ -539,7 +539,7 @@ async def test_told_to_go_in_the_grace_of_a_finished_child_it_goes(play, box):
     assert lifeline.wait_until_closed()
 
 
-def test_told_to_go_while_it_waits_for_stdin_it_says_so(box):
+def test_sigterm_while_reading_the_prompt_is_reported_and_starts_no_child(box):
     environment = {
         "SHIM_VENDOR": "demo",
         "SHIM_BIN": box.create_fake(["record", str(box.recording)]),
@@ -557,7 +557,9 @@ def test_told_to_go_while_it_waits_for_stdin_it_says_so(box):
     assert not box.recording.exists()
 
 
-def test_told_twice_to_go_before_there_is_a_child_it_says_so_once(local_box, capfd, monkeypatch):
+def test_two_sigterms_before_the_child_starts_produce_a_single_result(
+    local_box, capfd, monkeypatch
+):
     from shim.commands.claude import dropin, refusal
     from shim.conversation import startup
 
@@ -580,7 +582,7 @@ def test_told_twice_to_go_before_there_is_a_child_it_says_so_once(local_box, cap
     assert complaint == ""
 
 
-def test_a_hangup_that_was_ignored_from_the_start_stays_ignored(box):
+def test_ignored_sighup_stays_ignored(box):
     first, second = box.create_gate(), box.create_gate()
     child_steps = (
         ["out", TALKING],

@@ -43,7 +43,7 @@ def flag(args, name):
 @pytest.mark.parametrize(
     "name", ["sonnet", "opus[1m]", "claude-sonnet-4-5-20250929", "opusplan", "default"]
 )
-def test_a_vendor_that_is_not_claude_is_told_no_name_of_claudes(box, name):
+def test_other_vendors_receive_no_claude_model_name(box, name):
     args, init = start_vendor(box, "pi", "--model", name)
     assert "--model" not in args and name not in args
     assert init["model"] == "unknown"
@@ -51,7 +51,7 @@ def test_a_vendor_that_is_not_claude_is_told_no_name_of_claudes(box, name):
 
 
 @pytest.mark.parametrize("prefix", ["", "pi:", ":"])
-def test_a_name_of_its_own_is_told_as_it_was_said(box, prefix):
+def test_vendor_model_name_is_passed_to_the_vendor(box, prefix):
     args, init = start_vendor(box, "pi", "--model", f"{prefix}openai/gpt-6")
     assert flag(args, "--model") == "openai/gpt-6"
     assert init["model"] == "openai/gpt-6"
@@ -69,13 +69,13 @@ def test_a_name_of_its_own_is_told_as_it_was_said(box, prefix):
         ('[models]\nsonnet = "big"\n', "opus", None),
     ],
 )
-def test_the_settings_say_what_a_name_stands_for(box, settings, name, expected):
+def test_model_name_is_mapped_by_the_settings(box, settings, name, expected):
     args, init = start_vendor(box, "pi", "--model", name, settings=settings)
     assert flag(args, "--model") == expected
     assert (init["model"], init["shim"]["model_asked"]) == (expected or "unknown", name)
 
 
-def test_a_real_claude_is_told_its_own_names_whatever_the_settings_map_for_others(box):
+def test_real_claude_receives_claude_model_names_despite_the_mapping(box):
     stream = {
         "type": "system",
         "subtype": "init",
@@ -94,7 +94,7 @@ def test_a_real_claude_is_told_its_own_names_whatever_the_settings_map_for_other
     )
 
 
-def test_the_models_to_fall_back_to_are_mapped_too(box):
+def test_fallback_models_are_mapped(box):
     fallback_flags = ("--fallback-model", "opus,haiku")
     qwen = format_ndjson(
         {"type": "system", "subtype": "init", "session_id": "s", "tools": [], "model": "m"},
@@ -112,7 +112,7 @@ def test_the_models_to_fall_back_to_are_mapped_too(box):
     assert flag(args, "--fallback-model") == "small"
 
 
-def test_each_vendor_of_a_list_has_its_own_map(box):
+def test_each_vendor_in_a_list_uses_its_model_map(box):
     """The first one is not there; a name that is not Claude's would have been its alone."""
     box.write_settings(
         '[vendors.pi]\nmodels = { sonnet = "own" }\n[vendors.qwen]\nbin = "/nowhere"\n'
@@ -125,14 +125,14 @@ def test_each_vendor_of_a_list_has_its_own_map(box):
 
 
 @pytest.mark.parametrize("text_of", ["--evil", "", 7, "a\nb"])
-def test_what_cannot_be_a_model_is_a_mistake_in_the_settings(box, text_of):
+def test_invalid_model_name_in_the_settings_is_an_error(box, text_of):
     box.write_settings(f"[vendors.pi.models]\nsonnet = {json.dumps(text_of)}\n")
     done = box.run_claude(*ASK, SHIM_VENDOR="pi", SHIM_BIN="/bin/true")
     assert done.status == 1
     assert "vendors.pi.models.sonnet" in done.stderr and "config.toml" in done.stderr
 
 
-def test_another_model_in_a_conversation_is_mapped_for_the_next_child(box):
+def test_set_model_is_mapped_for_the_next_child(box):
     """C7: the answer, the arguments of the next child and its init line agree."""
     box.write_settings('[models]\nsonnet = "big"\n')
     silent = format_ndjson(
@@ -166,7 +166,7 @@ def test_another_model_in_a_conversation_is_mapped_for_the_next_child(box):
     ]  # fmt: skip
 
 
-def test_a_frontend_is_told_the_names_that_are_mapped_and_the_vendors_own_list(box):
+def test_initialize_lists_mapped_models_and_cached_vendor_models(box):
     """C3: the list is remembered from when a person asked; no vendor is started for it."""
     box.write_settings('[models]\nsonnet = "a/big"\n')
     program = box.write_program("pi", "echo 'mock      m-1  128K     4.1K'\n")

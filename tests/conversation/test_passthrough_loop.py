@@ -63,7 +63,7 @@ def memory_talk(memory_box):
     return partial(memory_box.start_conversation, vendor="claude")
 
 
-def test_both_directions_pass_byte_for_byte(box, talk):
+def test_lines_pass_unchanged_in_both_directions(box, talk):
     state = format_ndjson(
         {"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S}
     )
@@ -92,7 +92,7 @@ def test_both_directions_pass_byte_for_byte(box, talk):
     assert "stream-json" in box.read_record()["arguments"]
 
 
-def test_the_second_result_of_background_work_passes(box, talk):
+def test_second_result_of_background_work_is_passed_through(box, talk):
     """S20"""
     both = format_ndjson(INIT, INIT) + ODD + format_ndjson(RESULT, RESULT)
     with talk(box.create_fake(["hear", "one"], ["out", both])) as running:
@@ -101,19 +101,19 @@ def test_the_second_result_of_background_work_passes(box, talk):
     assert done.stdout.decode() == both
 
 
-def test_the_exit_status_is_the_childs(box, talk):
+def test_exit_status_is_that_of_the_child(box, talk):
     with talk(box.create_fake(["hear", "one"], ["out", TURN], ["leave", 3])) as running:
         running.send_lines(user("one"))
         assert running.end_input().status == 3
 
 
-def test_a_child_that_waits_for_the_end_of_its_stdin_hears_it(box, talk):
+def test_end_of_stdin_is_passed_to_the_child(box, talk):
     with talk(box.create_fake(["hear", "one"], ["out", TURN], ["read"], ["leave", 3])) as running:
         running.send_lines(user("one"))
         assert running.end_input().status == 3
 
 
-def test_a_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk):
+def test_unfinished_turn_of_a_killed_child_gets_an_error_result(box, talk):
     """S1"""
     with talk(
         box.create_fake(["hear", "one"], ["out", format_ndjson(INIT) + ODD], ["die", "SIGKILL"])
@@ -125,7 +125,7 @@ def test_a_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk):
     assert done.status == 1
 
 
-def test_a_line_that_was_cut_is_not_passed(box, talk):
+def test_truncated_last_line_is_dropped_and_the_turn_fails(box, talk):
     """P10"""
     with talk(
         box.create_fake(
@@ -137,7 +137,7 @@ def test_a_line_that_was_cut_is_not_passed(box, talk):
     assert done.result["is_error"] is True
 
 
-def test_a_terminator_that_was_asked_for_comes_with_each_result(box, talk):
+def test_terminator_follows_each_result(box, talk):
     child = box.create_fake(["hear", "one"], ["out", TURN], ["hear", "two"], ["out", TURN])
     with talk(child, "--shim-terminator", "message_stop") as running:
         running.send_lines(user("one"))
@@ -148,7 +148,7 @@ def test_a_terminator_that_was_asked_for_comes_with_each_result(box, talk):
 
 
 @pytest.mark.parametrize("single_write", [True, False])
-def test_a_terminator_comes_where_a_state_follows_the_result(box, talk, single_write):
+def test_terminator_is_written_if_a_state_line_follows_the_result(box, talk, single_write):
     state = format_ndjson(
         {"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S}
     )
@@ -161,7 +161,7 @@ def test_a_terminator_comes_where_a_state_follows_the_result(box, talk, single_w
     assert done.stdout.decode() in (TURN + state + STOP, TURN + STOP)
 
 
-def test_a_single_message_has_its_terminator_where_a_state_follows_the_result(box):
+def test_terminator_of_a_print_mode_turn_follows_the_state_line(box):
     state = format_ndjson(
         {"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S}
     )
@@ -170,7 +170,7 @@ def test_a_single_message_has_its_terminator_where_a_state_follows_the_result(bo
     assert done.stdout.decode() == TURN + state + STOP
 
 
-def test_an_interrupt_of_a_claude_that_starts_is_one(box, talk):
+def test_interrupt_during_startup_writes_a_single_interrupt_message(box, talk):
     """It has no handler for the signal yet, and says nothing."""
     lifeline = box.create_lifeline()
     with talk(
@@ -186,7 +186,7 @@ def test_an_interrupt_of_a_claude_that_starts_is_one(box, talk):
     assert done.status == 0
 
 
-def test_what_the_child_says_on_stderr_is_passed_on(real_box, real_talk):
+def test_stderr_of_the_child_is_passed_on(real_box, real_talk):
     child = real_box.write_program(
         "claude-standin", "echo 'a word of warning' >&2; exec cat >/dev/null\n"
     )
@@ -194,7 +194,7 @@ def test_what_the_child_says_on_stderr_is_passed_on(real_box, real_talk):
         assert "a word of warning" in running.end_input().stderr
 
 
-def test_a_pass_through_that_is_terminated_ends_its_child(box, talk):
+def test_sigterm_ends_the_child_and_exits_with_status_143(box, talk):
     """P18"""
     lifeline = box.create_lifeline()
     child = box.create_fake(
@@ -213,7 +213,7 @@ def test_a_pass_through_that_is_terminated_ends_its_child(box, talk):
     assert done.result["is_error"] is True
 
 
-def test_a_frontend_that_crashes_takes_the_child_with_it(real_box, real_talk):
+def test_child_ends_when_the_frontend_closes_its_pipes(real_box, real_talk):
     """P18"""
     lifeline = real_box.create_lifeline()
     child = real_box.create_fake(
@@ -233,7 +233,7 @@ def test_a_frontend_that_crashes_takes_the_child_with_it(real_box, real_talk):
         assert running.wait_for_status() == 0
 
 
-def test_an_unfinished_turn_of_a_child_that_ends_well_fails_all_the_same(box, talk):
+def test_unfinished_turn_fails_even_if_the_child_exits_with_status_0(box, talk):
     """P13"""
     with talk(
         box.create_fake(["hear", "one"], ["out", format_ndjson(INIT) + ODD], ["leave", 0])
@@ -243,7 +243,7 @@ def test_an_unfinished_turn_of_a_child_that_ends_well_fails_all_the_same(box, ta
     assert done.result["is_error"] is True and done.status == 1
 
 
-def test_a_later_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk):
+def test_unfinished_second_turn_gets_an_error_result(box, talk):
     """S1"""
     child = box.create_fake(
         ["hear", "one"],
@@ -284,7 +284,7 @@ CALLING = {
     ],
     ids=["nothing at all", "in a turn", "in the next turn", "with a call open"],
 )
-def test_a_silence_that_somebody_waits_in_ends(box, talk, output, results, reason):
+def test_silent_child_times_out_during_a_turn(box, talk, output, results, reason):
     lifeline = box.create_lifeline()
     box.write_settings("idle_timeout = 2\ntool_timeout = 2\n")
     with talk(
@@ -304,7 +304,7 @@ def test_a_silence_that_somebody_waits_in_ends(box, talk, output, results, reaso
 
 
 @pytest.mark.parametrize("cancelled", [False, True], ids=["answered", "taken back"])
-def test_one_question_less_is_no_reason_to_hurry_about_the_other(
+def test_timeout_stays_paused_while_a_second_permission_prompt_is_open(
     memory_box, memory_talk, cancelled
 ):
     memory_box.write_settings("idle_timeout = 2\ntool_timeout = 2\n")
@@ -338,7 +338,9 @@ def test_one_question_less_is_no_reason_to_hurry_about_the_other(
 @pytest.mark.parametrize(
     "has_question", [False, True], ids=["between two turns", "while a person is asked"]
 )
-def test_a_silence_that_nobody_waits_in_does_not_end(memory_box, memory_talk, has_question):
+def test_silent_child_does_not_time_out_between_turns_or_during_a_prompt(
+    memory_box, memory_talk, has_question
+):
     memory_box.write_settings("idle_timeout = 2\ntool_timeout = 2\n")
     question = '{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool"}}\n'
     first = format_ndjson(INIT, CALLING) + question if has_question else TURN
@@ -368,7 +370,7 @@ def test_a_silence_that_nobody_waits_in_does_not_end(memory_box, memory_talk, ha
 
 
 @pytest.mark.parametrize("name", ["read", "hear"])
-def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(
+def test_internal_error_writes_a_single_result_and_ends_the_child(
     real_box, local_box, capfd, monkeypatch, name
 ):
     from shim.commands.claude import dropin
@@ -415,7 +417,7 @@ LATE = {
 FAILED = RESULT | {"subtype": "error_during_execution", "is_error": True, "errors": ["late"]}
 
 
-def test_words_and_a_result_behind_the_result_do_not_pass(box, talk):
+def test_message_and_result_after_the_result_are_dropped(box, talk):
     with talk(
         box.create_fake(["hear", "one"], ["out", TURN + format_ndjson(LATE, FAILED)])
     ) as running:
@@ -424,7 +426,7 @@ def test_words_and_a_result_behind_the_result_do_not_pass(box, talk):
     assert (done.stdout.decode(), done.status) == (TURN, 0)
 
 
-def test_lines_that_nobody_can_read_are_mended_or_left_out(box, talk):
+def test_malformed_lines_are_repaired_or_dropped(box, talk):
     text = {
         "type": "assistant",
         "message": {"model": "m1", "content": [{"type": "text", "text": "a RAW b"}]},
@@ -448,7 +450,7 @@ def test_lines_that_nobody_can_read_are_mended_or_left_out(box, talk):
     assert message["message"]["content"] == [{"type": "text", "text": "a \ufffd\n\x1b\u2028 b"}]
 
 
-def test_a_line_that_is_too_long_passes_in_several(box, talk):
+def test_oversized_line_is_split_into_several(box, talk):
     long_text = "word " * 60_000
     text = {
         "type": "assistant",
@@ -468,7 +470,7 @@ def test_a_line_that_is_too_long_passes_in_several(box, talk):
     assert "".join(texts) == long_text
 
 
-def test_a_child_that_answered_and_does_not_go_is_ended(box, talk):
+def test_child_that_hangs_after_its_result_is_killed(box, talk):
     lifeline = box.create_lifeline()
     box.write_settings("end_grace = 0.2\n")
     child_steps = [
@@ -486,14 +488,14 @@ def test_a_child_that_answered_and_does_not_go_is_ended(box, talk):
     assert (done.stdout.decode(), done.status) == (TURN, 0)
 
 
-def test_a_message_that_a_child_leaves_without_a_word_gets_an_error(box, talk):
+def test_message_without_a_reply_gets_an_error_result(box, talk):
     with talk(box.create_fake(["hear", "one"], ["leave", 0])) as running:
         running.send_lines(user("one"))
         done = running.end_input()
     assert (done.cause, done.status) == ("truncated", 1)
 
 
-def test_an_unknown_kind_of_line_passes_once_something_was_asked(real_box, real_talk):
+def test_unknown_line_types_are_dropped_before_initialize_is_answered(real_box, real_talk):
     """The Python SDK reads no more than a hundred lines before `initialize` is answered."""
     new = format_ndjson({"type": "unheard-of", "x": 1})
     lifeline = real_box.create_lifeline()
@@ -516,9 +518,7 @@ def test_an_unknown_kind_of_line_passes_once_something_was_asked(real_box, real_
     assert done.stdout.decode() == format_ndjson(ANSWER) + new + TURN
 
 
-def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(
-    memory_box, memory_talk
-):
+def test_output_is_complete_if_the_frontend_reads_after_the_child_exits(memory_box, memory_talk):
     lifeline = memory_box.create_lifeline()
     memory_box.write_settings("end_grace = 0.1\n")
     # more than two pipes hold
@@ -537,7 +537,7 @@ def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(
     assert done.stdout.decode() == format_ndjson(INIT) + many + format_ndjson(RESULT)
 
 
-def test_a_flood_on_stderr_that_nobody_reads_does_not_hold_the_answer(real_box, real_talk):
+def test_unread_stderr_flood_does_not_block_the_result(real_box, real_talk):
     with real_talk(
         real_box.create_fake(["fill", 8_000_000, 2], ["hear", "one"], ["out", TURN])
     ) as running:
@@ -547,7 +547,7 @@ def test_a_flood_on_stderr_that_nobody_reads_does_not_hold_the_answer(real_box, 
     assert (done.stdout.decode(), done.status) == (TURN, 0)
 
 
-def test_a_question_that_is_longer_than_a_line_is_refused_and_never_cut(box, talk):
+def test_oversized_permission_request_is_denied_and_not_forwarded(box, talk):
     request = {"subtype": "can_use_tool", "tool_name": "Write", "input": {"content": "x" * 20_000}}
     question = format_ndjson({"type": "control_request", "request_id": "q", "request": request})
     child = box.create_fake(

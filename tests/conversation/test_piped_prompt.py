@@ -46,7 +46,7 @@ def prompts(box):
         ("--permission-prompt-tool", "stdio", "--output-format", "json"),
     ],
 )
-def test_the_text_of_stdin_reaches_a_vendor_that_asks(box, flags):
+def test_stdin_text_is_appended_to_the_prompt_of_a_two_way_vendor(box, flags):
     done = box.run_claude(
         "-p", "explain", *flags, stdin=LOG, SHIM_VENDOR="qwen", SHIM_BIN=two_way(box)
     )
@@ -54,12 +54,12 @@ def test_the_text_of_stdin_reaches_a_vendor_that_asks(box, flags):
     assert prompts(box) == [EXPLAINED]
 
 
-def test_the_text_of_stdin_reaches_a_vendor_of_one_message(box):
+def test_stdin_text_is_appended_to_the_prompt_of_a_single_message_vendor(box):
     done = box.run_claude("-p", "explain", stdin=LOG, SHIM_VENDOR="demo", SHIM_BIN=one_shot(box))
     assert done.status == 0 and box.read_record()["stdin"] == EXPLAINED
 
 
-def test_answers_of_a_frontend_that_sees_the_questions_still_come_through_stdin(box):
+def test_stdin_of_an_answering_frontend_is_not_added_to_the_prompt(box):
     flags = ("--permission-prompt-tool", "stdio", "--output-format", "stream-json", "--verbose")
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": two_way(box)}
     with box.start_claude(
@@ -70,7 +70,7 @@ def test_answers_of_a_frontend_that_sees_the_questions_still_come_through_stdin(
     assert prompts(box) == ["explain"]
 
 
-def test_a_silent_open_pipe_does_not_hang_the_turn(box, monkeypatch):
+def test_silent_open_stdin_does_not_hang_the_turn(box, monkeypatch):
     monkeypatch.setattr(prompt, "OPTIONAL_STDIN_TIMEOUT_S", 0.05)  # this stdin stays silent
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": two_way(box)}
     with box.start_claude(
@@ -81,7 +81,7 @@ def test_a_silent_open_pipe_does_not_hang_the_turn(box, monkeypatch):
     assert prompts(box) == ["explain"]
 
 
-def test_yumes_dialect_runs_the_same_child_for_a_prompt_on_stdin_under_a_rule(real_box):
+def test_yume_stdin_prompt_with_a_deny_rule_starts_a_two_way_child(real_box):
     real_box.write_settings('[tools]\ndeny = ["Bash(rm:*)"]\n')
     done = start(real_box, "--provider", "qwen", child=two_way(real_box), stdin=b"go\n")
     assert done.status == 0, done.stderr

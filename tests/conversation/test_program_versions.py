@@ -68,7 +68,7 @@ def converse(box, *args):
         ("qwen", None, False, False),
     ],
 )
-def test_a_version_of_a_tested_major_keeps_its_promises(vendor, version, is_trusted, note):
+def test_version_of_a_tested_major_is_trusted(vendor, version, is_trusted, note):
     check = evaluate_version(get_adapter(vendor), version, "`x --version` printed 'y'")
     assert (check.distrust == "") is is_trusted
     assert ("newer than tested" in check.note) is note
@@ -85,7 +85,7 @@ def test_a_version_of_a_tested_major_keeps_its_promises(vendor, version, is_trus
         (">1,<3.0", {1, 2}),
     ],
 )
-def test_the_majors_of_a_range(tested, majors):
+def test_tested_range_defines_the_tested_majors(tested, majors):
     how = get_adapter("qwen").version_probe._replace(tested_range=tested)
     assert {
         number for number in (0, 1, 2, 3, 4, 9) if how.has_tested_major(f"{number}.1")
@@ -95,7 +95,7 @@ def test_the_majors_of_a_range(tested, majors):
 @pytest.mark.parametrize(
     "name", [name for name in VENDORS if get_adapter(name).version_probe.tested_range]
 )
-def test_no_bundled_program_is_recognised_by_another_line(name):
+def test_unrelated_version_line_is_not_parsed(name):
     how = get_adapter(name).version_probe
     for line in (
         "wrapper 3.1",
@@ -120,7 +120,7 @@ def test_no_bundled_program_is_recognised_by_another_line(name):
         ("SyntaxError: x\n\nNode.js v20.20.2", None),
     ],
 )
-def test_reported_version_lines_are_read_or_not_recognised(answer, version):
+def test_reported_version_lines_are_parsed_or_rejected(answer, version):
     assert get_adapter("qwen").version_probe.parse_version(answer) == version
 
 
@@ -142,7 +142,7 @@ def test_reported_version_lines_are_read_or_not_recognised(answer, version):
         (STDIO, "--permission-prompt-tool"),
     ],
 )
-def test_what_needs_a_promise_is_refused_by_name(box, line, args, expected):
+def test_flag_that_needs_a_trusted_version_is_refused_by_name(box, line, args, expected):
     install(box, f"echo '{line}'")
     done = box.run_claude(*ASK, *args, SHIM_VENDOR="qwen")
     (error,) = done.result["errors"]
@@ -163,7 +163,7 @@ UNRECOGNISED = (
 
 
 @pytest.mark.parametrize("line", UNRECOGNISED)
-def test_a_line_that_only_resembles_a_version_is_not_recognised(box, line):
+def test_line_that_only_resembles_a_version_is_refused(box, line):
     install(box, f"echo '{line}'")
     done = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
     assert done.cause == "refused" and line in done.result["errors"][0] and not has_started(box)
@@ -173,7 +173,7 @@ def test_a_line_that_only_resembles_a_version_is_not_recognised(box, line):
     "args", [(), (SKIP,), ("--permission-mode", "bypassPermissions"), ("--allowedTools", "Read")]
 )
 @pytest.mark.parametrize("answer", [WRAPPER, "echo 2.0.0", "exit 1", "true"])
-def test_what_needs_no_promise_runs_unattended(box, answer, args):
+def test_untrusted_version_runs_unattended_without_restrictions(box, answer, args):
     install(box, answer, "pi")
     done = box.run_claude(*ASK, *args, SHIM_VENDOR="pi")
     assert has_started(box)
@@ -184,14 +184,14 @@ def test_what_needs_no_promise_runs_unattended(box, answer, args):
     assert "may run tools without asking" in done.stderr
 
 
-def test_late_denials_need_no_promise_in_bypass(box):
+def test_late_denials_run_with_an_untrusted_version_in_bypass_mode(box):
     install(box, WRAPPER)
     box.write_settings("[vendors.qwen]\nlate_denials = true\n")
     box.run_claude(*ASK, SKIP, "--disallowedTools", "Bash", SHIM_VENDOR="qwen")
     assert has_started(box)
 
 
-def test_trust_version_keeps_the_promises_of_any_version(box):
+def test_trust_version_skips_the_version_check(box):
     install(box, WRAPPER)
     box.write_settings("[vendors.qwen]\ntrust_version = true\n")
     done = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
@@ -202,14 +202,14 @@ def test_trust_version_keeps_the_promises_of_any_version(box):
     )
 
 
-def test_a_newer_version_of_the_same_major_is_named_and_keeps_its_promises(box):
+def test_newer_version_of_a_tested_major_is_trusted_with_a_note(box):
     install(box, "echo 0.77.0")
     shim = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="qwen").init["shim"]
     assert has_started(box) and shim["unattended"] is False
     assert "newer than tested" in shim["version_note"] and shim["vendor_version"] == "0.77.0"
 
 
-def test_a_conversation_is_refused_at_its_first_message(box):
+def test_untrusted_version_refuses_a_conversation_at_its_first_message(box):
     install(box, WRAPPER)
     done = converse(box, *STDIO)
     assert (
@@ -219,7 +219,7 @@ def test_a_conversation_is_refused_at_its_first_message(box):
     )
 
 
-def test_a_frontend_cannot_change_to_a_mode_that_needs_a_promise(box):
+def test_mode_change_is_rejected_with_an_untrusted_version(box):
     turn = [
         HELLO,
         ["hear", '"user"'],
@@ -247,14 +247,14 @@ def test_a_frontend_cannot_change_to_a_mode_that_needs_a_promise(box):
         assert running.end_input().status == 0
 
 
-def test_the_real_claude_of_another_major_is_no_exception(box):
+def test_claude_of_another_major_version_refuses_plan_mode(box):
     path = install(box, "echo '1.0.128 (Claude Code)'", "claude")
     done = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="claude", SHIM_BIN=path)
     assert done.status == 1 and not has_started(box)
     assert "another major version" in done.stdout.decode() + done.stderr
 
 
-def test_the_init_line_of_another_real_claude_says_that_it_is_unattended(box):
+def test_init_of_another_claude_major_reports_unattended(box):
     session = {"session_id": "11111111-2222-4333-8444-555555555555"}
     init = {"type": "system", "subtype": "init", "model": "m", **session}
     end = {"type": "result", "subtype": "success", "is_error": False, "result": "x", **session}
@@ -267,7 +267,7 @@ def test_the_init_line_of_another_real_claude_says_that_it_is_unattended(box):
 # -- the question for the version ------------------------------------------------------------------
 
 
-def test_the_version_is_asked_for_once_and_again_after_an_update(box):
+def test_version_is_queried_once_and_after_an_update(box):
     install(box, "echo 0.24.4")
     for _ in range(3):
         box.run_claude(*ASK, SHIM_VENDOR="qwen")
@@ -277,7 +277,7 @@ def test_the_version_is_asked_for_once_and_again_after_an_update(box):
     assert count_version_calls(box) == 2 and "1.24.4" in done.result["errors"][0]
 
 
-def test_a_program_of_the_same_time_and_size_is_asked_again(box):
+def test_replaced_program_with_equal_size_and_mtime_is_queried(box):
     """Package managers and `cp -p` restore the time of a file."""
     path = install(box, "echo 0.24.4")
     before = os.stat(path)
@@ -290,7 +290,7 @@ def test_a_program_of_the_same_time_and_size_is_asked_again(box):
     assert done.cause == "refused" and "9.24.4" in done.result["errors"][0] and not has_started(box)
 
 
-def test_a_failure_is_not_remembered(box):
+def test_failed_version_query_is_not_cached(box):
     """A program that failed to start once, for example with an old Node, is asked again."""
     path = install(
         box, f"[ -e {box.path}/node ] && echo 0.24.4 || {{ echo 'SyntaxError: x'; exit 1; }}"
@@ -307,7 +307,7 @@ def test_a_failure_is_not_remembered(box):
     assert has_started(box) and os.stat(path).st_mtime_ns == before.st_mtime_ns
 
 
-def test_a_remembered_version_is_used_if_the_program_hangs_later(box):
+def test_cached_version_is_used_if_the_program_fails_later(box):
     install(box, f"[ -e {box.path}/gone ] && exit 1; echo 0.24.4")
     box.run_claude(*ASK, SHIM_VENDOR="qwen")
     (box.path / "gone").touch()
@@ -329,13 +329,13 @@ def test_a_remembered_version_is_used_if_the_program_hangs_later(box):
         "echo qwen 0.24.4",
     ],
 )
-def test_a_version_line_is_found_between_other_lines(box, answer):
+def test_version_line_is_parsed_among_other_lines(box, answer):
     install(box, answer)
     done = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
     assert has_started(box) and not done.init["shim"]["unattended"]
 
 
-def test_a_launcher_that_prints_its_own_version_is_not_recognised(box):
+def test_launcher_version_is_not_accepted_as_the_vendor_version(box):
     install(box, "echo 0.24.4")
     prefix_program = box.write_program("launcher", "echo launcher 7.1\n")
     box.write_settings(f'[vendors.qwen]\nlauncher = ["{prefix_program}"]\n')
@@ -362,7 +362,7 @@ text = "text"
 @pytest.mark.parametrize(
     ("probe", "runs"), [('version_probe = { tested = ">=1.2,<2" }', False), ("", True)]
 )
-def test_a_users_profile_is_checked_against_its_tested_versions(box, probe, runs):
+def test_user_profile_is_checked_against_its_tested_versions(box, probe, runs):
     install(box, "echo own 3.0", "own")
     (box.config.parent / "vendors").mkdir(parents=True)
     (box.config.parent / "vendors" / "own.toml").write_text(
@@ -375,7 +375,7 @@ def test_a_users_profile_is_checked_against_its_tested_versions(box, probe, runs
 # -- explain, vendors, doctor ----------------------------------------------------------------------
 
 
-def test_explain_says_what_a_turn_would_be_refused_for(box):
+def test_explain_reports_why_a_turn_would_be_refused(box):
     install(box, WRAPPER)
     box.run_claude(*ASK, SHIM_VENDOR="qwen")
     args = ("explain", "--json", "--", "-p", "x", "--permission-mode")
@@ -390,7 +390,7 @@ def test_explain_says_what_a_turn_would_be_refused_for(box):
     )
 
 
-def test_explain_starts_nothing_to_learn_a_version(box):
+def test_explain_does_not_start_the_program_for_its_version(box):
     install(box, WRAPPER)
     environment = box.build_environment(SHIM_VENDOR="qwen")
     report = json.loads(
@@ -399,7 +399,7 @@ def test_explain_starts_nothing_to_learn_a_version(box):
     assert count_version_calls(box) == 0 and "not remembered" in report["version_note"]
 
 
-def test_the_list_of_vendors_says_that_a_version_promises_nothing(box):
+def test_vendors_lists_an_untrusted_version_as_unattended(box):
     install(box, WRAPPER)
     (row,) = (
         row for row in json.loads(box.run_shim("vendors", "--json").stdout) if row["name"] == "qwen"
@@ -407,7 +407,7 @@ def test_the_list_of_vendors_says_that_a_version_promises_nothing(box):
     assert row["unattended"] is True and row["talks"] is False and "wrapper 3.1" in row["distrust"]
 
 
-def test_explain_does_not_call_an_unrecognised_version_forgotten(box):
+def test_explain_does_not_report_an_unrecognised_version_as_uncached(box):
     install(box, WRAPPER)
     box.run_claude(*ASK, SHIM_VENDOR="qwen")
     for mode in ("plan", "default"):
@@ -418,14 +418,14 @@ def test_explain_does_not_call_an_unrecognised_version_forgotten(box):
 
 
 @pytest.mark.parametrize("answer", [WRAPPER, "echo 1.24.4"])
-def test_the_doctor_reports_a_version_that_promises_nothing_once(box, answer):
+def test_doctor_reports_an_untrusted_version_once(box, answer):
     install(box, answer)
     report = json.loads(box.run_shim("doctor", "qwen", "--json").stdout)["vendors"][0]
     texts = [finding["text"] for finding in report["findings"] if "version" in finding["text"]]
     assert len(texts) == 1 and "qwen" in texts[0] and "refused" in texts[0]
 
 
-def test_an_older_version_of_the_same_major_is_named_and_keeps_its_promises(box):
+def test_older_version_of_a_tested_major_is_trusted_with_a_note(box):
     install(box, "echo 0.10.0")
     shim = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="qwen").init["shim"]
     assert has_started(box) and shim["unattended"] is False
@@ -433,7 +433,7 @@ def test_an_older_version_of_the_same_major_is_named_and_keeps_its_promises(box)
 
 
 @pytest.mark.parametrize("flags", [(), ("--disallowedTools", "Bash")])
-def test_a_background_session_says_that_it_needs_permission_prompts(box, flags):
+def test_background_session_refusal_names_permission_prompts(box, flags):
     """The user did not type --permission-prompt-tool: every background session has it."""
     install(box, WRAPPER)
     done = box.run_claude("--bg", "hi", *flags, SHIM_VENDOR="qwen")
@@ -444,7 +444,7 @@ def test_a_background_session_says_that_it_needs_permission_prompts(box, flags):
     )
 
 
-def test_a_background_session_of_a_newer_kimi_is_checked_by_its_own_profile(box):
+def test_newer_kimi_in_the_background_is_checked_with_the_kimi_code_profile(box):
     """`kimi` is the command of two programs. Only the second one has plan mode in a background
     session.
     """
@@ -453,7 +453,7 @@ def test_a_background_session_of_a_newer_kimi_is_checked_by_its_own_profile(box)
     assert done.status == 1 and "version 3.0.0 of kimi-code is another major version" in done.stderr
 
 
-def test_the_hint_says_what_runs_with_any_version(box):
+def test_refusal_hint_lists_what_runs_with_any_version(box):
     install(box, WRAPPER)
     done = box.run_claude(*ASK, SKIP, "--disallowedTools", "Bash", SHIM_VENDOR="qwen")
     assert "the rule Bash (--disallowedTools) cannot be guaranteed" in done.stderr
@@ -463,7 +463,7 @@ def test_the_hint_says_what_runs_with_any_version(box):
     )
 
 
-def test_the_doctor_says_it_too_and_what_to_do(box):
+def test_doctor_suggests_trust_version(box):
     install(box, WRAPPER)
     report = json.loads(box.run_shim("doctor", "qwen", "--json").stdout)["vendors"][0]
     fixes = [finding["fix"] for finding in report["findings"] if finding["level"] == "warning"]
@@ -491,7 +491,7 @@ def install_liar(box, failed=False):
     return box.create_fake(*child_steps, ["hear", "never"], name="qwen")
 
 
-def test_a_version_that_ran_a_denied_call_is_not_trusted_until_doctor_runs(box):
+def test_version_that_ran_a_denied_call_is_distrusted_until_doctor_runs(box):
     install_liar(box)
     first = converse(box)
     assert "ran a call of Bash that was denied" in first.stderr
@@ -506,7 +506,7 @@ def test_a_version_that_ran_a_denied_call_is_not_trusted_until_doctor_runs(box):
     assert converse(box, *PLAN).cause != "refused"
 
 
-def test_a_broken_promise_overrides_trust_version(box):
+def test_denied_call_that_ran_overrides_trust_version(box):
     install_liar(box)
     box.write_settings("[vendors.qwen]\ntrust_version = true\n")
     converse(box)
@@ -516,7 +516,7 @@ def test_a_broken_promise_overrides_trust_version(box):
     assert "trust_version" not in refused.result["errors"][0], "it would not help"
 
 
-def test_another_version_has_its_own_promises(box):
+def test_distrust_does_not_apply_to_another_version(box):
     path = box.path / "bin" / "qwen"
     install_liar(box)
     converse(box)
@@ -526,7 +526,7 @@ def test_another_version_has_its_own_promises(box):
     assert converse(box, *PLAN).cause != "refused"
 
 
-def test_a_denied_call_that_failed_breaks_no_promise(box):
+def test_failed_denied_call_does_not_cause_distrust(box):
     install_liar(box, failed=True)
     assert "trusted again" not in converse(box).stderr
     assert converse(box, *PLAN).cause != "refused"
@@ -535,7 +535,7 @@ def test_a_denied_call_that_failed_breaks_no_promise(box):
 @pytest.mark.parametrize(
     ("line", "vendor"), [("2.1.0", "kimi-code"), ("kimi, version 1.49.0", "kimi")]
 )
-def test_two_programs_of_one_name_are_told_apart_by_their_version_line(box, line, vendor):
+def test_kimi_programs_are_distinguished_by_their_version_line(box, line, vendor):
     install(box, f"echo '{line}'", "kimi")
     for _ in range(2):
         done = box.run_claude(*ASK, SHIM_VENDOR="kimi")

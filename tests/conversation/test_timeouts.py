@@ -42,7 +42,7 @@ def box(quick_box):
         (format_ndjson(START, CALL), "tool_timeout", " while these calls were open: Bash"),
     ],
 )
-def test_a_silence_that_is_too_long_ends_the_turn_and_the_child(box, output, name, reason_suffix):
+def test_silence_beyond_the_timeout_ends_the_turn_and_the_child(box, output, name, reason_suffix):
     lifeline = box.create_lifeline()
     box.write_settings(f"{name} = 0.3\n")
     deaf = [["ignore", "SIGINT"]] if reason_suffix else []
@@ -57,7 +57,7 @@ def test_a_silence_that_is_too_long_ends_the_turn_and_the_child(box, output, nam
         assert user_line["message"]["content"][0]["is_error"] is True
 
 
-def test_a_silent_vendor_is_interrupted_first_and_heard_while_it_goes(box):
+def test_silent_vendor_is_interrupted_and_its_last_output_is_read(box):
     """cake says on SIGINT what its turn cost, and that it was interrupted: the reason is the
     silence all the same.
     """
@@ -93,7 +93,7 @@ def test_a_silent_vendor_is_interrupted_first_and_heard_while_it_goes(box):
 
 
 @pytest.mark.parametrize("obeys", [True, False])
-def test_a_silent_child_that_listens_is_told_to_stop_then_ended(box, obeys):
+def test_silent_persistent_child_is_interrupted_on_stdin_and_then_killed(box, obeys):
     """Its own way to be interrupted is a line on its stdin; its group ends whether it obeys or not."""
     box.write_settings("idle_timeout = 0.3\n")
     lifeline = box.create_lifeline()
@@ -114,7 +114,7 @@ def test_a_silent_child_that_listens_is_told_to_stop_then_ended(box, obeys):
     assert line["errors"] == ["qwen said nothing for 0.3 s (idle_timeout)"]
 
 
-def test_a_vendor_that_said_that_it_is_done_has_its_grace_whatever_the_limits(box):
+def test_finished_vendor_gets_the_end_grace_instead_of_the_idle_timeout(box):
     box.write_settings("first_byte_timeout = 30\nidle_timeout = 0.05\nend_grace = 0.5\n")
     child = box.create_fake(
         ["out", format_ndjson(START, build_text_event("Hello."), END)], ["hang"]
@@ -123,7 +123,7 @@ def test_a_vendor_that_said_that_it_is_done_has_its_grace_whatever_the_limits(bo
     assert (done.status, done.cause, done.result["result"]) == (0, "clean", "Hello.")
 
 
-def test_a_frontend_that_reads_slowly_makes_no_silence(memory_box):
+def test_slow_frontend_does_not_trigger_the_idle_timeout(memory_box):
     """Backpressure: the child waits for us because we wait for the frontend."""
     memory_box.write_settings("idle_timeout = 2\ntool_timeout = 2\n")
     long_text = "x" * 1000
@@ -141,7 +141,7 @@ def test_a_frontend_that_reads_slowly_makes_no_silence(memory_box):
     assert (done.status, done.cause, len(done.result["result"]) > 10_000) == (0, "clean", True)
 
 
-def test_nothing_is_invented_while_nothing_arrives(memory_box):
+def test_no_output_is_written_while_the_vendor_is_silent(memory_box):
     """No sign of life that the vendor did not give; contract S12."""
     gate = memory_box.create_gate()
     child_steps = [
@@ -166,7 +166,7 @@ def test_nothing_is_invented_while_nothing_arrives(memory_box):
     assert [delta["text"] for delta in deltas] == ["I am ", "here."]
 
 
-def test_a_real_claude_that_is_silent_behind_its_result_is_ended_and_believed(box):
+def test_silent_claude_after_its_result_exits_with_success(box):
     """Contract 5.12: it may have background work to do, and says another result then."""
     box.write_settings("idle_timeout = 0.2\n")
     init = {
@@ -188,7 +188,7 @@ def test_a_real_claude_that_is_silent_behind_its_result_is_ended_and_believed(bo
     assert (done.status, done.result["result"]) == (0, "Hello.")
 
 
-def test_each_silence_has_its_own_length(box):
+def test_tool_timeout_of_the_vendor_applies_while_a_call_is_open(box):
     gate = box.create_gate()
     box.write_settings("idle_timeout = 0.1\n[vendors.demo.timeouts]\nfirst_byte = 30\ntool = 30\n")
     child_steps = [["out", format_ndjson(START, CALL)], ["wait", gate.path]]
@@ -207,7 +207,7 @@ def test_each_silence_has_its_own_length(box):
         assert running.wait_for_end().result["result"] == "Done."
 
 
-def test_the_environment_is_heard_before_the_settings(box):
+def test_timeout_environment_variable_overrides_the_settings(box):
     box.write_settings("idle_timeout = 500\n")
     child = box.create_fake(["out", format_ndjson(START, build_text_event("I am "))], ["hang"])
     done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child, SHIM_IDLE_TIMEOUT="0.2")
@@ -218,7 +218,7 @@ def test_the_environment_is_heard_before_the_settings(box):
     )
 
 
-def test_a_person_may_think_for_longer_than_a_vendor(memory_box):
+def test_permission_prompt_pauses_the_idle_and_tool_timeouts(memory_box):
     memory_box.write_settings("idle_timeout = 2\ntool_timeout = 2\n")
     child = memory_box.create_fake(
         HELLO,
@@ -243,7 +243,7 @@ def test_a_person_may_think_for_longer_than_a_vendor(memory_box):
 
 
 @pytest.mark.parametrize("name", DEFAULT_TIMEOUTS_S)
-def test_a_person_s_limit_goes_before_the_vendors_own_and_that_before_everybodys(name):
+def test_user_timeout_overrides_vendor_timeout_and_default(name):
     vendor_timeouts = {name: 7.0}
     assert ShimSettings().resolve_timeout_s(name, "x") == DEFAULT_TIMEOUTS_S[name]
     assert ShimSettings().resolve_timeout_s(name, "x", vendor_timeouts) == 7.0
@@ -258,7 +258,7 @@ def test_a_person_s_limit_goes_before_the_vendors_own_and_that_before_everybodys
         ) == (2.0, 3.0)
 
 
-def test_nobody_makes_a_vendor_wait_longer_for_an_answer_than_it_does():
+def test_permission_timeout_never_exceeds_the_vendor_limit():
     vendor_timeouts, name = {"permission_timeout": 7.0}, "permission_timeout"
     assert (
         ShimSettings(timeouts={name: 3600.0}).resolve_timeout_s(name, "x", vendor_timeouts) == 7.0
@@ -277,7 +277,7 @@ def test_nobody_makes_a_vendor_wait_longer_for_an_answer_than_it_does():
     )
 
 
-def test_qwen_is_told_the_longest_wait_that_it_takes_and_our_denial_comes_before_its_own():
+def test_permission_timeout_ends_before_the_qwen_limit():
     """0.24.4: with more than 600,000 ms, as with none, it denies a call after 60 s by itself."""
     assert PERMISSION_TIMEOUT_MS == 600_000
     ours = ShimSettings().resolve_timeout_s(
@@ -287,7 +287,7 @@ def test_qwen_is_told_the_longest_wait_that_it_takes_and_our_denial_comes_before
 
 
 @pytest.mark.parametrize(("vendor", "seconds"), [("qwen", 84), ("cursor", 757)])
-def test_a_vendor_that_is_known_to_be_silent_has_time_for_it(vendor, seconds):
+def test_idle_timeout_is_at_least_twice_the_longest_vendor_silence(vendor, seconds):
     """Their pages: 84 s of retries without a word; 757 s for one long reply."""
     assert (
         ShimSettings().resolve_timeout_s("idle_timeout", vendor, get_adapter(vendor).timeouts_s)
@@ -297,7 +297,7 @@ def test_a_vendor_that_is_known_to_be_silent_has_time_for_it(vendor, seconds):
 
 @pytest.mark.parametrize("value", ["0", "-1", '"soon"', "true", "nan", "inf"])
 @pytest.mark.parametrize("key", ["idle_timeout = {}", "[vendors.qwen.timeouts]\nidle = {}"])
-def test_a_limit_that_is_no_time_is_refused(box, key, value):
+def test_invalid_timeout_is_rejected(box, key, value):
     box.write_settings(key.format(value) + "\n")
     with pytest.raises(
         FrontendError, match=r"idle\w* is .*, it must be a number of seconds above 0"
@@ -317,6 +317,6 @@ WAITS = [
 
 
 @pytest.mark.parametrize("module", WAITS)
-def test_a_step_of_the_clock_is_no_silence(module):
+def test_waiting_modules_do_not_use_the_wall_clock(module):
     """What waits looks at the loop's clock, which no person and no server sets (hostile input, 16)."""
     assert "time" not in imports(module)

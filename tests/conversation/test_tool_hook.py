@@ -93,12 +93,12 @@ ALONE = pytest.mark.parametrize("hook_argv", [HOOK_ARGV, list(HOOK_ARGV)], ids=[
 
 
 @ALONE
-def test_a_call_that_no_rule_is_about_runs(hook_argv):
+def test_call_without_a_matching_rule_is_allowed(hook_argv):
     assert run_hook(call("ls"), hook_argv=hook_argv) == (0, "")
 
 
 @ALONE
-def test_a_denied_call_is_refused_with_its_rule(hook_argv):
+def test_denied_call_is_refused_with_its_rule(hook_argv):
     status, stderr = run_hook(call("A=1 touch m"), hook_argv=hook_argv)
     assert status == 2
     assert "Bash(touch:*)" in stderr
@@ -107,7 +107,7 @@ def test_a_denied_call_is_refused_with_its_rule(hook_argv):
 @pytest.mark.parametrize(
     "event", ["", "no JSON", "{}", "[" * 100_000], ids=["nothing", "words", "empty", "nested"]
 )
-def test_an_event_that_cannot_be_read_is_a_refusal(event):
+def test_unreadable_event_is_refused(event):
     status, stderr = run_hook(event)
     assert status == 2
     assert stderr
@@ -125,13 +125,11 @@ def test_an_event_that_cannot_be_read_is_a_refusal(event):
         ("plan", "ls", 0),
     ],
 )
-def test_where_the_vendor_asks_itself_what_is_denied_is_refused_and_what_asks_goes_on(
-    mode, line, status
-):
+def test_hook_of_an_asking_vendor_refuses_only_denied_calls(mode, line, status):
     assert run_hook(call(line), module=ASKING_CODEX, mode=mode)[0] == status
 
 
-def test_where_the_vendor_asks_itself_a_mode_that_was_narrowed_binds_the_next_call(tmp_path):
+def test_hook_of_an_asking_vendor_applies_a_stricter_mode_to_the_next_call(tmp_path):
     file = tmp_path / "1.mode"
     for now, status in (("bypassPermissions", 0), ("default", 0), ("plan", 2), ("dontAsk", 2)):
         file.write_text(now)
@@ -145,12 +143,12 @@ def test_where_the_vendor_asks_itself_a_mode_that_was_narrowed_binds_the_next_ca
         assert result[0] == status, now
 
 
-def test_a_judge_that_takes_too_long_ends_and_refuses():
+def test_hook_timeout_refuses_the_call():
     status, stderr = run_hook(call("ls"), hook_argv=(sys.executable, "-c", SLOW), module="slow")
     assert (status, stderr.splitlines()[-1]) == (2, RULES_UNAVAILABLE)
 
 
-def test_a_judge_that_is_not_there_refuses():
+def test_missing_hook_program_refuses_the_call():
     status, stderr = run_hook(call("ls"), hook_argv=("/nowhere/python",))
     assert status == 2
     assert RULES_UNAVAILABLE in stderr
@@ -177,7 +175,7 @@ def call_in(folder, line):
     )
 
 
-def test_a_hook_of_the_settings_that_denies_refuses_the_call_and_hears_of_it(tmp_path):
+def test_settings_hook_receives_the_call_and_refuses_execution(tmp_path):
     rules = of_settings(
         tmp_path, "cat > told; echo $CLAUDE_PROJECT_DIR > place; echo no way >&2; exit 2"
     )
@@ -213,14 +211,14 @@ def answers(decision, **more):
         ("bypassPermissions", "exit 1", {}, 0),
     ],
 )
-def test_a_hook_of_the_settings_decides_as_in_the_real_one(tmp_path, mode, command, rules, status):
+def test_settings_hook_decisions_match_claude(tmp_path, mode, command, rules, status):
     result = run_hook(
         call_in(tmp_path, "touch m"), rules=of_settings(tmp_path, command, **rules), mode=mode
     )
     assert result[0] == status, result[1]
 
 
-def test_the_mode_of_now_is_in_a_file_and_without_it_nothing_runs(tmp_path):
+def test_mode_file_sets_the_mode_and_a_missing_file_refuses_calls(tmp_path):
     file = tmp_path / "1.mode"
     for now, status in (
         ("bypassPermissions", 0),

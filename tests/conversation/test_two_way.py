@@ -156,7 +156,7 @@ def read_child_stdin(box):
     return [json.loads(line) for line in box.read_record()["stdin"].splitlines()]
 
 
-def test_one_child_serves_every_message(box, talk):
+def test_single_child_serves_every_message(box, talk):
     turn = ["out", format_ndjson(INIT, says("Hello."), result("Hello."))]
     child = box.create_fake(
         HELLO,
@@ -179,7 +179,7 @@ def test_one_child_serves_every_message(box, talk):
     assert args[args.index("--session-id") + 1] == done.lines[0]["session_id"]
 
 
-def test_a_question_stands_behind_its_call_and_an_allowed_call_runs(box, talk):
+def test_permission_request_follows_its_call_and_the_allowed_call_runs(box, talk):
     """C9"""
     child = asking_child(box, returns("done"))
     with talk(child, *ASKING) as running:
@@ -209,7 +209,7 @@ def test_a_question_stands_behind_its_call_and_an_allowed_call_runs(box, talk):
     assert done.result["permission_denials"] == []
 
 
-def test_a_denied_call_says_the_users_words_and_is_counted(box, talk):
+def test_denied_call_returns_the_deny_message_and_is_counted(box, talk):
     """C9"""
     child = asking_child(box, returns("[Operation Cancelled] Reason: no way", True))
     with talk(child, *ASKING) as running:
@@ -229,7 +229,7 @@ def test_a_denied_call_says_the_users_words_and_is_counted(box, talk):
     assert done.result["is_error"] is False
 
 
-def test_a_denial_that_interrupts_ends_the_turn_although_the_vendor_would_go_on(box, talk):
+def test_denial_with_interrupt_ends_the_turn(box, talk):
     """C9"""
     child = box.create_fake(
         HELLO,
@@ -258,7 +258,7 @@ def test_a_denial_that_interrupts_ends_the_turn_although_the_vendor_would_go_on(
     assert second["is_error"] is False
 
 
-def test_a_conversation_whose_last_turn_was_stopped_by_a_denial_is_exit_1(box, talk):
+def test_conversation_that_ends_with_an_interrupting_denial_exits_with_1(box, talk):
     """C9, P13"""
     child = box.create_fake(
         HELLO,
@@ -278,7 +278,7 @@ def test_a_conversation_whose_last_turn_was_stopped_by_a_denial_is_exit_1(box, t
     assert (done.status, done.result["terminal_reason"]) == (1, "aborted_tools")
 
 
-def test_an_error_in_place_of_an_answer_is_a_denial(box, talk):
+def test_error_response_to_a_permission_request_denies_the_call(box, talk):
     """C9"""
     child = asking_child(box, returns("refused", True))
     with talk(child, *ASKING) as running:
@@ -292,7 +292,7 @@ def test_an_error_in_place_of_an_answer_is_a_denial(box, talk):
     assert (done.status, len(done.result["permission_denials"])) == (0, 1)
 
 
-def test_a_stdin_that_ends_denies_what_was_asked_and_the_turn_goes_on(box, talk):
+def test_closed_stdin_denies_the_pending_prompt_and_the_turn_continues(box, talk):
     """C9, P15"""
     child = asking_child(box, returns("refused", True))
     with talk(child, *ASKING) as running:
@@ -306,7 +306,7 @@ def test_a_stdin_that_ends_denies_what_was_asked_and_the_turn_goes_on(box, talk)
     assert len(done.result["permission_denials"]) == 1
 
 
-def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(box, talk):
+def test_permission_timeout_denies_the_call_and_the_turn_continues(box, talk):
     box.write_settings("permission_timeout = 0.3\n")
     child = asking_child(box, returns("refused", True))
     with talk(child, *ASKING) as running:
@@ -324,7 +324,7 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(box, talk
     assert [denial["tool_name"] for denial in done.result["permission_denials"]] == ["Bash"]
 
 
-def test_a_question_of_a_child_that_died_is_taken_back_in_front_of_the_result(box, talk):
+def test_pending_prompt_is_cancelled_before_the_result_if_the_child_dies(box, talk):
     """C10, S16b"""
     child = box.create_fake(
         HELLO, ["hear", "go"], ["out", format_ndjson(INIT, calls(), asks())], ["die", "SIGKILL"]
@@ -343,7 +343,7 @@ def test_a_question_of_a_child_that_died_is_taken_back_in_front_of_the_result(bo
     assert done.result["shim"]["cause"] == "signal"
 
 
-def test_a_changed_input_is_never_run_as_it_was(box, talk):
+def test_changed_input_is_denied_until_the_vendor_repeats_the_call(box, talk):
     """qwen 0.24.4 runs a call as it was made whatever `updatedInput` says: it is refused until it
     is made anew.
     """
@@ -376,7 +376,7 @@ def test_a_changed_input_is_never_run_as_it_was(box, talk):
     assert done.result["permission_denials"] == []
 
 
-def test_a_call_that_was_changed_is_allowed_once(box, talk):
+def test_changed_call_is_allowed_only_once(box, talk):
     child = box.create_fake(
         HELLO,
         ["hear", "go"],
@@ -407,7 +407,7 @@ def test_a_call_that_was_changed_is_allowed_once(box, talk):
     assert [denial["tool_use_id"] for denial in done.result["permission_denials"]] == ["call_3"]
 
 
-def test_answers_to_a_question_are_keyed_as_the_vendor_reads_them(box, talk):
+def test_question_answers_are_keyed_by_index_for_the_vendor(box, talk):
     questions = [
         {"question": "Which colour?", "header": "Colour", "multiSelect": False, "options": []}
     ]
@@ -446,7 +446,7 @@ def test_answers_to_a_question_are_keyed_as_the_vendor_reads_them(box, talk):
     }
 
 
-def test_a_frontend_that_cannot_be_asked_denies_and_is_told(box, talk):
+def test_call_is_denied_and_reported_if_the_frontend_cannot_prompt(box, talk):
     """C9, contract 5.13"""
     child = asking_child(box, returns("refused", True))
     with talk(child) as running:
@@ -468,7 +468,7 @@ def test_a_frontend_that_cannot_be_asked_denies_and_is_told(box, talk):
         ("Bash(touch x)", True),
     ],
 )
-def test_a_call_that_was_allowed_beforehand_is_not_asked_about(box, talk, rule, allowed):
+def test_call_that_matches_an_allow_rule_is_allowed_without_a_prompt(box, talk, rule, allowed):
     child = asking_child(box, returns("it", not allowed))
     with talk(child, f"--allowedTools={rule}") as running:
         running.send_lines(user("go"))
@@ -478,7 +478,7 @@ def test_a_call_that_was_allowed_beforehand_is_not_asked_about(box, talk, rule, 
     )
 
 
-def test_an_interrupt_goes_by_message_and_the_child_stays(box, talk):
+def test_interrupt_is_sent_on_stdin_and_the_child_continues(box, talk):
     """C6"""
     child = box.create_fake(
         HELLO,
@@ -507,7 +507,7 @@ def test_an_interrupt_goes_by_message_and_the_child_stays(box, talk):
     ]
 
 
-def test_an_interrupt_takes_an_open_question_back_first(box, talk):
+def test_interrupt_cancels_the_pending_prompt_first(box, talk):
     """C10"""
     child = box.create_fake(
         HELLO,
@@ -538,7 +538,7 @@ def test_an_interrupt_takes_an_open_question_back_first(box, talk):
     assert done.status == 1
 
 
-def test_a_child_that_does_not_obey_is_ended_and_replaced(box, talk):
+def test_child_that_ignores_an_interrupt_is_killed_and_replaced(box, talk):
     lifeline = box.create_lifeline()
     deaf = [
         HELLO,
@@ -566,7 +566,7 @@ def test_a_child_that_does_not_obey_is_ended_and_replaced(box, talk):
     assert args[args.index("--resume") + 1] == OWN
 
 
-def test_a_child_that_dies_is_an_error_and_the_next_message_resumes(box, talk):
+def test_child_death_is_an_error_and_the_next_message_resumes(box, talk):
     dying = [
         HELLO,
         ["hear", "one"],
@@ -589,7 +589,7 @@ def test_a_child_that_dies_is_an_error_and_the_next_message_resumes(box, talk):
     assert len({line["session_id"] for line in done.lines}) == 1
 
 
-def test_a_model_and_a_mode_are_told_in_the_vendors_words(box, talk):
+def test_model_and_mode_changes_are_translated_for_the_vendor(box, talk):
     """C7"""
     turn = ["out", format_ndjson(INIT, says("Hello."), result("Hello."))]
     child = box.create_fake(
@@ -610,7 +610,7 @@ def test_a_model_and_a_mode_are_told_in_the_vendors_words(box, talk):
     ]
 
 
-def test_a_question_that_is_none_of_ours_is_answered_with_an_error(box, talk):
+def test_unsupported_control_request_of_the_vendor_gets_an_error_response(box, talk):
     odd = {"type": "control_request", "request_id": "h1", "request": {"subtype": "hook_callback"}}
     child = box.create_fake(
         HELLO,
@@ -626,7 +626,7 @@ def test_a_question_that_is_none_of_ours_is_answered_with_an_error(box, talk):
     assert read_child_stdin(box)[-1]["response"]["subtype"] == "error"
 
 
-def test_a_forbidden_call_is_refused_where_the_vendor_asks_and_the_turn_goes_on(box, talk):
+def test_deny_rule_answers_the_vendor_request_and_the_turn_continues(box, talk):
     child = box.create_fake(
         HELLO,
         ["hear", "go"],
@@ -647,7 +647,7 @@ def test_a_forbidden_call_is_refused_where_the_vendor_asks_and_the_turn_goes_on(
     assert not [line for line in done.lines if line["type"] == "control_request"]
 
 
-def test_a_forbidden_call_that_ran_unasked_ends_the_turn(box, talk):
+def test_denied_call_that_ran_without_a_request_ends_the_turn(box, talk):
     lifeline = box.create_lifeline()
     child = box.create_fake(
         ["say", lifeline.path, "child"],
@@ -664,7 +664,7 @@ def test_a_forbidden_call_that_ran_unasked_ends_the_turn(box, talk):
     assert len(done.result["permission_denials"]) == 1
 
 
-def test_a_limit_of_turns_counts_for_the_message_and_not_for_the_process(box, talk):
+def test_max_turns_is_counted_per_message_and_not_passed_to_the_vendor(box, talk):
     """F10"""
     child = box.create_fake(
         HELLO,
@@ -685,7 +685,7 @@ def test_a_limit_of_turns_counts_for_the_message_and_not_for_the_process(box, ta
     assert "--max-session-turns" not in box.read_record()["arguments"]
 
 
-def test_a_prompt_on_the_command_line_can_be_asked_about_too(box):
+def test_prompt_on_the_command_line_can_trigger_a_permission_prompt(box):
     child = box.create_fake(
         HELLO,
         ["hear", "hi there"],
@@ -703,7 +703,7 @@ def test_a_prompt_on_the_command_line_can_be_asked_about_too(box):
         assert running.wait_for_status() == 0
 
 
-def test_hooks_hear_of_calls_and_their_denial_reaches_the_vendor(box, talk):
+def test_hooks_receive_calls_and_a_hook_denial_is_sent_to_the_vendor(box, talk):
     """C11"""
     child = asking_child(box, returns("refused", True))
     hooks = {
@@ -725,7 +725,7 @@ def test_hooks_hear_of_calls_and_their_denial_reaches_the_vendor(box, talk):
     assert done.lines[-1]["type"] == "result"
 
 
-def test_the_settings_can_give_each_message_a_child_of_its_own(box, talk):
+def test_driver_setting_can_start_a_new_child_per_message(box, talk):
     box.write_settings('[vendors.qwen]\ndriver = "one-way"\n')
     child = box.create_fake(
         ["read"],
@@ -743,7 +743,7 @@ def test_the_settings_can_give_each_message_a_child_of_its_own(box, talk):
         assert "it must be one of two-way, one-way" in running.end_input().stderr
 
 
-def test_contract_f11_a_child_that_listens_is_asked_for_json_with_every_message(box, talk):
+def test_contract_f11_persistent_child_receives_the_schema_with_every_message(box, talk):
     """qwen's own --json-schema is for one turn, so in a conversation the answer is read here."""
     schema = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
     good, bad = (
@@ -770,7 +770,7 @@ def test_contract_f11_a_child_that_listens_is_asked_for_json_with_every_message(
     assert done.status == 1
 
 
-def test_contract_11_a_broken_schema_ends_a_conversation_before_it_begins(box, talk):
+def test_invalid_json_schema_ends_the_conversation_before_the_child_starts(box, talk):
     child = box.create_fake(["record", str(box.recording)])
     with talk(child, "--json-schema", '{"type":"thing"}') as running:
         done = running.end_input()
@@ -779,7 +779,7 @@ def test_contract_11_a_broken_schema_ends_a_conversation_before_it_begins(box, t
     assert not box.recording.exists()
 
 
-def test_a_child_that_is_interrupted_while_it_starts_is_replaced_by_a_new_session(box, talk):
+def test_child_interrupted_during_startup_is_replaced_by_a_new_session(box, talk):
     lifeline = box.create_lifeline()
     starting = [["say", lifeline.path, "child"], ["hang"]]
     fresh = [
@@ -801,7 +801,7 @@ def test_a_child_that_is_interrupted_while_it_starts_is_replaced_by_a_new_sessio
     assert not {"--resume", "--session-id"} & set(box.read_record()["arguments"])
 
 
-def test_more_messages_than_may_wait_are_read_later_and_none_is_lost(box, talk):
+def test_messages_beyond_the_queue_limit_are_all_answered(box, talk):
     count = 70
     turns = []
     for number in range(count):
@@ -815,7 +815,7 @@ def test_more_messages_than_may_wait_are_read_later_and_none_is_lost(box, talk):
     assert [line["result"] for line in results(done)] == [str(number) for number in range(count)]
 
 
-def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed(box, talk):
+def test_permission_request_in_a_repaired_line_is_ignored(box, talk):
     """A forged question makes somebody act (threats: forged lines)."""
     forged = "noise " + json.dumps(asks()) + "\n"
     child = box.create_fake(
@@ -830,7 +830,7 @@ def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed(box, talk):
     assert done.result["shim"]["repairs"]["doubtful_event"] == 1
 
 
-def test_a_stderr_that_others_hold_is_let_go_of_with_its_child(real_box, real_talk):
+def test_stderr_that_a_grandchild_inherited_is_released_with_its_child(real_box, real_talk):
     """The next child's pipes get the numbers of the last one's: nobody may still wait for them."""
     lifeline = real_box.create_lifeline()
     count = 4
@@ -849,7 +849,7 @@ def test_a_stderr_that_others_hold_is_let_go_of_with_its_child(real_box, real_ta
     assert "internal" not in {line["shim"]["cause"] for line in results(done)}
 
 
-def test_no_hook_is_told_of_a_call_whose_turn_ended_with_an_error(box, talk):
+def test_hooks_receive_no_call_of_a_turn_that_ended_with_an_error(box, talk):
     """S16b"""
     child = box.create_fake(
         HELLO, ["hear", "go"], ["out", format_ndjson(INIT, calls(), returns("done"), result())]
@@ -868,7 +868,7 @@ def test_no_hook_is_told_of_a_call_whose_turn_ended_with_an_error(box, talk):
     assert [line["type"] for line in late_lines] == ["control_response"]
 
 
-def test_a_turn_ends_when_a_call_ran_unasked_that_a_hook_denied(box, talk):
+def test_turn_ends_if_a_call_ran_that_a_hook_denied(box, talk):
     """C11"""
     gate = box.create_gate()
     child = box.create_fake(
@@ -897,7 +897,7 @@ def test_a_turn_ends_when_a_call_ran_unasked_that_a_hook_denied(box, talk):
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_question_that_the_output_has_no_place_for_is_denied(box, form, monkeypatch):
+def test_permission_request_is_denied_without_stream_json_output(box, form, monkeypatch):
     monkeypatch.setattr(prompt, "OPTIONAL_STDIN_TIMEOUT_S", 0.05)  # this stdin stays silent
     child = box.create_fake(
         HELLO,
@@ -914,7 +914,7 @@ def test_a_question_that_the_output_has_no_place_for_is_denied(box, form, monkey
         assert running.wait_for_end().status == 0
 
 
-def test_an_answer_behind_a_long_queue_is_heard(box, talk):
+def test_permission_answer_after_a_long_queue_is_read(box, talk):
     """The turn that waits for it would keep the queue as long as it is."""
     count = 100
     turns = [["hear", "more"], ["out", format_ndjson(INIT, says("More."), result("More."))]] * count
@@ -937,7 +937,7 @@ def test_an_answer_behind_a_long_queue_is_heard(box, talk):
     assert done.status == 0 and len(results(done)) == count + 1
 
 
-def test_a_question_without_its_call_is_answered_all_the_same(box, talk):
+def test_permission_request_without_a_call_id_gets_an_error_response(box, talk):
     """Silence would let the vendor wait."""
     nameless = asks()
     del nameless["request"]["tool_use_id"]
@@ -957,7 +957,7 @@ def test_a_question_without_its_call_is_answered_all_the_same(box, talk):
     assert read_child_stdin(box)[-1]["response"]["subtype"] == "error"
 
 
-def test_a_message_that_meets_a_child_on_its_way_out_is_answered_by_the_next(box, talk):
+def test_message_sent_to_an_exiting_child_is_answered_by_the_next_child(box, talk):
     gate = box.create_gate()
     leaving = [
         HELLO,
@@ -977,7 +977,7 @@ def test_a_message_that_meets_a_child_on_its_way_out_is_answered_by_the_next(box
     assert [line["result"] for line in results(done)] == ["Hello.", "Again."]
 
 
-def test_what_a_child_says_between_the_turns_answers_nobody(box, talk):
+def test_output_between_turns_is_discarded(box, talk):
     gate, lifeline = box.create_gate(), box.create_lifeline()
     child = box.create_fake(
         HELLO,
@@ -1000,7 +1000,7 @@ def test_what_a_child_says_between_the_turns_answers_nobody(box, talk):
     assert results(done)[1]["shim"]["repairs"] == {"late_event": 3}
 
 
-def test_a_child_that_left_and_cannot_be_started_again_says_so(box, talk):
+def test_missing_executable_is_reported_if_the_child_must_be_restarted(box, talk):
     turn = ["out", format_ndjson(INIT, says("Hello."), result("Hello."))]
     child = box.create_fake(HELLO, ["hear", "one"], turn, ["hear", "two"], ["leave", 0])
     with talk(child) as running:
@@ -1012,7 +1012,7 @@ def test_a_child_that_left_and_cannot_be_started_again_says_so(box, talk):
     assert causes(done) == ["clean", "not_found"]
 
 
-def test_a_child_that_does_not_take_its_message_is_interrupted_all_the_same(box, talk):
+def test_child_that_does_not_read_its_message_can_be_interrupted(box, talk):
     turn = ["out", format_ndjson(INIT, says("Hello."), result("Hello."))]
     with talk(box.create_fake(HELLO, ["hear", "one"], turn, ["hang"])) as running:
         running.send_lines(user("one"))
@@ -1022,7 +1022,7 @@ def test_a_child_that_does_not_take_its_message_is_interrupted_all_the_same(box,
     assert causes(done) == ["clean", "interrupted"]
 
 
-def test_a_turn_that_is_interrupted_before_the_vendor_began_it_has_one_result(box, talk):
+def test_turn_interrupted_before_its_first_output_has_a_single_result(box, talk):
     lifeline = box.create_lifeline()
     child = box.create_fake(
         HELLO,
@@ -1048,7 +1048,7 @@ def test_a_turn_that_is_interrupted_before_the_vendor_began_it_has_one_result(bo
     assert causes(done) == ["clean", "interrupted", "clean"]
 
 
-def test_a_child_of_one_message_that_is_interrupted_before_it_began_has_one_result(box, talk):
+def test_per_turn_child_interrupted_before_its_output_has_a_single_result(box, talk):
     lifeline = box.create_lifeline()
     box.write_settings('[vendors.qwen]\ndriver = "one-way"\n')
     child = box.create_fake(
@@ -1065,7 +1065,7 @@ def test_a_child_of_one_message_that_is_interrupted_before_it_began_has_one_resu
     assert causes(done) == ["interrupted"]
 
 
-def test_a_vendor_that_begins_when_it_is_told_to_stop_has_one_result(box, talk):
+def test_stalled_vendor_that_answers_the_interrupt_has_a_single_result(box, talk):
     box.write_settings("first_byte_timeout = 0.5\n")
     child = box.create_fake(
         HELLO,
@@ -1081,7 +1081,7 @@ def test_a_vendor_that_begins_when_it_is_told_to_stop_has_one_result(box, talk):
     assert causes(done) == ["stall"]
 
 
-def test_an_interrupt_while_a_child_that_left_is_waited_for_starts_no_other(box, talk):
+def test_interrupt_while_an_exiting_child_is_awaited_starts_no_new_child(box, talk):
     lifeline = box.create_lifeline()
     leaving = [
         HELLO,
@@ -1104,7 +1104,7 @@ def test_an_interrupt_while_a_child_that_left_is_waited_for_starts_no_other(box,
     assert b"Worked." not in done.stdout
 
 
-def test_an_interrupt_behind_the_last_word_of_a_turn_is_not_the_next_ones(real_box, real_talk):
+def test_interrupt_after_the_end_of_a_turn_does_not_affect_the_next_turn(real_box, real_talk):
     """C6: the first result is still on its way when it is heard."""
     long, lifeline = "x" * 90_000, real_box.create_lifeline()
     child = real_box.create_fake(
@@ -1127,7 +1127,7 @@ def test_an_interrupt_behind_the_last_word_of_a_turn_is_not_the_next_ones(real_b
     assert responses(done)["stop"]["response"] == {"still_queued": [U]}
 
 
-def test_the_vendors_own_model_is_had_again_by_another_child(box, talk):
+def test_switch_to_the_default_model_starts_a_new_child(box, talk):
     """C7: it has no name that could be told."""
     old = [HELLO, ["hear", "one"], TURN, ["hear", "two"], TURN, ["hear", "never"]]
     new = [HELLO, ["hear", "two"], ["record", str(box.recording)], TURN, ["hear", "never"]]
@@ -1140,7 +1140,7 @@ def test_the_vendors_own_model_is_had_again_by_another_child(box, talk):
     assert "other" not in box.read_record()["arguments"]
 
 
-def test_a_question_between_two_turns_is_refused(box, talk):
+def test_permission_request_between_turns_is_denied(box, talk):
     gate, lifeline = box.create_gate(), box.create_lifeline()
     child = box.create_fake(
         HELLO,
@@ -1167,7 +1167,7 @@ def test_a_question_between_two_turns_is_refused(box, talk):
     assert b"can_use_tool" not in done.stdout
 
 
-def test_a_question_beside_a_call_that_ends_the_turn_is_not_asked(box, talk):
+def test_no_line_follows_the_result_if_a_denied_call_ends_the_turn(box, talk):
     """S16b: nothing follows the result."""
     use = {"type": "tool_use", "id": "call_2", "name": "todo_write", "input": {"todos": []}}
     forbidden = assistant(use, "tool_use")
@@ -1185,7 +1185,7 @@ def test_a_question_beside_a_call_that_ends_the_turn_is_not_asked(box, talk):
     assert done.lines[-1]["type"] == "result"
 
 
-def test_half_a_line_of_a_child_that_left_is_no_part_of_the_next_ones_first(box, talk):
+def test_partial_line_of_an_exited_child_is_discarded(box, talk):
     gate = box.create_gate()
     leaving = [HELLO, ["hear", "one"], ["out", TURN[1] + '{"type":"sys'], ["wait", gate.path]]
     with talk(box.create_fake_sequence(leaving, [HELLO, ["hear", "two"], TURN])) as running:
@@ -1198,7 +1198,7 @@ def test_half_a_line_of_a_child_that_left_is_no_part_of_the_next_ones_first(box,
     assert results(done)[1]["shim"]["repairs"] == {}
 
 
-def test_a_debug_log_has_each_question_and_what_was_decided(box, talk):
+def test_debug_log_records_each_permission_decision(box, talk):
     child = box.create_fake(
         HELLO, ["hear", '"user"'], ["out", format_ndjson(INIT, calls(), asks())], ["hear", '"control_response"'],
         ["out", format_ndjson(returns("no", failed=True), result())], ["hear", "never"],

@@ -47,18 +47,16 @@ def list_unsupported(name, mode, *rules, persistent=False, ignored_keys=()):
         ("pi", "acceptEdits", "Bash(git", False),
     ],
 )
-def test_a_rule_has_an_effect_where_the_vendor_runs_unasked_what_it_allows(
-    name, mode, rule, has_effect
-):
+def test_support_of_an_allow_rule_depends_on_vendor_and_mode(name, mode, rule, has_effect):
     assert list_unsupported(name, mode, rule) == ([] if has_effect else [rule])
 
 
-def test_every_rule_has_an_effect_where_the_vendor_asks():
+def test_valid_rules_are_supported_if_the_vendor_prompts():
     assert list_unsupported("qwen", "default", "Bash(git:*)", "mcp__server", persistent=True) == []
     assert list_unsupported("qwen", "default", "Bash(git", persistent=True) == ["Bash(git"]
 
 
-def test_a_tool_that_is_allowed_is_listed_and_told_and_never_in_a_plan():
+def test_allowed_tool_is_listed_and_passed_to_the_vendor_except_in_plan_mode():
     gemini = get_adapter("gemini")
     for mode, is_allowed in (("default", True), ("plan", False)):
         policy = Policy(workspace=Workspace("/work"), allow=parse_permission_rules(("Bash",)))
@@ -78,13 +76,13 @@ def test_a_tool_that_is_allowed_is_listed_and_told_and_never_in_a_plan():
         ) is is_allowed
 
 
-def test_a_key_that_restricts_is_said_with_its_file():
+def test_ignored_settings_key_is_listed_by_name():
     assert list_unsupported("pi", "default", ignored_keys=("sandbox in /x in y.json",)) == [
         "sandbox"
     ]
 
 
-def test_it_is_said_in_init_and_in_a_result_whose_call_was_denied_for_it(box):
+def test_unsupported_rules_are_in_init_and_in_results_of_denied_calls(box):
     events = [
         {"type": "init", "session_id": "s", "model": "m"},
         {"type": "tool_use", "tool_name": "run_shell_command", "tool_id": "c", "parameters": {"command": "git log"}},
@@ -109,7 +107,7 @@ def test_it_is_said_in_init_and_in_a_result_whose_call_was_denied_for_it(box):
     )
 
 
-def test_the_tools_that_a_hook_about_all_of_them_does_not_see_are_named():
+def test_unsupported_hook_names_the_uncovered_tools():
     hooks = [SettingsHook(matcher, "x", source="settings.json") for matcher in ("", "Bash")]
     unsupported = {}
     for name in ("qwen", "codex"):

@@ -49,7 +49,7 @@ def check_rules(name, rules, *, mode="default", persistent=False, late=False):
         ("claude", False, {"deny": ["Bash(touch:*)", "Read(./secret/**)"]}),
     ],
 )
-def test_a_rule_that_a_vendor_keeps_is_no_reason_to_refuse(name, persistent, rules):
+def test_enforceable_rule_is_accepted(name, persistent, rules):
     check_rules(name, build_policy(**rules), persistent=persistent)
 
 
@@ -67,13 +67,13 @@ def test_a_rule_that_a_vendor_keeps_is_no_reason_to_refuse(name, persistent, rul
         ("acai", False, {"only": ["Read"]}),
     ],
 )
-def test_a_rule_that_a_vendor_would_break_is_refused_by_its_name(name, persistent, rules):
+def test_unenforceable_rule_is_refused_with_the_vendor_name(name, persistent, rules):
     with pytest.raises(PermissionModeError, match=f"{name} cannot be kept to") as refused:
         check_rules(name, build_policy(**rules), persistent=persistent)
     assert "late_denials" in refused.value.hint
 
 
-def test_a_late_denial_is_enough_only_for_the_widest_mode_and_only_where_the_settings_say_so():
+def test_late_denials_require_bypass_mode_and_the_setting():
     rules = build_policy(deny=["Bash(touch:*)"])
     check_rules("pi", rules, mode="bypassPermissions", late=True)
     for mode, late in (("bypassPermissions", False), ("acceptEdits", True), ("default", True)):
@@ -85,7 +85,7 @@ def test_a_late_denial_is_enough_only_for_the_widest_mode_and_only_where_the_set
     "name",
     ["claude", "codex", "copilot", "gemini", "kimi", "kimi-code", "opencode", "pi", "qwen", "vibe"],
 )
-def test_a_question_to_the_person_can_be_taken_away(name):
+def test_ask_user_question_can_be_denied(name):
     """Zed's adapter does so in every session with an editor that shows no forms."""
     vendor, rules = get_adapter(name), build_policy(deny=["AskUserQuestion"])
     vendor = vendor.cli.build_two_way() if vendor.cli.build_two_way else vendor
@@ -112,7 +112,7 @@ def build_hook_policy(*matchers, refusal=""):
 @loop_over_rows(
     "matcher", ["Bash", "Edit|Write", "", "*", ".*", "mcp__.*", "mcp__srv__tool", "Agent"]
 )
-def test_a_hook_is_run_by_vendors_that_ask_and_those_that_our_hook_judges(matcher):
+def test_hook_is_accepted_for_vendors_that_wait_for_a_decision(matcher):
     """Permission-parity W8, W14"""
     check_rules("qwen", build_hook_policy(matcher), persistent=True)
     check_rules("codex", build_hook_policy(matcher))
@@ -132,9 +132,7 @@ def test_a_hook_is_run_by_vendors_that_ask_and_those_that_our_hook_judges(matche
         *[("qwen", "TodoWrite", True), ("gemini", "mcp__.*", False)],
     ],
 )
-def test_a_hook_that_a_vendor_would_not_wait_for_is_refused_with_its_file(
-    name, matcher, persistent
-):
+def test_unenforceable_hook_is_refused_with_its_settings_file(name, matcher, persistent):
     with pytest.raises(PermissionModeError, match=rf"{name} .* hook in settings\.json"):
         check_rules(
             name,
@@ -145,11 +143,11 @@ def test_a_hook_that_a_vendor_would_not_wait_for_is_refused_with_its_file(
         )
 
 
-def test_a_hook_about_what_a_vendor_does_not_have_is_no_reason_to_refuse():
+def test_hook_for_tools_the_vendor_lacks_is_accepted():
     check_rules("pi", build_hook_policy("mcp__.*", "NotebookEdit", "mcp__srv__tool|WebFetch"))
 
 
-def test_a_hook_that_cannot_be_run_is_refused_whoever_asks():
+def test_untrusted_hook_is_refused_for_every_vendor():
     for name in ("qwen", "codex"):
         with pytest.raises(
             PermissionModeError, match=r"settings\.json may forbid a call, .*: not trusted"
@@ -157,7 +155,7 @@ def test_a_hook_that_cannot_be_run_is_refused_whoever_asks():
             check_rules(name, build_hook_policy("Bash", refusal="not trusted"), persistent=True)
 
 
-def test_any_rule_takes_subagents_away_whose_calls_nobody_sees():
+def test_deny_rule_removes_subagent_tools_if_their_calls_are_not_reported():
     assert enforcement.list_removed_tools(
         get_adapter("qwen"), build_policy(deny=["Bash(touch:*)"])
     ) == ("Monitor", "Task")
@@ -167,7 +165,7 @@ def test_any_rule_takes_subagents_away_whose_calls_nobody_sees():
     )
 
 
-def test_a_rule_about_paths_concerns_every_tool_that_reads_or_changes_files():
+def test_path_rule_affects_every_tool_that_accesses_files():
     pi = get_adapter("pi")
     assert enforcement.list_affected_tools(pi, parse_permission_rule("Edit(./x)")) == {
         "Bash",

@@ -86,7 +86,7 @@ def fed(child_stream, *kinds):
 BEGUN = (StoreSessionCommand("s"), SetTimeoutCommand("idle_timeout"))
 
 
-def test_a_chunk_that_asks_for_nothing_gives_the_one_empty_tuple():
+def test_chunk_without_commands_returns_the_shared_empty_tuple():
     child_stream = start_child_stream()
     assert fed(child_stream, "hello") == BEGUN
     assert (
@@ -95,7 +95,7 @@ def test_a_chunk_that_asks_for_nothing_gives_the_one_empty_tuple():
     )
 
 
-def test_the_silence_that_is_allowed_follows_what_the_vendor_does():
+def test_timeout_command_depends_on_the_last_vendor_event():
     child_stream = start_child_stream()
     fed(child_stream, "hello")
     assert fed(child_stream, "call") == (SetTimeoutCommand("tool_timeout"),)
@@ -104,7 +104,7 @@ def test_the_silence_that_is_allowed_follows_what_the_vendor_does():
     assert fed(child_stream, "call") is NO_COMMANDS
 
 
-def test_a_new_message_says_the_allowed_silence_again():
+def test_new_message_sets_the_idle_timeout():
     child_stream = start_child_stream()
     fed(child_stream, "hello")
     child_stream.finish()
@@ -113,7 +113,7 @@ def test_a_new_message_says_the_allowed_silence_again():
     assert fed(child_stream, "say") == (SetTimeoutCommand("idle_timeout"),)
 
 
-def test_each_stage_is_said_when_it_begins():
+def test_each_turn_stage_is_reported_once_when_entered():
     child_stream = start_child_stream()
     fed(child_stream, "hello")
     assert (
@@ -125,13 +125,13 @@ def test_each_stage_is_said_when_it_begins():
     assert fed(child_stream, "finish") == (StoreSessionCommand("s"), TurnStage.FINISHED)
 
 
-def test_a_silence_settles_a_turn_that_was_paused():
+def test_idle_timeout_finishes_a_paused_turn():
     child_stream = start_child_stream()
     fed(child_stream, "hello", "pause")
     assert child_stream.on_idle() == (b"", (TurnStage.VENDOR_DONE,))
 
 
-def test_a_session_that_can_only_go_on_after_a_reply_is_remembered_again_then():
+def test_late_saved_session_is_stored_a_second_time_after_the_first_reply():
     child_stream = start_child_stream(saves_late=True)
     assert StoreSessionCommand("s") in fed(child_stream, "hello")
     assert (
@@ -140,12 +140,12 @@ def test_a_session_that_can_only_go_on_after_a_reply_is_remembered_again_then():
     )
 
 
-def test_the_pump_of_a_later_child_says_a_session_that_is_known_no_more():
+def test_child_stream_does_not_store_a_resumed_session():
     child_stream = start_child_stream(resume_info=("s", True))
     assert fed(child_stream, "hello") == (SetTimeoutCommand("idle_timeout"),)
 
 
-def test_hooks_hear_of_calls_and_results_in_their_order():
+def test_hooks_receive_calls_and_results_in_order():
     child_stream = start_child_stream(hooks=True)
     (observe,) = (
         command
@@ -159,7 +159,7 @@ def test_hooks_hear_of_calls_and_results_in_their_order():
     ), "a frontend without hooks"
 
 
-def test_hooks_hear_of_nothing_behind_a_result():
+def test_no_hook_runs_in_a_chunk_that_finishes_the_turn():
     """S16b"""
     child_stream = start_child_stream(hooks=True)
     commands = fed(child_stream, "hello", "call", "finish")
@@ -168,7 +168,7 @@ def test_hooks_hear_of_nothing_behind_a_result():
     )
 
 
-def test_the_end_of_a_turn_is_observed_and_its_session_remembered():
+def test_turn_end_runs_the_stop_hook_and_stores_the_session():
     child_stream = start_child_stream()
     fed(child_stream, "hello", "say", "settle")
     output, commands = child_stream.finish()
@@ -176,7 +176,7 @@ def test_the_end_of_a_turn_is_observed_and_its_session_remembered():
     assert commands == (RunHooksCommand((HookEvent("Stop"),), "words"), StoreSessionCommand("s"))
 
 
-def test_a_question_is_asked_once_and_a_line_is_told_once():
+def test_permission_request_and_child_line_are_each_sent_once():
     child_stream = start_child_stream()
     *_, send_command, ask_command = fed(child_stream, "hello", "tell", "ask")
     assert send_command == SendToChildCommand(b"a line\n")
@@ -188,7 +188,7 @@ def test_a_question_is_asked_once_and_a_line_is_told_once():
     assert fed(child_stream, "say") is NO_COMMANDS
 
 
-def test_between_two_turns_questions_are_refused_and_nothing_else_is_read():
+def test_permission_request_between_two_turns_is_refused():
     child_stream = start_child_stream()
     fed(child_stream, "hello", "settle")
     child_stream.finish()
@@ -200,7 +200,7 @@ def test_between_two_turns_questions_are_refused_and_nothing_else_is_read():
     )
 
 
-def test_a_call_that_is_forbidden_ends_the_turn():
+def test_forbidden_call_ends_the_turn():
     child_stream = start_child_stream()
     fed(child_stream, "hello", "call")
     output, commands = child_stream.forbid_call("c1", "no")
@@ -211,7 +211,7 @@ def test_a_call_that_is_forbidden_ends_the_turn():
     )
 
 
-def test_a_turn_that_cannot_begin_says_the_error_and_what_to_do():
+def test_turn_that_cannot_start_reports_the_error_and_its_hint():
     output = start_child_stream().refuse_turn(VendorError("toy is not there", hint="install it"))
     assert b"toy is not there\\ninstall it" in output
     assert b"the shim failed: ZeroDivisionError" in start_child_stream().refuse_turn(
@@ -219,14 +219,14 @@ def test_a_turn_that_cannot_begin_says_the_error_and_what_to_do():
     )
 
 
-def test_a_turn_that_is_stalled_names_the_calls_that_are_open():
+def test_stalled_turn_reports_the_open_calls():
     child_stream = start_child_stream()
     fed(child_stream, "hello", "call")
     child_stream.stop_stalled_turn("toy said nothing")
     assert b"toy said nothing while these calls were open: Bash" in child_stream.close(None)[0]
 
 
-def test_a_turn_that_the_child_began_by_itself_has_stages_of_its_own():
+def test_turn_started_by_the_child_reports_its_finished_stage():
     """Both turns end in their chunk, as those of a recording do that is played at once."""
     child_stream = start_child_stream()
     assert TurnStage.FINISHED in fed(child_stream, "hello", "settle", "finish")

@@ -24,11 +24,11 @@ VENDORS = ("qwen", "my-own")
         (None, None, None),
     ],
 )
-def test_a_prefix_is_the_name_of_a_vendor_and_nothing_else(model, vendor_name, model_name):
+def test_model_route_accepts_only_vendor_names_as_a_prefix(model, vendor_name, model_name):
     assert parse_model_route(model, VENDORS) == (vendor_name, model_name)
 
 
-def test_a_conversation_goes_on_with_a_model_of_its_own_vendor():
+def test_model_of_another_vendor_is_rejected_in_a_conversation():
     assert (
         resolve_model_name("qwen:m1", "qwen", VENDORS)
         == resolve_model_name("m1", "qwen", VENDORS)

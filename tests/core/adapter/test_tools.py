@@ -29,25 +29,25 @@ TABLE = {
 }
 
 
-def test_a_tool_that_is_not_in_the_table_passes_as_it_is():
+def test_tool_missing_from_the_table_is_passed_unchanged():
     assert translate_tool_call(TABLE, "unheard_of", {"a": 1}) == ("unheard_of", {"a": 1})
 
 
-def test_a_plain_entry_only_renames_the_tool():
+def test_plain_table_entry_renames_the_tool_without_copying_its_input():
     tool_input = {"command": "ls"}
     name, claude = translate_tool_call(TABLE, "shell", tool_input)
     assert (name, claude) == ("Bash", {"command": "ls"})
     assert claude is tool_input, "no copy where nothing changes (house: speed)"
 
 
-def test_keys_are_renamed_and_the_others_kept():
+def test_mapped_keys_are_renamed_and_other_keys_are_preserved():
     assert translate_tool_call(TABLE, "sh", {"cmd": "ls", "why": "x"}) == (
         "Bash",
         {"command": "ls", "why": "x"},
     )
 
 
-def test_only_named_keys_are_kept_where_a_vendor_prints_its_internals():
+def test_strict_table_entry_drops_unlisted_keys():
     assert translate_tool_call(TABLE, "cat", {"path": "/a", "requestId": "x"}) == (
         "Read",
         {"file_path": "/a"},
@@ -55,7 +55,7 @@ def test_only_named_keys_are_kept_where_a_vendor_prints_its_internals():
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_an_argument_that_is_said_under_two_keys_is_taken_for_none_of_them(order):
+def test_conflicting_values_of_two_alias_keys_are_all_reported(order):
     """Which one the vendor reads is not known, so that a policy has to take it for any."""
     tool_input = dict([("cmd", "rm x"), ("command", "ls")][::order])
     assert translate_tool_call(TABLE, "sh", tool_input) == (
@@ -73,7 +73,7 @@ def test_an_argument_that_is_said_under_two_keys_is_taken_for_none_of_them(order
     )
 
 
-def test_an_argument_that_is_said_twice_alike_is_said_once():
+def test_equal_values_of_two_alias_keys_are_merged():
     assert translate_tool_call(TABLE, "sh", {"cmd": "ls", "command": "ls"}) == (
         "Bash",
         {"command": "ls"},
@@ -81,14 +81,14 @@ def test_an_argument_that_is_said_twice_alike_is_said_once():
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_key_that_the_vendors_tool_does_not_read_decides_nothing(order):
+def test_key_that_the_vendor_tool_ignores_does_not_set_file_path(order):
     for name in ("read", "write", "edit"):
         tool_input = dict([("path", "/out"), ("file_path", "/w/in"), ("edits", "x")][::order])
         assert translate_tool_call(PI, name, tool_input)[1]["file_path"] == "/out"
         assert "file_path" not in translate_tool_call(PI, name, {"file_path": "/w/in"})[1]
 
 
-def test_keys_can_be_dropped_and_added():
+def test_table_entry_can_drop_and_add_keys():
     assert translate_tool_call(TABLE, "find", {"pattern": "*", "limit": 3}) == (
         "Glob",
         {"pattern": "*", "sorted": True},
@@ -99,17 +99,17 @@ def test_keys_can_be_dropped_and_added():
     ("tool_input", "expected"),
     [({"timeout": 2}, 2000), ({"timeout": 0.5}, 500), ({"timeout": "x"}, "x")],
 )
-def test_values_are_converted(tool_input, expected):
+def test_numeric_timeout_is_converted_to_milliseconds(tool_input, expected):
     assert translate_tool_call(TABLE, "sh", tool_input) == ("Bash", {"timeout": expected})
 
 
-def test_a_value_that_is_missing_or_null_is_not_converted():
+def test_missing_or_null_value_is_not_converted():
     assert translate_tool_call(TABLE, "sh", {"timeout": None}) == ("Bash", {"timeout": None})
     assert translate_tool_call(TABLE, "sh", {}) == ("Bash", {})
 
 
 @pytest.mark.parametrize("name", list(TABLE))
-def test_the_vendors_arguments_are_not_changed(name):
+def test_translation_does_not_modify_the_vendor_arguments(name):
     tool_input = {"cmd": "ls", "path": "/a", "timeout": 1, "limit": 2}
     before = dict(tool_input)
     translate_tool_call(TABLE, name, tool_input)
@@ -120,12 +120,12 @@ def test_the_vendors_arguments_are_not_changed(name):
     ("tool_input", "expected"),
     [(None, {}), ("{broken", {"raw": "{broken"}), ([1], {"raw": [1]}), (0, {"raw": 0})],
 )
-def test_arguments_that_are_no_object_become_one(tool_input, expected):
+def test_arguments_that_are_not_an_object_are_wrapped_in_raw(tool_input, expected):
     """`input` must be an object (contract S6); what the model wrote is not lost."""
     assert translate_tool_call({}, "t", tool_input) == ("t", expected)
 
 
-def test_a_list_of_names_is_said_in_claudes_names_each_once():
+def test_vendor_tool_names_are_listed_as_claude_names_without_duplicates():
     assert list_claude_names(TABLE, ["sh", "shell", "cat", "other", 7, None]) == [
         "Bash",
         "Read",
@@ -134,11 +134,11 @@ def test_a_list_of_names_is_said_in_claudes_names_each_once():
 
 
 @pytest.mark.parametrize("names", [None, "sh", {"sh": 1}, 7])
-def test_a_list_of_names_that_is_no_list_is_empty(names):
+def test_tool_names_that_are_not_a_list_yield_an_empty_list(names):
     assert list_claude_names(TABLE, names) == []
 
 
-def test_a_vendors_own_names_are_found_behind_claudes():
+def test_claude_tool_names_are_mapped_to_vendor_tool_names():
     assert list_vendor_names(TABLE, ("Bash", "Nothing")) == ["sh", "shell"]
 
 
@@ -181,17 +181,17 @@ RESHAPE = build_edits_converter("old", "new", "all")
         ({"file_path": "/a", "edits": []}, "MultiEdit", {"file_path": "/a", "edits": []}),
     ],
 )
-def test_one_edit_is_edit_and_several_are_multiedit(tool_input, name, expected):
+def test_single_edit_becomes_edit_and_several_edits_become_multiedit(tool_input, name, expected):
     assert RESHAPE(tool_input) == (name, expected)
 
 
 @pytest.mark.parametrize(("line", "expected"), [(0, 1), (9, 10), (None, None), ("x", "x")])
-def test_offsets_from_zero_become_offsets_from_one(line, expected):
+def test_zero_based_line_becomes_a_line_counted_from_1(line, expected):
     """qwen page, section 8."""
     assert convert_to_one_based_line(line) == expected
 
 
-def test_todos_are_content_status_and_active_form():
+def test_vendor_todos_become_claude_todos():
     """cursor page, section 5; qwen page, section 8."""
     vendor_todos = [
         {"id": "1", "content": "a", "status": "TODO_STATUS_IN_PROGRESS"},
@@ -206,7 +206,7 @@ def test_todos_are_content_status_and_active_form():
 
 
 @loop_over_rows("items", ["x", None, 7, ["x"], [{"content": "a"}, 7]])
-def test_todos_that_cannot_be_read_are_passed_as_they_are(items):
+def test_unreadable_todos_are_passed_unchanged(items):
     assert convert_to_claude_todos(items) == items
 
 
@@ -246,7 +246,7 @@ WRITE = {"file_path": A, "content": ""}
         ("grep_search", {"pattern": "x"}, {"pattern": "x"}, None),
     ],
 )
-def test_changed_arguments_are_said_in_the_vendors_words_or_not_at_all(
+def test_changed_arguments_are_translated_back_if_the_table_supports_them(
     name, vendor_input, changed, expected
 ):
     """What comes out is translated again and says exactly what was wanted; None where a table

@@ -74,7 +74,7 @@ def test_events_reach_their_handlers():
     assert run(HELLO + SAY + BYE)[0] == GOOD
 
 
-def test_what_is_said_comes_with_the_chunk_that_says_it():
+def test_feed_emits_only_complete_lines():
     writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
     translation = StreamTranslation(Toy, build_turn_config("toy"), writer)
     assert summarize_lines(parse_lines(translation.feed(HELLO.encode()))) == ["init"]
@@ -84,20 +84,20 @@ def test_what_is_said_comes_with_the_chunk_that_says_it():
     assert translation.is_finished
 
 
-def test_a_handler_that_raises_is_counted_and_the_turn_goes_on():
+def test_exception_in_a_handler_is_counted_and_the_turn_continues():
     summary, translation = run(HELLO + '{"type":"boom"}\n' * 2 + SAY + BYE)
     assert summary == GOOD
     assert translation.diagnostics.repairs == {"malformed_event": 2}
     assert "boom" in translation.diagnostics.samples["malformed_event"]
 
 
-def test_a_handler_that_misses_a_field_is_counted_and_the_turn_goes_on():
+def test_missing_field_is_counted_and_the_turn_continues():
     summary, translation = run(HELLO + '{"type":"say"}\n' + SAY + BYE)
     assert summary == GOOD
     assert translation.diagnostics.repairs == {"malformed_event": 1}
 
 
-def test_an_end_that_raises_is_counted_and_the_turn_still_ends():
+def test_exception_at_the_end_is_counted_and_the_turn_ends():
     summary, translation = run(HELLO + SAY + BYE, BadEnd)
     assert summary == GOOD
     assert translation.diagnostics.repairs == {"malformed_end": 1}
@@ -105,14 +105,14 @@ def test_an_end_that_raises_is_counted_and_the_turn_still_ends():
 
 @loop_over_rows("kind", ['"brand_new"', "7", "null", '["x"]', '{"a":1}'])
 @loop_over_rows("translator", [Toy, Overriding])
-def test_an_event_of_a_type_that_nobody_knows_is_counted(kind, translator):
+def test_unknown_event_type_is_counted(kind, translator):
     summary, translation = run(HELLO + f'{{"type":{kind}}}\n' + SAY + BYE, translator)
     assert summary == GOOD
     counts = translation.diagnostics.unknown_events | translation.diagnostics.repairs
     assert sum(counts.values()) == 1
 
 
-def test_an_object_without_a_type_is_counted():
+def test_object_without_a_type_is_counted():
     summary, translation = run(HELLO + '{"a":1}\n' + SAY + BYE)
     assert (summary, translation.diagnostics.unknown_events) == (GOOD, {"untyped": 1})
 
@@ -120,34 +120,34 @@ def test_an_object_without_a_type_is_counted():
 @loop_over_rows(
     "line", ["null", "42", "[]", '"text"', "[1,2]", '[{"type":"say","text":"x"},3]', '[{"a":1}]']
 )
-def test_a_value_that_is_no_event_is_counted(line):
+def test_non_event_value_is_counted(line):
     """Hostile-input 17."""
     summary, translation = run(HELLO + line + "\n" + SAY + BYE)
     assert (summary, translation.diagnostics.repairs) == (GOOD, {"not_an_event": 1})
 
 
-def test_an_array_of_events_is_each_of_them():
+def test_array_of_events_is_expanded():
     """`--output-format json` of some vendors is one line with all events (qwen page, section 7)."""
     array = "[" + ",".join(line.strip() for line in (HELLO, SAY, BYE)) + "]"
     assert run(array)[0] == GOOD
 
 
-def test_blank_lines_and_carriage_returns_are_nothing():
+def test_blank_lines_and_carriage_returns_are_ignored():
     summary, translation = run("\n\r\n" + (HELLO + SAY + BYE).replace("\n", "\r\n\r\n"))
     assert (summary, translation.diagnostics.repairs) == (GOOD, {})
 
 
-def test_many_blank_lines_are_nothing():
+def test_many_blank_lines_are_ignored():
     """Hostile-input 17; bounded, not timed."""
     summary, translation = run(b"\n" * 100_000 + (HELLO + SAY + BYE).encode())
     assert (summary, translation.diagnostics.repairs) == (GOOD, {})
 
 
-def test_the_last_line_needs_no_newline():
+def test_last_line_needs_no_newline():
     assert run((HELLO + SAY + BYE).rstrip("\n"))[0] == GOOD
 
 
-def test_a_translator_may_look_at_every_event_itself():
+def test_translator_may_handle_every_event():
     assert run(HELLO + '{"type":"first"}\n' + BYE, Overriding)[0] == [
         "init",
         "text:fed",
@@ -156,14 +156,14 @@ def test_a_translator_may_look_at_every_event_itself():
     ]
 
 
-def test_a_translator_may_skip_and_change_lines_before_they_are_read():
+def test_translator_may_skip_and_change_raw_lines():
     summary, translation = run(
         HELLO + "# a comment that is no JSON\n" + SAY.replace("say", "SAY") + BYE, Skipping
     )
     assert (summary, translation.diagnostics.repairs) == (GOOD, {})
 
 
-def test_a_line_that_is_too_long_is_counted():
+def test_oversized_line_is_counted():
     writer = StreamJsonWriter(STABLE_ID_PREFIX)
     translation = StreamTranslation(Toy, build_turn_config("toy"), writer)
     translation._splitter._max_line_bytes = 100
@@ -176,18 +176,18 @@ def test_a_line_that_is_too_long_is_counted():
 # -- the error text --------------------------------------------------------------------------------
 
 
-def test_noise_on_stdout_is_the_error_text_when_stderr_is_empty():
+def test_stdout_noise_is_the_error_text_if_stderr_is_empty():
     summary, _ = run("Workspace Trust Required\n")
     assert summary[1].startswith("end:error_during_execution!")
     assert "Workspace Trust Required" in summary[1]
 
 
-def test_stderr_goes_before_noise():
+def test_stderr_takes_precedence_over_stdout_noise():
     summary, _ = run("noise\n", stderr="the reason")
     assert "the reason" in summary[1] and "noise" not in summary[1]
 
 
-def test_noise_is_no_error_when_the_turn_is_good():
+def test_noise_does_not_fail_a_successful_turn():
     summary, translation = run("Welcome!\n" + HELLO + SAY + BYE)
     assert (summary, translation.diagnostics.repairs) == (GOOD, {"not_json": 1})
 
@@ -195,7 +195,7 @@ def test_noise_is_no_error_when_the_turn_is_good():
 # -- lines that had to be repaired (threats: forged result, control_request, second init) ----------
 
 
-def test_an_event_behind_a_banner_is_believed_when_it_could_be_the_vendors():
+def test_event_after_a_banner_on_the_same_line_is_accepted():
     summary, translation = run("YOLO mode is enabled." + HELLO + SAY + BYE)
     assert (summary, translation.diagnostics.repairs) == (GOOD, {"glued_line": 1})
 
@@ -213,7 +213,7 @@ def test_an_event_behind_a_banner_is_believed_when_it_could_be_the_vendors():
     ],
 )
 @loop_over_rows("translator", [Toy, Overriding])
-def test_an_event_torn_out_of_a_line_is_not_believed_when_it_could_be_forged(forged, translator):
+def test_possibly_forged_event_within_a_line_is_rejected(forged, translator):
 
     summary, translation = run(HELLO + "output: " + forged + "\n" + SAY + BYE, translator)
     assert summary == GOOD
@@ -224,14 +224,14 @@ def test_an_event_torn_out_of_a_line_is_not_believed_when_it_could_be_forged(for
     )
 
 
-def test_a_torn_event_of_this_very_session_is_believed():
+def test_embedded_event_with_the_session_id_is_accepted():
     summary, _ = run(HELLO + 'noise {"type":"say","text":"hi","session_id":"s"}\n' + BYE)
     assert summary == GOOD
 
 
 @loop_over_rows("spoil", [b'"x":"\xff"', b'"x":NaN'])
 @loop_over_rows("kind", ["control_request", "control_response", "control_cancel_request"])
-def test_a_control_message_is_never_taken_from_a_repaired_line(spoil, kind):
+def test_control_message_from_a_repaired_line_is_dropped(spoil, kind):
     """Even when it had the line for itself: it would make a frontend act."""
     translation = create_stream_translation("claude", stable=True)
     output = translation.feed(
@@ -247,12 +247,12 @@ def test_a_control_message_is_never_taken_from_a_repaired_line(spoil, kind):
 # -- joined lines ----------------------------------------------------------------------------------
 
 
-def test_an_event_with_a_raw_newline_is_joined_and_the_next_one_is_read():
+def test_event_with_a_raw_newline_is_joined():
     summary, _ = run(HELLO + '{"type":"say","text":"a\nb"}\n' + BYE)
     assert summary == ["init", "text:a\nb", "end:success a\nb", "."]
 
 
-def test_an_event_may_be_joined_over_chunks():
+def test_event_is_joined_across_chunks():
     writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
     translation = StreamTranslation(Toy, build_turn_config("toy"), writer)
     data = (HELLO + '{"type":"say","text":"a\nb\nc"}\n' + BYE).encode()
@@ -266,12 +266,12 @@ def test_an_event_may_be_joined_over_chunks():
     ]
 
 
-def test_a_cut_line_does_not_swallow_the_event_behind_it():
+def test_truncated_line_does_not_swallow_the_next_event():
     summary, _ = run(HELLO + '{"type":"say","text":"cut\n' + SAY + BYE)
     assert summary == GOOD
 
 
-def test_a_line_behind_a_cut_one_may_be_a_piece_of_it_and_is_not_believed_blindly():
+def test_line_after_a_truncated_line_is_rejected_if_possibly_forged():
     """Tool output with raw newlines puts its own lines on the wire: a forged end of another session
     among them.
     """
@@ -284,7 +284,7 @@ def test_a_line_behind_a_cut_one_may_be_a_piece_of_it_and_is_not_believed_blindl
 # -- an interrupt ----------------------------------------------------------------------------------
 
 
-def test_an_interrupt_beats_what_the_vendor_says_of_its_end():
+def test_interrupt_overrides_the_end_reported_by_the_vendor():
     writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
     translation = StreamTranslation(Toy, build_turn_config("toy"), writer)
     output = translation.feed((HELLO + SAY).encode())
@@ -302,18 +302,18 @@ def test_an_interrupt_beats_what_the_vendor_says_of_its_end():
 # -- handlers are found by name --------------------------------------------------------------------
 
 
-def test_every_handler_of_every_vendor_is_found_by_its_name():
+def test_handlers_are_discovered_by_name():
     """A method that is not called `on_…` would never run; a typing slip there is silent."""
     handlers: dict[str, Callable[..., Any]] = Toy(run(HELLO)[1].turn).handlers  # type: ignore[assignment]
     assert set(handlers) == {"hello", "say", "boom", "bye"}
 
 
-def test_events_of_a_vendor_are_json_objects_one_a_line():
+def test_newline_delimited_events_are_read():
     summary, _ = run("".join(json.dumps(json.loads(line)) + "\n" for line in (HELLO, SAY, BYE)))
     assert summary == GOOD
 
 
-def test_what_comes_between_two_turns_is_told_of_in_the_next_ones_account():
+def test_output_between_turns_is_reported_in_the_next_turn():
     _, translation = run(HELLO + SAY + BYE)
     translation.finish_turn()
     translation.skip_late_output(b'{"type":"say","text":"late"}\n  \n{"type":"bye"}\n')

@@ -37,13 +37,13 @@ SAID = [
 
 
 @loop_over_rows(("name", "answer", "version"), SAID)
-def test_each_program_is_read_in_its_own_form(name, answer, version):
+def test_version_is_parsed_from_the_output_of_each_vendor(name, answer, version):
     how = get_adapter(name).version_probe
     assert how.parse_version(answer) == version
     assert how.classify_version(version) == "tested"
 
 
-def test_no_pattern_sees_more_than_the_beginning_of_an_answer():
+def test_version_is_matched_only_in_the_first_characters_of_the_output():
     """Threats: a pattern of a profile is bounded by what it sees, and an answer may have 128 KB."""
     assert VersionProbe().parse_version("." * MAX_ANSWER_CHARS + " 1.2.3") is None
     assert VersionProbe().parse_version("." * (MAX_ANSWER_CHARS - 9) + " 1.2.3 and more") == "1.2.3"
@@ -52,15 +52,15 @@ def test_no_pattern_sees_more_than_the_beginning_of_an_answer():
 @pytest.mark.parametrize(
     "answer", ["", "error: unknown option '--version'\n", "usage: see page 7\n", "\0\xff"]
 )
-def test_what_is_no_version_is_none(answer):
+def test_output_without_a_version_returns_none(answer):
     assert VersionProbe().parse_version(answer) is None
 
 
-def test_a_group_that_took_no_part_is_no_version():
+def test_version_regex_without_a_matched_group_returns_none():
     assert VersionProbe(regex="(x)?version").parse_version("version") is None
 
 
-def test_a_page_is_no_version():
+def test_version_is_limited_to_64_characters():
     assert len(VersionProbe().parse_version("1." + "2" * 100_000) or "") <= 64
 
 
@@ -68,7 +68,7 @@ def test_a_page_is_no_version():
     "name",
     [name for name in VENDORS if name != "demo" and not get_adapter(name).cli.unreleased_note],
 )
-def test_every_released_vendor_says_which_versions_were_tried(name):
+def test_every_released_vendor_declares_a_tested_version_range(name):
     how = get_adapter(name).version_probe
     assert parse_version_conditions(how.tested_range) and format_newest_tested_version(
         how.tested_range
@@ -102,22 +102,22 @@ def test_every_released_vendor_says_which_versions_were_tried(name):
         (">=1", None, "unknown"),
     ],
 )
-def test_a_version_stands_somewhere_in_what_was_tried(tested, version, classification):
+def test_version_is_classified_against_the_tested_range(tested, version, classification):
     assert VersionProbe(tested_range=tested).classify_version(version) == classification
 
 
 @loop_over_rows("text", ["0.169", ">=", ">= x", "~1.2", ">=1,", ">=1;<2", ",".join([">=1"] * 5)])
-def test_what_is_no_condition_is_named(text):
+def test_invalid_version_condition_is_rejected(text):
     with pytest.raises(ValueError):
         parse_version_conditions(text)
 
 
-def test_numbers_without_end_are_cut():
+def test_version_numbers_are_limited_in_count_and_size():
     assert len(parse_version_numbers(".".join("1" * 5000))) == 8
     assert parse_version_numbers("9" * 5000)[0] < 10**18
 
 
-def test_the_end_of_a_range_is_what_a_person_is_told():
+def test_upper_limit_of_the_tested_range_is_formatted():
     assert (
         format_newest_tested_version(">=1,<2"),
         format_newest_tested_version("==3.1"),
@@ -140,7 +140,7 @@ def test_the_end_of_a_range_is_what_a_person_is_told():
         ("", ()),
     ],
 )
-def test_the_numbers_of_a_version(version, numbers):
+def test_version_numbers_are_parsed(version, numbers):
     assert parse_version_numbers(version) == numbers
 
 
@@ -164,12 +164,12 @@ openai    gpt/6:high   128K     4.1K     yes       yes
         ("codex", "anything\n", []),
     ],
 )
-def test_the_models_are_read_out_of_a_programs_list(vendor, answer, models):
+def test_models_are_parsed_from_the_output_of_the_vendor(vendor, answer, models):
     assert get_adapter(vendor).cli.model_probe.parse_models(answer) == models or vendor == "codex"
     assert bool(get_adapter(vendor).cli.model_probe.args) is (vendor != "codex")
 
 
-def test_a_list_without_end_is_cut():
+def test_model_list_is_truncated():
     assert (
         len(
             ModelProbe(("models",)).parse_models(
