@@ -12,7 +12,7 @@ RULES = {
 NONE = {"subtype": "apply_flag_settings", "settings": {"permissions": {"deny": [], "ask": []}}}
 
 
-def test_the_rules_of_a_client_that_has_gone_are_taken_back():
+def test_rules_of_a_client_are_removed_when_the_client_disconnects():
     play = Play()
     play.join_client(1)
     play.join_client(2)
@@ -25,7 +25,7 @@ def test_the_rules_of_a_client_that_has_gone_are_taken_back():
     assert [line["request"] for line in play.take_requests()] == [NONE]
 
 
-def test_a_client_without_rules_takes_none_back():
+def test_disconnect_of_a_client_without_rules_sends_no_request():
     play = Play()
     play.join_client(1)
     play.send_frame(1, "request", id="r", request=NONE)
@@ -35,7 +35,7 @@ def test_a_client_without_rules_takes_none_back():
     assert play.take_requests() == []
 
 
-def test_a_turn_ends_under_the_rules_that_it_began_under():
+def test_rules_of_a_disconnected_client_apply_until_its_turn_ends():
     play = Play()
     play.join_client(1)
     play.send_frame(1, "request", id="r", request=RULES)
@@ -85,7 +85,7 @@ def two(mode="default"):
     return play
 
 
-def test_the_rules_of_one_who_goes_take_none_from_another():
+def test_disconnect_preserves_the_rules_of_other_clients():
     play = two()
     play.send_frame(1, "narrow", id="r", deny=["Bash"])
     play.send_frame(2, "take")
@@ -95,7 +95,7 @@ def test_the_rules_of_one_who_goes_take_none_from_another():
     assert leaves(play, 1) == [rules()]
 
 
-def test_the_narrowest_mode_of_those_who_are_here_holds():
+def test_strictest_mode_of_the_joined_clients_applies():
     play = two("acceptEdits")
     play.send_frame(1, "narrow", id="m", mode="default")
     play.send_frame(2, "narrow", id="m", mode="plan")
@@ -104,7 +104,7 @@ def test_the_narrowest_mode_of_those_who_are_here_holds():
     assert leaves(play, 2) == [mode("acceptEdits")]
 
 
-def test_a_mode_that_is_chosen_is_no_wider_than_what_another_allows():
+def test_selected_mode_is_limited_by_the_restriction_of_another_client():
     play = two("acceptEdits")
     play.send_frame(2, "narrow", id="m", mode="default")
     play.send_frame(1, "mode", id="m", mode="acceptEdits")
@@ -115,7 +115,7 @@ def test_a_mode_that_is_chosen_is_no_wider_than_what_another_allows():
     assert accept_requests(play) == [mode("acceptEdits")]
 
 
-def test_a_message_that_waits_is_answered_in_the_mode_that_its_client_was_promised():
+def test_queued_message_runs_in_the_restricted_mode_of_its_client():
     play = two("acceptEdits")
     play.send_frame(2, "take")
     play.send_frame(2, "message", message=build_user_message())
@@ -133,7 +133,7 @@ def test_a_message_that_waits_is_answered_in_the_mode_that_its_client_was_promis
     assert accept_requests(play) == [mode("acceptEdits")]
 
 
-def test_an_agent_that_widens_its_mode_by_itself_is_put_back():
+def test_restricted_mode_is_restored_when_the_agent_changes_the_mode():
     play = two()
     play.send_frame(2, "narrow", id="m", mode="plan")
     accept_requests(play)
@@ -141,7 +141,7 @@ def test_an_agent_that_widens_its_mode_by_itself_is_put_back():
     assert accept_requests(play) == [mode("plan")]
 
 
-def test_who_allows_the_plan_lets_its_own_ceiling_go():
+def test_client_that_allows_exit_plan_mode_drops_its_plan_restriction():
     play = two()
     play.send_frame(1, "narrow", id="m", mode="plan")
     accept_requests(play)
@@ -151,7 +151,7 @@ def test_who_allows_the_plan_lets_its_own_ceiling_go():
     assert accept_requests(play) == []
 
 
-def test_an_answer_chooses_no_wider_mode_than_another_allows():
+def test_answer_cannot_set_a_mode_that_another_client_forbids():
     play = two()
     play.send_frame(2, "narrow", id="m", mode="plan")
     accept_requests(play)
@@ -165,7 +165,7 @@ def test_an_answer_chooses_no_wider_mode_than_another_allows():
     assert play.take_responses() == []
 
 
-def test_what_the_conversation_refuses_to_keep_is_refused_and_takes_nothing_from_another():
+def test_restriction_refused_by_the_vendor_preserves_rules_of_other_clients():
     play = two()
     play.send_frame(1, "narrow", id="r", deny=["Bash"])
     accept_requests(play)
@@ -182,7 +182,7 @@ def refuse_request(play, error="this vendor keeps no such rule"):
     play.answer_request(subtype="error", error=error)
 
 
-def test_what_another_client_was_refused_is_promised_to_nobody():
+def test_identical_restriction_of_a_second_client_is_refused_too():
     play = two("acceptEdits")
     for fields in ({"deny": ["Odd"]}, {"mode": "plan"}):
         play.send_frame(1, "narrow", id=f"r{fields}", **fields)
@@ -197,7 +197,7 @@ def test_what_another_client_was_refused_is_promised_to_nobody():
     assert leaves(play, 2) == leaves(play, 1) == []
 
 
-def test_a_refused_change_takes_back_nothing_that_was_said_behind_it():
+def test_refused_change_preserves_later_changes():
     play = two("acceptEdits")
     play.send_frame(1, "request", id="odd", request=rules("Odd"))
     play.send_frame(1, "request", id="good", request=rules("Bash"))
@@ -210,7 +210,7 @@ def test_a_refused_change_takes_back_nothing_that_was_said_behind_it():
     assert accept_requests(play)[-1] == mode("plan")
 
 
-def test_of_two_modes_that_are_both_refused_none_is_chosen():
+def test_two_refused_modes_leave_the_previous_mode_selected():
     play = two("plan")
     for name in ("acceptEdits", "auto"):
         play.send_frame(1, "mode", id=name, mode=name)
@@ -222,7 +222,7 @@ def test_of_two_modes_that_are_both_refused_none_is_chosen():
     assert select_frames(play.join_client(3), "welcome")[0]["chosen"] == "plan"
 
 
-def test_a_mode_that_was_refused_once_and_is_the_agents_own_choice_now_stays_when_another_one_is_refused():
+def test_mode_set_by_the_agent_is_preserved_when_a_later_mode_is_refused():
     play = two("plan")
     for name in ("acceptEdits", "auto"):
         play.send_frame(1, "mode", id=name, mode=name)
@@ -234,7 +234,7 @@ def test_a_mode_that_was_refused_once_and_is_the_agents_own_choice_now_stays_whe
     assert select_frames(play.join_client(3), "welcome")[0]["chosen"] == "acceptEdits"
 
 
-def test_settings_that_could_widen_are_not_passed_on():
+def test_settings_that_widen_permissions_are_rejected():
     play = two()
     for settings in (
         {"permissions": {"allow": ["Bash"]}},
@@ -261,7 +261,7 @@ def test_settings_that_could_widen_are_not_passed_on():
 
 
 @loop_over_rows("subtype", REFUSED_SUBTYPES)
-def test_a_request_that_goes_round_what_others_forbid_is_not_passed_on(subtype):
+def test_request_that_bypasses_restrictions_of_other_clients_is_rejected(subtype):
     play = two()
     play.send_frame(2, "narrow", id="n", deny=["mcp__s__go", "Edit(./secret/**)"])
     accept_requests(play)
@@ -275,7 +275,7 @@ def test_a_request_that_goes_round_what_others_forbid_is_not_passed_on(subtype):
     assert [line["request"]["subtype"] for line in play.take_requests()] == ["mcp_status"]
 
 
-def test_no_plan_is_left_by_an_answer_while_another_forbids_more_than_plans():
+def test_exit_plan_mode_answer_is_rejected_if_another_client_requires_plan_mode():
     play = two()
     play.send_frame(2, "narrow", id="m", mode="plan")
     accept_requests(play)
@@ -288,7 +288,7 @@ def test_no_plan_is_left_by_an_answer_while_another_forbids_more_than_plans():
     assert [frame["response"]["behavior"] for frame in play.take_responses()] == ["allow"]
 
 
-def test_no_answer_takes_back_a_rule_that_the_session_began_with():
+def test_answer_cannot_remove_a_rule_of_the_session_start():
     play = two()
     play.ask_permission("q")
     play.read_frames(1)
@@ -374,7 +374,7 @@ def build_hooked_play(client, **options):
     return play
 
 
-def test_a_hook_allows_what_its_client_may_answer_and_nothing_else():
+def test_hook_can_allow_only_if_its_client_may_answer():
     play = build_hooked_play(2)
     for answer in (
         GRANT,
@@ -401,7 +401,7 @@ def test_a_hook_allows_what_its_client_may_answer_and_nothing_else():
     assert answer_hook(owned, 2, GRANT) == GRANT
 
 
-def test_a_hook_changes_the_mode_only_where_its_client_drives_and_as_far_as_all_let_it():
+def test_hook_can_set_the_mode_only_for_the_controller_and_within_restrictions():
     empty = {"hookSpecificOutput": {"hookEventName": "PermissionRequest"}}
     play = build_hooked_play(2)
     assert answer_hook(play, 2, build_permission_output("acceptEdits")) == empty
@@ -421,7 +421,7 @@ def test_a_hook_changes_the_mode_only_where_its_client_drives_and_as_far_as_all_
     )
 
 
-def test_no_hook_leaves_a_plan_that_a_frontend_keeps_the_session_to():
+def test_hook_cannot_exit_plan_mode_while_a_client_requires_plan_mode():
     for client in (1, 2):
         play = build_hooked_play(2)
         assert answer_hook(play, 2, GRANT, "ExitPlanMode") == GRANT

@@ -23,7 +23,7 @@ def build_play(*others):
     return play
 
 
-def test_a_question_that_nobody_who_is_here_can_answer_is_denied():
+def test_permission_prompt_is_denied_if_no_client_can_answer():
     play = build_play("watch")
     play.feed_stdout(QUESTION)
     assert (
@@ -35,7 +35,7 @@ def test_a_question_that_nobody_who_is_here_can_answer_is_denied():
     assert response["behavior"] == "deny" and "nobody here can be asked" in response["message"]
 
 
-def test_a_question_waits_for_another_client_that_may_answer_and_no_longer_than_it_is_there():
+def test_permission_prompt_is_denied_when_the_only_answering_client_leaves():
     play = build_play("drive")
     play.feed_stdout(QUESTION)
     assert select_frames(play.read_frames(1), "settled") == []
@@ -43,14 +43,14 @@ def test_a_question_waits_for_another_client_that_may_answer_and_no_longer_than_
     assert select_frames(play.read_frames(1), "settled") == DENIED
 
 
-def test_a_question_that_waits_when_its_last_listener_becomes_deaf_is_denied():
+def test_open_permission_prompt_is_denied_when_the_only_client_becomes_deaf():
     play = Play()
     play.join_client(1)
     play.feed_stdout(QUESTION)
     assert select_frames(play.exchange_frames(1, "deaf"), "settled") == DENIED
 
 
-def test_a_question_of_a_turn_that_answers_somebody_else_waits_whoever_cannot_hear_it():
+def test_permission_prompt_of_another_clients_turn_waits_despite_a_deaf_client():
     """Who began the turn has left it; a deaf client comes, and speaks."""
     play, turn = Play(), "11111111-1111-4111-8111-111111111111"
     play.hub.send_first_message({"role": "user", "content": "hi"}, turn)
@@ -75,7 +75,7 @@ def test_a_question_of_a_turn_that_answers_somebody_else_waits_whoever_cannot_he
     ] == ["q2"]
 
 
-def test_a_question_of_a_session_that_nobody_drives_waits():
+def test_permission_prompt_waits_in_a_session_without_a_controller():
     play = build_play()
     play.send_frame(1, "release")
     play.feed_stdout(QUESTION)

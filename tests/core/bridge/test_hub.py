@@ -24,7 +24,7 @@ SAID = {
 }
 
 
-def test_a_line_is_in_the_log_before_anybody_is_told():
+def test_line_is_logged_before_clients_receive_the_line():
     play = Play()
     play.join_client(1)
     play.hub.feed_stdout(b'{"type":"assistant"}\n')
@@ -39,7 +39,7 @@ def test_a_line_is_in_the_log_before_anybody_is_told():
     ]
 
 
-def test_a_client_is_welcomed_with_what_is_true_now():
+def test_welcome_frame_describes_the_current_session():
     play = Play(vendor="demo", cwd="/w", model="m-1", pid=7, version="1.0", name="job")
     play.hub.send_initialize()
     play.run_commands()
@@ -60,7 +60,7 @@ def test_a_client_is_welcomed_with_what_is_true_now():
     }  # fmt: skip
 
 
-def test_a_session_without_a_name_is_called_as_its_first_message_begins():
+def test_unnamed_session_is_named_after_its_first_message():
     play = Play()
     play.join_client(1)
     for text in ("make the\ntests pass", "and now the docs"):
@@ -73,7 +73,7 @@ def test_a_session_without_a_name_is_called_as_its_first_message_begins():
     assert named_play.status_fields["name"] == "job"
 
 
-def test_what_was_said_before_comes_from_the_log_and_then_what_is_said_now():
+def test_client_receives_the_log_and_then_live_lines():
     play = Play()
     play.feed_stdout(*[SAID] * 3)
     frames = play.join_client(1, "watch")
@@ -83,14 +83,14 @@ def test_what_was_said_before_comes_from_the_log_and_then_what_is_said_now():
     assert list_line_numbers(play.read_frames(1)) == [4]
 
 
-def test_a_cursor_goes_on_where_it_was():
+def test_cursor_resumes_after_its_line():
     play = Play()
     play.feed_stdout(*[SAID] * 3)
     assert list_line_numbers(play.join_client(1, after={"generation": 1, "number": 2})) == [3]
     assert list_line_numbers(play.join_client(2, after={"generation": 1, "number": 3})) == []
 
 
-def test_a_cursor_that_is_not_there_is_told_a_gap_and_the_whole_log():
+def test_unknown_cursor_receives_a_gap_and_the_complete_log():
     play = Play()
     play.feed_stdout(SAID, SAID)
     for client, after, reason in (
@@ -104,7 +104,7 @@ def test_a_cursor_that_is_not_there_is_told_a_gap_and_the_whole_log():
     assert select_frames(play.join_client(4, after="nonsense"), "gap")[0]["reason"] == "generation"
 
 
-def test_a_cursor_of_a_former_generation_continues_after_its_line():
+def test_cursor_of_a_previous_generation_resumes_after_its_line():
     log = MemoryLog()
     Play(log).feed_stdout(*[SAID] * 3)
     log.generation = 2
@@ -114,7 +114,7 @@ def test_a_cursor_of_a_former_generation_continues_after_its_line():
     assert list_line_numbers(frames) == [3, 4] and select_frames(frames, "gap") == []
 
 
-def test_a_cursor_of_a_line_that_the_former_generation_lost_is_a_gap():
+def test_cursor_of_a_lost_line_of_a_previous_generation_receives_a_gap():
     log = MemoryLog()
     Play(log).feed_stdout(*[SAID] * 3)
     log.generation = 2
@@ -127,7 +127,7 @@ def test_a_cursor_of_a_line_that_the_former_generation_lost_is_a_gap():
     )
 
 
-def test_lines_that_the_log_has_dropped_are_a_gap():
+def test_dropped_log_lines_are_reported_as_a_gap():
     log = MemoryLog()
     Play(log).feed_stdout(*[SAID] * 4)
     log.first, play = 3, Play(log)
@@ -140,13 +140,13 @@ def test_lines_that_the_log_has_dropped_are_a_gap():
     assert list_kinds(play.join_client(2)) == ["welcome", "gap", "synced"]
 
 
-def test_a_client_that_wants_no_history_is_in_sync_at_once():
+def test_client_without_replay_is_synced_immediately():
     play = Play()
     play.feed_stdout(SAID)
     assert list_kinds(play.join_client(1, replay=False)) == ["welcome", "synced"]
 
 
-def test_a_slow_client_is_told_a_gap_and_goes_on_from_the_log():
+def test_slow_client_receives_a_gap_and_resumes_from_the_log():
     play = Play()
     play.join_client(1)
     for _ in range(300):
@@ -158,7 +158,7 @@ def test_a_slow_client_is_told_a_gap_and_goes_on_from_the_log():
     assert list_line_numbers(play.read_frames(1)) == [301]
 
 
-def test_who_is_a_little_behind_costs_no_reading_of_the_log():
+def test_slightly_slow_client_is_served_without_reading_the_log():
     play = Play()
     play.join_client(1)
     for _ in range(300):
@@ -167,7 +167,7 @@ def test_who_is_a_little_behind_costs_no_reading_of_the_log():
     assert list_line_numbers(play.read_frames(1)) == list(range(1, 301))
 
 
-def test_a_slow_client_costs_a_bounded_amount():
+def test_queue_of_a_slow_client_is_bounded():
     play = Play()
     play.join_client(1)
     play.ask_permission("q" * 36, content="x" * 900_000)
@@ -179,7 +179,7 @@ def test_a_slow_client_costs_a_bounded_amount():
     assert list_line_numbers(play.read_frames(1)) == list(range(1, 601))
 
 
-def test_two_clients_have_two_names():
+def test_clients_with_the_same_name_get_unique_names():
     play = Play()
     names = [play.join_client(number, client="terminal")[0]["client"] for number in (1, 2, 3)]
     assert names == ["terminal", "terminal-2", "terminal-3"]
@@ -187,7 +187,7 @@ def test_two_clients_have_two_names():
     assert play.join_client(4, client="terminal")[0]["client"] == "terminal-2"
 
 
-def test_nobody_gets_the_name_of_who_settled_a_question():
+def test_name_of_a_client_that_answered_a_prompt_is_not_reused():
     play = Play()
     play.join_client(1, client="answer")
     play.ask_permission("q")
@@ -205,7 +205,7 @@ def test_nobody_gets_the_name_of_who_settled_a_question():
 # -- who drives ------------------------------------------------------------------------------------
 
 
-def test_a_watcher_may_not_drive():
+def test_watch_only_client_cannot_control_the_session():
     play = Play(can_bypass=True)
     play.join_client(1, "watch")
     play.ask_permission("q")
@@ -221,7 +221,7 @@ def test_a_watcher_may_not_drive():
     assert play.stdin == [] and play.ended_by == []
 
 
-def test_only_the_driver_says_messages_until_another_takes_over():
+def test_only_the_controller_sends_messages_until_another_client_takes_over():
     play = Play()
     play.join_client(1)
     play.join_client(2)
@@ -247,7 +247,7 @@ def test_only_the_driver_says_messages_until_another_takes_over():
     assert [line["message"] for line in play.stdin] == [build_user_message()]
 
 
-def test_who_says_a_message_while_nobody_drives_is_the_driver():
+def test_message_makes_its_sender_controller_if_the_session_has_none():
     play = Play()
     play.join_client(1)
     play.join_client(2)
@@ -262,7 +262,7 @@ def test_who_says_a_message_while_nobody_drives_is_the_driver():
 # -- messages --------------------------------------------------------------------------------------
 
 
-def test_the_same_message_twice_is_one():
+def test_repeated_message_id_is_accepted_and_sent_once():
     play = Play(taken_ids=["22222222-0000-4000-8000-000000000000"])
     play.join_client(1, client="phone")
     uuid = "11111111-0000-4000-8000-000000000000"
@@ -281,7 +281,7 @@ def test_the_same_message_twice_is_one():
     assert len(play.stdin) == 2 and play.stdin[0]["uuid"] == uuid
 
 
-def test_a_message_that_a_former_life_has_taken_is_known():
+def test_message_id_accepted_by_a_previous_generation_is_not_resent():
     log, uuid = MemoryLog(), "11111111-0000-4000-8000-000000000000"
     first = Play(log)
     first.join_client(1)
@@ -298,7 +298,7 @@ def test_a_message_that_a_former_life_has_taken_is_known():
     assert second.stdin == []
 
 
-def test_the_message_that_a_session_was_started_with_is_said_once():
+def test_first_message_of_a_session_is_sent_only_once():
     play, uuid = Play(), "11111111-0000-4000-8000-000000000000"
     play.hub.send_first_message(build_user_message(), uuid)
     play.join_client(1)
@@ -308,7 +308,7 @@ def test_the_message_that_a_session_was_started_with_is_said_once():
     assert [line["uuid"] for line in play.stdin] == [uuid]
 
 
-def test_a_message_is_in_the_log_before_the_conversation_has_it():
+def test_message_is_logged_and_sent_with_its_priority():
     play = Play()
     play.join_client(1)
     play.send_frame(1, "message", message=build_user_message("hi"), priority="now")
@@ -318,7 +318,7 @@ def test_a_message_is_in_the_log_before_the_conversation_has_it():
     assert play.stdin[0]["priority"] == "now"
 
 
-def test_messages_that_wait_when_the_session_ends_are_refused_and_noted():
+def test_pending_messages_are_refused_and_logged_when_the_session_ends():
     play = Play()
     play.join_client(1)
     play.join_client(2, "watch")
@@ -338,7 +338,7 @@ def test_messages_that_wait_when_the_session_ends_are_refused_and_noted():
     assert (play.status_fields["unanswered"], play.status_fields["state"]) == (2, "stopped")
 
 
-def test_a_flood_of_messages_is_refused():
+def test_messages_are_refused_while_too_many_bytes_are_pending():
     play = Play(max_frame_bytes=100_000)
     play.join_client(1)
     play.send_frame(1, "message", id="first", message=build_user_message("x" * 60_000))
@@ -357,7 +357,7 @@ def test_a_flood_of_messages_is_refused():
 # -- questions -------------------------------------------------------------------------------------
 
 
-def test_a_question_is_asked_again_of_who_comes_and_settled_once():
+def test_permission_prompt_is_sent_to_new_clients_and_resolved_once():
     play = Play()
     play.join_client(1)
     play.ask_permission("q", file_path="/w/a")
@@ -391,7 +391,7 @@ def test_a_question_is_asked_again_of_who_comes_and_settled_once():
     assert select_frames(play.join_client(3), "question") == []
 
 
-def test_what_an_answer_changes_passes_and_its_call_stays_the_question_s():
+def test_answer_may_change_the_input_but_not_the_tool_call():
     play = Play()
     play.join_client(1)
     changes = [{"type": "setMode", "mode": "acceptEdits", "destination": "session"}]
@@ -421,7 +421,7 @@ def test_what_an_answer_changes_passes_and_its_call_stays_the_question_s():
     }  # fmt: skip
 
 
-def test_only_who_drives_changes_the_mode_with_an_answer():
+def test_only_the_controller_changes_the_mode_with_an_answer():
     """It is the door of `mode` by another name."""
     play = Play()
     play.join_client(1)
@@ -445,7 +445,7 @@ def test_only_who_drives_changes_the_mode_with_an_answer():
     assert len(play.take_responses()) == 1
 
 
-def test_an_answer_that_cannot_be_given_leaves_the_question_open():
+def test_invalid_answer_leaves_the_prompt_open():
     play = Play()
     play.join_client(1)
     play.ask_permission("q")
@@ -463,7 +463,7 @@ def test_an_answer_that_cannot_be_given_leaves_the_question_open():
     assert play.take_responses() == [] and play.status_fields["status"] == "waiting"
 
 
-def test_only_who_drives_or_drove_last_answers_where_the_owner_does():
+def test_only_the_owner_answers_prompts_under_the_owner_policy():
     play = Play(answer_policy="owner")
     play.join_client(1)
     play.join_client(2)
@@ -483,7 +483,7 @@ def test_only_who_drives_or_drove_last_answers_where_the_owner_does():
     assert len(play.take_responses()) == 1
 
 
-def test_a_question_that_waits_too_long_is_denied():
+def test_permission_prompt_is_denied_after_its_timeout():
     play = Play(prompt_timeout_s=60)
     play.join_client(1)
     play.ask_permission("q")
@@ -501,7 +501,7 @@ def test_a_question_that_waits_too_long_is_denied():
     )
 
 
-def test_a_session_whose_question_timed_out_needs_a_person():
+def test_session_is_blocked_after_a_prompt_timeout():
     play = Play(prompt_timeout_s=60)
     play.join_client(1)
     play.ask_permission("q")
@@ -531,14 +531,14 @@ def test_a_session_whose_question_timed_out_needs_a_person():
     assert (play.status_fields["state"], play.status_fields["needs"]) == ("done", None)
 
 
-def test_a_question_without_a_limit_has_no_time_at_which_it_is_denied():
+def test_prompt_without_a_timeout_has_no_deadline():
     play = Play()
     play.join_client(1)
     play.ask_permission("q")
     assert "until" not in select_frames(play.read_frames(1), "question")[0]
 
 
-def test_an_interrupt_cancels_every_question():
+def test_interrupt_resolves_every_open_prompt():
     play = Play()
     play.join_client(1)
     play.join_client(2)
@@ -552,7 +552,7 @@ def test_an_interrupt_cancels_every_question():
     assert play.take_responses() == [] and select_frames(play.read_frames(1), "settled") == []
 
 
-def test_a_question_that_the_conversation_takes_back_or_outlives_is_settled():
+def test_prompt_is_resolved_when_the_request_is_cancelled_or_the_turn_ends():
     play = Play()
     play.join_client(1)
     play.ask_permission("q")
@@ -567,7 +567,7 @@ def test_a_question_that_the_conversation_takes_back_or_outlives_is_settled():
     assert play.take_responses() == []
 
 
-def test_the_end_denies_and_says_so():
+def test_closing_the_session_denies_open_prompts_and_sends_bye():
     play = Play()
     play.join_client(1)
     play.ask_permission("q")
@@ -579,7 +579,7 @@ def test_the_end_denies_and_says_so():
     assert play.dropped == {1: "stopped"} and play.status_fields["state"] == "stopped"
 
 
-def test_who_comes_behind_the_end_is_told_so_and_not_heard():
+def test_client_that_joins_an_ended_session_receives_bye():
     play = Play()
     play.hub.close("idle")
     assert play.join_client(1) == [{"kind": "bye", "reason": "idle"}]
@@ -587,7 +587,7 @@ def test_who_comes_behind_the_end_is_told_so_and_not_heard():
     assert play.stdin == [] and play.dropped == {1: "idle"}
 
 
-def test_a_client_that_was_slow_learns_what_was_asked_and_settled_meanwhile():
+def test_slow_client_receives_open_prompts_and_missed_resolutions():
     play = Play()
     play.join_client(1)
     play.ask_permission("old")
@@ -607,7 +607,7 @@ def test_a_client_that_was_slow_learns_what_was_asked_and_settled_meanwhile():
 # -- requests and asks -----------------------------------------------------------------------------
 
 
-def test_a_mode_is_chosen_when_the_conversation_has_said_so():
+def test_mode_change_is_accepted_after_the_conversation_confirms():
     play = Play()
     play.join_client(1)
     assert play.exchange_frames(1, "mode", id="a", mode="plan") == []
@@ -621,7 +621,7 @@ def test_a_mode_is_chosen_when_the_conversation_has_said_so():
     assert select_frames(play.join_client(2), "welcome")[0]["mode"] == "plan"
 
 
-def test_what_names_no_mode_is_refused_and_changes_none():
+def test_empty_permission_mode_is_refused():
     play = Play()
     play.join_client(1)
     empty = {"subtype": "set_permission_mode", "mode": ""}
@@ -636,7 +636,7 @@ def test_what_names_no_mode_is_refused_and_changes_none():
     )
 
 
-def test_a_mode_and_a_model_that_one_client_chose_are_told_to_the_others_at_once():
+def test_mode_and_model_changes_are_sent_to_other_clients():
     play = Play()
     play.join_client(1)
     play.join_client(2)
@@ -649,7 +649,7 @@ def test_a_mode_and_a_model_that_one_client_chose_are_told_to_the_others_at_once
     assert (state["model"], state["mode"]) == ("another", "plan")
 
 
-def test_bypass_permissions_cannot_be_chosen_unless_the_session_began_with_it():
+def test_bypass_mode_is_refused_unless_the_session_allows_bypass():
     play = Play()
     play.join_client(1)
     wide = {"subtype": "set_permission_mode", "mode": "bypassPermissions"}
@@ -665,7 +665,7 @@ def test_bypass_permissions_cannot_be_chosen_unless_the_session_began_with_it():
     assert len(wider.take_requests()) == 1
 
 
-def test_a_request_is_answered_to_whoever_asked_it():
+def test_repeated_request_is_sent_once_and_returns_the_response():
     play = Play()
     play.join_client(1)
     play.send_frame(1, "request", id="r", request={"subtype": "mcp_status"})
@@ -703,7 +703,7 @@ HOOKS = {
 }
 
 
-def test_a_hook_is_asked_of_the_client_that_brought_it():
+def test_hook_request_is_sent_to_the_client_that_registered_the_hook():
     play = Play()
     play.join_client(1)
     play.join_client(2)
@@ -729,7 +729,7 @@ def test_a_hook_is_asked_of_the_client_that_brought_it():
     ]
 
 
-def test_nothing_runs_unjudged_because_a_client_has_gone():
+def test_tool_calls_are_denied_after_the_client_with_the_hook_disconnects():
     play = Play()
     play.join_client(1)
     play.send_frame(1, "request", id="i", request=HOOKS)
@@ -763,7 +763,7 @@ def build_hook_request(*matchers: str) -> dict[str, object]:
     return {"subtype": "initialize", "hooks": {"PreToolUse": groups}}
 
 
-def test_hooks_about_other_calls_take_no_denial_back_for_a_client_that_has_gone():
+def test_hooks_for_other_tools_do_not_lift_denials_of_a_disconnected_client():
     play = Play()
     play.join_client(1)
     play.send_frame(1, "request", id="i", request=build_hook_request("Bash", "Edit|Write"))
@@ -781,7 +781,7 @@ def test_hooks_about_other_calls_take_no_denial_back_for_a_client_that_has_gone(
     assert remaining_matchers == [["Bash", "Edit|Write"], ["Edit|Write"], []]
 
 
-def test_hooks_that_the_session_does_not_take_take_no_denial_back():
+def test_rejected_hooks_do_not_lift_denials_of_a_disconnected_client():
     play = Play()
     play.join_client(1)
     play.send_frame(1, "request", id="i", request=build_hook_request("Bash", "Write"))
@@ -802,7 +802,7 @@ def test_hooks_that_the_session_does_not_take_take_no_denial_back():
         )
 
 
-def test_the_hooks_of_two_clients_are_both_asked():
+def test_hooks_of_two_clients_are_both_registered():
     play = Play()
     play.join_client(1)
     play.join_client(2)
@@ -823,7 +823,7 @@ def test_the_hooks_of_two_clients_are_both_asked():
     )
 
 
-def test_hooks_stay_with_a_client_that_is_there():
+def test_initialize_without_hooks_does_not_remove_hooks_of_another_client():
     play = Play()
     play.join_client(1)
     play.send_frame(1, "request", id="i", request=HOOKS)
@@ -838,7 +838,7 @@ def test_hooks_stay_with_a_client_that_is_there():
     )
 
 
-def test_another_request_of_the_session_is_answered_with_an_error():
+def test_unknown_request_of_the_session_returns_an_error():
     play = Play()
     ask(play, "odd", {"subtype": "odd"})
     assert play.take_responses()[0]["subtype"] == "error"
@@ -859,7 +859,7 @@ def partials(frames: list[dict[str, object]]) -> list[object]:
     ]  # type: ignore[index]
 
 
-def test_who_comes_in_the_middle_of_a_block_is_told_its_beginning():
+def test_new_client_receives_the_start_of_the_current_block():
     play = Play()
     play.join_client(1)
     play.feed_stdout(
@@ -883,7 +883,7 @@ def test_who_comes_in_the_middle_of_a_block_is_told_its_beginning():
     assert list_line_numbers(play.read_frames(3)) == [1]
 
 
-def test_a_block_that_is_long_is_not_kept():
+def test_long_block_is_not_stored_for_new_clients():
     play = Play()
     play.feed_stdout(event("message_start"), event("content_block_start"))
     for _ in range(30):
@@ -898,7 +898,7 @@ def test_a_block_that_is_long_is_not_kept():
 # -- hostile clients -------------------------------------------------------------------------------
 
 
-def test_a_frame_that_cannot_be_read_is_refused_and_a_hundred_are_the_end():
+def test_malformed_frames_are_refused_and_too_many_disconnect_the_client():
     play = Play(max_frame_bytes=1000)
     play.join_client(1)
     for raw in (
@@ -925,7 +925,7 @@ def test_a_frame_that_cannot_be_read_is_refused_and_a_hundred_are_the_end():
     assert play.stdin == []
 
 
-def test_unknown_kinds_and_keys_are_ignored():
+def test_unknown_kinds_without_an_id_and_unknown_keys_are_ignored():
     play = Play()
     play.join_client(1, odd="x")
     assert play.exchange_frames(1, "odd") == []
@@ -938,7 +938,7 @@ def test_unknown_kinds_and_keys_are_ignored():
     ]
 
 
-def test_the_first_frame_is_hello():
+def test_client_is_disconnected_unless_its_first_frame_is_hello():
     play = Play()
     for client, raw in (
         (1, b'{"kind":"take"}'),
@@ -954,7 +954,7 @@ def test_the_first_frame_is_hello():
     assert list_kinds(play.read_frames(4)) == ["bye"] and set(play.dropped) == {1, 2, 3, 4}
 
 
-def test_too_many_clients_are_sent_away():
+def test_client_beyond_the_client_limit_is_disconnected():
     play = Play()
     for client in range(MAX_CLIENTS):
         play.hub.add_client(client)
@@ -962,7 +962,7 @@ def test_too_many_clients_are_sent_away():
     assert list(play.dropped) == [MAX_CLIENTS]
 
 
-def test_a_client_that_asks_and_does_not_read_is_sent_away():
+def test_client_that_does_not_read_responses_is_disconnected():
     play = Play()
     play.join_client(1)
     for number in range(5000):
@@ -972,7 +972,7 @@ def test_a_client_that_asks_and_does_not_read_is_sent_away():
     )
 
 
-def test_requests_without_end_are_refused():
+def test_requests_beyond_the_pending_limit_are_refused():
     play = Play()
     play.join_client(1)
     for number in range(101):
@@ -980,13 +980,13 @@ def test_requests_without_end_are_refused():
     assert [each["id"] for each in select_frames(play.read_frames(1), "refused")] == ["i100"]
 
 
-def test_a_name_cannot_reach_a_terminal():
+def test_client_name_is_truncated_and_has_no_control_characters():
     play = Play()
     name = play.join_client(1, client="\x1b[31m" + "x" * 100)[0]["client"]
     assert "\x1b" not in name and len(name) <= 64
 
 
-def test_a_client_of_another_protocol_is_told_so():
+def test_welcome_reports_a_protocol_version_difference():
     play = Play()
     for client, protocol in ((1, 2), (2, 7)):
         (welcome,) = select_frames(
@@ -997,7 +997,7 @@ def test_a_client_of_another_protocol_is_told_so():
     assert play.hub.controller_name == "c1" and select_frames(play.read_frames(1), "accepted") == []
 
 
-def test_a_line_that_is_no_json_is_told_as_a_text():
+def test_line_that_is_not_json_is_sent_as_text():
     play = Play()
     play.join_client(1)
     play.hub.feed_stdout(b'oops \xff\n5\n\n{"type":"keep_alive"}\n')
@@ -1008,7 +1008,7 @@ def test_a_line_that_is_no_json_is_told_as_a_text():
     ]
 
 
-def test_another_life_of_the_host_goes_on_with_the_numbers():
+def test_line_numbers_continue_in_the_next_generation():
     log = MemoryLog()
     first = Play(log)
     first.feed_stdout(SAID, SAID)
@@ -1023,7 +1023,7 @@ def test_another_life_of_the_host_goes_on_with_the_numbers():
     ]
 
 
-def test_a_detail_alone_is_told_once_a_second():
+def test_detail_changes_are_sent_at_most_once_per_second():
     play = Play()
     play.join_client(1)
     play.send_frame(1, "message", message=build_user_message())

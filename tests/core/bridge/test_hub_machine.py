@@ -9,7 +9,7 @@ EXAMPLES, FULL_EXAMPLES = 40, 1000
 STEPS = 60
 
 
-def test_no_interleaving_of_clients_breaks_what_is_held():
+def test_hub_invariants_hold_for_random_client_interleavings():
     always = settings(
         max_examples=FULL_EXAMPLES if sweeps.full else EXAMPLES,
         stateful_step_count=STEPS,

@@ -27,7 +27,7 @@ ERROR = {
         ({**ERROR, "terminal_reason": "aborted_tools"}, "blocked", "interrupted"),
     ],
 )
-def test_the_state_says_how_the_turn_ended(result, state, detail):
+def test_session_status_reports_how_the_turn_ended(result, state, detail):
     now = SessionStatus()
     now.record_waiting_message()
     now.record_line({"type": "system", "subtype": "init"})

@@ -69,7 +69,7 @@ def cuts(secret: str) -> list[int]:
 
 
 @loop_over_rows(("kind", "before", "secret", "after"), SECRETS)
-def test_a_secret_in_a_string_is_not_written(tmp_path, kind, before, secret, after):
+def test_secret_in_a_json_string_is_redacted(tmp_path, kind, before, secret, after):
     cast, cleaner = record_streams(tmp_path, [("o", delta(f"so: {before}{secret}{after} end"))])
     (text,) = texts(cast)
     assert secret not in text and text.startswith("so: ") and text.endswith(" end")
@@ -77,7 +77,7 @@ def test_a_secret_in_a_string_is_not_written(tmp_path, kind, before, secret, aft
 
 
 @loop_over_rows(("kind", "before", "secret", "after"), SECRETS)
-def test_a_secret_in_a_plain_line_is_not_written(tmp_path, kind, before, secret, after):
+def test_secret_in_a_plain_line_is_redacted(tmp_path, kind, before, secret, after):
     cast, _ = record_streams(tmp_path, [("e", f"so: {before}{secret}{after} end\n".encode())])
     stderr = stream_of(read_cast(cast)[1], "e")
     assert (
@@ -86,9 +86,7 @@ def test_a_secret_in_a_plain_line_is_not_written(tmp_path, kind, before, secret,
 
 
 @loop_over_rows(("kind", "before", "secret", "after"), SECRETS)
-def test_a_secret_that_is_split_over_deltas_is_not_in_the_file(
-    tmp_path, kind, before, secret, after
-):
+def test_secret_split_over_deltas_is_redacted(tmp_path, kind, before, secret, after):
     full_text = f"so: {before}{secret}{after} end"
     for cut in cuts(secret):
         at = len(f"so: {before}") + cut
@@ -103,9 +101,7 @@ def test_a_secret_that_is_split_over_deltas_is_not_in_the_file(
 
 
 @loop_over_rows(("kind", "before", "secret", "after"), SECRETS)
-def test_a_secret_that_comes_character_by_character_is_not_in_the_file(
-    tmp_path, kind, before, secret, after
-):
+def test_secret_streamed_by_character_is_redacted(tmp_path, kind, before, secret, after):
     full_text = f"so: {before}{secret}{after} end"
     cast, _ = record_streams(tmp_path, [("o", delta(character)) for character in full_text])
     pieces = texts(cast)
@@ -113,7 +109,7 @@ def test_a_secret_that_comes_character_by_character_is_not_in_the_file(
     assert "".join(pieces).startswith("so: ") and "".join(pieces).endswith(" end")
 
 
-def test_what_was_split_is_said_in_the_header_and_nothing_else_changes(tmp_path):
+def test_split_secret_marks_the_header_as_swept_and_changes_nothing_else(tmp_path):
     lines = [
         ("o", delta("as")),
         ("O", b"ours\n"),
@@ -129,25 +125,25 @@ def test_what_was_split_is_said_in_the_header_and_nothing_else_changes(tmp_path)
     assert os.listdir(tmp_path) == ["one.cast"]
 
 
-def test_a_secret_that_seems_to_end_with_its_string_goes_on_in_the_next(tmp_path):
+def test_secret_that_continues_in_the_next_string_is_redacted(tmp_path):
     cast, _ = record_streams(
         tmp_path, [("o", delta("api_key=abc123de")), ("o", delta("f456g789 rest"))]
     )
     assert texts(cast) == ["api_key=[REDACTED:assigned-secret]", " rest"]
 
 
-def test_an_empty_text_is_known_from_an_id_and_does_not_end_the_recording():
+def test_empty_texts_are_recorded_unchanged():
     cleaner = RecordingRedactor()
     lines = (b'{"text":"so"}', b'{"id":""}', b'{"text":""}', b'{"text":"a token=b"}')
     assert [cleaner.redact_record("o", line) for line in lines] == list(lines)
 
 
-def test_a_whole_secret_behind_a_letter_of_another_string_is_one(tmp_path):
+def test_secret_after_a_letter_of_another_string_is_redacted(tmp_path):
     cast, _ = record_streams(tmp_path, [("o", delta("Hello")), ("o", delta(SECRET))])
     assert texts(cast) == ["Hello", "[REDACTED:anthropic-key]"]
 
 
-def test_a_text_that_grows_shows_no_beginning_of_its_secret(tmp_path):
+def test_growing_text_contains_no_prefix_of_its_secret(tmp_path):
     key = f"AIza{generate_secret(35)}"
     grown = [f"the key is {key}"[:size] for size in range(11, 12 + len(key))] + [
         f"the key is {key} and more"
@@ -157,7 +153,7 @@ def test_a_text_that_grows_shows_no_beginning_of_its_secret(tmp_path):
     assert texts(cast)[-1] == "the key is [REDACTED:google-key] and more"
 
 
-def test_a_key_over_lines_of_stderr_is_not_in_the_file(tmp_path):
+def test_private_key_over_stderr_lines_is_redacted(tmp_path):
     (key,) = {secret for kind, _, secret, _ in SECRETS if kind == "private-key" and "RSA" in secret}
     chunks = [("e", line.encode()) for line in f"begin\n{key}\nend\n".splitlines(keepends=True)]
     cast, _ = record_streams(tmp_path, chunks)
@@ -167,7 +163,7 @@ def test_a_key_over_lines_of_stderr_is_not_in_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("json_line", [True, False])
-def test_a_secret_at_the_border_of_two_pieces_is_not_in_the_file(tmp_path, json_line):
+def test_secret_across_two_chunks_of_a_line_is_redacted(tmp_path, json_line):
     line = b"x" * (MAX_RECORD_BYTES - 20) + f" {SECRET} ".encode() + b"y" * 100
     line = b'{"text":"' + line + b'"}' if json_line else line
     cast, _ = record_streams(tmp_path, [("o", line + b"\n")])
@@ -175,28 +171,28 @@ def test_a_secret_at_the_border_of_two_pieces_is_not_in_the_file(tmp_path, json_
     assert stdout == line.replace(SECRET.encode(), b"[REDACTED:anthropic-key]") + b"\n"
 
 
-def test_bytes_that_are_no_text_are_cleaned_too(tmp_path):
+def test_secret_between_invalid_utf8_bytes_is_redacted(tmp_path):
     cast, _ = record_streams(tmp_path, [("o", b"\xff\xfe " + SECRET.encode() + b" \x80\n")])
     assert stream_of(read_cast(cast)[1], "o") == b"\xff\xfe [REDACTED:anthropic-key] \x80\n"
 
 
-def test_a_key_that_stands_twice_hides_nothing(tmp_path):
+def test_secret_under_a_duplicate_key_is_redacted(tmp_path):
     cast, _ = record_streams(tmp_path, [("o", b'{"text":"%s","text":"x"}\n' % SECRET.encode())])
     assert SECRET.encode() not in cast
 
 
-def test_an_escaped_secret_is_one(tmp_path):
+def test_escaped_secret_is_redacted(tmp_path):
     escaped = "".join(f"\\u{ord(character):04x}" for character in SECRET)
     cast, _ = record_streams(tmp_path, [("o", f'{{"text":"{escaped}"}}\n'.encode())])
     assert stream_of(read_cast(cast)[1], "o") == b'{"text":"[REDACTED:anthropic-key]"}\n'
 
 
-def test_the_value_of_a_secrets_name_is_blanked(tmp_path):
+def test_value_of_a_password_key_is_redacted(tmp_path):
     cast, _ = record_streams(tmp_path, [("o", b'{"input":{"password":"hunter2hunter2"}}\n')])
     assert b"hunter2" not in cast
 
 
-def test_long_integers_keep_their_digits_beside_a_secret(tmp_path):
+def test_long_integer_beside_a_secret_is_unchanged(tmp_path):
     cast, _ = record_streams(
         tmp_path, [("o", b'{"n":123456789012345678901234567890,"t":"%s"}\n' % SECRET.encode())]
     )
@@ -204,7 +200,7 @@ def test_long_integers_keep_their_digits_beside_a_secret(tmp_path):
 
 
 @loop_over_rows("text", INNOCENT)
-def test_what_is_no_secret_is_written_as_it_came(tmp_path, text):
+def test_text_without_secrets_is_recorded_unchanged(tmp_path, text):
     line = delta(text)
     cast, cleaner = record_streams(tmp_path, [("o", line), ("e", f"{text}\n".encode())])
     _, records = read_cast(cast)
@@ -213,7 +209,7 @@ def test_what_is_no_secret_is_written_as_it_came(tmp_path, text):
 
 
 @loop_over_cases(list_fixture_cases(), quick=choose_small_cases)
-def test_the_fixtures_are_recorded_as_they_are(tmp_path: Path, case: Case) -> None:
+def test_fixtures_without_secrets_are_recorded_unchanged(tmp_path: Path, case: Case) -> None:
     cast, cleaner = record_streams(tmp_path, [("o", case.data)])
     if not cleaner.secret_counts:
         assert stream_of(read_cast(cast)[1], "o") == case.data
@@ -229,7 +225,7 @@ def test_the_fixtures_are_recorded_as_they_are(tmp_path: Path, case: Case) -> No
 @example(
     ["password=", SECRET[9:30], "password=", " ", SECRET[9:30], *(2 * [SECRET[:9], SECRET[9:30]])]
 )
-def test_however_it_is_split_no_secret_is_in_the_joined_text(parts: list[str]) -> None:
+def test_joined_text_contains_no_secret_for_any_split(parts: list[str]) -> None:
     """A mark stands for a word: what was glued to that word was no secret, and is none behind the
     mark.
     """
@@ -245,7 +241,7 @@ def test_however_it_is_split_no_secret_is_in_the_joined_text(parts: list[str]) -
     assert not find_secret_spans("".join(parts)) or "".join(cleaned_texts) != "".join(parts)
 
 
-def test_streams_are_told_apart_and_paths_that_never_end_are_bounded(tmp_path):
+def test_streams_are_separate_and_json_paths_are_bounded(tmp_path):
     head, tail = SECRET[:20], SECRET[20:]
     cast, cleaner = record_streams(
         tmp_path, [("o", delta(head)), ("O", delta("x")), ("o", delta(tail))]
@@ -257,7 +253,7 @@ def test_streams_are_told_apart_and_paths_that_never_end_are_bounded(tmp_path):
     assert len(cleaner._joiners) <= MAX_TEXT_JOINERS and cleaner._path_count <= MAX_JSON_PATHS
 
 
-def test_a_line_of_secrets_is_gone_through_once():
+def test_redaction_work_is_linear_in_the_number_of_secrets():
     """Calls are counted, not seconds: four times the secrets are no more than some eight times the
     work.
     """
@@ -286,7 +282,7 @@ def test_a_line_of_secrets_is_gone_through_once():
     assert work(1200) < 8 * work(300)
 
 
-def test_a_deep_line_is_cleaned_as_a_text(tmp_path):
+def test_deeply_nested_line_is_redacted(tmp_path):
     line = b'{"a":' * 900 + f'"{SECRET}"'.encode() + b"}" * 900
     cast, _ = record_streams(tmp_path, [("o", line + b"\n")])
     assert SECRET.encode() not in cast

@@ -33,7 +33,7 @@ def difference(then, now):
         ),
     ],
 )
-def test_what_differs_from_run_to_run_is_no_difference(then, now):
+def test_run_specific_values_are_ignored(then, now):
     assert difference(then, now) is None
 
 
@@ -57,12 +57,12 @@ def test_what_differs_from_run_to_run_is_no_difference(then, now):
         ),
     ],
 )
-def test_what_is_another_is_named(then, now, where):
+def test_difference_reports_the_json_path(then, now, where):
     result = difference(then, now)
     assert result is not None and result.where == where
 
 
-def test_what_belonged_together_has_to_belong_together():
+def test_ids_must_correspond_consistently():
     then, now = OutputNormalizer(), OutputNormalizer()
     pairs = [
         (b'{"id":"a"}', b'{"id":"x"}'),
@@ -76,7 +76,7 @@ def test_what_belonged_together_has_to_belong_together():
     assert results[:2] == [None, None] and results[2] is not None
 
 
-def test_an_output_of_any_format_is_lines():
+def test_split_output_lines_accepts_json_arrays_and_lines():
     assert split_output_lines(b'[{"a":1},{"b":2}]') == [b'{"a":1}', b'{"b":2}']
     assert (
         split_output_lines(b"a\nb\n") == [b"a", b"b"]

@@ -14,13 +14,13 @@ from shim.core.cast.format import MAX_DELAY_S, RecordingError
 
 
 @loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
-def test_the_bytes_of_every_fixture_come_out_as_they_went_in(case: Case) -> None:
+def test_fixture_bytes_round_trip(case: Case) -> None:
     _, records = read_cast(build_case_recording(case))
     assert stream_of(records, "o") == case.data
 
 
 @given(st.lists(st.tuples(st.sampled_from("iIoOe"), st.binary(max_size=40))))
-def test_any_bytes_of_any_streams_come_out_as_they_went_in(chunks: list[tuple[str, bytes]]) -> None:
+def test_arbitrary_stream_bytes_round_trip(chunks: list[tuple[str, bytes]]) -> None:
     reader, records = read_cast(
         build_recording(
             (number * 0.00003, letter, data) for number, (letter, data) in enumerate(chunks)
@@ -33,7 +33,7 @@ def test_any_bytes_of_any_streams_come_out_as_they_went_in(chunks: list[tuple[st
         )
 
 
-def test_a_long_line_is_pieces_that_cut_no_character() -> None:
+def test_long_line_is_split_between_characters() -> None:
     line = "ü".encode() * MAX_RECORD_BYTES + b"\n"
     lines = build_recording([(0.0, "o", line)]).splitlines()
     assert [json.loads(piece)[1] for piece in lines[1:-1]] == ["o-", "o"]
@@ -43,7 +43,7 @@ def test_a_long_line_is_pieces_that_cut_no_character() -> None:
 @pytest.mark.parametrize(
     "data", [b"x" * MAX_RECORD_BYTES, b"x" * (MAX_RECORD_BYTES - 1) + "é".encode()[:1]]
 )
-def test_a_chunk_that_ends_where_a_piece_does_is_recorded(data: bytes) -> None:
+def test_chunk_ending_at_a_piece_boundary_is_recorded(data: bytes) -> None:
     encoder = RecordingEncoder()
     lines = (
         encoder.encode_header({})
@@ -54,7 +54,7 @@ def test_a_chunk_that_ends_where_a_piece_does_is_recorded(data: bytes) -> None:
     assert stream_of(read_cast(lines)[1], "o") == data + b"y\n"
 
 
-def test_what_is_no_text_is_base64() -> None:
+def test_non_utf8_data_is_encoded_as_base64() -> None:
     lines = build_recording([(0.0, "o", b"\xff\n\xfe")]).splitlines()
     assert [json.loads(line)[1] for line in lines[1:-1]] == ["ob", "o-b"]
 
@@ -62,7 +62,7 @@ def test_what_is_no_text_is_base64() -> None:
 @loop_over_rows(
     "odd", [b"a \x7f b", b"\xff", b'","', b'\\","\\', b"\x00\x1b", "\ud7ff\u2028ü".encode()]
 )
-def test_a_line_that_could_be_taken_for_something_else_is_itself(odd: bytes) -> None:
+def test_ambiguous_line_round_trips(odd: bytes) -> None:
     data = b"before\n" + odd + b"\n\n" + odd * 3 + b"\nbehind\n"
     for chunk in (1, 2, len(data)):
         moments = [(0.0, "o", data[at : at + chunk]) for at in range(0, len(data), chunk)]
@@ -70,7 +70,7 @@ def test_a_line_that_could_be_taken_for_something_else_is_itself(odd: bytes) -> 
         assert stream_of(records, "o") == data and len(records) == 5 and reader.has_end
 
 
-def test_no_more_than_64_lines_stand_between_two_checkpoints() -> None:
+def test_checkpoints_are_at_most_64_lines_apart() -> None:
     lines = build_recording([(0.0, "o", b"{}\n" * 1000)]).splitlines()
     at = [number for number, line in enumerate(lines) if line.startswith(b'["h"')]
     assert (
@@ -79,24 +79,24 @@ def test_no_more_than_64_lines_stand_between_two_checkpoints() -> None:
     )
 
 
-def test_the_times_add_up_without_drift() -> None:
+def test_times_add_up_without_drift() -> None:
     _, records = read_cast(
         build_recording((number / 30000, "o", b"x\n") for number in range(30001))
     )
     assert records[-1].time_s == pytest.approx(1.0, abs=0.0002)
 
 
-def test_a_file_that_is_no_cast_is_named() -> None:
+def test_file_without_a_header_raises_recording_error() -> None:
     with pytest.raises(RecordingError, match="no cast"):
         read_cast(b'{"type":"system"}\n')
 
 
-def test_a_cast_of_a_later_version_is_named() -> None:
+def test_later_version_raises_recording_error() -> None:
     with pytest.raises(RecordingError, match="version 2"):
         read_cast(b'{"shimcast":2}\n')
 
 
-def test_a_reader_skips_what_it_does_not_know() -> None:
+def test_reader_skips_unknown_and_malformed_lines() -> None:
     odd = b'# a comment\n[0.1,"q","?"]\n[broken\n[0.1,"o","b"]\n[0.1,"o","cu'
     data = build_recording([(0.0, "o", b"a\n")], end=False) + odd
     reader, records = read_cast(data)
@@ -105,7 +105,7 @@ def test_a_reader_skips_what_it_does_not_know() -> None:
 
 
 @loop_over_rows("delay", ['"nan"', '"inf"', "1e308", "-1e308", "-1"])
-def test_a_time_that_no_run_has_leaves_times_that_can_be_waited_for(delay: str) -> None:
+def test_extreme_delays_are_clamped(delay: str) -> None:
     data = (
         build_recording([(0.5, "o", b"a\n")], end=False)
         + f'[{delay},"o","b"]\n'.encode() * 2
@@ -117,7 +117,7 @@ def test_a_time_that_no_run_has_leaves_times_that_can_be_waited_for(delay: str) 
     assert times == sorted(times) and times[-1] - times[-2] == 0.25 and times[-1] < 3 * MAX_DELAY_S
 
 
-def test_an_encoder_without_an_end_leaves_whole_lines() -> None:
+def test_encoder_without_an_end_leaves_complete_lines() -> None:
     encoder = RecordingEncoder()
     data = encoder.encode_header({}) + encoder.encode_stream("o", 0.1, b'{"a":1}\n{"b"')
     _, records = read_cast(data)

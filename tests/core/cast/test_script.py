@@ -44,7 +44,7 @@ def conversation(*later_events):
 
 
 @loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
-def test_a_fixture_is_played_byte_for_byte(case):
+def test_fixture_is_replayed_byte_for_byte(case):
     _, records = read_cast(build_case_recording(case))
     harness = ReplayHarness()
     step = harness.play_to_end(
@@ -64,13 +64,13 @@ def test_a_fixture_is_played_byte_for_byte(case):
 
 
 @loop_over_rows("case", [case for case in torture_cases() if len(case.data) < 3_000_000])
-def test_torture_is_played_byte_for_byte(case):
+def test_torture_case_is_replayed_byte_for_byte(case):
     harness = ReplayHarness()
     harness.play_to_end(build_replayer([START, (0.1, "o", case.data), build_exit_record(0.2)]))
     assert harness.stdout == case.data
 
 
-def test_pauses_are_those_of_the_recording():
+def test_replay_preserves_the_recorded_pauses():
     moments = [
         START,
         (1.0, "o", b"a\n"),
@@ -87,7 +87,7 @@ def test_pauses_are_those_of_the_recording():
 @pytest.mark.parametrize(
     ("speed", "most", "times"), [(2.0, None, [0.5, 5.5]), (0.0, None, [0, 0]), (1.0, 2.0, [1, 3])]
 )
-def test_pauses_can_be_shortened(speed, most, times):
+def test_replay_pauses_can_be_shortened(speed, most, times):
     harness = ReplayHarness()
     harness.play_to_end(
         build_replayer([START, (1.0, "o", b"a\n"), (11.0, "o", b"b\n"), build_exit_record(11.0)]),
@@ -97,7 +97,7 @@ def test_pauses_can_be_shortened(speed, most, times):
     assert [at for at, _, _ in harness.outputs] == times
 
 
-def test_a_slow_reader_does_not_make_the_rest_late():
+def test_replay_catches_up_after_a_slow_reader():
     """What a pause lost is made good by the next."""
     harness = ReplayHarness()
     script = build_replayer(
@@ -114,7 +114,7 @@ def test_a_slow_reader_does_not_make_the_rest_late():
     assert [at for at, _, _ in harness.outputs] == [1.0, 2.0, 3.0]
 
 
-def test_a_line_is_waited_for_where_the_recording_was_told_one():
+def test_replay_waits_for_stdin_lines_at_the_recorded_points():
     harness = ReplayHarness(
         (5.0, "line", encode_control_request("shim-1", "initialize")),
         (60.0, "line", encode_user_message("hi")),
@@ -124,7 +124,7 @@ def test_a_line_is_waited_for_where_the_recording_was_told_one():
     assert [(at, data) for at, _, data in harness.outputs] == [(5.1, HELLO), (60.3, RESULT)]
 
 
-def test_an_answer_has_the_id_of_the_request_as_it_is_now():
+def test_replayed_response_uses_the_current_request_id():
     harness = ReplayHarness(
         (1.0, "line", encode_control_request("mine", "initialize")),
         (2.0, "line", encode_user_message("hi")),
@@ -134,7 +134,7 @@ def test_an_answer_has_the_id_of_the_request_as_it_is_now():
     assert harness.stdout == HELLO.replace(b"shim-1", b"mine") + RESULT
 
 
-def test_a_message_is_said_back_with_its_id_as_it_is_now():
+def test_replayed_message_echo_uses_the_current_uuid():
     echo = encode_line({"type": "user", "uuid": "then", "isReplay": True})
     moments = [
         START,
@@ -147,7 +147,7 @@ def test_a_message_is_said_back_with_its_id_as_it_is_now():
     assert harness.stdout == echo.replace(b"then", b"now") + RESULT
 
 
-def test_ids_that_are_numbers_are_no_other_texts_and_no_ids_of_the_other_side():
+def test_numeric_ids_are_replaced_only_in_responses_to_the_frontend():
     """Who counts their requests has one more of them now; what the vendor asks is counted by the
     vendor.
     """
@@ -184,7 +184,7 @@ def test_ids_that_are_numbers_are_no_other_texts_and_no_ids_of_the_other_side():
     )
 
 
-def test_an_answer_that_names_what_was_not_asked_is_said():
+def test_only_the_response_to_an_unsent_request_is_omitted():
     """Nobody asks the first request now; the answer to the second one has its id in a text."""
     moments = [
         START,
@@ -205,7 +205,7 @@ def test_an_answer_that_names_what_was_not_asked_is_said():
     assert harness.stdout == encode_control_response("2", said="1") + RESULT
 
 
-def test_a_session_has_the_id_that_the_frontend_chose():
+def test_replay_uses_the_session_id_chosen_by_the_frontend():
     then, now = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
     lines = encode_line({"type": "system", "session_id": then}) + encode_line(
         {"type": "assistant", "session_id": then, "text": then}
@@ -217,7 +217,7 @@ def test_a_session_has_the_id_that_the_frontend_chose():
     assert harness.stdout == lines.replace(then.encode(), now.encode())
 
 
-def test_the_same_permission_goes_on_and_another_ends_it():
+def test_replay_continues_after_the_same_decision_and_fails_after_another():
     moments = conversation(
         (0.5, "o", ASKS),
         (4.0, "I", encode_control_response("q1", behavior="allow")),
@@ -243,7 +243,7 @@ def test_the_same_permission_goes_on_and_another_ends_it():
     assert harness.stdout == HELLO + ASKS
 
 
-def test_answers_in_another_order_are_the_same_answers():
+def test_permission_responses_may_arrive_in_another_order():
     ask = [encode_control_request(name, "can_use_tool") for name in ("q1", "q2")]
     answers = [encode_control_response(name, behavior="allow") for name in ("q1", "q2")]
     moments = [
@@ -267,7 +267,7 @@ def test_answers_in_another_order_are_the_same_answers():
     assert harness.stdout.endswith(RESULT)
 
 
-def test_an_answer_that_the_recording_never_had_is_no_obstacle():
+def test_unrecorded_permission_response_is_ignored():
     moments = conversation((0.5, "o", ASKS), (0.6, "o", RESULT), build_exit_record(1.0))
     harness = ReplayHarness(
         (0.0, "line", encode_control_request("shim-1", "initialize")),
@@ -279,7 +279,7 @@ def test_an_answer_that_the_recording_never_had_is_no_obstacle():
     assert harness.stdout == HELLO + ASKS + RESULT
 
 
-def test_what_the_recording_was_never_asked_is_granted():
+def test_unrecorded_control_request_receives_a_success_response():
     harness = ReplayHarness(
         (0.0, "line", encode_control_request("shim-1", "initialize")),
         (0.1, "line", encode_control_request("m", "set_model", model="x")),
@@ -296,7 +296,7 @@ def test_what_the_recording_was_never_asked_is_granted():
     assert harness.stdout == HELLO + granted + RESULT
 
 
-def test_what_only_the_recording_was_asked_is_not_waited_for_and_not_answered():
+def test_recorded_request_that_is_not_sent_is_skipped():
     request_events = [
         (0.1, "I", encode_control_request("m", "set_model")),
         (0.2, "o", encode_control_response("m")),
@@ -319,7 +319,7 @@ def test_what_only_the_recording_was_asked_is_not_waited_for_and_not_answered():
 CUT = encode_line({"type": "result", "subtype": "error_during_execution", "is_error": True})
 
 
-def test_an_interrupt_goes_on_with_what_is_behind_the_recorded_one():
+def test_interrupt_continues_after_the_recorded_interrupt():
     late = [(2.0 + step, "o", b"late\n") for step in range(5)]
     interrupted = [
         (9.0, "I", encode_control_request("i", "interrupt")),
@@ -338,7 +338,7 @@ def test_an_interrupt_goes_on_with_what_is_behind_the_recorded_one():
     assert [at for at, _, _ in harness.outputs] == [0.1, 0.7, 0.8]
 
 
-def test_a_turn_that_was_never_interrupted_dies_of_it():
+def test_unrecorded_interrupt_ends_the_replay_with_sigint():
     harness = ReplayHarness(
         (0.0, "line", encode_control_request("shim-1", "initialize")),
         (0.0, "line", encode_user_message("hi")),
@@ -351,7 +351,7 @@ def test_a_turn_that_was_never_interrupted_dies_of_it():
     assert harness.stdout.startswith(HELLO) and RESULT not in harness.stdout
 
 
-def test_an_interrupt_between_two_turns_is_answered_and_changes_nothing():
+def test_interrupt_between_turns_is_answered_without_effect():
     harness = ReplayHarness(
         (0.0, "line", encode_control_request("shim-1", "initialize")),
         (0.5, "line", encode_control_request("mine", "interrupt")),
@@ -378,20 +378,20 @@ def signal_run(**options):
     return build_replayer([*moments, build_exit_record(7.0, None, "SIGINT")], **options)
 
 
-def test_a_signal_goes_on_with_what_is_behind_the_recorded_one():
+def test_signal_continues_after_the_recorded_signal():
     harness = ReplayHarness((2.0, "signal", b"SIGINT"))
     step = harness.play_to_end(signal_run(waits_for_signals=True))
     assert harness.outputs == [(1.0, "o", b"a\n"), (2.5, "o", b"cut\n")]
     assert step.signal_name == "SIGINT" and harness.now == pytest.approx(3.0)
 
 
-def test_a_signal_that_the_recording_had_not_ends_it():
+def test_unrecorded_signal_ends_the_replay():
     harness = ReplayHarness((2.0, "signal", b"SIGTERM"))
     step = harness.play_to_end(signal_run(waits_for_signals=True))
     assert (step.kind, step.signal_name, harness.stdout) == ("end", "SIGTERM", b"a\n")
 
 
-def test_a_recorded_signal_is_waited_for_but_not_for_ever():
+def test_replay_waits_for_a_recorded_signal_until_a_timeout():
     harness = ReplayHarness()
     harness.play_to_end(signal_run(waits_for_signals=True))
     assert SIGNAL_TIMEOUT_S in harness.timeouts_s and harness.stdout == b"a\nb\ncut\n"
@@ -400,7 +400,7 @@ def test_a_recorded_signal_is_waited_for_but_not_for_ever():
     assert SIGNAL_TIMEOUT_S not in harness.timeouts_s and harness.stdout == b"a\nb\ncut\n"
 
 
-def test_a_signal_for_a_silence_is_not_waited_for():
+def test_replay_does_not_wait_for_the_signal_of_an_idle_timeout():
     timeout = {"kind": "timeout", "name": "idle_timeout", "seconds": 9.0}
     moments = [
         START,
@@ -414,13 +414,13 @@ def test_a_signal_for_a_silence_is_not_waited_for():
     assert (step.kind, step.signal_name) == ("end", "SIGINT") and harness.now == pytest.approx(10.5)
 
 
-def test_a_line_that_never_comes_is_not_waited_for_for_ever():
+def test_replay_waits_for_a_stdin_line_until_a_timeout():
     harness = ReplayHarness()
     harness.play_to_end(build_replayer(conversation((0.5, "o", RESULT), build_exit_record(1.0))))
     assert harness.now > LINE_TIMEOUT_S and harness.stdout == HELLO + RESULT
 
 
-def test_the_end_of_stdin_lets_nothing_wait():
+def test_replay_does_not_wait_after_stdin_closes():
     harness = ReplayHarness((0.0, "end", b""))
     assert (
         harness.play_to_end(
@@ -431,14 +431,14 @@ def test_the_end_of_stdin_lets_nothing_wait():
     assert harness.now < 2.0
 
 
-def test_a_text_on_stdin_is_one_thing_to_be_told():
+def test_plain_text_on_stdin_counts_as_a_single_message():
     moments = [START, (0.0, "I", b"two\nlines"), (0.1, "o", b"a\n"), build_exit_record(0.2)]
     harness = ReplayHarness((7.0, "line", b"another prompt"), (7.0, "end", b""))
     harness.play_to_end(build_replayer(moments))
     assert harness.outputs == [(7.1, "o", b"a\n")]
 
 
-def test_a_child_that_was_told_to_go_waits_for_that_and_one_that_fell_does_not():
+def test_replayed_exit_waits_for_stdin_to_close_unless_the_child_crashed():
     frontend_events = [(0.0, "line", encode_user_message("hi"))]
     harness = ReplayHarness(*frontend_events, (50.0, "end", b""))
     harness.play_to_end(
@@ -466,7 +466,7 @@ def test_a_child_that_was_told_to_go_waits_for_that_and_one_that_fell_does_not()
     assert step.signal_name == "SIGSEGV" and harness.now < 10.0
 
 
-def test_a_message_more_than_the_recording_has_ends_in_a_word():
+def test_message_beyond_the_recording_fails_with_a_reason():
     harness = ReplayHarness(
         (0.0, "line", encode_user_message("hi")), (1.0, "line", encode_user_message("again"))
     )
@@ -483,13 +483,13 @@ def test_a_message_more_than_the_recording_has_ends_in_a_word():
     assert step.kind == "fail" and "no further message" in step.reason
 
 
-def test_a_recording_that_was_cut_off_is_played_to_there():
+def test_truncated_recording_is_replayed_and_then_fails():
     harness = ReplayHarness()
     step = harness.play_to_end(build_replayer([START, (0.1, "o", b"a\n")]))
     assert (step.kind, step.reason, harness.stdout) == ("fail", NO_END_REASON, b"a\n")
 
 
-def test_each_child_has_its_own_part():
+def test_each_child_is_replayed_separately():
     second = (2.0, "s", {"child": 2, "turn": 2, "argv": [], "cwd": "/"})
     moments = [
         START,
@@ -504,7 +504,7 @@ def test_each_child_has_its_own_part():
     assert harness.stdout == b"two\n"
 
 
-def test_as_claude_it_says_what_the_frontend_saw():
+def test_frontend_replay_writes_the_recorded_frontend_output():
     _, records = read_cast(build_case_recording(next(iter(list_fixture_cases("qwen")))))
     harness = ReplayHarness()
     assert harness.play_to_end(
@@ -513,7 +513,7 @@ def test_as_claude_it_says_what_the_frontend_saw():
     assert harness.stdout == stream_of(records, "O") != b""
 
 
-def test_as_claude_its_exit_status_is_that_of_the_last_result():
+def test_frontend_replay_exits_with_the_status_of_the_last_result():
     from casting import build_recording
 
     _, records = read_cast(
@@ -545,7 +545,7 @@ def test_as_claude_its_exit_status_is_that_of_the_last_result():
 @pytest.mark.parametrize(
     "path", sorted((FIXTURES / "casts").glob("*.cast")), ids=lambda path: path.stem
 )
-def test_an_old_cast_is_played(path):
+def test_old_recordings_can_be_replayed(path):
     _, records = read_cast(path.read_bytes())
     children = sum(record.code == "s" for record in records)
     output = b""
@@ -569,7 +569,7 @@ def _read_child_output(records):
             yield record.data
 
 
-def test_lines_that_nothing_waits_for_are_bounded():
+def test_number_of_pending_input_lines_is_bounded():
     script = build_replayer([START, (0.1, "o", b"a\n"), build_exit_record(0.2)])
     for number in range(3 * MAX_PENDING_LINES):
         script.feed_line(encode_control_request(str(number), "set_model"))
@@ -581,7 +581,7 @@ def test_lines_that_nothing_waits_for_are_bounded():
     "raw",
     [b"", b"text", b"{", b"[1]", b'{"type":7}', b'{"type":"control_request","request":3}', b"{}"],
 )
-def test_a_line_of_any_kind_is_a_word_or_none(raw):
+def test_protocol_line_kind_is_a_string_for_any_input(raw):
     assert isinstance(parse_protocol_line(raw).kind, str)
 
 
@@ -604,5 +604,5 @@ def test_a_line_of_any_kind_is_a_word_or_none(raw):
         ),
     ],
 )
-def test_what_pi_is_told_means_what_others_are_told(raw, expected):
+def test_pi_protocol_lines_map_to_common_kinds(raw, expected):
     assert parse_protocol_line(raw) == expected

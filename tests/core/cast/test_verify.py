@@ -59,7 +59,7 @@ def cast_with(*lines: str) -> bytes:
 
 
 @loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
-def test_an_untouched_cast_has_no_finding(case: Case) -> None:
+def test_intact_recording_has_no_findings(case: Case) -> None:
     data = build_case_recording(case)
     verifier = verify_data(data, 4099)
     assert verifier.findings == [] and verifier.is_intact and verifier.state == "intact"
@@ -92,25 +92,25 @@ def tries(size: int, others: bytes) -> Iterator[tuple[int, int]]:
     return zip(places(size), itertools.cycle(others), strict=False)
 
 
-def test_any_one_byte_that_is_changed_is_found_between_its_checkpoints() -> None:
+def test_changed_byte_is_located_between_checkpoints() -> None:
     for where, other in tries(len(SMALL), b"0\n x"):
         if SMALL[where] != other:
             damaged_at(SMALL[:where] + bytes([other]) + SMALL[where + 1 :], where)
 
 
-def test_any_one_byte_that_is_taken_away_is_found_between_its_checkpoints() -> None:
+def test_removed_byte_is_located_between_checkpoints() -> None:
     for where in places(len(SMALL)):
         damaged_at(SMALL[:where] + SMALL[where + 1 :], where)
 
 
-def test_any_one_byte_that_is_added_is_found_between_its_checkpoints() -> None:
+def test_added_byte_is_located_between_checkpoints() -> None:
     for where, other in tries(len(SMALL) + 1, b"0\n "):
         # then it may as well be the one that was there
         is_same_byte = SMALL[where : where + 1] == bytes([other])
         damaged_at(SMALL[:where] + bytes([other]) + SMALL[where:], where + is_same_byte)
 
 
-def test_any_two_neighbours_that_are_swapped_are_found_between_their_checkpoints() -> None:
+def test_swapped_bytes_are_located_between_checkpoints() -> None:
     for where in places(len(SMALL) - 1):
         first_byte, other = SMALL[where], SMALL[where + 1]
         if first_byte != other:
@@ -118,9 +118,7 @@ def test_any_two_neighbours_that_are_swapped_are_found_between_their_checkpoints
 
 
 @given(st.integers(0, 10_000), st.binary(min_size=1, max_size=8), st.integers(0, 200))
-def test_whatever_is_put_in_the_place_of_whatever_is_found(
-    where: int, new: bytes, size: int
-) -> None:
+def test_any_replaced_range_is_detected(where: int, new: bytes, size: int) -> None:
     where %= len(SMALL)
     changed = SMALL[:where] + new + SMALL[where + size :]
     if changed != SMALL:
@@ -128,12 +126,12 @@ def test_whatever_is_put_in_the_place_of_whatever_is_found(
 
 
 @given(st.permutations(split_lines(SMALL)))
-def test_lines_in_another_order_are_found(lines: list[bytes]) -> None:
+def test_reordered_lines_are_detected(lines: list[bytes]) -> None:
     changed = b"".join(lines)
     assert verify_data(changed).is_intact == (changed == SMALL)
 
 
-def test_a_cast_that_is_cut_anywhere_is_cut_off() -> None:
+def test_recording_truncated_at_any_byte_is_reported_as_cut_off() -> None:
     for size in places(len(SMALL)):
         verifier = verify_data(SMALL[:size])
         assert verifier.is_truncated and verifier.state == "cut off", size
@@ -144,7 +142,7 @@ def test_a_cast_that_is_cut_anywhere_is_cut_off() -> None:
         )
 
 
-def test_a_cut_says_what_is_proved() -> None:
+def test_truncation_finding_names_the_unproved_lines() -> None:
     lines = split_lines(SMALL)
     (finding,) = verify_data(b"".join(lines[:70])).findings
     assert (finding.first, finding.last) == (66, 70)
@@ -156,7 +154,7 @@ def test_a_cut_says_what_is_proved() -> None:
     assert finding.text.endswith("all lines up to there are proved")
 
 
-def test_behind_the_first_damage_nothing_is_proved() -> None:
+def test_lines_after_the_first_damage_are_not_proved() -> None:
     lines = split_lines(
         build_recording([(0.0, "s", CHILD), (0.0, "o", b"x\n" * 200), (0.1, "x", ENDED)])
     )
@@ -168,7 +166,7 @@ def test_behind_the_first_damage_nothing_is_proved() -> None:
     assert verifier.last_proved_line == 65 and not verifier.is_truncated
 
 
-def test_chunks_of_any_size_say_the_same() -> None:
+def test_findings_do_not_depend_on_the_chunk_size() -> None:
     damaged = SMALL.replace(b'{\\"n\\":7}', b"oops")
     for size in (1, 7, 100):
         assert verify_data(damaged, size).findings == verify_data(damaged).findings != []
@@ -200,13 +198,15 @@ def test_chunks_of_any_size_say_the_same() -> None:
         ('[0.1,"s",{"child":"one"}]', "damage", "no_record"),
     ],
 )
-def test_a_line_that_is_not_as_it_should_be_is_named(line: str, severity: str, kind: str) -> None:
+def test_malformed_line_is_reported_with_severity_and_kind(
+    line: str, severity: str, kind: str
+) -> None:
     data = cast_with('[0,"i","before"]', line)
     assert (3, 3, severity, kind) in list_findings(data)
     assert verify_data(data).is_intact == (severity == "note")
 
 
-def test_what_is_left_open_at_the_end_is_odd() -> None:
+def test_unfinished_child_and_line_are_reported_as_notes() -> None:
     lines = '[0,"s",{"child":1}]', '[0.1,"O-","x"]'
     assert list_findings(cast_with(*lines)) == [
         (2, 4, "note", "order"),
@@ -214,20 +214,20 @@ def test_what_is_left_open_at_the_end_is_odd() -> None:
     ]
 
 
-def test_two_children_at_a_time_are_named() -> None:
+def test_overlapping_children_are_reported() -> None:
     assert (2, 3, "damage", "order") in list_findings(
         cast_with('[0,"s",{"child":1}]', '[0,"s",{"child":2}]')
     )
 
 
-def test_what_a_child_says_behind_its_end_is_named() -> None:
+def test_child_output_after_its_exit_is_reported() -> None:
     lines = '[0,"s",{"child":1}]', '[0,"x",{"child":1}]', '[0,"e","late"]'
     (finding,) = verify_data(cast_with(*lines)).findings
     assert finding.text == "a record of e behind the end of its child"
 
 
 @loop_over_rows("key", ["started", "shim", "vendor", "argv", "cwd", "env", "redact", "platform"])
-def test_a_header_that_lacks_something_is_odd_and_one_with_a_wrong_type_is_damaged(
+def test_missing_header_key_is_a_note_and_wrong_type_is_damage(
     key: str,
 ) -> None:
     without = {name: value for name, value in HEADER.items() if name != key}
@@ -236,7 +236,7 @@ def test_a_header_that_lacks_something_is_odd_and_one_with_a_wrong_type_is_damag
         assert (1, 1, severity, "header") in list_findings(head)
 
 
-def test_a_file_that_is_no_cast_is_just_that() -> None:
+def test_file_that_is_not_a_recording_has_a_single_finding() -> None:
     assert list_findings(b"hello\n" * 1000) == [(1, 1, "damage", "no_cast")]
     assert (
         list_findings(
@@ -246,13 +246,13 @@ def test_a_file_that_is_no_cast_is_just_that() -> None:
     )
 
 
-def test_a_cast_of_a_later_version_is_not_judged() -> None:
+def test_later_format_version_is_reported_as_unreadable() -> None:
     ((_, _, severity, kind),) = list_findings(SMALL.replace(b'{"shimcast":1', b'{"shimcast":2'))
     assert (severity, kind) == ("damage", "no_cast")
     assert verify_data(SMALL.replace(b'{"shimcast":1', b'{"shimcast":2')).state == "unreadable"
 
 
-def test_what_was_written_wrong_is_not_what_was_changed_later() -> None:
+def test_hash_chain_is_valid_for_malformed_lines_but_not_after_edits() -> None:
     assert verify_data(SMALL).has_valid_hash_chain and verify_data(SMALL[:-9]).has_valid_hash_chain
     assert verify_data(cast_with("{broken")).has_valid_hash_chain, (
         "the chain holds, whatever it holds"
@@ -263,7 +263,7 @@ def test_what_was_written_wrong_is_not_what_was_changed_later() -> None:
     )
 
 
-def test_a_line_that_no_reader_takes_is_named_and_not_held() -> None:
+def test_line_above_the_size_limit_is_reported() -> None:
     data = cast_with('[0.1,"n",{}]', f'[0.1,"i","{"x" * MAX_LINE_BYTES}"]')
     for size in (1 << 16, len(data)):
         assert [finding[:4] for finding in verify_data(data, size).findings] == [
@@ -271,14 +271,14 @@ def test_a_line_that_no_reader_takes_is_named_and_not_held() -> None:
         ]
 
 
-def test_a_flood_of_findings_is_counted_and_not_kept() -> None:
+def test_number_of_stored_findings_is_limited_and_the_rest_counted() -> None:
     verifier = verify_data(cast_with(*["{", "#"] * (MAX_FINDINGS + 50)) + b"more\n")
     assert len(verifier.findings) <= 2 * MAX_FINDINGS + 3
     assert verifier.omitted_findings == 100
     assert verifier.findings[-1].kind == "behind"
 
 
-def test_what_is_quoted_is_short_and_nothing_a_terminal_obeys() -> None:
+def test_finding_text_is_short_and_printable() -> None:
     hostile = "\x1b]52;c;eA==\x07[red]\u202e" + "x" * 1000
     data = cast_with(
         json.dumps([0.1, hostile, ""], ensure_ascii=False), f"{{{hostile}", '[0.1,"q\\u001b[2J",1]'
