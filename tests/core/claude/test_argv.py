@@ -383,7 +383,7 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @loop_over_rows("client", CLIENTS)
-def test_what_a_real_client_sends_is_understood(client: str) -> None:
+def test_arguments_of_real_clients_are_parsed(client: str) -> None:
     """P4"""
     line, expected = CLIENTS[client]
     assert parse_fields(*shlex.split(line)) == expected
@@ -395,7 +395,7 @@ FIXTURES = [case for case in CASES if "argv" in tomllib.loads(case.read_text())]
 
 
 @loop_over_rows("case", FIXTURES)
-def test_a_recorded_argv_has_no_unknown_flag_unless_the_real_one_refused_it(case: Path) -> None:
+def test_recorded_argv_has_unknown_flags_only_if_claude_refused_them(case: Path) -> None:
     recorded = tomllib.loads(case.read_text())
     refused = "unknown option" in recorded.get("stderr", "")
     assert bool(parse_argv(recorded["argv"][1:]).other_flags.unknown) == refused
@@ -404,11 +404,11 @@ def test_a_recorded_argv_has_no_unknown_flag_unless_the_real_one_refused_it(case
 # -- prompts and words -----------------------------------------------------------------------------
 
 
-def test_only_the_first_word_is_the_prompt() -> None:
+def test_only_the_first_positional_is_the_prompt() -> None:
     assert parse_fields("-p", "one", "two") == {"print_mode": True, "prompt": "one"}
 
 
-def test_print_is_a_switch_and_takes_no_value() -> None:
+def test_print_flag_takes_no_value() -> None:
     assert parse_fields("-p", "--model", "opus", "hi") == {
         "print_mode": True,
         "model": "opus",
@@ -416,29 +416,29 @@ def test_print_is_a_switch_and_takes_no_value() -> None:
     }
 
 
-def test_an_empty_prompt_is_the_prompt_all_the_same() -> None:
+def test_empty_prompt_is_preserved() -> None:
     assert parse_argv(["-p", "", "two"]).prompt == ""
 
 
-def test_everything_after_two_dashes_is_text() -> None:
+def test_arguments_after_a_double_dash_are_positional() -> None:
     assert parse_fields("--tools", "Bash", "--", "--model", "x", "--version") == {
         "tools": ("Bash",),
         "prompt": "--model",
     }
 
 
-def test_a_lone_dash_is_a_word() -> None:
+def test_single_dash_is_a_positional() -> None:
     assert parse_argv(["-p", "-"]).prompt == "-"
 
 
 @pytest.mark.parametrize(
     "text", ["- fix this\n- then that", "-rest of the work", "-c or -v?", "--explain this=that"]
 )
-def test_a_sentence_that_begins_with_a_dash_is_a_prompt(text: str) -> None:
+def test_text_that_starts_with_a_dash_is_a_prompt(text: str) -> None:
     assert parse_fields("-p", text) == {"print_mode": True, "prompt": text}
 
 
-def test_a_flag_is_a_flag_even_when_its_value_is_a_sentence() -> None:
+def test_flag_value_after_an_equals_sign_may_contain_spaces() -> None:
     assert parse_fields("--system-prompt=be brief", "-p", "hi") == {
         "system_prompt": "be brief",
         "print_mode": True,
@@ -450,13 +450,13 @@ VARIADIC = "--allowedTools --allowed-tools --disallowedTools --disallowed-tools 
 
 
 @loop_over_rows("flag", shlex.split(VARIADIC))
-def test_a_variadic_flag_swallows_the_prompt(flag: str) -> None:
+def test_variadic_flag_consumes_the_prompt(flag: str) -> None:
     """P6"""
     invocation = parse_argv(["-p", flag, "first", "go"])
     assert (invocation.prompt, invocation.other_flags.swallowed) == (None, (flag, "go"))
 
 
-def test_a_variadic_flag_stops_at_the_next_flag() -> None:
+def test_variadic_flag_stops_at_the_next_flag() -> None:
     assert parse_fields("--tools", "A", "B", "--verbose", "go") == {
         "tools": ("A", "B"),
         "verbose": True,
@@ -464,25 +464,25 @@ def test_a_variadic_flag_stops_at_the_next_flag() -> None:
     }
 
 
-def test_a_variadic_flag_written_with_equals_swallows_nothing() -> None:
+def test_variadic_flag_with_equals_takes_a_single_value() -> None:
     assert parse_fields("--disallowedTools=Bash", "go") == {
         "disallowed_tools": ("Bash",),
         "prompt": "go",
     }
 
 
-def test_nothing_counts_as_swallowed_when_there_is_a_prompt() -> None:
+def test_swallowed_prompt_is_not_reported_if_there_is_a_prompt() -> None:
     assert parse_argv(["go", "--tools", "A", "B"]).other_flags.swallowed is None
 
 
-def test_the_value_a_variadic_flag_must_have_is_not_called_a_swallowed_prompt() -> None:
+def test_required_value_of_a_variadic_flag_is_not_a_swallowed_prompt() -> None:
     assert parse_argv(["-p", "--mcp-config", "servers.json"]).other_flags.swallowed is None
 
 
 # -- values ----------------------------------------------------------------------------------------
 
 
-def test_the_last_of_two_single_values_counts_and_lists_add_up() -> None:
+def test_repeated_flag_uses_the_last_value_and_lists_accumulate() -> None:
     args = ["--model", "a", "--add-dir", "/a", "--model=b", "--add-dir", "/b", "/c", "-p", "hi"]
     assert parse_fields(*args) == {
         "model": "b",
@@ -492,11 +492,11 @@ def test_the_last_of_two_single_values_counts_and_lists_add_up() -> None:
     }
 
 
-def test_a_value_may_hold_an_equals_sign() -> None:
+def test_flag_value_may_contain_an_equals_sign() -> None:
     assert parse_argv(["--append-system-prompt=a=b"]).system.append_system_prompt == "a=b"
 
 
-def test_an_optional_value_is_not_a_word_that_begins_with_a_dash() -> None:
+def test_optional_value_never_starts_with_a_dash() -> None:
     assert parse_fields("--resume", "-p", "hi") == {
         "resume": "",
         "print_mode": True,
@@ -509,27 +509,27 @@ def test_an_optional_value_is_not_a_word_that_begins_with_a_dash() -> None:
 
 
 @pytest.mark.parametrize("args", [["--resume", ID], ["--resume=" + ID], ["-r", ID], ["-r" + ID]])
-def test_resume_is_read_in_each_of_its_forms(args: list[str]) -> None:
+def test_resume_accepts_every_flag_form(args: list[str]) -> None:
     """F5"""
     assert parse_fields(*args, "-p", "hi") == {"resume": ID, "print_mode": True, "prompt": "hi"}
 
 
-def test_resume_keeps_a_title_as_it_came() -> None:
+def test_resume_accepts_a_session_title() -> None:
     assert parse_argv(["--resume", "My Session"]).session.resume == "My Session"
 
 
-def test_short_switches_can_be_written_together() -> None:
+def test_short_flags_can_be_combined() -> None:
     assert parse_fields("-pcr", ID) == {"print_mode": True, "continue_last": True, "resume": ID}
 
 
-def test_letters_after_short_switches_never_become_a_long_flag() -> None:
+def test_combined_short_flags_never_become_a_long_flag() -> None:
     assert parse_fields("-p-shim-config=./evil.toml") == {
         "print_mode": True,
         "unknown": (("-p-shim-config=./evil.toml", None),),
     }
 
 
-def test_a_switch_with_a_value_is_not_that_switch() -> None:
+def test_switch_with_a_value_is_an_unknown_flag() -> None:
     assert parse_fields("--dangerously-skip-permissions=false") == {
         "unknown": (("--dangerously-skip-permissions", "false"),)
     }
@@ -548,11 +548,11 @@ def test_a_switch_with_a_value_is_not_that_switch() -> None:
         ("", []),
     ],
 )
-def test_tool_rules_are_split_outside_parentheses_only(text: str, entries: list[str]) -> None:
+def test_tool_rules_are_split_only_outside_parentheses(text: str, entries: list[str]) -> None:
     assert split_tool_rules(text) == entries
 
 
-def test_tools_tells_all_from_none_from_some() -> None:
+def test_tools_flag_distinguishes_default_empty_and_named_tools() -> None:
     given_tools = [
         parse_argv(args).rules.tools
         for args in (
@@ -566,11 +566,11 @@ def test_tools_tells_all_from_none_from_some() -> None:
     assert given_tools == [None, None, (), (), ("Read", "Bash")]
 
 
-def test_default_beside_a_name_does_not_widen_the_list() -> None:
+def test_default_in_a_tool_list_is_treated_as_a_name() -> None:
     assert parse_argv(["--tools", "Read,default"]).rules.tools == ("Read", "default")
 
 
-def test_zero_turns_are_no_limit() -> None:
+def test_max_turns_zero_means_no_limit() -> None:
     assert (
         parse_argv(["--max-turns", "0"]).limits.max_turns,
         parse_argv(["--max-turns", "7"]).limits.max_turns,
@@ -580,7 +580,7 @@ def test_zero_turns_are_no_limit() -> None:
 # -- unknown flags (P5) ----------------------------------------------------------------------------
 
 
-def test_an_unknown_flag_is_kept_and_the_word_after_it_is_the_prompt() -> None:
+def test_last_argument_after_an_unknown_flag_is_the_prompt() -> None:
     assert parse_fields("-p", "--no-such-flag", "hi") == {
         "print_mode": True,
         "prompt": "hi",
@@ -588,7 +588,7 @@ def test_an_unknown_flag_is_kept_and_the_word_after_it_is_the_prompt() -> None:
     }
 
 
-def test_the_word_after_an_unknown_flag_is_its_value_when_another_word_follows() -> None:
+def test_argument_after_an_unknown_flag_is_its_value_if_a_prompt_follows() -> None:
     """P5"""
     assert parse_fields("--x", "value", "--verbose", "hi") == {
         "verbose": True,
@@ -597,18 +597,18 @@ def test_the_word_after_an_unknown_flag_is_its_value_when_another_word_follows()
     }
 
 
-def test_two_unknown_flags_each_keep_their_own_value() -> None:
+def test_unknown_flags_preserve_their_values() -> None:
     assert parse_fields("--x", "a", "--y", "b", "--z=c", "--", "hi") == {
         "prompt": "hi",
         "unknown": (("--x", "a"), ("--y", "b"), ("--z", "c")),
     }
 
 
-def test_a_prompt_that_is_already_there_stays_when_an_unknown_flag_follows() -> None:
+def test_unknown_flag_after_the_prompt_takes_a_value() -> None:
     assert parse_fields("hi", "--x", "value") == {"prompt": "hi", "unknown": (("--x", "value"),)}
 
 
-def test_a_known_flag_after_an_unknown_one_is_still_known() -> None:
+def test_flag_after_an_unknown_flag_is_parsed() -> None:
     assert parse_fields("--x", "--model", "opus") == {"model": "opus", "unknown": (("--x", None),)}
 
 
@@ -619,7 +619,7 @@ def test_a_known_flag_after_an_unknown_one_is_still_known() -> None:
     "args",
     [["-v"], ["--version"], ["-p", "hi", "--version"], ["--max-turns", "x", "-v"], ["mcp", "-v"]],
 )
-def test_version_is_heard_anywhere_among_the_options(args: list[str]) -> None:
+def test_version_flag_is_recognized_at_any_position(args: list[str]) -> None:
     """P1"""
     assert parse_argv(args).version
 
@@ -627,16 +627,16 @@ def test_version_is_heard_anywhere_among_the_options(args: list[str]) -> None:
 @pytest.mark.parametrize(
     "args", [["--system-prompt", "-v"], ["--", "-v"], ["mcp", "add", "x", "--", "npx", "-v"]]
 )
-def test_version_as_a_value_or_as_text_is_not_asked_for(args: list[str]) -> None:
+def test_version_flag_as_a_value_or_positional_is_ignored(args: list[str]) -> None:
     assert not parse_argv(args).version
 
 
-def test_help_is_heard_whatever_else_is_wrong() -> None:
+def test_help_flag_is_recognized_despite_invalid_options() -> None:
     assert parse_argv(["--output-format", "xml", "-h"]).help
 
 
 @loop_over_rows("subcommand", sorted(ALL_SUBCOMMANDS - {"config"}))
-def test_a_subcommand_is_one_only_as_the_first_word(subcommand: str) -> None:
+def test_subcommand_is_recognized_only_as_the_first_argument(subcommand: str) -> None:
     assert parse_fields(subcommand, "--json", "--max-turns", "x") == {
         "subcommand": subcommand,
         "subcommand_args": ("--json", "--max-turns", "x"),
@@ -649,7 +649,7 @@ def test_a_subcommand_is_one_only_as_the_first_word(subcommand: str) -> None:
 @pytest.mark.parametrize(
     ("first_arg", "is_one"), [("mcp", True), ("update", True), ("stop", False), ("attach", False)]
 )
-def test_some_subcommands_are_known_behind_other_options_too(first_arg: str, is_one: bool) -> None:
+def test_some_subcommands_are_recognized_after_options(first_arg: str, is_one: bool) -> None:
     """The real one, 2.1.329: `--model sonnet mcp list` lists, `--model sonnet stop` is a prompt."""
     expected = (
         {"subcommand": first_arg, "subcommand_args": ("list",)} if is_one else {"prompt": first_arg}
@@ -661,18 +661,18 @@ def test_some_subcommands_are_known_behind_other_options_too(first_arg: str, is_
     }
 
 
-def test_config_is_a_prompt_without_a_word_that_it_once_had() -> None:
+def test_config_is_a_prompt_without_a_config_action() -> None:
     assert parse_fields("config") == parse_fields("config", "please") == {"prompt": "config"}
     assert parse_fields("config", "list") == {"subcommand": "config", "subcommand_args": ("list",)}
 
 
 @loop_over_rows("first_arg", ["version", "help", "login", "ps", "review", "new", "jobs", "status"])
-def test_a_word_that_the_real_one_takes_for_a_prompt_is_one(first_arg: str) -> None:
+def test_unsupported_subcommand_is_parsed_as_a_prompt(first_arg: str) -> None:
     assert parse_fields(first_arg) == {"prompt": first_arg}
 
 
 @pytest.mark.parametrize("flag", ["--bg", "--background"])
-def test_a_background_session_has_an_id_of_its_own_and_a_name(flag: str) -> None:
+def test_background_flag_accepts_a_name_and_an_invalid_session_id(flag: str) -> None:
     """B2, B8: what is given as its id is ignored, whatever it is."""
     assert parse_fields("hi", flag, "-n", "my job") == {
         "prompt": "hi",
@@ -686,13 +686,13 @@ def test_a_background_session_has_an_id_of_its_own_and_a_name(flag: str) -> None
 @pytest.mark.parametrize(
     "args", [["-p", "--bg"], ["--background", "hi", "--print"], ["--bg", "-p", "--help"]]
 )
-def test_a_background_session_prints_nothing(args: list[str]) -> None:
+def test_background_flag_is_refused_with_print(args: list[str]) -> None:
     """B7"""
     with pytest.raises(FrontendError, match=r"^--bg and --print conflict: --print never starts"):
         parse_argv(args)
 
 
-def test_our_own_flags_before_a_subcommand_do_not_make_it_a_prompt() -> None:
+def test_subcommand_is_recognized_after_shim_flags() -> None:
     """A wrapper of the user's, `exec shim claude --shim-vendor pi "$@"`, gets ACP's `auth status`
     too.
     """
@@ -743,24 +743,24 @@ REFUSED = {
 
 
 @loop_over_rows("message", REFUSED)
-def test_what_the_real_one_refuses_is_refused_in_its_words(message: str) -> None:
+def test_refused_arguments_report_the_message_of_claude(message: str) -> None:
     with pytest.raises(FrontendError) as refused:
         parse_argv(REFUSED[message].split(" "))
     assert str(refused.value) == message
 
 
-def test_the_first_of_two_faults_is_the_one_named() -> None:
+def test_first_of_two_errors_is_reported() -> None:
     with pytest.raises(FrontendError, match="output-format"):
         parse_argv(["--output-format", "xml", "--max-turns", "abc"])
 
 
-def test_a_good_value_does_not_mend_a_bad_one_before_it() -> None:
+def test_later_valid_value_does_not_hide_an_invalid_value() -> None:
     with pytest.raises(FrontendError, match="xml"):
         parse_argv(["--output-format", "xml", "--output-format", "json"])
 
 
 @pytest.mark.parametrize("args", [["--continue"], ["--resume"], ["--resume", ID]])
-def test_a_session_id_beside_an_old_session_needs_a_fork(args: list[str]) -> None:
+def test_session_id_with_resume_or_continue_requires_fork_session(args: list[str]) -> None:
     with pytest.raises(FrontendError, match="--fork-session"):
         parse_argv([*args, "--session-id", OTHER_ID])
     assert (
@@ -772,11 +772,11 @@ def test_a_session_id_beside_an_old_session_needs_a_fork(args: list[str]) -> Non
 @loop_over_rows(
     "mode", ["acceptEdits", "auto", "bypassPermissions", "default", "manual", "dontAsk", "plan"]
 )
-def test_every_permission_mode_of_claude_is_accepted(mode: str) -> None:
+def test_every_permission_mode_is_accepted(mode: str) -> None:
     assert parse_argv(["--permission-mode", mode]).permissions.permission_mode == mode
 
 
-def test_errors_say_whose_fault_it_is_and_carry_a_hint() -> None:
+def test_frontend_error_carries_a_hint_and_is_not_a_vendor_error() -> None:
     with pytest.raises(FrontendError) as refused:
         parse_argv(["--session-id", "x"])
     assert "8-4-4-4-12" in refused.value.hint
@@ -787,7 +787,7 @@ def test_errors_say_whose_fault_it_is_and_carry_a_hint() -> None:
 # -- session ids -----------------------------------------------------------------------------------
 
 
-def test_a_session_id_is_kept_as_it_was_typed() -> None:
+def test_session_id_preserves_its_case() -> None:
     assert parse_argv(["--session-id", ID.upper()]).session.session_id == ID.upper()
     assert parse_argv(["--resume", f" {ID.upper()} "]).session.resume == ID.upper()
 
@@ -810,20 +810,20 @@ def test_a_session_id_is_kept_as_it_was_typed() -> None:
         f"{0:08}-{0:028}",
     ],
 )
-def test_only_the_plain_form_of_a_uuid_is_one(text: str) -> None:
+def test_noncanonical_uuid_is_rejected(text: str) -> None:
     assert parse_uuid(text) is None
 
 
 @settings(deadline=None)
 @given(st.uuids())
-def test_every_uuid_is_one_in_either_case(value: Any) -> None:
+def test_uuid_is_accepted_in_either_case(value: Any) -> None:
     assert parse_uuid(str(value)) == parse_uuid(str(value).upper()) == str(value)
 
 
 # -- our flags in option position only (threats, first row) ----------------------------------------
 
 
-def test_our_flags_are_read_among_the_others() -> None:
+def test_shim_flags_are_parsed_among_other_flags() -> None:
     args = [
         "--shim-vendor",
         "pi",
@@ -844,7 +844,7 @@ def test_our_flags_are_read_among_the_others() -> None:
     }
 
 
-def test_a_required_value_that_looks_like_our_flag_is_a_value() -> None:
+def test_required_value_may_look_like_a_shim_flag() -> None:
     assert parse_fields("--append-system-prompt", "--shim-config=./evil.toml", "hi") == {
         "append_system_prompt": "--shim-config=./evil.toml",
         "prompt": "hi",
@@ -871,16 +871,14 @@ def ours(invocation: Invocation) -> list[str | None]:
 
 @settings(deadline=None)
 @given(st.lists(SMUGGLED, max_size=3))
-def test_our_flags_are_never_taken_after_two_dashes(smuggled: list[list[str]]) -> None:
+def test_shim_flags_after_a_double_dash_are_ignored(smuggled: list[list[str]]) -> None:
     args = [arg for pair in smuggled for arg in pair]
     assert ours(parse_argv(["-p", "--", *args])) == [None] * len(OURS)
 
 
 @settings(deadline=None)
 @given(st.sampled_from(TAKES_ANYTHING), SMUGGLED, st.booleans())
-def test_our_flags_are_never_taken_from_a_value(
-    flag: str, smuggled: list[str], joined: bool
-) -> None:
+def test_shim_flag_inside_a_value_is_ignored(flag: str, smuggled: list[str], joined: bool) -> None:
     args = [f"{flag}={smuggled[0]}"] if joined else [flag, smuggled[0]]
     if flag.startswith("-") and not flag.startswith("--") and joined:
         args = [flag + smuggled[0]]
@@ -914,7 +912,7 @@ WORDS = st.lists(
 @example(["--max-turns", "9" * 5000])
 @example(["-" + "p" * 100_000])
 @example(["--disallowedTools=" + "(" * 100_000])
-def test_any_words_parse_or_are_refused_and_nothing_else(args: list[str]) -> None:
+def test_arbitrary_arguments_are_parsed_or_raise_frontend_error(args: list[str]) -> None:
     try:
         invocation = parse_argv(args)
     except FrontendError as refused:
@@ -933,7 +931,7 @@ def test_any_words_parse_or_are_refused_and_nothing_else(args: list[str]) -> Non
 @example(["--tools", "Bash(a b", "Read"])
 @example(["--resume", "--from-pr", "-d"])
 @example(["--max-budget-usd", "1e3", "--betas", "a", "b"])
-def test_the_flags_of_an_invocation_are_words_that_mean_the_same(args: list[str]) -> None:
+def test_conversation_args_parse_to_the_same_invocation(args: list[str]) -> None:
     try:
         invocation = parse_argv(args)
     except FrontendError:
@@ -950,7 +948,7 @@ def test_the_flags_of_an_invocation_are_words_that_mean_the_same(args: list[str]
 # -- the module itself -----------------------------------------------------------------------------
 
 
-def test_every_flag_has_its_field_and_every_flag_of_the_contract_is_known() -> None:
+def test_every_invocation_field_has_a_flag_and_claude_flags_are_supported() -> None:
     fields = set(flat(Invocation()))
     derived = {"prompt", "subcommand", "subcommand_args", "swallowed", "unknown", "glued"}
     assert set(FLAGS) == fields - derived
@@ -974,12 +972,12 @@ def test_every_flag_has_its_field_and_every_flag_of_the_contract_is_known() -> N
     assert set(contract.split()) <= set(parser._FLAG_BY_NAME)
 
 
-def test_an_invocation_cannot_be_changed() -> None:
+def test_invocation_is_immutable() -> None:
     with pytest.raises(AttributeError):
         parse_argv([]).model = "x"  # type: ignore[misc]
 
 
-def test_the_module_is_pure() -> None:
+def test_argv_modules_import_only_pure_modules() -> None:
     """No file, clock or environment: the only imports are those a turn has anyway."""
     trees = [ast.parse(inspect.getsource(module)) for module in (parser, value)]
     nodes = [node for tree in trees for node in ast.walk(tree)]

@@ -38,14 +38,14 @@ def build_lines(verbs, partial: bool = False) -> list[dict]:
     return [strip(line) for line in stage.take_lines()]
 
 
-def test_the_last_result_is_its_line_without_the_terminator():
+def test_last_result_line_excludes_the_terminator():
     writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["dollar"])
     writer.set_session(STABLE_SESSION_ID)
     writer.write_result({"subtype": "success"})
     assert writer.take_bytes() == writer.last_result_line + b"$\n"
 
 
-def test_a_line_that_is_made_whole_is_cut_where_it_would_be_too_long():
+def test_init_line_above_the_size_limit_is_truncated():
     writer = StreamJsonWriter(STABLE_ID_PREFIX, max_line_bytes=20_000)
     writer.write_init(STABLE_SESSION_ID, {"cwd": "/" + "x" * 50_000})
     assert len(writer.take_bytes()) <= 20_000
@@ -77,7 +77,7 @@ def event(inner: dict) -> dict:
 # -- the lines -------------------------------------------------------------------------------------
 
 
-def test_init_has_every_key_that_three_versions_of_claude_have():
+def test_init_has_every_key_of_claude_init():
     """Contract 5.1."""
     stage = Stage(cwd="/repo", tools=("Bash",))
     stage.turn.start_session(
@@ -111,28 +111,28 @@ def test_init_has_every_key_that_three_versions_of_claude_have():
     }
 
 
-def test_init_promises_no_capabilities():
+def test_init_omits_capabilities():
     """Contract 5.1: each string promises behaviour."""
     stage = Stage()
     stage.turn.start_session(session_id="s")
     assert "capabilities" not in stage.take_lines()[0]
 
 
-def test_a_text_block():
+def test_text_block_is_written_as_an_assistant_line():
     """Contract 5.2."""
     assert build_lines(lambda turn: turn.add_block("hi")) == [
         message({"type": "text", "text": "hi"})
     ]
 
 
-def test_a_thinking_block_has_a_signature():
+def test_thinking_block_has_a_signature():
     """Contract S6: Python fails without it."""
     assert build_lines(lambda turn: turn.add_thinking_block("hm")) == [
         message({"type": "thinking", "thinking": "hm", "signature": ""})
     ]
 
 
-def test_a_call_and_its_result():
+def test_tool_call_and_result_are_written_as_separate_lines():
     """Contract 5.4."""
 
     def verbs(turn):
@@ -165,7 +165,7 @@ def test_a_call_and_its_result():
     ]
 
 
-def test_a_streamed_text():
+def test_streamed_text_is_written_as_stream_events_and_a_line():
     """Contract 5.6: start, deltas, the line, its stop, message_delta, message_stop."""
 
     def verbs(turn):
@@ -225,7 +225,7 @@ def test_a_streamed_text():
     ]
 
 
-def test_a_streamed_thinking_and_a_streamed_call():
+def test_streamed_thinking_and_call_have_ascending_block_indices():
     """Contract 5.6 and 5.7: indices count up within the reply."""
 
     def verbs(turn):
@@ -259,7 +259,7 @@ def test_a_streamed_thinking_and_a_streamed_call():
     ]
 
 
-def test_indices_begin_again_with_every_reply():
+def test_block_indices_restart_with_every_message():
     def verbs(turn):
         turn.add_block("a")
         turn.add_block("b")
@@ -274,7 +274,7 @@ def test_indices_begin_again_with_every_reply():
     ]
 
 
-def test_a_system_line_has_its_fields_flat():
+def test_system_event_fields_are_written_at_top_level():
     lines = build_lines(
         lambda turn: turn.write_system_event("task_started", task_id="1", description="look")
     )
@@ -283,7 +283,7 @@ def test_a_system_line_has_its_fields_flat():
     ]
 
 
-def test_a_result_has_every_key_that_some_client_needs():
+def test_result_has_every_key_required_by_clients():
     """Contract S9 and 5.3."""
 
     def verbs(turn):
@@ -335,7 +335,7 @@ def build_lines_with_end(verbs) -> list[dict]:
     ("terminator", "last"),
     [("message_stop", b'{"type":"message_stop"}\n'), ("dollar", b"$\n"), ("none", b"")],
 )
-def test_the_terminator_follows_the_result(terminator, last):
+def test_terminator_follows_the_result(terminator, last):
     """Contract S16b and the yume page."""
     stage = Stage(terminator=terminator)
     stage.turn.record_end()
@@ -351,7 +351,7 @@ def test_the_terminator_follows_the_result(terminator, last):
 # -- ids -------------------------------------------------------------------------------------------
 
 
-def test_uuids_count_up_over_thousands_of_lines():
+def test_uuids_are_unique_and_ascending():
     """The counter is written in parts; a carry that is lost would say an id twice."""
     stage = Stage(partial=True)
     for _ in range(70_000):
@@ -370,7 +370,7 @@ def test_uuids_count_up_over_thousands_of_lines():
     assert all(len(uuid) == 36 for uuid in uuids)
 
 
-def test_two_conversations_share_no_message_ids():
+def test_message_ids_differ_between_conversations():
     """They have their own identity: message ids are never the vendor's, but ours must not collide
     either.
     """
@@ -384,7 +384,7 @@ def test_two_conversations_share_no_message_ids():
     assert len(ids) == 2
 
 
-def test_what_was_taken_is_not_said_again():
+def test_taken_bytes_are_not_returned_twice():
     stage = Stage()
     stage.turn.add_block("a")
     assert stage.writer.take_bytes()
@@ -416,7 +416,7 @@ for _ in range(600):
         ({1, 2}.__class__(), "set()"),
     ],
 )
-def test_anything_can_be_written_as_valid_json(value, written):
+def test_any_value_is_dumped_as_valid_json(value, written):
     """Hostile-input, section 2: lone surrogates, NaN, integers over 64 bits."""
     dumped = dump_json(value)
     dumped.decode("utf-8")
@@ -426,7 +426,7 @@ def test_anything_can_be_written_as_valid_json(value, written):
 @pytest.mark.parametrize(
     "inside", [DEEP, {"a": DEEP}, [DEEP, "\ud83d"]], ids=["list", "object", "with a half"]
 )
-def test_a_deep_value_is_cut_into_text_at_two_hundred(inside):
+def test_nesting_beyond_200_levels_is_written_as_text(inside):
     """Threats: depth 200 out; orjson refuses more than 254."""
     dumped = dump_json(inside)
     value, depth = json.loads(dumped), 0
@@ -436,7 +436,7 @@ def test_a_deep_value_is_cut_into_text_at_two_hundred(inside):
     assert isinstance(value, str) and "bottom" in value
 
 
-def test_a_value_too_deep_for_python_is_written_whole():
+def test_very_deep_value_is_written_completely():
     value: object = 1
     for _ in range(100_000):
         value = [value]
@@ -449,7 +449,7 @@ def test_a_value_too_deep_for_python_is_written_whole():
 
 @loop_over_rows("separator", ["\u2028", "\u2029", "\x85"])
 @loop_over_rows("partial", [False, True])
-def test_characters_that_split_lines_are_written_as_escapes(separator, partial):
+def test_unicode_line_separators_are_escaped(separator, partial):
     """Hostile-input, section 2: Node 24 loses the line silently."""
     stage = Stage(partial=partial)
     text = f"a{separator}b"

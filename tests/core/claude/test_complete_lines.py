@@ -50,7 +50,7 @@ def assistant(*content, **message):
         {"type": "unheard-of"},
     ],
 )
-def test_what_has_all_that_clients_insist_on_is_the_same_object(normalizer, event):
+def test_complete_event_is_returned_unchanged(normalizer, event):
     assert normalizer.normalize(event, S, "m") is event
 
 
@@ -90,7 +90,7 @@ def test_what_has_all_that_clients_insist_on_is_the_same_object(normalizer, even
         ),
     ],
 )
-def test_what_lacks_a_member_gets_it(normalizer, event, completed):
+def test_missing_fields_are_added(normalizer, event, completed):
     normalized_line = normalizer.normalize(event, S, "opus")
     assert normalized_line | completed == normalized_line
     assert normalizer.normalize(normalized_line, S, "opus") is normalized_line
@@ -107,13 +107,13 @@ def test_what_lacks_a_member_gets_it(normalizer, event, completed):
         assistant({"type": "text"}, None),
     ],
 )
-def test_what_no_client_can_read_is_left_out_and_counted(normalizer, event):
+def test_malformed_event_is_dropped_and_counted(normalizer, event):
     assert normalizer.normalize(event, S, "m") is None
     assert normalizer._diagnostics.repairs == {"malformed_event": 1}
 
 
 @pytest.mark.parametrize("kind", ["assistant", "stream_event"])
-def test_a_long_text_passes_in_several_lines(normalizer, kind):
+def test_long_text_is_split_into_several_lines(normalizer, kind):
     text = "héllo\n" * 3000
     event = assistant({"type": "text", "text": text})
     if kind == "stream_event":
@@ -132,7 +132,7 @@ def test_a_long_text_passes_in_several_lines(normalizer, kind):
         assert "".join(line["event"]["delta"]["text"] for line in texts) == text
 
 
-def test_a_long_result_is_cut_and_kept(normalizer, stored_texts):
+def test_long_tool_result_is_truncated_and_stored(normalizer, stored_texts):
     block = {"type": "tool_result", "tool_use_id": "c1", "content": "x" * 5000}
     (line,) = normalizer.split_long_line(
         {"type": "user", "message": {"role": "user", "content": [block]}}

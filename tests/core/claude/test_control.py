@@ -77,7 +77,7 @@ MEASURED = {
 
 
 @loop_over_rows(("subtype", "expected"), MEASURED.items())
-def test_a_request_is_answered_as_it_was_measured(subtype, expected):
+def test_request_returns_the_measured_response(subtype, expected):
     """C8, C8b"""
     response = body(control(), subtype)
     assert response["subtype"] == "success"
@@ -85,7 +85,7 @@ def test_a_request_is_answered_as_it_was_measured(subtype, expected):
     assert ("response" in response) == (expected is not None)
 
 
-def test_the_rules_are_listed_with_the_folder_that_they_are_for():
+def test_permission_rules_response_contains_the_working_directory():
     """C8"""
     state = body(control(cwd="/repo"), "list_permission_rules")["response"]["state"]
     assert state == {
@@ -97,7 +97,7 @@ def test_the_rules_are_listed_with_the_folder_that_they_are_for():
 
 
 @loop_over_rows("subtype", sorted(REQUEST_HANDLERS))
-def test_every_known_request_gets_one_answer_whatever_it_lacks(subtype):
+def test_every_supported_request_gets_a_single_response(subtype):
     """C5, C8"""
     lines, _ = ask(control(), subtype)
     assert lines[0]["type"] == "control_response"
@@ -124,13 +124,13 @@ def test_every_known_request_gets_one_answer_whatever_it_lacks(subtype):
         ),
     ],
 )
-def test_what_cannot_be_done_is_refused_in_the_real_ones_words(subtype, request_body, error):
+def test_impossible_request_returns_claude_error_text(subtype, request_body, error):
     """C5, C7, C8"""
     response = body(control(), subtype, **request_body)
     assert (response["subtype"], response["error"]) == ("error", error)
 
 
-def test_an_answer_carries_the_id_of_its_question_whatever_it_is():
+def test_response_repeats_the_request_id():
     """C4"""
     session = control()
     session.receive_line(
@@ -142,7 +142,7 @@ def test_an_answer_carries_the_id_of_its_question_whatever_it_is():
     assert second["response"]["subtype"] == "success"
 
 
-def test_initialize_gives_every_key_that_a_client_reads():
+def test_initialize_returns_every_key_that_clients_read():
     """C3"""
     answer = body(control(model="m-1"), "initialize")["response"]
     assert answer["commands"] == [] and answer["agents"] == [] and answer["account"]
@@ -158,7 +158,7 @@ def test_initialize_gives_every_key_that_a_client_reads():
     assert applied is False
 
 
-def test_initialize_brings_the_system_prompts_that_are_not_on_the_command_line():
+def test_initialize_sets_system_prompts():
     session = control()
     ask(session, "initialize", systemPrompt=["Be", "brief."], appendSystemPrompt="And kind.")
     assert (session.session_state.system_prompt, session.session_state.append_system_prompt) == (
@@ -169,7 +169,7 @@ def test_initialize_brings_the_system_prompts_that_are_not_on_the_command_line()
     assert session.session_state.system_prompt == "Be\n\nbrief."
 
 
-def test_a_model_is_checked_before_it_becomes_an_argument():
+def test_model_name_is_validated():
     def reject_model(name):
         raise ValueError(f"{name} will not do")
 
@@ -181,7 +181,7 @@ def test_a_model_is_checked_before_it_becomes_an_argument():
     assert session.session_state.model is None
 
 
-def test_no_model_is_the_first_one_again():
+def test_null_model_restores_the_initial_model():
     """C7"""
     session = control(model="m-1")
     lines, wishes = ask(session, "set_model", model="m-2")
@@ -196,7 +196,7 @@ def test_no_model_is_the_first_one_again():
     )
 
 
-def test_a_name_of_claudes_is_answered_with_what_it_stands_for():
+def test_claude_model_name_is_mapped_in_the_response():
     """C7"""
     session = control(
         model="m-1", map_model={"m-1": "m-1", "sonnet": "big"}.get, list_models=lambda: ("sonnet",)
@@ -214,7 +214,7 @@ def test_a_name_of_claudes_is_answered_with_what_it_stands_for():
 
 
 @pytest.mark.parametrize("name", ["default", "pi:"])
-def test_the_default_is_the_vendors_own_whatever_the_command_line_asked_for(name):
+def test_default_model_is_the_vendor_default(name):
     session = control(
         model="m-1",
         map_model=lambda model: None if model == "default" else model,
@@ -229,7 +229,7 @@ def test_the_default_is_the_vendors_own_whatever_the_command_line_asked_for(name
 
 
 @pytest.mark.parametrize("subtype", ["initialize", "list_models"])
-def test_the_models_are_those_that_can_be_chosen(subtype):
+def test_models_response_lists_the_selectable_models(subtype):
     session = control(
         model="haiku",
         map_model={"sonnet": "big", "fast": "quick"}.get,
@@ -243,7 +243,7 @@ def test_the_models_are_those_that_can_be_chosen(subtype):
     ]
 
 
-def test_of_the_models_that_were_asked_for_another_vendor_is_told_those_of_claudes():
+def test_requested_model_is_stored_per_vendor():
     session = control(model="sonnet")
     session.session_state.switch_vendor(ServingVendor("qwen"))
     assert (session.session_state.requested_model, session.session_state.initial_model) == (
@@ -260,7 +260,7 @@ def test_of_the_models_that_were_asked_for_another_vendor_is_told_those_of_claud
     assert session.session_state.requested_model == "qwen3"
 
 
-def test_a_mode_that_the_vendor_cannot_honour_is_refused():
+def test_unsupported_permission_mode_is_refused():
     session = control(modes=("default", "plan"))
     assert (
         "pi can do default, plan"
@@ -269,7 +269,7 @@ def test_a_mode_that_the_vendor_cannot_honour_is_refused():
     assert session.session_state.mode == "default"
 
 
-def test_a_mode_is_answered_told_and_wished_for():
+def test_permission_mode_change_sends_a_response_and_a_status():
     """C7"""
     lines, wishes = ask(control(), "set_permission_mode", mode="plan")
     assert lines[0]["response"]["response"] == {"mode": "plan"}
@@ -281,7 +281,7 @@ def test_a_mode_is_answered_told_and_wished_for():
     assert wishes == [SettingChanged("mode", "plan")]
 
 
-def test_bypassing_is_possible_where_the_session_was_launched_for_it():
+def test_bypass_mode_is_accepted_if_the_session_allows_bypass():
     assert (
         body(control(allows_bypass=True), "set_permission_mode", mode="bypassPermissions")[
             "subtype"
@@ -290,7 +290,7 @@ def test_bypassing_is_possible_where_the_session_was_launched_for_it():
     )
 
 
-def test_an_interrupt_stops_what_runs_and_nothing_else():
+def test_interrupt_stops_only_a_running_turn():
     """C6"""
     session = control()
     assert ask(session, "interrupt")[1] == []
@@ -300,7 +300,7 @@ def test_an_interrupt_stops_what_runs_and_nothing_else():
     assert lines[-1]["response"]["response"] == {"still_queued": []}
 
 
-def test_an_interrupt_takes_open_questions_back_and_the_end_of_stdin_does_not():
+def test_interrupt_cancels_open_prompts_but_end_of_stdin_does_not():
     """C10"""
     interrupted, closed = control(), control()
     for session in (interrupted, closed):
@@ -328,7 +328,7 @@ def states(session):
 @pytest.mark.parametrize(
     "how", ["interrupt", "the end of stdin", "too late", "the end of the turn"]
 )
-def test_the_state_is_running_again_when_nothing_is_asked_any_more(how):
+def test_state_returns_to_running_when_no_prompt_is_open(how):
     """C17"""
     session = control(state_events="host")
     session.start_turn("hi")
@@ -350,7 +350,7 @@ def test_the_state_is_running_again_when_nothing_is_asked_any_more(how):
     assert states(session) == ["running"] and not session.has_open_requests
 
 
-def test_questions_are_answered_in_any_order_and_each_only_once():
+def test_prompts_are_answered_once_and_in_any_order():
     """C9, C17"""
     session = control(state_events="visible")
     second = ASKED._replace(request_id="q2", call_id="call_2")
@@ -371,7 +371,7 @@ def test_questions_are_answered_in_any_order_and_each_only_once():
     assert give(session, second_line["request_id"], behavior="allow") == []
 
 
-def test_a_question_that_nobody_answered_in_time_is_denied_and_taken_back():
+def test_timed_out_prompt_is_denied_and_cancelled():
     session = control()
     session.start_turn("hi")
     session.ask_permission(ASKED)
@@ -389,14 +389,14 @@ def test_a_question_that_nobody_answered_in_time_is_denied_and_taken_back():
     )
 
 
-def test_an_answer_in_time_leaves_nothing_to_deny():
+def test_answered_prompt_does_not_expire():
     session = control()
     session.ask_permission(ASKED)
     give(session, "uuid-1", behavior="allow")
     assert session.expire_permission_request(ASKED) is None
 
 
-def test_open_questions_are_bounded():
+def test_open_prompts_are_limited():
     session = control()
     decisions = [
         session.ask_permission(ASKED._replace(request_id=f"q{number}", call_id=f"call_{number}"))
@@ -418,7 +418,7 @@ CHOICE = ASKED._replace(tool="AskUserQuestion", tool_input={"questions": [{"ques
         {"policy": build_policy(), "mode": "plan"},
     ],
 )
-def test_a_question_to_the_person_is_asked_whatever_is_allowed(state_fields):
+def test_ask_user_question_prompts_regardless_of_permissions(state_fields):
     """As the real claude 2.1.329 did in each of these modes."""
     session = control(**state_fields)
     assert session.ask_permission(CHOICE) is None
@@ -434,18 +434,18 @@ def test_a_question_to_the_person_is_asked_whatever_is_allowed(state_fields):
         {"answers_prompts": False, "mode": "bypassPermissions"},
     ],
 )
-def test_a_question_to_the_person_that_nobody_can_answer_is_denied(state_fields):
+def test_ask_user_question_is_denied_if_prompts_cannot_be_answered(state_fields):
     decision = control(policy=build_policy(), **state_fields).ask_permission(CHOICE)
     assert decision is not None and not decision.allow
 
 
-def test_a_question_to_the_person_that_a_hook_answered_is_not_asked():
+def test_ask_user_question_answered_by_a_hook_does_not_prompt():
     session = control(policy=build_policy(allow=["AskUserQuestion"]))
     answered = CHOICE._replace(tool_input={**CHOICE.tool_input, "answers": {"Which?": "this"}})
     assert session.ask_permission(answered) == PermissionDecision(True)
 
 
-def test_a_message_that_waits_can_be_taken_back():
+def test_queued_message_can_be_cancelled():
     session = control()
     session.receive_line(b'{"type":"user","uuid":"u1","message":{"role":"user","content":"hi"}}')
     assert body(session, "cancel_async_message", message_uuid="u1")["response"] == {
@@ -458,7 +458,7 @@ def test_a_message_that_waits_can_be_taken_back():
 # -- permissions -----------------------------------------------------------------------------------
 
 
-def test_a_question_is_put_to_the_frontend_in_claudes_words():
+def test_permission_request_has_claude_format():
     """C9"""
     session = control()
     assert session.ask_permission(ASKED) is None
@@ -499,7 +499,7 @@ def test_a_question_is_put_to_the_frontend_in_claudes_words():
         ({}, PermissionDecision(False, message="The call was denied.")),
     ],
 )
-def test_only_a_clear_permission_is_one(answer, decision):
+def test_only_an_explicit_allow_is_accepted(answer, decision):
     """C9"""
     session = control()
     session.ask_permission(ASKED)
@@ -508,7 +508,7 @@ def test_only_a_clear_permission_is_one(answer, decision):
     assert actual == decision if decision else not actual.allow
 
 
-def test_who_cannot_be_asked_is_not_asked():
+def test_call_is_denied_without_a_prompt_if_prompts_are_disabled():
     for state_fields in ({"answers_prompts": False}, {"mode": "dontAsk"}):
         session = control(**state_fields)
         decision = session.ask_permission(ASKED)
@@ -516,12 +516,12 @@ def test_who_cannot_be_asked_is_not_asked():
         assert session.take_output() == b""
 
 
-def test_a_question_that_carries_its_refusal_is_not_asked():
+def test_request_with_a_refusal_is_denied_without_a_prompt():
     decision = control().ask_permission(ASKED._replace(refusal="The turn is over."))
     assert decision == PermissionDecision(False, message="The turn is over.")
 
 
-def test_an_input_that_is_too_large_to_be_shown_is_denied():
+def test_oversized_input_is_denied():
     decision = control().ask_permission(ASKED._replace(tool_input={"command": "x" * 1_000_001}))
     assert decision is not None and not decision.allow and "too large" in decision.message
 
@@ -529,7 +529,7 @@ def test_an_input_that_is_too_large_to_be_shown_is_denied():
 TOUCH = ASKED._replace(tool_input={"command": "touch a"})
 
 
-def test_what_was_allowed_beforehand_is_allowed():
+def test_allow_rule_matches_only_the_allowed_command():
     session = control(answers_prompts=False, policy=build_policy(allow=["Bash(touch:*)"]))
     assert session.ask_permission(TOUCH) == PermissionDecision(True)
     for command in (
@@ -566,7 +566,7 @@ ALWAYS = {
         (7, True),
     ],
 )
-def test_what_a_user_allowed_for_good_is_not_asked_about_again(update, asked_again):
+def test_valid_permission_update_allows_later_calls(update, asked_again):
     """C9, contract 6.3: `updatedPermissions`"""
     session = control(policy=build_policy())
     assert session.ask_permission(TOUCH) is None
@@ -577,7 +577,7 @@ def test_what_a_user_allowed_for_good_is_not_asked_about_again(update, asked_aga
 
 
 @pytest.mark.parametrize(("behavior", "became"), [("deny", False), ("ask", None)])
-def test_a_rule_of_an_answer_that_narrows_binds_the_next_call(behavior, became):
+def test_restricting_update_applies_to_the_next_call(behavior, became):
     session = control(policy=build_policy(allow=["Bash"]), mode="bypassPermissions")
     session.session_state.apply_permission_updates(
         [PermissionRuleChange("add", "ask", ("Bash(touch b)",))]
@@ -588,7 +588,7 @@ def test_a_rule_of_an_answer_that_narrows_binds_the_next_call(behavior, became):
     assert (decision and decision.allow) is became
 
 
-def test_a_rule_of_an_answer_can_be_taken_back_and_one_of_the_start_cannot():
+def test_session_rule_can_be_removed_but_an_initial_rule_cannot():
     session = control(policy=build_policy(allow=["Bash(mkdir:*)"]))
     session.ask_permission(TOUCH)
     give(session, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
@@ -600,7 +600,7 @@ def test_a_rule_of_an_answer_can_be_taken_back_and_one_of_the_start_cannot():
     ) == PermissionDecision(True)
 
 
-def test_a_folder_of_an_answer_is_one_of_the_turns_until_it_is_taken_back():
+def test_added_directory_is_allowed_until_removed():
     session = control(policy=build_policy(), mode="acceptEdits")
     write = ASKED._replace(tool="Write", tool_input={"file_path": "/elsewhere/a", "content": "x"})
     assert session.ask_permission(write) is None
@@ -622,14 +622,14 @@ def test_a_folder_of_an_answer_is_one_of_the_turns_until_it_is_taken_back():
     assert session.ask_permission(write) is None
 
 
-def test_a_denial_allows_nothing_for_good():
+def test_deny_answer_adds_no_allow_rule():
     session = control(policy=build_policy())
     session.ask_permission(TOUCH)
     give(session, "uuid-1", behavior="deny", message="no", updatedPermissions=[ALWAYS])
     assert session.ask_permission(TOUCH) is None
 
 
-def test_a_call_that_is_forbidden_is_not_allowed_for_good():
+def test_permission_update_does_not_override_a_deny_rule():
     session = control(policy=build_policy(deny=["Bash(touch -a)"]))
     session.ask_permission(TOUCH)
     give(session, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
@@ -638,14 +638,14 @@ def test_a_call_that_is_forbidden_is_not_allowed_for_good():
     assert denied is not None and not denied.allow and "Bash(touch -a)" in denied.message
 
 
-def test_a_call_is_not_changed_into_one_that_a_rule_denies():
+def test_updated_input_matching_a_deny_rule_is_denied():
     session = control(policy=build_policy(deny=["Bash(rm:*)"]))
     session.ask_permission(TOUCH)
     ((_, decision),) = give(session, "uuid-1", behavior="allow", updatedInput={"command": "rm a"})
     assert not decision.allow and "Bash(rm:*)" in decision.message and not decision.frontend_knows
 
 
-def test_a_call_is_not_run_that_a_rule_has_come_to_deny_since_it_was_asked_about():
+def test_allowed_call_is_denied_if_a_deny_rule_was_added_meanwhile():
     """A frontend has joined meanwhile, which forbids it."""
     session = control(policy=build_policy())
     session.ask_permission(TOUCH)
@@ -656,7 +656,7 @@ def test_a_call_is_not_run_that_a_rule_has_come_to_deny_since_it_was_asked_about
     )
 
 
-def test_a_rule_of_an_answer_binds_the_next_call_and_not_the_one_that_it_allows():
+def test_deny_rule_in_an_answer_applies_only_to_later_calls():
     session = control(policy=build_policy())
     session.ask_permission(TOUCH)
     rules = [{"toolName": "Bash", "ruleContent": "touch:*"}]
@@ -667,7 +667,7 @@ def test_a_rule_of_an_answer_binds_the_next_call_and_not_the_one_that_it_allows(
     assert next_decision is not None and not next_decision.allow
 
 
-def test_the_mode_of_an_answer_binds_the_next_call():
+def test_permission_mode_in_an_answer_applies_to_the_next_call():
     session = control(policy=build_policy())
     session.ask_permission(TOUCH)
     change = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
@@ -690,7 +690,7 @@ def test_the_mode_of_an_answer_binds_the_next_call():
         (7, [], "low"),
     ],
 )
-def test_an_effort_is_what_the_settings_of_the_session_say(settings, wishes, applied):
+def test_effort_setting_changes_the_session_effort(settings, wishes, applied):
     """C8"""
     session = control(effort="low")
     request = {"subtype": "apply_flag_settings", "settings": settings}
@@ -699,14 +699,14 @@ def test_an_effort_is_what_the_settings_of_the_session_say(settings, wishes, app
 
 
 @pytest.mark.parametrize("takes", [True, False])
-def test_the_models_are_listed_with_efforts_only_where_the_vendor_can_be_told_one(takes):
+def test_models_list_effort_levels_only_if_the_vendor_accepts_effort(takes):
     """C3"""
     (listed,) = control(accepts_effort=takes).session_state.list_models()
     assert ("supportedEffortLevels" in listed) is takes
 
 
 @pytest.mark.parametrize("mode", ["bypassPermissions", "nonsense", 7])
-def test_an_answer_chooses_no_mode_that_the_session_may_not_have(mode):
+def test_answer_cannot_set_a_forbidden_or_invalid_mode(mode):
     session = control(policy=build_policy())
     session.ask_permission(TOUCH)
     change = {"type": "setMode", "mode": mode, "destination": "session"}
@@ -715,14 +715,14 @@ def test_an_answer_chooses_no_mode_that_the_session_may_not_have(mode):
 
 
 @pytest.mark.parametrize("state_fields", [{}, {"mode": "plan"}, {"answers_prompts": False}])
-def test_what_the_real_one_runs_unasked_is_not_asked_about(state_fields):
+def test_read_only_command_is_allowed_without_a_prompt(state_fields):
     """Permission-parity N5"""
     assert control(policy=build_policy(), **state_fields).ask_permission(
         ASKED
     ) == PermissionDecision(True)
 
 
-def test_a_rule_that_asks_is_asked_about_whatever_the_mode_is():
+def test_ask_rule_prompts_in_bypass_mode():
     """Permission-parity W4"""
     session = control(
         policy=build_policy(ask=["Bash(touch:*)"], allow=["Bash"]), mode="bypassPermissions"
@@ -733,7 +733,7 @@ def test_a_rule_that_asks_is_asked_about_whatever_the_mode_is():
     ) == PermissionDecision(True)
 
 
-def test_the_state_is_told_around_a_question():
+def test_session_state_changes_around_a_prompt():
     """C17"""
     session = control(state_events="host")
     session.start_turn("hi")
@@ -750,14 +750,14 @@ def test_the_state_is_told_around_a_question():
     assert all(line["sdk_host_only"] is True for line in lines if "state" in line)
 
 
-def test_broken_bytes_in_a_message_are_mended_and_the_message_taken():
+def test_invalid_utf8_in_a_message_is_replaced():
     session = control()
     session.receive_line(b'{"type":"user","message":{"role":"user","content":"a \xff b"}}')
     (message,) = session.queued_messages
     assert message.text == "a � b" and not session.warnings
 
 
-def test_an_answer_is_said_back_where_messages_are():
+def test_permission_answer_is_echoed_if_echoes_are_enabled():
     """C15"""
     for replays in (False, True):
         session = control(echoes_messages=replays)
@@ -769,7 +769,7 @@ def test_an_answer_is_said_back_where_messages_are():
 
 
 @pytest.mark.parametrize("role", ["x" * 5000, "\x1b]52;c;aGk=\x07", "a\u202eb"])
-def test_a_complaint_is_short_and_nothing_that_a_terminal_obeys(role):
+def test_warning_is_short_and_escaped(role):
     session = control()
     session.receive_line(
         json.dumps({"type": "user", "message": {"role": role, "content": "hi"}}).encode()
@@ -782,7 +782,7 @@ def narrow(session, **permissions):
     return ask(session, "apply_flag_settings", settings={"permissions": permissions})
 
 
-def test_rules_of_the_settings_hold_until_others_stand_in_their_place():
+def test_flag_settings_rules_apply_until_replaced():
     session = control(policy=build_policy(deny=["Read"]))
     assert narrow(session, deny=["Bash(touch:*)"], ask=["Edit"])[1] == [
         SettingChanged("rules", None)
@@ -795,7 +795,7 @@ def test_rules_of_the_settings_hold_until_others_stand_in_their_place():
     ] == ["Read"]
 
 
-def test_rules_that_the_vendor_would_not_keep_are_refused_and_change_nothing():
+def test_unenforceable_rules_are_refused_without_changes():
     session = control(policy=build_policy())
     session.session_state.enforcement_checks.append(
         lambda narrower: f"cannot be kept to {narrower.deny[0]}" if narrower.deny else ""
@@ -811,7 +811,7 @@ def test_rules_that_the_vendor_would_not_keep_are_refused_and_change_nothing():
 
 
 @pytest.mark.parametrize("turn_running", [True, False])
-def test_servers_that_come_in_the_middle_of_a_session_are_for_another_child(turn_running):
+def test_mcp_servers_added_during_a_turn_emit_a_setting_change(turn_running):
     session = control(accepts_mcp_servers=True)
     if turn_running:
         session.start_turn("hi")

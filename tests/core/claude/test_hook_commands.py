@@ -35,7 +35,7 @@ def decide_hook(stdout="", code=0, stderr="", hook=None, error=""):
     return decide_from_hook_exit(hook, HookExit(code, stdout, stderr, error), "Bash", TOUCH, PLACE)
 
 
-def test_exit_code_2_denies_with_what_was_said_on_stderr():
+def test_exit_code_2_denies_with_the_text_of_stderr():
     assert decide_hook(code=2, stderr="no way\n") == HookDecision(
         False, "PreToolUse:Bash hook error: [true]: no way"
     )
@@ -44,12 +44,12 @@ def test_exit_code_2_denies_with_what_was_said_on_stderr():
 
 
 @pytest.mark.parametrize("code", [1, 127, None])
-def test_another_end_leaves_the_call_to_the_rules(code):
+def test_other_exit_codes_make_no_decision(code):
     assert decide_hook(code=code, error="x") == HookDecision()
 
 
 @pytest.mark.parametrize("code", [1, None])
-def test_a_hook_may_say_that_its_failure_blocks(code):
+def test_failed_hook_denies_if_configured_to_block(code):
     hook = SettingsHook("", "check", ("a",), blocks_on_failure=True)
     assert decide_hook(code=code, hook=hook, error="timed out").reason == (
         'PreToolUse:Bash hook error: [check a]: timed out; blocking because onFailure is "block"'
@@ -58,7 +58,7 @@ def test_a_hook_may_say_that_its_failure_blocks(code):
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_what_it_prints_counts_whatever_its_exit_code(code):
+def test_hook_output_counts_for_exit_codes_0_and_1(code):
     assert decide_hook(specific("deny", permissionDecisionReason="dd"), code) == HookDecision(
         False, "PreToolUse:Bash hook error: dd"
     )
@@ -105,14 +105,14 @@ def test_what_it_prints_counts_whatever_its_exit_code(code):
         ("[]", HookDecision()),
     ],
 )
-def test_a_json_object_decides(stdout, decision):
+def test_json_output_sets_the_decision(stdout, decision):
     assert decide_hook(stdout) == decision
 
 
 @pytest.mark.parametrize(
     "stdout", ['{"continue": false}', specific("defer"), specific("allow", updatedInput="x")]
 )
-def test_what_would_stop_the_turn_denies_the_call_here(stdout):
+def test_hook_output_that_would_stop_the_turn_denies_the_call(stdout):
     assert decide_hook(stdout).allow is False
 
 
@@ -145,11 +145,11 @@ def hooks_before(tool, tool_input, *hooks):
         ("(", True),  # the real one never runs it; what cannot be understood here may block
     ],
 )
-def test_a_matcher_is_names_or_a_pattern_that_is_found_in_the_name(matcher, runs):
+def test_matcher_is_a_list_of_names_or_a_regex(matcher, runs):
     assert hooks_before("Bash", TOUCH, SettingsHook(matcher, "x")) == (["x"] if runs else [])
 
 
-def test_a_subagent_has_both_its_names():
+def test_subagent_call_matches_hooks_for_agent_and_task():
     both = SettingsHook("Agent", "a"), SettingsHook("Task", "b")
     assert hooks_before("Task", {}, *both) == ["a", "b"]
 
@@ -165,9 +165,7 @@ def test_a_subagent_has_both_its_names():
         ("Edit(**)", "touch made", True, False),
     ],
 )
-def test_a_condition_runs_a_hook_where_it_may_fit_and_lets_it_allow_only_what_fits(
-    rule, command, runs, allows
-):
+def test_hook_condition_decides_whether_a_hook_runs_and_may_allow(rule, command, runs, allows):
     hook, tool_input = SettingsHook("", "x", condition=rule), {"command": command}
     assert hooks_before("Bash", tool_input, hook) == (["x"] if runs else [])
     decision = decide_from_hook_exit(
@@ -176,12 +174,12 @@ def test_a_condition_runs_a_hook_where_it_may_fit_and_lets_it_allow_only_what_fi
     assert bool(decision.allow) is allows
 
 
-def test_a_hook_that_stands_in_two_places_runs_once():
+def test_duplicate_hook_runs_once():
     duplicates = SettingsHook("", "a", source="user"), SettingsHook("Bash", "a", source="project")
     assert hooks_before("Bash", TOUCH, *duplicates) == ["a"]
 
 
-def test_a_hook_is_told_of_the_call_in_claudes_words():
+def test_hook_input_uses_claude_names():
     assert json.loads(
         encode_hook_input(
             "call_1", "Task", {"prompt": "x"}, HookContext("S", "/t", "plan"), "/work"

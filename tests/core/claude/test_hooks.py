@@ -77,7 +77,7 @@ def give(session, request_id, body):
         ("Nobody|" * 80 + "Ba.*", True),
     ],
 )
-def test_a_matcher_is_a_name_several_or_an_expression(matcher, matches):
+def test_matcher_accepts_a_name_a_list_or_a_regular_expression(matcher, matches):
     assert HookCallbacks(hooks(matcher=matcher)).list_callback_ids(CALL) == (
         ["hook_0"] if matches else []
     )
@@ -87,7 +87,7 @@ def test_a_matcher_is_a_name_several_or_an_expression(matcher, matches):
     "raw_hooks",
     [None, 7, {}, {"Nonsense": [{}]}, {"Stop": 7}, {"Stop": [7, {"hookCallbackIds": 7}]}],
 )
-def test_what_is_no_hook_is_left_out(raw_hooks):
+def test_invalid_hook_config_is_ignored(raw_hooks):
     assert not HookCallbacks(raw_hooks) or not HookCallbacks(raw_hooks).list_callback_ids(
         HookEvent("Stop")
     )
@@ -107,11 +107,11 @@ def test_what_is_no_hook_is_left_out(raw_hooks):
         ({"decision": "approve"}, HookDecision(True)),
     ],
 )
-def test_an_answer_allows_denies_or_leaves_it_open(answer, decision):
+def test_hook_output_is_parsed_to_a_decision(answer, decision):
     assert parse_hook_output(answer) == decision
 
 
-def test_a_call_is_told_with_what_the_real_one_tells():
+def test_pre_tool_use_request_contains_the_fields_of_claude():
     """C11"""
     session = control(hooks())
     session.notify_hooks(CALL)
@@ -131,7 +131,7 @@ def test_a_call_is_told_with_what_the_real_one_tells():
     }
 
 
-def test_a_question_waits_for_the_hook_about_its_call():
+def test_permission_request_waits_for_the_hook_of_its_call():
     session = control(hooks())
     session.notify_hooks(CALL)
     take_lines(session)
@@ -142,7 +142,7 @@ def test_a_question_waits_for_the_hook_about_its_call():
     assert question["request"]["subtype"] == "can_use_tool"
 
 
-def test_a_hook_decides_in_the_frontends_place():
+def test_hook_decision_replaces_the_permission_prompt():
     for answer, allow in ((DENY, False), (ALLOW, True)):
         session = control(hooks())
         session.notify_hooks(CALL)
@@ -153,7 +153,7 @@ def test_a_hook_decides_in_the_frontends_place():
         assert take_lines(session) == []
 
 
-def test_one_denial_of_several_hooks_is_enough_whoever_answers_last():
+def test_single_hook_denial_overrides_a_later_allow():
     session = control(hooks("PreToolUse", None, "hook_0", "hook_1"))
     session.notify_hooks(CALL)
     session.ask_permission(ASKED)
@@ -162,7 +162,7 @@ def test_one_denial_of_several_hooks_is_enough_whoever_answers_last():
     assert decision == PermissionDecision(False, message="not today", frontend_knows=False)
 
 
-def test_an_early_verdict_holds_for_the_question_that_comes_later():
+def test_early_hook_decision_applies_to_a_later_permission_request():
     session = control(hooks())
     session.notify_hooks(CALL)
     assert give(session, "uuid-1", DENY) == []
@@ -170,13 +170,13 @@ def test_an_early_verdict_holds_for_the_question_that_comes_later():
     assert decision is not None and not decision.allow
 
 
-def test_a_denied_call_of_a_vendor_that_never_asks_is_forbidden():
+def test_hook_denial_blocks_the_call_if_the_vendor_never_asks():
     session = control(hooks(), asks_permissions=False)
     session.notify_hooks(CALL)
     assert give(session, "uuid-1", DENY) == [CallBlocked("call_1", "not today")]
 
 
-def test_the_others_are_told_and_not_waited_for():
+def test_non_blocking_hooks_are_notified_and_their_output_is_ignored():
     raw_hooks = (
         hooks("Stop")
         | hooks("PostToolUse", None, "hook_1")
@@ -198,7 +198,7 @@ def test_the_others_are_told_and_not_waited_for():
     assert [give(session, line["request_id"], DENY) for line in lines] == [[], [], []]
 
 
-def test_an_interrupt_answers_a_question_that_waits_for_a_hook():
+def test_interrupt_denies_a_permission_request_that_waits_for_a_hook():
     session = control(hooks())
     session.start_turn("go")
     session.notify_hooks(CALL)
@@ -209,7 +209,7 @@ def test_an_interrupt_answers_a_question_that_waits_for_a_hook():
     assert isinstance(wishes[0], PermissionAnswered) and not wishes[0].decision.allow
 
 
-def test_a_hook_that_changes_a_call_does_not_allow_the_call_as_it_was():
+def test_input_change_of_a_hook_is_preserved_by_a_later_allow():
     session = control(hooks("PreToolUse", None, "hook_0", "hook_1"))
     session.notify_hooks(CALL)
     session.ask_permission(ASKED)
@@ -220,14 +220,14 @@ def test_a_hook_that_changes_a_call_does_not_allow_the_call_as_it_was():
     )
 
 
-def test_a_hook_that_changes_a_call_of_a_vendor_that_never_asks_forbids_it():
+def test_input_change_of_a_hook_blocks_the_call_if_the_vendor_never_asks():
     session = control(hooks(), asks_permissions=False)
     session.notify_hooks(CALL)
     (wish,) = give(session, "uuid-1", CHANGE)
     assert isinstance(wish, CallBlocked)
 
 
-def test_a_call_that_ran_unasked_although_a_hook_denied_it_is_forbidden_whichever_came_first():
+def test_denied_call_that_was_executed_is_blocked_in_either_order():
     session = control(hooks())
     session.notify_hooks(CALL)
     assert give(session, "uuid-1", DENY) == []
@@ -238,13 +238,13 @@ def test_a_call_that_ran_unasked_although_a_hook_denied_it_is_forbidden_whicheve
     assert give(other, "uuid-1", DENY) == [CallBlocked("call_1", "not today")]
 
 
-def test_a_denied_call_is_forbidden_at_once_where_everything_runs():
+def test_hook_denial_blocks_the_call_immediately_in_bypass_mode():
     session = control(hooks(), mode="bypassPermissions")
     session.notify_hooks(CALL)
     assert give(session, "uuid-1", DENY) == [CallBlocked("call_1", "not today")]
 
 
-def test_a_denied_call_of_a_vendor_that_always_asks_waits_for_its_question():
+def test_hook_denial_waits_for_the_request_if_the_vendor_asks_in_bypass_mode():
     session = control(hooks(), mode="bypassPermissions", asks_in_bypass_mode=True)
     session.notify_hooks(CALL)
     take_lines(session)
@@ -254,7 +254,7 @@ def test_a_denied_call_of_a_vendor_that_always_asks_waits_for_its_question():
     )
 
 
-def test_a_hook_that_never_answers_holds_a_question_no_longer_than_its_time():
+def test_skipping_an_unanswered_hook_sends_the_permission_request():
     session = control(hooks())
     session.notify_hooks(CALL)
     session.ask_permission(ASKED)
@@ -283,7 +283,7 @@ def decide_after_hooks(session, hook_decision):
     return session.apply_hook_decision(ASKED, hook_decision)
 
 
-def test_a_hook_that_asks_goes_before_a_rule_that_allows():
+def test_hook_ask_decision_overrides_an_allow_rule():
     session = apply_rules(control(hooks()), allow=["Bash"])
     session.notify_hooks(CALL)
     take_lines(session)
@@ -298,13 +298,13 @@ def test_a_hook_that_asks_goes_before_a_rule_that_allows():
     )
 
 
-def test_a_hook_that_asks_about_what_runs_unasked_forbids_it():
+def test_hook_ask_decision_blocks_the_call_if_the_vendor_never_asks():
     session = control(hooks(), asks_permissions=False)
     session.notify_hooks(CALL)
     assert give(session, "uuid-1", ASKS) == [CallBlocked("call_1", "sure?")]
 
 
-def test_a_hook_allows_no_more_than_a_rule_about_the_tool_would():
+def test_hook_allow_does_not_override_deny_rules_or_plan_mode():
     for rules, mode, allow in (
         ({}, "default", True),
         ({"deny": ["Bash(ls:*)"]}, "default", False),
@@ -319,7 +319,7 @@ def test_a_hook_allows_no_more_than_a_rule_about_the_tool_would():
     assert not session.apply_hook_decision(changes, HookDecision(True))[1].allow
 
 
-def test_what_a_hook_changed_is_what_rules_judge_and_a_person_sees():
+def test_input_changed_by_a_hook_is_used_for_rules_and_the_prompt():
     changed = HookDecision(updated_input={"command": "touch m"})
     assert not decide_after_hooks(apply_rules(control(None), deny=["Bash(touch:*)"]), changed)[
         1
@@ -338,7 +338,7 @@ def test_what_a_hook_changed_is_what_rules_judge_and_a_person_sees():
         assert decision.updated_input == {"command": runs}
 
 
-def test_a_hook_that_answers_after_the_turn_was_stopped_decides_nothing():
+def test_hook_decision_after_an_interrupt_is_ignored():
     session = control(None)
     session.start_turn("go")
     session.defer_to_hooks(ASKED)
@@ -351,7 +351,7 @@ def test_a_hook_that_answers_after_the_turn_was_stopped_decides_nothing():
 LARGE = CALL._replace(tool_input={"command": "x" * 60_000})
 
 
-def test_an_input_too_large_for_a_hook_is_denied_where_the_hook_could_change_it():
+def test_call_is_denied_if_its_input_is_too_large_for_the_hook():
     session = control(hooks(), max_line_bytes=50_000)
     session.notify_hooks(LARGE)
     assert take_lines(session) == []
@@ -360,7 +360,7 @@ def test_an_input_too_large_for_a_hook_is_denied_where_the_hook_could_change_it(
 
 
 @pytest.mark.parametrize("fields", [{"asks_permissions": False}, {"mode": "bypassPermissions"}])
-def test_an_input_too_large_for_a_hook_is_shown_cut_where_nothing_comes_of_it(fields):
+def test_oversized_hook_input_is_truncated_if_calls_run_without_prompts(fields):
     session = control(hooks(), max_line_bytes=50_000, **fields)
     session.notify_hooks(LARGE)
     (line,) = take_lines(session)

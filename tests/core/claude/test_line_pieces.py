@@ -14,7 +14,7 @@ def sibling(name: str, tool_input: dict, content: object, failed: bool = False) 
     return stage.take_lines()[-1].get("tool_use_result", "absent")
 
 
-def test_bash_tells_its_output():
+def test_bash_tool_use_result_contains_stdout():
     """S8"""
     assert sibling("Bash", {"command": "ls"}, "a\nb") == {
         "stdout": "a\nb",
@@ -24,11 +24,11 @@ def test_bash_tells_its_output():
     }
 
 
-def test_read_has_none_because_vendors_print_a_file_with_their_own_headings():
+def test_read_has_no_tool_use_result():
     assert sibling("Read", {"file_path": "/a", "offset": 5}, "x\ny\nz") == "absent"
 
 
-def test_write_tells_what_was_written():
+def test_write_tool_use_result_contains_path_and_content():
     """S8"""
     assert sibling("Write", {"file_path": "/a", "content": "x"}, "written") == {
         "type": "create",
@@ -41,7 +41,7 @@ def test_write_tells_what_was_written():
 
 
 @pytest.mark.parametrize(("extra_input", "every"), [({}, False), ({"replace_all": True}, True)])
-def test_edit_tells_both_strings(extra_input, every):
+def test_edit_tool_use_result_contains_both_strings(extra_input, every):
     """S8"""
     assert sibling(
         "Edit", {"file_path": "/a", "old_string": "x", "new_string": "y"} | extra_input, "edited"
@@ -57,7 +57,7 @@ def test_edit_tells_both_strings(extra_input, every):
 
 
 @pytest.mark.parametrize("name", ["Bash", "Read", "mcp__x__y"])
-def test_a_failure_is_its_text_with_a_prefix(name):
+def test_tool_use_result_of_a_failure_is_its_text_with_a_prefix(name):
     """S8"""
     assert sibling(name, {}, "no such file", True) == "Error: no such file"
     assert sibling(name, {}, 'quo"te\n!', True) == 'Error: quo"te\n!'
@@ -65,12 +65,12 @@ def test_a_failure_is_its_text_with_a_prefix(name):
 
 
 @pytest.mark.parametrize("name", ["Glob", "Grep", "mcp__x__y", "constructor"])
-def test_a_tool_without_a_shape_has_no_sibling(name):
+def test_tool_without_a_result_format_has_no_tool_use_result(name):
     assert sibling(name, {}, "out") == "absent"
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_blocks_have_no_sibling(failed):
+def test_result_of_content_blocks_has_no_tool_use_result(failed):
     """An image stays in the result itself."""
     assert sibling("Read", {}, [{"type": "image", "source": {}}], failed) == "absent"
 
@@ -84,5 +84,5 @@ def test_blocks_have_no_sibling(failed):
     ],
 )
 @loop_over_rows("name", ["Bash", "Read", "Write", "Edit"])
-def test_arguments_of_another_type_do_not_stop_the_result(name, tool_input):
+def test_arguments_of_an_unexpected_type_do_not_raise(name, tool_input):
     assert sibling(name, tool_input, "out") is not None

@@ -115,16 +115,16 @@ BLOCKS = {
 
 
 @loop_over_rows(("mcp_block", "expected"), BLOCKS.values())
-def test_an_mcp_block_is_converted_to_claudes_block(mcp_block, expected):
+def test_mcp_block_is_converted_to_a_claude_block(mcp_block, expected):
     assert convert_mcp_blocks([mcp_block], TOOL) == [expected]
 
 
-def test_an_image_blob_is_written_after_its_heading():
+def test_image_blob_is_written_after_its_heading():
     heading = text("[Resource from srv at file:///b.bin] ")
     assert convert_mcp_blocks([blob(PNG, mimeType="image/jpeg")], TOOL) == [heading, image()]
 
 
-def test_a_builtin_tool_is_written_without_a_server_name():
+def test_builtin_tool_content_has_no_server_name():
     assert convert_mcp_blocks([AUDIO, RESOURCE], "Read") == [
         text("[Audio] Binary content (audio/wav, 3 bytes), not saved"),
         text("[Resource at file:///b] inner"),
@@ -160,7 +160,7 @@ RESULTS = {
 
 
 @loop_over_rows(("mcp_result", "expected"), RESULTS.values())
-def test_an_mcp_result_is_converted_to_claudes_content(mcp_result, expected):
+def test_mcp_result_is_converted_to_claude_content(mcp_result, expected):
     assert convert_mcp_result(mcp_result, TOOL) == expected
 
 
@@ -174,7 +174,7 @@ FAILURES = {
 
 
 @loop_over_rows(("content", "expected"), FAILURES.values())
-def test_a_failed_call_returns_its_texts(content, expected):
+def test_failed_call_returns_its_texts(content, expected):
     result = {"content": content, "structuredContent": STRUCTURED, "isError": True}
     assert convert_mcp_result(result, TOOL, is_error=True) == expected
 
@@ -192,5 +192,5 @@ def test_a_failed_call_returns_its_texts(content, expected):
         5,
     ],
 )
-def test_a_result_that_is_not_mcps_is_not_changed(result):
+def test_non_mcp_result_is_not_changed(result):
     assert convert_mcp_result(result, "Read") == result

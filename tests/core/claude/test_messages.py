@@ -25,7 +25,7 @@ def image(**source):
     return {"type": "image", "source": PNG | source}
 
 
-def test_a_text_is_the_whole_message():
+def test_text_message_has_no_blocks():
     message = read("hi", uuid="u1")
     assert (message.text, message.blocks, message.uuid, message.timestamp) == (
         "hi",
@@ -36,7 +36,7 @@ def test_a_text_is_the_whole_message():
     assert message.describe_omitted_blocks("pi") == ""
 
 
-def test_texts_and_documents_of_text_are_joined():
+def test_text_blocks_and_text_documents_are_joined():
     blocks = [
         {"type": "text", "text": "one"},
         {"type": "document", "source": {"type": "text", "data": "two"}},
@@ -46,7 +46,7 @@ def test_texts_and_documents_of_text_are_joined():
     assert read(blocks).select_blocks(ALL_KINDS) == (MessageBlock("text", "one\ntwo\nthree"),)
 
 
-def test_what_a_vendor_of_texts_is_not_given_is_counted_and_said_in_one_line():
+def test_omitted_blocks_are_counted_in_a_single_line():
     message = read(
         [IMAGE, image(data="?"), PAPER, {"type": "text", "text": "look"}, "odd", {"type": "text"}]
     )
@@ -60,7 +60,7 @@ def test_what_a_vendor_of_texts_is_not_given_is_counted_and_said_in_one_line():
     )
 
 
-def test_parts_are_given_in_their_order_as_claudes_blocks():
+def test_blocks_preserve_their_order_and_claude_format():
     blocks = [{"type": "text", "text": "this"}, IMAGE, {"type": "text", "text": "and this"}, PAPER]
     message = read(blocks)
     assert [part.to_json() for part in message.select_blocks(ALL_KINDS)] == blocks
@@ -68,7 +68,7 @@ def test_parts_are_given_in_their_order_as_claudes_blocks():
     assert message.text == "this\nand this"
 
 
-def test_only_the_kinds_that_are_left_out_are_said():
+def test_only_omitted_kinds_are_described():
     message = read([IMAGE, PAPER, {"type": "text", "text": "look"}])
     assert [part.kind for part in message.select_blocks(PICTURES)] == ["image", "text"]
     assert (
@@ -77,7 +77,7 @@ def test_only_the_kinds_that_are_left_out_are_said():
     )
 
 
-def test_a_file_by_its_address_is_given_only_to_a_vendor_that_takes_addresses():
+def test_url_block_is_sent_only_to_a_vendor_that_accepts_urls():
     message = read([{"type": "image", "source": {"type": "url", "url": "https://a/b.png"}}])
     assert (
         message.describe_omitted_blocks("pi", ALL_KINDS) == ""
@@ -104,7 +104,7 @@ def test_a_file_by_its_address_is_given_only_to_a_vendor_that_takes_addresses():
         (image(data="AAAA" * (MAX_FILE_BYTES // 3 + 1)), f"and can have {MAX_FILE_BYTES:,}"),
     ],
 )
-def test_what_no_vendor_can_read_is_left_out_with_its_fault_and_the_rest_is_kept(block, reason):
+def test_invalid_file_block_is_omitted_with_its_reason(block, reason):
     message = read([IMAGE, block, {"type": "text", "text": "look"}])
     assert [part.kind for part in message.select_blocks(ALL_KINDS)] == ["image", "text"]
     notice = message.describe_omitted_blocks("pi", ALL_KINDS)
@@ -112,7 +112,7 @@ def test_what_no_vendor_can_read_is_left_out_with_its_fault_and_the_rest_is_kept
     assert "\n" not in notice and len(notice) < 250
 
 
-def test_each_fault_has_its_own_line():
+def test_each_omission_reason_has_a_separate_line():
     notice = read(
         [image(data="?"), image(type="file"), image(data="?"), PAPER]
     ).describe_omitted_blocks("pi", PICTURES)
@@ -123,7 +123,7 @@ def test_each_fault_has_its_own_line():
     ]
 
 
-def test_words_around_the_text_stand_around_the_parts():
+def test_added_text_is_placed_around_the_blocks():
     message = read([{"type": "text", "text": "one"}, IMAGE, {"type": "text", "text": "two"}])
     worded = message.replace_text("System.\n\none\ntwo\n\nAnswer in JSON.")
     assert [part.text or part.kind for part in worded.select_blocks(PICTURES)] == [
@@ -135,7 +135,7 @@ def test_words_around_the_text_stand_around_the_parts():
     )
 
 
-def test_another_text_stands_in_front_of_the_parts():
+def test_replaced_text_is_placed_before_the_blocks():
     message = read([{"type": "text", "text": "see @file"}, IMAGE])
     assert [
         part.text or part.kind
@@ -163,12 +163,12 @@ def test_another_text_stands_in_front_of_the_parts():
         ({"message": {"role": "user"}}, "content"),
     ],
 )
-def test_what_is_no_message_of_a_user_is_refused(event, reason):
+def test_invalid_user_message_is_rejected(event, reason):
     """C13"""
     with pytest.raises(ValueError, match=reason):
         parse_user_message(event, "now")
 
 
-def test_a_uuid_that_is_no_text_is_none():
+def test_non_string_uuid_is_ignored():
     assert read("hi", uuid=7).uuid is None
     assert UserMessage("hi").uuid is None

@@ -27,7 +27,7 @@ CLAUDES = (
 
 
 @loop_over_rows("name", CLAUDES)
-def test_a_name_of_claudes_is_told_to_nobody_else(name):
+def test_claude_model_name_without_a_mapping_is_not_passed(name):
     assert is_claude_model(name)
     assert map_model_name(name, ()) is None
 
@@ -35,7 +35,7 @@ def test_a_name_of_claudes_is_told_to_nobody_else(name):
 @loop_over_rows(
     "name", ["qwen3-coder", "anthropic/claude-sonnet-4-5", "sonnet-4.5", "gpt-6", "opusX", "[1m]"]
 )
-def test_any_other_name_is_the_vendors_own(name):
+def test_vendor_model_name_is_passed_unchanged(name):
     assert not is_claude_model(name)
     assert map_model_name(name, ({"sonnet": "big"}, {})) == name
 
@@ -58,7 +58,7 @@ def test_any_other_name_is_the_vendors_own(name):
         ("", None),
     ],
 )
-def test_the_settings_map_names_the_vendors_own_map_first(name, expected):
+def test_first_model_map_takes_precedence(name, expected):
     vendor_models = {
         "sonnet": "big",
         "claude-sonnet-4-5": "exact",
@@ -68,7 +68,7 @@ def test_the_settings_map_names_the_vendors_own_map_first(name, expected):
     assert map_model_name(name, (vendor_models, {"sonnet": "other", "haiku": "small"})) == expected
 
 
-def test_each_name_of_a_list_is_mapped_and_those_without_a_meaning_are_left_out():
+def test_model_list_is_mapped_and_unmapped_names_are_dropped():
     maps = ({"haiku": "small"},)
     assert map_model_names("opus,haiku, m2", lambda name: map_model_name(name, maps)) == "small,m2"
     assert (

@@ -18,13 +18,13 @@ def build_args(*args, folder="/a", cwd="/b"):
 @pytest.mark.parametrize(
     "flag", ["--settings", "--system-prompt-file", "--shim-config", "--shim-record"]
 )
-def test_a_file_is_the_one_of_the_folder_where_it_was_named(flag):
+def test_relative_file_flag_is_resolved_against_its_folder(flag):
     assert build_args(flag, "x/y.json") == [flag, "/a/x/y.json"]
     assert build_args(flag, "/x/y.json") == [flag, "/x/y.json"]
     assert build_args(flag, "x/y.json", cwd="/a") == [flag, "x/y.json"]
 
 
-def test_folders_servers_and_flags_that_have_no_place_of_their_own_too():
+def test_folder_server_and_plugin_flags_are_resolved():
     assert build_args("--add-dir", "x", "../y", "~/z", "/w") == [
         f"--add-dir={at}" for at in ("/a/x", "/a/../y", "~/z", "/w")
     ]
@@ -40,7 +40,7 @@ def test_folders_servers_and_flags_that_have_no_place_of_their_own_too():
     ]
 
 
-def test_rules_about_files_and_no_others_are_rooted():
+def test_only_file_rules_are_resolved():
     rules = [
         "Read(./s/t)",
         "Edit(/u)",
@@ -67,7 +67,7 @@ def test_rules_about_files_and_no_others_are_rooted():
 
 
 @pytest.mark.parametrize("name", ["--settings", "--managed-settings"])
-def test_rules_and_folders_in_settings_are_rooted_and_nothing_else_of_them_is_changed(name):
+def test_settings_rules_and_folders_are_resolved_and_the_rest_unchanged(name):
     assert build_args(
         name, '{"permissions": {"deny": ["Read(s/t)", 1], "additionalDirectories": ["d"]}, "a": 1}'
     )[1] == ('{"permissions":{"deny":["Read(//a/s/t)",1],"additionalDirectories":["/a/d"]},"a":1}')
@@ -86,7 +86,7 @@ SAID = [(folder, pattern) for folder in ("/a", "/a/b c", "/") for pattern in (*I
 
 
 @loop_over_rows(("folder", "pattern"), [*SAID, *(("/a/[b]*", pattern) for pattern in INSIDE)])
-def test_a_rooted_rule_is_about_the_same_files_whatever_the_folder(folder, pattern):
+def test_resolved_rule_matches_the_same_files_from_any_folder(folder, pattern):
     rule = parse_permission_rule(f"Read({pattern})", source="--disallowedTools")
     (moved,) = resolve_rule_paths((rule,), folder, "/elsewhere")
     reparsed_rule = parse_permission_rule(str(moved))
@@ -112,6 +112,6 @@ def test_a_rooted_rule_is_about_the_same_files_whatever_the_folder(folder, patte
         )
 
 
-def test_a_rule_of_a_file_that_is_found_in_a_folder_is_about_that_folder():
+def test_rule_from_a_settings_file_is_not_resolved():
     rules = (parse_permission_rule("Read(./x)", source="/b/.claude/settings.json"),)
     assert resolve_rule_paths(rules, "/a", "/b") == rules

@@ -76,7 +76,7 @@ def build_initialized_servers(**capabilities):
     return made
 
 
-def test_a_server_is_asked_what_it_has_as_the_real_claude_asks():
+def test_server_is_initialized_once_and_its_tools_are_listed():
     made = servers()
     made.initialize_servers()
     made.initialize_servers()
@@ -101,7 +101,7 @@ def test_a_server_is_asked_what_it_has_as_the_real_claude_asks():
     }  # fmt: skip
 
 
-def test_a_list_of_tools_may_have_pages_and_they_end():
+def test_tool_list_pages_are_read_up_to_the_limit():
     made = build_initialized_servers()
     for _ in range(MAX_TOOL_PAGES):
         *_, (request, _) = take_requests(made)
@@ -114,7 +114,7 @@ def test_a_list_of_tools_may_have_pages_and_they_end():
     )
 
 
-def test_a_server_without_tools_is_connected_and_is_not_asked_for_them():
+def test_server_without_tools_is_connected_without_a_list_request():
     made = build_initialized_servers(capabilities={})
     assert [message["method"] for _, message in take_requests(made)] == [
         "notifications/initialized"
@@ -122,7 +122,7 @@ def test_a_server_without_tools_is_connected_and_is_not_asked_for_them():
     assert next(iter(made)).status == "connected"
 
 
-def test_a_server_that_refuses_its_handshake_has_failed_and_says_why():
+def test_refused_initialize_marks_the_server_failed_with_its_error():
     made = servers()
     made.initialize_servers()
     ((request, _),) = take_requests(made)
@@ -135,7 +135,7 @@ def test_a_server_that_refuses_its_handshake_has_failed_and_says_why():
     )
 
 
-def test_a_list_that_changed_is_asked_for_again():
+def test_tool_list_change_triggers_a_new_list_request():
     made = build_initialized_servers(capabilities={})
     take_requests(made)
     assert made.deliver_server_message(
@@ -144,7 +144,7 @@ def test_a_list_that_changed_is_asked_for_again():
     assert [message["method"] for _, message in take_requests(made)] == ["tools/list"]
 
 
-def test_an_answer_comes_back_under_the_clients_own_id():
+def test_response_is_returned_under_the_request_id_of_its_client():
     made = servers()
     first_client, other = Client(made), Client(made)
     first = first_client.say(id="x", method="tools/call", params={"name": "add"})
@@ -167,7 +167,7 @@ def test_an_answer_comes_back_under_the_clients_own_id():
         {"subtype": "success", "response": []},
     ],
 )
-def test_what_is_no_answer_is_an_error_for_the_client(response):
+def test_error_or_malformed_response_is_an_error_for_the_client(response):
     made = servers()
     client = Client(made)
     assert made.accept_response(
@@ -179,7 +179,7 @@ def test_what_is_no_answer_is_an_error_for_the_client(response):
     )
 
 
-def test_a_cancellation_names_the_request_as_the_server_knows_it():
+def test_cancellation_is_sent_with_the_request_id_of_the_server():
     made = servers()
     client = Client(made)
     client.say(id="mine", method="tools/call", params={"name": "add"})
@@ -189,7 +189,7 @@ def test_a_cancellation_names_the_request_as_the_server_knows_it():
     assert cancellation["params"] == {"requestId": call["id"], "reason": "r"}
 
 
-def test_what_a_client_called_is_cancelled_when_it_goes_and_its_answer_is_dropped():
+def test_pending_call_of_a_disconnected_client_is_cancelled():
     made = servers()
     client = Client(made)
     call, other = (
@@ -210,7 +210,7 @@ def test_what_a_client_called_is_cancelled_when_it_goes_and_its_answer_is_droppe
     )
 
 
-def test_a_frontend_that_does_not_answer_in_time_is_an_error_for_the_client():
+def test_expired_request_returns_a_timeout_error_to_the_client():
     made = servers()
     client = Client(made)
     request = client.say(id=1, method="tools/call", params={"name": "add"})
@@ -225,7 +225,7 @@ def test_a_frontend_that_does_not_answer_in_time_is_an_error_for_the_client():
     assert not made.is_request_pending(request) and not answer(made, request, result={})
 
 
-def test_a_frontend_that_has_gone_is_an_error_for_every_client():
+def test_requests_get_an_error_response_after_the_frontend_closes():
     made = servers()
     client = Client(made)
     client.say(id=1, method="tools/call", params={"name": "add"})
@@ -239,7 +239,7 @@ def test_a_frontend_that_has_gone_is_an_error_for_every_client():
     assert len(take_requests(made)) == 1
 
 
-def test_too_many_requests_are_refused_and_the_others_still_wait():
+def test_requests_beyond_the_pending_limit_are_refused():
     made = servers()
     client = Client(made)
     waiting = [
@@ -256,14 +256,14 @@ def test_too_many_requests_are_refused_and_the_others_still_wait():
     )
 
 
-def test_a_message_that_is_too_large_for_a_line_is_refused():
+def test_oversized_message_is_refused():
     made = servers(line_bytes=500)
     client = Client(made)
     assert client.say(id=1, method="tools/call", params={"name": "y" * 1000}) is None
     assert "too large" in client.messages[0]["error"]["message"] and made.take_lines() == []
 
 
-def test_a_call_that_names_no_tool_reaches_nobody():
+def test_tool_call_without_a_tool_name_is_refused():
     made = servers()
     client = Client(made)
     for params in (None, {}, {"name": 7}, []):
@@ -274,7 +274,7 @@ def test_a_call_that_names_no_tool_reaches_nobody():
 
 
 @loop_over_rows("message", [None, [], "x", 7, {"method": 7}, [{"method": "x"}]])
-def test_what_is_no_message_is_refused(message):
+def test_invalid_jsonrpc_message_is_refused(message):
     made = servers()
     client = Client(made)
     assert made.receive_message(client, message) is None
@@ -285,7 +285,7 @@ def test_what_is_no_message_is_refused(message):
     )
 
 
-def test_a_message_of_a_server_reaches_its_clients_and_a_question_only_the_last_of_them():
+def test_server_notification_reaches_all_clients_and_a_request_only_the_last():
     made = servers("calc", "other")
     first, second, stranger = Client(made), Client(made), Client(made, "other")
     assert made.deliver_server_message(
@@ -305,17 +305,17 @@ def test_a_message_of_a_server_reaches_its_clients_and_a_question_only_the_last_
     )
 
 
-def test_the_number_of_servers_is_bounded_and_names_are_texts():
+def test_server_count_is_limited_and_invalid_names_are_dropped():
     made = servers(*(f"s{number}" for number in range(MAX_SERVERS + 5)), 7, "", None)
     assert len(made.names) == MAX_SERVERS
 
 
-def test_a_tool_is_called_as_claude_calls_it():
+def test_mcp_tool_name_replaces_special_characters():
     assert format_tool_name("my server.x", "add/it") == "mcp__my_server_x__add_it"
     assert format_tool_name("M-é9", "_") == "mcp__M-_9___"
 
 
-def test_servers_that_a_vendor_cannot_reach_have_failed_and_no_tools_and_the_others_are_its_own():
+def test_unreachable_sdk_servers_are_failed_and_list_no_tools():
     """copilot takes servers with an address, and none that is a command, as our relays are."""
     session_state = build_session_state(
         session_id="s", display_name="copilot", accepts_mcp_servers=True
@@ -354,7 +354,7 @@ def call_tool(name, text, **result):
 
 
 @loop_over_rows("text", ["42", " 42 ", "true", "null", '"x"', "[1]", "-1.5e3"])
-def test_gemini_gets_a_json_text_as_a_text(text):
+def test_gemini_json_text_result_gets_structured_content(text):
     """gemini's client rejects an answer whose first text is JSON but not an object."""
     got = call_tool("gemini-cli-mcp-client", text)
     assert got["content"] == [{"type": "text", "text": text}] and isinstance(
@@ -364,7 +364,7 @@ def test_gemini_gets_a_json_text_as_a_text(text):
 
 
 @loop_over_rows("text", ["the sum is 42", "", "{}", '{"a": 1}', "42 and more"])
-def test_gemini_gets_any_other_text_unchanged(text):
+def test_gemini_plain_text_or_json_object_result_is_unchanged(text):
     assert call_tool("gemini-cli-mcp-client", text) == {"content": [{"type": "text", "text": text}]}
     result_fields = {"structuredContent": {"sum": 42}}
     assert call_tool("gemini-cli-mcp-client", "42", **result_fields) == {

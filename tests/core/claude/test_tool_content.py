@@ -21,10 +21,10 @@ from shim.core.claude.tool_content import format_tool_content
         (" \n\t\na", "a"),
     ],
 )
-def test_leading_blank_lines_and_trailing_white_space_are_removed(content, expected):
+def test_bash_output_loses_leading_blank_lines_and_trailing_white_space(content, expected):
     assert format_tool_content(content, "Bash", is_failed=False) == expected
     assert format_tool_content(content, "Bash", is_failed=True) == expected
 
 
-def test_the_output_of_another_tool_is_not_trimmed():
+def test_output_of_other_tools_is_not_trimmed():
     assert format_tool_content("\na\n", "Read", is_failed=False) == "\na\n"

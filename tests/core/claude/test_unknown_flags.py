@@ -36,7 +36,7 @@ from shim.core.errors import FrontendError
         ("--restrict", "--restricted"),
     ],
 )
-def test_a_misspelled_permission_flag_is_refused(typed: str, flag: str) -> None:
+def test_misspelled_permission_flag_is_refused(typed: str, flag: str) -> None:
     for args in ([typed, "plan"], [f"{typed}=plan"], ["-p", "hi", typed]):
         with pytest.raises(
             FrontendError, match=f"unknown option '{typed}', did you mean `{flag}`"
@@ -63,7 +63,7 @@ def test_a_misspelled_permission_flag_is_refused(typed: str, flag: str) -> None:
         (["--approval-mode", "plan"], "--permission-mode"),
     ],
 )
-def test_a_synonym_of_a_permission_flag_is_refused(args: list[str], flag: str) -> None:
+def test_synonym_of_a_permission_flag_is_refused(args: list[str], flag: str) -> None:
     with pytest.raises(FrontendError, match=f"unknown option .*, did you mean `{flag}`"):
         check_unknown_flags(parse_argv(["-p", "hi", *args]))
 
@@ -82,7 +82,7 @@ def test_a_synonym_of_a_permission_flag_is_refused(args: list[str], flag: str) -
     ],
 )
 @loop_over_rows("before", [["-p", "hi"], ["-p"]])
-def test_a_permission_flag_and_its_value_in_one_word_are_refused(
+def test_permission_flag_and_value_in_a_single_argument_are_refused(
     before: list[str], arg: str
 ) -> None:
     with pytest.raises(FrontendError, match="are one argument"):
@@ -92,12 +92,12 @@ def test_a_permission_flag_and_its_value_in_one_word_are_refused(
 @loop_over_rows(
     "arg", ["- list these", "--- a: b", "-- x", "--model opus", "--frobnicate it", "-p --tools x"]
 )
-def test_any_other_word_with_a_space_is_text(arg: str) -> None:
+def test_other_argument_with_a_space_is_the_prompt(arg: str) -> None:
     invocation = parse_argv(["-p", arg])
     assert invocation.prompt == arg and check_unknown_flags(invocation) == []
 
 
-def test_a_permission_flag_behind_two_dashes_or_as_a_value_is_text() -> None:
+def test_permission_flag_after_double_dash_or_as_a_value_is_text() -> None:
     for args in (
         ["--", "--permission-mode plan"],
         ["--model", "--permision-mode", "hi"],
@@ -116,7 +116,7 @@ def test_a_permission_flag_behind_two_dashes_or_as_a_value_is_text() -> None:
         ["--no-color"],
     ],
 )
-def test_a_name_that_only_shares_a_word_warns(args: list[str]) -> None:
+def test_flag_sharing_a_word_with_a_permission_flag_only_warns(args: list[str]) -> None:
     assert len(check_unknown_flags(parse_argv(["-p", "hi", *args]))) == 1
 
 
@@ -136,7 +136,7 @@ def test_a_name_that_only_shares_a_word_warns(args: list[str]) -> None:
         *("--no-such-flag", "--verbos", "--session", "--thinking-budget", "--output", "-x"),
     ],
 )
-def test_any_other_unknown_flag_only_warns(typed: str) -> None:
+def test_other_unknown_flag_only_warns(typed: str) -> None:
     assert find_similar_permission_flag(typed) is None
     (warning,) = check_unknown_flags(parse_argv(["-p", "hi", typed, typed]))
     assert warning.startswith(
@@ -144,18 +144,18 @@ def test_any_other_unknown_flag_only_warns(typed: str) -> None:
     ) and warning.endswith("\n")
 
 
-def test_a_warning_suggests_the_most_similar_flag() -> None:
+def test_warning_suggests_the_most_similar_flag() -> None:
     (warning,) = check_unknown_flags(parse_argv(["--verbos"]))
     assert "did you mean `--verbose`?" in warning
 
 
-def test_a_permission_switch_with_a_value_is_refused() -> None:
+def test_permission_switch_with_a_value_is_refused() -> None:
     with pytest.raises(FrontendError, match="option '--restricted' takes no value, but has 'true'"):
         check_unknown_flags(parse_argv(["--restricted=true"]))
     assert check_unknown_flags(parse_argv(["--verbose=true"]))
 
 
-def test_a_very_long_flag_is_cut_in_the_warning() -> None:
+def test_long_flag_is_shortened_in_the_warning() -> None:
     (warning,) = check_unknown_flags(parse_argv(["--" + "x" * 100_000]))
     assert len(warning) < 200
 
@@ -193,5 +193,5 @@ CLIENT_FLAGS = (
 
 
 @loop_over_rows("flag", CLIENT_FLAGS)
-def test_flags_that_clients_pass_are_known(flag: str) -> None:
+def test_flags_passed_by_clients_are_supported(flag: str) -> None:
     assert check_unknown_flags(parse_argv(["-p", *flag.split()])) == []

@@ -69,14 +69,14 @@ SAYINGS = [
 
 
 @loop_over_rows("args", SAYINGS)
-def test_words_of_a_conversation_mean_the_same_again(args):
+def test_conversation_args_round_trip(args):
     invocation = parse_argv(args)
     # there is no prompt
     invocation = invocation._replace(other_flags=invocation.other_flags._replace(swallowed=None))
     assert parse_argv(build_conversation_args(invocation)) == invocation
 
 
-def test_what_belongs_to_one_frontend_is_left_out():
+def test_frontend_and_session_flags_are_omitted():
     frontend = [
         "-p",
         "a prompt",
@@ -105,7 +105,7 @@ def test_what_belongs_to_one_frontend_is_left_out():
     ]
 
 
-def test_where_a_life_begins_is_no_matter_of_later_ones():
+def test_resume_flags_are_only_in_the_fork_args():
     invocation = parse_argv(
         [
             "--resume",
@@ -146,9 +146,7 @@ def test_where_a_life_begins_is_no_matter_of_later_ones():
         ),
     ],
 )
-def test_flags_of_now_stand_behind_those_of_the_begin_and_take_nothing_back(
-    original, current, both
-):
+def test_resume_flags_do_not_remove_original_restrictions(original, current, both):
     merged = merge_resume_flags(parse_argv(original.split()), parse_argv(current.split()))
     assert build_conversation_args(merged) == build_conversation_args(parse_argv(both.split()))
 
@@ -180,7 +178,7 @@ def test_flags_of_now_stand_behind_those_of_the_begin_and_take_nothing_back(
         ),
     ],
 )
-def test_a_copy_is_forbidden_what_its_original_is_and_allowed_no_more(original, expected):
+def test_only_restricting_flags_are_extracted(original, expected):
     restricted = extract_restricting_flags(parse_argv(original.split()))
     assert build_conversation_args(restricted) == build_conversation_args(
         parse_argv((original if expected is None else expected).split())
@@ -231,9 +229,7 @@ HOOKS = {"PreToolUse": [{"hooks": [{"type": "command", "command": "a"}]}]}
         ({"model": "m"}, {"disableAllHooks": True}, {"model": "m", "disableAllHooks": True}),
     ],
 )
-def test_settings_of_now_take_back_no_rule_and_no_hook_of_those_of_the_begin(
-    original, current, both
-):
+def test_resume_settings_preserve_original_rules_and_hooks(original, current, both):
     merged = merge_resume_flags(
         *(parse_argv(["--settings", json.dumps(settings)]) for settings in (original, current))
     )
@@ -255,7 +251,7 @@ PLANS = {"deny": ["Read"], "defaultMode": "plan"}
         ({"permissions": {"ask": ["Read"]}}, {"permissions": {"ask": ["Read"]}}),
     ],
 )
-def test_a_copy_is_not_allowed_what_the_settings_of_its_original_allow(settings, expected):
+def test_only_restricting_settings_are_extracted(settings, expected):
     restricted = extract_restricting_flags(
         parse_argv(["--settings", json.dumps(settings)])
     ).configuration.settings

@@ -44,7 +44,7 @@ HOOKS = st.lists(
     TEXTS,
     st.sampled_from(PERMISSION_MODES),
 )
-def test_a_policy_comes_back_as_it_was(deny, ask, allow, hooks, only, folder, mode):
+def test_policy_survives_serialization_and_parsing(deny, ask, allow, hooks, only, folder, mode):
     workspace = Workspace(f"/{folder}", "/home", ("../other", folder))
     original = Policy(
         workspace=workspace, only_tools=only, deny=deny, ask=ask, allow=allow, hooks=hooks
@@ -59,7 +59,7 @@ def test_a_policy_comes_back_as_it_was(deny, ask, allow, hooks, only, folder, mo
 
 
 @loop_over_rows("text", ["", "{}", "1", "('default',)", "__import__('os')", "(" * 5000, "\0"])
-def test_another_text_is_no_policy(text):
+def test_parsing_an_invalid_policy_or_settings_text_raises_value_error(text):
     for reads in (lambda: parse_policy(text, str), lambda: parse_settings(text)):
         with pytest.raises(ValueError, match=r"."):
             reads()
@@ -74,7 +74,7 @@ def test_another_text_is_no_policy(text):
     TEXTS,
     st.lists(TEXTS, max_size=2),
 )
-def test_what_settings_say_comes_back_as_it_was(deny, ask, allow, hooks, mode, forbids, names):
+def test_settings_survive_serialization_and_parsing(deny, ask, allow, hooks, mode, forbids, names):
     rules = (tuple(deny), tuple(ask), tuple(allow))
     settings = ClaudeSettings(*rules, mode, forbids, tuple(names), tuple(hooks), tuple(names))
     assert parse_settings(serialize_settings(settings)) == settings

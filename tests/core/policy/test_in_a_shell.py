@@ -8,11 +8,11 @@ LINES = 100
 SEED = 1
 
 
-def test_no_line_that_is_let_through_does_what_a_rule_denies():
+def test_allowed_shell_lines_do_not_violate_deny_rules():
     assert list(find_violations(LINES, SEED)) == []
 
 
-def test_the_same_lines_do_it_where_nothing_is_denied(tmp_path):
+def test_generated_lines_violate_every_rule_without_a_policy(tmp_path):
     class Nobody:
         def find_restriction(self, tool, tool_input):
             return None

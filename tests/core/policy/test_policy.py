@@ -13,7 +13,7 @@ STRICTER = {"allow": 0, "ask": 1, "deny": 2}
 
 
 @pytest.mark.parametrize("case", judged.load_cases(), ids=str)
-def test_a_call_becomes_what_the_real_claude_makes_of_it(case, tmp_path):
+def test_evaluated_outcome_matches_the_recorded_case(case, tmp_path):
     case.write_files(tmp_path)
     policy = case.build_policy(tmp_path)
     became = {
@@ -25,7 +25,7 @@ def test_a_call_becomes_what_the_real_claude_makes_of_it(case, tmp_path):
     assert became == {f"{call.tool} {call.argument}": call.ours for call in case.calls}
 
 
-def test_no_verdict_that_was_judged_is_wider_than_the_real_ones():
+def test_recorded_outcomes_are_never_wider_than_those_of_claude():
     judged_calls = [call for case in judged.load_cases() for call in case.calls]
     assert len(judged_calls) >= 150
     assert [call for call in judged_calls if STRICTER[call.ours] < STRICTER[call.theirs]] == []
@@ -36,24 +36,24 @@ def became(evaluator, tool, mode="default", **tool_input):
 
 
 @pytest.mark.parametrize("rule", ["mcp__srv", "mcp__srv__*", "mcp__srv__tool"])
-def test_a_server_is_denied_by_its_name_by_all_its_tools_and_by_one(rule):
+def test_deny_rule_matches_an_mcp_server_a_wildcard_or_a_tool(rule):
     assert became(build_evaluator(deny=[rule]), "mcp__srv__tool") == "deny"
     assert became(build_evaluator(deny=[rule]), "mcp__srver__tool", "bypassPermissions") == "allow"
 
 
 @pytest.mark.parametrize("rule", ["Agent", "Task"])
 @pytest.mark.parametrize("tool", ["Agent", "Task"])
-def test_the_subagent_has_two_names_and_one_meaning(rule, tool):
+def test_agent_and_task_rules_match_the_same_tool(rule, tool):
     assert became(build_evaluator(deny=[rule]), tool) == "deny"
 
 
-def test_a_rule_that_asks_is_obeyed_though_everything_is_allowed():
+def test_ask_rule_overrides_an_allow_rule():
     asks = build_evaluator(ask=["Bash(touch:*)"], allow=["Bash"])
     assert became(asks, "Bash", command="touch a") == "ask"
     assert became(asks, "Bash", command="ls") == "allow"
 
 
-def test_a_search_through_a_folder_is_denied_where_it_would_show_a_denied_file():
+def test_search_of_a_directory_with_a_denied_file_is_denied():
     anywhere = build_evaluator(deny=["Read(key)"])
     assert became(anywhere, "Grep", pattern="x") == "deny"
     assert became(anywhere, "Grep", pattern="x", path="/work/sub") == "deny"
@@ -67,14 +67,14 @@ def test_a_search_through_a_folder_is_denied_where_it_would_show_a_denied_file()
     "line",
     ["touch 'a", "echo $((", "a" * 200_000, "\0touch", "((((((" * 100, "if", "cat <<E\ntouch"],
 )
-def test_a_line_that_cannot_be_taken_apart_is_denied_by_any_rule_and_allowed_by_none(line):
+def test_unparsable_command_is_denied_by_any_deny_rule_and_never_allowed(line):
     assert became(build_evaluator(deny=["Bash(rm:*)"]), "Bash", command=line) == "deny"
     assert (
         became(build_evaluator(allow=["Bash(touch:*)", "Bash(a:*)"]), "Bash", command=line) == "ask"
     )
 
 
-def test_a_command_in_another_folder_is_judged_there():
+def test_command_is_evaluated_in_its_working_directory():
     denied = build_evaluator(deny=["Read(./secret)"])
     assert became(denied, "Bash", command="cat x", directory="/work/secret") == "deny"
     for rule in ("Bash(touch m)", "Bash(touch:*)"):
@@ -85,11 +85,11 @@ def test_a_command_in_another_folder_is_judged_there():
         )
 
 
-def test_a_call_without_its_path_is_denied_by_a_rule_about_paths():
+def test_edit_without_a_path_is_denied_by_a_path_rule():
     assert became(build_evaluator(deny=["Edit(./x)"]), "Write") == "deny"
 
 
-def test_more_rules_than_can_be_looked_at_deny_everything():
+def test_too_many_rules_deny_every_call():
     evaluator = build_evaluator()
     evaluator.policy.add_rules(
         {"deny": parse_permission_rules(f"Bash(x{number})" for number in range(10_001))}
@@ -97,7 +97,7 @@ def test_more_rules_than_can_be_looked_at_deny_everything():
     assert became(evaluator, "Read", "bypassPermissions", file_path="/work/a") == "deny"
 
 
-def test_what_a_person_granted_allows_and_a_denied_call_stays_denied():
+def test_added_allow_rule_does_not_override_a_deny_rule():
     evaluator = build_evaluator(deny=["Bash(rm:*)"])
     evaluator.policy.add_rules({"allow": parse_permission_rules(["Bash(touch:*)", "Bash(rm:*)"])})
     assert became(evaluator, "Bash", command="touch a") == "allow"
@@ -105,20 +105,20 @@ def test_what_a_person_granted_allows_and_a_denied_call_stays_denied():
 
 
 @pytest.mark.parametrize("rule", ["Bash()", "Bash(*)", "Bash(:*)"])
-def test_a_specifier_that_means_everything_denies_the_tool(rule):
+def test_catch_all_specifier_denies_and_hides_the_tool(rule):
     evaluator = build_evaluator(deny=[rule])
     assert evaluator.policy.list_visible_tools(["Bash"]) == []
     assert evaluator.evaluate("Bash", {}, BYPASS).outcome == "deny"
 
 
-def test_only_the_named_tools_are_left():
+def test_only_listed_tools_are_visible_and_allowed():
     evaluator = build_evaluator(only=["Read"])
     assert evaluator.policy.list_visible_tools(["Bash", "Read"]) == ["Read"]
     assert evaluator.evaluate("Bash", {}, BYPASS).outcome == "deny"
     assert evaluator.evaluate("Read", {}, BYPASS).outcome == "allow"
 
 
-def test_no_tool_at_all_may_be_left():
+def test_empty_tool_list_denies_every_tool():
     """`--tools ""` takes every tool away; that is not the same as no `--tools`."""
     evaluator = build_evaluator(only=[])
     assert evaluator.policy
@@ -126,13 +126,13 @@ def test_no_tool_at_all_may_be_left():
     assert evaluator.evaluate("Bash", {}, BYPASS).outcome == "deny"
 
 
-def test_a_hidden_tool_is_not_listed():
+def test_hidden_tool_is_not_listed():
     evaluator = build_evaluator(hidden=["Grep"], deny=["Grep"])
     assert evaluator.policy.list_visible_tools(["Grep", "Bash"]) == ["Bash"]
     assert evaluator.is_hidden_tool("Grep")
 
 
-def test_a_rule_with_a_specifier_leaves_the_tool_on_the_list():
+def test_deny_rule_with_a_specifier_does_not_hide_the_tool():
     """Contract F8."""
     evaluator = build_evaluator(deny=["Bash(rm *)"])
     assert evaluator.policy
@@ -161,7 +161,7 @@ def test_a_rule_with_a_specifier_leaves_the_tool_on_the_list():
         ("NotebookEdit(*.ipynb)", "NotebookEdit", {"notebook_path": "/work/a.ipynb"}, "deny"),
     ],
 )
-def test_a_specifier_looks_at_the_argument_that_matters(rule, name, tool_input, expected):
+def test_deny_specifier_matches_the_relevant_argument(rule, name, tool_input, expected):
     assert build_evaluator(deny=[rule]).evaluate(name, tool_input, BYPASS).outcome == expected
 
 
@@ -209,9 +209,7 @@ def test_a_specifier_looks_at_the_argument_that_matters(rule, name, tool_input, 
         ("Read(//work/**)", "Read", {}, False),
     ],
 )
-def test_a_call_is_allowed_beforehand_only_by_a_rule_that_says_just_it(
-    rule, name, tool_input, permitted
-):
+def test_allow_rule_permits_only_matching_calls(rule, name, tool_input, permitted):
     decision = build_evaluator(allow=[rule]).evaluate(name, tool_input, "default")
     assert (decision.outcome == "allow" and decision.is_by_rule) is permitted
 
@@ -219,14 +217,14 @@ def test_a_call_is_allowed_beforehand_only_by_a_rule_that_says_just_it(
 @pytest.mark.parametrize(
     "tool_input", [{}, {"command": None}, {"command": ["rm", "-rf"]}, {"raw": "rm -rf /"}]
 )
-def test_a_call_that_cannot_be_read_falls_under_the_rule(tool_input):
+def test_unreadable_tool_input_is_denied_by_the_rule(tool_input):
     """Never wider than asked for: a rule that cannot be checked denies."""
     assert (
         build_evaluator(deny=["Bash(rm *)"]).evaluate("Bash", tool_input, BYPASS).outcome == "deny"
     )
 
 
-def test_the_names_of_mcp_tools_are_names_like_others():
+def test_deny_rule_matches_the_exact_name_of_an_mcp_tool():
     evaluator = build_evaluator(deny=["mcp__db__drop"])
     assert evaluator.evaluate("mcp__db__drop", {}, BYPASS).outcome == "deny"
     assert evaluator.evaluate("mcp__db__read", {}, BYPASS).outcome == "allow"
@@ -243,7 +241,7 @@ def test_the_names_of_mcp_tools_are_names_like_others():
         "ls | rm y",
     ],
 )
-def test_a_denied_command_is_found_among_others(command):
+def test_denied_command_inside_a_compound_command_is_denied(command):
     for rule in ("Bash(rm *)", "Bash(rm:*)"):
         assert (
             build_evaluator(deny=[rule]).evaluate("Bash", {"command": command}, BYPASS).outcome
@@ -268,7 +266,7 @@ def test_a_denied_command_is_found_among_others(command):
         ("mcp__s_y", False, False),
     ],
 )
-def test_a_rule_matches_claudes_name_of_an_mcp_tool(rule, allows, narrows):
+def test_only_restrictive_rules_match_unnormalized_mcp_server_names(rule, allows, narrows):
     """Measured with claude 2.1.330. A rule that forbids may also spell the server as its
     configuration does.
     """
@@ -280,14 +278,14 @@ def test_a_rule_matches_claudes_name_of_an_mcp_tool(rule, allows, narrows):
 @pytest.mark.parametrize(
     "rule", ["mcp__s.x__do it(a:*)", "mcp__s_x__do_it(a:*)", "mcp__s.x__*(a:*)"]
 )
-def test_a_rule_about_an_argument_may_spell_the_server_as_its_configuration_does(rule):
+def test_deny_specifier_matches_either_spelling_of_an_mcp_server(rule):
     for name in ("mcp__s.x__do it", "mcp__s_x__do_it"):
         assert build_evaluator(deny=[rule]).is_rule_violation(name, {"text": "a b"})
         assert not build_evaluator(deny=[rule]).is_rule_violation(name, {"text": "b"})
 
 
 @pytest.mark.parametrize(("hook", "decided"), [(False, "ask"), (True, "allow")])
-def test_no_rule_allows_a_call_whose_tool_has_no_name(hook, decided):
+def test_unnamed_tool_is_allowed_by_a_hook_but_not_by_a_rule(hook, decided):
     """copilot names no tool of MCP: a rule about one of them would be about all. A hook allows the
     call that it saw.
     """
@@ -299,7 +297,7 @@ def test_no_rule_allows_a_call_whose_tool_has_no_name(hook, decided):
     )
 
 
-def test_a_rule_denies_a_call_whose_tool_has_no_name():
+def test_deny_rule_matches_an_unnamed_tool():
     assert (
         build_evaluator(deny=["unknown"]).evaluate("unknown", {}, "bypassPermissions").outcome
         == "deny"

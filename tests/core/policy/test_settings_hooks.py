@@ -18,7 +18,7 @@ def read_hook(hook, matcher=None, *, trusted=True):
     return settings_hook
 
 
-def test_a_command_is_read_with_all_that_it_says():
+def test_command_hook_fields_are_parsed():
     assert read_hook({"type": "command", "command": "true"}) == SettingsHook(
         "", "true", timeout_s=DEFAULT_TIMEOUT_S, source="user"
     )
@@ -34,7 +34,7 @@ def test_a_command_is_read_with_all_that_it_says():
     )
 
 
-def test_a_hook_is_shown_with_its_tools_and_its_command():
+def test_hook_is_formatted_with_its_matcher_and_command():
     assert str(read_hook({"command": "check", "args": ["-a"]}, "Bash")) == "Bash: check -a"
     assert str(read_hook({"command": "check it"})) == "every tool: check it"
 
@@ -50,15 +50,15 @@ def test_a_hook_is_shown_with_its_tools_and_its_command():
         {"command": "a", "if": 7},
     ],
 )
-def test_what_cannot_be_run_here_says_so(hook):
+def test_unsupported_or_invalid_hook_has_a_refusal_reason(hook):
     assert read_hook(hook).refusal
 
 
-def test_a_program_of_a_folder_that_is_not_trusted_is_not_run():
+def test_hook_of_an_untrusted_directory_is_refused():
     assert read_hook({"command": "a"}, trusted=False).refusal == UNTRUSTED_REASON
 
 
-def test_a_hook_that_nobody_waits_for_is_left_out():
+def test_async_hook_is_ignored():
     assert (
         parse_settings_hooks(
             [{"hooks": [{"command": "a", "async": True}]}], "user", is_trusted=True
@@ -68,17 +68,17 @@ def test_a_hook_that_nobody_waits_for_is_left_out():
 
 
 @loop_over_rows("groups", [{}, 7, [7], [{"hooks": 7}], [{"hooks": [7]}], [{"hooks": []}]])
-def test_what_has_another_form_is_no_hook(groups):
+def test_malformed_hook_groups_are_ignored(groups):
     assert parse_settings_hooks(groups, "user", is_trusted=True) == []
 
 
-def test_a_time_that_is_none_is_the_usual_one():
+def test_invalid_timeout_falls_back_to_the_default():
     assert [
         read_hook({"command": "a", "timeout": time}).timeout_s for time in ("5", -1, 0, None)
     ] == [DEFAULT_TIMEOUT_S] * 4
 
 
-def test_so_many_hooks_that_nobody_wrote_them_are_refused():
+def test_too_many_hooks_are_refused():
     (hook,) = parse_settings_hooks(
         [{"hooks": [{"command": "a"}] * (MAX_HOOKS + 1)}], "user", is_trusted=True
     )

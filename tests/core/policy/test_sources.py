@@ -17,7 +17,7 @@ def project(**content):
     return SettingsSource("project", content, "/work", can_allow=False)
 
 
-def test_what_narrows_counts_from_every_file_and_what_allows_from_the_users_own():
+def test_allow_rules_are_read_from_user_settings_only():
     rules = {
         "deny": ["Bash(rm:*)"],
         "ask": ["Write"],
@@ -32,7 +32,7 @@ def test_what_narrows_counts_from_every_file_and_what_allows_from_the_users_own(
         assert settings.directories == (("/out",) if widens else ())
 
 
-def test_a_rule_knows_its_file_and_the_folder_that_its_paths_begin_in():
+def test_rule_stores_its_source_and_base_folder():
     assert merge_settings([project(permissions={"deny": ["Edit(/x)"]})]).deny == (
         parse_permission_rule("Edit(/x)", "/work", "project"),
     )
@@ -52,9 +52,7 @@ def test_a_rule_knows_its_file_and_the_folder_that_its_paths_begin_in():
         ("nonsense", 7, None),
     ],
 )
-def test_a_project_may_ask_for_a_narrower_mode_only_and_no_file_for_the_widest(
-    users, projects, mode
-):
+def test_project_settings_can_only_set_a_stricter_default_mode(users, projects, mode):
     assert (
         merge_settings(
             [
@@ -66,7 +64,7 @@ def test_a_project_may_ask_for_a_narrower_mode_only_and_no_file_for_the_widest(
     )
 
 
-def test_a_file_may_forbid_the_widest_mode_and_is_named():
+def test_settings_that_disable_bypass_mode_are_named_as_the_source():
     assert (
         merge_settings(
             [user(), project(permissions={"disableBypassPermissionsMode": "disable"})]
@@ -81,7 +79,7 @@ def test_a_file_may_forbid_the_widest_mode_and_is_named():
     )
 
 
-def test_one_rule_need_not_stand_in_a_list():
+def test_single_rule_may_be_a_string_instead_of_a_list():
     assert [str(rule) for rule in merge_settings([user(permissions={"deny": "Bash"})]).deny] == [
         "Bash"
     ]
@@ -96,7 +94,7 @@ def hooks_of(*sources):
     return [(hook.source, hook.matcher, hook.command) for hook in merge_settings(sources).hooks]
 
 
-def test_the_hooks_before_a_call_are_known_with_their_file():
+def test_only_pre_tool_use_hooks_are_collected_with_their_source():
     assert hooks_of(project(hooks=HOOKS)) == [("project", "Bash", "a"), ("project", "", "b")]
     assert hooks_of(user(hooks={"PostToolUse": HOOKS["PreToolUse"]})) == []
 
@@ -105,12 +103,12 @@ def build_managed_source(**content):
     return SettingsSource("managed", content, is_managed=True)
 
 
-def test_the_users_file_switches_hooks_off_and_the_projects_does_not():
+def test_disable_all_hooks_works_in_user_settings_but_not_in_project_settings():
     assert hooks_of(user(disableAllHooks=True), project(hooks=HOOKS)) == []
     assert len(hooks_of(user(hooks=HOOKS), project(hooks=HOOKS, disableAllHooks=True))) == 4
 
 
-def test_the_machines_hooks_are_switched_off_by_the_machines_files_alone():
+def test_managed_hooks_can_be_disabled_by_managed_settings_only():
     assert (
         len(hooks_of(build_managed_source(hooks=HOOKS), user(hooks=HOOKS, disableAllHooks=True)))
         == 2
@@ -120,7 +118,7 @@ def test_the_machines_hooks_are_switched_off_by_the_machines_files_alone():
     )
 
 
-def test_only_the_machines_files_can_leave_the_machines_hooks_alone():
+def test_allow_managed_hooks_only_has_effect_in_managed_settings_only():
     assert (
         len(
             hooks_of(
@@ -132,7 +130,7 @@ def test_only_the_machines_files_can_leave_the_machines_hooks_alone():
     assert len(hooks_of(user(hooks=HOOKS, allowManagedHooksOnly=True))) == 2
 
 
-def test_a_key_that_restricts_and_has_no_effect_here_is_named_with_its_file():
+def test_unsupported_restricting_key_is_listed_with_its_source():
     assert merge_settings([user(sandbox={"enabled": True})]).unsupported_keys == (
         "sandbox in user",
     )
@@ -141,7 +139,7 @@ def test_a_key_that_restricts_and_has_no_effect_here_is_named_with_its_file():
     assert merge_settings([user(**servers)]).unsupported_keys == ("allowedMcpServers in user",)
 
 
-def test_a_hook_that_may_block_and_is_not_run_is_named_unless_hooks_are_switched_off():
+def test_unsupported_blocking_hook_is_listed_unless_hooks_are_disabled():
     hooks = {
         event: [{"hooks": [{"type": "command", "command": "exit 2"}]}]
         for event in ("UserPromptSubmit", "Stop")
@@ -161,5 +159,5 @@ def test_a_hook_that_may_block_and_is_not_run_is_named_unless_hooks_are_switched
         {"hooks": {"PreToolUse": 1}},
     ],
 )
-def test_what_has_another_form_says_nothing(broken):
+def test_settings_of_an_unexpected_type_are_ignored(broken):
     assert merge_settings([user(**broken)]) == merge_settings([])

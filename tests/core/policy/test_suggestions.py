@@ -52,7 +52,7 @@ def list_suggestions(tool, tool_input, mode="default", *, edits=True, **rules):
         ("x " + "y" * 2000, []),
     ],
 )
-def test_a_command_is_suggested_by_its_first_words_and_by_the_mode_for_edits(command, expected):
+def test_command_suggests_a_prefix_rule_and_edit_mode(command, expected):
     assert list_suggestions("Bash", {"command": command}) == expected
 
 
@@ -78,7 +78,7 @@ def test_a_command_is_suggested_by_its_first_words_and_by_the_mode_for_edits(com
         *((tool, {}, []) for tool in INTERACTIVE_TOOLS),
     ],
 )
-def test_a_call_is_suggested_as_the_real_one_suggests_it(tool, tool_input, expected):
+def test_suggestions_for_a_call_match_claude(tool, tool_input, expected):
     assert list_suggestions(tool, tool_input) == expected
 
 
@@ -92,18 +92,16 @@ def test_a_call_is_suggested_as_the_real_one_suggests_it(tool, tool_input, expec
         ("Read", "/srv/a", ["Read(//srv/**)"]),
     ],
 )
-def test_a_search_is_suggested_for_its_folder_and_nothing_for_every_file_there_is(
-    tool, path, expected
-):
+def test_search_suggests_its_folder_but_never_the_root(tool, path, expected):
     tool_input = {"file_path": path} if tool == "Read" else {"path": path, "pattern": "x"}
     assert list_suggestions(tool, tool_input) == expected
 
 
-def test_nothing_is_suggested_where_a_rule_would_ask_again():
+def test_no_rule_is_suggested_if_an_ask_rule_matches():
     assert list_suggestions("Bash", {"command": "touch one"}, ask=["Bash(touch:*)"]) == []
 
 
-def test_the_mode_for_edits_is_suggested_only_where_it_can_be_chosen():
+def test_edit_mode_is_suggested_only_if_selectable():
     assert list_suggestions("Write", {"file_path": "/work/made"}, edits=False) == []
     assert list_suggestions("Write", {"file_path": "/tmp/made"}, "acceptEdits", edits=False) == [
         "addDirectories /tmp"
@@ -113,7 +111,7 @@ def test_the_mode_for_edits_is_suggested_only_where_it_can_be_chosen():
 @pytest.mark.parametrize(
     "command", ["touch one", "git push origin main", "python3 a.py && node b.js", "cp a b"]
 )
-def test_a_rule_that_is_suggested_allows_the_call(command):
+def test_suggested_rule_allows_the_call(command):
     from shim.core.policy.evaluate import PolicyEvaluator
 
     session_policy = build_policy()

@@ -40,7 +40,7 @@ def became(evaluator, tool, mode="default", **tool_input):
         "wc --files0-from=l",
     ],
 )
-def test_a_line_that_does_more_than_it_seems_is_asked_about(line, mode):
+def test_command_with_hidden_effects_is_not_allowed_without_a_prompt(line, mode):
     assert became(build_evaluator(), "Bash", mode, command=line) != "allow"
 
 
@@ -61,7 +61,7 @@ def test_a_line_that_does_more_than_it_seems_is_asked_about(line, mode):
         "cp a/.npmrc .",
     ],
 )
-def test_the_mode_for_edits_runs_no_command_that_may_write_elsewhere(line):
+def test_accept_edits_mode_prompts_for_commands_that_may_write_elsewhere(line):
     assert became(build_evaluator(), "Bash", "acceptEdits", command=line) == "ask"
 
 
@@ -93,7 +93,7 @@ def test_the_mode_for_edits_runs_no_command_that_may_write_elsewhere(line):
         "su " * 150 + "touch m",
     ],
 )
-def test_a_denied_command_is_found_where_only_the_shell_sees_it(line):
+def test_denied_command_is_detected_inside_shell_constructs(line):
     assert became(build_evaluator(deny=["Bash(touch:*)"]), "Bash", BYPASS, command=line) == "deny"
 
 
@@ -109,7 +109,7 @@ def test_a_denied_command_is_found_where_only_the_shell_sees_it(line):
         "X='b[$(cat < secret/x)]'; [[ X -eq 1 ]]",
     ],
 )
-def test_a_denied_file_is_found_in_whatever_folder_a_command_runs(line):
+def test_denied_file_is_detected_after_a_directory_change_in_a_command(line):
     assert (
         became(build_evaluator(deny=["Read(./secret/**)"]), "Bash", BYPASS, command=line) == "deny"
     )
@@ -119,7 +119,7 @@ def test_a_denied_file_is_found_in_whatever_folder_a_command_runs(line):
     "cp -tsecret notes.txt", "sed -n '1w secret/x' notes.txt", "$X secret/x", "apply_patch <<E\nE", "'applypatch' x",
     "cd secret && apply_patch <<'E'\nE",
 ])  # fmt: skip
-def test_a_denied_change_is_found_in_the_words_of_a_program(line):
+def test_denied_edit_is_detected_in_program_arguments(line):
     assert (
         became(build_evaluator(deny=["Edit(./secret/**)"]), "Bash", BYPASS, command=line) == "deny"
     )
@@ -136,7 +136,7 @@ def test_a_denied_change_is_found_in_the_words_of_a_program(line):
         "awk '{print $(NF)}' notes.txt",
     ],
 )
-def test_an_everyday_line_passes_rules_about_other_things(line):
+def test_ordinary_command_is_not_blocked_by_unrelated_deny_rules(line):
     assert (
         became(
             build_evaluator(deny=["Bash(touch:*)", "Edit(./secret/**)"]),
@@ -151,7 +151,7 @@ def test_an_everyday_line_passes_rules_about_other_things(line):
 @pytest.mark.parametrize(
     "line", ["git x \\ #; touch m", "for PATH in sub:/usr/bin; do git x; done"]
 )
-def test_a_rule_allows_no_line_that_does_more(line):
+def test_allow_rule_does_not_match_a_command_with_additional_effects(line):
     assert became(build_evaluator(allow=["Bash(git:*)"]), "Bash", command=line) == "ask"
 
 
@@ -168,7 +168,7 @@ def test_a_rule_allows_no_line_that_does_more(line):
         ("Read(./sub/**)", "Glob", {"pattern": "/etc/*"}),
     ],
 )
-def test_a_rule_allows_no_call_that_it_only_might_mean(rule, tool, tool_input):
+def test_allow_rule_does_not_match_an_ambiguous_call(rule, tool, tool_input):
     assert became(build_evaluator(allow=[rule]), tool, **tool_input) == "ask"
 
 
@@ -190,7 +190,7 @@ def test_a_rule_allows_no_call_that_it_only_might_mean(rule, tool, tool_input):
         ("Edit(//a//b)", "Write", {"file_path": "/a/b"}),
     ],
 )
-def test_a_rule_denies_every_call_that_it_might_mean(rule, tool, tool_input):
+def test_deny_rule_matches_every_ambiguous_call(rule, tool, tool_input):
     assert became(build_evaluator(deny=[rule]), tool, BYPASS, **tool_input) == "deny"
 
 
@@ -202,7 +202,7 @@ def resolve_path(path):
 
 
 @pytest.mark.parametrize("line", ["cp hello l/../x", "cat l/../hid", "echo x > l/../x"])
-def test_a_link_before_the_folder_above_leads_a_shell_elsewhere(line):
+def test_parent_folder_of_a_symlink_is_resolved_to_the_link_target(line):
     workspace = Workspace("/work", "/home/ann", (), resolve_path)
     evaluator = PolicyEvaluator(Policy(workspace=workspace))
     assert evaluator.evaluate("Bash", {"command": line}, "acceptEdits").outcome == "ask"
@@ -218,7 +218,7 @@ def test_a_link_before_the_folder_above_leads_a_shell_elsewhere(line):
     assert denies.evaluate("Bash", {"command": line}, BYPASS).outcome == "deny"
 
 
-def test_what_is_copied_into_a_folder_is_judged_by_its_own_name_there():
+def test_copy_into_a_folder_is_checked_against_the_destination_symlink():
     workspace = Workspace(
         "/work", "/home/ann", (), lambda path: "/out/x" if path == "/work/sub/x" else path
     )
