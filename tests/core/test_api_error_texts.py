@@ -149,7 +149,7 @@ TABLE = [
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 @pytest.mark.parametrize("channel", ["stream", "stderr"])
 @loop_over_rows(("vendor", "error_text", "expected", "status", "prefix"), TABLE)
-def test_contract_s10_a_vendors_words_become_claudes(
+def test_contract_s10_vendor_error_is_reported_as_a_claude_api_error(
     vendor, error_text, expected, status, prefix, channel, partial
 ):
     stage = Stage(partial=partial, vendor=vendor, model="m-1", login_command="do so")
@@ -170,7 +170,7 @@ def test_contract_s10_a_vendors_words_become_claudes(
 
 
 @loop_over_rows(("vendor", "error_text"), [row[:2] for row in TABLE])
-def test_the_vendors_own_words_are_kept(vendor, error_text):
+def test_vendor_error_text_is_included_in_the_message(vendor, error_text):
     message = format_api_error(
         classify_api_error(error_text), error_text, vendor=vendor, login_hint="", model="m-1"
     )
@@ -179,14 +179,14 @@ def test_the_vendors_own_words_are_kept(vendor, error_text):
 
 
 @loop_over_rows(("vendor", "error_text"), [row[:2] for row in TABLE])
-def test_acp_asks_for_a_login_only_where_nobody_is_logged_in(vendor, error_text):
+def test_login_text_appears_only_in_login_errors(vendor, error_text):
     """ACP turns the substring into authRequired: a wrong key, a limit or a broken line must not."""
     failure = classify_api_error(error_text)
     message = format_api_error(failure, error_text, vendor=vendor, login_hint="", model="")
     assert ("Please run /login" in message) is (failure.kind == "login")
 
 
-def test_who_is_not_logged_in_is_told_how():
+def test_login_error_contains_the_login_hint():
     message = format_api_error(
         classify_api_error("Not logged in"),
         "Not logged in",
@@ -201,7 +201,7 @@ def test_who_is_not_logged_in_is_told_how():
 
 
 @loop_over_rows("vendor", ["acai", "cake", "claude", "cursor", "pi", "qwen"])
-def test_every_vendor_says_how_a_person_logs_in(vendor):
+def test_every_vendor_has_a_login_hint(vendor):
     from shim.adapters import get_adapter
 
     assert get_adapter(vendor).login_hint
@@ -210,7 +210,7 @@ def test_every_vendor_says_how_a_person_logs_in(vendor):
 @pytest.mark.parametrize(
     "error_text", ["Connection error. (cause: fetch failed)", "Connection refused by 127.0.0.1"]
 )
-def test_what_a_vendor_begins_as_claude_does_is_not_begun_twice(error_text):
+def test_error_prefix_is_not_repeated(error_text):
     assert (
         format_api_error(
             classify_api_error(error_text), error_text, vendor="v", login_hint="", model=""
@@ -219,7 +219,7 @@ def test_what_a_vendor_begins_as_claude_does_is_not_begun_twice(error_text):
     )
 
 
-def test_every_kind_can_be_said():
+def test_every_failure_kind_has_a_message():
     assert set(TEXT_STARTS) <= set(FAILURE_KINDS)
     for kind in set(FAILURE_KINDS) - {""}:
         message = format_api_error(
@@ -232,7 +232,7 @@ def test_every_kind_can_be_said():
         assert message.endswith("words") and "{" not in message
 
 
-def test_a_status_beside_the_text_counts():
+def test_separate_status_code_is_used():
     """opencode says `statusCode` next to its message."""
     failure = classify_api_error("mock error 401", 401)
     assert (failure.assistant_error, failure.status, failure.cause) == (
@@ -242,7 +242,7 @@ def test_a_status_beside_the_text_counts():
     )
 
 
-def test_a_status_of_the_vendor_beats_a_number_in_the_text():
+def test_vendor_status_overrides_a_number_in_the_text():
     assert classify_api_error("500 oops", 429).kind == "rate"
 
 
@@ -250,11 +250,11 @@ def test_a_status_of_the_vendor_beats_a_number_in_the_text():
     "error_text",
     ["{", "x {", '{"message": 5}', '{"error": []}', "{}", "401 {]}", '"{}"', "{" * 3000],
 )
-def test_a_body_that_is_no_error_is_said_as_it_is(error_text):
+def test_malformed_error_body_is_returned_unchanged(error_text):
     assert strip_error_prefixes(error_text, None) == error_text
 
 
-def test_a_retry_says_overloaded_where_the_result_says_server_error():
+def test_retry_reports_overloaded_and_the_result_server_error():
     """Contract 5.8: the two lines use two words for a 529."""
     stage = Stage()
     stage.turn.write_retry(1, 2, 527, "529 overloaded_error")
@@ -266,7 +266,7 @@ def test_a_retry_says_overloaded_where_the_result_says_server_error():
     assert next(line for line in lines if line["type"] == "assistant")["error"] == "server_error"
 
 
-def test_qwens_retry_without_numbers_is_no_api_retry():
+def test_qwen_retry_without_numbers_writes_no_api_retry():
     """Contract 5.8: an api_retry carries attempt, limit, delay and status; qwen says none, and none
     is invented.
     """
@@ -277,7 +277,7 @@ def test_qwens_retry_without_numbers_is_no_api_retry():
     assert not [line for line in parse_lines(output) if line.get("subtype") == "api_retry"]
 
 
-def test_a_context_that_no_compaction_could_shorten_is_a_prompt_that_is_too_long():
+def test_failed_context_compaction_is_reported_as_prompt_too_long():
     translation = create_stream_translation("pi", stable=True)
     error_text = "Context overflow recovery failed after one compact-and-retry attempt."
     translation.feed(
@@ -292,7 +292,7 @@ def test_a_context_that_no_compaction_could_shorten_is_a_prompt_that_is_too_long
 # -- limits ----------------------------------------------------------------------------------------
 
 
-def test_contract_f10_a_limit_that_the_vendor_counted_is_said_in_claudes_words_first():
+def test_contract_f10_claude_limit_message_precedes_the_vendor_message():
     stage = Stage(requested_max_turns=5)
     stage.turn.add_text("hi")
     stage.turn.record_failure(
@@ -319,7 +319,7 @@ def reply(stage, cost, *, call):
     stage.turn.end_message(None, None, cost)
 
 
-def test_contract_f10_a_turn_that_would_go_on_beyond_its_budget_ends():
+def test_contract_f10_turn_ends_when_a_tool_call_exceeds_the_budget():
     stage = Stage(max_budget_usd=0.000001)
     reply(stage, 0.0008, call=True)
     result = stage.take_lines()[-2]
@@ -332,13 +332,13 @@ def test_contract_f10_a_turn_that_would_go_on_beyond_its_budget_ends():
 
 
 @pytest.mark.parametrize(("cost", "call"), [(0.5, True), (2.0, False)])
-def test_a_turn_inside_its_budget_or_at_its_end_goes_on(cost, call):
+def test_turn_continues_within_budget_or_without_a_tool_call(cost, call):
     stage = Stage(max_budget_usd=1.0)
     reply(stage, cost, call=call)
     assert stage.turn.outcome is None
 
 
-def test_the_budget_is_the_sessions():
+def test_budget_includes_the_cost_of_earlier_turns():
     """Contract 5.3: total_cost_usd is the session so far."""
     stage = Stage(max_budget_usd=1.0)
     stage.conversation.cost_usd = 0.9

@@ -70,7 +70,7 @@ TEXTS = [
 
 
 @loop_over_rows(("text", "kind", "status"), TEXTS)
-def test_an_error_text_is_put_into_claudes_classes(text, kind, status):
+def test_error_text_is_classified_with_cause_and_status(text, kind, status):
     failure = classify_api_error(text)
     assert (failure.cause, failure.assistant_error) == kind
     assert failure.status == status
@@ -95,12 +95,12 @@ def test_an_error_text_is_put_into_claudes_classes(text, kind, status):
         "panicked at src/main.rs:401:5",
     ],
 )
-def test_a_text_that_is_no_api_failure_is_not_taken_for_one(text):
+def test_text_without_an_api_failure_is_not_classified_as_an_api_failure(text):
     failure = classify_api_error(text)
     assert (failure.kind, failure.cause, failure.is_api_failure) == ("", "vendor_error", False)
 
 
-def test_a_request_that_asks_for_too_many_tokens_is_no_reply_that_was_cut():
+def test_token_limit_error_of_a_request_is_not_a_truncated_reply():
     assert (
         classify_api_error(
             "400 max_tokens is beyond the maximum output tokens of this model"
@@ -113,7 +113,7 @@ def test_a_request_that_asks_for_too_many_tokens_is_no_reply_that_was_cut():
     )
 
 
-def test_a_400_is_an_error_that_claude_calls_unknown():
+def test_status_400_is_classified_as_unknown():
     """Contract 5.8."""
     failure = classify_api_error("400 bad request mock")
     assert (failure.assistant_error, failure.status, failure.is_api_failure) == (
@@ -123,12 +123,12 @@ def test_a_400_is_an_error_that_claude_calls_unknown():
     )
 
 
-def test_the_class_is_read_off_the_beginning():
+def test_only_the_start_of_the_text_is_classified():
     """A long text must not cost time, nor be judged by something far inside it."""
     assert classify_api_error("it broke " + "x" * 100_000 + " rate limit").kind == ""
 
 
-def test_a_text_made_to_be_slow_is_read_all_the_same():
+def test_repetitive_text_is_classified():
     """No pattern looks back and forth without a bound (a hostile text must not hang us)."""
     for text in ("quota" * 5000, "model " * 5000, "insufficient " * 5000, "api key " * 5000):
         assert classify_api_error(text).cause in ("vendor_error", "auth", "rate_limit")

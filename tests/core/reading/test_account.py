@@ -14,7 +14,7 @@ from shim.core.reading.diagnostics import (
 )
 
 
-def test_repairs_and_unknown_events_are_counted_apart_by_kind():
+def test_repairs_and_unknown_events_are_counted_separately_by_kind():
     diagnostics = Diagnostics()
     diagnostics.record("bom")
     diagnostics.record("bom")
@@ -23,20 +23,20 @@ def test_repairs_and_unknown_events_are_counted_apart_by_kind():
     assert diagnostics.unknown_events == {"new_event": 1}
 
 
-def test_the_first_sample_of_a_kind_is_kept():
+def test_first_sample_of_a_kind_is_stored():
     diagnostics = Diagnostics()
     diagnostics.record("json", b"first")
     diagnostics.record("json", b"second")
     assert diagnostics.build_report()["repairs"] == {"json": {"count": 2, "first": "first"}}
 
 
-def test_a_kind_without_a_sample_is_a_count_alone():
+def test_kind_without_a_sample_reports_only_its_count():
     diagnostics = Diagnostics()
     diagnostics.record("bom")
     assert diagnostics.build_report() == {"repairs": {"bom": {"count": 1}}, "unknown_events": {}}
 
 
-def test_at_most_64_kinds_are_kept_and_the_rest_is_counted_as_one():
+def test_kinds_over_the_limit_are_counted_as_overflow():
     diagnostics = Diagnostics()
     for number in range(1000):
         diagnostics.record_unknown_event(f"kind{number}", f"sample{number}")
@@ -47,7 +47,7 @@ def test_at_most_64_kinds_are_kept_and_the_rest_is_counted_as_one():
     assert sum(diagnostics.unknown_events.values()) == 1000
 
 
-def test_a_kind_that_is_known_is_counted_when_the_account_is_full():
+def test_recorded_kind_is_counted_after_the_limit_is_reached():
     diagnostics = Diagnostics()
     for number in range(MAX_KINDS):
         diagnostics.record(f"kind{number}")
@@ -57,7 +57,7 @@ def test_a_kind_that_is_known_is_counted_when_the_account_is_full():
 
 
 @pytest.mark.parametrize("sample", ["x" * 10_000, b"x" * 10_000, {"x": "y" * 10_000}])
-def test_samples_and_kinds_have_at_most_200_characters(sample):
+def test_samples_and_kinds_are_truncated_to_200_characters(sample):
     diagnostics = Diagnostics()
     diagnostics.record("k" * 10_000, sample)
     ((kind, count),) = diagnostics.repairs.items()
@@ -65,7 +65,7 @@ def test_samples_and_kinds_have_at_most_200_characters(sample):
     assert len(diagnostics.samples[kind]) == MAX_SAMPLE_CHARS
 
 
-def test_a_kind_may_be_anything_a_vendor_writes_into_a_type():
+def test_kind_of_any_type_is_converted_to_a_string():
     diagnostics = Diagnostics()
     for kind in (None, 7, ["x"], {"a": 1}, "\ud83d"):
         diagnostics.record_unknown_event(kind)
@@ -89,6 +89,6 @@ def test_a_kind_may_be_anything_a_vendor_writes_into_a_type():
         (7, "7"),
     ],
 )
-def test_what_a_terminal_would_obey_is_made_visible(text, expected):
+def test_terminal_control_characters_are_escaped(text, expected):
     """Threats: terminal escapes, OSC 52, bidi."""
     assert escape_control_chars(text) == expected

@@ -3,7 +3,7 @@
 from shim.core.reading.bounded_dict import BoundedDict
 
 
-def test_a_further_key_takes_the_place_of_the_oldest():
+def test_new_key_replaces_the_oldest_key():
     bounded = BoundedDict[str, int](2)
     for number, key in enumerate(("a", "b", "a", "c")):
         bounded[key] = number

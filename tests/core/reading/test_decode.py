@@ -58,19 +58,19 @@ def reader():
 # -- one line that is one event after all ----------------------------------------------------------
 
 
-def test_a_byte_order_mark_is_dropped_and_counted(reader):
+def test_byte_order_mark_is_dropped_and_counted(reader):
     assert reader.read_complete(b'\xef\xbb\xbf{"a":1}') == [{"a": 1}]
     assert reader.repairs == {"bom": 1}
 
 
 @pytest.mark.parametrize("line", [b'{"a":1}\r', b'  {"a":1}\t', b'\x00{"a":1}\x00'])
-def test_carriage_returns_and_padding_around_an_event_do_not_matter(reader, line):
+def test_padding_around_an_event_is_ignored(reader, line):
     assert reader.read_complete(line) == [{"a": 1}]
     assert reader.repairs == {}
 
 
 @pytest.mark.parametrize("line", [b"", b"\r", b"  \t", b"\x00", b"\xef\xbb\xbf"])
-def test_a_blank_line_is_nothing(reader, line):
+def test_blank_line_yields_no_values(reader, line):
     assert reader.read(line) == []
     assert "not_json" not in reader.repairs
 
@@ -96,7 +96,7 @@ def test_a_blank_line_is_nothing(reader, line):
         "beyond Unicode",
     ],
 )
-def test_bytes_that_are_no_utf8_become_replacement_characters(reader, line, text):
+def test_invalid_utf8_bytes_become_replacement_characters(reader, line, text):
     assert encode_and_parse(reader.read_complete(line)) == [{"a": text}]
     assert reader.repairs == {"invalid_utf8": 1, "json": 1}
 
@@ -112,20 +112,20 @@ def test_bytes_that_are_no_utf8_become_replacement_characters(reader, line, text
     ],
     ids=["a pair", "two pairs", "half", "the wrong way round", "half an escape"],
 )
-def test_a_pair_of_surrogates_in_bytes_is_the_character_it_means(reader, line, text):
+def test_cesu8_surrogate_pair_is_decoded(reader, line, text):
     """CESU-8, as Java and old databases write it."""
     assert encode_and_parse(reader.read_complete(line)) == [{"a": text}]
     assert reader.repairs == {"cesu8": 1, "json": 1}
 
 
-def test_all_kinds_of_bad_bytes_in_one_string_are_repaired_each_in_its_way(reader):
+def test_mixed_invalid_bytes_in_a_string_are_repaired(reader):
     line = b'{"a":"\xed\xa0\xbd\xed\xb8\x80 caf\xe9 \xc3\xa9"}'
     assert encode_and_parse(reader.read_complete(line)) == [{"a": "😀 caf\ufffd é"}]
     assert reader.repairs == {"cesu8": 1, "invalid_utf8": 1, "json": 1}
 
 
 @pytest.mark.parametrize("escape", [b"\\ud83d", b"\\ude00", b"x\\ud99cy"])
-def test_a_lone_surrogate_escape_is_read(reader, escape):
+def test_lone_surrogate_escape_is_accepted(reader, escape):
     """pi splits a pair over two deltas: the halves must arrive to be joined."""
     assert reader.read_complete(b'{"a":"' + escape + b'"}') == [
         {"a": json.loads(b'"' + escape + b'"')}
@@ -133,11 +133,11 @@ def test_a_lone_surrogate_escape_is_read(reader, escape):
     assert reader.repairs == {"json": 1}
 
 
-def test_a_lone_surrogate_in_a_key_is_read(reader):
+def test_lone_surrogate_in_a_key_is_accepted(reader):
     assert reader.read_complete(b'{"\\ud99c":1}') == [{"\ud99c": 1}]
 
 
-def test_numbers_that_are_no_json_are_read(reader):
+def test_nan_and_infinity_are_accepted(reader):
     ((value),) = reader.read_complete(b'{"a":NaN,"b":Infinity,"c":-Infinity,"d":1e400}')
     assert isinstance(value, dict)
     assert (
@@ -149,7 +149,7 @@ def test_numbers_that_are_no_json_are_read(reader):
     assert reader.repairs == {"json": 1}
 
 
-def test_raw_control_characters_inside_a_string_are_read(reader):
+def test_raw_control_characters_in_a_string_are_accepted(reader):
     assert reader.read_complete(b'{"a":"tab\there \x1b[31mred\x00"}') == [
         {"a": "tab\there \x1b[31mred\x00"}
     ]
@@ -160,9 +160,7 @@ def test_raw_control_characters_inside_a_string_are_read(reader):
 @pytest.mark.parametrize(
     ("opening", "closing"), [("[", "]"), ('{"k":', "}")], ids=["lists", "objects"]
 )
-def test_what_is_nested_too_deeply_is_its_own_text_and_the_rest_is_kept(
-    reader, depth, opening, closing
-):
+def test_values_nested_too_deeply_are_replaced_by_their_text(reader, depth, opening, closing):
     """Threats: depth 1,000 in."""
     deep = opening * depth + '"x"' + closing * depth
     (value,) = reader.read_complete(f'{{"a":"before","deep":{deep},"z":"behind"}}'.encode())
@@ -175,21 +173,21 @@ def test_what_is_nested_too_deeply_is_its_own_text_and_the_rest_is_kept(
     assert reader.repairs == {"too_deep": 1}
 
 
-def test_brackets_inside_strings_make_no_depth(reader):
+def test_brackets_in_strings_do_not_count_as_nesting(reader):
     line = b'{"a":"' + b'[{\\"' * 3000 + b'","b":NaN}'
     ((value),) = reader.read_complete(line)
     assert value["a"] == '[{"' * 3000
     assert reader.repairs == {"json": 1}
 
 
-def test_a_deep_object_behind_a_banner_is_torn_out(reader):
+def test_deeply_nested_object_after_a_banner_is_extracted(reader):
     deep = b"[" * 3000 + b"]" * 3000
     (value,) = reader.torn(b'> {"a":"x","deep":' + deep + b"}")
     assert value["a"] == "x"
     assert reader.repairs == {"too_deep": 1, "glued_line": 1}
 
 
-def test_a_deep_value_that_never_closes_is_cut(reader):
+def test_unclosed_deep_value_is_a_cut_line(reader):
     assert reader.read(b'{"a":' + b"[" * 100_000) == []
     reader.decoder.close()
     assert reader.repairs["cut_line"] == 1
@@ -198,21 +196,21 @@ def test_a_deep_value_that_never_closes_is_cut(reader):
 @pytest.mark.parametrize(
     "digits", ["1" * 21, "-" + "9" * 19, "9" * 5000, str(2**64), str(-(2**63) - 1)]
 )
-def test_an_integer_over_64_bits_is_its_digits(reader, digits):
+def test_integer_over_64_bits_becomes_a_string(reader, digits):
     """Also one that Python itself would not read (4,300 digits)."""
     assert reader.read_complete(f'{{"n":{digits},"x":NaN}}'.encode())[0]["n"] == digits
 
 
 @pytest.mark.parametrize("number", [0, -1, 2**64 - 1, -(2**63), 2**53 + 1])
-def test_an_integer_of_64_bits_is_a_number(reader, number):
+def test_integer_of_64_bits_is_preserved(reader, number):
     assert reader.read_complete(f'{{"n":{number},"x":NaN}}'.encode())[0]["n"] == number
 
 
-def test_of_a_key_that_comes_twice_the_last_is_taken(reader):
+def test_last_value_of_a_duplicate_key_is_used(reader):
     assert reader.read_complete(b'{"a":1,"a":2,"x":1e400}')[0]["a"] == 2
 
 
-def test_the_first_line_of_each_kind_is_in_the_account(reader):
+def test_diagnostics_store_the_first_line_of_each_repair_kind(reader):
     reader.read(b'{"a":NaN}', b'{"b":NaN}')
     assert reader.diagnostics.build_report()["repairs"] == {
         "json": {"count": 2, "first": '{"a":NaN}'}
@@ -222,25 +220,25 @@ def test_the_first_line_of_each_kind_is_in_the_account(reader):
 # -- several things on a line ----------------------------------------------------------------------
 
 
-def test_an_event_behind_a_banner_is_torn_out(reader):
+def test_event_after_a_banner_is_extracted(reader):
     line = b'YOLO mode is enabled. All tool calls will be automatically approved.{"type":"system","x":{"y":[1]}}'
     assert reader.torn(line) == [{"type": "system", "x": {"y": [1]}}]
     assert reader.repairs == {"glued_line": 1}
 
 
 @pytest.mark.parametrize("between", [b"", b" ", b" -- "])
-def test_two_events_on_a_line_are_both_torn_out(reader, between):
+def test_two_events_on_a_line_are_extracted(reader, between):
     assert reader.torn(b'{"a":1}' + between + b'{"b":2}') == [{"a": 1}, {"b": 2}]
     assert reader.repairs == {"glued_line": 1}
 
 
-def test_an_event_before_a_cut_one_is_torn_out(reader):
+def test_event_before_a_cut_event_is_extracted(reader):
     assert reader.torn(b'{"a":1}{"b":') == [{"a": 1}]
     reader.decoder.close()
     assert reader.repairs == {"glued_line": 1, "cut_line": 1, "not_json": 1}
 
 
-def test_ten_events_on_a_line_are_all_torn_out(reader):
+def test_ten_events_on_a_line_are_extracted(reader):
     assert reader.torn(b"".join(b'{"n":%d}' % number for number in range(10))) == [
         {"n": n} for n in range(10)
     ]
@@ -258,7 +256,7 @@ def test_ten_events_on_a_line_are_all_torn_out(reader):
         b"\x00\x00",
     ],
 )
-def test_what_a_terminal_would_obey_hides_no_event(reader, junk):
+def test_event_between_terminal_sequences_is_extracted(reader, junk):
     for line in (
         junk + b'{"a":1}',
         b'{"a":1}' + junk,
@@ -269,20 +267,20 @@ def test_what_a_terminal_would_obey_hides_no_event(reader, junk):
     assert not reader.decoder.has_unfinished_object
 
 
-def test_what_lies_inside_a_broken_object_is_not_torn_out(reader):
+def test_object_inside_a_malformed_object_is_not_extracted(reader):
     """Threats: tool output that holds a forged event must not be read as one."""
     assert reader.read(b'noise {"output": broken {"type":"result","is_error":false}') == []
     assert "glued_line" not in reader.repairs
 
 
-def test_a_torn_object_may_hold_a_raw_control_character(reader):
+def test_extracted_object_may_contain_a_raw_control_character(reader):
     assert reader.torn(b'> {"a":"x\ty"}') == [{"a": "x\ty"}]
 
 
 # -- one event on several lines --------------------------------------------------------------------
 
 
-def test_a_raw_newline_inside_a_string_is_joined_over_two_lines(reader):
+def test_string_with_a_raw_newline_is_joined_from_two_lines(reader):
     """cursor's call ids (cursor page, section 5)."""
     assert reader.read(b'{"call_id":"call-1') == []
     assert reader.decoder.has_unfinished_object
@@ -292,22 +290,22 @@ def test_a_raw_newline_inside_a_string_is_joined_over_two_lines(reader):
 
 
 @pytest.mark.parametrize("newlines", [1, 2, 3, 50, MAX_JOINED_LINES - 1])
-def test_a_text_of_many_lines_is_joined(reader, newlines):
+def test_string_over_many_lines_is_joined(reader, newlines):
     lines = [b'{"a":"first', *[b"more"] * (newlines - 1), b'last"}']
     assert reader.torn(*lines) == [{"a": "first\n" + "more\n" * (newlines - 1) + "last"}]
 
 
-def test_blank_lines_and_indentation_inside_a_string_are_part_of_it(reader):
+def test_blank_lines_and_indentation_in_a_string_are_preserved(reader):
     assert reader.torn(b'{"a":"def f():  ', b"", b"    return 1\r", b"\t", b'"}\r') == [
         {"a": "def f():  \n\n    return 1\r\n\t\n"}
     ]
 
 
-def test_an_event_behind_a_banner_may_go_on_on_the_next_line(reader):
+def test_event_after_a_banner_may_continue_on_the_next_line(reader):
     assert reader.torn(b'> {"a":"one', b'two"}') == [{"a": "one\ntwo"}]
 
 
-def test_the_second_of_two_events_may_go_on_on_the_next_line(reader):
+def test_second_event_of_a_line_may_continue_on_the_next_line(reader):
     assert reader.torn(b'{"a":1}{"b":"one', b'two"}{"c":3}') == [
         {"a": 1},
         {"b": "one\ntwo"},
@@ -316,28 +314,28 @@ def test_the_second_of_two_events_may_go_on_on_the_next_line(reader):
 
 
 @pytest.mark.parametrize("line", [b"1", b"null", b'"quoted"', b"[]", b"{}", b'{\\"a\\":1}'])
-def test_a_piece_of_the_string_that_happens_to_be_json_does_not_end_the_wait(reader, line):
+def test_json_line_that_is_not_an_object_does_not_end_an_unfinished_object(reader, line):
     """Only an object can be an event."""
     reader.read(b'{"a":"first')
     reader.read(line)
     assert reader.decoder.has_unfinished_object
 
 
-def test_an_object_that_stays_unfinished_is_given_up_as_a_cut_line(reader):
+def test_unfinished_object_over_the_line_limit_is_a_cut_line(reader):
     assert reader.read(b'{"a":"0', *[b"more"] * MAX_JOINED_LINES) == []
     assert not reader.decoder.has_unfinished_object
     assert reader.repairs["cut_line"] == 1
     assert reader.decoder.noise_lines[-1] == "more"
 
 
-def test_an_event_that_stands_by_itself_ends_the_wait(reader):
+def test_complete_event_ends_an_unfinished_object(reader):
     """A line cut by the vendor must not swallow the ones behind it."""
     assert [value for value, _ in reader.read(b'{"a":"cut', b'{"b":2}')] == [{"b": 2}]
     assert not reader.decoder.has_unfinished_object
     assert reader.repairs == {"cut_line": 1, "not_json": 1}
 
 
-def test_a_stream_that_ends_in_the_middle_of_an_event_has_a_cut_line(reader):
+def test_stream_that_ends_within_an_event_reports_a_cut_line(reader):
     reader.read(b'{"a":"cut')
     reader.decoder.close()
     assert not reader.decoder.has_unfinished_object
@@ -345,7 +343,7 @@ def test_a_stream_that_ends_in_the_middle_of_an_event_has_a_cut_line(reader):
     assert reader.decoder.noise_lines == ['{"a":"cut']
 
 
-def test_closing_a_stream_that_ended_well_counts_nothing(reader):
+def test_close_after_a_complete_event_records_no_repair(reader):
     reader.read_complete(b'{"a":NaN}')
     reader.decoder.close()
     assert reader.repairs == {"json": 1}
@@ -354,13 +352,13 @@ def test_closing_a_stream_that_ended_well_counts_nothing(reader):
 # -- noise -----------------------------------------------------------------------------------------
 
 
-def test_lines_that_were_never_json_are_kept_for_the_error_text(reader):
+def test_lines_that_are_not_json_are_stored_as_noise(reader):
     assert reader.read(b"Error: not logged in\r", b"caf\xe9", b"[broken") == []
     assert reader.decoder.noise_lines == ["Error: not logged in", "caf\ufffd", "[broken"]
     assert reader.repairs == {"not_json": 3} or reader.repairs == {"not_json": 3, "invalid_utf8": 1}
 
 
-def test_only_the_last_lines_of_noise_are_kept_and_only_their_beginnings(reader):
+def test_noise_lines_are_limited_in_number_and_length(reader):
     """Threats: every buffer is bounded."""
     reader.read(*[b"line %d " % number + b"x" * 5000 for number in range(100)])
     assert len(reader.decoder.noise_lines) == MAX_NOISE_LINES
@@ -369,7 +367,7 @@ def test_only_the_last_lines_of_noise_are_kept_and_only_their_beginnings(reader)
 
 
 @pytest.mark.parametrize("line", [b"null", b"42", b"[]", b'"text"'])
-def test_values_that_are_no_objects_are_given_back_as_they_are(reader, line):
+def test_values_that_are_not_objects_are_returned_unchanged(reader, line):
     assert reader.read_complete(line) == [json.loads(line)]
 
 
@@ -387,11 +385,11 @@ def test_values_that_are_no_objects_are_given_back_as_they_are(reader, line):
         ("", ""),
     ],
 )
-def test_halves_of_a_pair_are_joined_and_a_half_alone_is_replaced(text, joined):
+def test_surrogate_pairs_are_joined_and_lone_surrogates_are_replaced(text, joined):
     assert replace_lone_surrogates(text) == joined
 
 
-def test_two_objects_on_a_line_end_the_wait_for_a_broken_one():
+def test_two_objects_on_a_line_end_an_unfinished_object():
     decoder = JsonRepairer(Diagnostics())
     assert decoder.repair_line(b'{"type":') == []
     assert decoder.repair_line(b'{"a":1}{"b":2}') == [({"a": 1}, True), ({"b": 2}, True)]
@@ -399,7 +397,7 @@ def test_two_objects_on_a_line_end_the_wait_for_a_broken_one():
 
 
 @pytest.mark.parametrize("line", [b"[", b'{"a":'])
-def test_a_line_of_brackets_without_end_is_noise_and_no_work(line, monkeypatch):
+def test_line_with_too_many_brackets_is_not_parsed(line, monkeypatch):
     reader = RepairReader()
     with monkeypatch.context() as limited:
         limited.setattr("shim.core.reading.json_repair.MAX_BRACKETS", 5000)

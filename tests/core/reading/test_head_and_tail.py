@@ -10,17 +10,17 @@ def fill_buffer(*chunks):
     return tail
 
 
-def test_what_is_short_is_kept_as_it_came():
+def test_short_stderr_is_returned_unchanged():
     assert fill_buffer(b"Error: ", b"no key\n").to_text() == "Error: no key\n"
 
 
-def test_what_just_fits_is_kept_whole():
+def test_stderr_at_the_limit_is_returned_unchanged():
     data = bytes(range(32, 127)) * 400
     data = data[: HEAD_BYTES + TAIL_BYTES]
     assert fill_buffer(data).to_text() == data.decode()
 
 
-def test_of_a_flood_the_beginning_and_the_end_are_kept_and_the_rest_is_counted():
+def test_long_stderr_is_reduced_to_head_and_tail_with_a_byte_count():
     data = b"reason\n" + b"x" * 1_000_000 + b"\ntrace"
     text = fill_buffer(
         *(data[start : start + 4096] for start in range(0, len(data), 4096))
@@ -30,7 +30,7 @@ def test_of_a_flood_the_beginning_and_the_end_are_kept_and_the_rest_is_counted()
     assert len(text) < HEAD_BYTES + TAIL_BYTES + 100
 
 
-def test_it_matters_not_how_the_bytes_are_cut():
+def test_chunk_boundaries_do_not_change_the_text():
     data = bytes(i % 256 for i in range(50_000))
     expected = fill_buffer(data).to_text()
     assert (
@@ -39,5 +39,5 @@ def test_it_matters_not_how_the_bytes_are_cut():
     )
 
 
-def test_bytes_that_are_no_text_are_marked():
+def test_invalid_utf8_bytes_are_replaced():
     assert fill_buffer(b"caf\xe9").to_text() == "caf\ufffd"

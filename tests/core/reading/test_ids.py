@@ -26,7 +26,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", [UUID, UUID.upper(), "01a1f86f-fad9-70b4-9add-b6081579d0c6"])
-def test_a_uuid_is_taken_in_its_canonical_form(text):
+def test_uuid_is_converted_to_lower_case(text):
     """pi's ids are version 7, claude's version 4: both are UUIDs."""
     assert parse_uuid(text) == text.lower()
 
@@ -44,25 +44,25 @@ def test_a_uuid_is_taken_in_its_canonical_form(text):
         UUID + "\n",
     ],
 )
-def test_what_is_no_uuid_is_refused(text):
+def test_invalid_uuid_is_rejected(text):
     assert parse_uuid(text) is None
 
 
 @pytest.mark.parametrize("text", [UUID, "ses_01:abc.def-9", "A", "9" * 128])
-def test_a_vendors_own_id_may_become_an_argument(text):
+def test_valid_vendor_session_id_is_accepted(text):
     assert validate_vendor_session_id(text) == text
 
 
 @loop_over_rows("text", [*HOSTILE, "x" * 129, ".hidden", ":x", "_x", None, 7, ["x"]])
-def test_a_vendors_id_that_could_be_a_flag_or_a_path_is_refused(text):
+def test_vendor_session_id_that_may_be_a_flag_or_path_is_rejected(text):
     assert validate_vendor_session_id(text) is None
 
 
 @pytest.mark.parametrize("text", ["qwen", "a", "my-agent2", "a" * 32])
-def test_a_vendors_name_is_plain(text):
+def test_plain_vendor_name_is_accepted(text):
     assert is_vendor_name(text)
 
 
 @loop_over_rows("text", [*HOSTILE, "Qwen", "2a", "a_b", "a.b", "a" * 33, "-a"])
-def test_a_vendors_name_that_could_be_a_path_is_refused(text):
+def test_vendor_name_that_may_be_a_path_is_rejected(text):
     assert not is_vendor_name(text)

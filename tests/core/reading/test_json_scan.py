@@ -32,7 +32,7 @@ VALUES = some.recursive(
     some.binary(max_size=8),
     some.data(),
 )
-def test_an_object_ends_where_it_ends_however_it_is_cut(value, suffix, data):
+def test_object_end_is_detected_across_arbitrary_chunk_boundaries(value, suffix, data):
     text = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
     full_text = text + suffix
     cuts = sorted(data.draw(some.lists(some.integers(0, len(full_text)), max_size=4)))
@@ -51,19 +51,19 @@ def test_an_object_ends_where_it_ends_however_it_is_cut(value, suffix, data):
 @loop_over_rows(
     "text", [b"", b"{", b'{"a', b'{"a":"\\"', b'{"a":[1,{"b":2}]', b'{"a":"}"', b'{"}\\']
 )
-def test_what_is_unfinished_has_no_end(text):
+def test_unfinished_object_has_no_end(text):
     assert JsonObjectScanner().feed(text) is None
 
 
 @given(some.dictionaries(some.text(max_size=4), VALUES, max_size=4))
-def test_what_is_not_deep_is_left_alone(value):
+def test_shallow_json_is_not_changed(value):
     text = json.dumps(value).encode()
     assert flatten_deep_json(text) is text
     assert json.loads(flatten_deep_json(text, force=True)) == value
 
 
 @pytest.mark.parametrize("depth", [MAX_READ_DEPTH + 1, 5000])
-def test_what_is_deep_is_its_text(depth):
+def test_deeply_nested_values_are_replaced_by_their_text(depth):
     text = (
         b'{"a":"[[","b":'
         + b"[" * depth

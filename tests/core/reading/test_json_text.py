@@ -51,7 +51,7 @@ def depth_of(data):
 
 
 @given(VALUES)
-def test_any_value_is_strict_json_for_every_reader(value):
+def test_dumped_value_is_strict_json_without_unicode_line_separators(value):
     dumped = dump_json(value)
     orjson.loads(dumped)
     dumped.decode("utf-8")
@@ -60,7 +60,7 @@ def test_any_value_is_strict_json_for_every_reader(value):
 
 @loop_over_rows("key", [None, "k"])
 @loop_over_rows("depth", [300, 1000, 5000])
-def test_what_is_too_deep_is_its_text_whatever_the_depth(depth, key):
+def test_value_below_the_maximum_depth_is_replaced_by_its_json_text(depth, key):
     value = nested(depth, 'a "quoted" \ud83d text', key)
     assert depth_of(dump_json(value)) <= MAX_WRITTEN_DEPTH
     flattened = json.loads(dump_json(flatten_deep_values(value)))
@@ -72,7 +72,7 @@ def test_what_is_too_deep_is_its_text_whatever_the_depth(depth, key):
     assert flattened == opening * levels + '"a \\"quoted\\" \ufffd text"' + closing * levels
 
 
-def test_the_text_of_a_deep_value_is_json_of_every_kind():
+def test_text_of_a_flattened_value_parses_to_the_original_value():
     inner = {"a": [1, 2.5, None, True, "x"], "b": {}, "c": [], "d": {"e": [[], {"f": "\u2028"}]}}
     flattened = json.loads(dump_json(flatten_deep_values(nested(MAX_VALUE_DEPTH, inner))))
     for _ in range(MAX_VALUE_DEPTH):
@@ -81,7 +81,7 @@ def test_the_text_of_a_deep_value_is_json_of_every_kind():
 
 
 @given(VALUES)
-def test_a_survey_counts_what_a_value_is(value):
+def test_measured_depth_matches_the_depth_of_the_dumped_json(value):
     depth, lossy = measure_depth(value)
     assert depth == depth_of(json.dumps(value).encode())
     assert flatten_deep_values(value) is not None or value is None
@@ -90,7 +90,7 @@ def test_a_survey_counts_what_a_value_is(value):
 
 @loop_over_rows("number", [LONG, -LONG, 2**64, -(2**63) - 1, 10**25])
 @loop_over_rows("around", ['{{"n":{}}}', '{{"a":[{{"n":[{}]}}]}}', "[{},1]", '{{ "n" : {} }}'])
-def test_an_integer_that_was_read_as_a_float_gets_its_digits_back(number, around):
+def test_long_integer_read_as_a_float_is_restored_as_text(number, around):
     line = around.format(number).encode()
     value = orjson.loads(line)
     assert measure_depth(value)[1]
@@ -102,7 +102,7 @@ def test_an_integer_that_was_read_as_a_float_gets_its_digits_back(number, around
 @pytest.mark.parametrize(
     "line", [b'{"n":1e300}', b'{"n":1.5e30}', b'{"n":123456789012345678901234567890.5}']
 )
-def test_a_float_stays_a_float(line):
+def test_float_is_not_changed_by_integer_restoration(line):
     value = orjson.loads(line)
     assert restore_long_integers(value, find_long_integers(line)) == value
 
@@ -142,7 +142,7 @@ def inputs(output):
 @loop_over_rows("partial", [False, True])
 @loop_over_rows("name", CALLS)
 @loop_over_rows("shape", ['"hostile":{}', '"hostile":[{{"n":{}}}]'])
-def test_a_long_integer_in_a_call_keeps_its_digits(name, shape, partial):
+def test_long_integer_in_a_call_preserves_its_digits(name, shape, partial):
     output, translation = translate_case(
         find_case(name), partial, data=add_member(name, shape.format(LONG))
     )
@@ -152,7 +152,7 @@ def test_a_long_integer_in_a_call_keeps_its_digits(name, shape, partial):
 
 
 @pytest.mark.parametrize("depth", [MAX_VALUE_DEPTH - 1, MAX_VALUE_DEPTH, 3000])
-def test_arguments_are_cut_at_the_same_place_wherever_they_stand(depth):
+def test_streamed_and_complete_arguments_are_truncated_at_the_same_depth(depth):
     """The fragment of a streamed call is its input (S14)."""
     call = {"hostile": nested(depth), "half": "\ud83d"}
     stage = Stage(partial=True)
@@ -163,7 +163,7 @@ def test_arguments_are_cut_at_the_same_place_wherever_they_stand(depth):
 
 @loop_over_rows("depth", [250, 900, 3000])
 @loop_over_rows("name", CALLS)
-def test_a_deep_value_in_a_call_is_text_and_the_call_is_said(name, depth):
+def test_deep_value_in_a_call_is_flattened_and_the_call_is_emitted(name, depth):
     member = '"hostile":' + "[" * depth + '"x"' + "]" * depth
     output, translation = translate_case(find_case(name), True, data=add_member(name, member))
     original_inputs = inputs(translate_case(find_case(name), True)[0])
@@ -183,7 +183,7 @@ def test_a_deep_value_in_a_call_is_text_and_the_call_is_said(name, depth):
 
 
 @pytest.mark.parametrize("name", ["qwen/0.24.4-shell", "pi/1.5.2-bash"])
-def test_a_deep_result_is_text(name):
+def test_deep_tool_result_is_flattened_to_the_maximum_depth(name):
     deep = "[" * 700 + "]" * 700
     data = find_case(name).data.replace(b'"content":"', f'"content":{deep},"was":"'.encode())
     output, _ = translate_case(find_case(name), False, data=data)

@@ -23,14 +23,14 @@ TEXTS = some.text(
 
 
 @given(TEXTS, some.integers(20, 300))
-def test_pieces_fit_and_add_up(text, max_bytes):
+def test_split_parts_fit_and_join_to_the_text(text, max_bytes):
     parts = list(split_text(text, max_bytes))
     assert "".join(parts) == text
     assert all(len(dump_json(piece)) <= max_bytes for piece in parts)
 
 
 @given(TEXTS.map(lambda text: text * 40), some.integers(1000, 5000))
-def test_a_cut_text_keeps_its_head_and_its_tail(text, max_bytes):
+def test_omit_middle_preserves_head_and_tail(text, max_bytes):
     short = omit_middle(text, max_bytes)
     assert len(dump_json(short)) <= max_bytes
     if short != text:
@@ -41,7 +41,7 @@ def test_a_cut_text_keeps_its_head_and_its_tail(text, max_bytes):
         assert len(head) + len(tail) + count == len(text)
 
 
-def test_a_text_that_was_kept_says_where():
+def test_omitted_text_names_its_spill_file():
     assert "; the whole is in /spill/1.txt" in omit_middle(
         "x" * 5000, 2000, lambda text: "/spill/1.txt"
     )
@@ -61,7 +61,7 @@ VALUES = some.recursive(
 
 
 @given(VALUES, some.integers(3000, 9000))
-def test_any_value_is_made_to_fit(value, max_bytes):
+def test_shorten_strings_fits_any_value(value, max_bytes):
     fitted = shorten_strings(value, max_bytes)
     assert len(dump_json(fitted)) <= max_bytes
     if len(dump_json(value)) <= max_bytes:
@@ -69,13 +69,13 @@ def test_any_value_is_made_to_fit(value, max_bytes):
 
 
 @pytest.mark.parametrize("length", [2600, 4990, 4998])
-def test_a_text_that_just_fits_is_not_cut(length):
+def test_text_at_the_limit_is_not_shortened(length):
     text = "x" * length
     assert shorten_strings(text, 5000) is text
     assert shorten_strings(text + "xxx", length + 2) is not text
 
 
-def test_an_image_is_whole_or_a_line_about_it():
+def test_large_image_is_replaced_by_a_text_block():
     small, large = (
         {"type": "image", "source": {"type": "base64", "data": "A" * size}} for size in (400, 4000)
     )
@@ -95,7 +95,7 @@ def test_an_image_is_whole_or_a_line_about_it():
     ]
 
 
-def test_a_result_has_no_half_of_an_image():
+def test_tool_result_replaces_a_large_image_completely():
     stage = Stage(max_bytes=20_000)
     block = {
         "type": "image",
@@ -108,14 +108,14 @@ def test_a_result_has_no_half_of_an_image():
     assert content_block["type"] == "text" and "is left out" in content_block["text"]
 
 
-def test_only_what_is_long_is_cut():
+def test_only_long_strings_are_shortened():
     fitted = shorten_strings({"path": "/a/b", "content": "x" * 50_000, "old": "y" * 400}, 9000)
     assert (fitted["path"], fitted["old"]) == ("/a/b", "y" * 400)
     assert "characters left out" in fitted["content"]
 
 
 @pytest.mark.parametrize("value", [list(range(20_000)), {str(number): 1 for number in range(5000)}])
-def test_what_is_large_without_long_strings_becomes_a_text(value):
+def test_large_value_without_long_strings_becomes_text(value):
     assert isinstance(shorten_strings(value, 4000), str)
 
 
@@ -131,7 +131,7 @@ def test_what_is_large_without_long_strings_becomes_a_text(value):
         {f"key {number}": number for number in range(5000)},
     ],
 )
-def test_a_line_stays_an_object_however_much_is_in_its_lists(line):
+def test_fit_line_returns_an_object_for_large_lists(line):
     """A frontend that gets a text where a line should be ends."""
     fitted = fit_line(line, 4000)
     assert isinstance(fitted, dict) and len(dump_json(fitted)) <= 4000
@@ -151,7 +151,7 @@ FRAGMENTS = some.lists(
 @example([("some words " * 40, None)] * 60, False)
 @example([("漢字 " * 100, 0), ("é" * 30_000, 0), ("tail", 0)], False)
 @example([("x" * 25_000, 1), ("y", 1), ("z" * 9000, 0)], True)
-def test_a_reply_of_any_length_is_whole_in_lines_that_are_short(partial, fragments, thinking):
+def test_long_message_is_complete_in_lines_within_the_limit(partial, fragments, thinking):
     stage = Stage(partial=partial, terminator="none", limit=LIMIT)
     stage.turn.start_session(session_id="s")
     for text, key in fragments:
@@ -192,7 +192,7 @@ def build_limited_stage(partial):
     "fragments",
     [["x" * 30_000 + "\ud83d", "\ude00 end"], ["\ud83d", "\ude00"] * 6000, ["a\udc00"] * 8000],
 )
-def test_halves_of_characters_make_no_line_longer(partial, fragments):
+def test_surrogate_halves_do_not_exceed_the_line_limit(partial, fragments):
     stage = build_limited_stage(partial)
     for fragment in fragments:
         stage.turn.add_text(fragment)
@@ -215,7 +215,7 @@ def test_halves_of_characters_make_no_line_longer(partial, fragments):
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-def test_names_and_ids_without_end_make_no_line_longer(partial):
+def test_long_names_and_ids_do_not_exceed_the_line_limit(partial):
     stage, endless = build_limited_stage(partial), "n" * 50_000
     stage.turn.start_message(model=endless)
     stage.turn.add_text("Hello.")
@@ -230,7 +230,7 @@ def test_names_and_ids_without_end_make_no_line_longer(partial):
     check_turns(data + b'{"type":"message_stop"}\n', partial)
 
 
-def test_a_line_of_very_many_short_names_stays_a_line():
+def test_init_with_many_tools_stays_an_object():
     stage = Stage(limit=LIMIT)
     stage.turn.start_session(
         session_id="s", model="m", tools=[f"tool{number}" for number in range(50_000)]

@@ -20,23 +20,23 @@ def all_lines(
     return complete_lines, splitter.skipped_lines
 
 
-def test_lines_come_without_their_newline():
+def test_lines_are_returned_without_their_newline():
     assert all_lines(b"a\nb\n") == ([b"a", b"b"], 0)
 
 
-def test_a_line_may_come_in_many_chunks():
+def test_line_may_span_many_chunks():
     assert all_lines(b"a", b"b", b"c\nd", b"e\n") == ([b"abc", b"de"], 0)
 
 
-def test_the_last_line_needs_no_newline():
+def test_last_line_needs_no_newline():
     assert all_lines(b"a\nlast") == ([b"a", b"last"], 0)
 
 
-def test_empty_lines_are_lines_and_an_empty_chunk_is_none():
+def test_empty_lines_are_returned_and_empty_chunks_are_ignored():
     assert all_lines(b"\n\na\n", b"", b"\n") == ([b"", b"", b"a", b""], 0)
 
 
-def test_nothing_gives_nothing():
+def test_empty_input_returns_no_lines():
     assert all_lines() == ([], 0)
 
 
@@ -49,17 +49,17 @@ def test_only_lf_ends_a_line():
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 3, 1000])
-def test_a_line_over_the_limit_is_skipped_and_counted_and_the_next_one_is_read(chunk_bytes):
+def test_line_above_the_limit_is_skipped_and_the_next_line_is_returned(chunk_bytes):
     data = b"before\n" + b"x" * 2000 + b"\nafter\n"
     chunks = [data[start : start + chunk_bytes] for start in range(0, len(data), chunk_bytes)]
     assert all_lines(*chunks, limit=100) == ([b"before", b"after"], 1)
 
 
-def test_a_line_over_the_limit_at_the_end_is_counted():
+def test_last_line_above_the_limit_is_counted():
     assert all_lines(b"a\n", b"x" * 101, limit=100) == ([b"a"], 1)
 
 
-def test_a_line_over_the_limit_inside_one_chunk_is_skipped_too():
+def test_line_above_the_limit_within_a_single_chunk_is_skipped():
     assert all_lines(b"a\n" + b"x" * 101 + b"\n" + b"x" * 100 + b"\n" + b"y" * 101, limit=100) == (
         [b"a", b"x" * 100],
         2,
@@ -67,7 +67,7 @@ def test_a_line_over_the_limit_inside_one_chunk_is_skipped_too():
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 7, 5000])
-def test_of_a_line_that_was_skipped_the_beginning_is_known(chunk_bytes):
+def test_head_of_a_skipped_line_is_stored(chunk_bytes):
     data = b"a line that begins like this" + b"x" * 5000 + b"\n"
     splitter = LineSplitter(1000)
     for start in range(0, len(data), chunk_bytes):
@@ -75,11 +75,11 @@ def test_of_a_line_that_was_skipped_the_beginning_is_known(chunk_bytes):
     assert splitter.skipped_line_head == data[: lines.MAX_HEAD_BYTES]
 
 
-def test_a_line_of_exactly_the_limit_is_kept():
+def test_line_of_exactly_the_limit_is_returned():
     assert all_lines(b"x" * 50, b"x" * 50, b"\n", limit=100) == ([b"x" * 100], 0)
 
 
-def test_an_endless_line_is_not_kept_in_memory():
+def test_endless_line_is_not_stored_in_memory():
     """Threats: endless lines."""
     splitter = LineSplitter(100)
     for _ in range(1000):
@@ -87,7 +87,7 @@ def test_an_endless_line_is_not_kept_in_memory():
     assert sum(map(len, splitter._parts)) <= 100
 
 
-def test_a_closed_splitter_has_nothing_left():
+def test_closed_splitter_returns_no_lines():
     splitter = LineSplitter()
     splitter.feed(b"rest")
     assert list(splitter.close()) == [b"rest"]
@@ -96,7 +96,7 @@ def test_a_closed_splitter_has_nothing_left():
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=200)
 @given(st.lists(st.binary(max_size=6).map(lambda data: data.replace(b"a", b"\n")), max_size=12))
-def test_any_chunks_give_the_lines_of_the_whole(chunks):
+def test_lines_do_not_depend_on_chunk_boundaries(chunks):
     full_data = b"".join(chunks)
     expected = full_data.split(b"\n")
     if not expected[-1]:
@@ -126,7 +126,7 @@ def small_memory_limit(monkeypatch):
 
 @pytest.mark.parametrize("max_bytes", [1000, 50, 21, 0])
 @pytest.mark.parametrize("chunk_bytes", [1, 10, 64])
-def test_a_line_that_waits_in_a_file_comes_whole_even_where_the_file_gets_full(
+def test_spilled_line_is_complete_even_if_the_spill_file_is_full(
     small_memory_limit, monkeypatch, max_bytes, chunk_bytes
 ):
     monkeypatch.setattr(Disk, "max_bytes", max_bytes)
@@ -135,21 +135,21 @@ def test_a_line_that_waits_in_a_file_comes_whole_even_where_the_file_gets_full(
     assert all_lines(*chunks, aside=Disk) == (data.split(b"\n"), 0)
 
 
-def test_a_line_is_in_memory_where_no_file_can_be_opened(small_memory_limit):
+def test_line_stays_in_memory_if_the_spill_file_cannot_be_opened(small_memory_limit):
     def none() -> Disk:
         raise OSError("read-only")
 
     assert all_lines(b"x" * 30, b"y" * 30, b"\n", aside=none) == ([b"x" * 30 + b"y" * 30], 0)
 
 
-def test_a_line_that_waits_in_a_file_takes_no_memory(small_memory_limit):
+def test_spilled_line_is_not_stored_in_memory(small_memory_limit):
     splitter = LineSplitter(100_000, BytesIO)
     for _ in range(1000):
         splitter.feed(b"x" * 50)
     assert sum(map(len, splitter._parts)) <= 20
 
 
-def test_a_line_that_got_too_long_in_a_file_is_skipped_with_its_beginning(small_memory_limit):
+def test_spilled_line_above_the_limit_is_skipped_and_its_head_is_stored(small_memory_limit):
     splitter = LineSplitter(100, BytesIO)
     for chunk in (b"it begins ", b"like this ", b"x" * 50, b"x" * 50, b"x" * 50 + b"\nnext\n"):
         complete_lines = splitter.feed(chunk)
@@ -158,7 +158,7 @@ def test_a_line_that_got_too_long_in_a_file_is_skipped_with_its_beginning(small_
     assert splitter._spill_file is None
 
 
-def test_a_file_that_cannot_be_read_again_costs_its_line(small_memory_limit):
+def test_unreadable_spill_file_skips_only_its_line(small_memory_limit):
     class Broken(BytesIO):
         def read(self, *_):
             raise OSError("input/output error")
@@ -166,7 +166,7 @@ def test_a_file_that_cannot_be_read_again_costs_its_line(small_memory_limit):
     assert all_lines(b"x" * 60, b"\nnext\n", aside=Broken) == ([b"next"], 1)
 
 
-def test_what_came_byte_by_byte_is_put_aside_in_one_piece(monkeypatch):
+def test_single_byte_chunks_are_spilled_in_a_single_write(monkeypatch):
     monkeypatch.setattr(lines, "MAX_MEMORY_BYTES", 100)
     written = []
 

@@ -30,19 +30,19 @@ def text_of(data: bytes) -> str:
         (b"\xff", 0),
     ],
 )
-def test_the_bytes_of_a_character_that_was_cut_wait_for_the_rest(data, count):
+def test_unfinished_utf8_bytes_are_counted(data, count):
     assert count_unfinished_chars(text_of(data)) == count
 
 
 @loop_over_rows(
     ("text", "count"), [("\ud83d", 1), ("\ude00", 0), ("a\ud83db", 0), ("", 0), ("😀", 0)]
 )
-def test_the_first_half_of_a_pair_waits_for_the_second(text, count):
+def test_unfinished_high_surrogate_is_counted(text, count):
     assert count_unfinished_chars(text) == count
 
 
 @given(some.text(some.characters(codec="utf-8"), min_size=1, max_size=8), some.data())
-def test_a_text_cut_at_any_byte_is_whole_again(text, data):
+def test_text_split_at_any_byte_is_joined(text, data):
     encoded = text.encode()
     cut = data.draw(some.integers(0, len(encoded)))
     first, second = text_of(encoded[:cut]), text_of(encoded[cut:])
@@ -53,7 +53,7 @@ def test_a_text_cut_at_any_byte_is_whole_again(text, data):
 
 
 @given(some.binary(max_size=12))
-def test_any_bytes_become_what_python_makes_of_them(data):
+def test_invalid_bytes_are_replaced_as_python_does(data):
     expected = data.decode("utf-8", "replace")
     if b"\xed" not in data:
         assert replace_lone_surrogates(text_of(data)) == expected
@@ -61,7 +61,7 @@ def test_any_bytes_become_what_python_makes_of_them(data):
 
 
 @given(some.text(some.characters(), max_size=8))
-def test_any_text_can_be_written(text):
+def test_any_text_can_be_encoded_after_replacement(text):
     replace_lone_surrogates(text).encode()
     if text.isascii():
         assert replace_lone_surrogates(text) is text

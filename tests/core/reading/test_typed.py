@@ -35,7 +35,7 @@ def pair():
     return tuples(typed.NamedTuple), tuples(typing.NamedTuple)
 
 
-def test_a_tuple_with_names_is_what_typing_makes(pair):
+def test_named_tuple_behaves_like_typing_named_tuple(pair):
     for point_class in pair:
         point = point_class(1)
         assert point == (1, 2, None) == tuple(point) and isinstance(point, tuple)
@@ -47,7 +47,7 @@ def test_a_tuple_with_names_is_what_typing_makes(pair):
             point.x = 2
 
 
-def test_a_tuple_may_have_no_fields():
+def test_named_tuple_may_have_no_fields():
     class Nothing(typed.NamedTuple):
         """A sign that says nothing else."""
 
@@ -66,12 +66,12 @@ def test_a_tuple_may_have_no_fields():
         "__bases__",
     ],
 )
-def test_a_tuple_with_names_tells_of_itself_what_typings_does(pair, name):
+def test_named_tuple_attributes_match_those_of_typing_named_tuple(pair, name):
     ours, theirs = (getattr(point_class, name) for point_class in pair)
     assert ours == theirs
 
 
-def test_the_fields_of_a_tuple_with_names_keep_their_annotations(pair):
+def test_named_tuple_preserves_field_annotations(pair):
     ours, _ = pair
     assert list(inspect.get_annotations(ours)) == ["x", "y", "name"]
     assert inspect.get_annotations(ours)["x"] is int

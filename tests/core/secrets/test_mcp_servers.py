@@ -31,7 +31,7 @@ PAIRS = [
 @loop_over_rows("letter", ["i", "I", "o", "O"])
 @loop_over_rows("key", ["mcpServers", "mcp_servers"])
 @loop_over_rows("servers", [TABLES, PAIRS])
-def test_the_values_of_servers_are_blanked_and_their_names_stay(letter, key, servers):
+def test_mcp_server_secrets_are_redacted_and_names_are_preserved(letter, key, servers):
     line = json.dumps({"method": "session/new", "params": {"cwd": "/w", key: servers}}).encode()
     written = RecordingRedactor().redact_record(letter, line)
     assert OPAQUE.encode() not in written
@@ -49,12 +49,12 @@ def test_the_values_of_servers_are_blanked_and_their_names_stay(letter, key, ser
         {"text": json.dumps({"mcpServers": {"local": {"args": ["y"]}}})},
     ],
 )
-def test_a_line_that_says_no_values_of_servers_is_written_as_it_came(message):
+def test_line_without_mcp_server_values_is_written_unchanged(message):
     line = json.dumps(message).encode()
     assert RecordingRedactor().redact_record("o", line) is line
 
 
-def test_a_secret_that_is_split_behind_a_line_with_servers_is_still_found():
+def test_secret_split_across_lines_is_redacted_after_an_mcp_servers_line():
     """The edits of a line are made by the number of the string in it."""
     cleaner, secret = RecordingRedactor(), f"ghp_{'aB3dE6gH9k' * 4}"
     first = {"mcpServers": TABLES, "delta": f"so: {secret[:9]}"}

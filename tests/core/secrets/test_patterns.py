@@ -40,14 +40,14 @@ AROUND = [
 
 
 @loop_over_rows(("kind", "before", "secret", "suffix"), SECRETS)
-def test_a_secret_is_found_and_only_the_secret_goes(kind, before, secret, suffix):
+def test_only_the_secret_is_redacted(kind, before, secret, suffix):
     redactor = Redactor()
     assert redactor.redact_text(f"{before}{secret}{suffix}") == f"{before}[REDACTED:{kind}]{suffix}"
     assert redactor.counts == {kind: 1}
 
 
 @loop_over_rows(("kind", "before", "secret", "suffix"), SECRETS)
-def test_a_secret_is_found_wherever_it_stands(kind, before, secret, suffix):
+def test_secret_is_redacted_in_any_surrounding_text(kind, before, secret, suffix):
     for around in AROUND:
         if around == "/{}?" and before.startswith("--"):
             continue  # no option stands there
@@ -60,7 +60,7 @@ def test_every_pattern_has_an_example():
     assert {pattern.kind for pattern in PATTERNS} == {*BARE, *SAID}
 
 
-def test_several_secrets_are_several_marks():
+def test_several_secrets_are_redacted_separately():
     text = " and ".join(secret for secrets in BARE.values() for secret in secrets)
     redactor = Redactor()
     redacted = redactor.redact_text(text)
@@ -69,7 +69,7 @@ def test_several_secrets_are_several_marks():
 
 
 @loop_over_rows("text", INNOCENT)
-def test_what_only_looks_like_a_secret_stays(text):
+def test_text_that_resembles_a_secret_is_not_redacted(text):
     redactor = Redactor()
     for around in ("{}", "say {} now", '"{}"', "\n{}\n"):
         assert redactor.redact_text(around.format(text)) == around.format(text)
@@ -77,19 +77,19 @@ def test_what_only_looks_like_a_secret_stays(text):
 
 
 @loop_over_rows(("kind", "before", "secret", "suffix"), SECRETS)
-def test_what_was_redacted_is_not_redacted_again(kind, before, secret, suffix):
+def test_redacted_text_is_not_redacted_twice(kind, before, secret, suffix):
     redacted = Redactor().redact_text(f"{before}{secret}{suffix}")
     assert Redactor().redact_text(redacted) == redacted
 
 
-def test_a_key_block_without_an_end_goes_as_far_as_it_looks_like_one():
+def test_unterminated_key_block_is_redacted_up_to_the_end_of_its_key_data():
     redacted = Redactor().redact_text(
         f"-----BEGIN PRIVATE KEY-----\n{generate_secret(64)}\n{generate_secret(64)}; and more"
     )
     assert redacted == "[REDACTED:private-key]; and more"
 
 
-def test_a_stem_is_never_shorter_than_what_is_looked_for():
+def test_pattern_stems_are_lowercase_and_long_enough():
     assert all(
         len(stem) >= ROOT_CHARS and stem == stem.lower()
         for pattern in PATTERNS
@@ -130,12 +130,12 @@ def check_bounded(expression: str) -> None:
 
 
 @loop_over_rows("pattern", PATTERNS)
-def test_a_pattern_repeats_nothing_without_an_end(pattern: SecretPattern):
+def test_pattern_repetitions_are_bounded_and_not_nested(pattern: SecretPattern):
     check_bounded(pattern.full_regex.pattern)
     check_bounded(pattern.prefix_regex.pattern)
 
 
-def test_the_check_of_the_shape_sees_what_it_is_for():
+def test_repetition_check_rejects_unbounded_and_nested_expressions():
     for bad in ("(?:a{1,3}){1,5}", "a*", "a+b", "(?:a|b)+", "a{5,}"):
         with pytest.raises(AssertionError):
             check_bounded(bad)
@@ -144,19 +144,19 @@ def test_the_check_of_the_shape_sees_what_it_is_for():
 @loop_over_rows(
     "pattern", [candidate for candidate in PATTERNS if candidate.tail_chars or candidate.body_chars]
 )
-def test_a_tail_is_one_run_that_gives_nothing_back(pattern: SecretPattern):
+def test_tail_regex_is_a_single_possessive_repetition(pattern: SecretPattern):
     ((code, _, repeated, depth),) = repeats(pattern.tail_regex.pattern)
     assert (code, depth, len(repeated)) == (codes.POSSESSIVE_REPEAT, 0, 1)
 
 
-def test_no_pattern_holds_back_more_than_the_limit():
+def test_pattern_prefix_fits_the_buffer_limit():
     assert (
         max(parser.parse(pattern.prefix_regex.pattern).getwidth()[1] for pattern in PATTERNS)
         <= MAX_BUFFERED_CHARS
     )
 
 
-def test_what_stands_before_a_value_is_within_reach():
+def test_preceding_names_fit_the_context_and_match_the_name_regex():
     names = [name for pattern in ASSIGNED_PATTERNS for name in pattern.preceding_names]
     assert max(map(len, names)) <= NAME_CONTEXT_CHARS // 2
     assert all(name.lower().endswith(SECRET_NAME_ENDINGS) for name in names)
@@ -171,7 +171,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
-def test_a_hostile_text_is_tried_no_more_than_once_a_place(piece, monkeypatch):
+def test_hostile_text_is_matched_at_most_once_per_position(piece, monkeypatch):
     match_count, match_secret = 0, redact._match_secret
 
     def count_match(text, lower_text, position, is_token_start, *, is_final):

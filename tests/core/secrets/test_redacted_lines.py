@@ -57,7 +57,7 @@ def fragments(lines: list[str], name: str = "text") -> list[str]:
 
 @loop_over_cases(list_fixture_cases("claude"))
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-def test_a_claude_without_secrets_is_passed_byte_for_byte(case, partial):
+def test_claude_stream_without_secrets_is_passed_through_unchanged(case, partial):
     plain, _ = translate_case(case, partial)
     output, translation = translate_case(case, partial, redact=True)
     assert translation.diagnostics.redactions == {}
@@ -66,7 +66,7 @@ def test_a_claude_without_secrets_is_passed_byte_for_byte(case, partial):
         check_passed(case.data, output, partial)
 
 
-def test_only_the_line_with_a_secret_is_written_again():
+def test_only_lines_with_a_secret_are_rewritten():
     lines = [
         INIT,
         text("hello"),
@@ -86,7 +86,7 @@ def test_only_the_line_with_a_secret_is_written_again():
     assert json.loads(output_lines[5])["result"] == f"use {MARK}"
 
 
-def test_a_secret_over_many_deltas_is_caught_and_agrees_with_its_line():
+def test_secret_split_across_deltas_is_redacted():
     pieces = [f"use {GITHUB}"[start : start + 6] for start in range(0, 44, 6)] + [" now sk"]
     output_lines = run(
         INIT,
@@ -107,7 +107,7 @@ def test_a_secret_over_many_deltas_is_caught_and_agrees_with_its_line():
     assert len(set(uuids)) == len(uuids)
 
 
-def test_what_was_held_back_is_said_when_claude_dies():
+def test_buffered_text_is_emitted_when_claude_exits_with_an_error():
     output_lines = run(INIT, *OPEN, delta(text="a "), delta(text="sk"), code=1)
     assert fragments(output_lines) == ["a ", "sk"]
     (message,) = [
@@ -116,7 +116,7 @@ def test_what_was_held_back_is_said_when_claude_dies():
     assert message["message"]["content"][0]["text"] == "a sk"
 
 
-def test_the_input_of_a_call_in_pieces_is_one_piece_without_its_secret():
+def test_tool_input_deltas_are_merged_into_a_single_redacted_delta():
     given_input = json.dumps({"command": f'say "{GITHUB}"', "password": "hunter2"})
     block = stream(
         type="content_block_start",
@@ -137,14 +137,14 @@ def test_the_input_of_a_call_in_pieces_is_one_piece_without_its_secret():
     }
 
 
-def test_the_input_of_a_call_that_is_cut_is_redacted_as_a_text():
+def test_truncated_tool_input_is_redacted_as_text():
     output_lines = run(
         INIT, *OPEN[:1], delta(partial_json=f'{{"command":"{GITHUB} x'), *STOP, result()
     )
     assert fragments(output_lines, "partial_json") == [f'{{"command":"{MARK} x']
 
 
-def test_a_question_of_claudes_is_passed_as_it_came():
+def test_control_request_is_passed_through_unredacted():
     question = line(
         "control_request",
         request_id="q",
@@ -158,7 +158,7 @@ def test_a_question_of_claudes_is_passed_as_it_came():
     assert question in output_lines
 
 
-def test_a_subagents_lines_do_not_end_the_block_that_is_open():
+def test_subagent_message_does_not_close_the_open_text_block():
     inner = assistant({"type": "text", "text": f"x {GITHUB}"}, parent="p")
     output_lines = run(
         INIT,
@@ -179,7 +179,7 @@ def test_a_subagents_lines_do_not_end_the_block_that_is_open():
     at=st.lists(st.integers(0, 80), max_size=12),
     name=st.sampled_from(["text", "thinking", "partial_json"]),
 )
-def test_no_line_has_a_planted_secret_however_it_is_cut(at, name):
+def test_planted_secret_is_redacted_for_any_delta_boundaries(at, name):
     full_text = (
         json.dumps({"a": f"so {GITHUB} it is"}) if name == "partial_json" else f"so {GITHUB} it is"
     )
@@ -192,7 +192,7 @@ def test_no_line_has_a_planted_secret_however_it_is_cut(at, name):
 
 
 @pytest.mark.parametrize("small", [False, True], ids=["whole", "as it comes"])
-def test_what_was_collected_or_grew_is_no_longer_than_a_line_may_be(monkeypatch, small):
+def test_collected_and_grown_lines_stay_within_the_line_limit(monkeypatch, small):
     if small:
         monkeypatch.setattr(redacted_lines, "MAX_INPUT_CHARS", 500)
     given_input = json.dumps({"content": "x" * 30_000, "key": f"so {GITHUB} it is"})

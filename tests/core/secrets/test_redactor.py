@@ -77,14 +77,14 @@ def redact_stream(pieces: list[str]) -> str:
 
 @limit_examples(250, shrink=True)
 @given(parts=st.lists(PIECES, max_size=6), at=st.lists(st.integers(0, 2000), max_size=20))
-def test_a_stream_says_what_the_whole_would_however_it_is_cut(parts, at):
+def test_stream_output_equals_full_text_redaction_for_any_split(parts, at):
     text = "".join(parts)
     assert redact_stream(cut(text, at)) == Redactor().redact_text(text) if len(text) >= 8 else True
 
 
 @loop_over_rows(("kind", "before", "secret", "suffix"), SECRETS)
 @pytest.mark.parametrize("size", [1, 3, 20])
-def test_a_secret_in_small_pieces_is_caught(kind, before, secret, suffix, size):
+def test_secret_in_small_chunks_is_redacted(kind, before, secret, suffix, size):
     text = f"so: {before}{secret}{suffix} and on"
     counts: dict[str, int] = {}
     stream = StreamRedactor(counts)
@@ -99,11 +99,11 @@ def test_a_secret_in_small_pieces_is_caught(kind, before, secret, suffix, size):
     text=st.text(alphabet="abcdefghijklmnopqrstuvwxyz ,.\n", max_size=200),
     at=st.lists(st.integers(0, 200), max_size=9),
 )
-def test_prose_comes_out_as_it_went_in(text, at):
+def test_prose_is_unchanged(text, at):
     assert redact_stream(cut(text, at)) == text
 
 
-def test_only_what_may_begin_a_secret_is_held_back():
+def test_only_possible_secret_prefixes_are_buffered():
     stream = StreamRedactor({})
     for fragment in (
         "Hello",
@@ -127,14 +127,14 @@ def test_only_what_may_begin_a_secret_is_held_back():
 
 
 @loop_over_rows(("kind", "before", "secret", "suffix"), SECRETS)
-def test_nothing_holds_back_more_than_the_limit(kind, before, secret, suffix):
+def test_buffered_text_never_exceeds_its_limit(kind, before, secret, suffix):
     stream = StreamRedactor({})
     for character in (before + secret + suffix + "x" * 300 + "==" + "1" * 300) * 2:
         stream.feed(character)
         assert len(stream._pending_text) - stream._decided_chars <= MAX_BUFFERED_CHARS
 
 
-def test_what_was_held_back_at_the_end_is_said():
+def test_flush_returns_the_buffered_text():
     stream = StreamRedactor({})
     assert stream.feed("a sk") == "a "
     assert stream.flush() == "sk"
@@ -143,14 +143,14 @@ def test_what_was_held_back_at_the_end_is_said():
     )
 
 
-def test_a_long_token_is_swallowed_as_it_comes():
+def test_long_token_is_dropped_while_streaming():
     stream = StreamRedactor({})
     assert stream.feed("key: sk-" + generate_secret(30)) == "key: [REDACTED:api-key]"
     assert [stream.feed(generate_secret(50)) for _ in range(100)] == [""] * 100
     assert stream.feed("aB3 done") == " done"
 
 
-def test_a_key_block_over_many_deltas_is_one_mark_and_its_body_never_comes():
+def test_private_key_over_many_deltas_is_a_single_placeholder():
     stream = StreamRedactor({})
     assert stream.feed("see\n-----BEGIN RSA PRIV") == "see\n"
     assert stream.feed("ATE KEY-----\nMII") == "[REDACTED:private-key]"
@@ -160,14 +160,14 @@ def test_a_key_block_over_many_deltas_is_one_mark_and_its_body_never_comes():
     assert stream.feed("VATE KEY-----\nbye") == "\nbye"
 
 
-def test_a_key_block_that_never_ends_ends_at_its_limit():
+def test_unterminated_private_key_ends_at_its_limit():
     stream = StreamRedactor({})
     stream.feed("-----BEGIN PRIVATE KEY-----\n")
     output = "".join(stream.feed("abcdefgh" * 8) for _ in range(2 * MAX_KEY_CHARS // 64))
     assert len(output) == 2 * MAX_KEY_CHARS - MAX_KEY_CHARS
 
 
-def test_known_fragments_are_remembered_up_to_a_limit():
+def test_harmless_fragments_are_cached_up_to_a_limit():
     stream = StreamRedactor({})
     for number in range(MAX_HARMLESS_FRAGMENTS + 10):
         stream.feed(f" w{number}")
@@ -178,12 +178,12 @@ def test_known_fragments_are_remembered_up_to_a_limit():
 # -- values ----------------------------------------------------------------------------------------
 
 
-def test_a_value_without_secrets_is_the_same_object():
+def test_value_without_secrets_is_returned_as_the_same_object():
     value = {"a": [1, "text", {"b": None}], "c": ("x", 2.5)}
     assert Redactor().redact_value(value) is value
 
 
-def test_strings_are_redacted_wherever_they_stand_and_so_are_keys():
+def test_nested_strings_and_keys_are_redacted():
     value = {"a": [1, GITHUB, {"b": f"x {GITHUB}"}], GITHUB: (GITHUB, True)}
     placeholder = "[REDACTED:github-token]"
     redactor = Redactor()
@@ -194,7 +194,7 @@ def test_strings_are_redacted_wherever_they_stand_and_so_are_keys():
     assert redactor.counts == {"github-token": 4}
 
 
-def test_the_name_of_a_secret_may_be_the_key_of_a_value():
+def test_value_under_a_secret_key_name_is_redacted():
     redactor = Redactor()
     value = {
         "password": "hunter2",
@@ -208,7 +208,7 @@ def test_the_name_of_a_secret_may_be_the_key_of_a_value():
     assert redactor.counts == {"assigned-secret": 2}
 
 
-def test_a_text_that_was_cut_says_nothing_of_what_began_at_its_end():
+def test_secret_prefix_at_the_end_of_a_cut_text_is_redacted():
     redactor = Redactor(cut_chars=20)
     assert redactor.redact_text(f"the key is {GITHUB}"[:20]) == "the key is " + CUT_PLACEHOLDER
     assert redactor.redact_text("the key is none at z") == "the key is none at z"
@@ -218,7 +218,7 @@ def test_a_text_that_was_cut_says_nothing_of_what_began_at_its_end():
 # -- stderr ----------------------------------------------------------------------------------------
 
 
-def test_a_stderr_is_redacted_before_its_middle_is_cut_out():
+def test_stderr_is_redacted_before_its_middle_is_omitted():
     tail = RedactedHeadTailBuffer()
     tail.add(b"x" * (HEAD_BYTES - 20) + b"\n")
     for start in range(0, len(GITHUB), 5):
@@ -233,7 +233,7 @@ def test_a_stderr_is_redacted_before_its_middle_is_cut_out():
     assert tail_text.endswith("é ghp_half")
 
 
-def test_what_was_redacted_before_is_counted():
+def test_existing_placeholders_are_counted():
     counts = {"jwt": 1}
     count_redaction_placeholders("a [REDACTED:jwt] b [REDACTED:api-key] [REDACTED:]", counts)
     assert counts == {"jwt": 2, "api-key": 1}
@@ -271,11 +271,11 @@ def test_what_was_redacted_before_is_counted():
         (["--help", "--header"], ["--help", "--header"]),
     ],
 )
-def test_values_of_some_options_are_blanked_by_position(argv, expected):
+def test_values_of_secret_options_are_redacted(argv, expected):
     assert redact_argv(argv) == expected
 
 
-def test_the_counts_are_one_sentence():
+def test_redaction_counts_are_described_in_a_sentence():
     assert describe_redactions({}) == ""
     assert describe_redactions({"jwt": 1}) == "1 secret was redacted: 1 jwt"
     assert (

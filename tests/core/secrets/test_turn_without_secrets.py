@@ -37,7 +37,7 @@ def end_turn(stage: Stage) -> list[str]:
     return summary
 
 
-def test_only_a_turn_that_was_told_so_redacts():
+def test_turn_redacts_only_if_configured():
     assert not isinstance(Stage().turn, RedactedTurn)
     assert isinstance(Stage(redacts_secrets=True).turn, RedactedTurn)
     assert isinstance(Stage(redacts_secrets=True).turn.create_next(), RedactedTurn)
@@ -46,7 +46,7 @@ def test_only_a_turn_that_was_told_so_redacts():
 # -- texts -----------------------------------------------------------------------------------------
 
 
-def test_a_secret_split_over_two_deltas_is_caught():
+def test_secret_split_over_two_deltas_is_redacted():
     stage = start_stage(True)
     stage.turn.add_text(f"use {GITHUB[:20]}")
     stage.turn.add_text(f"{GITHUB[20:]} now")
@@ -54,7 +54,7 @@ def test_a_secret_split_over_two_deltas_is_caught():
     assert end_turn(stage)[:2] == [f"text:use {MARK} now", "stop"]
 
 
-def test_a_secret_split_over_forty_deltas_is_caught_and_the_result_says_the_same():
+def test_secret_split_over_many_deltas_is_redacted_in_text_and_result():
     stage = start_stage(True)
     for character in GITHUB:
         stage.turn.add_text(character)
@@ -63,7 +63,7 @@ def test_a_secret_split_over_forty_deltas_is_caught_and_the_result_says_the_same
     assert (summary[0], summary[-2]) == (f"text:{MARK}", f"end:success {MARK}")
 
 
-def test_what_was_held_back_comes_before_whatever_closes_the_block():
+def test_buffered_text_is_written_before_the_block_is_closed():
     for close in (
         lambda turn: turn.end_block(),
         lambda turn: turn.add_block("next"),
@@ -85,7 +85,7 @@ def test_what_was_held_back_comes_before_whatever_closes_the_block():
 
 
 @BOTH
-def test_a_block_that_begins_with_what_is_held_back_is_a_block(partial):
+def test_block_of_only_buffered_text_is_written(partial):
     stage = start_stage(partial)
     stage.turn.add_text("ghp_")
     stage.turn.add_block("next")
@@ -96,7 +96,7 @@ def test_a_block_that_begins_with_what_is_held_back_is_a_block(partial):
 
 
 @BOTH
-def test_a_held_back_end_belongs_to_the_block_it_came_in(partial):
+def test_buffered_text_stays_in_its_block(partial):
     stage = start_stage(partial)
     stage.turn.add_thinking("think ghp_", key=0)
     stage.turn.add_text("text ghp_", block_key=1)
@@ -105,7 +105,7 @@ def test_a_held_back_end_belongs_to_the_block_it_came_in(partial):
     assert summary == ["think:think ghp_", "text:text ghp_", "think:x"]
 
 
-def test_a_block_is_no_part_of_the_secret_in_the_one_before():
+def test_secret_does_not_extend_into_the_next_block():
     stage = start_stage()
     stage.turn.add_text(f"{GITHUB}")
     stage.turn.end_block()
@@ -117,7 +117,7 @@ def test_a_block_is_no_part_of_the_secret_in_the_one_before():
 
 
 @BOTH
-def test_a_reply_that_is_cut_and_comes_again_is_said_once(partial):
+def test_retracted_message_is_written_once_after_a_retry(partial):
     stage = start_stage(partial)
     stage.turn.add_text(f"one {GITHUB} two")
     stage.turn.retract_message()
@@ -128,7 +128,7 @@ def test_a_reply_that_is_cut_and_comes_again_is_said_once(partial):
 
 
 @BOTH
-def test_a_snapshot_says_what_is_new_of_the_redacted_text(partial):
+def test_snapshot_writes_only_new_redacted_text(partial):
     stage = start_stage(partial)
     full = f"use {GITHUB} now and sk"
     for end in (4, 10, 30, 45, len(full)):
@@ -142,7 +142,7 @@ def test_a_snapshot_says_what_is_new_of_the_redacted_text(partial):
     assert stage.diagnostics.redactions == {"github-token": 1}
 
 
-def test_a_snapshot_that_contradicts_is_counted_and_not_said():
+def test_contradicting_snapshot_is_counted_and_not_written():
     stage = start_stage()
     stage.turn.update_text("one two", 0)
     stage.turn.update_text("three", 0)
@@ -152,7 +152,7 @@ def test_a_snapshot_that_contradicts_is_counted_and_not_said():
 
 @BOTH
 @pytest.mark.parametrize("size", [1, 3, 40, 1000, 100_000])
-def test_a_text_longer_than_a_line_is_redacted_before_it_is_cut(partial, size):
+def test_long_text_is_redacted_before_splitting_into_lines(partial, size):
     stage = start_stage(partial, max_bytes=700)
     text = f"{'word ' * 50}{GITHUB} " * 20
     for start in range(0, len(text), size):
@@ -162,7 +162,7 @@ def test_a_text_longer_than_a_line_is_redacted_before_it_is_cut(partial, size):
     assert stage.diagnostics.redactions == {"github-token": 20}
 
 
-def test_half_a_character_before_what_is_held_back_keeps_its_other_half():
+def test_surrogate_pair_around_buffered_text_is_joined():
     stage = start_stage(True)
     for piece in ("a \ud83d", "\ude00", " ghp_", "\ud83d", "\ude00"):
         stage.turn.add_text(piece)
@@ -180,7 +180,7 @@ PLANTED = st.sampled_from([(before, secret, suffix) for _, before, secret, suffi
     at=st.lists(st.integers(0, 600), max_size=25),
     verb=st.sampled_from(["add_text", "add_thinking"]),
 )
-def test_a_planted_secret_is_in_no_line_however_it_is_cut(partial, planted, around, at, verb):
+def test_planted_secret_is_in_no_line_for_any_split(partial, planted, around, at, verb):
     before, secret, suffix = planted
     text = f"{around[0]}\n{before}{secret}{suffix}\n{around[1]}"
     places = [0, *sorted({position % (len(text) + 1) for position in at}), len(text)]
@@ -231,7 +231,7 @@ def test_a_planted_secret_is_in_no_line_however_it_is_cut(partial, planted, arou
         max_size=25,
     ),
 )
-def test_any_order_of_verbs_keeps_the_contract_and_says_no_token(partial, steps):
+def test_any_verb_order_writes_a_valid_turn_without_the_token(partial, steps):
     stage = start_stage(partial)
     turn: Any = stage.turn
     for number, (verb, text, key) in enumerate(steps):
@@ -252,7 +252,7 @@ def test_any_order_of_verbs_keeps_the_contract_and_says_no_token(partial, steps)
 
 
 @BOTH
-def test_inputs_and_results_of_calls_are_redacted(partial):
+def test_tool_inputs_and_results_are_redacted(partial):
     stage = start_stage(partial)
     stage.turn.add_tool_call(
         "t", "Bash", {"command": f"curl -H 'X: {GITHUB}'", "password": "hunter2"}
@@ -272,7 +272,7 @@ def test_inputs_and_results_of_calls_are_redacted(partial):
     assert stage.diagnostics.redactions == {"github-token": 3, "assigned-secret": 2}
 
 
-def test_lines_of_a_nested_agent_are_redacted():
+def test_subagent_lines_are_redacted():
     stage = start_stage()
     stage.turn.add_tool_call("t", "Task", {})
     nested = stage.turn.get_subagent("t")
@@ -287,7 +287,7 @@ def test_lines_of_a_nested_agent_are_redacted():
 
 
 @BOTH
-def test_a_call_whose_line_is_the_question_keeps_its_input_and_nothing_else_does(partial):
+def test_call_line_that_serves_as_a_prompt_is_not_redacted(partial):
     asking = [True]
     stage = start_stage(partial, asks_by_line=lambda: asking[0])
     stage.turn.add_tool_call("t", "Bash", {"command": f"asked {GITHUB}"})
@@ -307,7 +307,7 @@ def test_a_call_whose_line_is_the_question_keeps_its_input_and_nothing_else_does
     assert GITHUB.encode() not in stage.bytes[byte_count:]
 
 
-def test_the_result_of_a_nested_call_is_redacted_whoever_says_it():
+def test_subagent_result_reported_by_another_subagent_is_redacted():
     stage = start_stage()
     for call in ("t", "u"):
         stage.turn.add_tool_call(call, "Task", {})
@@ -332,7 +332,7 @@ def test_the_result_of_a_nested_call_is_redacted_whoever_says_it():
         lambda turn: turn.add_tool_call("t", "Bash", {GITHUB: [GITHUB]}),
     ],
 )
-def test_errors_and_lines_beside_the_conversation_are_redacted(end):
+def test_errors_and_system_events_are_redacted(end):
     stage = start_stage()
     stage.turn.add_tool_call("open", "Bash", {"command": "x"})
     end(stage.turn)
@@ -343,7 +343,7 @@ def test_errors_and_lines_beside_the_conversation_are_redacted(end):
     assert GITHUB not in stage.turn.final_text
 
 
-def test_the_result_counts_what_was_left_out_only_where_something_was():
+def test_result_counts_redactions_only_if_there_are_any():
     stage = start_stage()
     stage.turn.add_block("nothing")
     stage.turn.record_end()
@@ -355,7 +355,7 @@ def test_the_result_counts_what_was_left_out_only_where_something_was():
     assert stage.diagnostics.build_report()["redacted"] == {"github-token": 2, "bearer-token": 1}
 
 
-def test_what_is_kept_because_it_is_too_large_is_kept_without_secrets():
+def test_stored_large_result_is_redacted():
     stored_texts = []
     stage = start_stage(
         store_text=lambda text: stored_texts.append(text) or "/path", max_bytes=3000
@@ -368,7 +368,7 @@ def test_what_is_kept_because_it_is_too_large_is_kept_without_secrets():
 # -- what is left as it is -------------------------------------------------------------------------
 
 
-def test_a_question_has_the_calls_own_input():
+def test_permission_request_contains_the_original_input():
     stage = start_stage()
     tool_input = {"command": f"echo {GITHUB}", "password": "hunter2"}
     stage.turn.request_permission("r", "t", "Bash", tool_input, ("shell", tool_input))
@@ -377,7 +377,7 @@ def test_a_question_has_the_calls_own_input():
     assert GITHUB.encode() not in stage.writer.take_bytes(), "the call's own line is redacted"
 
 
-def test_a_hook_is_asked_about_the_calls_own_input():
+def test_hook_receives_the_original_input():
     stage = start_stage()
     stage.turn.hook_events = []
     tool_input = {"command": f"echo {GITHUB}"}
@@ -427,7 +427,7 @@ def _without_id(line: Line) -> Any:
 
 
 @loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
-def test_a_stream_without_secrets_says_the_same(case):
+def test_fixtures_without_secrets_are_written_unchanged(case):
     plain, _ = translate_case(case, partial=False)
     redacted, translation = translate_case(case, partial=False, redact=True)
     # a dropped line may take a number
