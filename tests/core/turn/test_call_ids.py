@@ -58,7 +58,7 @@ IDS = pytest.mark.parametrize(
 
 
 @IDS
-def test_two_open_calls_with_one_id_are_two_calls(call_id):
+def test_two_open_calls_with_the_same_id_are_separate_calls(call_id):
     stage = start_stage()
     stage.turn.add_tool_call(call_id, *read("/w/a"))
     stage.turn.add_tool_call(call_id, *read("/w/b"))
@@ -69,7 +69,7 @@ def test_two_open_calls_with_one_id_are_two_calls(call_id):
 
 
 @IDS
-def test_results_of_many_calls_are_paired_in_order(call_id):
+def test_results_of_calls_with_the_same_id_are_paired_in_order(call_id):
     stage = start_stage()
     paths = [f"/w/{number}" for number in range(5)]
     for path in paths:
@@ -81,7 +81,7 @@ def test_results_of_many_calls_are_paired_in_order(call_id):
     ]
 
 
-def test_a_call_that_comes_again_is_the_same_call():
+def test_repeated_event_of_a_call_does_not_create_a_second_call():
     stage = start_stage()
     for _ in range(3):
         stage.turn.add_tool_call("t", *read("/w/a"))
@@ -89,14 +89,14 @@ def test_a_call_that_comes_again_is_the_same_call():
     assert pairs(blocks(stage)) == [(A, "A")]
 
 
-def test_a_call_that_is_completed_later_stays_one_call():
+def test_call_completed_by_a_later_event_stays_a_single_call():
     stage = start_stage()
     stage.turn.add_tool_call("t", "Read", {})
     stage.turn.add_tool_call("t", *read("/w/a"))
     assert len(stage.turn.open_calls) == 1
 
 
-def test_another_kind_of_event_may_repeat_a_call_with_other_arguments():
+def test_event_of_another_source_may_repeat_a_call_with_extended_arguments():
     stage = start_stage()
     stage.turn.add_tool_call("t", *read("/w/a"), source="said")
     stage.turn.add_tool_call("t", "Read", {"file_path": "/w/a", "limit": 2000}, source="started")
@@ -107,7 +107,7 @@ def test_another_kind_of_event_may_repeat_a_call_with_other_arguments():
 
 
 @pytest.mark.parametrize("call_id", ["same", ""])
-def test_each_kind_of_event_repeats_both_calls(call_id):
+def test_events_of_three_sources_describe_the_same_two_calls(call_id):
     stage = start_stage()
     for source in ("said", "whole", "started"):
         stage.turn.add_tool_call(call_id, *read("/w/a"), source=source)
@@ -115,7 +115,7 @@ def test_each_kind_of_event_repeats_both_calls(call_id):
     assert [call[2] for call in stage.turn.open_calls.values()] == [A, B]
 
 
-def test_two_equal_calls_without_an_id_are_two_calls():
+def test_two_equal_calls_without_an_id_are_separate_calls():
     stage = start_stage()
     stage.turn.add_tool_call("", *read("/w/a"))
     stage.turn.add_tool_call("", *read("/w/a"))
@@ -124,7 +124,7 @@ def test_two_equal_calls_without_an_id_are_two_calls():
     assert [content for _, content in pairs(blocks(stage))] == ["1", "2"]
 
 
-def test_results_with_names_find_their_calls_in_any_order():
+def test_results_with_tool_names_match_their_calls_in_any_order():
     stage = start_stage()
     stage.turn.add_tool_call("", *read("/w/a"))
     stage.turn.add_tool_call("", "Bash", {"command": "ls"})
@@ -133,21 +133,21 @@ def test_results_with_names_find_their_calls_in_any_order():
     assert pairs(blocks(stage)) == [({"command": "ls"}, "listed"), (A, "read")]
 
 
-def test_a_result_without_an_id_belongs_to_the_open_call():
+def test_result_without_an_id_is_assigned_to_the_open_call():
     stage = start_stage()
     stage.turn.add_tool_call("t", *read("/w/a"))
     stage.turn.add_tool_result(None, "A")
     assert pairs(blocks(stage)) == [(A, "A")]
 
 
-def test_a_result_with_an_id_belongs_to_the_call_that_was_announced_without_it():
+def test_result_with_an_id_is_assigned_to_the_open_call_without_an_id():
     stage = start_stage()
     stage.turn.add_tool_call(None, *read("/w/a"))
     stage.turn.add_tool_result("call_7", "A")
     assert pairs(blocks(stage)) == [(A, "A")]
 
 
-def test_an_orphan_without_an_id_is_not_kept_for_a_later_call():
+def test_orphan_result_without_an_id_is_not_assigned_to_a_later_call():
     stage = start_stage()
     stage.turn.add_tool_result("", "nobody's")
     stage.turn.add_tool_call("", *read("/w/a"))
@@ -155,7 +155,7 @@ def test_an_orphan_without_an_id_is_not_kept_for_a_later_call():
     assert pairs(blocks(stage)) == [(A, "A")]
 
 
-def test_early_results_of_one_id_are_kept_in_order():
+def test_early_results_with_the_same_id_are_paired_in_order():
     stage = start_stage()
     stage.turn.add_tool_result("t", "A")
     stage.turn.add_tool_result("t", "B")
@@ -164,7 +164,7 @@ def test_early_results_of_one_id_are_kept_in_order():
     assert pairs(blocks(stage)) == [(A, "A"), (B, "B")]
 
 
-def test_an_id_that_was_used_before_gets_a_new_one():
+def test_reused_call_id_gets_a_new_id():
     stage = start_stage()
     for path, text in (("/w/a", "A"), ("/w/b", "B"), ("/w/a", "C")):
         stage.turn.add_tool_call("t", *read(path))
@@ -172,7 +172,7 @@ def test_an_id_that_was_used_before_gets_a_new_one():
     assert pairs(blocks(stage)) == [(A, "A"), (B, "B"), (A, "C")]
 
 
-def test_a_vendor_may_use_an_id_of_our_form():
+def test_vendor_call_id_in_the_format_of_generated_ids_is_accepted():
     stage = start_stage()
     stage.turn.add_tool_call("t", *read("/w/a"))
     stage.turn.add_tool_call("t", *read("/w/b"))
@@ -183,7 +183,7 @@ def test_a_vendor_may_use_an_id_of_our_form():
     assert pairs(blocks(stage)) == [({"file_path": "/w/c"}, "C"), (A, "A"), (B, "B")]
 
 
-def test_long_ids_that_differ_at_their_end_are_two_ids():
+def test_long_ids_that_differ_only_at_the_end_stay_distinct():
     first_id, other = normalize_call_id(f"{LONG}1"), normalize_call_id(f"{LONG}2")
     assert first_id != other and len(first_id) == len(other) == 200
     stage = start_stage()
@@ -194,7 +194,7 @@ def test_long_ids_that_differ_at_their_end_are_two_ids():
     assert pairs(blocks(stage)) == [(B, "B"), (A, "A")]
 
 
-def test_the_end_answers_each_call_of_one_id():
+def test_end_of_the_turn_adds_a_result_for_each_call_with_the_same_id():
     stage = start_stage()
     for path in ("/w/a", "/w/b", "/w/c"):
         stage.turn.add_tool_call("t", *read(path))
@@ -213,7 +213,7 @@ def denials(stage: Stage) -> list[tuple[str, str]]:
 
 
 @IDS
-def test_a_forbidden_second_call_stops_the_turn(call_id):
+def test_denied_second_call_with_the_same_id_stops_the_turn(call_id):
     stage = start_stage(evaluator=build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_tool_call(call_id, "Bash", {"command": "ls"})
     assert stage.turn.result is None
@@ -223,7 +223,7 @@ def test_a_forbidden_second_call_stops_the_turn(call_id):
     assert denials(stage) == [(calls[1]["id"], "Bash")]
 
 
-def test_a_forbidden_call_is_stopped_after_a_refused_call_with_the_same_id():
+def test_denied_call_after_a_refused_call_with_the_same_id_stops_the_turn():
     """The refused call did not run; the other call did."""
     stage = start_stage(evaluator=build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_denial("t", "Bash", {"command": "rm a"})
@@ -233,7 +233,7 @@ def test_a_forbidden_call_is_stopped_after_a_refused_call_with_the_same_id():
     assert stage.turn.cause == "denied"
 
 
-def test_a_forbidden_call_with_the_id_of_a_hidden_call_is_stopped():
+def test_denied_call_with_the_id_of_a_hidden_call_stops_the_turn():
     stage = start_stage(evaluator=build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_tool_call("t", "todo", {}, is_hidden=True)
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"})
@@ -241,14 +241,14 @@ def test_a_forbidden_call_with_the_id_of_a_hidden_call_is_stopped():
 
 
 @pytest.mark.parametrize("first", [{}, {"command": "ls"}])
-def test_arguments_that_come_later_are_judged(first):
+def test_later_arguments_of_a_call_are_checked_against_the_rules(first):
     stage = start_stage(evaluator=build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_tool_call("t", "Bash", first, source="said")
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"}, source="started")
     assert stage.turn.cause == "denied"
 
 
-def test_a_result_that_names_a_forbidden_call_is_judged():
+def test_result_with_a_denied_tool_input_stops_the_turn():
     stage = start_stage(evaluator=build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "", False, "Bash", {"command": "rm a"})
@@ -258,7 +258,7 @@ def test_a_result_that_names_a_forbidden_call_is_judged():
 RULES = {"deny": ["Bash(rm:*)"], "hidden": ["Bash"]}
 
 
-def test_a_forbidden_call_of_a_hidden_tool_is_stopped():
+def test_denied_call_of_a_hidden_tool_stops_the_turn():
     stage = start_stage(evaluator=build_evaluator(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
@@ -266,7 +266,7 @@ def test_a_forbidden_call_of_a_hidden_tool_is_stopped():
 
 
 @IDS
-def test_a_hidden_call_whose_later_arguments_are_forbidden_is_stopped(call_id):
+def test_hidden_call_with_denied_later_arguments_stops_the_turn(call_id):
     stage = start_stage(evaluator=build_evaluator(**RULES))
     stage.turn.add_tool_call(call_id, "Bash", {"command": "ls"}, source="said")
     assert stage.turn.result is None and not blocks(stage)
@@ -274,21 +274,21 @@ def test_a_hidden_call_whose_later_arguments_are_forbidden_is_stopped(call_id):
     assert stage.turn.cause == "denied" and len(denials(stage)) == 1
 
 
-def test_a_result_that_names_a_forbidden_call_of_a_hidden_tool_is_judged():
+def test_result_with_a_denied_input_of_a_hidden_tool_stops_the_turn():
     stage = start_stage(evaluator=build_evaluator(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "", False, "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
 
 
-def test_an_update_of_a_hidden_call_is_judged():
+def test_update_of_a_hidden_call_with_denied_input_stops_the_turn():
     stage = start_stage(evaluator=build_evaluator(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.update_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
 
 
-def test_a_hidden_call_that_is_allowed_stays_hidden():
+def test_allowed_call_of_a_hidden_tool_stays_hidden():
     stage = start_stage(evaluator=build_evaluator(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"}, source="said")
     stage.turn.add_tool_call("t", "Bash", {"command": "ls -l"}, source="started")
@@ -296,7 +296,7 @@ def test_a_hidden_call_that_is_allowed_stays_hidden():
     assert not blocks(stage) and stage.turn.result is None
 
 
-def test_hooks_see_both_calls_and_both_results():
+def test_hooks_receive_both_calls_and_both_results():
     stage = start_stage()
     stage.turn.hook_events = []
     stage.turn.add_tool_call("t", *read("/w/a"))
@@ -313,7 +313,7 @@ def test_hooks_see_both_calls_and_both_results():
 
 
 @pytest.mark.parametrize("first", [{}, A])
-def test_hooks_see_arguments_that_come_later(first):
+def test_hooks_receive_changed_arguments_of_a_call_once(first):
     stage = start_stage()
     stage.turn.hook_events = []
     stage.turn.add_tool_call("t", "Read", first, source="said")
@@ -325,7 +325,7 @@ def test_hooks_see_arguments_that_come_later(first):
     ]
 
 
-def test_hooks_see_what_a_question_shows():
+def test_hooks_receive_the_arguments_of_a_permission_request():
     stage = start_stage()
     stage.turn.hook_events = []
     stage.turn.add_tool_call("t", *read("/w/a"))
@@ -343,7 +343,7 @@ def ask(stage: Stage, call_id: Any, path: str) -> Any:
 
 @loop_over_rows("announced", [True, False])
 @loop_over_rows("call_id", ["same", "", None])
-def test_each_call_of_one_id_is_asked_about(call_id, announced):
+def test_permission_is_requested_for_each_call_with_the_same_id(call_id, announced):
     stage = start_stage()
     if announced:
         stage.turn.add_tool_call(call_id, *read("/w/a"))
@@ -357,14 +357,14 @@ def test_each_call_of_one_id_is_asked_about(call_id, announced):
     assert len(stage.turn.open_calls) == 2 or not call_id
 
 
-def test_a_call_is_asked_about_once():
+def test_second_permission_request_for_the_same_call_is_refused():
     stage = start_stage()
     stage.turn.add_tool_call("t", *read("/w/a"))
     assert not ask(stage, "t", "/w/a").refusal
     assert ask(stage, "t", "/w/a").refusal == "This call was asked about before."
 
 
-def test_a_later_call_with_the_id_of_one_that_ended_is_asked_about():
+def test_permission_is_requested_for_a_later_call_that_reuses_an_ended_id():
     stage = start_stage()
     assert not ask(stage, "t", "/w/a").refusal
     stage.turn.add_tool_result("t", "A")
@@ -372,7 +372,7 @@ def test_a_later_call_with_the_id_of_one_that_ended_is_asked_about():
     assert not later.refusal and later.call_id == "t~2"
 
 
-def test_a_refused_call_is_listed_with_its_own_id():
+def test_refused_calls_are_listed_with_distinct_ids():
     stage = start_stage()
     stage.turn.add_tool_call("t", *read("/w/a"))
     permission = ask(stage, "t", "/w/b")
@@ -385,7 +385,7 @@ def test_a_refused_call_is_listed_with_its_own_id():
 # -- nested agents ---------------------------------------------------------------------------------
 
 
-def test_two_agents_may_use_one_id():
+def test_two_subagents_may_use_the_same_call_id():
     stage = start_stage()
     stage.turn.add_tool_call("one", "Task", {})
     stage.turn.add_tool_call("two", "Task", {})

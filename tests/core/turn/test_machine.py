@@ -115,14 +115,14 @@ CELLS: dict[tuple[str, str], list[str]] = {
 }
 
 
-def test_the_table_has_every_pair_of_state_and_goal_and_every_pair_is_tested():
+def test_every_transition_is_defined_and_tested():
     pairs = set(itertools.product(STATES, GOALS))
     assert {(state, goal) for state, row in TRANSITIONS.items() for goal in row} == pairs
     assert set(CELLS) == pairs
 
 
 @loop_over_rows(("state", "goal"), CELLS)
-def test_on_the_way_from_a_state_to_a_goal_the_cell_is_said(state, goal):
+def test_transition_emits_the_expected_lines(state, goal):
     stage = Stage(partial=True)
     REACH[state](stage.turn)
     stage.take_lines()
@@ -138,7 +138,7 @@ def test_on_the_way_from_a_state_to_a_goal_the_cell_is_said(state, goal):
 
 @loop_over_rows("state", [DONE, CLOSED])
 @loop_over_rows("goal", [READY, MESSAGE, TEXT, THINKING])
-def test_what_comes_after_the_vendors_last_word_is_counted_and_not_said(state, goal):
+def test_transition_after_the_end_is_counted_as_a_late_event(state, goal):
     stage = Stage()
     REACH[state](stage.turn)
     stage.take_lines()
@@ -148,7 +148,7 @@ def test_what_comes_after_the_vendors_last_word_is_counted_and_not_said(state, g
     assert stage.diagnostics.repairs == {"late_event": 1}
 
 
-def test_the_result_is_said_after_the_vendors_last_word():
+def test_result_is_emitted_after_the_turn_is_finalized():
     stage = Stage()
     done(stage.turn)
     stage.take_lines()
@@ -157,7 +157,7 @@ def test_the_result_is_said_after_the_vendors_last_word():
 
 
 @loop_over_rows("state", TurnState)
-def test_a_way_that_is_not_in_the_table_is_a_mistake_of_ours(state):
+def test_undefined_transition_raises_turn_transition_error(state):
     silent = SILENT_TRANSITIONS.get(state, frozenset(GOALS))
     allowed_goals = () if state in (DONE, CLOSED) else GOALS
     for skip_actions, goals in ((True, silent), (False, allowed_goals)):
@@ -172,7 +172,7 @@ def test_a_way_that_is_not_in_the_table_is_a_mistake_of_ours(state):
             assert stage.turn.state is state
 
 
-def test_a_state_is_assigned_in_one_place():
+def test_state_is_assigned_only_in_the_machine_module():
     """`State` has one writer: whoever else wants another state has to find a way in the table."""
     folders = [ROOT / "shim" / name for name in ("core", "adapters", "profiles", "conversation")]
     sources = {
@@ -194,7 +194,7 @@ def test_a_state_is_assigned_in_one_place():
     )
 
 
-def test_no_object_of_a_turn_is_wide():
+def test_turn_objects_have_at_most_20_attributes():
     turn = Stage().turn
     objects = [
         turn,
@@ -231,7 +231,7 @@ LATE_VERBS: dict[str, Callable[[Turn], None]] = {
 
 
 @loop_over_rows("verb", LATE_VERBS)
-def test_no_verb_says_anything_after_the_result(verb):
+def test_turn_method_emits_nothing_after_the_result(verb):
     """Contract S16b: clients forget the error when a line follows the result."""
     stage = Stage(partial=True)
     close_turn(stage.turn)
@@ -253,7 +253,7 @@ def test_no_verb_says_anything_after_the_result(verb):
         "start_message",
     ],
 )
-def test_a_verb_about_the_end_changes_nothing_after_the_result(end):
+def test_ending_method_has_no_effect_after_the_result(end):
     stage = Stage()
     close_turn(stage.turn)
     stage.take_lines()
@@ -264,7 +264,7 @@ def test_a_verb_about_the_end_changes_nothing_after_the_result(end):
     assert not stage.turn.is_error
 
 
-def test_settling_says_nothing_and_is_remembered():
+def test_finalize_emits_nothing_and_sets_is_finalized():
     stage = Stage()
     assert not stage.turn.is_finalized
     stage.turn.finalize()
@@ -272,7 +272,7 @@ def test_settling_says_nothing_and_is_remembered():
     assert stage.take_summary() == []
 
 
-def test_finishing_says_the_result_without_waiting_for_the_child():
+def test_finish_emits_the_result_before_the_child_exits():
     stage = Stage()
     stage.turn.add_block("hi")
     stage.turn.record_end()

@@ -26,7 +26,7 @@ def finish(stage: Stage) -> list[str]:
 
 
 @BOTH
-def test_a_nested_agents_lines_are_whole_and_name_its_call(partial):
+def test_subagent_lines_are_complete_and_reference_their_call(partial):
     stage = with_a_task(partial)
     child = stage.turn.get_subagent("task")
     child.add_user_text("look")
@@ -44,7 +44,7 @@ def test_a_nested_agents_lines_are_whole_and_name_its_call(partial):
     finish(stage)
 
 
-def test_a_nested_agent_says_nothing_of_nothing():
+def test_empty_subagent_text_is_not_emitted():
     stage = with_a_task()
     stage.turn.get_subagent("task").add_text("")
     stage.turn.get_subagent("task").add_thinking("")
@@ -52,7 +52,7 @@ def test_a_nested_agent_says_nothing_of_nothing():
 
 
 @BOTH
-def test_a_nested_agents_text_closes_no_block_of_the_main_one(partial):
+def test_subagent_text_does_not_close_a_main_block(partial):
     stage = Stage(partial=partial)
     stage.turn.add_tool_call("task", "Task", {})
     stage.turn.add_text("mean")
@@ -62,7 +62,7 @@ def test_a_nested_agents_text_closes_no_block_of_the_main_one(partial):
     assert "text:meanwhile" in summary
 
 
-def test_a_nested_agents_text_is_not_the_result():
+def test_subagent_text_is_not_the_result():
     stage = with_a_task()
     stage.turn.get_subagent("task").add_text("inside")
     stage.turn.add_tool_result("task", "done")
@@ -70,7 +70,7 @@ def test_a_nested_agents_text_is_not_the_result():
     assert finish(stage)[-2] == "end:success outside"
 
 
-def test_a_nested_result_is_no_turn_of_the_main_agent():
+def test_subagent_result_does_not_count_as_a_turn():
     """Contract 5.14: two tool results of the child and one of the parent are num_turns 2."""
     stage = with_a_task()
     child = stage.turn.get_subagent("task")
@@ -82,7 +82,7 @@ def test_a_nested_result_is_no_turn_of_the_main_agent():
 
 
 @BOTH
-def test_nested_calls_that_are_open_at_the_end_get_a_result(partial):
+def test_open_subagent_call_receives_an_interrupted_result(partial):
     stage = with_a_task(partial)
     stage.turn.get_subagent("task").add_tool_call("n", "Read", {})
     stage.turn.record_interrupt()
@@ -91,7 +91,7 @@ def test_nested_calls_that_are_open_at_the_end_get_a_result(partial):
     assert any(entry.startswith("task>failed:n Interrupted") for entry in summary)
 
 
-def test_the_same_nested_call_while_it_is_open_is_said_once():
+def test_open_subagent_call_is_emitted_once():
     stage = with_a_task()
     child = stage.turn.get_subagent("task")
     child.add_tool_call("n", "Read", {})
@@ -99,7 +99,7 @@ def test_the_same_nested_call_while_it_is_open_is_said_once():
     assert stage.take_summary() == ["task>call:n Read"]
 
 
-def test_a_nested_id_that_comes_again_is_a_new_call():
+def test_reused_subagent_call_id_is_a_new_call():
     """Ids are unique in a session: clients key their cards by them."""
     stage = with_a_task()
     child = stage.turn.get_subagent("task")
@@ -110,7 +110,7 @@ def test_a_nested_id_that_comes_again_is_a_new_call():
     finish(stage)
 
 
-def test_a_nested_id_that_the_main_agent_used_is_a_new_call():
+def test_subagent_call_id_used_by_the_main_agent_is_a_new_call():
     stage = with_a_task()
     stage.turn.add_tool_call("n", "Bash", {})
     stage.turn.add_tool_result("n", "")
@@ -120,14 +120,14 @@ def test_a_nested_id_that_the_main_agent_used_is_a_new_call():
     finish(stage)
 
 
-def test_a_nested_result_without_its_call_is_counted_and_dropped():
+def test_subagent_result_without_a_call_is_dropped_and_counted():
     stage = with_a_task()
     stage.turn.get_subagent("task").add_tool_result("n", "orphan")
     assert stage.take_summary() == []
     assert stage.diagnostics.repairs == {"orphan_tool_result": 1}
 
 
-def test_an_unknown_parent_is_null_and_counted():
+def test_unknown_parent_is_null_and_counted():
     stage = Stage()
     stage.turn.get_subagent("nobody").add_text("inside")
     line = stage.take_lines()[-1]
@@ -135,7 +135,7 @@ def test_an_unknown_parent_is_null_and_counted():
     assert stage.diagnostics.repairs == {"unknown_parent": 1}
 
 
-def test_a_parent_that_has_its_result_already_is_still_known():
+def test_parent_with_a_result_still_accepts_subagent_text():
     """Background agents go on when their call has returned (contract 5.14)."""
     stage = with_a_task()
     stage.turn.add_tool_result("task", "launched")
@@ -145,7 +145,7 @@ def test_a_parent_that_has_its_result_already_is_still_known():
     assert stage.diagnostics.repairs == {}
 
 
-def test_a_parent_under_a_minted_id_is_named_as_it_was_said():
+def test_subagent_lines_reference_the_renamed_parent_call():
     stage = Stage()
     stage.turn.add_tool_call("task", "Task", {})
     stage.turn.add_tool_result("task", "one")
@@ -160,7 +160,7 @@ def test_a_parent_under_a_minted_id_is_named_as_it_was_said():
     ("call_id", "name", "tool_input"),
     [(7, "Read", {}), ("", "Read", {}), ("n", None, {}), ("n", "Read", None), ("n", "Read", "x")],
 )
-def test_a_nested_call_has_an_id_a_name_and_an_object(call_id, name, tool_input):
+def test_malformed_subagent_call_preserves_the_contract(call_id, name, tool_input):
     """Contract S6 holds for nested lines too."""
     stage = with_a_task()
     try:
@@ -170,7 +170,7 @@ def test_a_nested_call_has_an_id_a_name_and_an_object(call_id, name, tool_input)
     finish(stage)
 
 
-def test_a_nested_result_has_the_parent_of_its_call():
+def test_subagent_result_is_attributed_to_the_parent_of_its_call():
     stage = with_a_task()
     stage.turn.get_subagent("task").add_tool_call("n", "Read", {})
     stage.turn.add_tool_call("other", "Task", {})
@@ -179,7 +179,7 @@ def test_a_nested_result_has_the_parent_of_its_call():
     finish(stage)
 
 
-def test_an_mcp_result_of_a_nested_agent_has_claudes_form():
+def test_subagent_mcp_result_has_claude_format():
     stage = with_a_task()
     child = stage.turn.get_subagent("task")
     child.add_tool_call("n", "mcp__srv__take", {})
@@ -197,7 +197,7 @@ def test_an_mcp_result_of_a_nested_agent_has_claudes_form():
     ]
 
 
-def test_texts_of_a_nested_agent_are_not_written_unless_requested():
+def test_subagent_text_is_omitted_without_forward_subagent_text():
     """Measured with claude 2.1.332: texts and thoughts come only with `--forward-subagent-text`."""
     stage = Stage(forwards_subagent_text=False)
     stage.turn.start_session(session_id="s")
@@ -226,7 +226,7 @@ def judged_task(judges: PolicyEvaluator) -> Stage:
 
 
 @pytest.mark.parametrize("call_id", ["n", "task", "", None])
-def test_a_forbidden_call_of_a_nested_agent_stops_the_turn(call_id):
+def test_denied_subagent_call_stops_the_turn(call_id):
     stage = judged_task(build_evaluator(deny=["Bash(rm:*)"]))
     child = stage.turn.get_subagent("task")
     child.add_tool_call(call_id, "Bash", LS)
@@ -242,7 +242,7 @@ def test_a_forbidden_call_of_a_nested_agent_stops_the_turn(call_id):
     assert [entry["tool_use_id"] for entry in stage.turn.denials.values()] == [calls[-1]["id"]]
 
 
-def test_arguments_of_a_nested_call_that_come_later_are_judged():
+def test_later_arguments_of_a_subagent_call_are_evaluated():
     stage = judged_task(build_evaluator(deny=["mcp__s__t(rm:*)"]))
     child = stage.turn.get_subagent("task")
     child.add_tool_call("n", "mcp__s__t", {"line": "ls"})
@@ -252,7 +252,7 @@ def test_arguments_of_a_nested_call_that_come_later_are_judged():
     assert stage.turn.cause == "denied"
 
 
-def test_a_nested_call_that_was_refused_stops_nothing():
+def test_refused_subagent_call_does_not_stop_the_turn():
     stage = judged_task(build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_denial("n", "Bash", RM)
     stage.turn.get_subagent("task").add_tool_call("n", "Bash", RM)
@@ -260,7 +260,7 @@ def test_a_nested_call_that_was_refused_stops_nothing():
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_a_nested_call_that_the_vendor_refuses_itself_stops_the_turn_if_it_ran(failed):
+def test_vendor_enforced_denial_stops_the_turn_only_if_the_call_ran(failed):
     stage = judged_task(
         PolicyEvaluator(build_policy(deny=["Bash"]), is_sent_to_vendor=lambda rule: True)
     )

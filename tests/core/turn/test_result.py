@@ -112,21 +112,21 @@ def test_cause_error_subtype_and_reason_agree(
     assert ("result" in line) == (subtype == "success")
 
 
-def test_an_exit_code_that_the_vendors_page_calls_clean_is_no_error():
+def test_configured_clean_exit_code_is_not_an_error():
     stage = Stage(clean_exit_codes=frozenset({0, 7}))
     stage.turn.add_block("hi")
     stage.turn.record_end()
     assert not result(stage, ChildExit(code=7))["is_error"]
 
 
-def test_a_code_that_is_clean_does_not_make_up_for_a_missing_end():
+def test_clean_exit_code_without_an_end_event_is_an_error():
     stage = Stage(clean_exit_codes=frozenset({0, 7}))
     stage.turn.add_block("hi")
     assert result(stage, ChildExit(code=7))["is_error"]
 
 
 @pytest.mark.parametrize("order", [("ended", "failed"), ("failed", "ended")])
-def test_failed_beats_ended_in_any_order(order):
+def test_failure_overrides_the_end_event_in_any_order(order):
     stage = Stage()
     for kind in order:
         outcome(stage, kind)
@@ -135,14 +135,14 @@ def test_failed_beats_ended_in_any_order(order):
 
 @loop_over_rows("other", ["ended", "failed", "api", "limit"])
 @loop_over_rows("first", [True, False])
-def test_interrupted_beats_everything_in_any_order(other, first):
+def test_interrupt_overrides_any_other_outcome_in_any_order(other, first):
     stage = Stage()
     for kind in ("interrupted", other) if first else (other, "interrupted"):
         outcome(stage, kind)
     assert result(stage, ONE)["shim"]["cause"] == "interrupted"
 
 
-def test_the_last_end_is_the_end():
+def test_last_end_event_sets_the_result():
     """pi's `agent_end` comes several times."""
     stage = Stage()
     stage.turn.record_end(result="one")
@@ -171,14 +171,14 @@ def test_the_last_end_is_the_end():
         ("interrupted", INT, "not this", "[Request interrupted by user]"),
     ],
 )
-def test_the_error_says_what_happened(kind, child_exit, stderr, text):
+def test_error_text_describes_outcome_and_exit(kind, child_exit, stderr, text):
     stage = Stage()
     stage.turn.add_block("hi")
     outcome(stage, kind)
     assert result(stage, child_exit, stderr)["errors"] == [text]
 
 
-def test_of_a_long_stderr_the_beginning_and_the_end_are_told():
+def test_long_stderr_is_shortened_to_head_and_tail_in_the_error():
     """Usage texts put the reason first, stack traces last."""
     stage = Stage()
     line = result(stage, ONE, "FIRST" + "x" * 100_000 + "LAST")
@@ -187,14 +187,14 @@ def test_of_a_long_stderr_the_beginning_and_the_end_are_told():
     assert len(text) < STDERR_EXCERPT_CHARS + 200
 
 
-def test_control_characters_of_stderr_are_made_visible():
+def test_control_characters_of_stderr_are_escaped():
     """Threats: terminal escapes in errors."""
     stage = Stage()
     (text,) = result(stage, ONE, "\x1b[33mWarning\x1b[0m \x07")["errors"]
     assert text.endswith("Warning \\x07")  # colours say nothing
 
 
-def test_an_api_failure_is_a_synthetic_line_and_a_result_that_is_called_success():
+def test_api_failure_writes_a_synthetic_message_and_a_success_result():
     """Contract S10, 5.8."""
     stage = Stage()
     stage.turn.start_session(session_id="s")
@@ -221,20 +221,20 @@ def test_an_api_failure_is_a_synthetic_line_and_a_result_that_is_called_success(
     assert (line["stop_reason"], line["terminal_reason"]) == ("stop_sequence", "api_error")
 
 
-def test_a_text_that_names_an_api_error_is_not_prefixed_twice():
+def test_api_error_prefix_is_not_repeated():
     stage = Stage()
     stage.turn.record_failure("API Error: 500 oops", api=True)
     assert result(stage, ONE)["result"] == "API Error: 500 oops"
 
 
 @pytest.mark.parametrize("api", [True, False])
-def test_a_translator_may_say_whether_the_api_failed(api):
+def test_api_argument_overrides_api_error_detection(api):
     stage = Stage()
     stage.turn.record_failure("429 Too many requests" if not api else "who knows", api=api)
     assert (result(stage, ONE)["subtype"] == "success") is api
 
 
-def test_an_error_without_words_still_has_a_text():
+def test_failure_without_text_still_has_an_error_text():
     """The TypeScript SDK reads `errors[0]`."""
     stage = Stage()
     stage.turn.record_failure("")
@@ -253,7 +253,7 @@ def test_an_error_without_words_still_has_a_text():
         ({"structured_output": {"answer": 42}}, "clean"),
     ],
 )
-def test_a_good_end_in_the_middle_of_the_work_is_one_only_where_it_has_a_result(fields, cause):
+def test_end_event_during_tool_use_is_clean_only_with_a_result(fields, cause):
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.end_message(None, "tool_use")
@@ -264,7 +264,7 @@ def test_a_good_end_in_the_middle_of_the_work_is_one_only_where_it_has_a_result(
 
 
 @pytest.mark.parametrize("acted", [False, True])
-def test_a_stream_that_was_cut_is_asked_for_again_only_before_anything_was_done(acted):
+def test_cut_stream_is_retried_only_before_a_tool_call(acted):
     """Yume's R11."""
     stage = Stage(can_retry=True)
     if acted:
@@ -278,19 +278,19 @@ def test_a_stream_that_was_cut_is_asked_for_again_only_before_anything_was_done(
 # -- the numbers -----------------------------------------------------------------------------------
 
 
-def test_a_session_that_never_began_had_no_turns():
+def test_session_that_did_not_start_has_zero_turns():
     """Contract 5.10."""
     assert result(Stage(), ONE, "no such session")["num_turns"] == 0
 
 
-def test_a_session_that_failed_at_the_api_had_one_turn():
+def test_session_with_an_api_failure_has_a_single_turn():
     """Contract 5.8."""
     stage = Stage()
     stage.turn.record_failure("401 Unauthorized")
     assert result(stage, ONE)["num_turns"] == 1
 
 
-def test_an_interrupt_is_a_turn_more():
+def test_interrupt_adds_a_turn():
     """Contract 5.3 and 6.4."""
     stage = Stage()
     stage.turn.add_text("hi")
@@ -309,7 +309,7 @@ def test_an_interrupt_is_a_turn_more():
         ({"duration_ms": "12", "api_ms": [1]}, (42, 0)),
     ],
 )
-def test_durations_are_the_vendors_or_else_the_clocks(fields, expected):
+def test_durations_default_to_the_clock(fields, expected):
     stage = Stage(elapsed_ms=lambda: 42)
     stage.turn.record_end(**fields)
     line = result(stage, OK)
@@ -330,7 +330,7 @@ def test_durations_are_the_vendors_or_else_the_clocks(fields, expected):
         {"result": {"a": 1}},
     ],
 )
-def test_facts_of_another_type_do_not_take_the_result_away(fields):
+def test_invalid_result_fields_still_write_a_result(fields):
     stage = Stage()
     stage.turn.record_end(**fields)
     result(stage, OK)
@@ -345,7 +345,7 @@ def test_facts_of_another_type_do_not_take_the_result_away(fields):
     + ["many", 7],
 )
 @loop_over_rows("partial", [False, True])
-def test_usage_of_another_type_does_not_take_the_result_away(usage, partial):
+def test_invalid_usage_still_writes_a_result(usage, partial):
     stage = Stage(partial=partial)
     stage.turn.start_message()
     for verb in (stage.turn.update_message, stage.turn.end_message):
@@ -358,7 +358,7 @@ def test_usage_of_another_type_does_not_take_the_result_away(usage, partial):
     result(stage, OK)
 
 
-def test_a_structured_output_is_passed_on():
+def test_structured_output_is_in_the_result():
     """F11, contract 5.11."""
     stage = Stage()
     stage.turn.record_end(structured_output={"answer": "42"}, result='{"answer":"42"}')
@@ -366,7 +366,7 @@ def test_a_structured_output_is_passed_on():
     assert (line["structured_output"], line["result"]) == ({"answer": "42"}, '{"answer":"42"}')
 
 
-def test_the_model_of_the_usage_has_what_clients_divide_by():
+def test_model_usage_contains_context_window_and_max_output_tokens():
     """Contract 5.3: ACP reads contextWindow."""
     stage = Stage()
     stage.turn.start_message(model="m")
@@ -397,7 +397,7 @@ def test_the_model_of_the_usage_has_what_clients_divide_by():
 # -- interrupts ------------------------------------------------------------------------------------
 
 
-def test_an_interrupt_in_text_closes_it_and_says_who_stopped():
+def test_interrupt_in_text_closes_the_block_and_adds_a_user_line():
     """Contract 6.4."""
     stage = Stage(partial=True)
     stage.turn.add_text("w0 w1 ")
@@ -411,7 +411,7 @@ def test_an_interrupt_in_text_closes_it_and_says_who_stopped():
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-def test_what_an_interrupt_cut_off_is_marked_and_what_was_complete_is_not(partial):
+def test_only_the_interrupted_block_is_marked_as_aborted(partial):
     """Contract 5.2 and 6.4, `aborted`."""
     stage = Stage(partial=partial)
     stage.turn.add_thinking("so")
@@ -431,7 +431,7 @@ def test_what_an_interrupt_cut_off_is_marked_and_what_was_complete_is_not(partia
     assert "aborted" not in answer
 
 
-def test_the_stop_reason_of_an_interrupt_is_null():
+def test_stop_reason_of_an_interrupt_is_null():
     """Contract 6.4: `message_delta` and `result` say null while text streams."""
     stage = Stage(partial=True)
     stage.turn.add_text("w0 w1 ")
@@ -445,7 +445,7 @@ def test_the_stop_reason_of_an_interrupt_is_null():
     assert delta["delta"]["stop_reason"] is None
 
 
-def test_an_interrupt_in_a_call_answers_it_and_says_so():
+def test_interrupt_in_a_call_writes_a_failed_tool_result_and_a_user_line():
     """Contract 6.4: the failed result first, then the user line; terminal_reason aborted_tools."""
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
@@ -468,11 +468,11 @@ def test_an_interrupt_in_a_call_answers_it_and_says_so():
         (ChildExit(code=0), "exited with code 0"),
     ],
 )
-def test_an_exit_says_itself(child_exit, text):
+def test_child_exit_is_formatted_as_text(child_exit, text):
     assert str(child_exit) == text
 
 
-def test_a_usage_that_was_told_in_full_is_in_the_result_of_a_failure_too():
+def test_failed_turn_reports_complete_usage():
     stage = Stage()
     usage = {
         "input_tokens": 1,
@@ -485,7 +485,7 @@ def test_a_usage_that_was_told_in_full_is_in_the_result_of_a_failure_too():
     assert (line["usage"], line["duration_ms"]) == (usage, 9)
 
 
-def test_a_long_text_of_an_api_failure_is_the_same_in_its_line_and_in_the_result():
+def test_long_api_failure_text_is_equal_in_message_and_result():
     stage = Stage(limit=10_000)
     stage.turn.record_failure("429 " + "too many requests " * 3000)
     stage.turn.close(None, "")
@@ -493,7 +493,7 @@ def test_a_long_text_of_an_api_failure_is_the_same_in_its_line_and_in_the_result
     assert error["message"]["content"][0]["text"] == result["result"]
 
 
-def test_a_kind_of_error_that_claude_does_not_have_is_a_failed_turn():
+def test_unsupported_error_subtype_becomes_error_during_execution():
     stage = Stage()
     stage.turn.record_failure("no", subtype="error")
     assert result(stage, OK)["subtype"] == "error_during_execution"
@@ -503,7 +503,7 @@ def test_a_kind_of_error_that_claude_does_not_have_is_a_failed_turn():
 @loop_over_rows(
     ("budget", "subtype"), [(0.01, "error_max_budget_usd"), (0.05, "success"), (None, "success")]
 )
-def test_a_session_that_cost_more_than_its_budget_ends_in_an_error(is_reported, budget, subtype):
+def test_cost_above_the_budget_is_an_error(is_reported, budget, subtype):
     """F10: also if the turn is already over. A vendor may report the cost with its replies or at
     the end.
     """

@@ -46,7 +46,7 @@ def test_fragments_are_deltas_with_partial_messages():
     assert stage.take_summary() == ["text:ab", "stop"]
 
 
-def test_fragments_are_one_line_without_partial_messages():
+def test_fragments_are_merged_into_a_single_line_without_partial_messages():
     """S12"""
     stage = start_stage(False)
     stage.turn.add_text("a")
@@ -72,7 +72,7 @@ def test_thinking_streams_like_text():
 
 
 @BOTH
-def test_an_empty_fragment_is_nothing(partial):
+def test_empty_fragments_and_blocks_emit_no_lines(partial):
     stage = start_stage(partial)
     stage.turn.add_text("")
     stage.turn.add_thinking("")
@@ -83,7 +83,7 @@ def test_an_empty_fragment_is_nothing(partial):
 
 
 @BOTH
-def test_a_late_end_of_a_block_is_ignored(partial):
+def test_late_block_end_is_ignored(partial):
     stage = start_stage(partial)
     stage.turn.add_block("a")
     stage.take_lines()
@@ -93,7 +93,7 @@ def test_a_late_end_of_a_block_is_ignored(partial):
 
 
 @BOTH
-def test_another_key_is_another_block(partial):
+def test_fragment_with_a_different_key_starts_a_new_block(partial):
     stage = start_stage(partial)
     stage.turn.add_text("a", 0)
     stage.turn.add_text("b", 0)
@@ -102,7 +102,7 @@ def test_another_key_is_another_block(partial):
 
 
 @BOTH
-def test_blocks_that_overlap_are_said_one_after_the_other(partial):
+def test_overlapping_blocks_are_emitted_sequentially(partial):
     """pi page: all ends come together at the end of the message, deltas interleave."""
     stage = start_stage(partial)
     stage.turn.add_text("a", 0)
@@ -112,7 +112,7 @@ def test_blocks_that_overlap_are_said_one_after_the_other(partial):
 
 
 @BOTH
-def test_a_whole_block_closes_the_open_one(partial):
+def test_complete_block_closes_the_open_block(partial):
     stage = start_stage(partial)
     stage.turn.add_text("a", 0)
     stage.turn.add_block("b")
@@ -120,13 +120,13 @@ def test_a_whole_block_closes_the_open_one(partial):
     assert texts(stage) == ["text:a", "text:b", "think:c"]
 
 
-def test_a_whole_block_that_is_too_long_only_when_its_separators_are_escaped_is_cut():
+def test_block_that_exceeds_the_limit_only_when_escaped_is_truncated():
     stage = Stage(limit=200_000)
     stage.turn.add_block("\u2028" * 50_000)
     assert max(map(len, stage.writer.take_bytes().splitlines())) <= 200_000
 
 
-def test_a_whole_block_is_one_delta_with_partial_messages():
+def test_complete_block_is_a_single_delta_with_partial_messages():
     """ACP shows deltas only: a block without one would be lost."""
     stage = start_stage(True)
     stage.turn.add_block("whole")
@@ -138,7 +138,7 @@ def test_a_whole_block_is_one_delta_with_partial_messages():
 
 
 @BOTH
-def test_many_fragments_are_joined_in_order(partial):
+def test_many_fragments_are_joined_in_order_of_arrival(partial):
     stage = start_stage(partial)
     for number in range(1000):
         stage.turn.add_text(f"{number} ", 0)
@@ -160,7 +160,7 @@ def test_many_fragments_are_joined_in_order(partial):
     ],
 )
 @BOTH
-def test_a_fragment_that_is_no_text_does_not_stop_the_turn(partial, verb, value):
+def test_fragment_that_is_not_a_string_does_not_stop_the_turn(partial, verb, value):
     """A vendor's event with a value of another type may cost that event, never the result."""
     stage = start_stage(partial)
     stage.turn.add_text("before ")
@@ -179,7 +179,7 @@ def test_a_fragment_that_is_no_text_does_not_stop_the_turn(partial, verb, value)
 # -- halves of characters --------------------------------------------------------------------------
 
 
-def test_half_a_pair_is_carried_into_the_next_delta():
+def test_split_surrogate_pair_is_joined_in_the_next_delta():
     """pi splits emoji over two deltas (pi page; eliza#30904)."""
     stage = start_stage(True)
     stage.turn.add_text("smile " + HIGH)
@@ -190,7 +190,7 @@ def test_half_a_pair_is_carried_into_the_next_delta():
     assert list(stage.diagnostics.repairs) == ["surrogate"]
 
 
-def test_half_a_pair_is_joined_without_partial_messages():
+def test_split_surrogate_pair_is_joined_without_partial_messages():
     stage = start_stage(False)
     stage.turn.add_text("smile " + HIGH)
     stage.turn.add_text(LOW + " ok")
@@ -198,7 +198,7 @@ def test_half_a_pair_is_joined_without_partial_messages():
     assert stage.take_summary() == ["text:smile 😀 ok"]
 
 
-def test_a_delta_of_a_half_alone_says_nothing_yet():
+def test_lone_high_surrogate_emits_no_delta_until_its_low_surrogate_arrives():
     stage = start_stage(True)
     stage.turn.add_text(HIGH)
     assert stage.take_summary() == ["start", "open:text"]
@@ -207,7 +207,7 @@ def test_a_delta_of_a_half_alone_says_nothing_yet():
 
 
 @BOTH
-def test_a_half_whose_other_half_never_comes_is_replaced(partial):
+def test_unpaired_high_surrogate_is_replaced(partial):
     stage = start_stage(partial)
     stage.turn.add_text("a" + HIGH)
     stage.turn.add_text("b")
@@ -217,14 +217,14 @@ def test_a_half_whose_other_half_never_comes_is_replaced(partial):
 
 @BOTH
 @pytest.mark.parametrize("text", [LOW, LOW + HIGH, "a" + LOW + "b"])
-def test_halves_in_the_wrong_order_are_replaced(partial, text):
+def test_surrogates_in_the_wrong_order_are_replaced(partial, text):
     stage = start_stage(partial)
     stage.turn.add_text(text)
     assert texts(stage) == ["text:" + replace_lone_surrogates(text)]
 
 
 @BOTH
-def test_a_half_is_not_carried_into_another_block(partial):
+def test_surrogates_in_different_blocks_are_not_joined(partial):
     stage = start_stage(partial)
     stage.turn.add_text("a" + HIGH, 0)
     stage.turn.add_text(LOW + "b", 1)
@@ -232,7 +232,7 @@ def test_a_half_is_not_carried_into_another_block(partial):
 
 
 @BOTH
-def test_a_half_in_a_whole_block_is_replaced_and_counted(partial):
+def test_lone_surrogate_in_a_complete_block_is_replaced_and_counted(partial):
     stage = start_stage(partial)
     stage.turn.add_block("x" + HIGH)
     assert texts(stage) == ["text:x\ufffd"]
@@ -249,7 +249,7 @@ def test_a_half_in_a_whole_block_is_replaced_and_counted(partial):
         )
     )
 )
-def test_what_the_model_said_is_said_whole_and_once(partial, fragments):
+def test_all_text_and_thinking_fragments_are_emitted_exactly_once(partial, fragments):
     """S14"""
     stage = start_stage(partial)
     for block_type, fragment in fragments:
@@ -272,7 +272,7 @@ def test_what_the_model_said_is_said_whole_and_once(partial, fragments):
 # -- snapshots -------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_says_only_what_is_new():
+def test_snapshot_emits_only_new_text():
     stage = start_stage(True)
     stage.turn.update_text("Hel", 0)
     stage.turn.update_text("Hello", 0)
@@ -281,7 +281,7 @@ def test_a_snapshot_says_only_what_is_new():
 
 
 @BOTH
-def test_a_snapshot_of_what_was_streamed_says_the_rest(partial):
+def test_snapshot_of_a_streamed_block_emits_the_missing_text(partial):
     """pi: `message_end` is authoritative, deltas may be missing."""
     stage = start_stage(partial)
     stage.turn.add_text("Hel", 0)
@@ -292,7 +292,7 @@ def test_a_snapshot_of_what_was_streamed_says_the_rest(partial):
 
 
 @BOTH
-def test_a_snapshot_that_contradicts_is_counted_and_nothing_is_taken_back(partial):
+def test_snapshot_that_contradicts_emitted_text_is_counted_and_ignored(partial):
     stage = start_stage(partial)
     stage.turn.add_text("Hello", 0)
     stage.turn.update_text("Goodbye", 0)
@@ -301,7 +301,7 @@ def test_a_snapshot_that_contradicts_is_counted_and_nothing_is_taken_back(partia
 
 
 @BOTH
-def test_snapshots_of_two_blocks_do_not_mix(partial):
+def test_snapshots_of_two_blocks_are_tracked_separately(partial):
     stage = start_stage(partial)
     stage.turn.update_text("a", 0)
     stage.turn.update_text("b", 1)
@@ -312,7 +312,7 @@ def test_snapshots_of_two_blocks_do_not_mix(partial):
 
 
 @BOTH
-def test_a_snapshot_of_text_and_one_of_thinking_are_two_blocks(partial):
+def test_text_and_thinking_snapshots_with_the_same_key_are_two_blocks(partial):
     stage = start_stage(partial)
     stage.turn.update_text("same", 0)
     stage.turn.update_thinking("same", 0)
@@ -320,7 +320,7 @@ def test_a_snapshot_of_text_and_one_of_thinking_are_two_blocks(partial):
 
 
 @BOTH
-def test_the_snapshots_of_a_new_reply_begin_at_nothing(partial):
+def test_snapshot_of_a_new_message_is_emitted_in_full(partial):
     stage = start_stage(partial)
     stage.turn.update_text("Hello", 0)
     stage.turn.start_message()
@@ -329,7 +329,7 @@ def test_the_snapshots_of_a_new_reply_begin_at_nothing(partial):
 
 
 @BOTH
-def test_a_snapshot_with_joined_halves_is_what_was_streamed_in_halves(partial):
+def test_snapshot_matches_text_streamed_with_a_split_surrogate_pair(partial):
     stage = start_stage(partial)
     stage.turn.add_text("x" + HIGH, 0)
     stage.turn.add_text(LOW, 0)
@@ -341,7 +341,7 @@ def test_a_snapshot_with_joined_halves_is_what_was_streamed_in_halves(partial):
 # -- replies that come again -----------------------------------------------------------------------
 
 
-def test_what_was_unsaid_of_a_cut_reply_is_forgotten():
+def test_buffered_text_of_a_retracted_message_is_discarded():
     stage = start_stage(False)
     stage.turn.add_text("Hel")
     stage.turn.retract_message()
@@ -349,7 +349,7 @@ def test_what_was_unsaid_of_a_cut_reply_is_forgotten():
     assert texts(stage) == ["text:Hello"]
 
 
-def test_what_was_said_of_a_cut_reply_is_not_said_twice():
+def test_streamed_text_of_a_retracted_message_is_not_emitted_twice():
     stage = start_stage(True)
     stage.turn.add_text("Hel")
     stage.turn.retract_message()
@@ -364,7 +364,7 @@ def test_what_was_said_of_a_cut_reply_is_not_said_twice():
 
 
 @BOTH
-def test_a_reply_that_is_cut_twice_is_not_said_twice(partial):
+def test_message_retracted_twice_emits_its_text_and_thinking_once(partial):
     stage = start_stage(partial)
     for thought, text in (("hm", "Hel"), ("hm", "Hello"), ("hm", "Hello there")):
         stage.turn.add_thinking(thought, 0)
@@ -384,7 +384,7 @@ def test_a_reply_that_is_cut_twice_is_not_said_twice(partial):
     assert "contradicted_reply" not in stage.diagnostics.repairs
 
 
-def test_a_repeated_fragment_that_goes_on_is_cut_where_it_is_new():
+def test_longer_repeated_fragment_emits_only_its_new_suffix():
     stage = start_stage(True)
     stage.turn.add_text("Hel")
     stage.turn.retract_message()
@@ -394,7 +394,7 @@ def test_a_repeated_fragment_that_goes_on_is_cut_where_it_is_new():
 
 
 @BOTH
-def test_a_whole_block_that_was_said_is_not_said_again(partial):
+def test_repeated_complete_block_of_a_retracted_message_is_skipped(partial):
     stage = start_stage(partial)
     stage.turn.add_block("Hello")
     stage.turn.retract_message()
@@ -407,7 +407,7 @@ def test_a_whole_block_that_was_said_is_not_said_again(partial):
 
 
 @BOTH
-def test_a_retried_reply_that_says_something_else_is_said(partial):
+def test_retried_message_with_different_text_is_emitted(partial):
     stage = start_stage(partial)
     stage.turn.add_block("Hello")
     stage.turn.retract_message()
@@ -420,7 +420,7 @@ def test_a_retried_reply_that_says_something_else_is_said(partial):
     assert stage.diagnostics.repairs == {"contradicted_reply": 1}
 
 
-def test_a_retried_reply_that_turns_away_in_the_middle_is_said_from_its_beginning():
+def test_retried_message_that_diverges_is_emitted_from_its_start():
     """What was swallowed belongs to the new reply; without it the sentence would have no head."""
     stage = start_stage(True)
     stage.turn.add_text("abc")
@@ -433,7 +433,7 @@ def test_a_retried_reply_that_turns_away_in_the_middle_is_said_from_its_beginnin
     assert stage.finish_turn()[-2] == "end:success abzz"
 
 
-def test_a_retried_reply_that_is_shorter_is_the_result():
+def test_shorter_retried_message_becomes_the_result():
     stage = start_stage(True)
     stage.turn.add_text("Hello")
     stage.turn.retract_message()
@@ -444,7 +444,7 @@ def test_a_retried_reply_that_is_shorter_is_the_result():
 
 
 @BOTH
-def test_a_retried_reply_that_says_nothing_leaves_an_empty_result(partial):
+def test_empty_retried_message_leaves_an_empty_result(partial):
     stage = start_stage(partial)
     stage.turn.add_block("Hello")
     stage.turn.retract_message()
@@ -453,7 +453,7 @@ def test_a_retried_reply_that_says_nothing_leaves_an_empty_result(partial):
 
 
 @BOTH
-def test_a_reply_cut_twice_is_still_said_once(partial):
+def test_block_retried_several_times_is_emitted_once(partial):
     """qwen's empty replies: eight retries in a row (qwen page, section 6)."""
     stage = start_stage(partial)
     stage.turn.add_block("Hel")
@@ -465,7 +465,7 @@ def test_a_reply_cut_twice_is_still_said_once(partial):
 
 
 @BOTH
-def test_thinking_is_repeated_by_itself(partial):
+def test_repeated_thinking_of_a_retracted_message_is_skipped(partial):
     stage = start_stage(partial)
     stage.turn.add_thinking_block("hm")
     stage.turn.add_block("Hello")
@@ -476,7 +476,7 @@ def test_thinking_is_repeated_by_itself(partial):
 
 
 @BOTH
-def test_a_call_in_a_retried_reply_is_said(partial):
+def test_new_tool_call_in_a_retried_message_is_emitted(partial):
     stage = start_stage(partial)
     stage.turn.add_block("Hello")
     stage.turn.retract_message()
@@ -487,7 +487,7 @@ def test_a_call_in_a_retried_reply_is_said(partial):
 
 
 @BOTH
-def test_nothing_is_swallowed_behind_a_tools_result(partial):
+def test_text_repeated_after_a_tool_result_is_emitted(partial):
     """The reply before the result is over; a retry is about the one behind it."""
     stage = start_stage(partial)
     stage.turn.add_block("Hello")
@@ -498,7 +498,7 @@ def test_nothing_is_swallowed_behind_a_tools_result(partial):
     assert texts(stage) == ["text:Hello", "call:t Bash", "text:Hello"]
 
 
-def test_a_retry_before_anything_was_said_changes_nothing():
+def test_retraction_before_any_output_has_no_effect():
     stage = Stage()
     stage.turn.retract_message()
     assert stage.take_summary() == []
@@ -507,7 +507,7 @@ def test_a_retry_before_anything_was_said_changes_nothing():
 
 
 @BOTH
-def test_a_snapshot_of_a_retried_block_says_only_what_is_new(partial):
+def test_snapshot_of_a_retried_block_emits_only_new_text(partial):
     """pi streams deltas of the retried reply, then says the message whole."""
     stage = start_stage(partial)
     stage.turn.add_block("Hel")
@@ -519,7 +519,7 @@ def test_a_snapshot_of_a_retried_block_says_only_what_is_new(partial):
 
 
 @BOTH
-def test_half_a_pair_at_the_cut_is_forgotten(partial):
+def test_pending_surrogate_of_a_retracted_message_is_discarded(partial):
     stage = start_stage(partial)
     stage.turn.add_text("a" + HIGH)
     stage.turn.retract_message()
@@ -527,7 +527,7 @@ def test_half_a_pair_at_the_cut_is_forgotten(partial):
     assert "\ufffd" not in "".join(texts(stage)) or partial, "said deltas cannot be taken back"
 
 
-def test_a_kind_that_came_out_of_json_is_a_kind_like_any():
+def test_block_type_parsed_from_json_is_accepted():
     stage = Stage()
     stage.turn.add_block("hello", json.loads('"text"'))
     stage.turn.add_block("hm", json.loads('"thinking"'))

@@ -31,7 +31,7 @@ def end_turn(stage: Stage) -> list[str]:
     return summary
 
 
-def test_a_call_is_an_assistant_line_and_its_result_a_user_line():
+def test_call_becomes_an_assistant_event_and_its_result_a_user_event():
     stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "a.txt")
@@ -44,7 +44,7 @@ def test_a_call_is_an_assistant_line_and_its_result_a_user_line():
     ]
 
 
-def test_a_call_that_was_open_at_an_interrupt_has_failed_whatever_the_vendor_says_of_it():
+def test_call_open_at_an_interrupt_gets_an_error_result():
     """6.4. gemini 0.61 and opencode 1.18 call a command that they stopped completed."""
     stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {"command": "tail -f a.txt"})
@@ -54,7 +54,7 @@ def test_a_call_that_was_open_at_an_interrupt_has_failed_whatever_the_vendor_say
     assert result["message"]["content"][0]["is_error"] is True
 
 
-def test_a_call_is_streamed_as_one_fragment_with_partial_messages():
+def test_call_is_streamed_as_a_single_input_delta_with_partial_messages():
     """House: its input is one input_json_delta, in Claude's names."""
     stage = start_stage(True)
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
@@ -68,7 +68,7 @@ def test_a_call_is_streamed_as_one_fragment_with_partial_messages():
 
 
 @BOTH
-def test_parallel_calls_are_answered_in_the_order_of_their_results(partial):
+def test_parallel_calls_get_results_in_completion_order(partial):
     """S7, contract 5.5: all calls of a reply first, results in completion order."""
     stage = start_stage(partial)
     stage.turn.add_tool_call("a", "Bash", {})
@@ -80,7 +80,7 @@ def test_parallel_calls_are_answered_in_the_order_of_their_results(partial):
 
 
 @BOTH
-def test_the_same_id_while_it_is_open_is_the_same_call(partial):
+def test_repeated_id_of_an_open_call_is_ignored(partial):
     """Vendors announce a call twice: in the message, and when it runs (pi)."""
     stage = start_stage(partial)
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
@@ -91,7 +91,7 @@ def test_the_same_id_while_it_is_open_is_the_same_call(partial):
 
 
 @BOTH
-def test_an_id_that_comes_again_after_its_result_is_a_new_call(partial):
+def test_call_id_reused_after_its_result_gets_a_new_id(partial):
     stage = start_stage(partial)
     for number in range(3):
         stage.turn.add_tool_call("t", "Bash", {})
@@ -107,7 +107,7 @@ def test_an_id_that_comes_again_after_its_result_is_a_new_call(partial):
 
 
 @BOTH
-def test_a_minted_id_is_never_one_that_a_vendor_used(partial):
+def test_generated_call_id_never_equals_a_vendor_call_id(partial):
     stage = start_stage(partial)
     for call_id in ("t~2", "t", "t", "t~2"):
         stage.turn.add_tool_call(call_id, "Bash", {})
@@ -116,14 +116,14 @@ def test_a_minted_id_is_never_one_that_a_vendor_used(partial):
 
 
 @pytest.mark.parametrize("call_id", ["", None, 7])
-def test_a_call_without_an_id_gets_one(call_id):
+def test_call_without_an_id_gets_a_generated_id(call_id):
     stage = start_stage()
     stage.turn.add_tool_call(call_id, "Bash", {})
     end_turn(stage)
 
 
 @BOTH
-def test_a_result_that_comes_before_its_call_waits_for_it(partial):
+def test_early_result_waits_for_its_call(partial):
     """acai's seed example and wayland-core#133."""
     stage = start_stage(partial)
     stage.turn.add_tool_result("t", "early", True)
@@ -137,7 +137,7 @@ def test_a_result_that_comes_before_its_call_waits_for_it(partial):
 
 
 @BOTH
-def test_a_second_result_is_counted_and_dropped(partial):
+def test_second_result_of_a_call_is_counted_and_dropped(partial):
     stage = start_stage(partial)
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "one")
@@ -149,7 +149,7 @@ def test_a_second_result_is_counted_and_dropped(partial):
 
 
 @BOTH
-def test_a_result_whose_call_never_comes_is_counted(partial):
+def test_result_without_a_call_is_counted_and_dropped(partial):
     stage = start_stage(partial)
     stage.turn.add_tool_result("t", "orphan")
     stage.turn.add_block("done")
@@ -157,7 +157,7 @@ def test_a_result_whose_call_never_comes_is_counted(partial):
     assert stage.diagnostics.repairs == {"orphan_tool_result": 1}
 
 
-def test_results_that_wait_are_bounded():
+def test_early_results_are_bounded():
     """Threats: every table bounded."""
     stage = start_stage()
     for number in range(MAX_EARLY_RESULTS + 10):
@@ -167,7 +167,7 @@ def test_results_that_wait_are_bounded():
     assert stage.diagnostics.repairs == {"orphan_tool_result": MAX_EARLY_RESULTS + 10}
 
 
-def test_a_result_that_names_its_call_makes_up_for_it():
+def test_result_with_a_tool_name_creates_its_missing_call():
     """cursor: `completed` without `start_stage`."""
     stage = start_stage()
     stage.turn.add_tool_result("t", "out", False, "Bash", {"command": "ls"})
@@ -177,7 +177,7 @@ def test_a_result_that_names_its_call_makes_up_for_it():
     end_turn(stage)
 
 
-def test_a_named_result_of_an_open_call_belongs_to_it():
+def test_named_result_of_an_open_call_is_assigned_to_the_call():
     stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "out", False, "Bash", {"command": "ls"})
@@ -185,7 +185,7 @@ def test_a_named_result_of_an_open_call_belongs_to_it():
 
 
 @BOTH
-def test_a_vendor_that_never_says_what_a_call_returned_is_filled_in(partial):
+def test_fill_results_adds_a_result_for_every_open_call(partial):
     """acai 0.1.0."""
     stage = start_stage(partial)
     stage.turn.add_tool_call("a", "Bash", {})
@@ -214,7 +214,7 @@ def test_a_vendor_that_never_says_what_a_call_returned_is_filled_in(partial):
         ("nothing", "No result was reported for this call.", "failed"),
     ],
 )
-def test_calls_that_are_open_at_the_end_get_a_result(partial, how, expected_text, kind):
+def test_open_calls_get_an_error_result_at_the_end_of_the_turn(partial, how, expected_text, kind):
     """Contract S16c: ACP fails the turn otherwise."""
     stage = start_stage(partial)
     stage.turn.add_tool_call("t", "Bash", {})
@@ -236,7 +236,7 @@ def test_calls_that_are_open_at_the_end_get_a_result(partial, how, expected_text
         ("half \ud83d", "half \ufffd"),
     ],
 )
-def test_a_results_content_is_text_or_blocks(content, written):
+def test_result_content_may_be_text_or_blocks(content, written):
     stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.take_lines()
@@ -246,7 +246,7 @@ def test_a_results_content_is_text_or_blocks(content, written):
 
 
 @pytest.mark.parametrize("content", [None, 7, {"output": "x"}, True])
-def test_a_results_content_of_another_type_becomes_text(content):
+def test_result_content_of_another_type_is_converted(content):
     """Contract S7: `content` is a string or blocks; vibe-kanban's serde refuses anything else."""
     stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {})
@@ -255,7 +255,7 @@ def test_a_results_content_of_another_type_becomes_text(content):
 
 
 @loop_over_rows("name", [None, 7, ["x"], {"a": 1}, ""])
-def test_a_calls_name_is_always_a_text(name):
+def test_call_name_is_always_a_string(name):
     """Contract S6: a call without `name` kills the Python SDK."""
     stage = start_stage()
     try:
@@ -266,7 +266,7 @@ def test_a_calls_name_is_always_a_text(name):
 
 
 @pytest.mark.parametrize("tool_input", [None, "ls", ["ls"], 7])
-def test_a_calls_input_is_always_an_object(tool_input):
+def test_call_input_is_always_an_object(tool_input):
     """Contract S6."""
     stage = start_stage(True)
     stage.turn.add_tool_call("t", "Bash", tool_input)
@@ -276,7 +276,7 @@ def test_a_calls_input_is_always_an_object(tool_input):
 # -- denials, hidden and forbidden calls -----------------------------------------------------------
 
 
-def test_a_denial_is_in_the_result_and_the_turn_goes_on():
+def test_denial_is_listed_in_the_result_and_the_turn_succeeds():
     """Contract 5.3."""
     stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {"command": "rm"})
@@ -291,7 +291,7 @@ def test_a_denial_is_in_the_result_and_the_turn_goes_on():
     assert not result["is_error"]
 
 
-def test_a_call_is_denied_once():
+def test_repeated_denial_of_a_call_is_listed_once():
     stage = start_stage()
     for _ in range(3):
         stage.turn.add_denial("t", "Bash", {})
@@ -303,7 +303,7 @@ def test_a_call_is_denied_once():
 
 
 @BOTH
-def test_a_hidden_call_is_left_out_with_its_result(partial):
+def test_hidden_call_is_omitted_with_its_result(partial):
     """Contract S16c: filtering drops both halves."""
     stage = start_stage(partial, evaluator=build_evaluator(hidden=["Grep"]))
     stage.turn.add_tool_call("g", "Grep", {})
@@ -316,13 +316,13 @@ def test_a_hidden_call_is_left_out_with_its_result(partial):
     assert stage.diagnostics.repairs == {}
 
 
-def test_a_hidden_call_without_a_result_says_nothing_at_the_end():
+def test_hidden_call_without_a_result_gets_no_result_at_the_end():
     stage = start_stage(evaluator=build_evaluator(hidden=["Grep"]))
     stage.turn.add_tool_call("g", "Grep", {})
     assert end_turn(stage) == ["end:success", "."]
 
 
-def test_a_hidden_call_that_its_result_names_stays_hidden():
+def test_hidden_call_created_by_its_result_stays_hidden():
     stage = start_stage(evaluator=build_evaluator(hidden=["Grep"]))
     stage.turn.add_tool_result("g", "hidden", False, "Grep", {})
     stage.turn.add_tool_result("g", "hidden", False, "Grep", {})
@@ -330,7 +330,7 @@ def test_a_hidden_call_that_its_result_names_stays_hidden():
 
 
 @BOTH
-def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
+def test_denied_call_stops_the_turn_and_is_listed_as_a_denial(partial):
     """The second line of defence: what is seen here may have begun to run, and the text says so."""
     stage = start_stage(partial, evaluator=build_evaluator(deny=["Bash"]))
     stage.turn.add_block("I will clean up.")
@@ -350,7 +350,7 @@ def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
     assert stage.turn.state == "closed"
 
 
-def test_a_forbidden_call_that_was_refused_before_it_ran_stops_nothing():
+def test_denied_call_refused_before_execution_does_not_stop_the_turn():
     stage = start_stage(evaluator=build_evaluator(deny=["Bash"]))
     stage.turn.add_denial("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_call("t", "Bash", {"command": "rm"})
@@ -364,7 +364,7 @@ def build_informed_evaluator(**rules):
     return PolicyEvaluator(build_evaluator(**rules).policy, is_sent_to_vendor=lambda rule: True)
 
 
-def test_a_forbidden_call_of_a_tool_that_the_vendor_knows_it_has_not_leaves_the_turn_its_answer():
+def test_failed_call_of_a_tool_denied_to_the_vendor_does_not_stop_the_turn():
     stage = start_stage(evaluator=build_informed_evaluator(deny=["Bash"], only=["Bash", "Read"]))
     for call_id, name in (("t", "Bash"), ("u", "Grep")):
         stage.turn.add_tool_call(call_id, name, {})
@@ -372,7 +372,7 @@ def test_a_forbidden_call_of_a_tool_that_the_vendor_knows_it_has_not_leaves_the_
     assert end_turn(stage)[-2] == "end:success"
 
 
-def test_a_forbidden_call_that_ran_although_the_vendor_was_told_stops_the_turn():
+def test_successful_call_of_a_tool_denied_to_the_vendor_stops_the_turn():
     stage = start_stage(evaluator=build_informed_evaluator(deny=["Bash"]))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "a.txt")
@@ -381,26 +381,26 @@ def test_a_forbidden_call_that_ran_although_the_vendor_was_told_stops_the_turn()
     check_turns(stage.bytes, stage.writer.writes_partial_messages)
 
 
-def test_a_call_against_a_rule_that_no_vendor_can_be_told_of_stops_the_turn_at_once():
+def test_call_denied_by_an_argument_rule_stops_the_turn_immediately():
     stage = start_stage(evaluator=build_informed_evaluator(deny=["Bash(ls:*)"]))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     assert stage.turn.cause == "denied"
 
 
-def test_a_forbidden_call_stops_the_turn_though_it_would_be_left_out():
+def test_denied_call_that_is_hidden_stops_the_turn():
     stage = start_stage(evaluator=build_evaluator(deny=["Bash"]))
     stage.turn.add_tool_call("t", "Bash", {}, is_hidden=True)
     assert stage.turn.state == "closed" and "call:t Bash" in stage.take_summary()
 
 
-def test_a_call_that_falls_under_no_rule_runs():
+def test_call_without_a_matching_rule_is_allowed():
     stage = start_stage(evaluator=build_evaluator(deny=["Bash(rm *)"]))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "a")
     assert end_turn(stage)[-2] == "end:success"
 
 
-def test_a_forbidden_call_stops_even_when_its_result_invents_it():
+def test_denied_call_created_by_its_result_stops_the_turn():
     stage = start_stage(evaluator=build_evaluator(deny=["Bash"]))
     stage.turn.add_tool_result("t", "done", False, "Bash", {})
     summary = stage.take_summary()
@@ -413,7 +413,7 @@ def test_a_forbidden_call_stops_even_when_its_result_invents_it():
 
 @BOTH
 @pytest.mark.parametrize("calls", [1, 2])
-def test_a_turn_stops_at_its_limit_of_replies(partial, calls):
+def test_turn_stops_at_the_max_turns_limit(partial, calls):
     """Contract 5.9: error_max_turns, its text, terminal_reason max_turns."""
     stage = start_stage(partial, max_turns=2)
     for message_index in range(3):
@@ -434,7 +434,7 @@ def test_a_turn_stops_at_its_limit_of_replies(partial, calls):
     assert results == ["its own"] * 2 * calls, "the results of the last reply are all awaited"
 
 
-def test_a_reply_without_calls_is_no_reason_to_stop():
+def test_message_without_tool_calls_does_not_count_toward_max_turns():
     stage = start_stage(max_turns=1)
     stage.turn.add_block("a")
     stage.turn.start_message()
@@ -453,7 +453,7 @@ def ask(stage: Stage, request: str = "q1", call: str = "t", name: str = "Bash"):
     return stage.turn.pending_permissions[-1]
 
 
-def test_a_question_about_a_call_that_was_not_said_says_it_first():
+def test_permission_request_emits_its_unannounced_call():
     stage = start_stage()
     permission = ask(stage)
     assert (
@@ -472,21 +472,21 @@ def test_a_question_about_a_call_that_was_not_said_says_it_first():
     assert stage.take_summary() == ["call:t Bash"]
 
 
-def test_a_question_about_an_open_call_says_nothing():
+def test_permission_request_for_an_open_call_emits_no_event():
     stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.take_lines()
     assert ask(stage).refusal == "" and stage.take_summary() == []
 
 
-def test_a_question_that_comes_twice_or_about_the_same_call_is_refused():
+def test_duplicate_permission_request_id_or_call_id_is_refused():
     """Threats: duplicate request or tool ids in an open permission request are denied."""
     stage = start_stage()
     ask(stage)
     assert ask(stage, "q1", "other").refusal and ask(stage, "q2", "t").refusal
 
 
-def test_a_question_is_remembered_when_the_shell_has_taken_it():
+def test_duplicate_permission_request_is_refused_after_the_first_was_taken():
     stage = start_stage()
     assert not ask(stage).refusal
     stage.turn.pending_permissions.clear()
@@ -494,7 +494,7 @@ def test_a_question_is_remembered_when_the_shell_has_taken_it():
     assert not ask(stage, "q3", "third").refusal
 
 
-def test_a_flood_of_questions_is_not_remembered():
+def test_stored_permission_request_ids_are_bounded():
     """Threats: every table is bounded."""
     stage = start_stage()
     for number in range(MAX_PERMISSION_REQUESTS + 500):
@@ -503,13 +503,13 @@ def test_a_flood_of_questions_is_not_remembered():
     assert len(questions._request_ids) <= MAX_PERMISSION_REQUESTS
 
 
-def test_a_question_behind_the_end_is_refused():
+def test_permission_request_after_the_end_of_the_turn_is_refused():
     stage = start_stage()
     end_turn(stage)
     assert ask(stage).refusal == "The turn is over."
 
 
-def test_a_question_that_waits_when_the_turn_ends_is_refused():
+def test_open_permission_request_is_refused_when_the_turn_ends():
     stage = start_stage()
     ask(stage)
     end_turn(stage)
@@ -518,14 +518,14 @@ def test_a_question_that_waits_when_the_turn_ends_is_refused():
     ]
 
 
-def test_a_question_about_a_hidden_or_forbidden_tool_is_never_put():
+def test_permission_request_for_a_hidden_or_denied_tool_is_refused():
     hidden = start_stage(evaluator=build_evaluator(hidden=["Bash"]))
     assert "hidden" in ask(hidden).refusal and hidden.take_summary() == []
     forbidden = start_stage(evaluator=build_evaluator(deny=["Bash"]))
     assert ask(forbidden).refusal and forbidden.turn.cause == "denied"
 
 
-def test_a_refused_call_says_the_users_words_in_its_result_and_is_counted_once():
+def test_refused_call_has_the_users_message_in_its_result_and_is_counted_once():
     stage = start_stage()
     permission = ask(stage)
     stage.turn.record_refusal(permission, "no way", frontend_knows=True)
@@ -536,7 +536,7 @@ def test_a_refused_call_says_the_users_words_in_its_result_and_is_counted_once()
     assert [*stage.turn.denials] == ["t"]
 
 
-def test_a_refused_call_whose_result_never_comes_still_says_why():
+def test_refused_call_without_a_result_reports_the_users_message():
     stage = start_stage()
     stage.turn.record_refusal(ask(stage), "no way", frontend_knows=True)
     stage.take_lines()
@@ -545,7 +545,7 @@ def test_a_refused_call_whose_result_never_comes_still_says_why():
     )
 
 
-def test_a_call_that_runs_although_it_was_refused_keeps_its_own_result():
+def test_refused_call_that_ran_preserves_its_result_and_is_reported():
     stage = start_stage()
     stage.turn.record_refusal(ask(stage), "no way", frontend_knows=True)
     stage.turn.add_tool_result("t", "it ran")
@@ -555,14 +555,14 @@ def test_a_call_that_runs_although_it_was_refused_keeps_its_own_result():
     assert stage.turn.diagnostics.build_report()["repairs"].keys() == {"denied_call_ran"}
 
 
-def test_a_denied_call_that_failed_keeps_the_promise():
+def test_failed_result_of_a_refused_call_is_not_reported_as_executed():
     stage = start_stage()
     stage.turn.record_refusal(ask(stage), "no way", frontend_knows=True)
     stage.turn.add_tool_result("t", "not allowed", True)
     assert stage.turn.denied_tool_that_ran == "" and stage.turn.cause == ""
 
 
-def test_a_denial_that_the_vendor_did_not_receive_breaks_no_promise():
+def test_successful_result_is_accepted_if_the_vendor_did_not_receive_the_denial():
     """A call of the frontend's own process is denied where it would run, and its vendor may report
     any result.
     """
@@ -572,7 +572,7 @@ def test_a_denial_that_the_vendor_did_not_receive_breaks_no_promise():
     assert stage.turn.denied_tool_that_ran == "" and stage.turn.cause == ""
 
 
-def test_a_forbidden_call_ends_the_turn_with_the_reason_of_who_forbade_it():
+def test_forbid_call_stops_the_turn_with_its_reason():
     stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.forbid_call("other", "not today")
@@ -591,7 +591,7 @@ CLAUDE_IMAGE = {
 @loop_over_rows("redact", [False, True])
 @loop_over_rows("is_early", [False, True])
 @loop_over_rows("content", [[MCP_IMAGE], {"content": [MCP_IMAGE]}])
-def test_an_mcp_result_has_claudes_form(content, is_early, redact):
+def test_mcp_image_result_is_converted_to_claude_format(content, is_early, redact):
     """Claude's frontends cannot show MCP blocks."""
     stage = start_stage(redacts_secrets=redact)
     if is_early:
@@ -613,7 +613,7 @@ def test_an_mcp_result_with_is_error_is_an_error():
     }  # fmt: skip
 
 
-def test_a_secret_in_structured_content_is_redacted():
+def test_secret_in_structured_content_is_redacted():
     stage = start_stage(redacts_secrets=True)
     secret = f"ghp_{generate_secret(36)}"
     stage.turn.add_tool_call("t", "mcp__srv__take", {})
@@ -621,7 +621,7 @@ def test_a_secret_in_structured_content_is_redacted():
     assert secret not in stage.take_lines()[1]["message"]["content"][0]["content"]
 
 
-def test_an_mcp_tool_is_written_with_claudes_name():
+def test_mcp_tool_name_is_written_in_claude_format():
     """The real claude replaces every character that the API does not take in a tool's name."""
     stage = start_stage()
     name, plain = "mcp__my srv.x__do it/ü", "mcp__my_srv_x__do_it__"
@@ -634,13 +634,13 @@ def test_an_mcp_tool_is_written_with_claudes_name():
     assert stage.turn.denials["t"]["tool_name"] == plain
 
 
-def test_a_permission_request_has_claudes_name_of_an_mcp_tool():
+def test_permission_request_uses_the_claude_name_of_an_mcp_tool():
     stage = start_stage()
     stage.turn.request_permission("q", "t", "mcp__s.x__do it", {}, ("do it", {}))
     assert stage.turn.pending_permissions[0].tool == "mcp__s_x__do_it"
 
 
-def test_init_lists_mcp_tools_with_claudes_names():
+def test_init_lists_mcp_tools_with_claude_names():
     stage = Stage()
     stage.turn.start_session(session_id="s", tools=["Bash", "mcp__s.x__do it"])
     assert stage.take_lines()[0]["tools"] == ["Bash", "mcp__s_x__do_it"]

@@ -31,7 +31,7 @@ def init_of(stage: Stage) -> dict:
 # -- init ------------------------------------------------------------------------------------------
 
 
-def test_a_vendor_that_says_who_it_is_says_init():
+def test_vendor_session_start_writes_init():
     stage = Stage()
     stage.turn.start_session(session_id=UUID, model="m", cwd="/repo", tools=["Bash"], mode="plan")
     (init,) = stage.take_lines()
@@ -44,7 +44,7 @@ def test_a_vendor_that_says_who_it_is_says_init():
     )
 
 
-def test_init_waits_for_a_session_id_and_takes_all_facts_until_then():
+def test_init_waits_for_a_session_id_and_merges_earlier_fields():
     stage = Stage()
     stage.turn.start_session(model="m")
     assert stage.take_lines() == []
@@ -64,13 +64,13 @@ def test_init_waits_for_a_session_id_and_takes_all_facts_until_then():
         lambda turn: turn.close(ChildExit(code=0), ""),
     ],
 )
-def test_init_is_said_before_anything_else(call_turn):
+def test_init_precedes_every_other_line(call_turn):
     stage = Stage()
     call_turn(stage.turn)
     assert stage.take_summary()[0] == "init"
 
 
-def test_the_frontends_session_id_goes_before_the_vendors():
+def test_session_id_of_the_frontend_overrides_that_of_the_vendor():
     stage = Stage(requested_id=UUID)
     stage.turn.start_session(session_id=OTHER)
     (init,) = stage.take_lines()
@@ -79,7 +79,7 @@ def test_the_frontends_session_id_goes_before_the_vendors():
 
 
 @pytest.mark.parametrize("vendors", ["chat-1", "../../etc", "-rf"])
-def test_a_fresh_id_takes_the_place_of_one_that_is_no_uuid(vendors):
+def test_vendor_session_id_that_is_not_a_uuid_is_replaced(vendors):
     """Threats: it would become a file name or a flag of somebody else."""
     stage = Stage()
     stage.turn.start_session(session_id=vendors)
@@ -88,7 +88,7 @@ def test_a_fresh_id_takes_the_place_of_one_that_is_no_uuid(vendors):
 
 
 @loop_over_rows("vendors", [7, ["x"], {"id": "x"}, 1.5, True])
-def test_a_session_id_that_is_no_text_does_not_stop_the_turn(vendors):
+def test_non_string_session_id_does_not_stop_the_turn(vendors):
     stage = Stage()
     try:
         stage.turn.start_session(session_id=vendors)
@@ -101,7 +101,7 @@ def test_a_session_id_that_is_no_text_does_not_stop_the_turn(vendors):
     assert summary[-2:] == ["end:success hi", "."]
 
 
-def test_the_session_id_does_not_change_in_the_middle():
+def test_session_id_does_not_change_during_a_turn():
     """Claude's clients drop lines of another session (claude-code#58760)."""
     stage = Stage()
     stage.turn.start_session(session_id=UUID)
@@ -114,7 +114,7 @@ def test_the_session_id_does_not_change_in_the_middle():
     assert stage.conversation.vendor_session_id == OTHER, "the store resumes with the newest"
 
 
-def test_facts_fall_back_to_what_was_agreed():
+def test_init_falls_back_to_the_configured_values():
     stage = Stage(model="asked", cwd="/here", tools=("Bash",), mode="acceptEdits", version="1.2.3")
     init = init_of(stage)
     assert (init["model"], init["cwd"], init["permissionMode"]) == ("asked", "/here", "acceptEdits")
@@ -122,12 +122,12 @@ def test_facts_fall_back_to_what_was_agreed():
     assert init["shim"] == {"vendor": "demo", "unattended": False, "vendor_version": "1.2.3"}
 
 
-def test_init_says_when_a_vendor_asks_nobody():
+def test_init_reports_an_unattended_vendor():
     """Threats: unattended vendors are named in init."""
     assert init_of(Stage(is_unattended=True))["shim"]["unattended"] is True
 
 
-def test_only_the_tools_that_are_left_are_listed():
+def test_init_omits_denied_and_hidden_tools():
     stage = Stage(evaluator=build_evaluator(deny=["Bash"], hidden=["Grep"]))
     stage.turn.start_session(session_id=UUID, tools=["Bash", "Grep", "Read"])
     (init,) = stage.take_lines()
@@ -145,7 +145,7 @@ def messages(stage: Stage) -> list[tuple[str, str]]:
     ]
 
 
-def test_blocks_of_a_reply_share_their_message_id_and_replies_do_not():
+def test_blocks_of_a_message_share_its_id_and_messages_do_not():
     """Contract S4."""
     stage = Stage()
     stage.turn.add_block("a")
@@ -156,7 +156,7 @@ def test_blocks_of_a_reply_share_their_message_id_and_replies_do_not():
     assert a == b != c
 
 
-def test_a_reply_begins_again_after_a_tools_result():
+def test_new_message_starts_after_a_tool_result():
     stage = Stage()
     stage.turn.add_block("a")
     stage.turn.add_tool_call("t", "Bash", {})
@@ -166,7 +166,7 @@ def test_a_reply_begins_again_after_a_tools_result():
     assert a == call != b
 
 
-def test_nothing_is_said_of_a_reply_before_its_first_block():
+def test_no_line_is_written_before_the_first_block_of_a_message():
     stage = Stage(partial=True)
     stage.turn.start_session(session_id=UUID)
     stage.take_lines()
@@ -176,7 +176,7 @@ def test_nothing_is_said_of_a_reply_before_its_first_block():
     assert stage.take_lines() == []
 
 
-def test_the_model_of_a_reply_is_on_its_lines():
+def test_assistant_lines_carry_the_model_of_their_message():
     stage = Stage(partial=True)
     stage.turn.start_message(model="m1")
     stage.turn.add_block("a")
@@ -195,7 +195,7 @@ def test_the_model_of_a_reply_is_on_its_lines():
     assert [start["model"] for start in starts] == ["m1", "m2"]
 
 
-def test_a_model_that_nobody_named_is_called_unknown():
+def test_missing_model_is_reported_as_unknown():
     """Contract S5: an assistant line without `model` kills the Python SDK."""
     stage = Stage()
     stage.turn.add_block("a")
@@ -203,7 +203,7 @@ def test_a_model_that_nobody_named_is_called_unknown():
     assert init["model"] == line["message"]["model"] == "unknown"
 
 
-def test_usage_of_replies_adds_up():
+def test_usage_of_messages_is_summed():
     stage = Stage()
     for text in ("a", "b"):
         stage.turn.start_message(model="m")
@@ -218,7 +218,7 @@ def test_usage_of_replies_adds_up():
     assert result["modelUsage"]["m"]["costUSD"] == 0.5
 
 
-def test_usage_told_with_the_end_replaces_the_sum():
+def test_usage_in_the_end_event_replaces_the_sum():
     """House: `ended(usage=)` replaces sums."""
     stage = Stage()
     stage.turn.start_message(model="m")
@@ -230,7 +230,7 @@ def test_usage_told_with_the_end_replaces_the_sum():
     assert result["total_cost_usd"] == 1.5
 
 
-def test_usage_told_only_with_the_end_is_counted_for_the_model():
+def test_usage_only_in_the_end_event_is_counted_for_the_model():
     stage = Stage()
     stage.turn.start_message(model="m")
     stage.turn.add_block("a")
@@ -238,7 +238,7 @@ def test_usage_told_only_with_the_end_is_counted_for_the_model():
     assert stage.finish_with_result()["modelUsage"]["m"]["outputTokens"] == 5
 
 
-def test_the_usage_of_a_reply_is_in_its_message_delta():
+def test_message_delta_contains_the_usage_of_the_message():
     """Contract S13: ACP reads `event.usage.output_tokens`."""
     stage = Stage(partial=True)
     stage.turn.start_message(usage={**USAGE, "output_tokens": 1})
@@ -257,7 +257,7 @@ def test_the_usage_of_a_reply_is_in_its_message_delta():
     }
 
 
-def test_the_usage_of_a_reply_does_not_leak_into_the_next():
+def test_usage_of_a_message_is_not_carried_into_the_next():
     stage = Stage(partial=True)
     stage.turn.start_message(usage=USAGE)
     stage.turn.add_block("a")
@@ -271,7 +271,7 @@ def test_the_usage_of_a_reply_does_not_leak_into_the_next():
 @pytest.mark.parametrize(
     ("stop_reason", "expected"), [(None, "end_turn"), ("max_tokens", "max_tokens")]
 )
-def test_the_result_has_the_stop_reason_of_the_last_reply(stop_reason, expected):
+def test_result_reports_the_stop_reason_of_the_last_message(stop_reason, expected):
     stage = Stage()
     stage.turn.add_block("a")
     stage.turn.end_message(None, stop_reason)
@@ -279,14 +279,14 @@ def test_the_result_has_the_stop_reason_of_the_last_reply(stop_reason, expected)
     assert stage.finish_with_result()["stop_reason"] == expected
 
 
-def test_a_reply_with_calls_stopped_for_them():
+def test_message_with_tool_calls_stops_with_tool_use():
     stage = Stage(partial=True)
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "")
     assert "done:tool_use" in stage.take_summary()
 
 
-def test_the_result_is_the_text_of_the_last_message():
+def test_result_is_the_text_of_the_last_block():
     """Contract 5.3: the last text block only."""
     stage = Stage()
     stage.turn.add_block("First part. ")
@@ -295,14 +295,14 @@ def test_the_result_is_the_text_of_the_last_message():
     assert stage.finish_with_result()["result"] == "Second part."
 
 
-def test_an_empty_reply_has_an_empty_result():
+def test_turn_without_blocks_has_an_empty_result():
     stage = Stage()
     stage.turn.start_session(session_id=UUID)
     stage.turn.record_end()
     assert stage.finish_with_result()["result"] == ""
 
 
-def test_a_text_that_only_the_end_told_is_the_result():
+def test_text_only_in_the_end_event_is_the_result():
     stage = Stage()
     stage.turn.start_session(session_id=UUID)
     stage.turn.record_end(result="told")
@@ -310,7 +310,7 @@ def test_a_text_that_only_the_end_told_is_the_result():
 
 
 @pytest.mark.parametrize(("calls", "expected"), [(0, 1), (1, 2), (2, 3)])
-def test_num_turns_is_one_and_one_for_each_tool_result(calls, expected):
+def test_num_turns_is_1_plus_the_number_of_tool_results(calls, expected):
     """Contract 5.3."""
     stage = Stage()
     for number in range(calls):
@@ -325,7 +325,7 @@ def test_num_turns_is_one_and_one_for_each_tool_result(calls, expected):
 # -- beside the conversation -----------------------------------------------------------------------
 
 
-def test_a_system_line_closes_no_block():
+def test_system_line_does_not_close_the_open_block():
     stage = Stage(partial=True)
     stage.turn.add_text("a")
     stage.turn.write_system_event("note", x=1)
@@ -334,7 +334,7 @@ def test_a_system_line_closes_no_block():
     assert stage.finish_turn()[0] == "text:ab"
 
 
-def test_a_retry_is_said_as_claude_says_it():
+def test_retry_is_written_with_the_fields_of_claude():
     """Contract 5.8."""
     stage = Stage()
     stage.turn.write_retry(1, 3, 300, "429: Rate limit reached for requests")
@@ -351,7 +351,7 @@ def test_a_retry_is_said_as_claude_says_it():
     }
 
 
-def test_a_compaction_is_a_boundary_with_its_cost():
+def test_compaction_writes_a_boundary_and_its_cost_is_counted():
     stage = Stage()
     stage.turn.write_compaction("auto", 3121)
     stage.turn.add_usage(NO_USAGE, 0.5)
@@ -362,7 +362,7 @@ def test_a_compaction_is_a_boundary_with_its_cost():
     assert stage.finish_with_result()["total_cost_usd"] == 0.5
 
 
-def test_an_unknown_event_is_told_in_the_result():
+def test_unknown_event_is_counted_in_the_result():
     stage = Stage()
     stage.turn.record_unknown_event("brand_new", {"a": 1})
     stage.turn.add_block("hi")
@@ -388,7 +388,7 @@ def two_turns(**config_fields: object) -> Stage:
     return stage
 
 
-def test_every_turn_has_its_own_init_and_result_in_one_session():
+def test_each_turn_writes_its_init_and_result_in_the_same_session():
     """Contract S2."""
     stage = two_turns()
     lines = stage.take_lines()
@@ -408,7 +408,7 @@ def test_every_turn_has_its_own_init_and_result_in_one_session():
     check_turns(stage.bytes, partial=False)
 
 
-def test_the_model_of_the_last_reply_is_the_model_of_the_next_turn():
+def test_next_turn_uses_the_model_of_the_last_message():
     stage = Stage()
     stage.turn.start_session(session_id=UUID)
     stage.turn.start_message(model="late")
@@ -423,7 +423,7 @@ def test_the_model_of_the_last_reply_is_the_model_of_the_next_turn():
     assert init["model"] == "late"
 
 
-def test_usage_is_the_turns_and_cost_is_the_sessions():
+def test_usage_is_per_turn_and_cost_is_per_session():
     """Contract 5.3: `usage` = this turn; `total_cost_usd` and `modelUsage` = session so far."""
     _, second = (line for line in two_turns().take_lines() if line["type"] == "result")
     assert second["usage"] == USAGE
@@ -431,7 +431,7 @@ def test_usage_is_the_turns_and_cost_is_the_sessions():
     assert second["modelUsage"]["m"]["inputTokens"] == 20
 
 
-def test_an_outcome_belongs_to_its_turn():
+def test_failure_of_a_turn_does_not_affect_the_next():
     stage = Stage()
     stage.turn.record_failure("boom")
     stage.turn.finish()
@@ -442,14 +442,14 @@ def test_an_outcome_belongs_to_its_turn():
     assert not stage.finish_with_result()["is_error"]
 
 
-def test_a_tool_id_of_the_older_half_that_is_remembered_is_not_used_again():
+def test_old_call_id_is_not_reused_after_cleanup():
     conversation = Stage().turn.conversation
     assert conversation.reserve_call_id("t", Diagnostics()) == "t"
     conversation.clear_old_call_ids()
     assert conversation.reserve_call_id("t", Diagnostics()) == "t~2"
 
 
-def test_a_conversation_keeps_its_session_id_though_the_vendors_changes():
+def test_session_id_is_stable_if_the_vendor_session_id_changes():
     stage = Stage()
     stage.turn.start_session(session_id=UUID)
     stage.turn.record_end()
@@ -460,7 +460,7 @@ def test_a_conversation_keeps_its_session_id_though_the_vendors_changes():
     assert init_of(stage)["session_id"] == UUID
 
 
-def test_a_tool_id_of_an_earlier_turn_is_new_in_this_one():
+def test_call_id_repeated_in_a_later_turn_produces_valid_output():
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "a")
@@ -475,7 +475,7 @@ def test_a_tool_id_of_an_earlier_turn_is_new_in_this_one():
     check_turns(stage.bytes, partial=False)
 
 
-def test_models_are_counted_by_name_up_to_a_number_of_them():
+def test_model_usage_is_limited_to_a_maximum_number_of_models():
     stage = Stage()
     for number in range(3 * MAX_MODELS):
         stage.turn.start_message(f"model {number}")
@@ -493,7 +493,7 @@ def test_models_are_counted_by_name_up_to_a_number_of_them():
     )
 
 
-def test_the_model_of_what_no_model_said_is_ours_to_name():
+def test_synthetic_model_name_of_a_vendor_produces_valid_output():
     stage = Stage()
     stage.turn.start_session(session_id="s", model="<synthetic>")
     stage.turn.start_message("<synthetic>")
@@ -504,7 +504,7 @@ def test_the_model_of_what_no_model_said_is_ours_to_name():
 
 
 @pytest.mark.parametrize("fact", ["tools", "slash_commands", "agents", "mcp_servers"])
-def test_what_is_no_name_in_a_list_of_names_is_left_out(fact):
+def test_non_string_names_in_init_lists_are_dropped(fact):
     stage = Stage()
     stage.turn.start_session(session_id="s", **{fact: [None, 7, ["x"]]})
     stage.turn.record_end()

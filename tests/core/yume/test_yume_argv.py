@@ -6,7 +6,7 @@ from sweeps import loop_over_rows
 from shim.core.yume.cli import YumeInvocation, parse_yume_argv
 
 
-def test_a_whole_command_line():
+def test_all_flags_are_parsed():
     flags = """
         start --provider qwen --model m --cwd /repo --session-id s-1 --prompt hello --resume s-0
         --permission-mode interactive --history-file /h.json --api-base http://x --protocol-version 1
@@ -27,7 +27,7 @@ def test_a_whole_command_line():
     )
 
 
-def test_it_becomes_an_invocation_in_claudes_words():
+def test_yume_invocation_converts_to_a_claude_invocation():
     invocation = parse_yume_argv(
         ["start", "--provider", "openai", "--model", "m", "--permission-mode", "deny"]
     ).to_invocation()
@@ -61,36 +61,36 @@ def test_it_becomes_an_invocation_in_claudes_words():
         ("", ""),
     ],
 )
-def test_providers_are_vendors(provider, vendor):
+def test_provider_maps_to_a_vendor(provider, vendor):
     assert parse_yume_argv(["start", "--provider", provider]).vendor_name == vendor
 
 
 @pytest.mark.parametrize("flag", ["--history-file", "--historyFile", "--historyFile="])
-def test_flags_are_known_in_both_spellings(flag):
+def test_flags_are_accepted_in_kebab_and_camel_case(flag):
     args = [flag + "/h"] if flag.endswith("=") else [flag, "/h"]
     assert parse_yume_argv(["start", *args]).history == "/h"
 
 
-def test_a_prompt_is_taken_whatever_it_begins_with():
+def test_prompt_may_start_with_a_dash():
     assert parse_yume_argv(["start", "--prompt", "--verbose"]).prompt == "--verbose"
     assert parse_yume_argv(["start", "--prompt=-x", "--model", "m"]) == YumeInvocation(
         prompt="-x", model="m"
     )
 
 
-def test_another_value_never_swallows_a_flag():
+def test_missing_flag_value_does_not_consume_the_next_flag():
     call = parse_yume_argv(["start", "--resume", "--prompt", "hi"])
     assert (call.resume, call.prompt) == ("", "hi")
     assert call.warnings == ("--resume has no value and was skipped",)
 
 
 @pytest.mark.parametrize("args", [["--new-thing", "7"], ["--new-thing=7"], ["--new-thing"], ["-z"]])
-def test_what_is_not_known_is_noted_and_skipped_with_its_value(args):
+def test_unknown_flag_is_skipped_with_a_warning(args):
     call = parse_yume_argv(["start", *args, "--prompt", "hi"])
     assert call.prompt == "hi" and len(call.warnings) == 1 and "is not known" in call.warnings[0]
 
 
-def test_words_that_belong_to_no_flag_are_the_prompt():
+def test_positional_arguments_are_the_prompt():
     assert parse_yume_argv(["start", "say", "hi"]).prompt == "say hi"
     assert parse_yume_argv(["start", "--model", "m", "--", "--prompt", "x"]).prompt == "--prompt x"
     assert parse_yume_argv(["start", "stray", "--prompt", "hi"]).prompt == "hi"
@@ -109,11 +109,11 @@ def test_words_that_belong_to_no_flag_are_the_prompt():
         (["--prompt", "hi"], "start"),
     ],
 )
-def test_commands(args, command):
+def test_arguments_select_the_command(args, command):
     assert parse_yume_argv(args).command == command
 
 
-def test_what_it_cannot_do_is_said():
+def test_unsupported_version_and_output_format_produce_warnings():
     notes = parse_yume_argv(
         ["start", "--protocol-version", "9", "--output-format", "text"]
     ).warnings

@@ -49,19 +49,19 @@ def receive(control, frame):
         {"type": "user", "message": {"role": "user", "content": "hello"}},
     ],
 )
-def test_a_message_is_text_or_blocks(frame):
+def test_message_content_may_be_text_or_blocks(frame):
     control = open_control()
     assert receive(control, frame) == []
     assert [message.text for message in control.queued_messages] == ["hello"]
 
 
-def test_every_message_gets_a_turn_of_its_own():
+def test_requested_message_priority_is_ignored():
     control = open_control()
     receive(control, {"type": "user", "content": "see", "priority": "now"})
     assert control.queued_messages[0].priority == PRIORITY_LATER
 
 
-def test_images_are_left_out_and_counted():
+def test_omitted_images_are_counted():
     control = open_control()
     receive(
         control,
@@ -77,7 +77,7 @@ def test_images_are_left_out_and_counted():
 
 
 @pytest.mark.parametrize("line", [b"$", b"", b"  ", b"$\r"])
-def test_r8_the_old_terminator_is_heard_and_means_nothing(line):
+def test_r8_old_terminator_is_ignored_without_warning(line):
     control = open_control()
     assert control.receive_line(line) == [] and not control.warnings
 
@@ -93,14 +93,14 @@ def test_r8_the_old_terminator_is_heard_and_means_nothing(line):
         b'{"type":["user"]}',
     ],
 )
-def test_a_line_that_is_no_frame_is_skipped_with_a_word_that_names_the_vendor(line):
+def test_invalid_frame_is_skipped_with_a_warning_that_names_the_vendor(line):
     control = open_control()
     assert control.receive_line(line) == []
     (complaint,) = control.warnings
     assert complaint.startswith("qwen: ") and not control.queued_messages
 
 
-def test_claudes_own_frames_are_not_answered():
+def test_claude_control_requests_are_ignored_with_a_warning():
     control = open_control()
     receive(
         control,
@@ -112,14 +112,14 @@ def test_claudes_own_frames_are_not_answered():
 # -- interrupts and modes --------------------------------------------------------------------------
 
 
-def test_an_interrupt_stops_the_turn_that_runs_and_nothing_else():
+def test_interrupt_is_ignored_without_a_running_turn():
     control = open_control()
     assert receive(control, {"type": "interrupt"}) == []
     control.start_turn("hi")
     assert receive(control, {"type": "interrupt"}) == [Interrupt()]
 
 
-def test_an_interrupt_denies_what_is_asked_about():
+def test_interrupt_denies_the_open_permission_request():
     control = open_control()
     control.start_turn("hi")
     control.ask_permission(ASKED)
@@ -144,7 +144,7 @@ def test_an_interrupt_denies_what_is_asked_about():
         ("acceptEdits", "acceptEdits", False),
     ],
 )
-def test_a_mode_holds_from_now_on(mode, expected_mode, prompts):
+def test_set_permission_mode_changes_the_mode_immediately(mode, expected_mode, prompts):
     control = open_control()
     assert receive(control, {"type": "set_permission_mode", "mode": mode}) == [
         SettingChanged("mode", expected_mode)
@@ -156,7 +156,7 @@ def test_a_mode_holds_from_now_on(mode, expected_mode, prompts):
 
 
 @pytest.mark.parametrize("mode", ["yolo", "bypassPermissions", None, 3])
-def test_r15_an_unknown_mode_is_the_default_and_said(mode):
+def test_r15_unknown_mode_falls_back_to_default_with_a_warning(mode):
     control = open_control(mode="acceptEdits")
     assert receive(control, {"type": "set_permission_mode", "mode": mode}) == [
         SettingChanged("mode", "default")
@@ -164,7 +164,7 @@ def test_r15_an_unknown_mode_is_the_default_and_said(mode):
     assert "is not known: default" in control.warnings[0]
 
 
-def test_interactive_is_said_of_a_vendor_that_asks_nobody():
+def test_interactive_mode_prints_a_warning_if_the_vendor_cannot_ask():
     control = open_control(asks_permissions=False, never_asks=True)
     receive(control, {"type": "set_permission_mode", "mode": "interactive"})
     assert (control.session_state.mode, control.session_state.answers_prompts) == (
@@ -183,7 +183,7 @@ def test_interactive_is_said_of_a_vendor_that_asks_nobody():
 # -- approvals -------------------------------------------------------------------------------------
 
 
-def test_a_call_is_said_before_its_approval_is_awaited():
+def test_tool_call_is_written_before_its_permission_request():
     control = open_control()
     encoder = control._encoder
     encoder.write_tool_call("c0", "Bash", {})
@@ -204,7 +204,7 @@ def test_a_call_is_said_before_its_approval_is_awaited():
         ({"approved": False, "reason": "not here"}, PermissionDecision(False, message="not here")),
     ],
 )
-def test_r14_only_true_approves(frame, decision):
+def test_r14_only_true_approves_a_call(frame, decision):
     control = open_control()
     control.ask_permission(ASKED)
     assert receive(control, {"type": "tool_approval", "id": "c1"} | frame) == [
@@ -214,7 +214,7 @@ def test_r14_only_true_approves(frame, decision):
 
 
 @pytest.mark.parametrize("call_id", ["c2", "r1", None, 7])
-def test_an_approval_of_another_call_approves_nothing(call_id):
+def test_approval_with_another_call_id_is_ignored_with_a_warning(call_id):
     control = open_control()
     control.ask_permission(ASKED)
     assert receive(control, {"type": "tool_approval", "id": call_id, "approved": True}) == []
@@ -222,7 +222,7 @@ def test_an_approval_of_another_call_approves_nothing(call_id):
 
 
 @pytest.mark.parametrize("approved", [True, False])
-def test_an_approval_that_is_quicker_than_the_vendors_question_is_kept_for_it(approved):
+def test_early_approval_is_stored_for_a_single_permission_request(approved):
     control = open_control()
     control.start_turn("hi")
     assert receive(control, {"type": "tool_approval", "id": "c1", "approved": approved}) == []
@@ -232,7 +232,7 @@ def test_an_approval_that_is_quicker_than_the_vendors_question_is_kept_for_it(ap
 
 
 @pytest.mark.parametrize("how", ["asked", "early", "expired"])
-def test_who_approves_a_call_twice_does_not_approve_a_later_question_about_it(how):
+def test_repeated_approval_does_not_answer_a_later_permission_request(how):
     control = open_control()
     control.start_turn("hi")
     approval = {"type": "tool_approval", "id": "c1", "approved": True}
@@ -248,7 +248,7 @@ def test_who_approves_a_call_twice_does_not_approve_a_later_question_about_it(ho
     assert receive(control, approval) == [PermissionAnswered(ASKED, PermissionDecision(True))]
 
 
-def test_an_early_approval_ends_with_its_turn():
+def test_early_approval_expires_at_the_end_of_its_turn():
     control = open_control()
     control.start_turn("hi")
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
@@ -257,7 +257,7 @@ def test_an_early_approval_ends_with_its_turn():
     assert control.ask_permission(ASKED) is None
 
 
-def test_an_early_approval_counts_only_where_the_frontend_is_asked():
+def test_early_approval_is_ignored_if_the_frontend_answers_no_prompts():
     control = open_control(answers_prompts=False)
     control.start_turn("hi")
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
@@ -265,14 +265,14 @@ def test_an_early_approval_counts_only_where_the_frontend_is_asked():
     assert decision is not None and not decision.allow
 
 
-def test_an_approval_counts_once():
+def test_second_approval_of_a_call_is_ignored():
     control = open_control()
     control.ask_permission(ASKED)
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
     assert receive(control, {"type": "tool_approval", "id": "c1", "approved": True}) == []
 
 
-def test_r14_a_question_that_had_its_time_is_denied_once():
+def test_r14_expired_permission_request_is_denied_once():
     control = open_control()
     control.ask_permission(ASKED)
     assert control.expire_permission_request(ASKED) == PermissionDecision(
@@ -282,19 +282,19 @@ def test_r14_a_question_that_had_its_time_is_denied_once():
     assert receive(control, {"type": "tool_approval", "id": "c1", "approved": True}) == []
 
 
-def test_an_answered_question_does_not_expire():
+def test_answered_permission_request_does_not_expire():
     control = open_control()
     control.ask_permission(ASKED)
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
     assert control.expire_permission_request(ASKED) is None
 
 
-def test_where_nobody_is_asked_it_is_denied():
+def test_permission_request_is_denied_if_the_frontend_answers_no_prompts():
     decision = open_control(answers_prompts=False).ask_permission(ASKED)
     assert decision is not None and not decision.allow and not decision.frontend_knows
 
 
-def test_a_frontend_that_hung_up_answers_nothing():
+def test_closed_input_denies_open_and_later_permission_requests():
     control = open_control()
     control.ask_permission(ASKED)
     assert control.close_input() == [
@@ -303,7 +303,7 @@ def test_a_frontend_that_hung_up_answers_nothing():
     assert control.ask_permission(ASKED) == PermissionDecision(False, message=STREAM_CLOSED_TEXT)
 
 
-def test_a_call_whose_input_is_cut_is_never_asked_about():
+def test_call_with_too_large_input_is_denied_despite_an_early_approval():
     huge = ASKED._replace(tool_input={"command": "x" * 200_000})
     control = open_control()
     control.start_turn("hi")
@@ -312,7 +312,7 @@ def test_a_call_whose_input_is_cut_is_never_asked_about():
     assert decision is not None and not decision.allow and "too large" in decision.message
 
 
-def test_a_call_that_was_refused_before_is_not_asked_about():
+def test_refused_call_is_denied_without_a_permission_prompt():
     assert open_control().ask_permission(ASKED._replace(refusal="no")) == PermissionDecision(
         False, message="no"
     )

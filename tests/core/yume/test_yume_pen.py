@@ -43,7 +43,7 @@ def end_turn(stage, **options):
 # -- R1 to R8 --------------------------------------------------------------------------------------
 
 
-def test_r1_init_is_the_first_line_of_the_process_and_comes_once(stage):
+def test_r1_init_is_the_first_line_and_is_not_repeated(stage):
     init, *_ = end_turn(stage)
     assert (
         init.items()
@@ -67,20 +67,20 @@ def test_r1_init_is_the_first_line_of_the_process_and_comes_once(stage):
     ]
 
 
-def test_r1_a_turn_of_another_session_has_no_second_init(stage):
+def test_r1_session_change_emits_session_id_instead_of_a_second_init(stage):
     """The next vendor of a list has a session of its own."""
     stage.encoder.write_init(U, {})
     stage.encoder.write_init(V, {})
     assert [line["subtype"] for line in stage.take_lines()] == ["init", "session_id"]
 
 
-def test_r1_a_failure_before_anything_has_its_init(stage):
+def test_r1_failure_before_any_output_emits_init_first(stage):
     empty = FlatStage()
     empty.turn.record_failure("no")
     assert summarize_flat_lines(empty.finish_turn())[0] == "init"
 
 
-def test_r2_every_fragment_is_a_line_in_its_order_and_no_block_is_said_again(stage):
+def test_r2_each_text_fragment_is_a_numbered_line_without_repetition(stage):
     for fragment in ("Hel", "lo ", "you"):
         stage.turn.add_text(fragment)
     stage.turn.update_text("Hello you")
@@ -91,7 +91,7 @@ def test_r2_every_fragment_is_a_line_in_its_order_and_no_block_is_said_again(sta
     assert texts[0] == {"type": "text", "content": "Hel", "id": "chunk-1"}
 
 
-def test_r3_parallel_calls_are_said_one_after_the_other_whatever_order_their_results_come_in(stage):
+def test_r3_parallel_calls_are_emitted_sequentially_with_their_results(stage):
     turn = stage.turn
     turn.add_tool_call("a", "Read", {"file_path": "/a"})
     turn.add_tool_call("b", "Bash", {"command": "ls"})
@@ -113,7 +113,7 @@ def test_r3_parallel_calls_are_said_one_after_the_other_whatever_order_their_res
     end_turn(stage)
 
 
-def test_r3_a_call_without_a_result_is_answered_before_the_end(stage):
+def test_r3_call_without_a_result_gets_an_error_result_before_the_end(stage):
     stage.turn.add_tool_call("a", "Read", {})
     stage.turn.add_tool_call("b", "Read", {})
     assert summarize_flat_lines(end_turn(stage))[1:5] == [
@@ -124,7 +124,7 @@ def test_r3_a_call_without_a_result_is_answered_before_the_end(stage):
     ]
 
 
-def test_r4_ids_are_unique_in_a_session_and_a_retried_call_is_said_once(stage):
+def test_r4_reused_call_id_gets_a_new_id_and_a_retried_call_is_skipped(stage):
     stage.turn.add_tool_call("a", "Read", {})
     stage.turn.add_tool_call("a", "Read", {})
     stage.turn.add_tool_result("a", "x")
@@ -134,13 +134,13 @@ def test_r4_ids_are_unique_in_a_session_and_a_retried_call_is_said_once(stage):
     assert calls == ["call a Read", "call a~2 Read"]
 
 
-def test_r5_arguments_that_are_no_object_are_an_object_all_the_same(stage):
+def test_r5_arguments_that_are_not_an_object_are_wrapped_in_raw(stage):
     stage.turn.add_tool_call("a", "Bash", "rm")
     (call,) = (line for line in end_turn(stage) if line["type"] == "tool_use")
     assert call == {"type": "tool_use", "id": "a", "name": "Bash", "input": {"raw": "rm"}}
 
 
-def test_r6_the_vendors_usage_is_said_once_and_not_marked(stage):
+def test_r6_vendor_usage_is_emitted_without_an_estimated_flag(stage):
     numbers = {
         "input_tokens": 5,
         "output_tokens": 6,
@@ -153,7 +153,7 @@ def test_r6_the_vendors_usage_is_said_once_and_not_marked(stage):
     assert usage == {"type": "usage", **numbers} and result["usage"] == numbers
 
 
-def test_r6_without_a_usage_it_is_estimated_by_four_characters_a_token_and_marked(stage):
+def test_r6_missing_usage_is_estimated_at_four_characters_per_token(stage):
     from shim.core.claude.messages import UserMessage
 
     stage.turn.set_user_message(UserMessage("p" * 40), replays=False)
@@ -163,7 +163,7 @@ def test_r6_without_a_usage_it_is_estimated_by_four_characters_a_token_and_marke
     assert (usage["input_tokens"], usage["output_tokens"], usage["estimated"]) == (10, 5, True)
 
 
-def test_r6_what_nobody_answered_cost_nothing_as_far_as_we_know(stage):
+def test_r6_failure_without_a_reply_has_an_estimated_usage_of_zero(stage):
     from shim.core.claude.messages import UserMessage
 
     stage.turn.set_user_message(UserMessage("p" * 40), replays=False)
@@ -173,7 +173,7 @@ def test_r6_what_nobody_answered_cost_nothing_as_far_as_we_know(stage):
 
 
 @pytest.mark.parametrize("how", ["record_end", "record_failure", "record_interrupt", "nothing"])
-def test_r7_every_end_is_a_result_and_then_the_terminator(stage, how):
+def test_r7_every_turn_ends_with_a_result_and_message_stop(stage, how):
     stage.turn.add_text("x")
     if how != "nothing":
         getattr(stage.turn, how)(*(["boom"] if how == "record_failure" else []))
@@ -181,7 +181,7 @@ def test_r7_every_end_is_a_result_and_then_the_terminator(stage, how):
     check_flat(stage.bytes)
 
 
-def test_r7_a_failure_of_our_own_answers_what_is_open(stage):
+def test_r7_internal_error_closes_open_calls_with_an_internal_cause(stage):
     stage.turn.add_tool_call("a", "Read", {})
     stage.turn.add_tool_call("b", "Read", {})
     stage.turn.write_internal_error("a mistake")
@@ -191,7 +191,7 @@ def test_r7_a_failure_of_our_own_answers_what_is_open(stage):
 
 
 @pytest.mark.parametrize("chosen", ["dollar", "none", "message_stop"])
-def test_r8_the_old_terminator_is_never_said(chosen):
+def test_r8_terminator_is_always_message_stop(chosen):
     writer = create_output_writer("yume", STABLE_ID_PREFIX, terminator=chosen)
     writer.write_init(U, {})
     writer.write_result({"is_error": False, "shim": {"cause": "clean"}})
@@ -201,7 +201,7 @@ def test_r8_the_old_terminator_is_never_said(chosen):
 # -- R9 to R15 -------------------------------------------------------------------------------------
 
 
-def test_r9_an_interrupt_is_an_event_and_a_result_that_is_cancelled(stage):
+def test_r9_interrupt_emits_an_event_and_a_cancelled_result(stage):
     stage.turn.add_text("half")
     stage.turn.record_interrupt()
     *_, event, result, _ = stage.finish_turn()
@@ -209,21 +209,21 @@ def test_r9_an_interrupt_is_an_event_and_a_result_that_is_cancelled(stage):
     assert (result["is_error"], result["subtype"]) == (True, "cancelled")
 
 
-def test_r10_nobody_logged_in_is_a_system_error_when_nothing_was_said(stage):
+def test_r10_auth_failure_before_any_output_is_a_system_error(stage):
     stage.turn.record_failure("401 Incorrect API key provided", api=True)
     *_, error, result, _ = stage.finish_turn()
     assert (error["type"], error["subtype"], error["code"]) == ("system", "error", "AUTH")
     assert result["is_error"] and error["message"] in result["errors"]
 
 
-def test_r10_the_same_in_the_middle_of_a_turn_is_an_error(stage):
+def test_r10_auth_failure_after_output_is_an_error_line(stage):
     stage.turn.add_text("I was saying")
     stage.turn.record_failure("401 Incorrect API key provided", api=True)
     *_, error, result, _ = stage.finish_turn()
     assert (error["type"], error["code"], result["is_error"]) == ("error", "AUTH", True)
 
 
-def test_r11_a_rate_limit_says_how_long_to_wait_where_that_is_known(stage):
+def test_r11_rate_limit_error_contains_retry_after(stage):
     stage.turn.record_failure("429 Too many requests, try again in 20s", api=True)
     *_, error, result, _ = stage.finish_turn()
     assert (
@@ -234,13 +234,13 @@ def test_r11_a_rate_limit_says_how_long_to_wait_where_that_is_known(stage):
 
 
 @pytest.mark.parametrize("message", ["500 internal server error", "529 overloaded"])
-def test_r11_trouble_of_the_server_suggests_to_ask_again(stage, message):
+def test_r11_server_error_is_retryable(stage, message):
     stage.turn.record_failure(message, api=True)
     *_, error, result, _ = stage.finish_turn()
     assert (error["code"], error["retryable"], result["retryable"]) == ("SERVER", True, True)
 
 
-def test_r11_a_mistake_of_ours_suggests_nothing(stage):
+def test_r11_invalid_request_error_has_no_retryable_field(stage):
     stage.turn.record_failure("400 messages: field required", api=True)
     *_, error, result, _ = stage.finish_turn()
     assert "retryable" not in error and "retryable" not in result
@@ -259,7 +259,7 @@ CUT = "connection lost"
         ([("add_text", "one"), ("end_message",), ("add_text", "two")], False),
     ],
 )
-def test_r11_a_cut_stream_is_asked_for_again_unless_a_call_was_seen(done, retried):
+def test_r11_disconnected_stream_is_retried_unless_a_call_was_emitted(done, retried):
     translation = create_stream_translation("demo", dialect="yume", stable=True)
     translation.turn.start_session(session_id=U)
     for verb, *args in done:
@@ -271,20 +271,20 @@ def test_r11_a_cut_stream_is_asked_for_again_unless_a_call_was_seen(done, retrie
     ("code", "stderr"),
     [(1, "Error: 401 unauthorized"), (2, "bad flag"), (1, "429 rate limit exceeded")],
 )
-def test_r11_other_failures_are_not_asked_for_again(code, stderr):
+def test_r11_other_failures_are_not_retried(code, stderr):
     translation = create_stream_translation("demo", dialect="yume", stable=True)
     translation.turn.start_session(session_id=U)
     translation.turn.add_text("half")
     assert not translation.start_retry(ChildExit(code=code), stderr)
 
 
-def test_r11_in_claudes_dialect_nothing_is_asked_for_again():
+def test_r11_disconnected_stream_is_not_retried_in_the_claude_dialect():
     translation = create_stream_translation("demo", stable=True)
     translation.turn.start_session(session_id=U)
     assert not translation.start_retry(ChildExit(code=1), CUT)
 
 
-def test_r11_what_was_said_before_the_cut_is_not_said_twice():
+def test_r11_text_emitted_before_a_retry_is_not_repeated():
     translation = create_stream_translation("demo", dialect="yume", stable=True)
     translation.turn.start_session(session_id=U)
     translation.turn.add_text("one two")
@@ -304,7 +304,7 @@ def test_r11_what_was_said_before_the_cut_is_not_said_twice():
     ]
 
 
-def test_r11_what_is_too_long_to_be_remembered_is_not_asked_for_again(monkeypatch):
+def test_r11_message_longer_than_the_buffer_limit_is_not_retried(monkeypatch):
     monkeypatch.setattr("shim.core.turn.assistant_message.MAX_MESSAGE_CHARS", 10)
     translation = create_stream_translation("demo", dialect="yume", stable=True)
     translation.turn.start_session(session_id=U)
@@ -312,7 +312,7 @@ def test_r11_what_is_too_long_to_be_remembered_is_not_asked_for_again(monkeypatc
     assert not translation.start_retry(ChildExit(code=1), CUT)
 
 
-def test_r12_a_vendors_new_session_is_said_and_is_the_one_that_goes_on(stage):
+def test_r12_new_vendor_session_emits_session_id_and_is_in_the_result(stage):
     stage.turn.start_session(session_id=V)
     stage.turn.add_block("x")
     init, changed, *_, result, _ = end_turn(stage)
@@ -320,7 +320,7 @@ def test_r12_a_vendors_new_session_is_said_and_is_the_one_that_goes_on(stage):
     assert (init["session_id"], result["session_id"]) == (U, V)
 
 
-def test_r12_an_id_of_the_frontends_choice_stays():
+def test_r12_requested_session_id_is_not_replaced_by_the_vendor_session():
     stage = FlatStage(requested_id=STABLE_SESSION_ID)
     stage.turn.start_session(session_id=U)
     stage.turn.start_session(session_id=V)
@@ -328,7 +328,7 @@ def test_r12_an_id_of_the_frontends_choice_stays():
 
 
 @pytest.mark.parametrize("trigger", ["manual", "auto", "threshold"])
-def test_r12_a_compaction_is_said(stage, trigger):
+def test_r12_compaction_emits_a_compact_boundary(stage, trigger):
     stage.turn.write_compaction(trigger, 50000)
     (line,) = (line for line in end_turn(stage) if line.get("subtype") == "compact_boundary")
     assert line["compact_metadata"] == {
@@ -337,7 +337,7 @@ def test_r12_a_compaction_is_said(stage, trigger):
     }
 
 
-def test_r12_other_system_lines_are_claudes_alone(stage):
+def test_r12_other_system_events_are_not_emitted(stage):
     stage.turn.write_retry(1, 3, 500, "503")
     stage.turn.write_system_event("task_started", task_id="x", description="y")
     assert summarize_flat_lines(end_turn(stage)) == [
@@ -348,7 +348,7 @@ def test_r12_other_system_lines_are_claudes_alone(stage):
     ]
 
 
-def test_r13_thinking_is_flat_and_comes_as_it_streams(stage):
+def test_r13_each_thinking_fragment_is_a_flat_line(stage):
     stage.turn.add_thinking("Hm")
     stage.turn.add_thinking("m.")
     thinking_lines = [line for line in end_turn(stage) if line["type"] == "thinking"]
@@ -358,7 +358,7 @@ def test_r13_thinking_is_flat_and_comes_as_it_streams(stage):
     ]
 
 
-def test_r14_a_denied_call_has_an_error_for_its_result(stage):
+def test_r14_denied_call_has_an_error_result_with_the_denial_message(stage):
     permission = PermissionRequest("r1", "a", "Bash", {}, "shell", {})
     stage.turn.request_permission("r1", "a", "Bash", {}, ("shell", {}))
     stage.turn.record_refusal(permission, "Not today.", frontend_knows=True)
@@ -367,7 +367,7 @@ def test_r14_a_denied_call_has_an_error_for_its_result(stage):
 
 
 @loop_over_rows("name", ["yolo", "", None, 7, "bypassPermissions"])
-def test_r15_a_mode_that_nobody_knows_is_the_default(name):
+def test_r15_unknown_mode_falls_back_to_default(name):
     assert parse_yume_mode(name) == ("default", False, False)
 
 
@@ -380,14 +380,14 @@ def test_r15_a_mode_that_nobody_knows_is_the_default(name):
         ("deny", "plan", False),
     ],
 )
-def test_r15_the_modes_of_yume(name, mode, asks):
+def test_r15_yume_modes_map_to_claude_permission_modes(name, mode, asks):
     assert parse_yume_mode(name) == (mode, asks, True)
 
 
 # -- the shapes ------------------------------------------------------------------------------------
 
 
-def test_a_result_has_what_yume_knows_and_nothing_of_the_text(stage):
+def test_result_contains_only_yume_fields_and_no_text(stage):
     stage.turn.add_block("done")
     *_, result, _ = end_turn(stage)
     assert set(result) == {
@@ -396,18 +396,18 @@ def test_a_result_has_what_yume_knows_and_nothing_of_the_text(stage):
     }  # fmt: skip
 
 
-def test_a_text_that_came_with_the_end_alone_is_said(stage):
+def test_text_that_is_only_in_the_end_event_is_emitted(stage):
     stage.turn.record_end(result="only here")
     assert "text only here" in summarize_flat_lines(stage.finish_turn())
 
 
-def test_a_text_that_was_said_is_not_said_again_at_the_end(stage):
+def test_streamed_text_is_not_repeated_from_the_end_event(stage):
     stage.turn.add_text("only here")
     stage.turn.record_end(result="only here")
     assert summarize_flat_lines(stage.finish_turn()).count("text only here") == 1
 
 
-def test_the_images_of_a_message_that_were_left_out_are_told_of(stage):
+def test_notice_is_written_as_a_text_line(stage):
     stage.encoder.write_notice("[1 image left out]")
     assert stage.take_lines()[-1] == {
         "type": "text",
@@ -416,7 +416,7 @@ def test_the_images_of_a_message_that_were_left_out_are_told_of(stage):
     }
 
 
-def test_a_session_is_called_what_the_frontend_calls_it():
+def test_frontend_session_id_replaces_the_vendor_session_id():
     encoder = YumeEncoder(STABLE_ID_PREFIX, frontend_session_id="sess-123")
     encoder.write_init(U, {})
     encoder.write_result({"is_error": False, "shim": {"cause": "clean"}})
@@ -424,7 +424,7 @@ def test_a_session_is_called_what_the_frontend_calls_it():
     assert ids == ["sess-123", None, "sess-123", None]
 
 
-def test_a_result_of_blocks_is_one_text(stage):
+def test_tool_result_blocks_are_joined_into_a_single_text(stage):
     picture = {
         "type": "image",
         "source": {"type": "base64", "media_type": "image/png", "data": "A" * 400},
@@ -444,7 +444,7 @@ def test_a_result_of_blocks_is_one_text(stage):
         (["x", {"type": "odd", "n": 1}], 'x\n{"type":"odd","n":1}'),
     ],
 )
-def test_any_content_is_readable(content, text):
+def test_tool_result_content_of_any_type_is_formatted_as_text(content, text):
     assert format_tool_result(content) == text
 
 
@@ -452,7 +452,7 @@ HUGE = "0123456789é\u2028" * 40_000
 
 
 @pytest.mark.parametrize("limit", [0, 10_000, 1_000_000])
-def test_no_line_is_a_hundred_thousand_bytes_long(limit):
+def test_every_line_is_shorter_than_the_line_limit(limit):
     stage = FlatStage(limit=limit)
     turn = stage.turn
     turn.start_session(session_id=U, model=HUGE, cwd=HUGE, tools=[HUGE])
@@ -475,7 +475,7 @@ def test_no_line_is_a_hundred_thousand_bytes_long(limit):
     assert "".join(line["thought"] for line in main_lines if line["type"] == "thinking") == HUGE
 
 
-def test_very_many_short_names_are_no_long_line_either():
+def test_long_tool_list_in_init_is_truncated():
     stage = FlatStage()
     stage.turn.start_session(
         session_id=U, model="m", tools=[f"tool{number}" for number in range(50_000)]
@@ -486,7 +486,7 @@ def test_very_many_short_names_are_no_long_line_either():
     assert (init["session_id"], init["model"]) == (U, "m") and len(init["tools"]) < 50_000
 
 
-def test_arguments_that_had_to_be_cut_are_told_to_the_turn(stage):
+def test_write_tool_call_returns_truncated_arguments(stage):
     cut = stage.encoder.write_tool_call("a", "Write", {"content": HUGE})
     assert cut is not None and "characters left out" in cut["content"]
     assert stage.encoder.write_tool_call("b", "Write", {"content": "short"}) is None
@@ -495,7 +495,7 @@ def test_arguments_that_had_to_be_cut_are_told_to_the_turn(stage):
 # -- nested agents ---------------------------------------------------------------------------------
 
 
-def test_a_nested_agents_steps_are_flat_lines_with_its_call(stage):
+def test_subagent_steps_are_flat_lines_with_the_parent_call_id(stage):
     turn = stage.turn
     turn.add_tool_call("task", "Agent", {"description": "look"})
     nested = turn.get_subagent("task")
@@ -521,7 +521,7 @@ def test_a_nested_agents_steps_are_flat_lines_with_its_call(stage):
     ]
 
 
-def test_an_agent_whose_call_waits_waits_with_it(stage):
+def test_subagent_output_is_buffered_with_its_parent_call(stage):
     turn = stage.turn
     turn.add_tool_call("one", "Task", {})
     turn.add_tool_call("two", "Task", {})
@@ -539,7 +539,7 @@ def test_an_agent_whose_call_waits_waits_with_it(stage):
     ]
 
 
-def test_agents_inside_agents_cost_no_stack(stage):
+def test_deeply_nested_subagents_do_not_exhaust_the_stack(stage):
     turn = stage.turn
     turn.add_tool_call("first", "Task", {})
     turn.add_tool_call("n0", "Task", {})
@@ -555,7 +555,7 @@ def test_agents_inside_agents_cost_no_stack(stage):
     )
 
 
-def test_an_agent_of_an_unknown_call_has_no_parent(stage):
+def test_subagent_of_an_unknown_call_has_no_parent_id(stage):
     stage.turn.get_subagent("never").add_text("hello")
     (line,) = (line for line in end_turn(stage) if line["type"] == "text")
     assert line["parent_tool_use_id"] is None
@@ -564,7 +564,7 @@ def test_an_agent_of_an_unknown_call_has_no_parent(stage):
 # -- what asks -------------------------------------------------------------------------------------
 
 
-def test_a_call_that_somebody_is_asked_about_is_said_although_another_runs(stage):
+def test_call_with_a_permission_prompt_is_emitted_while_another_call_runs(stage):
     turn = stage.turn
     turn.add_tool_call("a", "Bash", {})
     turn.add_tool_call("b", "Bash", {})
@@ -580,7 +580,7 @@ def test_a_call_that_somebody_is_asked_about_is_said_although_another_runs(stage
     check_flat(stage.bytes, exposed=True)
 
 
-def test_a_nested_call_that_somebody_is_asked_about_comes_behind_its_agents_call(stage):
+def test_nested_call_with_a_permission_prompt_follows_its_parent_call(stage):
     turn = stage.turn
     turn.add_tool_call("a", "Bash", {})
     turn.add_tool_call("task", "Task", {})
@@ -596,7 +596,7 @@ def test_a_nested_call_that_somebody_is_asked_about_comes_behind_its_agents_call
     check_flat(stage.bytes, exposed=True)
 
 
-def test_what_waits_too_long_is_given_up_on_in_order_and_counted(stage, monkeypatch):
+def test_call_is_closed_as_late_if_the_buffer_limit_is_exceeded(stage, monkeypatch):
     monkeypatch.setattr("shim.core.yume.order.MAX_BUFFERED_BYTES", 100)
     turn = stage.turn
     turn.add_tool_call("a", "Bash", {})
@@ -625,7 +625,7 @@ def test_what_waits_too_long_is_given_up_on_in_order_and_counted(stage, monkeypa
         ("limit of 20 per minute", None),
     ],
 )
-def test_how_long_to_wait_is_read_off_the_text(text, seconds):
+def test_retry_delay_is_parsed_from_the_error_text(text, seconds):
     assert parse_retry_delay_s(text) == seconds
 
 
@@ -640,11 +640,11 @@ def test_how_long_to_wait_is_read_off_the_text(text, seconds):
         ("unknown", "vendor_error", "", "VENDOR_ERROR"),
     ],
 )
-def test_every_failure_has_a_code(error, cause, message, code):
+def test_failure_maps_to_a_yume_error_code(error, cause, message, code):
     assert choose_yume_error_code(error, cause, message) == code
 
 
-def test_a_real_claudes_errors_keep_their_words():
+def test_error_text_of_real_claude_is_preserved():
     output = translate_flat(find_case("claude/2.1.327-api-err429"))[0].decode()
     assert "API Error: Request rejected (429) · rate limited" in output
     assert output.count("Request rejected") == 2  # the error and the result
