@@ -80,7 +80,7 @@ def list_created_files(frontend: DropInFrontend) -> set[str]:
 
 
 @allows
-def test_a_call_runs_when_the_frontend_allows_it_and_not_before(
+def test_tool_call_runs_only_after_the_frontend_allows_the_call(
     frontend: DropInFrontend, vendor: Vendor
 ) -> None:
     conversation = FrontendConversation(frontend, *ASKING)
@@ -99,7 +99,7 @@ def test_a_call_runs_when_the_frontend_allows_it_and_not_before(
 
 
 @denies
-def test_the_model_goes_on_behind_a_call_that_was_denied(frontend: DropInFrontend) -> None:
+def test_model_continues_after_a_denied_tool_call(frontend: DropInFrontend) -> None:
     conversation = FrontendConversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
     conversation.answer(conversation.until("can_use_tool"), allow=False)
@@ -109,7 +109,7 @@ def test_the_model_goes_on_behind_a_call_that_was_denied(frontend: DropInFronten
 
 
 @each
-def test_nothing_that_asks_runs_where_nobody_can_be_asked(frontend: DropInFrontend) -> None:
+def test_tool_call_is_denied_without_a_permission_prompt_tool(frontend: DropInFrontend) -> None:
     conversation = FrontendConversation(frontend)
     conversation.send("[[shell]] touch one")
     result = conversation.until("result")
@@ -118,7 +118,7 @@ def test_nothing_that_asks_runs_where_nobody_can_be_asked(frontend: DropInFronte
 
 
 @each
-def test_a_rule_about_some_commands_holds_though_everything_may_run(
+def test_deny_rule_applies_in_bypass_mode(
     frontend: DropInFrontend,
 ) -> None:
     flags = ("--permission-mode", "bypassPermissions", "--disallowedTools", "Bash(touch:*)")
@@ -131,7 +131,7 @@ def test_a_rule_about_some_commands_holds_though_everything_may_run(
 
 
 @each
-def test_a_hook_of_the_frontend_denies_a_call_though_everything_may_run(
+def test_frontend_hook_denies_a_tool_call_in_bypass_mode(
     frontend: DropInFrontend,
 ) -> None:
     conversation = FrontendConversation(frontend, "--permission-mode", "bypassPermissions")
@@ -158,7 +158,7 @@ def test_a_hook_of_the_frontend_denies_a_call_though_everything_may_run(
 
 
 @each
-def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(
+def test_accept_edits_mode_prompts_outside_the_working_directory(
     frontend: DropInFrontend,
 ) -> None:
     conversation = FrontendConversation(frontend, *ASKING, "--permission-mode", "acceptEdits")
@@ -172,7 +172,7 @@ def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(
 
 
 @each
-def test_an_interrupt_leaves_the_child_for_the_next_message(frontend: DropInFrontend) -> None:
+def test_message_after_an_interrupt_is_answered(frontend: DropInFrontend) -> None:
     conversation = FrontendConversation(frontend, *ASKING, "--include-partial-messages")
     conversation.send("[[slow]]")
     conversation.until("stream_event")
@@ -183,7 +183,7 @@ def test_an_interrupt_leaves_the_child_for_the_next_message(frontend: DropInFron
 
 
 @each
-def test_the_third_answer_knows_the_first_message(
+def test_third_request_to_the_model_contains_the_first_message(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     conversation = FrontendConversation(frontend, *ASKING)
@@ -199,7 +199,7 @@ def test_the_third_answer_knows_the_first_message(
     ids=str,
     indirect=True,
 )
-def test_a_session_goes_on_in_the_other_way_of_driving(
+def test_session_resumes_between_print_mode_and_conversation(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     """One message in a session that a conversation began, and the other way round."""
@@ -217,7 +217,7 @@ def test_a_session_goes_on_in_the_other_way_of_driving(
 
 
 @pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
-def test_a_profile_of_a_few_lines_makes_a_vendor_of_a_program_that_speaks_the_protocol(
+def test_minimal_acp_profile_supports_permission_prompts(
     frontend: DropInFrontend,
 ) -> None:
     folder = Path(frontend.environment["HOME"]) / ".config" / "shim"
@@ -236,7 +236,7 @@ def test_a_profile_of_a_few_lines_makes_a_vendor_of_a_program_that_speaks_the_pr
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [KIMI], ids=str, indirect=True)
-def test_an_agent_without_a_login_is_driven_the_other_way_only_where_that_lets_no_more_run(
+def test_missing_login_falls_back_to_print_mode_only_in_bypass_mode(
     frontend: DropInFrontend,
 ) -> None:
     (Path(frontend.environment["HOME"]) / ".kimi" / "credentials" / "kimi-code.json").unlink()
@@ -254,7 +254,7 @@ def test_an_agent_without_a_login_is_driven_the_other_way_only_where_that_lets_n
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [OPENCODE], ids=str, indirect=True)
-def test_a_list_of_todos_is_said_with_what_is_on_it(frontend: DropInFrontend) -> None:
+def test_todo_list_call_contains_its_items(frontend: DropInFrontend) -> None:
     todo = {"content": "look", "status": "pending", "priority": "high"}
     conversation = FrontendConversation(frontend, *ASKING)
     conversation.send(f"[[call]] todowrite {json.dumps({'todos': [todo]})}")
@@ -271,7 +271,7 @@ def test_a_list_of_todos_is_said_with_what_is_on_it(frontend: DropInFrontend) ->
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [OPENCODE], ids=str, indirect=True)
-def test_a_file_elsewhere_is_asked_about_once_with_what_is_written(
+def test_write_outside_the_working_directory_prompts_once_with_its_content(
     frontend: DropInFrontend,
 ) -> None:
     file = Path(frontend.folder).parent / "out.txt"
@@ -289,7 +289,7 @@ def test_a_file_elsewhere_is_asked_about_once_with_what_is_written(
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [OPENCODE], ids=str, indirect=True)
-def test_a_command_in_another_folder_is_not_judged_as_one_in_this_folder(
+def test_command_in_another_directory_is_not_allowed_as_read_only(
     frontend: DropInFrontend,
 ) -> None:
     other_folder = Path(frontend.folder).parent / "elsewhere"

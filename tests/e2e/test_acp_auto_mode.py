@@ -43,9 +43,7 @@ ASKED = [
     ],
     ids=str,
 )
-def test_a_session_opens_in_the_mode_auto_or_in_the_default_one(
-    sandbox: Sandbox, mode: str
-) -> None:
+def test_session_opens_in_auto_mode_or_falls_back_to_default(sandbox: Sandbox, mode: str) -> None:
     editor = ACPS[-1].connect(sandbox)
     editor.open_session(auto=True)
     prompt = editor.run_prompt("[[text]] hi")
@@ -55,7 +53,7 @@ def test_a_session_opens_in_the_mode_auto_or_in_the_default_one(
 
 
 @pytest.mark.parametrize("cli", ASKED, ids=str)
-def test_a_command_of_such_a_session_is_asked_about(
+def test_command_in_auto_mode_session_triggers_a_permission_prompt(
     sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     editor = ACPS[-1].connect(sandbox)

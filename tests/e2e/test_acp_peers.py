@@ -124,7 +124,7 @@ def check_interrupt(start: StartAgent) -> None:
 # -- version 1, the Python package -----------------------------------------------------------------
 
 
-def test_text_thoughts_and_plans_come_through(peer: StartAgent) -> None:
+def test_text_thinking_and_plan_are_translated(peer: StartAgent) -> None:
     with peer(*ASKING) as running:
         done = said_after(running, "[[think]]", "[[plan]]", "[[text]]")
     blocks = [
@@ -141,7 +141,7 @@ def test_text_thoughts_and_plans_come_through(peer: StartAgent) -> None:
 
 
 @pytest.mark.parametrize("allow", [True, False])
-def test_a_command_runs_only_where_it_was_allowed(box: Box, peer: StartAgent, allow: bool) -> None:
+def test_command_runs_only_if_allowed(box: Box, peer: StartAgent, allow: bool) -> None:
     with peer(*ASKING) as running:
         running.send_lines(user("[[shell]] touch made"))
         assert decide(running, allow)["input"] == {"command": "touch made"}
@@ -151,17 +151,17 @@ def test_a_command_runs_only_where_it_was_allowed(box: Box, peer: StartAgent, al
     assert done.result["result"] == ("It ran." if allow else "Then not.")
 
 
-def test_an_interrupt_leaves_the_agent_for_the_next_message(peer: StartAgent) -> None:
+def test_agent_answers_a_message_after_an_interrupt(peer: StartAgent) -> None:
     check_interrupt(peer)
 
 
-def test_a_mode_is_set_in_the_session(peer: StartAgent) -> None:
+def test_permission_mode_is_set_in_the_session(peer: StartAgent) -> None:
     with peer(*ASKING, "--permission-mode", "plan") as running:
         done = said_after(running, "[[mode]]")
     assert done.result["result"] == "I plan."
 
 
-def test_a_file_of_ours_is_not_given(peer: StartAgent) -> None:
+def test_file_request_of_the_agent_is_refused(peer: StartAgent) -> None:
     with peer(*ASKING) as running:
         done = said_after(running, "[[file]]")
     assert done.result["result"].startswith("refused: ")
@@ -170,7 +170,7 @@ def test_a_file_of_ours_is_not_given(peer: StartAgent) -> None:
 ANSWERS = {"How shall it be?\nWhich colour?": "blue", "Loud?": "No", "Which name?": "mine"}
 
 
-def test_the_person_answers_a_form(box: Box, peer: StartAgent) -> None:
+def test_form_answers_are_sent_to_the_agent(box: Box, peer: StartAgent) -> None:
     with peer(*ASKING) as running:
         running.send_lines(user("[[ask]]"))
         request_line = running.read_line_containing(b'"subtype":"can_use_tool"')
@@ -192,7 +192,7 @@ def test_the_person_answers_a_form(box: Box, peer: StartAgent) -> None:
     schema.AcceptElicitationResponse.model_validate(response)
 
 
-def test_an_agent_asks_nobody_where_the_frontend_cannot_be_asked(peer: StartAgent) -> None:
+def test_agent_cannot_send_a_form_if_the_frontend_answers_no_prompts(peer: StartAgent) -> None:
     with peer() as running:
         assert said_after(running, "[[ask]]").result["result"] == "nobody to ask"
 
@@ -206,7 +206,7 @@ MODELS = {
 }
 
 
-def test_every_line_for_the_agent_is_one_of_the_schemas(box: Box, peer: StartAgent) -> None:
+def test_messages_to_the_agent_match_the_schema(box: Box, peer: StartAgent) -> None:
     with peer(*ASKING, "--permission-mode", "plan", "--include-partial-messages") as running:
         running.send_lines(user("[[shell]] touch made"))  # which a plan does not let run
         running.read_until(b'"type":"result"')
@@ -235,7 +235,7 @@ def second(peer: StartAgent) -> StartAgent:
     return lambda *flags: peer(*flags, draft=True, program=program)
 
 
-def test_a_turn_of_version_2_ends_with_its_state(second: StartAgent) -> None:
+def test_v2_turn_ends_with_its_state(second: StartAgent) -> None:
     with second(*ASKING) as running:
         running.send_lines(user("[[think]]\n[[twice]]"))
         running.read_until(b'"type":"result"')
@@ -247,9 +247,7 @@ def test_a_turn_of_version_2_ends_with_its_state(second: StartAgent) -> None:
 
 
 @pytest.mark.parametrize("allow", [True, False])
-def test_a_command_of_version_2_runs_only_where_it_was_allowed(
-    box: Box, second: StartAgent, allow: bool
-) -> None:
+def test_v2_command_runs_only_if_allowed(box: Box, second: StartAgent, allow: bool) -> None:
     with second(*ASKING) as running:
         running.send_lines(user("[[shell]] echo yes | tee made"))
         tool_request = decide(running, allow)
@@ -265,15 +263,13 @@ def test_a_command_of_version_2_runs_only_where_it_was_allowed(
 
 
 @pytest.mark.full
-def test_an_interrupt_of_version_2_leaves_the_agent_for_the_next_message(
+def test_v2_agent_answers_a_message_after_an_interrupt(
     second: StartAgent,
 ) -> None:
     check_interrupt(second)
 
 
-def test_every_line_for_an_agent_of_version_2_is_one_of_the_schemas(
-    box: Box, second: StartAgent
-) -> None:
+def test_messages_to_a_v2_agent_match_the_schema(box: Box, second: StartAgent) -> None:
     with second(*ASKING, "--permission-mode", "plan", "--include-partial-messages") as running:
         running.send_lines(user("[[mode]]\n[[shell]] touch made"))
         assert running.read_line_containing(b'"type":"result"')["result"] == "Then not."

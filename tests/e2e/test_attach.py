@@ -56,7 +56,7 @@ def seats(frontend: DropInFrontend) -> Seats:
 
 
 @one_vendor
-def test_a_session_is_driven_watched_taken_over_left_and_woken(
+def test_session_is_attached_watched_taken_over_detached_and_resumed(
     desk: Desk, seats: Seats, vendor: Vendor, model: ScriptedServer
 ) -> None:
     session_id = desk.begin("[[shell]] touch made")
@@ -117,7 +117,7 @@ def test_a_session_is_driven_watched_taken_over_left_and_woken(
 
 
 @asking_vendors
-def test_a_question_to_the_person_is_answered_with_a_number(
+def test_user_question_is_answered_by_option_number(
     desk: Desk, seats: Seats, vendor: Vendor
 ) -> None:
     session_id = desk.begin("[[ask]] Which colour?")

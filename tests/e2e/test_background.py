@@ -99,7 +99,7 @@ def is_turn_over(agent: Mapping[str, Any]) -> bool:
 
 
 @one_vendor
-def test_a_session_asks_is_answered_from_elsewhere_ends_and_goes_on(
+def test_background_session_can_be_answered_stopped_resumed_and_removed(
     desk: Desk, vendor: Vendor, model: ScriptedServer
 ) -> None:
     session_id = desk.begin("[[shell]] touch made", "--name", "maker")
@@ -139,7 +139,9 @@ def test_a_session_asks_is_answered_from_elsewhere_ends_and_goes_on(
 
 
 @one_vendor
-def test_a_turn_that_is_stopped_leaves_no_process_and_says_so(desk: Desk, vendor: Vendor) -> None:
+def test_stopped_turn_leaves_no_process_and_is_listed_as_stopped(
+    desk: Desk, vendor: Vendor
+) -> None:
     session_id = desk.begin("[[slow]]")
     working = desk.reaches(session_id, lambda now: now.get("status") == "busy")
     assert working["state"] == "working"
@@ -149,7 +151,7 @@ def test_a_turn_that_is_stopped_leaves_no_process_and_says_so(desk: Desk, vendor
 
 
 @one_vendor
-def test_a_session_whose_host_was_killed_has_failed_and_goes_on_with_the_vendors_own(
+def test_session_with_a_killed_host_is_listed_as_failed_and_can_be_resumed(
     desk: Desk, vendor: Vendor, model: ScriptedServer
 ) -> None:
     session_id = desk.begin("[[text]] the first words")
@@ -171,7 +173,7 @@ def test_a_session_whose_host_was_killed_has_failed_and_goes_on_with_the_vendors
 
 
 @one_vendor
-def test_what_the_api_refuses_is_a_session_that_failed(desk: Desk, vendor: Vendor) -> None:
+def test_session_is_listed_as_failed_after_an_api_error(desk: Desk, vendor: Vendor) -> None:
     session_id = desk.begin("[[error]]")
     assert desk.reaches(session_id, is_turn_over)["state"] == "failed"
 
@@ -277,7 +279,7 @@ def normalize_output(done: subprocess.CompletedProcess[str]) -> tuple[int, str, 
 
 @pytest.mark.full
 @itself
-def test_a_wrong_call_is_answered_in_the_words_of_the_real_one(
+def test_invalid_command_prints_the_same_output_as_real_claude(
     desk: Desk, real: RealDesk, vendor: Vendor
 ) -> None:
     differ = {}
@@ -296,7 +298,7 @@ def test_a_wrong_call_is_answered_in_the_words_of_the_real_one(
 
 @pytest.mark.full
 @itself
-def test_a_session_is_begun_listed_stopped_and_removed_in_the_words_of_the_real_one(
+def test_background_session_commands_print_the_same_output_as_real_claude(
     desk: Desk, real: RealDesk, vendor: Vendor, model: ScriptedServer
 ) -> None:
     outcomes = [life_of(current_desk, model) for current_desk in (desk, real)]

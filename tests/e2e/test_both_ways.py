@@ -112,7 +112,7 @@ def directly(vendor: Vendor, frontend: DropInFrontend) -> Editor:
 @pytest.mark.parametrize(
     "vendor", [GEMINI, pytest.param(OPENCODE, marks=pytest.mark.full)], ids=str, indirect=True
 )
-def test_an_editor_is_shown_what_the_agent_itself_would_show(
+def test_editor_shows_the_same_output_with_and_without_the_drop_in(
     frontend: DropInFrontend, vendor: Vendor, hello_file: Path
 ) -> None:
     before, summaries = hello_file.read_text(), []

@@ -57,7 +57,7 @@ def cells(
 
 
 @cells([PYTHON, TYPESCRIPT])
-def test_a_client_goes_on_with_a_session_that_began_in_the_background(
+def test_sdk_client_resumes_a_background_session(
     client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     with start_session(sandbox, "[[text]] the first words") as session:
@@ -77,7 +77,7 @@ def test_a_client_goes_on_with_a_session_that_began_in_the_background(
 
 
 @cells([PYTHON, TYPESCRIPT], asks=True)
-def test_a_client_answers_a_question_while_another_one_watches(
+def test_sdk_client_answers_a_permission_prompt_of_a_watched_session(
     client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     with (
@@ -106,7 +106,7 @@ def _question(frames: object) -> tuple[Line, Line]:
 
 
 @cells([ADAPTER])
-def test_an_editor_goes_on_with_a_session_that_began_in_the_background(
+def test_editor_resumes_a_background_session(
     client: AcpClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     with start_session(sandbox, "[[text]] the first words") as session:
@@ -120,7 +120,7 @@ def test_an_editor_goes_on_with_a_session_that_began_in_the_background(
 
 
 @cells([PYTHON, TYPESCRIPT])
-def test_a_session_stays_when_its_frontend_leaves_and_another_one_goes_on_with_it(
+def test_session_survives_a_disconnect_and_is_resumed_by_a_second_client(
     client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     bridged = Sandbox(
@@ -144,7 +144,7 @@ def test_a_session_stays_when_its_frontend_leaves_and_another_one_goes_on_with_i
 
 
 @cells([PYTHON])
-def test_one_prompt_through_the_bridge_leaves_nothing_behind(
+def test_print_mode_through_the_bridge_leaves_no_running_session(
     client: SdkClient, cli: Cli, sandbox: Sandbox, hello_file: Path
 ) -> None:
     environment = {**sandbox.environment, "SHIM_BRIDGE": "1"}
@@ -163,7 +163,7 @@ def test_one_prompt_through_the_bridge_leaves_nothing_behind(
 
 
 @cells([PYTHON], asks=True, among=(QWEN, CODEX, OPENCODE))
-def test_the_tools_of_a_clients_process_come_with_it(
+def test_sdk_tools_of_a_joining_client_are_available(
     client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     """The vendor's child is told of them when it starts: the next one is. (gemini resumes nothing
@@ -183,7 +183,7 @@ def test_the_tools_of_a_clients_process_come_with_it(
 
 
 @cells([TYPESCRIPT, PYTHON], asks=True)
-def test_two_clients_on_one_session_hear_who_drives_and_the_second_is_answered_when_it_says_it_again(
+def test_message_of_a_second_client_is_refused_until_the_turn_ends(
     client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     with start_session(sandbox, "[[text]] the first words") as session:
@@ -210,7 +210,7 @@ def test_two_clients_on_one_session_hear_who_drives_and_the_second_is_answered_w
 
 
 @cells([PYTHON, TYPESCRIPT], asks=True)
-def test_the_hook_of_a_clients_process_judges_and_nothing_runs_unjudged_when_it_has_gone(
+def test_sdk_hook_denies_calls_also_after_its_client_disconnects(
     client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     with start_session(sandbox, "[[text]] the first words") as session:

@@ -58,7 +58,7 @@ def bring(frontend: DropInFrontend, name: str) -> Path:
 
 
 @pytest.mark.parametrize(("vendor", "name", "flags"), CELLS, indirect=["vendor"])
-def test_a_program_of_the_folder_is_not_started(
+def test_program_in_the_working_directory_is_not_started(
     frontend: DropInFrontend,
     model: ScriptedServer,
     vendor: Vendor,
@@ -76,9 +76,7 @@ def test_a_program_of_the_folder_is_not_started(
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [OPENCODE, PI_CUMULATIVE], indirect=True, ids=str)
-def test_a_folder_that_a_person_trusts_is_worked_in(
-    frontend: DropInFrontend, vendor: Vendor
-) -> None:
+def test_program_in_a_trusted_folder_is_started(frontend: DropInFrontend, vendor: Vendor) -> None:
     made = bring(frontend, "plugin" if vendor is OPENCODE else "extension")
     config = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
     config.parent.mkdir(parents=True, exist_ok=True)

@@ -146,7 +146,7 @@ def page(cli: Cli, service: ScriptedServer, hello_file: Path, tmp_path: Path) ->
 @pytest.mark.parametrize("client", ["claude-code-ui-1.12.0"])
 @pytest.mark.parametrize("cli", CLIS, ids=str)
 @pytest.mark.scenario("a conversation, stop, the session's list, error")
-def test_a_person_has_a_conversation_on_the_page(
+def test_page_shows_replies_stop_session_list_and_errors(
     client: str, cli: Cli, page: Page, service: ScriptedServer, hello_file: Path
 ) -> None:
     page.sign_up()

@@ -19,7 +19,7 @@ PASSED_ON = ("HOME", "PATH", MARK)
 
 
 @pytest.mark.parametrize("vendor", [PI], ids=str, indirect=True)
-def test_the_vendor_and_its_settings_are_named_by_variables_that_are_passed_on(
+def test_turn_succeeds_with_only_the_variables_passed_on_by_the_frontend(
     frontend: DropInFrontend,
 ) -> None:
     vendor_variables = {

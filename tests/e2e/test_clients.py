@@ -28,7 +28,7 @@ ENDLESS_COMMAND = "tail -f hello.txt"  # qwen refuses a bare `sleep`
 
 
 @add_scenario("one prompt", (*SDKS, *BEFORE), basic=True, brief=True, older=BEFORE)
-def test_one_prompt_has_one_reply_and_one_result(client: SdkClient, sandbox: Sandbox) -> None:
+def test_single_prompt_has_a_reply_and_a_result(client: SdkClient, sandbox: Sandbox) -> None:
     turn = client.connect(sandbox, once="[[text]] hi").finish()
     assert turn.kinds == ["init", "text", "result", "end"]
     assert turn.texts == [REPLY]
@@ -48,9 +48,7 @@ def test_partial_messages_add_up_to_the_reply(client: SdkClient, sandbox: Sandbo
 
 
 @add_scenario("error", (*SDKS, *BEFORE), brief=True)
-def test_a_refusal_of_the_models_service_is_the_clients_exception(
-    client: SdkClient, sandbox: Sandbox
-) -> None:
+def test_model_service_error_raises_a_client_exception(client: SdkClient, sandbox: Sandbox) -> None:
     turn = client.connect(sandbox, once="[[error]] 401").finish()
     assert ERROR_MESSAGE in turn.texts[-1]
     assert turn.result["is_error"] is True
@@ -67,7 +65,7 @@ def test_a_refusal_of_the_models_service_is_the_clients_exception(
     older=SDKS,
     everywhere=True,
 )
-def test_three_turns_are_one_conversation(
+def test_three_turns_share_a_session(
     client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer, hello_file: Path
 ) -> None:
     conversation = client.connect(sandbox)
@@ -96,7 +94,7 @@ def test_three_turns_are_one_conversation(
 
 
 @add_scenario("interrupt, then another turn", (*SDKS, *BEFORE), passed=True, dialog=True)
-def test_an_interrupted_turn_ends_and_another_can_follow(
+def test_turn_can_follow_an_interrupted_turn(
     client: SdkClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     conversation = client.connect(sandbox, partial=True)
@@ -118,7 +116,7 @@ def test_an_interrupted_turn_ends_and_another_can_follow(
 
 
 @add_scenario("interrupt of a command", [PYTHON, TYPESCRIPT], dialog=True)
-def test_an_interrupted_command_ends_and_the_conversation_goes_on(
+def test_interrupt_ends_a_running_command_and_the_conversation_continues(
     client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     conversation = client.connect(sandbox, asks=not cli.vendor.silent)
@@ -149,7 +147,7 @@ def test_an_interrupted_command_ends_and_the_conversation_goes_on(
 
 
 @add_scenario("interrupt of a question", [PYTHON, TYPESCRIPT], asks=True, dialog=True)
-def test_a_question_that_is_interrupted_is_not_answered(
+def test_command_does_not_run_if_its_prompt_is_interrupted(
     client: SdkClient, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
@@ -166,7 +164,7 @@ def test_a_question_that_is_interrupted_is_not_answered(
 
 
 @add_scenario("set_model", (*NEW_NODE, CODE_CLI), brief=True, dialog=True)
-def test_another_model_answers_from_the_next_turn_on(
+def test_set_model_applies_from_the_next_turn(
     client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     conversation = client.connect(sandbox)
@@ -182,7 +180,7 @@ def test_another_model_answers_from_the_next_turn_on(
 
 
 @add_scenario("set_permission_mode", (*NEW_NODE, CODE_CLI), brief=True)
-def test_a_plan_writes_nothing_and_accepted_edits_do(
+def test_plan_mode_writes_no_file_and_accept_edits_mode_does(
     client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     made = sandbox.folder / "made.txt"
@@ -202,7 +200,7 @@ def test_a_plan_writes_nothing_and_accepted_edits_do(
 
 
 @add_scenario("permission: allowed", (*SDKS, *BEFORE), asks=True, passed=True, dialog=True)
-def test_an_allowed_command_runs(client: SdkClient, sandbox: Sandbox) -> None:
+def test_allowed_command_runs(client: SdkClient, sandbox: Sandbox) -> None:
     conversation = client.connect(sandbox, asks=True)
     start_index = len(conversation.lines)
     conversation.send_message("[[shell]] touch made.txt")
@@ -219,7 +217,7 @@ def test_an_allowed_command_runs(client: SdkClient, sandbox: Sandbox) -> None:
 
 
 @add_scenario("permission: denied", (*SDKS, *BEFORE), asks=True, dialog=True)
-def test_a_denied_command_does_not_run_and_the_turn_goes_on(
+def test_denied_command_does_not_run_and_the_turn_continues(
     client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
@@ -237,7 +235,9 @@ def test_a_denied_command_does_not_run_and_the_turn_goes_on(
 
 
 @add_scenario("permission: input changed", SDKS, asks=True, dialog=True)
-def test_a_changed_command_runs_instead(client: SdkClient, cli: Cli, sandbox: Sandbox) -> None:
+def test_changed_command_replaces_the_original_command(
+    client: SdkClient, cli: Cli, sandbox: Sandbox
+) -> None:
     conversation = client.connect(sandbox, asks=True)
     start_index = len(conversation.lines)
     conversation.send_message("[[shell]] touch made.txt")
@@ -252,7 +252,9 @@ def test_a_changed_command_runs_instead(client: SdkClient, cli: Cli, sandbox: Sa
 
 
 @add_scenario("leaves when idle", NEW_NODE)
-def test_a_client_that_leaves_ends_its_claude_at_once(client: SdkClient, sandbox: Sandbox) -> None:
+def test_disconnect_when_idle_ends_all_processes_quickly(
+    client: SdkClient, sandbox: Sandbox
+) -> None:
     conversation = client.connect(sandbox)
     conversation.run_turn("[[text]] hi")
     assert conversation.disconnect() < scale_timeout(IDLE_LEAVE_SECONDS)
@@ -260,7 +262,7 @@ def test_a_client_that_leaves_ends_its_claude_at_once(client: SdkClient, sandbox
 
 
 @add_scenario("leaves in mid-reply", [PYTHON, PYTHON_OLDEST])
-def test_a_client_that_leaves_in_mid_reply_leaves_nothing_behind(
+def test_disconnect_during_a_reply_ends_all_processes_and_requests(
     client: SdkClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     conversation = client.connect(sandbox, partial=True)
@@ -273,7 +275,7 @@ def test_a_client_that_leaves_in_mid_reply_leaves_nothing_behind(
 
 
 @add_scenario("session/new, session/prompt", ACPS, basic=True, brief=True, older=ACPS, passed=True)
-def test_an_editor_opens_a_session_and_gets_a_reply(
+def test_editor_opens_a_session_and_receives_a_reply(
     client: AcpClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     editor = client.connect(sandbox)
@@ -288,7 +290,7 @@ def test_an_editor_opens_a_session_and_gets_a_reply(
 
 
 @add_scenario("tool call", ACPS)
-def test_an_editor_sees_a_tool_call_and_what_came_of_it(
+def test_editor_receives_a_tool_call_and_its_result(
     client: AcpClient, cli: Cli, sandbox: Sandbox, hello_file: Path
 ) -> None:
     editor = client.connect(sandbox)
@@ -304,7 +306,7 @@ def test_an_editor_sees_a_tool_call_and_what_came_of_it(
 
 
 @add_scenario("permission: allowed", ACPS, asks=True, passed=True, dialog=True)
-def test_an_editor_allows_a_command(client: AcpClient, sandbox: Sandbox) -> None:
+def test_editor_can_allow_a_command(client: AcpClient, sandbox: Sandbox) -> None:
     editor = client.connect(sandbox)
     editor.open_session()
     prompt = editor.run_prompt("[[shell]] touch made.txt", choice="allow_once")
@@ -318,7 +320,7 @@ def test_an_editor_allows_a_command(client: AcpClient, sandbox: Sandbox) -> None
 
 
 @add_scenario("permission: denied", ACPS, asks=True, dialog=True)
-def test_an_editor_rejects_a_command(client: AcpClient, sandbox: Sandbox) -> None:
+def test_editor_can_reject_a_command(client: AcpClient, sandbox: Sandbox) -> None:
     editor = client.connect(sandbox)
     editor.open_session()
     prompt = editor.run_prompt("[[shell]] touch made.txt", choice="reject_once")
@@ -331,7 +333,7 @@ def test_an_editor_rejects_a_command(client: AcpClient, sandbox: Sandbox) -> Non
 
 
 @add_scenario("session/cancel, then another prompt", ACPS, dialog=True)
-def test_an_editor_cancels_a_reply_and_goes_on(
+def test_editor_can_prompt_after_cancelling_a_reply(
     client: AcpClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     editor = client.connect(sandbox)
@@ -349,7 +351,7 @@ def test_an_editor_cancels_a_reply_and_goes_on(
 
 
 @add_scenario("error", ACPS)
-def test_an_editor_is_told_why_a_prompt_failed(client: AcpClient, sandbox: Sandbox) -> None:
+def test_editor_receives_the_reason_of_a_failed_prompt(client: AcpClient, sandbox: Sandbox) -> None:
     editor = client.connect(sandbox)
     editor.open_session()
     prompt = editor.run_prompt("[[error]] 401")

@@ -61,7 +61,7 @@ def _distrust(frontend: DropInFrontend) -> None:
 
 
 @pytest.mark.parametrize("mode", ["default", "plan"])
-def test_a_command_cannot_write_in_a_mode_that_only_reads(
+def test_command_cannot_write_files_in_read_only_modes(
     frontend: DropInFrontend, sandbox: None, mode: str
 ) -> None:
     run = frontend.run_prompt("[[shell]] touch made.txt", "--permission-mode", mode)
@@ -75,7 +75,7 @@ def test_a_command_cannot_write_in_a_mode_that_only_reads(
 
 @pytest.mark.parametrize("model_name", ["mock-1", PATCHES])
 @pytest.mark.parametrize("mode", ["default", "plan"])
-def test_a_patch_is_refused_in_a_mode_that_only_reads(
+def test_patch_is_denied_in_read_only_modes(
     frontend: DropInFrontend, mode: str, model_name: str
 ) -> None:
     made = frontend.folder / "made.txt"
@@ -93,7 +93,7 @@ def test_a_patch_is_refused_in_a_mode_that_only_reads(
 
 @pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions"])
 @pytest.mark.parametrize("model_name", ["mock-1", PATCHES])
-def test_what_a_patch_changes_is_said_in_full(
+def test_edit_call_contains_the_complete_old_and_new_text(
     frontend: DropInFrontend, sandbox: None, hello_file: Path, mode: str, model_name: str
 ) -> None:
     before, after = EDITED
@@ -115,7 +115,7 @@ def test_what_a_patch_changes_is_said_in_full(
 
 
 @pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions"])
-def test_only_the_bypass_writes_outside_of_the_working_directory(
+def test_only_bypass_mode_writes_outside_the_working_directory(
     frontend: DropInFrontend, sandbox: None, mode: str
 ) -> None:
     outside = frontend.folder.parent / "outside.txt"
@@ -126,7 +126,7 @@ def test_only_the_bypass_writes_outside_of_the_working_directory(
     assert bool(result["is_error"]) is (mode != "bypassPermissions")
 
 
-def test_a_patch_is_said_in_full_for_a_conversation_too(
+def test_patch_in_a_resumed_session_is_reported_in_full(
     frontend: DropInFrontend, hello_file: Path
 ) -> None:
     first = frontend.run_prompt(f"[[edit]] {hello_file}", BYPASS)
@@ -139,7 +139,7 @@ def test_a_patch_is_said_in_full_for_a_conversation_too(
     assert second.result["usage"].items() >= usage_of(2).items()
 
 
-def test_a_change_that_a_rule_denies_is_not_made_and_the_turn_goes_on(
+def test_edit_denied_by_a_rule_is_not_made_and_the_turn_completes(
     frontend: DropInFrontend, hello_file: Path
 ) -> None:
     before = hello_file.read_text()
@@ -153,7 +153,7 @@ def test_a_change_that_a_rule_denies_is_not_made_and_the_turn_goes_on(
 # -- trust -----------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_is_no_repository_has_to_be_trusted(
+def test_untrusted_directory_is_refused_before_the_model_is_called(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     _distrust(frontend)
@@ -168,7 +168,7 @@ def test_a_folder_that_is_no_repository_has_to_be_trusted(
     assert not model.requests
 
 
-def test_a_repository_is_trusted_by_itself(frontend: DropInFrontend) -> None:
+def test_git_repository_is_trusted_without_a_setting(frontend: DropInFrontend) -> None:
     _distrust(frontend)
     for name in ("objects", "refs"):
         (frontend.folder / ".git" / name).mkdir(parents=True)
@@ -190,14 +190,14 @@ def _api_error(run: DropInRun, kind: str, cause: str) -> str:
     return str(run.result["result"])
 
 
-def test_a_limit_is_not_asked_about_again(frontend: DropInFrontend, model: ScriptedServer) -> None:
+def test_rate_limit_error_is_not_retried(frontend: DropInFrontend, model: ScriptedServer) -> None:
     run = frontend.run_prompt("[[error]] 429")
     assert "429 Too Many Requests" in _api_error(run, "rate_limit", "rate_limit")
     assert run.result["api_error_status"] == 429
     assert len(model.list_requests("error")) == 1
 
 
-def test_trouble_of_the_service_is_tried_again_and_then_said(
+def test_server_error_is_retried_and_then_reported(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     run = frontend.run_prompt("[[error]] 500")
@@ -210,7 +210,7 @@ def test_trouble_of_the_service_is_tried_again_and_then_said(
     )
 
 
-def test_trouble_that_passes_is_not_seen_in_the_reply(
+def test_temporary_server_error_does_not_appear_in_the_reply(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     run = frontend.run_prompt("[[once]] 500")
@@ -219,7 +219,7 @@ def test_trouble_that_passes_is_not_seen_in_the_reply(
     assert len(model.list_requests("once")) == 2
 
 
-def test_a_model_that_is_not_there_is_named(frontend: DropInFrontend) -> None:
+def test_missing_model_is_named_in_the_error(frontend: DropInFrontend) -> None:
     message = _api_error(frontend.run_prompt("[[error]] 404"), "model_not_found", "vendor_error")
     assert (
         message.startswith("There's an issue with the selected model (mock-1)")
@@ -227,7 +227,7 @@ def test_a_model_that_is_not_there_is_named(frontend: DropInFrontend) -> None:
     )
 
 
-def test_without_a_key_the_way_to_log_in_is_said(frontend: DropInFrontend) -> None:
+def test_missing_api_key_error_explains_how_to_log_in(frontend: DropInFrontend) -> None:
     frontend.environment = {**frontend.environment, "MOCK_KEY": ""}
     message = _api_error(frontend.run_prompt("[[text]] hi"), "authentication_failed", "auth")
     assert (
@@ -237,7 +237,7 @@ def test_without_a_key_the_way_to_log_in_is_said(frontend: DropInFrontend) -> No
     assert "Missing environment variable" in message
 
 
-def test_a_thread_that_codex_has_lost_is_an_error(
+def test_resume_of_a_lost_thread_is_an_error(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     first = frontend.run_prompt("[[text]] hi")
@@ -256,7 +256,7 @@ def test_a_thread_that_codex_has_lost_is_an_error(
 @pytest.mark.parametrize(
     "prompt", ["-h [[text]] hi", "-", "@hello.txt [[text]] hi", "resume [[text]] hi"]
 )
-def test_no_prompt_becomes_a_flag_or_a_command(
+def test_prompt_is_never_parsed_as_a_flag_or_a_command(
     frontend: DropInFrontend, model: ScriptedServer, prompt: str
 ) -> None:
     run = frontend.run_prompt(prompt)
@@ -266,7 +266,7 @@ def test_no_prompt_becomes_a_flag_or_a_command(
     assert message["content"][0]["text"] == prompt
 
 
-def test_a_prompt_that_is_too_long_for_an_argument_arrives_whole(
+def test_long_prompt_on_stdin_reaches_the_model_completely(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     (frontend.folder.parent / "prompt").write_text("x" * 200_000 + "\n[[text]] hi")
@@ -287,7 +287,7 @@ def test_a_prompt_that_is_too_long_for_an_argument_arrives_whole(
     assert sum(len(part["text"]) for part in request.messages[-1]["content"]) >= 200_000
 
 
-def test_a_large_output_of_a_command_is_one_result(frontend: DropInFrontend) -> None:
+def test_large_command_output_is_a_single_complete_result(frontend: DropInFrontend) -> None:
     run = frontend.run_prompt("[[shell]] seq 1 30000", BYPASS)
     check_contract(run)
     (result,) = run.tool_results
@@ -299,7 +299,7 @@ def test_a_large_output_of_a_command_is_one_result(frontend: DropInFrontend) -> 
 @pytest.mark.parametrize(
     ("mode", "changes"), [("default", False), ("plan", False), ("acceptEdits", True)]
 )
-def test_it_lists_what_its_sandbox_lets_run(
+def test_edit_tools_are_listed_only_if_the_sandbox_allows_writes(
     frontend: DropInFrontend, mode: str, changes: bool
 ) -> None:
     made = frontend.folder / "made.txt"

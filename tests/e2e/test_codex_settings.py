@@ -68,7 +68,7 @@ def list_prompted_tools(frontend: DropInFrontend, *flags: str) -> list[str]:
 
 @stepping
 @pytest.mark.parametrize("where", ["hooks.json", "config.toml"])
-def test_a_hook_of_the_person_s_that_allows_answers_no_question(
+def test_user_hook_that_allows_does_not_answer_the_permission_prompt(
     frontend: DropInFrontend, model: Stepping, where: str
 ) -> None:
     command = write_hook_script(frontend, ALLOWS, f"touch {frontend.folder}/ran")
@@ -87,7 +87,7 @@ def test_a_hook_of_the_person_s_that_allows_answers_no_question(
 
 
 @stepping
-def test_a_hook_of_the_person_s_that_allows_widens_no_rule_and_no_mode(
+def test_user_hook_that_allows_does_not_override_deny_rules_or_permission_modes(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
     hooks_file(frontend, "PermissionRequest", write_hook_script(frontend, ALLOWS))
@@ -101,7 +101,7 @@ def test_a_hook_of_the_person_s_that_allows_widens_no_rule_and_no_mode(
 
 
 @stepping
-def test_a_role_of_a_subagent_that_brings_a_hook_widens_no_rule(
+def test_user_hook_of_a_subagent_role_does_not_override_deny_rules(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
     (home(frontend) / "agents").mkdir(exist_ok=True)
@@ -123,7 +123,7 @@ def test_a_role_of_a_subagent_that_brings_a_hook_widens_no_rule(
 
 
 @stepping
-def test_a_hook_of_the_person_s_that_changes_a_command_lets_no_rule_of_codex_run_it(
+def test_user_hook_that_changes_a_command_does_not_skip_the_permission_prompt(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
     hooks_file(frontend, "PreToolUse", write_hook_script(frontend, CHANGES, "sleep 2"))
@@ -134,7 +134,7 @@ def test_a_hook_of_the_person_s_that_changes_a_command_lets_no_rule_of_codex_run
 
 
 @stepping
-def test_a_server_that_codex_knows_too_is_asked_about_all_the_same(
+def test_mcp_server_approved_in_codex_config_still_requires_permission(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
     """What codex was told in two ways came in an order of its own, so this goes round some times."""
@@ -153,7 +153,7 @@ def test_a_server_that_codex_knows_too_is_asked_about_all_the_same(
 
 
 @stepping
-def test_a_tool_with_a_dot_in_its_name_is_asked_about_though_codex_was_told_to_run_it(
+def test_approved_codex_tool_with_a_dot_in_its_name_still_requires_permission(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
     server_config = server(frontend, SERVER.replace('"name": "tool"', '"name": "a.b"'))
@@ -170,7 +170,7 @@ def test_a_tool_with_a_dot_in_its_name_is_asked_about_though_codex_was_told_to_r
 
 
 @stepping
-def test_a_call_of_a_server_that_a_rule_denies_keeps_its_server(
+def test_denied_mcp_call_is_reported_with_its_server_name(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
     server_config = server(frontend)

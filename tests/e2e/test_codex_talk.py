@@ -92,7 +92,7 @@ def outputs(model: ScriptedServer) -> str:
 
 
 @of_codex
-def test_a_command_waits_for_its_answer_though_codex_has_a_rule_that_allows_it(
+def test_command_waits_for_permission_despite_a_codex_allow_rule(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     rules = Path(frontend.environment["HOME"]) / ".codex" / "rules" / "default.rules"
@@ -110,7 +110,7 @@ def test_a_command_waits_for_its_answer_though_codex_has_a_rule_that_allows_it(
 
 
 @at_once
-def test_two_questions_are_open_at_once_and_answered_in_the_other_order(
+def test_parallel_permission_requests_are_answered_out_of_order(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
     model.steps = [shell("touch one"), shell("touch two")]
@@ -127,7 +127,7 @@ def test_two_questions_are_open_at_once_and_answered_in_the_other_order(
 
 @pytest.mark.full
 @of_codex
-def test_a_patch_is_asked_about_with_what_it_changes(frontend: DropInFrontend) -> None:
+def test_patch_permission_request_contains_the_old_and_new_text(frontend: DropInFrontend) -> None:
     conversation = FrontendConversation(frontend, *ASKING)
     conversation.send(f"[[edit]] {frontend.folder / 'hello.txt'}")
     question = conversation.until("can_use_tool")["request"]
@@ -141,7 +141,7 @@ def test_a_patch_is_asked_about_with_what_it_changes(frontend: DropInFrontend) -
 
 @pytest.mark.full
 @of_codex
-def test_a_denial_that_interrupts_ends_the_turn_and_the_next_one_goes_on(
+def test_interrupting_denial_ends_the_turn_and_the_next_turn_succeeds(
     frontend: DropInFrontend,
 ) -> None:
     conversation = FrontendConversation(frontend, *ASKING)
@@ -158,7 +158,7 @@ def test_a_denial_that_interrupts_ends_the_turn_and_the_next_one_goes_on(
 
 @pytest.mark.full
 @of_codex
-def test_a_call_that_was_changed_is_not_run(frontend: DropInFrontend) -> None:
+def test_command_with_an_updated_input_is_rejected_and_not_run(frontend: DropInFrontend) -> None:
     conversation = FrontendConversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
     question = conversation.until("can_use_tool")
@@ -171,7 +171,7 @@ def test_a_call_that_was_changed_is_not_run(frontend: DropInFrontend) -> None:
 
 @pytest.mark.full
 @stepping
-def test_the_model_asks_the_person_and_gets_the_answer(
+def test_model_question_reaches_the_user_and_returns_the_answer(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
     model.steps = [("request_user_input", {"questions": [{**QUESTION, "options": OPTIONS}]})]
@@ -190,9 +190,7 @@ def test_the_model_asks_the_person_and_gets_the_answer(
 
 @pytest.mark.full
 @stepping
-def test_a_tool_that_says_it_only_reads_is_asked_about(
-    frontend: DropInFrontend, model: Stepping
-) -> None:
+def test_read_only_mcp_tool_needs_permission(frontend: DropInFrontend, model: Stepping) -> None:
     """codex itself runs such a tool unasked."""
     model.steps = [("mcp__srv.tool", {})]
     (frontend.folder.parent / "server.py").write_text(SERVER)
@@ -213,7 +211,7 @@ def test_a_tool_that_says_it_only_reads_is_asked_about(
 
 @pytest.mark.full
 @stepping
-def test_what_codex_does_not_ask_about_is_refused(
+def test_calls_that_codex_runs_without_approval_are_refused(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
     """An image outside of the folder, a terminal to type into, the search of the web."""
@@ -233,9 +231,7 @@ def test_what_codex_does_not_ask_about_is_refused(
 
 @pytest.mark.full
 @stepping
-def test_the_command_of_a_subagent_is_asked_about(
-    frontend: DropInFrontend, model: Stepping
-) -> None:
+def test_subagent_command_needs_permission(frontend: DropInFrontend, model: Stepping) -> None:
     model.steps, model.subagent_steps = list(SUBAGENTS[STEPPING_CODEX]), [shell("touch below")]
     conversation = FrontendConversation(frontend, *ASKING)
     conversation.send(STEP)
@@ -249,7 +245,7 @@ def test_the_command_of_a_subagent_is_asked_about(
 
 @pytest.mark.full
 @of_codex
-def test_the_mode_that_an_answer_sets_binds_the_next_call_of_the_turn(
+def test_plan_mode_set_between_turns_blocks_the_next_command(
     frontend: DropInFrontend,
 ) -> None:
     conversation = FrontendConversation(frontend, *ASKING, *BYPASS)
@@ -265,7 +261,9 @@ def test_the_mode_that_an_answer_sets_binds_the_next_call_of_the_turn(
 
 
 @of_codex
-def test_a_text_comes_in_pieces_and_the_result_counts_its_tokens(frontend: DropInFrontend) -> None:
+def test_text_is_streamed_in_deltas_and_the_result_counts_its_tokens(
+    frontend: DropInFrontend,
+) -> None:
     conversation = FrontendConversation(frontend, "--include-partial-messages")
     conversation.send("[[think]] hi")
     result = conversation.until("result")
@@ -282,7 +280,7 @@ def test_a_text_comes_in_pieces_and_the_result_counts_its_tokens(frontend: DropI
 
 @pytest.mark.full
 @of_codex
-def test_an_interrupt_ends_a_command_and_leaves_the_child_for_the_next_message(
+def test_interrupt_ends_the_command_and_the_next_message_is_answered(
     frontend: DropInFrontend,
 ) -> None:
     conversation = FrontendConversation(frontend, *BYPASS)
@@ -297,7 +295,7 @@ def test_an_interrupt_ends_a_command_and_leaves_the_child_for_the_next_message(
 
 
 @stepping
-def test_no_command_of_an_interrupted_turn_keeps_running(
+def test_background_command_is_killed_after_an_interrupt(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
     """codex itself ends only the call that it waits for, not a background command."""
@@ -318,7 +316,7 @@ def test_no_command_of_an_interrupted_turn_keeps_running(
 @stepping
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("kind", ["one-shot", "conversation"])
-def test_nothing_of_a_command_runs_after_a_signal_ends_the_drop_in(
+def test_background_command_is_killed_when_a_signal_ends_the_drop_in(
     frontend: DropInFrontend, model: Stepping, kind: str, number: signal.Signals
 ) -> None:
     loop = "echo $$ > pid; while true; do date >> marks; sleep 0.1; done"
@@ -341,7 +339,7 @@ def test_nothing_of_a_command_runs_after_a_signal_ends_the_drop_in(
 
 @pytest.mark.full
 @of_codex
-def test_a_message_steers_the_turn_that_runs(
+def test_message_during_a_turn_steers_the_running_turn(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     conversation = FrontendConversation(frontend, *BYPASS)
@@ -358,7 +356,7 @@ def test_a_message_steers_the_turn_that_runs(
 
 @pytest.mark.full
 @of_codex
-def test_another_process_goes_on_with_the_thread_and_a_fork_is_another_one(
+def test_another_process_resumes_or_forks_the_thread(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     first = FrontendConversation(frontend, *ASKING)
@@ -380,7 +378,7 @@ def test_another_process_goes_on_with_the_thread_and_a_fork_is_another_one(
 
 @pytest.mark.full
 @of_codex
-def test_another_model_answers_the_next_message(
+def test_model_change_applies_to_the_next_message(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     conversation = FrontendConversation(frontend, *ASKING)
@@ -398,7 +396,7 @@ def test_another_model_answers_the_next_message(
 
 @pytest.mark.full
 @of_codex
-def test_an_image_of_a_message_reaches_the_model(
+def test_image_in_a_message_reaches_the_model(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     conversation = FrontendConversation(frontend, *ASKING)
@@ -417,7 +415,7 @@ def test_an_image_of_a_message_reaches_the_model(
 
 @pytest.mark.full
 @of_codex
-def test_the_first_text_comes_no_later_than_from_a_process_a_message(
+def test_first_text_takes_less_than_twice_as_long_as_with_codex_exec(
     frontend: DropInFrontend, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In pairs, because the machine is not quiet; the figures are printed."""

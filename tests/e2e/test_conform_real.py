@@ -58,7 +58,7 @@ def filter_findings(
 
 @only_real
 @pytest.mark.full
-def test_the_real_claude_keeps_every_must(sandbox: Sandbox) -> None:
+def test_claude_passes_every_must_rule(sandbox: Sandbox) -> None:
     """The test of the test. SHOULDs are its own to break: it loses the result of a SIGINT now and
     then (P17).
     """
@@ -72,7 +72,7 @@ def test_the_real_claude_keeps_every_must(sandbox: Sandbox) -> None:
 
 @pytest.mark.full  # the scenario "error" of test_clients shows a failure to an SDK
 @pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF, bare=True), Cli(QWEN), Cli(PI)], ids=str)
-def test_a_failure_of_the_api_keeps_its_rule(sandbox: Sandbox, cli: Cli) -> None:
+def test_api_failure_passes_its_contract_rules(sandbox: Sandbox, cli: Cli) -> None:
     """As the SDKs start it; what a process of one turn says of it is a scenario of every vendor."""
     results = findings(sandbox, FAILING, drop_in=not cli.bare, yume=sweeps.full)
     assert results["api-failures"].verdict == "pass", results["api-failures"]
@@ -96,9 +96,7 @@ def test_a_failure_of_the_api_keeps_its_rule(sandbox: Sandbox, cli: Cli) -> None
     ],
     ids=str,
 )
-def test_ours_over_a_vendor_that_asks_keeps_every_rule_that_it_can(
-    sandbox: Sandbox, cannot: set[str]
-) -> None:
+def test_drop_in_passes_every_supported_rule(sandbox: Sandbox, cannot: set[str]) -> None:
     results = findings(sandbox, PROMPTS)
     assert set(filter_findings(results, "fail")) == cannot, str(filter_findings(results, "fail"))
     assert set(filter_findings(results, "skipped")) == {"api-failures"}
@@ -112,7 +110,7 @@ REFUSED_BY_CLAUDE = {"bad-lines", "bad-sessions", "unknown-session", "unknown-se
 
 @pytest.mark.full
 @pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF)], ids=str)
-def test_ours_over_the_real_claude_keeps_every_other_rule(sandbox: Sandbox) -> None:
+def test_drop_in_over_claude_fails_only_the_expected_rules(sandbox: Sandbox) -> None:
     results = findings(sandbox, PROMPTS)
     assert set(filter_findings(results, "fail")) == REFUSED_BY_CLAUDE, str(
         filter_findings(results, "fail")

@@ -32,7 +32,7 @@ def get_created_file(frontend: DropInFrontend) -> Path:
 @pytest.mark.parametrize(
     "prompt", ["-h [[text]]", "@hello.txt [[text]]", LONG], ids=["-h", "@", "long"]
 )
-def test_a_prompt_is_never_a_flag_a_file_or_too_long(
+def test_prompt_like_a_flag_or_a_file_and_a_long_prompt_reach_the_model(
     frontend: DropInFrontend, model: ModelServer, prompt: str
 ) -> None:
     run = frontend.run_prompt(prompt)
@@ -42,7 +42,7 @@ def test_a_prompt_is_never_a_flag_a_file_or_too_long(
     assert prompt in json.dumps(request.messages[-1])
 
 
-def test_leave_for_edits_is_none_for_commands(frontend: DropInFrontend) -> None:
+def test_accept_edits_mode_does_not_allow_commands(frontend: DropInFrontend) -> None:
     command = "python3 -c \"open('made.txt', 'w')\""
     run = frontend.run_prompt(f"[[shell]] {command}", "--permission-mode", "acceptEdits")
     check_contract(run)
@@ -51,7 +51,7 @@ def test_leave_for_edits_is_none_for_commands(frontend: DropInFrontend) -> None:
     assert denial["tool_name"] == "Bash"
 
 
-def test_leave_for_everything_is_leave_for_files_elsewhere(
+def test_bypass_mode_allows_files_outside_the_working_directory(
     frontend: DropInFrontend, hello_file: Path
 ) -> None:
     """`--allow-all-tools` alone refuses them."""
@@ -62,7 +62,7 @@ def test_leave_for_everything_is_leave_for_files_elsewhere(
     assert "a file of another folder" in join_result_text(run.tool_results[0])
 
 
-def test_a_variable_of_the_users_gives_no_more_leave_than_the_frontend(
+def test_copilot_allow_all_variable_does_not_widen_permissions(
     frontend: DropInFrontend,
 ) -> None:
     frontend.environment = {**frontend.environment, "COPILOT_ALLOW_ALL": "true"}
@@ -71,7 +71,7 @@ def test_a_variable_of_the_users_gives_no_more_leave_than_the_frontend(
     assert not get_created_file(frontend).exists() and run.tool_results[0]["is_error"] is True
 
 
-def test_a_forbidden_tool_is_not_offered_to_the_model_even_with_leave_for_everything(
+def test_disallowed_tool_is_not_offered_to_the_model_in_bypass_mode(
     frontend: DropInFrontend, model: ModelServer
 ) -> None:
     """`--deny-tool bash` would be taken, and deny nothing."""
@@ -85,7 +85,7 @@ def test_a_forbidden_tool_is_not_offered_to_the_model_even_with_leave_for_everyt
     ("name", "tools"),
     [("mock-1", {"edit", "create", "grep"}), ("gpt-5.1-codex", {"apply_patch", "rg"})],
 )
-def test_edits_are_taken_away_from_a_model_that_makes_them_in_another_way(
+def test_disallowed_tools_are_removed_under_model_specific_names(
     frontend: DropInFrontend, model: ModelServer, name: str, tools: set[str]
 ) -> None:
     check_contract(frontend.run_prompt("[[text]] hi", BYPASS, "--model", name))
@@ -98,7 +98,9 @@ def test_edits_are_taken_away_from_a_model_that_makes_them_in_another_way(
     assert tools <= set(every) and tools.isdisjoint(fewer) and "view" in fewer
 
 
-def test_a_servers_error_that_stays_is_an_api_error(frontend: DropInFrontend) -> None:
+def test_persistent_server_error_is_an_api_error_after_five_retries(
+    frontend: DropInFrontend,
+) -> None:
     """Five times, which takes 17 seconds; a 429 takes a minute."""
     run = frontend.run_prompt("[[error]] 500")
     check_contract(run)
@@ -109,7 +111,7 @@ def test_a_servers_error_that_stays_is_an_api_error(frontend: DropInFrontend) ->
     assert len(retries) == 5
 
 
-def test_nobody_being_logged_in_is_said_with_what_to_do(frontend: DropInFrontend) -> None:
+def test_missing_login_error_explains_how_to_log_in(frontend: DropInFrontend) -> None:
     frontend.environment = {
         name: value
         for name, value in frontend.environment.items()
@@ -121,7 +123,7 @@ def test_nobody_being_logged_in_is_said_with_what_to_do(frontend: DropInFrontend
     assert "/login" in run.result["result"]
 
 
-def test_a_conversation_that_was_interrupted_in_its_first_reply_goes_on(
+def test_session_interrupted_during_its_first_reply_can_be_resumed(
     frontend: DropInFrontend, model: ModelServer
 ) -> None:
     """It tells its id with its last line only; the frontend's own is its id too."""
@@ -137,7 +139,7 @@ def test_a_conversation_that_was_interrupted_in_its_first_reply_goes_on(
     assert "[[slow]] hi" in json.dumps(model.requests[-1].messages)
 
 
-def test_a_folder_that_a_person_trusts_is_trusted_in_a_new_session_which_goes_on(
+def test_trusted_directory_runs_hooks_in_a_new_session_that_can_be_resumed(
     frontend: DropInFrontend, model: ModelServer
 ) -> None:
     """What the folder brings is started for a new session alone: copilot trusts none that goes on."""
@@ -164,7 +166,7 @@ def test_a_folder_that_a_person_trusts_is_trusted_in_a_new_session_which_goes_on
 
 
 @pytest.mark.full
-def test_a_conversation_in_a_trusted_folder_goes_on_where_its_first_reply_was_interrupted(
+def test_interrupted_session_in_a_trusted_directory_can_be_resumed(
     frontend: DropInFrontend, model: ModelServer
 ) -> None:
     config = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
@@ -180,7 +182,7 @@ def test_a_conversation_in_a_trusted_folder_goes_on_where_its_first_reply_was_in
     assert run.result["result"] == REPLY and run.init["session_id"] == session
 
 
-def test_a_shells_last_line_is_not_its_own(frontend: DropInFrontend) -> None:
+def test_shell_result_contains_only_the_output_of_the_command(frontend: DropInFrontend) -> None:
     run = frontend.run_prompt("[[shell]] echo what it says", BYPASS)
     check_contract(run)
     assert join_result_text(run.tool_results[0]) == "what it says"
@@ -190,7 +192,7 @@ def test_a_shells_last_line_is_not_its_own(frontend: DropInFrontend) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["default", "dontAsk", "plan"])
 @pytest.mark.parametrize("how", ["list", "gaps", "text"])
-def test_a_search_in_several_places_is_judged_by_all_of_them(
+def test_search_of_several_paths_needs_permission_for_an_outside_path(
     frontend: DropInFrontend, mode: str, how: str
 ) -> None:
     """copilot asks about the place that is outside; in a text a space stands between two places."""

@@ -56,7 +56,7 @@ def messages(home_folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("vendor", parameters(*ALL), indirect=True)
-def test_each_counts_what_the_results_say(
+def test_usage_counters_match_the_results(
     frontend: DropInFrontend, vendor: Vendor, hello_file: Path
 ) -> None:
     """A message of several lines, and a session that goes on."""
@@ -68,7 +68,7 @@ def test_each_counts_what_the_results_say(
 
 
 @pytest.mark.parametrize("vendor", parameters(PI, CODEX), indirect=True)
-def test_a_conversation_in_one_process_is_counted_too(
+def test_conversation_in_a_single_process_is_counted(
     frontend: DropInFrontend, hello_file: Path
 ) -> None:
     run = frontend.run_messages("[[text]]")
@@ -91,7 +91,7 @@ def test_ccusage_counts_a_turn_twice_unless_transcripts_are_off(frontend: DropIn
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [CODEX], indirect=True, ids=str)
-def test_codex_has_the_model_that_it_chose_itself(
+def test_transcript_and_usage_name_the_default_model_of_codex(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     frontend.extra_args = ()
@@ -102,7 +102,7 @@ def test_codex_has_the_model_that_it_chose_itself(
 
 
 @pytest.mark.full
-def test_the_demo_is_counted(tmp_path: Path) -> None:
+def test_demo_turn_is_counted(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
@@ -130,7 +130,7 @@ def test_the_demo_is_counted(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [CLAUDE_ITSELF], indirect=True, ids=str)
-def test_the_real_claude_keeps_its_own_transcript_which_sniffly_counts_by_lines(
+def test_sniffly_overcounts_the_transcript_that_claude_writes(
     frontend: DropInFrontend, hello_file: Path
 ) -> None:
     """It writes a message's usage on each of its lines: here a text and a call, so sniffly has one

@@ -59,7 +59,7 @@ def png() -> str:
 
 
 @add_dialog("deny and interrupt", SDKS, everywhere=True)
-def test_a_denial_that_interrupts_ends_the_turn_and_another_can_follow(
+def test_deny_with_interrupt_ends_the_turn_and_the_next_turn_runs(
     client: SdkClient, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
@@ -79,7 +79,7 @@ def test_a_denial_that_interrupts_ends_the_turn_and_another_can_follow(
 
 
 @add_dialog("allowed for good", SDKS)
-def test_what_was_suggested_and_allowed_for_good_is_not_asked_again(
+def test_always_allow_covers_only_the_suggested_command(
     client: SdkClient, sandbox: Sandbox
 ) -> None:
     """And binds no other call: a command of another name is asked about."""
@@ -102,7 +102,7 @@ def test_what_was_suggested_and_allowed_for_good_is_not_asked_again(
 
 
 @add_dialog("two questions", SDKS, later=True)
-def test_each_of_two_questions_has_the_answer_that_was_given_to_it(
+def test_two_permission_prompts_receive_their_respective_decisions(
     client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     """A vendor that puts both at once has the second answered first; others put one when the other
@@ -134,7 +134,7 @@ def test_each_of_two_questions_has_the_answer_that_was_given_to_it(
 
 
 @add_dialog("a question to the person", SDKS, able=lambda vendor: vendor.questions)
-def test_the_model_has_the_answer_that_a_person_chose(
+def test_answer_to_ask_user_question_reaches_the_model(
     client: SdkClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
@@ -156,7 +156,7 @@ def test_the_model_has_the_answer_that_a_person_chose(
 @add_dialog(
     "resume", SDKS, able=lambda vendor: vendor.two_way and vendor.resumes, asks=False, later=True
 )
-def test_a_session_that_is_taken_up_again_remembers(
+def test_resumed_session_sends_earlier_messages_to_the_model(
     client: SdkClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     before = client.connect(sandbox)
@@ -170,7 +170,7 @@ def test_a_session_that_is_taken_up_again_remembers(
 
 
 @add_dialog("an image", SDKS, able=lambda vendor: vendor.two_way and vendor.images, asks=False)
-def test_the_model_is_given_the_image_of_a_message(
+def test_image_of_a_message_reaches_the_model(
     client: SdkClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     picture = png()
@@ -186,7 +186,7 @@ def test_the_model_is_given_the_image_of_a_message(
 @add_dialog(
     "a message while a command runs", SDKS, able=lambda vendor: vendor.two_way and vendor.steers
 )
-def test_a_message_while_a_command_runs_changes_the_turn(
+def test_message_during_a_command_joins_the_running_turn(
     client: SdkClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
@@ -205,7 +205,7 @@ def test_a_message_while_a_command_runs_changes_the_turn(
 
 
 @add_dialog("nobody answers", [PYTHON])
-def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(
+def test_unanswered_permission_prompt_is_denied_and_the_turn_continues(
     client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     if cli.bare:
@@ -225,7 +225,9 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(
 
 
 @add_dialog("allowed for good", ADAPTER)
-def test_an_editor_allows_for_good_what_was_suggested(client: AcpClient, sandbox: Sandbox) -> None:
+def test_editor_always_allow_covers_only_the_suggested_command(
+    client: AcpClient, sandbox: Sandbox
+) -> None:
     project(sandbox)
     editor = client.connect(sandbox)
     editor.open_session()
@@ -242,7 +244,7 @@ def test_an_editor_allows_for_good_what_was_suggested(client: AcpClient, sandbox
 
 
 @add_dialog("a question to the person", ADAPTER, able=lambda vendor: vendor.questions)
-def test_an_editor_shows_a_form_for_a_question_and_the_model_has_the_answer(
+def test_editor_form_answer_reaches_the_model(
     client: AcpClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     editor = client.connect(sandbox)
@@ -259,7 +261,7 @@ def test_an_editor_shows_a_form_for_a_question_and_the_model_has_the_answer(
 
 
 @add_dialog("cancel of a command", ADAPTER)
-def test_an_editor_cancels_a_command_and_goes_on(
+def test_editor_cancel_stops_a_command_and_the_next_prompt_runs(
     client: AcpClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     editor = client.connect(sandbox)
@@ -281,7 +283,9 @@ def test_an_editor_cancels_a_command_and_goes_on(
 
 
 @add_dialog("cancel of a question", ADAPTER)
-def test_an_editor_cancels_a_question_and_goes_on(client: AcpClient, sandbox: Sandbox) -> None:
+def test_editor_cancel_ends_a_permission_prompt_and_the_next_prompt_runs(
+    client: AcpClient, sandbox: Sandbox
+) -> None:
     editor = client.connect(sandbox)
     editor.open_session()
     start_index, number = (
@@ -299,7 +303,7 @@ def test_an_editor_cancels_a_question_and_goes_on(client: AcpClient, sandbox: Sa
 
 
 @add_dialog("three prompts", ADAPTER, asks=False)
-def test_an_editors_third_prompt_knows_the_first(
+def test_editor_prompt_includes_earlier_prompts_of_the_session(
     client: AcpClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     editor = client.connect(sandbox)
@@ -313,7 +317,7 @@ def test_an_editors_third_prompt_knows_the_first(
 @add_dialog(
     "session/resume", ADAPTER, able=lambda vendor: vendor.two_way and vendor.resumes, asks=False
 )
-def test_an_editor_takes_a_session_up_again(
+def test_session_resumed_by_an_editor_includes_earlier_messages(
     client: AcpClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     before = client.connect(sandbox)
@@ -328,7 +332,7 @@ def test_an_editor_takes_a_session_up_again(
 
 
 @add_dialog("an image", ADAPTER, able=lambda vendor: vendor.two_way and vendor.images, asks=False)
-def test_the_model_is_given_an_editors_image(
+def test_image_from_an_editor_reaches_the_model(
     client: AcpClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     picture = png()

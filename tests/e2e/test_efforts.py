@@ -25,7 +25,7 @@ def cells(*vendors: Vendor) -> list[Any]:
 
 @pytest.mark.parametrize("vendor", cells(PI, CODEX, OPENCODE, COPILOT), indirect=True)
 @pytest.mark.parametrize("effort", ["low", "high"])
-def test_an_effort_reaches_the_model(
+def test_effort_flag_reaches_the_model(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, effort: str
 ) -> None:
     run = frontend.run_prompt("[[text]] hi", "--effort", effort)
@@ -34,7 +34,7 @@ def test_an_effort_reaches_the_model(
 
 
 @pytest.mark.parametrize("vendor", cells(QWEN, OPENCODE, PI, CODEX), indirect=True)
-def test_in_a_conversation_another_effort_counts_from_the_next_message_on(
+def test_effort_change_applies_from_the_next_message(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     conversation = StreamConversation(frontend, "--effort", "low")

@@ -87,7 +87,7 @@ def in_view(browser: Browser, element_id: str) -> bool:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def test_the_session_is_there_with_its_totals_and_its_steps(browser, page):
+def test_page_shows_the_session_title_totals_and_steps(browser, page):
     browser.open_file(page)
     assert browser.find_element("h1").text == "Make the list of posts faster."
     totals = browser.find_element(".totals").text
@@ -104,7 +104,7 @@ def test_the_session_is_there_with_its_totals_and_its_steps(browser, page):
     assert browser.find_element(".legend").text.startswith("Model 16.7 s 21 %")
 
 
-def test_the_markdown_of_a_model_is_drawn(browser, page):
+def test_markdown_of_the_model_is_rendered(browser, page):
     browser.open_file(page)
     answer = next(
         step for step in browser.find_elements(".step.text") if "query per row" in step.text
@@ -129,7 +129,7 @@ def test_the_markdown_of_a_model_is_drawn(browser, page):
     assert not answer.find_elements("css selector", "img")
 
 
-def test_every_step_folds_by_a_click_and_by_a_key(browser, page):
+def test_step_expands_on_click_and_collapses_on_enter(browser, page):
     browser.open_file(page)
     summary = browser.find_element(".step.thinking summary")
     body = browser.find_element(".step.thinking .body")
@@ -141,7 +141,7 @@ def test_every_step_folds_by_a_click_and_by_a_key(browser, page):
     browser.wait_until(lambda: not body.is_displayed())
 
 
-def test_all_is_folded_and_unfolded(browser, page):
+def test_all_steps_can_be_expanded_and_collapsed(browser, page):
     browser.open_file(page)
     counts = count_open_steps(browser)
     assert 0 < counts[0] < counts[1]
@@ -151,7 +151,7 @@ def test_all_is_folded_and_unfolded(browser, page):
     assert count_open_steps(browser) == (0, counts[1])
 
 
-def test_a_long_output_shows_its_beginning_and_all_of_it_by_a_click(browser, page):
+def test_long_output_is_truncated_until_show_all_is_clicked(browser, page):
     browser.open_file(page)
     browser.click("#unfold")
     (more,) = browser.find_elements("button.more")
@@ -164,7 +164,7 @@ def test_a_long_output_shows_its_beginning_and_all_of_it_by_a_click(browser, pag
     assert "60 passed" in browser.find_element("main").text
 
 
-def test_a_change_has_the_colours_of_a_change(browser, page):
+def test_diff_lines_are_green_if_added_and_red_if_removed(browser, page):
     browser.open_file(page)
     lines = browser.find_elements(".diff")[0].find_elements("css selector", ".added, .removed")
     assert len(lines) == 3
@@ -188,7 +188,7 @@ def search(browser: Browser, text: str) -> None:
     browser.wait_until(lambda: browser.find_element("#count").text)
 
 
-def test_a_search_counts_goes_forth_and_back_and_unfolds_what_it_finds(browser, page):
+def test_search_counts_matches_navigates_and_expands_matching_steps(browser, page):
     browser.open_file(page)
     search(browser, "author")
     assert browser.find_element("#count").text == "5 steps"
@@ -209,7 +209,7 @@ def test_a_search_counts_goes_forth_and_back_and_unfolds_what_it_finds(browser, 
     assert browser.find_element("#count").text == "1 of 5"
 
 
-def test_only_what_matches_is_shown_and_escape_brings_the_rest_back(browser, page):
+def test_search_filter_hides_other_steps_until_escape_is_pressed(browser, page):
     browser.open_file(page)
     search(browser, "AUTHOR")
     browser.click("#only")
@@ -223,7 +223,7 @@ def test_only_what_matches_is_shown_and_escape_brings_the_rest_back(browser, pag
     assert browser.find_element("#count").text == ""
 
 
-def test_a_search_for_nothing_that_is_there_says_so(browser, page):
+def test_search_without_matches_shows_0_steps_and_disables_next(browser, page):
     browser.open_file(page)
     assert browser.find_element(".keys kbd").text == "/"
     browser.press_keys("/")
@@ -248,7 +248,7 @@ def click_at(browser: Browser, ms: float) -> None:
     ).click().perform()
 
 
-def test_a_click_on_the_timeline_jumps_to_what_took_the_time(browser, page):
+def test_click_on_the_timeline_scrolls_to_the_step_at_that_time(browser, page):
     browser.open_file(page)
     lint = "items.find(({ step }) => step.main === 'make lint').step"
     click_at(browser, browser.run_script(f"return {lint}.at + 400"))
@@ -262,7 +262,7 @@ def test_a_click_on_the_timeline_jumps_to_what_took_the_time(browser, page):
     browser.wait_until(lambda: in_view(browser, target.get_attribute("id")))
 
 
-def test_the_timeline_is_walked_by_keys(browser, page):
+def test_timeline_can_be_navigated_with_the_keyboard(browser, page):
     browser.open_file(page)
     strip = browser.find_element("#strip")
     browser.run_script("arguments[0].focus()", strip)
@@ -308,9 +308,7 @@ def colours_of_the_bar(browser: Browser) -> dict[str, float]:
         pytest.param(5_000, marks=pytest.mark.full),
     ],
 )
-def test_the_bar_has_the_colours_of_what_the_time_was_spent_on_in_its_shares(
-    browser, page, tmp_path, calls
-):
+def test_timeline_colour_shares_match_the_time_spent(browser, page, tmp_path, calls):
     """A bar of 500 calls was one blend of two colours; of 5,000 it showed a third of the session,
     and one colour.
     """
@@ -323,7 +321,7 @@ def test_the_bar_has_the_colours_of_what_the_time_was_spent_on_in_its_shares(
         assert shares.get(name, 0.0) == pytest.approx(ms / duration, abs=0.03), (name, shares)
 
 
-def test_the_turns_and_what_failed_are_listed_and_reached_by_a_click(browser, page):
+def test_outline_links_lead_to_turns_and_failed_steps(browser, page):
     browser.open_file(page)
     turns, stopped = browser.find_elements(".outline details")
     assert [each.text.split("\n")[0] for each in (turns, stopped)] == [
@@ -340,7 +338,7 @@ def test_the_turns_and_what_failed_are_listed_and_reached_by_a_click(browser, pa
         browser.wait_until(lambda step_id=step_id: in_view(browser, step_id))
 
 
-def test_no_page_shows_json_or_says_that_something_is_unknown(browser, tmp_path):
+def test_page_shows_no_json_no_unknown_and_no_null(browser, tmp_path):
     todos = [
         {"content": "Measure", "status": "completed"},
         {"content": "Mend", "status": "pending"},
@@ -371,7 +369,7 @@ def test_no_page_shows_json_or_says_that_something_is_unknown(browser, tmp_path)
         assert text in body_text, text
 
 
-def test_a_link_to_a_step_opens_it_unfolded(browser, page):
+def test_link_to_a_step_opens_that_step_expanded(browser, page):
     browser.open_file(page, "#step-4")
     assert browser.find_element(".target").get_attribute("id") == "step-4"
     assert browser.find_element("#step-3 details").get_attribute("open") is None
@@ -382,13 +380,13 @@ def test_a_link_to_a_step_opens_it_unfolded(browser, page):
 
 
 @pytest.mark.parametrize("address", ["#step-999", "#step-x", "#%3Cscript%3E", "#top'\"><b>"])
-def test_a_link_to_nothing_does_nothing(browser, page, address):
+def test_link_to_a_missing_step_is_ignored(browser, page, address):
     browser.open_file(page, address)
     assert browser.find_elements(".target") == []
     assert len(list_visible_steps(browser)) == 25
 
 
-def test_a_click_on_the_time_of_a_step_copies_its_link(browser, page):
+def test_click_on_the_time_of_a_step_copies_its_link(browser, page):
     browser.open_file(page)
     for permission in ("clipboardReadWrite", "clipboardSanitizedWrite"):
         browser.call_devtools("Browser.grantPermissions", permissions=[permission])
@@ -408,7 +406,7 @@ def test_a_click_on_the_time_of_a_step_copies_its_link(browser, page):
 # -- the replay ------------------------------------------------------------------------------------
 
 
-def test_the_replay_shows_steps_as_they_come_and_ends_with_all_of_them(browser, page):
+def test_replay_shows_steps_gradually_and_ends_with_all_steps(browser, page):
     browser.open_file(page)
     browser.set_slider("#speed", 6)
     assert browser.find_element("#rate").text == "16×"
@@ -424,7 +422,7 @@ def test_the_replay_shows_steps_as_they_come_and_ends_with_all_of_them(browser, 
     assert browser.find_elements(".going, .growing") == []
 
 
-def test_a_pause_holds_the_replay_and_escape_leaves_it(browser, page):
+def test_pause_stops_the_replay_clock_and_escape_shows_all_steps(browser, page):
     browser.open_file(page)
     browser.set_slider("#speed", 0)
     browser.click("#play")
@@ -440,7 +438,7 @@ def test_a_pause_holds_the_replay_and_escape_leaves_it(browser, page):
     assert len(list_visible_steps(browser)) == 25
 
 
-def test_at_a_place_of_the_replay_a_text_has_grown_so_far_and_a_call_still_runs(browser, page):
+def test_replay_position_shows_partial_text_and_running_calls(browser, page):
     browser.open_file(page)
     text_step = next(
         step for step in browser.find_elements(".step.text") if "query per row" in step.text
@@ -468,7 +466,7 @@ def test_at_a_place_of_the_replay_a_text_has_grown_so_far_and_a_call_still_runs(
     assert browser.find_elements(".going, .growing") == []
 
 
-def test_a_faster_speed_is_faster(browser, page):
+def test_replay_clock_advances_in_proportion_to_the_speed(browser, page):
     """Of the clock that the replay keeps, fed with frames of our own: no time is measured."""
     browser.open_file(page)
     ran = []
@@ -488,7 +486,7 @@ def test_a_faster_speed_is_faster(browser, page):
 
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
-def test_nothing_is_wider_than_the_screen(browser, page, size):
+def test_session_page_fits_the_screen_width(browser, page, size):
     browser.open_file(page, size=size)
     browser.click("#unfold")
     search(browser, "author")
@@ -504,7 +502,7 @@ def test_nothing_is_wider_than_the_screen(browser, page, size):
 
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
-def test_the_statistics_are_whole_on_every_screen_and_in_the_design_of_the_session(
+def test_statistics_page_fits_the_screen_and_matches_the_session_style(
     browser, page, tmp_path, size
 ):
     (tmp_path / "run.cast").write_bytes(build_full_session().build_recording())
@@ -538,7 +536,7 @@ def test_the_statistics_are_whole_on_every_screen_and_in_the_design_of_the_sessi
     assert browser.run_script(look) == of_the_statistics
 
 
-def test_every_control_has_a_name_and_can_be_reached_by_keys(browser, page):
+def test_controls_have_an_accessible_name_and_are_reachable_with_tab(browser, page):
     browser.open_file(page)
     for control in browser.find_elements("button, input, summary, [role=slider]"):
         # What is far from the screen has its name when it is near; until then its words are looked
@@ -560,7 +558,7 @@ def brightness(picture: Any) -> float:
     return sum(picture.resize((1, 1)).getpixel((0, 0))) / 3
 
 
-def test_dark_is_what_the_system_says_until_somebody_chooses(browser, page):
+def test_theme_follows_the_system_until_toggled(browser, page):
     browser.open_file(page, dark=True)
     assert brightness(browser.take_picture()) < 90
     browser.click("#theme")
@@ -581,7 +579,7 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("name", LOOKS)
-def test_the_page_looks_as_it_did_when_a_person_looked(browser, page, name):
+def test_page_matches_the_stored_screenshot(browser, page, name):
     size, dark, address = LOOKS[name]
     browser.open_file(page, address, size=size, dark=dark)
     characters = browser.run_script(
@@ -615,7 +613,7 @@ def test_the_page_looks_as_it_did_when_a_person_looked(browser, page, name):
 @pytest.mark.parametrize(
     "text", [*HOSTILE, "<svg onload=alert(1)>", "[x](data:text/html,<script>alert(1)</script>)"]
 )
-def test_words_that_try_to_be_html_are_text(browser, tmp_path, text):
+def test_html_in_session_text_is_rendered_as_text(browser, tmp_path, text):
     page = write_page(tmp_path, hostile(text))
     browser.open_file(page)
     browser.run_script("window.alert = () => { throw new Error('alert'); }")
@@ -655,7 +653,7 @@ MARKDOWN = [
 
 
 @pytest.mark.parametrize("text", MARKDOWN, ids=lambda text: text[:4])
-def test_markdown_that_never_ends_is_drawn(browser, tmp_path, text):
+def test_unterminated_markdown_is_rendered_within_the_load_timeout(browser, tmp_path, text):
     """In the time that a page may take to load: a text of 20,000 signs that took its square would
     not be.
     """
@@ -674,7 +672,7 @@ def test_markdown_that_never_ends_is_drawn(browser, tmp_path, text):
     ) <= set("`\n> -|")
 
 
-def test_a_script_or_a_style_that_got_in_all_the_same_would_not_run(browser, page):
+def test_content_security_policy_blocks_injected_scripts_and_styles(browser, page):
     """The second line: the page's rules for the browser, should a text ever become an element."""
     browser.open_file(page)
     ran = browser.run_script("""

@@ -56,7 +56,7 @@ def export_recording(export: Any, cast: Path, **options: Any) -> bytes:
     return b"".join(chunks)
 
 
-def test_harbors_own_validator_takes_a_trajectory_of_every_fixture(
+def test_harbor_validator_accepts_a_trajectory_of_every_fixture(
     casts: dict[str, Path], tmp_path: Path
 ) -> None:
     from shim.story.export.atif import export
@@ -70,7 +70,7 @@ def test_harbors_own_validator_takes_a_trajectory_of_every_fixture(
     assert run("validate_atif.py", *files, path=install_harbor()) == {}
 
 
-def test_harbors_own_validator_refuses_what_is_no_trajectory(tmp_path: Path) -> None:
+def test_harbor_validator_rejects_an_invalid_trajectory(tmp_path: Path) -> None:
     file = tmp_path / "wrong.json"
     file.write_text(
         '{"schema_version": "ATIF-v1.8", "agent": {"name": "a", "version": "1"}, "steps": []}'
@@ -79,7 +79,7 @@ def test_harbors_own_validator_refuses_what_is_no_trajectory(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("content", [False, True])
-def test_opentelemetrys_own_protobuf_reads_the_spans(casts: dict[str, Path], content: bool) -> None:
+def test_opentelemetry_protobuf_parses_the_spans(casts: dict[str, Path], content: bool) -> None:
     from shim.story.export.otel import export
 
     for name in (
@@ -157,7 +157,7 @@ def send_recording(cast: Path, url: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_the_sdk_sends_a_collector_the_spans_that_the_file_has(
+def test_sdk_sends_the_same_spans_as_the_exported_file(
     casts: dict[str, Path], collector: tuple[str, list[tuple[str, str, bytes]]]
 ) -> None:
     from shim.story.export.otel import export
@@ -190,7 +190,7 @@ def comparable(span: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("collector", [400], indirect=True)
-def test_a_collector_that_refuses_is_an_error(
+def test_collector_rejection_is_reported_as_an_error(
     casts: dict[str, Path], collector: tuple[str, list[tuple[str, str, bytes]]]
 ) -> None:
     result = send_recording(casts["pi/1.5.2-bash"], collector[0])

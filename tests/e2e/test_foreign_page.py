@@ -48,7 +48,9 @@ def full(name: str) -> object:
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", full(EVIL)])
-def test_another_page_reads_nothing_and_does_nothing(page: Page, host: StandIn, name: str) -> None:
+def test_foreign_page_cannot_read_sessions_or_send_messages(
+    page: Page, host: StandIn, name: str
+) -> None:
     """From another port of the same name, to which the browser sends the cookie too, and from
     another name.
     """
@@ -75,7 +77,7 @@ def test_another_page_reads_nothing_and_does_nothing(page: Page, host: StandIn, 
 
 
 @pytest.mark.full
-def test_a_name_that_leads_to_the_gateway_is_refused(page: Page, host: StandIn) -> None:
+def test_gateway_refuses_a_foreign_host_name(page: Page, host: StandIn) -> None:
     """DNS rebinding: the other page's own name leads to our address, so that it is the same origin
     to the browser.
     """
@@ -87,7 +89,7 @@ def test_a_name_that_leads_to_the_gateway_is_refused(page: Page, host: StandIn) 
     assert host.metadata["id"] not in text and "error" in text.lower()
 
 
-def test_a_token_is_in_no_file_of_the_browsers(page: Page, tmp_path: Path) -> None:
+def test_drive_token_is_not_stored_in_browser_files(page: Page, tmp_path: Path) -> None:
     """Not in its history, which keeps each address that was opened, nor in its cookies, storage or
     cache.
     """

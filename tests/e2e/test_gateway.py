@@ -77,7 +77,7 @@ def script(frontend: DropInFrontend) -> Iterator[GatewayScript]:
 
 
 @pytest.mark.parametrize("vendor", TRIED, ids=str, indirect=True)
-def test_a_real_session_is_begun_answered_and_driven_over_http(
+def test_session_is_started_answered_and_stopped_over_http(
     script: GatewayScript, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
 ) -> None:
     flags = dict(zip(frontend.extra_args[::2], frontend.extra_args[1::2], strict=False))

@@ -183,7 +183,7 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("vendor", "case"), CELLS, indirect=["vendor"])
-def test_a_call_runs_if_the_real_claude_would_have_run_it(
+def test_call_runs_only_if_claude_would_run_the_call(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, case: Case
 ) -> None:
     prepare_files(frontend, case)
@@ -198,7 +198,7 @@ def test_a_call_runs_if_the_real_claude_would_have_run_it(
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [CODEX, COPILOT], indirect=True, ids=str)
-def test_a_file_that_may_not_be_read_is_not_shown_to_the_model(
+def test_file_denied_for_reading_is_not_sent_to_the_model(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     """W17: codex reads by commands."""
@@ -222,7 +222,9 @@ def run_steps(
 
 
 @of_codex
-def test_the_folder_of_a_command_counts(frontend: DropInFrontend, model: Stepping) -> None:
+def test_rule_applies_to_the_working_directory_of_a_command(
+    frontend: DropInFrontend, model: Stepping
+) -> None:
     (frontend.folder / "secret").mkdir()
     first_call = (
         "exec_command",
@@ -269,7 +271,7 @@ SHELLS = {
     ],
     indirect=["vendor"],
 )
-def test_a_subagent_keeps_the_same_rules(
+def test_subagent_calls_follow_the_same_rules(
     frontend: DropInFrontend, model: Stepping, vendor: Vendor, rule: str | None
 ) -> None:
     """W2."""
@@ -320,7 +322,7 @@ for line in sys.stdin:
         pytest.param(("--allowedTools", "mcp__srv__tool"), True, marks=pytest.mark.full),
     ],
 )
-def test_a_tool_of_a_server_runs_if_claude_would_run_it(
+def test_mcp_tool_runs_only_if_claude_would_run_the_tool(
     frontend: DropInFrontend, model: Stepping, flags: tuple[str, ...], runs: bool
 ) -> None:
     """W3. codex itself runs what says of itself that it only reads."""
@@ -348,7 +350,7 @@ def test_a_tool_of_a_server_runs_if_claude_would_run_it(
         (("--allowedTools", "WebSearch"), True),
     ],
 )
-def test_the_web_is_searched_only_with_leave(
+def test_web_search_is_offered_only_if_allowed(
     frontend: DropInFrontend, model: Stepping, flags: tuple[str, ...], offered: bool
 ) -> None:
     """The model's service searches: no hook sees it."""
@@ -360,7 +362,7 @@ def test_the_web_is_searched_only_with_leave(
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [STEPPING_CODEX, STEPPING_COPILOT], indirect=True, ids=str)
 @pytest.mark.parametrize("narrows", [True, False])
-def test_a_mode_that_is_narrowed_while_a_call_runs_binds_the_next_call(
+def test_stricter_mode_set_during_a_call_applies_to_the_next_call(
     frontend: DropInFrontend, model: Stepping, vendor: Vendor, narrows: bool
 ) -> None:
     name, tool_input = SHELLS[vendor]
