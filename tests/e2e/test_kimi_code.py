@@ -19,7 +19,7 @@ pytestmark = [
 WRITE = '[[call]] Write {"path": "made", "content": "x"}'
 
 
-def test_one_message_runs_unattended_and_its_session_goes_on(
+def test_print_mode_runs_unattended_and_its_session_can_be_resumed(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     first = frontend.run_prompt(WRITE)
@@ -32,7 +32,7 @@ def test_one_message_runs_unattended_and_its_session_goes_on(
     assert "[[call]] Write" in json.dumps(model.requests[-1].messages)
 
 
-def test_a_conversation_is_asked_about_changes_and_commands(frontend: DropInFrontend) -> None:
+def test_writes_and_commands_trigger_permission_prompts(frontend: DropInFrontend) -> None:
     conversation = FrontendConversation(frontend, *ASKING)
     for prompt in (WRITE, "[[shell]] touch made"):
         for allow in (False, True):
@@ -49,7 +49,7 @@ def test_a_conversation_is_asked_about_changes_and_commands(frontend: DropInFron
         (frontend.folder / "made").unlink()
 
 
-def test_plan_mode_changes_nothing(frontend: DropInFrontend) -> None:
+def test_plan_mode_creates_no_files(frontend: DropInFrontend) -> None:
     conversation = FrontendConversation(frontend, *ASKING, "--permission-mode", "plan")
     for prompt in (WRITE, "[[shell]] touch made"):
         conversation.send(prompt)
@@ -57,13 +57,13 @@ def test_plan_mode_changes_nothing(frontend: DropInFrontend) -> None:
     assert list_created_files(frontend) == set()
 
 
-def test_one_shot_mode_refuses_plan_mode(frontend: DropInFrontend) -> None:
+def test_print_mode_refuses_plan_mode(frontend: DropInFrontend) -> None:
     run = frontend.run_prompt("[[text]]", "--permission-mode", "plan")
     assert run.result["shim"]["cause"] == "refused"
     assert "no way to honour the permission mode plan" in run.result["errors"][0]
 
 
-def test_a_question_that_nobody_can_answer_is_not_answered(
+def test_ask_user_question_gets_no_answer_without_a_prompt_tool(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     conversation = FrontendConversation(frontend, "--permission-mode", "bypassPermissions")

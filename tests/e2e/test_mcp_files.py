@@ -25,7 +25,7 @@ SERVER = {"command": sys.executable, "args": [str(Path(__file__).with_name("mcp_
 
 @pytest.mark.parametrize("vendor", [QWEN, GEMINI, OPENCODE, CODEX], ids=str, indirect=True)
 @pytest.mark.parametrize("allowed", [True, False], ids=("allowed", "denied"))
-def test_a_server_of_a_file_is_called_when_the_frontend_allows_it(
+def test_mcp_server_of_a_config_file_runs_only_if_the_frontend_allows_the_call(
     frontend: DropInFrontend, vendor: Vendor, allowed: bool, tmp_path: Path
 ) -> None:
     file = tmp_path / "servers.json"

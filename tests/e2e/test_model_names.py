@@ -51,7 +51,7 @@ def map_model_name(frontend: DropInFrontend, vendor: Vendor) -> None:
 
 
 @pytest.mark.parametrize(("vendor", "name"), CELLS, indirect=["vendor"])
-def test_a_name_of_claudes_leaves_the_vendor_its_own_default(
+def test_claude_model_name_leaves_the_vendor_default_model(
     plain: DropInFrontend, model: ScriptedServer, vendor: Vendor, name: str
 ) -> None:
     run = plain.run_prompt("[[text]] hi", "--model", name)
@@ -65,7 +65,7 @@ def test_a_name_of_claudes_leaves_the_vendor_its_own_default(
 @pytest.mark.parametrize(
     "vendor", [PI, pytest.param(OPENCODE, marks=pytest.mark.full)], ids=str, indirect=True
 )
-def test_a_name_that_the_settings_map_is_told_in_the_vendors_words(
+def test_mapped_model_name_is_passed_to_the_vendor(
     plain: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     map_model_name(plain, vendor)
@@ -116,7 +116,7 @@ class StreamConversation:
 @pytest.mark.parametrize(
     "vendor", [QWEN, pytest.param(PI, marks=pytest.mark.full)], ids=str, indirect=True
 )
-def test_in_a_conversation_each_name_counts_from_the_next_message_on(
+def test_set_model_applies_from_the_next_message(
     plain: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     """A vendor whose child stays, and one with a child for each message: the same names reach the
@@ -145,7 +145,7 @@ def test_in_a_conversation_each_name_counts_from_the_next_message_on(
 @pytest.mark.parametrize(
     "vendor", [pytest.param(PI, marks=pytest.mark.full), OPENCODE], ids=str, indirect=True
 )
-def test_the_vendors_own_list_can_be_chosen_from(
+def test_models_listed_by_the_vendor_can_be_selected(
     plain: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     """`shim doctor` asks the vendor's program for it, as `shim install` does."""

@@ -87,7 +87,7 @@ def read_next_command(output: str) -> str:
 
 
 @pytest.mark.parametrize("vendor", BOTH, indirect=True)
-def test_four_commands_lead_to_the_first_answer(
+def test_suggested_commands_lead_to_the_first_answer(
     vendor: Vendor, model: ScriptedServer, tmp_path: Path
 ) -> None:
     newcomer = Newcomer(vendor, tmp_path, model.url)
@@ -112,9 +112,7 @@ def test_four_commands_lead_to_the_first_answer(
 
 
 @pytest.mark.parametrize("vendor", BOTH)
-def test_a_vendor_without_a_login_is_found_before_the_first_turn(
-    vendor: Vendor, tmp_path: Path
-) -> None:
+def test_install_and_doctor_report_a_missing_login(vendor: Vendor, tmp_path: Path) -> None:
     newcomer = Newcomer(vendor, tmp_path, ready=False)
     status, stdout, _ = newcomer.types(f"shim install --vendor {vendor.name}")
     assert status == 0 and "✗ it is not logged in: “No " in stdout
@@ -127,7 +125,7 @@ def test_a_vendor_without_a_login_is_found_before_the_first_turn(
     assert re.search(f"{vendor.name}: (Warning: )?No ", stdout)
 
 
-def test_without_any_vendor_it_is_said_how_to_get_one(tmp_path: Path) -> None:
+def test_install_suggests_a_vendor_if_no_program_is_on_path(tmp_path: Path) -> None:
     newcomer = Newcomer(None, tmp_path)
     status, stdout, _ = newcomer.types("shim install")
     assert status == 0 and "no program of any vendor was found on PATH" in stdout
@@ -142,7 +140,7 @@ def test_without_any_vendor_it_is_said_how_to_get_one(tmp_path: Path) -> None:
     assert (status, stdout) == (127, "") and "npm install -g @qwen-code/qwen-code" in complaint
 
 
-def test_a_typo_in_the_settings_is_named_by_every_command(tmp_path: Path) -> None:
+def test_every_command_reports_an_unknown_config_key(tmp_path: Path) -> None:
     newcomer = Newcomer(None, tmp_path)
     file = newcomer.home_folder / ".config" / "shim" / "config.toml"
     file.parent.mkdir(parents=True)
@@ -163,7 +161,7 @@ def test_a_typo_in_the_settings_is_named_by_every_command(tmp_path: Path) -> Non
     "vendor", [GEMINI, PI_CUMULATIVE, CODEX, CLAUDE_ITSELF], ids=str, indirect=True
 )
 @pytest.mark.full
-def test_whether_there_is_a_login_is_asked_free_of_charge(
+def test_login_probe_sends_no_model_request(
     vendor: Vendor, model: ScriptedServer, tmp_path: Path, ready: bool
 ) -> None:
     newcomer = Newcomer(vendor, tmp_path, model.url, ready=ready)
@@ -178,7 +176,7 @@ def test_whether_there_is_a_login_is_asked_free_of_charge(
 
 
 @pytest.mark.parametrize("vendor", BOTH, indirect=True)
-def test_whose_error_it_is_is_said_where_the_words_of_the_api_do_not(
+def test_api_error_message_names_the_vendor(
     vendor: Vendor, model: ScriptedServer, tmp_path: Path
 ) -> None:
     newcomer = Newcomer(vendor, tmp_path, model.url)
@@ -201,9 +199,7 @@ def test_whose_error_it_is_is_said_where_the_words_of_the_api_do_not(
         "/nonexistent' '{}' 'none.json",
     ],
 )
-def test_servers_that_cannot_be_read_are_refused_in_the_words_of_the_real_claude(
-    config: str, tmp_path: Path
-) -> None:
+def test_invalid_mcp_config_error_matches_claude(config: str, tmp_path: Path) -> None:
     newcomer = Newcomer(None, tmp_path)
     (newcomer.home_folder / "bad.json").write_text("{bad")
     flags = f"-p hi --mcp-config '{config}'"

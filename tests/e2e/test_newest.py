@@ -25,11 +25,11 @@ BEFORE = "usage: tool [-p PROMPT]\n  --yolo          run everything\n  --output-
         ("", "gone --output-format --yolo -p"),
     ],
 )
-def test_a_help_page_is_compared_by_its_flags(after: str, change: str | None) -> None:
+def test_help_pages_are_compared_by_flags(after: str, change: str | None) -> None:
     assert compare_flags(BEFORE, after) == change
 
 
-def test_a_step_that_fails_is_reported_and_the_others_are_tried() -> None:
+def test_failed_step_is_reported_and_later_steps_run() -> None:
     def fail() -> None:
         raise AssertionError("exited with code 3\nand more")
 
@@ -48,7 +48,7 @@ def test_every_vendor_and_client_has_a_check() -> None:
     )
 
 
-def test_the_pinned_version_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pinned_version_is_reported_as_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newest, "find_newest", find_pinned_version)
     report = check_vendor(PI)
     assert report.format() == f"pi: {find_pinned_version(PI.package)}: as pinned"

@@ -41,7 +41,7 @@ def hash_name(name: str) -> str:
         (("--disallowedTools", "mcp__s_x__mak"), True),
     ],
 )
-def test_a_denied_tool_of_a_server_with_a_dot_in_its_name_does_not_run(
+def test_deny_rule_matches_a_tool_of_a_server_with_a_dot_in_its_name(
     frontend: DropInFrontend, vendor: Vendor, rules: Sequence[str], runs: bool
 ) -> None:
     config = json.dumps({"mcpServers": {"s.x": {"command": sys.executable, "args": [str(SERVER)]}}})

@@ -73,7 +73,7 @@ def list_received_frames(host, kind):
 # -- the way in ------------------------------------------------------------------------------------
 
 
-def test_a_token_leaves_the_address_and_the_history_and_no_script_can_read_it(page, browser):
+def test_login_token_is_removed_from_the_address_and_hidden_from_scripts(page, browser):
     page.open_page()
     token = page.web.tokens.load_tokens().drive
     assert browser.driver.current_url == page.base
@@ -88,7 +88,7 @@ def test_a_token_leaves_the_address_and_the_history_and_no_script_can_read_it(pa
     assert browser.list_console_messages() == []
 
 
-def test_without_a_token_the_page_asks_for_one_and_says_when_it_is_wrong(page, browser):
+def test_login_form_rejects_a_wrong_token_and_accepts_the_right_token(page, browser):
     browser.open_url(page.base)
     browser.wait_until(lambda: page.read_view() == "login")
     assert page.describe_focus() == "token"
@@ -100,7 +100,7 @@ def test_without_a_token_the_page_asks_for_one_and_says_when_it_is_wrong(page, b
     assert browser.find_elements("#list li")
 
 
-def test_who_logged_out_while_the_server_was_away_is_out(page, browser):
+def test_offline_logout_is_effective_after_a_reload(page, browser):
     page.open_page()
     browser.set_offline(True)
     browser.click("#leave")
@@ -112,7 +112,7 @@ def test_who_logged_out_while_the_server_was_away_is_out(page, browser):
 
 
 @full
-def test_an_address_of_a_session_is_kept_over_the_way_in(page, browser, hosts):
+def test_session_address_is_opened_after_login(page, browser, hosts):
     browser.open_url(f"{page.base}#s/{hosts[1].metadata['id']}")
     browser.wait_until(lambda: page.read_view() == "login")
     browser.press_keys(page.web.tokens.load_tokens().drive, ENTER)
@@ -120,7 +120,7 @@ def test_an_address_of_a_session_is_kept_over_the_way_in(page, browser, hosts):
 
 
 @pytest.mark.parametrize("way", ["token", "way-in"])
-def test_a_token_alone_in_the_address_is_accepted_and_removed(page, browser, way):
+def test_bare_token_in_the_address_is_accepted_and_removed(page, browser, way):
     tokens = page.web.tokens.load_tokens()
     token = tokens.drive if way == "token" else tokens.create_login_code("drive", time.time())
     browser.open_url(f"{page.base}#{token}")
@@ -140,14 +140,14 @@ def test_a_token_alone_in_the_address_is_accepted_and_removed(page, browser, way
         "?a=b#token={}",
     ],
 )
-def test_a_token_in_another_form_of_address_is_accepted_and_removed(page, browser, address):
+def test_token_in_other_address_forms_is_accepted_and_removed(page, browser, address):
     token = page.web.tokens.load_tokens().drive
     browser.open_url(page.base + address.format(token))
     browser.wait_until(lambda: page.read_view() == "none")
     assert browser.run_script("return location.href") == page.base
 
 
-def test_a_token_of_which_a_part_is_missing_does_not_stay_in_the_address(page, browser):
+def test_incomplete_token_is_rejected_and_removed_from_the_address(page, browser):
     token = page.web.tokens.load_tokens().drive[:-1]
     browser.open_url(f"{page.base}#{token}")
     page.wait_for_text("This token is not good", ".wrong")
@@ -159,7 +159,7 @@ def test_a_token_of_which_a_part_is_missing_does_not_stay_in_the_address(page, b
     browser.wait_until(lambda: page.read_view() == "none")
 
 
-def test_an_address_with_an_invalid_escape_opens_no_session(page, browser):
+def test_address_with_an_invalid_escape_opens_no_session(page, browser):
     page.open_page()
     browser.run_script("location.hash = '#s/%'")
     page.wait_for_text("There is no such session")
@@ -168,7 +168,7 @@ def test_an_address_with_an_invalid_escape_opens_no_session(page, browser):
     ]
 
 
-def test_a_page_restored_from_the_browsers_cache_reloads_the_session(page, browser, working_host):
+def test_page_restored_from_the_browser_cache_resumes_its_stream(page, browser, working_host):
     browser.run_script(
         "clearTimeout(list.timer); list.refreshing = true; currentSession.stream.rest()"
     )
@@ -182,9 +182,7 @@ def test_a_page_restored_from_the_browsers_cache_reloads_the_session(page, brows
     page.wait_for_text("said meanwhile", "#steps")
 
 
-def test_a_session_whose_question_timed_out_is_shown_as_needing_a_person(
-    page, browser, working_host
-):
+def test_session_with_a_timed_out_prompt_is_marked_as_needs_you(page, browser, working_host):
     browser.run_script(
         "FRAME_HANDLERS.state({ state: 'blocked', status: 'idle', needs: 'nobody answered: Bash make deploy' })"
     )
@@ -192,7 +190,7 @@ def test_a_session_whose_question_timed_out_is_shown_as_needing_a_person(
     assert "nobody answered" in browser.find_element("#chip").get_attribute("title")
 
 
-def test_a_watcher_is_not_offered_to_stop_or_interrupt(page, browser, hosts):
+def test_watcher_cannot_stop_or_interrupt_a_session(page, browser, hosts):
     page.open_page("watch")
     page.open_session(hosts[1])
     assert not browser.find_element("#stop").is_displayed()
@@ -202,7 +200,7 @@ def test_a_watcher_is_not_offered_to_stop_or_interrupt(page, browser, hosts):
 DIRECTION = "return getComputedStyle([...document.querySelectorAll(arguments[0])].at(-1)).direction"
 
 
-def test_arabic_and_hebrew_run_from_right_to_left(page, browser, working_host):
+def test_arabic_and_hebrew_text_is_right_to_left(page, browser, working_host):
     page.send_line(
         working_host,
         type="user",
@@ -243,7 +241,7 @@ return box.dispatchEvent(enter);
 """
 
 
-def test_the_enter_that_ends_a_composition_sends_nothing(page, browser, working_host):
+def test_enter_that_ends_a_composition_sends_no_message(page, browser, working_host):
     page.type_text("日本")
     assert browser.run_script(SAFARI_ENTER, 229) is True
     assert browser.find_element("#text").get_attribute("value") == "日本"
@@ -254,7 +252,7 @@ def test_the_enter_that_ends_a_composition_sends_nothing(page, browser, working_
     ] == ["日本"]
 
 
-def test_a_token_that_may_watch_has_no_box_and_no_answers(page, browser, hosts):
+def test_watch_token_has_no_input_box_and_no_answer_buttons(page, browser, hosts):
     page.open_page("watch")
     page.open_session(hosts[0])
     page.wait_for_questions()
@@ -267,7 +265,7 @@ def test_a_token_that_may_watch_has_no_box_and_no_answers(page, browser, hosts):
 # -- the list --------------------------------------------------------------------------------------
 
 
-def test_what_waits_stands_first_with_what_it_waits_for(page, browser):
+def test_waiting_session_is_listed_first_with_its_permission_prompt(page, browser):
     page.open_page()
     groups = browser.retry_when_stale(
         lambda: [node.text.split("\n")[0] for node in browser.find_elements("#list section")]
@@ -278,7 +276,7 @@ def test_what_waits_stands_first_with_what_it_waits_for(page, browser):
 
 
 @full
-def test_the_list_follows_the_sessions_and_keeps_the_focus(page, browser, hosts):
+def test_list_updates_with_its_sessions_and_preserves_the_focus(page, browser, hosts):
     page.open_page()
     browser.run_script("document.querySelectorAll('#list a')[1].focus()")
     was = browser.run_script("return document.activeElement.dataset.id")
@@ -289,7 +287,7 @@ def test_the_list_follows_the_sessions_and_keeps_the_focus(page, browser, hosts)
 
 
 @full
-def test_a_filter_finds_by_name_vendor_and_folder(page, browser):
+def test_filter_lists_only_matching_sessions(page, browser):
     page.open_page()
     browser.press_keys("/")
     browser.press_keys("shop")
@@ -301,7 +299,7 @@ def test_a_filter_finds_by_name_vendor_and_folder(page, browser):
 # -- one session -----------------------------------------------------------------------------------
 
 
-def test_text_grows_as_it_is_streamed_and_becomes_one_step(page, browser, working_host):
+def test_streamed_text_grows_and_becomes_a_single_step(page, browser, working_host):
     before = len(page.list_steps())
     page.send_partial_event(
         working_host, type="content_block_start", content_block={"type": "text", "text": ""}
@@ -318,7 +316,7 @@ def test_text_grows_as_it_is_streamed_and_becomes_one_step(page, browser, workin
 
 
 @full
-def test_thinking_is_folded_while_it_goes_on_and_afterwards(page, browser, working_host):
+def test_thinking_is_folded_during_and_after_streaming(page, browser, working_host):
     page.send_partial_event(
         working_host, type="content_block_start", content_block={"type": "thinking", "thinking": ""}
     )
@@ -338,7 +336,7 @@ def test_thinking_is_folded_while_it_goes_on_and_afterwards(page, browser, worki
 
 
 @full
-def test_a_call_runs_until_its_result_comes_to_the_same_step(page, browser, working_host):
+def test_running_call_and_its_result_share_a_step(page, browser, working_host):
     block = {"type": "tool_use", "id": "toolu_x", "name": "Bash", "input": {"command": "make slow"}}
     page.send_line(
         working_host, type="assistant", message={"id": "c", "role": "assistant", "content": [block]}
@@ -351,7 +349,7 @@ def test_a_call_runs_until_its_result_comes_to_the_same_step(page, browser, work
     assert len(page.list_steps()) == before and not browser.find_elements("#steps .call.going")
 
 
-def test_the_end_stays_in_sight_until_the_reader_goes_up(page, browser, working_host):
+def test_page_follows_the_end_until_the_reader_scrolls_up(page, browser, working_host):
     at_end = "const s = find('scroll'); return s.scrollHeight - s.scrollTop - s.clientHeight < 5"
     for number in range(5):
         page.send_line(working_host, **build_text_message(f"Line {number}. " * 40))
@@ -366,7 +364,7 @@ def test_the_end_stays_in_sight_until_the_reader_goes_up(page, browser, working_
     browser.wait_until(lambda: browser.run_script(at_end))
 
 
-def test_a_page_that_was_too_slow_keeps_its_steps_and_goes_on(page, browser, working_host):
+def test_gap_frame_clears_partial_text_and_preserves_the_steps(page, browser, working_host):
     before = len(page.list_steps())
     page.send_partial_event(
         working_host, type="content_block_delta", delta={"type": "text_delta", "text": "half of it"}
@@ -381,7 +379,7 @@ def test_a_page_that_was_too_slow_keeps_its_steps_and_goes_on(page, browser, wor
     browser.wait_until(lambda: len(page.list_steps()) == before + 1)
 
 
-def test_a_page_that_comes_back_after_many_steps_shows_no_hole(page, browser, working_host):
+def test_resumed_page_displays_the_last_500_steps_without_a_gap(page, browser, working_host):
     script = "if (list.refreshing) return false; clearTimeout(list.timer); return (list.refreshing = true)"
     # a look at the list would wake the stream before all is said
     browser.wait_until(lambda: browser.run_script(script))
@@ -399,16 +397,14 @@ def test_a_page_that_comes_back_after_many_steps_shows_no_hole(page, browser, wo
     assert browser.run_script("return currentSession.left") == numbers[0] - 1
 
 
-def test_a_session_that_was_left_while_it_scrolled_is_no_fault(page, browser, working_host):
+def test_scroll_event_after_leaving_a_session_causes_no_error(page, browser, working_host):
     browser.run_script(
         "const left = find('scroll'); showNoSession(); left.dispatchEvent(new Event('scroll'))"
     )
     assert page.list_errors() == []
 
 
-def test_a_host_that_dies_when_all_it_said_was_seen_is_said_to_have_ended(
-    page, browser, working_host
-):
+def test_session_whose_host_died_is_displayed_as_failed(page, browser, working_host):
     page.send_line(working_host, **build_text_message("The last thing that it said."))
     page.wait_for_text("The last thing that it said.", "#steps")
     working_host.metadata |= {
@@ -428,7 +424,7 @@ def test_a_host_that_dies_when_all_it_said_was_seen_is_said_to_have_ended(
 
 
 @full
-def test_a_session_that_is_not_there_is_said_to_be_gone(page, browser):
+def test_missing_session_is_reported(page, browser):
     page.open_page()
     browser.run_script("location.hash = 's/ffffffff'")
     page.wait_for_text("There is no such session", "main")
@@ -437,7 +433,7 @@ def test_a_session_that_is_not_there_is_said_to_be_gone(page, browser):
 # -- questions -------------------------------------------------------------------------------------
 
 
-def test_a_question_shows_its_whole_input_and_is_allowed(page, browser, waiting_host):
+def test_permission_prompt_displays_its_input_and_can_be_allowed(page, browser, waiting_host):
     assert scenes.COMMAND in page.read_text(".asking-card")
     browser.click(".asking-card .strong")
     browser.wait_until(lambda: not browser.find_elements(".asking-card"))
@@ -458,9 +454,7 @@ seen.observe(arguments[0], { childList: true, attributes: true, subtree: true })
 """  # on what allows, at the first change of an element after which it is there
 
 
-def test_a_click_just_when_a_session_with_a_question_is_opened_answers_nothing(
-    page, browser, hosts
-):
+def test_click_while_a_session_with_a_prompt_opens_answers_nothing(page, browser, hosts):
     page.open_page()
     browser.run_script(CLICK, browser.find_element("body"))
     page.open_session(hosts[0])
@@ -473,9 +467,7 @@ def test_a_click_just_when_a_session_with_a_question_is_opened_answers_nothing(
     browser.wait_until(lambda: list_received_frames(hosts[0], "answer"))
 
 
-def test_a_click_just_when_a_question_takes_the_place_of_another_answers_nothing(
-    page, browser, waiting_host
-):
+def test_click_while_a_prompt_replaces_another_answers_nothing(page, browser, waiting_host):
     page.web.call_in_thread(waiting_host.add_prompt, "q2", input={"command": "make deploy"})
     page.wait_for_questions(2)
     browser.run_script(CLICK, browser.find_element("#asked"))
@@ -489,7 +481,7 @@ def test_a_click_just_when_a_question_takes_the_place_of_another_answers_nothing
 
 
 @full
-def test_a_click_just_when_the_questions_move_down_answers_nothing(page, browser, waiting_host):
+def test_click_while_prompts_move_down_answers_nothing(page, browser, waiting_host):
     """The line below them that says who settled another one goes after a while."""
     page.web.call_in_thread(waiting_host.add_prompt, "q2", input={"command": "make deploy"})
     page.wait_for_questions(2)
@@ -518,7 +510,9 @@ EDIT = {
     ],
     ids=["edit", "name"],
 )
-def test_nothing_of_a_call_is_left_out_of_its_question(page, hosts, tool, tool_input, expected):
+def test_permission_prompt_displays_every_field_of_its_call(
+    page, hosts, tool, tool_input, expected
+):
     page.open_page()
     page.open_session(hosts[1])
     page.web.call_in_thread(
@@ -529,7 +523,7 @@ def test_nothing_of_a_call_is_left_out_of_its_question(page, hosts, tool, tool_i
 
 
 @full
-def test_always_gives_exactly_the_rule_that_it_says(page, browser, waiting_host):
+def test_always_button_adds_exactly_the_displayed_rule(page, browser, waiting_host):
     assert f"Bash({scenes.COMMAND})" in page.read_text(".asking-card .hint")
     browser.click(".asking-card .always")
     browser.wait_until(lambda: list_received_frames(waiting_host, "answer"))
@@ -537,7 +531,7 @@ def test_always_gives_exactly_the_rule_that_it_says(page, browser, waiting_host)
     assert update["rules"] == [{"toolName": "Bash", "ruleContent": scenes.COMMAND}]
 
 
-def test_a_denial_may_have_a_message(page, browser, waiting_host):
+def test_denial_can_contain_a_message(page, browser, waiting_host):
     browser.click(".asking-card .plain")
     browser.press_keys("not on a Friday", ENTER)
     browser.wait_until(lambda: list_received_frames(waiting_host, "answer"))
@@ -547,7 +541,7 @@ def test_a_denial_may_have_a_message(page, browser, waiting_host):
     }
 
 
-def test_who_was_first_is_said_to_the_others(page, browser, waiting_host):
+def test_prompt_answered_by_another_client_is_reported_with_its_name(page, browser, waiting_host):
     page.web.call_in_thread(waiting_host.questions.clear)
     page.send_frame(waiting_host, encode_frame("settled", question="q1", by="terminal", how="deny"))
     browser.wait_until(lambda: not browser.find_elements(".asking-card"))
@@ -561,13 +555,15 @@ def test_who_was_first_is_said_to_the_others(page, browser, waiting_host):
         pytest.param("terminal 4711", "Bash: allowed from a terminal", marks=full),
     ],
 )
-def test_who_was_first_is_said_in_a_persons_words(page, browser, waiting_host, by, expected):
+def test_client_that_answered_a_prompt_is_described_in_plain_text(
+    page, browser, waiting_host, by, expected
+):
     page.send_frame(waiting_host, encode_frame("settled", question="q1", by=by, how="allow"))
     browser.wait_until(lambda: page.read_text("#settled") == expected)
 
 
 @full
-def test_an_answer_that_came_too_late_says_who_was_first(page, browser, waiting_host):
+def test_late_answer_reports_the_earlier_answer(page, browser, waiting_host):
     page.web.call_in_thread(waiting_host.questions.clear)
     waiting_host.resolved["q1"] = "terminal", "allow"
     browser.click(".choose .bad")
@@ -583,7 +579,7 @@ sendRequest = async (method, ...more) => {
 """  # what the page posts, until `go`
 
 
-def test_who_was_first_of_two_pages_is_said_as_it_was(page, browser, waiting_host):
+def test_answer_in_flight_reports_the_earlier_answer_of_another_page(page, browser, waiting_host):
     """The other page's answer is heard of while ours is on its way."""
     browser.run_script(HELD)
     browser.click(".choose .bad")
@@ -599,7 +595,7 @@ def test_who_was_first_of_two_pages_is_said_as_it_was(page, browser, waiting_hos
     browser.wait_until(lambda: page.read_text("#settled") == "Bash: allowed by another page")
 
 
-def test_options_and_typed_answers_are_given_to_the_model(page, browser, hosts):
+def test_question_form_sends_typed_answers_to_the_session(page, browser, hosts):
     page.open_page()
     host = hosts[1]
     page.open_session(host)
@@ -618,7 +614,7 @@ def test_options_and_typed_answers_are_given_to_the_model(page, browser, hosts):
     assert updated_input["questions"] == scenes.CHOICE
 
 
-def test_the_focus_goes_to_a_new_question_unless_something_is_typed(page, browser, hosts):
+def test_new_prompt_takes_the_focus_unless_text_is_being_typed(page, browser, hosts):
     page.open_page()
     host = hosts[1]
     page.open_session(host)
@@ -637,7 +633,7 @@ def test_the_focus_goes_to_a_new_question_unless_something_is_typed(page, browse
 
 
 @full
-def test_several_questions_are_counted_and_settled_one_by_one(page, browser, waiting_host):
+def test_several_prompts_are_counted_and_answered_separately(page, browser, waiting_host):
     page.web.call_in_thread(waiting_host.add_prompt, "q2", input={"command": "make deploy"})
     page.wait_for_questions(2)
     assert "1 of 2" in page.read_text(".asking-card")
@@ -659,9 +655,7 @@ def test_enter_sends_and_shift_enter_breaks_the_line(page, browser, working_host
     browser.wait_until(lambda: browser.find_element("#text").get_attribute("value") == "")
 
 
-def test_what_was_not_sent_stays_and_is_one_message_when_it_is_sent_again(
-    page, browser, working_host
-):
+def test_unsent_message_is_preserved_and_sent_once(page, browser, working_host):
     page.type_text("do not lose me")
     browser.set_offline(True)
     browser.press_keys(ENTER)
@@ -688,9 +682,7 @@ sendRequest = async (...args) => {
 """  # the answer to the next thing that the page posts
 
 
-def test_a_message_whose_answer_was_lost_is_one_message_whatever_is_done_before_it_is_sent_again(
-    page, browser, hosts, working_host
-):
+def test_resent_message_has_the_same_id_after_a_lost_response(page, browser, hosts, working_host):
     browser.run_script(LOST)
     page.type_text("say it once")
     browser.press_keys(ENTER)
@@ -709,14 +701,14 @@ def test_a_message_whose_answer_was_lost_is_one_message_whatever_is_done_before_
 
 
 @full
-def test_what_was_typed_is_there_after_the_page_was_loaded_again(page, browser, working_host):
+def test_draft_is_restored_after_a_reload(page, browser, working_host):
     page.type_text("half a thought")
     browser.driver.refresh()
     page.wait_until_synced(working_host)
     assert browser.find_element("#text").get_attribute("value") == "half a thought"
 
 
-def test_who_drives_is_shown_and_a_takeover_lets_the_message_through(page, browser, working_host):
+def test_controller_is_displayed_and_take_over_allows_sending(page, browser, working_host):
     working_host.driver = "terminal"
     page.send_frame(working_host, encode_frame("driver", client="terminal"))
     page.wait_for_text("terminal drives this session", "#drives")
@@ -735,7 +727,7 @@ def test_who_drives_is_shown_and_a_takeover_lets_the_message_through(page, brows
     browser.wait_until(lambda: len(list_received_frames(working_host, "message")) > before)
 
 
-def test_interrupt_mode_and_stop_are_said_to_the_session(page, browser, working_host):
+def test_interrupt_mode_and_stop_are_sent_to_the_session(page, browser, working_host):
     browser.click("#interrupt")
     browser.wait_until(lambda: list_received_frames(working_host, "interrupt"))
     browser.run_script(
@@ -751,7 +743,9 @@ def test_interrupt_mode_and_stop_are_said_to_the_session(page, browser, working_
 
 
 @full
-def test_bypass_is_offered_only_where_the_session_began_with_it(page, browser, working_host):
+def test_bypass_mode_is_offered_only_if_the_session_started_with_bypass(
+    page, browser, working_host
+):
     modes = "return [...find('mode').options].map(o => o.value)"
     assert "bypassPermissions" not in browser.run_script(modes)
     working_host.metadata["mode"] = "bypassPermissions"
@@ -771,7 +765,7 @@ def test_bypass_is_offered_only_where_the_session_began_with_it(page, browser, w
 
 
 @full
-def test_a_page_that_nobody_looks_at_lets_go_and_misses_nothing(page, browser, working_host):
+def test_parked_page_disconnects_and_receives_missed_lines_once(page, browser, working_host):
     browser.run_script("currentSession.stream.rest()")
     browser.wait_until(
         lambda: browser.run_script("return currentSession.stream.state === 'parked'")
@@ -783,7 +777,7 @@ def test_a_page_that_nobody_looks_at_lets_go_and_misses_nothing(page, browser, w
     assert sum("said meanwhile" in step for step in page.list_steps()) == 1
 
 
-def test_a_click_on_the_bell_allows_notifications_of_what_waits(page, browser, hosts):
+def test_bell_enables_notifications_of_waiting_sessions(page, browser, hosts):
     browser.call_devtools(
         "Browser.grantPermissions", origin=page.base[:-1], permissions=["notifications"]
     )
@@ -818,7 +812,7 @@ def test_a_click_on_the_bell_allows_notifications_of_what_waits(page, browser, h
     assert browser.list_console_messages() == []
 
 
-def test_a_session_is_started_and_shown(page, browser, hosts, tmp_path):
+def test_new_session_form_starts_and_opens_a_session(page, browser, hosts, tmp_path):
     page.open_page()
     browser.press_keys("n")
     browser.wait_until(lambda: page.describe_focus() == "prompt")

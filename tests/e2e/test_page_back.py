@@ -136,7 +136,9 @@ def send_message(page: Page, text: str) -> None:
     page.browser.press_keys(ENTER)
 
 
-def test_a_turn_is_started_watched_and_followed_by_the_next_one(page, browser, hosting, halfway):
+def test_page_starts_a_turn_streams_the_reply_and_sends_a_second_message(
+    page, browser, hosting, halfway
+):
     gate = halfway("text")
     page.web.kill()
     page.web.start()  # with the vendor that stands still
@@ -164,7 +166,7 @@ def test_a_turn_is_started_watched_and_followed_by_the_next_one(page, browser, h
 
 
 @full
-def test_an_interrupt_ends_the_turn_and_not_the_session(page, browser, hosting, halfway):
+def test_interrupt_ends_the_turn_but_not_the_session(page, browser, hosting, halfway):
     gate = halfway("result")
     start_session(page, hosting)
     browser.wait_until(lambda: browser.find_element("#interrupt").is_displayed())
@@ -176,7 +178,7 @@ def test_an_interrupt_ends_the_turn_and_not_the_session(page, browser, hosting, 
     idle(page, 2)
 
 
-def test_the_network_goes_and_comes_back(page, browser, hosting, halfway):
+def test_page_reconnects_after_a_network_loss_without_losing_steps(page, browser, hosting, halfway):
     gate = halfway("result")
     start_session(page, hosting)
     browser.wait_until(lambda: page.list_steps())
@@ -204,7 +206,9 @@ def begun_last(hosting: Hosting) -> SessionRecord:
 
 
 @pytest.mark.parametrize("when", ["in-mid-turn", pytest.param("between-turns", marks=full)])
-def test_the_server_is_killed_and_comes_back(page, browser, hosting, halfway, when):
+def test_page_reconnects_after_a_server_restart_without_losing_steps(
+    page, browser, hosting, halfway, when
+):
     gate = halfway("result")
     session = start_session(page, hosting)
     if when == "between-turns":
@@ -244,7 +248,7 @@ def all_was_seen(page: Page, hosting: Hosting, session: SessionRecord) -> bool:
 
 
 @pytest.mark.parametrize("when", ["in-mid-turn", "all-was-seen"])
-def test_the_host_is_killed_and_a_message_begins_it_again(page, browser, hosting, halfway, when):
+def test_message_restarts_a_session_whose_host_was_killed(page, browser, hosting, halfway, when):
     gate = halfway("result")
     session = start_session(page, hosting)
     gate.open()
@@ -284,7 +288,7 @@ MOST_REQUESTS = 3
 
 
 @pytest.mark.parametrize("seconds", [0.0, pytest.param(WATCHED_SECONDS, marks=full)])
-def test_the_stream_of_an_ended_session_ends_for_good(page, browser, hosting, seconds):
+def test_stream_of_an_ended_session_is_not_reopened(page, browser, hosting, seconds):
     session = start_session(page, hosting)
     idle(page)
     os.kill(hosting.load_session(session).metadata["pid"], signal.SIGTERM)
@@ -304,7 +308,7 @@ def test_the_stream_of_an_ended_session_ends_for_good(page, browser, hosting, se
 
 
 @full
-def test_a_second_page_sees_the_same_and_either_may_go(page, browser, hosting):
+def test_second_page_shows_the_same_steps_and_can_close(page, browser, hosting):
     session = start_session(page, hosting)
     first = browser.driver.current_window_handle
     browser.driver.switch_to.new_window("tab")
@@ -321,7 +325,7 @@ def test_a_second_page_sees_the_same_and_either_may_go(page, browser, hosting):
     assert read_steps(page) == steps
 
 
-def test_a_terminal_takes_over_and_the_page_takes_it_back(page, browser, hosting):
+def test_page_can_take_control_back_from_a_terminal(page, browser, hosting):
     session = start_session(page, hosting)
     idle(page)
     with hosting.connect(session, role="drive", client="terminal", replay=False) as terminal:
@@ -353,7 +357,7 @@ def frames_until(
 
 
 @full
-def test_server_and_network_go_again_and_again_while_lines_come(browser, tmp_path):
+def test_repeated_server_and_network_failures_lose_no_steps(browser, tmp_path):
     here = BenchHosting(tmp_path)
     served = Served(here.environment)
     page = Page(browser, served)

@@ -93,7 +93,7 @@ def visit_views(page: Page) -> Iterator[str]:
         pytest.param(SMALL, False, id="phone-light", marks=full),
     ],
 )
-def test_every_text_has_contrast_and_nothing_is_wider_than_the_window(
+def test_text_has_sufficient_contrast_and_no_view_overflows_the_window(
     page_factory, browser, size, dark
 ):
     page = page_factory(*scenes.build_other_hosts())
@@ -108,7 +108,7 @@ def test_every_text_has_contrast_and_nothing_is_wider_than_the_window(
     assert text_count > 300
 
 
-def test_a_finger_hits_everything_on_a_phone(page_factory, browser):
+def test_touch_targets_are_large_enough_on_a_phone(page_factory, browser):
     page = page_factory(*scenes.build_other_hosts())
     page.open_page(size=SMALL)
     for view in visit_views(page):
@@ -126,7 +126,7 @@ def test_a_finger_hits_everything_on_a_phone(page_factory, browser):
     ],
     ids=str,
 )
-def test_no_name_and_no_control_lies_on_another(page_factory, browser, size):
+def test_names_and_controls_do_not_overlap(page_factory, browser, size):
     page = page_factory(*scenes.build_other_hosts())
     page.open_page(size=size)
     assert {
@@ -134,7 +134,7 @@ def test_no_name_and_no_control_lies_on_another(page_factory, browser, size):
     } == {}
 
 
-def test_a_phone_shows_the_list_or_a_session_and_the_way_back(page_factory, browser):
+def test_phone_layout_shows_either_the_list_or_a_session(page_factory, browser):
     host = scenes.build_working_host()
     page = page_factory(host)
     page.open_page(size=SMALL)
@@ -166,7 +166,7 @@ def stops(page: Page, most: int = 60) -> list[str]:
     return element_ids
 
 
-def test_the_tabulator_goes_through_the_page_in_its_order_and_is_seen(page_factory, browser):
+def test_tab_key_moves_focus_in_page_order_with_a_visible_outline(page_factory, browser):
     host = scenes.build_asking_host()
     page = page_factory(host)
     page.open_page()
@@ -192,7 +192,7 @@ def test_the_tabulator_goes_through_the_page_in_its_order_and_is_seen(page_facto
     assert order.index("scroll") < order.index("strong") < order.index("text")
 
 
-def test_a_session_is_begun_answered_and_led_with_keys_alone(page_factory, browser):
+def test_session_can_be_opened_and_answered_with_the_keyboard(page_factory, browser):
     host = scenes.build_asking_host()
     page = page_factory(host, *scenes.build_other_hosts())
     page.open_page()
@@ -220,7 +220,7 @@ def test_a_session_is_begun_answered_and_led_with_keys_alone(page_factory, brows
 
 
 @full
-def test_the_skip_link_leads_to_the_session(page_factory, browser):
+def test_skip_link_moves_focus_to_the_session(page_factory, browser):
     host = scenes.build_working_host()
     page = page_factory(host)
     page.open_page()
@@ -232,7 +232,7 @@ def test_the_skip_link_leads_to_the_session(page_factory, browser):
 
 
 @full
-def test_single_keys_can_be_switched_off(page_factory, browser):
+def test_single_key_shortcuts_can_be_disabled(page_factory, browser):
     page = page_factory(*scenes.build_other_hosts())
     page.open_page()
     browser.press_keys("?")
@@ -311,7 +311,7 @@ SHAPE = f"return [...document.querySelectorAll('{PARTS}')].map(n => n.tagName).s
     "hostile_text",
     [*HOSTILE[:2], *(pytest.param(hostile_text, marks=full) for hostile_text in HOSTILE[2:])],
 )
-def test_hostile_words_stay_words_in_every_field(page_factory, browser, hostile_text):
+def test_hostile_text_is_not_interpreted_as_markup(page_factory, browser, hostile_text):
     shapes = []
     for field_text in ("calm", hostile_text):
         host = hostile(field_text)
@@ -331,7 +331,7 @@ def test_hostile_words_stay_words_in_every_field(page_factory, browser, hostile_
     assert browser.list_console_messages() == []
 
 
-def test_a_line_of_a_million_characters_and_an_input_of_as_many_are_shown(page_factory, browser):
+def test_million_character_line_and_tool_input_are_rendered(page_factory, browser):
     host = scenes.build_working_host()
     host.add_line(**build_text_message("x" * MILLION))
     host.add_prompt("q1", input={"command": "y" * MILLION})
@@ -348,7 +348,7 @@ def test_a_line_of_a_million_characters_and_an_input_of_as_many_are_shown(page_f
 # -- long sessions ---------------------------------------------------------------------------------
 
 
-def test_a_long_session_draws_its_end_and_shows_earlier_steps_when_asked(page_factory, browser):
+def test_long_session_renders_its_end_and_loads_earlier_steps(page_factory, browser):
     host = scenes.build_long_host(2500)  # 10,000 lines
     page = page_factory(host)
     page.open_page()
@@ -383,7 +383,7 @@ def test_a_long_session_draws_its_end_and_shows_earlier_steps_when_asked(page_fa
 
 
 @full
-def test_a_session_that_goes_on_and_on_keeps_its_page_small(page_factory, browser):
+def test_rendered_steps_of_a_long_running_session_are_limited(page_factory, browser):
     host = scenes.build_working_host()
     page = page_factory(host)
     page.open_page()

@@ -102,7 +102,7 @@ class Watcher:
 
 
 @pytest.mark.parametrize("vendor", TRIED, ids=str, indirect=True)
-def test_a_question_is_answered_from_the_page_while_a_terminal_watches(
+def test_prompt_is_answered_on_the_page_while_a_terminal_watches(
     page: Page, browser: Browser, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
 ) -> None:
     command = [str(frontend.claude), "--bg", "[[shell]] touch made", *frontend.extra_args]
@@ -157,7 +157,7 @@ def test_a_question_is_answered_from_the_page_while_a_terminal_watches(
 
 
 @pytest.mark.parametrize("vendor", TRIED[:1], ids=str, indirect=True)
-def test_a_session_of_a_vendor_is_begun_from_the_page_and_denied_with_a_message(
+def test_session_started_on_the_page_can_be_denied_with_a_message(
     page: Page, browser: Browser, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
 ) -> None:
     page.open_page(size=SMALL)
@@ -183,7 +183,7 @@ CHOOSERS = [pytest.param(each, marks=pytest.mark.full) for each in (CLAUDE_ITSEL
 
 
 @pytest.mark.parametrize("vendor", CHOOSERS, ids=str, indirect=True)
-def test_a_choice_of_the_model_is_made_on_the_page(
+def test_ask_user_question_is_answered_on_the_page(
     page: Page, browser: Browser, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
 ) -> None:
     command = [str(frontend.claude), "--bg", "[[ask]] Which colour?", *frontend.extra_args]

@@ -63,7 +63,7 @@ def notices(conversation: FrontendConversation) -> list[str]:
 
 
 @takers
-def test_the_model_receives_a_picture_and_a_document(
+def test_model_receives_an_image_and_a_document(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     conversation = FrontendConversation(frontend, *ASKING)
@@ -82,7 +82,7 @@ def test_the_model_receives_a_picture_and_a_document(
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [PI, CODEX, KIMI], ids=str, indirect=True)
-def test_a_vendor_that_takes_pictures_only_is_given_those(
+def test_image_only_vendor_omits_documents_with_a_notice(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     conversation = FrontendConversation(frontend, *ASKING)
@@ -101,7 +101,7 @@ def test_a_vendor_that_takes_pictures_only_is_given_those(
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [COPILOT], ids=str, indirect=True)
-def test_an_agent_may_keep_a_document_in_a_file_of_its_own(
+def test_copilot_receives_a_document_as_a_tagged_file(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     conversation = FrontendConversation(frontend, *ASKING)
@@ -120,7 +120,7 @@ def test_an_agent_may_keep_a_document_in_a_file_of_its_own(
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [OPENCODE], ids=str, indirect=True)
-def test_a_picture_that_a_call_returned_is_one_for_the_frontend_too(
+def test_image_in_a_tool_result_is_passed_to_the_frontend(
     frontend: DropInFrontend,
 ) -> None:
     file = Path(frontend.folder) / "red.png"
@@ -137,7 +137,7 @@ def test_a_picture_that_a_call_returned_is_one_for_the_frontend_too(
 
 
 @pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
-def test_a_picture_is_given_by_its_path_where_the_vendor_wants_one(
+def test_image_is_sent_by_path_and_its_file_is_removed(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     # a model that takes pictures
@@ -162,7 +162,7 @@ def test_a_picture_is_given_by_its_path_where_the_vendor_wants_one(
 
 
 @takers
-def test_what_is_no_picture_is_left_out_with_its_fault_and_the_rest_arrives(
+def test_invalid_images_are_omitted_with_a_notice_and_valid_images_are_sent(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     conversation = FrontendConversation(frontend, *ASKING)

@@ -23,7 +23,7 @@ def idle(line: Line) -> bool:
     return line.get("subtype") == "session_state_changed" and line["state"] == "idle"
 
 
-def test_the_terminator_comes_behind_the_state_that_follows_the_result(
+def test_terminator_follows_the_idle_state_event_after_the_result(
     frontend: DropInFrontend,
 ) -> None:
     frontend.environment = {**frontend.environment, "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1"}
@@ -34,7 +34,7 @@ def test_the_terminator_comes_behind_the_state_that_follows_the_result(
 
 
 @pytest.mark.full
-def test_its_own_result_of_an_interrupt_passes(
+def test_interrupt_result_of_claude_is_passed_through(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     """Without partial messages, so nothing of the reply was said when the signal comes."""
@@ -48,7 +48,9 @@ def test_its_own_result_of_an_interrupt_passes(
 
 @pytest.mark.full
 @pytest.mark.parametrize("conversation", [False, True])
-def test_an_interrupt_while_it_starts_is_one(frontend: DropInFrontend, conversation: bool) -> None:
+def test_interrupt_during_startup_produces_a_single_interrupt_result(
+    frontend: DropInFrontend, conversation: bool
+) -> None:
     """It then ends without a result, before its `init`, behind it, or behind its line about the
     interrupt.
     """

@@ -70,7 +70,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_real_claude_judges_as_it_was_noted(case, tmp_path):
+def test_real_claude_decides_as_recorded(case, tmp_path):
     program = install_program(CLAUDE_ITSELF.package)
     with OneByOne([call.build_call(tmp_path) for call in case.calls]) as server:
         environment = build_isolated_environment(CLAUDE_ITSELF, program, server.url, tmp_path)

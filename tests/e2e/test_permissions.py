@@ -135,7 +135,7 @@ def outcome(frontend: DropInFrontend, model: ScriptedServer, row: Row, done: Dro
 
 
 @pytest.mark.parametrize(("vendor", "row"), cells(), indirect=["vendor"])
-def test_a_call_runs_only_where_the_real_claude_runs_it(
+def test_call_runs_only_if_the_real_claude_runs_the_call(
     frontend: DropInFrontend,
     model: ScriptedServer,
     vendor: Vendor,

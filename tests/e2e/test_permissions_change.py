@@ -67,7 +67,7 @@ def list_created_files(frontend: DropInFrontend) -> set[str]:
 
 
 @pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN, *ASK], ids=str, indirect=True)
-def test_a_mode_binds_the_next_call(claude: DropInFrontend) -> None:
+def test_permission_mode_change_applies_to_the_next_call(claude: DropInFrontend) -> None:
     conversation = PermissionConversation(claude, *BYPASS)
     conversation.say("[[shell]] touch one")
     conversation.order(subtype="set_permission_mode", mode="plan")
@@ -79,7 +79,9 @@ def test_a_mode_binds_the_next_call(claude: DropInFrontend) -> None:
 
 @pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN, *ASK], ids=str, indirect=True)
 @pytest.mark.parametrize("kind", ["deny", pytest.param("allow", marks=pytest.mark.full)])
-def test_a_rule_of_an_answer_binds_the_next_call(claude: DropInFrontend, kind: str) -> None:
+def test_permission_rule_from_an_answer_applies_to_the_next_call(
+    claude: DropInFrontend, kind: str
+) -> None:
     conversation = PermissionConversation(claude, *ASKING)
     rules = [{"toolName": "Bash", "ruleContent": "python3:*"}]
     change = {"type": "addRules", "rules": rules, "behavior": kind, "destination": "session"}
@@ -91,7 +93,7 @@ def test_a_rule_of_an_answer_binds_the_next_call(claude: DropInFrontend, kind: s
 
 
 @pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN, *ASK], ids=str, indirect=True)
-def test_the_mode_of_an_answer_binds_the_next_call(claude: DropInFrontend) -> None:
+def test_permission_mode_from_an_answer_applies_to_the_next_call(claude: DropInFrontend) -> None:
     conversation = PermissionConversation(claude, *ASKING)
     change = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
     conversation.answer = {"behavior": "allow", "updatedPermissions": [change]}
@@ -102,7 +104,7 @@ def test_the_mode_of_an_answer_binds_the_next_call(claude: DropInFrontend) -> No
 
 
 @pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
-def test_a_call_is_not_changed_into_one_that_a_rule_denies(claude: DropInFrontend) -> None:
+def test_updated_input_that_matches_a_deny_rule_does_not_run(claude: DropInFrontend) -> None:
     """The real claude runs it: there the person's word goes before the rule."""
     conversation = PermissionConversation(claude, *ASKING, "--disallowedTools", "Bash(touch:*)")
     conversation.answer = {"behavior": "allow", "updatedInput": {"command": "touch two"}}

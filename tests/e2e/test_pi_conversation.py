@@ -83,7 +83,7 @@ def settings(frontend: DropInFrontend, text: str) -> None:
 
 
 @both
-def test_nothing_runs_where_nobody_can_be_asked(frontend: DropInFrontend) -> None:
+def test_command_is_denied_if_no_permission_prompt_is_available(frontend: DropInFrontend) -> None:
     conversation = FrontendConversation(frontend)
     conversation.send("[[shell]] touch one")
     result = conversation.until("result")
@@ -94,7 +94,7 @@ def test_nothing_runs_where_nobody_can_be_asked(frontend: DropInFrontend) -> Non
 
 
 @both
-def test_nothing_is_said_to_a_pi_that_did_not_load_our_extension(
+def test_prompt_is_not_sent_if_the_permission_extension_is_missing(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     pi = Path(frontend.environment["SHIM_BIN"])
@@ -111,7 +111,7 @@ def test_nothing_is_said_to_a_pi_that_did_not_load_our_extension(
 
 @only_pi
 @full
-def test_the_file_of_our_extension_is_told_by_us_alone(frontend: DropInFrontend) -> None:
+def test_configured_pi_gate_variable_is_ignored(frontend: DropInFrontend) -> None:
     settings(frontend, '[vendors.pi]\nenv = { PI_GATE = "{}" }\n')
     frontend.environment["PI_GATE"] = "{}"
     conversation = FrontendConversation(frontend)
@@ -122,7 +122,7 @@ def test_the_file_of_our_extension_is_told_by_us_alone(frontend: DropInFrontend)
 
 @only_pi
 @full
-def test_a_rule_about_some_commands_holds_though_everything_may_run(
+def test_deny_rule_applies_in_bypass_mode(
     frontend: DropInFrontend,
 ) -> None:
     conversation = FrontendConversation(frontend, *BYPASS, "--disallowedTools", "Bash(touch:*)")
@@ -135,7 +135,7 @@ def test_a_rule_about_some_commands_holds_though_everything_may_run(
 
 @only_pi
 @full
-def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(
+def test_edit_outside_the_working_directory_needs_permission(
     frontend: DropInFrontend,
 ) -> None:
     conversation = FrontendConversation(frontend, *ASKING, "--permission-mode", "acceptEdits")
@@ -154,7 +154,7 @@ def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(
 
 @both
 @full
-def test_what_was_allowed_runs_and_not_what_another_extension_makes_of_it(
+def test_command_changed_by_another_extension_is_not_run(
     frontend_with_extension: DropInFrontend,
 ) -> None:
     conversation = FrontendConversation(frontend_with_extension, *ASKING)
@@ -167,7 +167,7 @@ def test_what_was_allowed_runs_and_not_what_another_extension_makes_of_it(
 
 @only_pi
 @full
-def test_a_tool_of_a_persons_own_is_asked_about(frontend_with_extension: DropInFrontend) -> None:
+def test_tool_of_a_user_extension_needs_permission(frontend_with_extension: DropInFrontend) -> None:
     conversation = FrontendConversation(frontend_with_extension, *ASKING)
     conversation.send('[[call]] own_tool {"text": "one"}')
     question = conversation.until("can_use_tool")
@@ -186,7 +186,7 @@ def test_a_tool_of_a_persons_own_is_asked_about(frontend_with_extension: DropInF
 @both
 @full
 @pytest.mark.parametrize("answer", ["Yes", "No", None])
-def test_a_dialog_of_a_persons_own_is_a_question_to_the_person(
+def test_dialog_of_a_user_extension_becomes_a_user_question(
     frontend_with_extension: DropInFrontend, answer: str | None
 ) -> None:
     conversation = FrontendConversation(
@@ -205,7 +205,7 @@ def test_a_dialog_of_a_persons_own_is_a_question_to_the_person(
 
 @only_pi
 @full
-def test_a_command_of_an_extension_is_a_text_for_the_model(
+def test_extension_command_is_sent_to_the_model_as_text(
     frontend_with_extension: DropInFrontend, model: ScriptedServer
 ) -> None:
     conversation = FrontendConversation(frontend_with_extension, *ASKING)
@@ -218,7 +218,7 @@ def test_a_command_of_an_extension_is_a_text_for_the_model(
 
 @only_pi
 @full
-def test_what_the_folder_brings_is_not_loaded(frontend: DropInFrontend) -> None:
+def test_project_extensions_are_not_loaded(frontend: DropInFrontend) -> None:
     folder = frontend.folder / ".pi" / "extensions"
     folder.mkdir(parents=True)
     (folder / "own.js").write_text(
@@ -233,7 +233,7 @@ def test_what_the_folder_brings_is_not_loaded(frontend: DropInFrontend) -> None:
 
 @both
 @full
-def test_a_message_changes_the_run_that_goes_on(
+def test_message_during_a_turn_steers_the_running_turn(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     conversation = FrontendConversation(frontend, *ASKING)
@@ -252,7 +252,7 @@ def test_a_message_changes_the_run_that_goes_on(
 
 @both
 @full
-def test_an_interrupt_in_a_command_leaves_the_child_for_the_next_message(
+def test_interrupt_ends_the_command_and_the_next_message_is_answered(
     frontend: DropInFrontend,
 ) -> None:
     conversation = FrontendConversation(frontend, *ASKING)
@@ -272,7 +272,7 @@ def test_an_interrupt_in_a_command_leaves_the_child_for_the_next_message(
 
 @only_pi
 @full
-def test_an_api_that_fails_is_a_failed_turn_and_the_next_one_is_answered(
+def test_api_error_fails_the_turn_and_the_next_turn_succeeds(
     frontend: DropInFrontend,
 ) -> None:
     conversation = FrontendConversation(frontend)
@@ -286,7 +286,7 @@ def test_an_api_that_fails_is_a_failed_turn_and_the_next_one_is_answered(
 
 @both
 @full
-def test_a_conversation_whose_context_is_compacted_goes_on(frontend: DropInFrontend) -> None:
+def test_conversation_continues_after_a_compaction(frontend: DropInFrontend) -> None:
     folder = Path(frontend.environment["PI_CODING_AGENT_DIR"])
     models = json.loads((folder / "models.json").read_text())
     for one_model in models["providers"]["mock"]["models"]:
@@ -306,7 +306,7 @@ def test_a_conversation_whose_context_is_compacted_goes_on(frontend: DropInFront
 
 @only_pi
 @full
-def test_one_message_with_a_frontend_that_answers_is_asked_about_too(
+def test_single_prompt_with_permission_prompts_requests_permission(
     frontend: DropInFrontend,
 ) -> None:
     conversation = OneMessage(frontend, "-p", "[[shell]] touch one", *STREAM, *ASKING)

@@ -49,7 +49,7 @@ def evaluate_calls(work: Path, calls: list[tuple[str, object]]) -> list[bool]:
     return decisions
 
 
-def test_tools_stay_inside_of_the_folders_whatever_the_path_looks_like(tmp_path: Path) -> None:
+def test_file_tools_are_restricted_to_the_allowed_folders(tmp_path: Path) -> None:
     work, more, out = tmp_path / "work", tmp_path / "more", tmp_path / "workshop"
     for folder in (work / "sub", more, out, work / ".git"):
         folder.mkdir(parents=True)

@@ -28,7 +28,7 @@ SERVER = Path(__file__).with_name("mcp_server.py")
         (("--dangerously-skip-permissions", "--disallowedTools", "mcp__srv__make"), False),
     ],
 )
-def test_a_tool_of_pis_own_server_runs_only_where_nothing_would_be_asked(
+def test_mcp_tool_configured_in_pi_runs_only_in_bypass_mode_without_deny_rules(
     frontend: DropInFrontend, vendor: Vendor, flags: Sequence[str], runs: bool
 ) -> None:
     server = {"command": sys.executable, "args": [str(SERVER)], "exposure": "direct"}

@@ -44,7 +44,7 @@ def asked_about(conversation: FrontendConversation) -> list[tuple[str, object]]:
 
 
 @both
-def test_a_file_that_is_named_twice_is_the_one_that_pi_opens(
+def test_duplicate_path_arguments_are_checked_as_pi_resolves_them(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
     out, new = frontend.folder.parent / "outside", frontend.folder.parent / "new"
@@ -70,7 +70,7 @@ def test_a_file_that_is_named_twice_is_the_one_that_pi_opens(
 
 @both
 @pytest.mark.parametrize("mode", ["default", "acceptEdits", "bypassPermissions"])
-def test_a_path_that_pi_reads_in_its_own_way_is_refused(
+def test_path_that_pi_expands_is_refused(
     frontend: DropInFrontend, model: Stepping, mode: str
 ) -> None:
     out, hooks = frontend.folder.parent / "outside", frontend.folder / ".git" / "hooks"
@@ -107,7 +107,7 @@ export default function (pi) {
 
 @both
 @pytest.mark.parametrize("flags", [(), ("--disallowedTools", "Read", "Task")])
-def test_a_tool_of_an_extension_is_asked_about_whatever_it_is_called(
+def test_extension_tool_needs_permission_under_any_name(
     frontend: DropInFrontend, model: Stepping, flags: tuple[str, ...]
 ) -> None:
     extension(frontend, EXTENSION)
@@ -122,7 +122,7 @@ def test_a_tool_of_an_extension_is_asked_about_whatever_it_is_called(
 
 @both
 @pytest.mark.parametrize("flags", [(), ASKING], ids=["nobody", "a person"])
-def test_a_dialog_at_the_start_is_named_and_how_to_go_without_it(
+def test_startup_dialog_fails_only_the_two_way_driver(
     frontend: DropInFrontend, flags: tuple[str, ...]
 ) -> None:
     extension(

@@ -25,7 +25,7 @@ only_kimi = pytest.mark.parametrize("vendor", [KIMI], indirect=True, ids=str)
 
 
 @only_vibe
-def test_vibe_reads_a_file_and_a_resumed_session_counts_its_own_run(
+def test_vibe_reads_a_file_and_a_resumed_session_counts_only_new_usage(
     frontend: DropInFrontend, model: ScriptedServer, hello_file: Path
 ) -> None:
     """What a run took is in its export."""
@@ -48,7 +48,7 @@ def test_vibe_reads_a_file_and_a_resumed_session_counts_its_own_run(
 
 @only_vibe
 @pytest.mark.parametrize("mode", ["default", pytest.param("acceptEdits", marks=pytest.mark.full)])
-def test_vibe_writes_a_file_only_with_leave_for_edits(frontend: DropInFrontend, mode: str) -> None:
+def test_vibe_writes_files_only_in_accept_edits_mode(frontend: DropInFrontend, mode: str) -> None:
     """Its own default is to write."""
     made = frontend.folder / "made.txt"
     run = frontend.run_prompt(f"[[write]] {made}", "--permission-mode", mode)
@@ -79,7 +79,7 @@ OPEN = {
 @pytest.mark.parametrize(
     "opened", ["a tool", *(pytest.param(name, marks=pytest.mark.full) for name in list(OPEN)[1:])]
 )
-def test_vibes_own_settings_widen_no_mode_but_the_widest(
+def test_vibe_config_widens_permissions_only_in_bypass_mode(
     frontend: DropInFrontend, mode: str | None, opened: str
 ) -> None:
     """Permission-parity W10."""
@@ -93,7 +93,7 @@ def test_vibes_own_settings_widen_no_mode_but_the_widest(
 
 @only_vibe
 @pytest.mark.full
-def test_vibes_limit_of_turns_is_claudes(frontend: DropInFrontend) -> None:
+def test_vibe_turn_limit_is_reported_as_error_max_turns(frontend: DropInFrontend) -> None:
     run = frontend.run_prompt("[[shell]] ls", "--max-turns", "1")
     check_contract(run)
     assert run.exit == 1 and run.result["subtype"] == "error_max_turns"
@@ -104,7 +104,7 @@ def test_vibes_limit_of_turns_is_claudes(frontend: DropInFrontend) -> None:
 @pytest.mark.parametrize(
     "prompt", [pytest.param("[[think]] hi", marks=pytest.mark.full), "-h [[think]]"]
 )
-def test_kimi_thinks_and_answers(frontend: DropInFrontend, prompt: str) -> None:
+def test_kimi_emits_thinking_and_a_reply(frontend: DropInFrontend, prompt: str) -> None:
     run = frontend.run_prompt(prompt)
     check_contract(run)
     assert run.exit == 0 and run.texts == [REPLY]
@@ -112,7 +112,7 @@ def test_kimi_thinks_and_answers(frontend: DropInFrontend, prompt: str) -> None:
 
 
 @only_kimi
-def test_kimi_runs_what_it_likes_and_says_so(
+def test_kimi_runs_tools_without_prompts_and_reports_unattended(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     made = frontend.folder / "made.txt"

@@ -44,7 +44,7 @@ def list_states(conversation: FrontendConversation) -> list[str]:
         pytest.param("the end of stdin", marks=pytest.mark.full),
     ],
 )
-def test_a_session_requires_action_while_a_question_is_open(
+def test_session_requires_action_while_a_prompt_is_open(
     frontend: DropInFrontend, vendor: Vendor, end: str
 ) -> None:
     frontend.environment = {**frontend.environment, **EVENTS}

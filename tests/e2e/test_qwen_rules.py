@@ -118,7 +118,7 @@ CELLS = (
         for cell in CELLS
     ],
 )
-def test_only_what_the_real_claude_would_run_runs_and_the_turn_goes_on(
+def test_tool_call_runs_only_if_claude_would_run_the_call(
     frontend: DropInFrontend, model: ScriptedServer, cell: Cell
 ) -> None:
     put(frontend, "secret/file", SECRET)
@@ -150,7 +150,7 @@ def put(frontend: DropInFrontend, location: str, content: str | Mapping[str, Any
     ],
     ids=["read", "grep of all", "grep", "shell", "a file named in the prompt"],
 )
-def test_a_file_that_may_not_be_read_never_reaches_the_model(
+def test_content_of_a_denied_file_is_not_sent_to_the_model(
     frontend: DropInFrontend, model: ScriptedServer, call: str
 ) -> None:
     """W17"""
@@ -163,7 +163,7 @@ def test_a_file_that_may_not_be_read_never_reaches_the_model(
     )
 
 
-def test_qwen_leaves_our_settings_as_they_are(
+def test_qwen_does_not_modify_the_bundled_settings_files(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     """It brings settings of an older version up to date, in their file."""

@@ -44,9 +44,7 @@ def test_slow_program_has_a_tested_version(vendor: Vendor, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("vendor", DIAGNOSED, ids=str)
-def test_the_version_of_a_real_program_is_read_and_was_tested(
-    vendor: Vendor, tmp_path: Path
-) -> None:
+def test_doctor_reports_a_tested_version(vendor: Vendor, tmp_path: Path) -> None:
     program = install_program(vendor.package)
     environment = build_isolated_environment(vendor, program, NOWHERE, tmp_path)
     environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(tmp_path / "state")}

@@ -71,7 +71,7 @@ def summary(file: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("vendor", [PI, *LATER], indirect=True, ids=str)
-def test_a_turn_that_went_well_is_one_in_every_format(
+def test_successful_turn_is_summarized_equally_for_every_output_format(
     frontend: DropInFrontend, tmp_path: Path
 ) -> None:
     settings = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
@@ -112,7 +112,7 @@ OPAQUE = "hunter2-Zq81xPlm"  # a secret of no known shape
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [OPENCODE], indirect=True, ids=str)
-def test_a_recording_holds_no_value_that_a_server_of_the_frontends_is_given(
+def test_recording_contains_no_secrets_of_frontend_mcp_servers(
     frontend: DropInFrontend, tmp_path: Path
 ) -> None:
     file, settings = tmp_path / "one.cast", tmp_path / "servers.json"
