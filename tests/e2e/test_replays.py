@@ -155,7 +155,7 @@ def casts(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("client", "cli"), RUNS)
-def test_a_recorded_conversation_is_the_same_to_an_sdk(
+def test_recorded_conversation_replays_identically_to_an_sdk(
     client: SdkClient, cli: Cli, recording_sandbox: Sandbox, tmp_path: Path
 ) -> None:
     then = turns(converse(client, recording_sandbox, cli))
@@ -203,7 +203,7 @@ TORTURE = [(case, vendor) for case in torture_cases() for vendor in case.vendors
 
 @pytest.mark.full
 @pytest.mark.parametrize("case", FIXTURES, ids=lambda case: case.name)
-def test_every_fixture_is_recorded_again_byte_for_byte(box: Box, case: Case) -> None:
+def test_every_fixture_is_rerecorded_byte_for_byte(box: Box, case: Case) -> None:
     case_again(box, case)
 
 
@@ -211,5 +211,7 @@ def test_every_fixture_is_recorded_again_byte_for_byte(box: Box, case: Case) -> 
 @pytest.mark.parametrize(
     ("case", "vendor"), TORTURE, ids=[f"{vendor}-{case.name}" for case, vendor in TORTURE]
 )
-def test_all_torture_is_recorded_again_byte_for_byte(box: Box, case: Torture, vendor: str) -> None:
+def test_every_torture_case_is_rerecorded_byte_for_byte(
+    box: Box, case: Torture, vendor: str
+) -> None:
     torture_again(box, case, vendor)

@@ -131,7 +131,7 @@ def is_tool_use(line: Line) -> bool:
 
 
 @mostly_whole
-def test_a_turn_says_where_it_runs_its_words_once_and_what_they_cost(
+def test_turn_reports_working_directory_text_usage_and_cost(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, partial: bool
 ) -> None:
     run = frontend.run_prompt("[[text]] hi", *[PARTIAL] * partial)
@@ -160,7 +160,7 @@ def test_a_turn_says_where_it_runs_its_words_once_and_what_they_cost(
 
 
 @mostly_partial
-def test_reasoning_and_then_a_tool_call_have_claudes_words_and_a_result(
+def test_reasoning_and_tool_call_are_translated_with_the_tool_result(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, hello_file: Path, partial: bool
 ) -> None:
     run = frontend.run_prompt(
@@ -192,7 +192,7 @@ def test_reasoning_and_then_a_tool_call_have_claudes_words_and_a_result(
 
 @mostly_whole
 @newest_stands
-def test_calls_of_one_reply_have_each_its_own_result_and_one_of_them_fails(
+def test_each_parallel_call_has_its_result_and_a_single_call_fails(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, hello_file: Path, partial: bool
 ) -> None:
     other = hello_file.with_name("other.txt")
@@ -223,7 +223,7 @@ def test_calls_of_one_reply_have_each_its_own_result_and_one_of_them_fails(
 
 
 @newest_stands
-def test_a_written_file_is_claudes_write(frontend: DropInFrontend, vendor: Vendor) -> None:
+def test_written_file_is_reported_as_a_write_call(frontend: DropInFrontend, vendor: Vendor) -> None:
     made = frontend.folder / "made.txt"
     run = frontend.run_prompt(
         f"[[write]] {vendor.format_file_argument(made)}", "--permission-mode", "acceptEdits"
@@ -238,7 +238,7 @@ def test_a_written_file_is_claudes_write(frontend: DropInFrontend, vendor: Vendo
 
 
 @newest_stands
-def test_a_command_that_fails_is_a_failed_tool_in_a_successful_turn(
+def test_failing_command_is_a_failed_tool_result_in_a_successful_turn(
     frontend: DropInFrontend, vendor: Vendor
 ) -> None:
     run = frontend.run_prompt(f"[[shell]] {COMMAND_THAT_FAILS}", BYPASS)
@@ -256,7 +256,7 @@ def test_a_command_that_fails_is_a_failed_tool_in_a_successful_turn(
 
 
 @who_denies_commands
-def test_a_command_that_nobody_may_allow_is_denied_and_the_turn_goes_on(
+def test_command_without_permission_is_denied_and_the_turn_succeeds(
     frontend: DropInFrontend,
 ) -> None:
     run = frontend.run_prompt("[[shell]] touch made.txt")
@@ -274,7 +274,7 @@ def test_a_command_that_nobody_may_allow_is_denied_and_the_turn_goes_on(
 
 @mostly_whole
 @newest_stands
-def test_a_refusal_of_the_models_service_is_an_api_error(
+def test_model_service_error_is_reported_as_an_api_error(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, partial: bool
 ) -> None:
     run = frontend.run_prompt("[[error]] hi", *[PARTIAL] * partial)
@@ -293,7 +293,7 @@ def test_a_refusal_of_the_models_service_is_an_api_error(
 
 @pytest.mark.parametrize(("status", "kind"), [(429, "rate_limit"), (500, "server_error")])
 @who_gives_up
-def test_an_error_that_stays_is_the_api_error_of_its_kind(
+def test_persistent_http_error_is_reported_with_its_error_kind(
     frontend: DropInFrontend, status: int, kind: str
 ) -> None:
     run = frontend.run_prompt(f"[[error]] {status}")
@@ -305,7 +305,7 @@ def test_an_error_that_stays_is_the_api_error_of_its_kind(
 
 
 @who_asks_again
-def test_a_limit_that_passes_is_not_seen_in_the_reply(
+def test_temporary_rate_limit_is_retried_without_a_trace_in_the_reply(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     run = frontend.run_prompt("[[once]] 429")
@@ -317,7 +317,7 @@ def test_a_limit_that_passes_is_not_seen_in_the_reply(
 
 
 @needs_proc
-def test_an_interrupt_in_mid_reply_closes_it_and_ends_the_vendor(
+def test_interrupt_during_a_reply_closes_the_reply_and_ends_the_vendor(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     # As for a user, qwen starts itself twice more. All of its processes must exit.
@@ -342,7 +342,7 @@ def test_an_interrupt_in_mid_reply_closes_it_and_ends_the_vendor(
 
 @needs_proc
 @cheap_stand
-def test_a_terminated_run_says_that_it_failed_and_ends_the_vendor(
+def test_sigterm_reports_an_error_exits_with_143_and_ends_the_vendor(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     process = begin_slowly(frontend, model, vendor)
@@ -359,7 +359,7 @@ def test_a_terminated_run_says_that_it_failed_and_ends_the_vendor(
 
 @needs_proc
 @cheap_stand
-def test_an_interrupt_of_a_command_ends_the_command_too(
+def test_interrupt_during_a_command_ends_the_command(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     process = frontend.start_run(f"[[shell]] {ENDLESS_COMMAND}", BYPASS)
@@ -394,7 +394,7 @@ RESUMED = [
 
 
 @pytest.mark.parametrize(("vendor", "chosen"), RESUMED, indirect=["vendor"])
-def test_a_resumed_conversation_keeps_its_id_and_its_memory(
+def test_resumed_conversation_preserves_its_session_id_and_messages(
     frontend: DropInFrontend, model: ScriptedServer, chosen: bool
 ) -> None:
     session = str(uuid.uuid4())  # pi 0.73.1 cannot be told one: the drop-in keeps the two apart
@@ -411,7 +411,7 @@ def test_a_resumed_conversation_keeps_its_id_and_its_memory(
 
 
 @cheap_stand
-def test_another_model_answers_where_it_is_asked_for(
+def test_model_flag_selects_the_model(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     run = frontend.run_prompt("[[text]] hi", "--model", vendor.second_model)
@@ -431,7 +431,7 @@ AWKWARD = (
 
 
 @newest_stands
-def test_the_model_gets_a_prompt_as_it_is(
+def test_model_receives_awkward_prompts_unchanged(
     frontend: DropInFrontend, model: ScriptedServer, hello_file: Path
 ) -> None:
     run = frontend.run_messages(*AWKWARD)
@@ -461,7 +461,9 @@ PLANNED = [
 
 
 @pytest.mark.parametrize(("vendor", "script"), PLANNED, indirect=["vendor"])
-def test_a_plan_changes_nothing(frontend: DropInFrontend, vendor: Vendor, script: str) -> None:
+def test_plan_mode_does_not_change_files(
+    frontend: DropInFrontend, vendor: Vendor, script: str
+) -> None:
     made = frontend.folder / "made.txt"
     change = {"write": vendor.format_file_argument(made), "shell": "touch made.txt"}[script]
     run = frontend.run_prompt(f"[[{script}]] {change}", "--permission-mode", "plan")
@@ -473,7 +475,7 @@ def test_a_plan_changes_nothing(frontend: DropInFrontend, vendor: Vendor, script
 
 
 @parametrize_vendors(PI, OPENCODE, GEMINI)
-def test_accepted_edits_are_no_commands(frontend: DropInFrontend) -> None:
+def test_accept_edits_mode_denies_commands(frontend: DropInFrontend) -> None:
     run = frontend.run_prompt("[[shell]] touch made.txt", "--permission-mode", "acceptEdits")
     check_contract(run)
     assert "Write" in run.init["tools"] and "Bash" not in run.init["tools"]
@@ -483,7 +485,9 @@ def test_accepted_edits_are_no_commands(frontend: DropInFrontend) -> None:
 
 
 @who_denies
-def test_what_would_have_to_ask_is_not_done(frontend: DropInFrontend, vendor: Vendor) -> None:
+def test_write_that_needs_a_permission_prompt_is_denied(
+    frontend: DropInFrontend, vendor: Vendor
+) -> None:
     made = frontend.folder / "made.txt"
     run = frontend.run_prompt(f"[[write]] {vendor.format_file_argument(made)}")
     check_contract(run)
@@ -495,7 +499,7 @@ def test_what_would_have_to_ask_is_not_done(frontend: DropInFrontend, vendor: Ve
 @pytest.mark.parametrize(
     "flag", [[], pytest.param([BYPASS], marks=pytest.mark.full)], ids=["default", "bypass"]
 )
-def test_opencode_refuses_what_its_rules_would_ask_about(
+def test_opencode_rejects_reads_outside_the_folder_unless_bypassed(
     frontend: DropInFrontend, flag: list[str]
 ) -> None:
     """Out of the folder; its turn ends there and then, and everything else it runs unasked."""
@@ -517,7 +521,7 @@ def test_opencode_refuses_what_its_rules_would_ask_about(
 @pytest.mark.parametrize(
     "mode", ["default", "plan", pytest.param("acceptEdits", marks=pytest.mark.full)]
 )
-def test_a_model_cannot_approve_its_own_plan(frontend: DropInFrontend, mode: str) -> None:
+def test_model_cannot_approve_its_plan(frontend: DropInFrontend, mode: str) -> None:
     """gemini alone does it where nobody can be asked, and then runs everything."""
     run = frontend.run_prompt("[[unplan]] touch made.txt", "--permission-mode", mode)
     check_contract(run)
@@ -534,7 +538,7 @@ def test_a_model_cannot_approve_its_own_plan(frontend: DropInFrontend, mode: str
 
 @only_gemini
 @pytest.mark.parametrize("trusted", [False, True])
-def test_a_folder_is_trusted_where_the_settings_say_so_only(
+def test_folder_is_trusted_only_if_the_settings_enable_trust(
     frontend: DropInFrontend, trusted: bool
 ) -> None:
     home_folder = Path(frontend.environment["HOME"])
@@ -555,7 +559,7 @@ def test_a_folder_is_trusted_where_the_settings_say_so_only(
 
 @parametrize_vendors(OPENCODE)
 @pytest.mark.full
-def test_a_vendor_works_where_it_was_started_whatever_the_frontends_environment_says(
+def test_vendor_uses_the_working_directory_instead_of_the_pwd_variable(
     frontend: DropInFrontend,
 ) -> None:
     """opencode works where PWD points to. No shell stands before the drop-in here, because a shell
@@ -584,7 +588,7 @@ def test_a_vendor_works_where_it_was_started_whatever_the_frontends_environment_
 
 @only_gemini
 @pytest.mark.full
-def test_a_rule_that_allows_and_cannot_be_told_is_named_at_once_and_where_a_call_was_denied(
+def test_unsupported_allow_rule_is_listed_in_init_and_result(
     frontend: DropInFrontend,
 ) -> None:
     run = frontend.run_prompt("[[shell]] touch made.txt", "--allowedTools", "Bash(touch:*)")
@@ -595,7 +599,9 @@ def test_a_rule_that_allows_and_cannot_be_told_is_named_at_once_and_where_a_call
 
 
 @parametrize_vendors(GEMINI, OPENCODE, later=[OPENCODE])
-def test_a_tool_that_is_allowed_as_a_whole_is_added_to_the_mode(frontend: DropInFrontend) -> None:
+def test_tool_allowed_without_a_pattern_is_added_in_accept_edits_mode(
+    frontend: DropInFrontend,
+) -> None:
     """Permission-parity N2, N3"""
     run = frontend.run_prompt(
         "[[shell]] touch made.txt", "--permission-mode", "acceptEdits", "--allowedTools", "Bash"
@@ -612,7 +618,7 @@ def test_a_tool_that_is_allowed_as_a_whole_is_added_to_the_mode(frontend: DropIn
 
 @only_gemini
 @pytest.mark.full
-def test_a_tool_that_is_allowed_takes_no_other_along(frontend: DropInFrontend) -> None:
+def test_allowed_tool_does_not_allow_other_tools(frontend: DropInFrontend) -> None:
     frontend.run_prompt(f"[[write]] {frontend.folder / 'made.txt'}", "--allowedTools", "Bash")
     frontend.run_prompt(
         "[[shell]] touch made.txt", "--allowedTools", "Bash", "--disallowedTools", "Bash"

@@ -30,9 +30,7 @@ def settings(frontend: DropInFrontend, text: str) -> None:
 
 
 @pytest.mark.parametrize("vendor", [PI, CLAUDE_ITSELF, *REST], ids=str, indirect=True)
-def test_the_vendors_own_screen_opens_where_the_settings_say_so(
-    frontend: DropInFrontend, vendor: Vendor
-) -> None:
+def test_tui_setting_opens_the_vendor_screen(frontend: DropInFrontend, vendor: Vendor) -> None:
     settings(frontend, 'tui = "vendor"\n')
     with on_terminal([str(frontend.claude)], env=frontend.environment, cwd=str(frontend.folder),
                      timeout_s=SCREEN_SECONDS) as terminal:  # fmt: skip
@@ -44,7 +42,7 @@ def test_the_vendors_own_screen_opens_where_the_settings_say_so(
 
 
 @pytest.mark.parametrize("vendor", [PI], ids=str, indirect=True)
-def test_without_that_no_vendor_is_started(frontend: DropInFrontend) -> None:
+def test_vendor_is_not_started_without_the_tui_setting(frontend: DropInFrontend) -> None:
     with on_terminal(
         [str(frontend.claude)], env=frontend.environment, cwd=str(frontend.folder)
     ) as terminal:

@@ -41,7 +41,7 @@ def call(cli: Cli, a: int, b: int) -> str:
 
 
 @cells
-def test_a_tool_of_the_frontends_process_is_asked_about_and_called(
+def test_sdk_tool_call_prompts_and_runs_after_allow(
     client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME)
@@ -73,7 +73,7 @@ def test_a_tool_of_the_frontends_process_is_asked_about_and_called(
 
 
 @cells
-def test_a_call_that_is_denied_does_not_run(client: SdkClient, cli: Cli, sandbox: Sandbox) -> None:
+def test_denied_sdk_tool_call_does_not_run(client: SdkClient, cli: Cli, sandbox: Sandbox) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME)
     conversation.send_message(call(cli, 2, 3))
     conversation.await_saw("asked")
@@ -85,7 +85,7 @@ def test_a_call_that_is_denied_does_not_run(client: SdkClient, cli: Cli, sandbox
 
 @full
 @cells
-def test_a_call_runs_as_the_frontend_changed_it(
+def test_sdk_tool_call_runs_with_changed_input(
     client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME)
@@ -100,7 +100,7 @@ def test_a_call_runs_as_the_frontend_changed_it(
 
 @full
 @cells
-def test_a_tool_that_fails_is_a_result_that_says_so(
+def test_failed_sdk_tool_call_returns_an_error_result(
     client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME, allowed=[ADD])
@@ -114,7 +114,7 @@ def test_a_tool_that_fails_is_a_result_that_says_so(
 
 @full
 @cells
-def test_a_tool_that_never_answers_is_interrupted_and_the_process_goes_on(
+def test_interrupt_ends_a_hanging_sdk_tool_call_and_the_session_continues(
     client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME, allowed=[ADD])
@@ -128,7 +128,7 @@ def test_a_tool_that_never_answers_is_interrupted_and_the_process_goes_on(
 
 @full
 @cells
-def test_a_rule_is_kept(client: SdkClient, cli: Cli, sandbox: Sandbox) -> None:
+def test_permission_rules_apply_to_sdk_tools(client: SdkClient, cli: Cli, sandbox: Sandbox) -> None:
     allowing = client.connect(sandbox, asks=True, serves=NAME, allowed=[ADD])
     turn = allowing.run_turn(call(cli, 4, 5))
     assert turn.list_lines("asked") == [] and [
@@ -147,7 +147,7 @@ def test_a_rule_is_kept(client: SdkClient, cli: Cli, sandbox: Sandbox) -> None:
 @pytest.mark.parametrize(
     ("client", "cli"), [pytest.param(PYTHON, Cli(COPILOT), id="python-copilot")]
 )
-def test_a_vendor_that_takes_no_server_that_is_a_command_has_none_of_the_frontends(
+def test_sdk_server_is_failed_if_the_vendor_accepts_no_stdio_servers(
     client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME)
@@ -163,7 +163,7 @@ def test_a_vendor_that_takes_no_server_that_is_a_command_has_none_of_the_fronten
 @full
 @pytest.mark.parametrize(("client", "cli"), [pytest.param(PYTHON, Cli(KIMI), id="python-kimi")])
 @pytest.mark.parametrize("allowed", [True, False], ids=("allowed", "denied"))
-def test_kimi_asks_about_a_tool_without_its_server_and_so_do_we_with_it(
+def test_kimi_prompt_for_a_tool_is_followed_by_a_prompt_with_its_server(
     client: SdkClient, cli: Cli, sandbox: Sandbox, allowed: bool
 ) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME)

@@ -46,7 +46,7 @@ def settings(frontend: DropInFrontend, vendor: Vendor, user_settings: dict[str, 
 
 
 @of_all
-def test_a_hook_is_told_of_a_call_in_claudes_words(
+def test_hook_receives_the_call_in_claude_format(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     home_folder = settings(
@@ -83,7 +83,7 @@ def test_a_hook_is_told_of_a_call_in_claudes_words(
 
 @pytest.mark.full
 @of_all
-def test_a_hook_sees_what_is_written_to_a_file(
+def test_hook_receives_the_content_written_to_a_file(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     home_folder = settings(
@@ -104,7 +104,7 @@ def test_a_hook_sees_what_is_written_to_a_file(
 
 @pytest.mark.full
 @of_all
-def test_a_call_never_runs_as_it_was_where_a_hook_changes_it(
+def test_original_call_never_runs_if_a_hook_changes_its_input(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     settings(
@@ -121,7 +121,7 @@ def test_a_call_never_runs_as_it_was_where_a_hook_changes_it(
 
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [QWEN, CODEX, COPILOT], indirect=True, ids=str)
-def test_an_interrupt_ends_a_hook_that_runs(
+def test_interrupt_ends_a_running_hook(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     settings(frontend, vendor, build_hook_settings("exec sleep 4711"))

@@ -52,7 +52,7 @@ def has_no_processes(frontend: DropInFrontend) -> bool:
 
 
 @parametrize_vendors(QWEN, PI, full=(CODEX, GEMINI, OPENCODE, CLAUDE_ITSELF))
-def test_ctrl_c_interrupts_the_vendor_and_leaves_nothing(
+def test_ctrl_c_interrupts_the_vendor_and_leaves_no_process(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     with shim_run(frontend, "[[slow]] hi") as terminal:
@@ -69,7 +69,7 @@ def test_ctrl_c_interrupts_the_vendor_and_leaves_nothing(
 
 
 @parametrize_vendors(full=(QWEN, PI, CLAUDE_ITSELF))
-def test_a_second_ctrl_c_ends_a_command_that_runs(frontend: DropInFrontend, vendor: Vendor) -> None:
+def test_second_ctrl_c_ends_a_running_command(frontend: DropInFrontend, vendor: Vendor) -> None:
     # else the real claude lets root bypass nothing
     frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
     with shim_run(
@@ -90,7 +90,7 @@ def test_a_second_ctrl_c_ends_a_command_that_runs(frontend: DropInFrontend, vend
 @pytest.mark.parametrize(
     "answer", ["a", *(pytest.param(letter, marks=pytest.mark.full) for letter in "yn")]
 )
-def test_the_person_is_asked_and_obeyed(
+def test_typed_answer_decides_whether_the_command_runs(
     frontend: DropInFrontend, vendor: Vendor, answer: str
 ) -> None:
     with shim_run(frontend, TOUCH) as terminal:
@@ -105,7 +105,7 @@ def test_the_person_is_asked_and_obeyed(
 
 @parametrize_vendors(full=(QWEN, CODEX, GEMINI))
 @pytest.mark.parametrize("call", [TOUCH, "[[write]] @"], ids=["touch", "write"])
-def test_what_nobody_could_be_asked_for_is_named_with_a_rule_that_does_allow_it(
+def test_suggested_allow_rule_permits_a_call_denied_without_a_terminal(
     frontend: DropInFrontend, vendor: Vendor, call: str
 ) -> None:
     command = [*SHIM, "run", *frontend.extra_args]
@@ -136,7 +136,9 @@ def test_what_nobody_could_be_asked_for_is_named_with_a_rule_that_does_allow_it(
 
 
 @parametrize_vendors(full=(QWEN, PI, CODEX, CLAUDE_ITSELF))
-def test_a_session_goes_on(frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor) -> None:
+def test_continue_resumes_the_session(
+    frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
+) -> None:
     with shim_run(frontend, "[[text]] the word is heron") as terminal:
         assert terminal.wait_for_exit() == 0
     with shim_run(frontend, "[[text]] and then", "--continue") as terminal:
@@ -145,7 +147,7 @@ def test_a_session_goes_on(frontend: DropInFrontend, model: ScriptedServer, vend
 
 
 @parametrize_vendors(PI, full=(QWEN, CODEX, GEMINI, OPENCODE))
-def test_what_is_explained_is_what_a_turn_starts(
+def test_explain_prints_the_command_that_a_turn_starts(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     flags = ("-p", "[[text]] hi", *frontend.extra_args, "--permission-mode", "plan")

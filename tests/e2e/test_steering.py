@@ -58,7 +58,7 @@ def summarize_lines(lines: list[Line]) -> Iterator[str]:
 
 
 @steering
-def test_a_message_while_a_call_runs_changes_the_turn_and_gets_no_result_of_its_own(
+def test_message_during_a_call_changes_the_turn_without_a_separate_result(
     conversation: FrontendConversation, model: ScriptedServer
 ) -> None:
     say(conversation, "and be brief", SECOND)
@@ -76,7 +76,9 @@ def test_a_message_while_a_call_runs_changes_the_turn_and_gets_no_result_of_its_
 
 @pytest.mark.full
 @steering
-def test_a_message_for_later_gets_a_turn_of_its_own(conversation: FrontendConversation) -> None:
+def test_message_with_priority_later_gets_a_separate_turn(
+    conversation: FrontendConversation,
+) -> None:
     say(conversation, "[[text]] and be brief", SECOND, priority="later")
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
     assert conversation.until("result")["result"] == REPLY
@@ -85,7 +87,7 @@ def test_a_message_for_later_gets_a_turn_of_its_own(conversation: FrontendConver
 
 @pytest.mark.full
 @steering
-def test_a_message_that_no_call_has_taken_before_an_interrupt_gets_a_turn_of_its_own(
+def test_message_pending_at_an_interrupt_gets_a_separate_turn(
     conversation: FrontendConversation,
 ) -> None:
     say(conversation, "[[text]] and be brief", SECOND)

@@ -170,7 +170,7 @@ def prepare(frontend: DropInFrontend, cell: Cell) -> None:
     ],
     indirect=["vendor"],
 )
-def test_a_vendor_that_was_told_does_not_run_the_call_and_goes_on(
+def test_denied_call_does_not_run_and_the_turn_completes(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, cell: Cell
 ) -> None:
     prepare(frontend, cell)
@@ -188,7 +188,7 @@ def test_a_vendor_that_was_told_does_not_run_the_call_and_goes_on(
     indirect=["vendor"],
     ids=str,
 )
-def test_the_server_of_these_cells_is_heard_where_nothing_is_denied(
+def test_mcp_tool_runs_if_no_rule_denies_the_server(
     frontend: DropInFrontend, vendor: Vendor, call: str
 ) -> None:
     prepare(frontend, Cell(vendor, "", "", (), server=True))
@@ -215,7 +215,7 @@ DISCOVERED = {
     "flags", [mode("plan"), mode("default"), (*BYPASS, "--tools", "Read")], ids=str
 )
 @pytest.mark.parametrize("vendor", [GEMINI], indirect=True, ids=str)
-def test_w10_a_project_that_gives_gemini_tools_without_a_rule_is_refused_by_the_name_of_its_file(
+def test_gemini_project_file_that_adds_tools_is_refused_by_name(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor, flags: tuple[str, ...]
 ) -> None:
     prepare(frontend, Cell(vendor, "", "", (), DISCOVERED))

@@ -64,7 +64,7 @@ def write_settings(cli: Cli, sandbox: Sandbox) -> None:
 
 
 @add_dialog("an image of an MCP tool", SDKS)
-def test_a_frontend_sees_the_image_of_an_mcp_tool(
+def test_sdk_frontend_receives_the_image_of_an_mcp_tool(
     client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     prompt, picture = prepare(cli, sandbox)
@@ -94,7 +94,7 @@ def test_a_frontend_sees_the_image_of_an_mcp_tool(
 
 
 @add_dialog("an image of an MCP tool", ADAPTER)
-def test_an_editor_sees_the_image_of_an_mcp_tool(
+def test_editor_receives_the_image_of_an_mcp_tool(
     client: AcpClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     prompt_text, picture = prepare(cli, sandbox)
@@ -123,7 +123,7 @@ def test_an_editor_sees_the_image_of_an_mcp_tool(
 @pytest.mark.parametrize(
     ("client", "cli"), [pytest.param(PYTHON, Cli(COPILOT), id="python-copilot")]
 )
-def test_a_tool_without_a_name_is_asked_about_each_time(
+def test_unnamed_mcp_tool_is_prompted_each_time(
     client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     """copilot names no tool of a server: what is allowed for good of one would be allowed of all."""

@@ -179,7 +179,7 @@ def fits(expected: Any, text: str) -> bool:
 
 
 @pytest.mark.parametrize(("client", "case", "vendor"), CELLS)
-def test_what_reached_us_reaches_the_frontend_with_one_result(
+def test_sdk_receives_the_expected_output_and_a_single_result(
     client: SdkClient, case: Torture, vendor: str, run_reader: RunReader
 ) -> None:
     run = run_reader(client)[f"{vendor}/{case.name}"]

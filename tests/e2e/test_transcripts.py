@@ -83,9 +83,7 @@ def read(home_folder: Path, work: Path) -> tuple[dict[str, Any], list[Any]]:
     return session, messages
 
 
-def test_the_sdk_lists_a_session_and_reads_its_messages_in_order(
-    home_folder: Path, work: Path
-) -> None:
+def test_sdk_lists_a_session_and_reads_its_messages_in_order(home_folder: Path, work: Path) -> None:
     first = write_turn(home_folder, work, "Read two files at once", "0.24.4-parallel")
     second = write_turn(home_folder, work, "And now edit", "0.24.4-edit")
     session, messages = read(home_folder, work)
@@ -105,7 +103,7 @@ def test_the_sdk_lists_a_session_and_reads_its_messages_in_order(
     assert {session_id for _, _, session_id, _ in messages} == {SESSION}
 
 
-def test_the_real_claude_goes_on_with_a_session_and_we_after_it(
+def test_real_claude_and_the_shim_continue_the_same_transcript(
     home_folder: Path, tmp_path: Path
 ) -> None:
     work = tmp_path / "work"

@@ -87,13 +87,13 @@ def claude(model: ModelServer, hello_file: Path, tmp_path: Path) -> Claude:
     return run
 
 
-def test_it_answers(claude: Claude, model: ModelServer) -> None:
+def test_unlisted_vendor_answers_a_prompt(claude: Claude, model: ModelServer) -> None:
     lines = claude("-p", "[[text]] hi", "--model", f"grok:{MODEL}")
     assert summarize_lines(lines) == ["init", f"text:{REPLY}", f"end:success {REPLY}", "."]
     assert lines[0]["shim"]["vendor"] == "grok" and model.requests[-1].model == MODEL
 
 
-def test_it_runs_tools(claude: Claude) -> None:
+def test_unlisted_vendor_runs_tools(claude: Claude) -> None:
     entries = summarize_lines(
         claude("-p", "[[shell]] echo made by a tool", "--shim-vendor", "grok", "--model", MODEL)
     )
@@ -109,7 +109,7 @@ def test_it_runs_tools(claude: Claude) -> None:
     assert "made by a tool" in entries[3] and entries[4] == f"text:{REPLY_AFTER_TOOL}"
 
 
-def test_another_real_vendor_answers_where_nobody_is_logged_in(claude: Claude) -> None:
+def test_next_real_vendor_answers_if_the_first_is_not_logged_in(claude: Claude) -> None:
     lines = claude("-p", "[[text]] hi", without="GROK_API_KEY")
     assert lines[0]["shim"]["vendor"] == "qwen" and lines[0]["model"] == MODEL
     assert [(attempt["vendor"], attempt["cause"]) for attempt in lines[0]["shim"]["tried"]] == [
@@ -123,7 +123,7 @@ def test_another_real_vendor_answers_where_nobody_is_logged_in(claude: Claude) -
     [pytest.param(False, marks=pytest.mark.full), True],
     ids=["one message", "a conversation"],
 )
-def test_qwen_answers_for_a_real_claude_that_nobody_is_logged_in_with(
+def test_qwen_answers_if_real_claude_is_not_logged_in(
     claude: Claude, is_conversation: bool
 ) -> None:
     if is_conversation:
@@ -146,7 +146,7 @@ def test_qwen_answers_for_a_real_claude_that_nobody_is_logged_in_with(
     )
 
 
-def test_when_no_real_vendor_is_let_in_the_result_names_both(claude: Claude) -> None:
+def test_result_lists_both_vendors_if_authentication_fails_for_both(claude: Claude) -> None:
     lines = claude("-p", "[[error]] 401")
     result = lines[-2]
     assert result["is_error"] and result["shim"]["vendor"] == "qwen"

@@ -80,7 +80,7 @@ def vendors() -> list[Any]:
     ids=["deny", "plan", "edits"],
 )
 @pytest.mark.parametrize("major", [True, False], ids=["next major", "unrecognised"])
-def test_an_unknown_version_with_a_rule_is_refused(
+def test_unknown_version_is_refused_with_a_permission_rule_or_mode(
     frontend: DropInFrontend,
     model: ScriptedServer,
     vendor: Vendor,
@@ -99,7 +99,7 @@ def test_an_unknown_version_with_a_rule_is_refused(
 
 
 @pytest.mark.parametrize("vendor", vendors(), ids=str, indirect=True)
-def test_an_unknown_version_without_rules_runs_unattended(
+def test_unknown_version_without_rules_runs_unattended(
     frontend: DropInFrontend, vendor: Vendor
 ) -> None:
     wrap(frontend, UNRECOGNISED)
@@ -108,7 +108,7 @@ def test_an_unknown_version_without_rules_runs_unattended(
 
 
 @pytest.mark.parametrize("vendor", vendors(), ids=str, indirect=True)
-def test_the_next_patch_version_is_trusted(frontend: DropInFrontend, vendor: Vendor) -> None:
+def test_next_patch_version_is_trusted(frontend: DropInFrontend, vendor: Vendor) -> None:
     version = change_version(find_pinned_version(vendor.package), 2)
     wrap(frontend, line_of(vendor, version))
     done = frontend.run_prompt(TOUCH, *build_deny_flags("Bash"))

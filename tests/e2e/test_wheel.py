@@ -12,7 +12,7 @@ from support import ROOT
 BUILD_SECONDS = 300.0  # pip fetches the build tool first
 
 
-def test_the_wheel_has_the_manual_and_shows_it(tmp_path):
+def test_wheel_contains_the_manual_and_prints_a_topic(tmp_path):
     wheels, folder = tmp_path / "wheels", tmp_path / "installed"
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run(

@@ -104,7 +104,7 @@ def build_params(command_lines: tuple[str, ...]):
 
 @pytest.mark.parametrize("vendor", [CLAUDE_ITSELF], ids=str, indirect=True)
 @pytest.mark.parametrize("command_line", build_params((*REFUSED, *SERVED)))
-def test_a_subcommand_starts_no_vendor(ask, command_line: str) -> None:
+def test_subcommand_does_not_start_a_vendor(ask, command_line: str) -> None:
     real, ours = ask(command_line, real=True), ask(command_line, real=False)
     assert (real.requests, ours.requests) == (0, 0)
     assert (real.status == 0) == (ours.status == 0) == (command_line in SERVED)
@@ -114,6 +114,6 @@ def test_a_subcommand_starts_no_vendor(ask, command_line: str) -> None:
 
 @pytest.mark.parametrize("vendor", [CLAUDE_ITSELF], ids=str, indirect=True)
 @pytest.mark.parametrize("command_line", build_params(PROMPTS))
-def test_another_word_is_a_prompt(ask, command_line: str) -> None:
+def test_first_argument_that_is_not_a_subcommand_is_a_prompt(ask, command_line: str) -> None:
     real, ours = ask(command_line, real=True), ask(command_line, real=False)
     assert real.requests and ours.requests

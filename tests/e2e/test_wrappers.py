@@ -74,7 +74,7 @@ def sandbox(
 
 
 @scenario("text, a tool, a turn that remembers", short=True)
-def test_a_program_has_a_conversation(
+def test_wrapper_holds_a_conversation_with_a_tool_call(
     client: Wrapper, cli: Cli, sandbox: Sandbox, service: ScriptedServer, hello_file: Path
 ) -> None:
     prompts = [
@@ -96,13 +96,13 @@ def test_a_program_has_a_conversation(
 
 
 @scenario("error", [client for client in WRAPPERS if client.says_why])
-def test_a_program_says_why_there_is_no_reply(client: Wrapper, sandbox: Sandbox) -> None:
+def test_wrapper_reports_the_error_of_the_model_service(client: Wrapper, sandbox: Sandbox) -> None:
     (answer,) = client.send_prompts(sandbox, ["[[error]] 401"])
     assert ERROR_MESSAGE in json.dumps(answer)
 
 
 @scenario("a reply is given up", [client for client in WRAPPERS if client.aborts])
-def test_a_reply_that_is_given_up_ends_at_once(
+def test_aborted_reply_closes_the_model_request(
     client: Wrapper, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     if not cli.vendor.fragments:
@@ -114,7 +114,9 @@ def test_a_reply_that_is_given_up_ends_at_once(
 
 @pytest.mark.full
 @pytest.mark.parametrize("client", WRAPPERS, ids=str)
-def test_the_demo_needs_no_model(client: Wrapper, hello_file: Path, tmp_path: Path) -> None:
+def test_demo_vendor_answers_a_wrapper_without_a_model(
+    client: Wrapper, hello_file: Path, tmp_path: Path
+) -> None:
     home_folder, binaries = tmp_path / "home", tmp_path / "bin"
     home_folder.mkdir()
     environment = {

@@ -120,7 +120,7 @@ def is_stop(line: Line) -> bool:
     return line["type"] == "message_stop"
 
 
-def test_a_turn_at_a_time_goes_on_with_its_session(start: TabStarter) -> None:
+def test_single_turn_process_resumes_its_session(start: TabStarter) -> None:
     session = str(uuid.uuid4())
     (first,) = start("--session-id", session, "--prompt", "[[text]] hi").finish()
     assert join_text(first) == REPLY and first[0]["session_id"] == session
@@ -132,7 +132,7 @@ def test_a_turn_at_a_time_goes_on_with_its_session(start: TabStarter) -> None:
     assert join_text(second) == REPLY and second[0]["session_id"] == session
 
 
-def test_many_messages_in_one_process(
+def test_second_turn_in_a_process_includes_the_first_message(
     start: TabStarter, yume: tuple[Sandbox, Vendor, ScriptedServer]
 ) -> None:
     tab = start("--session-id", "tab-7")
@@ -147,7 +147,7 @@ def test_many_messages_in_one_process(
     )
 
 
-def test_parallel_calls_come_one_after_the_other(
+def test_parallel_tool_calls_are_emitted_sequentially(
     start: TabStarter, yume: tuple[Sandbox, Vendor, ScriptedServer]
 ) -> None:
     sandbox, vendor, _ = yume
@@ -165,7 +165,7 @@ def test_parallel_calls_come_one_after_the_other(
 
 @only_asking
 @pytest.mark.parametrize("approved", [True, False], ids=["approved", "denied"])
-def test_a_call_waits_for_its_approval(
+def test_tool_call_runs_only_after_approval(
     start: TabStarter, yume: tuple[Sandbox, Vendor, ScriptedServer], approved: bool
 ) -> None:
     sandbox, _, _ = yume
@@ -180,7 +180,7 @@ def test_a_call_waits_for_its_approval(
     assert (sandbox.folder / "made.txt").exists() is approved
 
 
-def test_an_interrupt_stops_the_turn_and_the_next_one_works(start: TabStarter) -> None:
+def test_turn_after_an_interrupt_succeeds(start: TabStarter) -> None:
     tab = start()
     tab.send(message("[[slow]] hi"))
     tab.read_until(lambda line: line["type"] == "text")
@@ -193,7 +193,7 @@ def test_an_interrupt_stops_the_turn_and_the_next_one_works(start: TabStarter) -
     assert join_text(second) == REPLY
 
 
-def test_a_key_that_is_refused_is_a_system_error(start: TabStarter) -> None:
+def test_rejected_api_key_is_reported_as_a_system_error(start: TabStarter) -> None:
     (turn,) = start("--prompt", "[[error]] hi").finish()
     error, result = turn[-3], turn[-2]
     assert (error["type"], error["subtype"], error["code"]) == ("system", "error", "AUTH")
