@@ -48,13 +48,13 @@ def run_with_signal(box, number, *args, before=None, program="claude"):
         (signal.SIGHUP, 129, "signal"),
     ],
 )
-def test_a_signal_during_the_imports_is_obeyed_with_a_result(box, number, status, cause):
+def test_signal_during_import_ends_with_a_result(box, number, status, cause):
     done = run_with_signal(box, number, *ASK)
     assert (done.status, done.cause, done.stderr) == (status, cause, "")
     assert not box.recording.exists(), "nothing was started any more"
 
 
-def test_yumes_binary_obeys_it_with_a_result_too(box):
+def test_yume_cli_ends_with_a_result_after_sigterm_during_import(box):
     done = run_with_signal(box, signal.SIGTERM, "start", "--prompt", "x", program="yume-cli")
     (turn,) = check_flat(done.stdout)
     assert (done.status, turn[-2]["shim"]["cause"], done.stderr) == (143, "signal", "")
@@ -66,12 +66,12 @@ def test_yumes_binary_obeys_it_with_a_result_too(box):
 
 
 @pytest.mark.parametrize("args", [("-p", "--help"), ("-p", "--version")])
-def test_a_door_that_says_no_result_is_simply_ended(box, args):
+def test_help_and_version_are_terminated_by_an_early_signal(box, args):
     done = run_with_signal(box, signal.SIGTERM, *args)
     assert (done.status, done.stdout, done.stderr) == (-signal.SIGTERM, b"", "")
 
 
-def test_what_was_ignored_from_the_start_stays_ignored(box):
+def test_inherited_ignored_signal_stays_ignored(box):
     def nohup():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 

@@ -24,7 +24,7 @@ def read_texts(file):
 
 
 @pytest.mark.parametrize("args", [ASK, ("-p", "hi"), ("-p", "hi", "--output-format", "json")])
-def test_a_turn_leaves_a_transcript_whatever_is_printed(box, demo, args):
+def test_turn_writes_a_transcript_with_every_output_format(box, demo, args):
     """F12"""
     done = box.run_claude(*args, **demo)
     assert (done.status, done.stderr) == (0, "")
@@ -32,13 +32,13 @@ def test_a_turn_leaves_a_transcript_whatever_is_printed(box, demo, args):
     assert read_texts(file) == ["hi", "Hello."]
 
 
-def test_the_transcript_has_the_sessions_id(box, demo):
+def test_transcript_file_is_named_after_the_session_id(box, demo):
     done = box.run_claude(*ASK, **demo)
     (file,) = files(box)
     assert file.name == f"{done.init['session_id']}.jsonl"
 
 
-def test_a_conversation_is_one_transcript(box, demo):
+def test_conversation_writes_a_single_transcript(box, demo):
     messages = [
         {"type": "user", "message": {"role": "user", "content": text}} for text in ("one", "two")
     ]
@@ -48,7 +48,7 @@ def test_a_conversation_is_one_transcript(box, demo):
     assert [text for text in read_texts(file) if text in ("one", "two")] == ["one", "two"]
 
 
-def test_a_hook_is_told_where_the_transcript_is(box, demo):
+def test_hook_input_contains_the_transcript_path(box, demo):
     """C11, F12"""
     hooks = {"UserPromptSubmit": [{"hookCallbackIds": ["h0"]}]}
     start = {
@@ -71,24 +71,24 @@ def test_a_hook_is_told_where_the_transcript_is(box, demo):
     assert hook_input["transcript_path"] == str(file)
 
 
-def test_a_setting_turns_them_off(box, demo):
+def test_transcripts_setting_disables_transcripts(box, demo):
     box.write_settings("transcripts = false\n")
     assert box.run_claude(*ASK, **demo).status == 0
     assert files(box) == []
 
 
-def test_a_session_that_is_not_to_be_kept_has_none(box, demo):
+def test_no_session_persistence_disables_the_transcript(box, demo):
     assert box.run_claude(*ASK, "--no-session-persistence", **demo).status == 0
     assert files(box) == []
 
 
-def test_a_real_claude_writes_its_own(box):
+def test_no_transcript_is_written_for_claude(box):
     program = box.create_fixture_printer("standin", "claude/2.1.327-text")
     assert box.run_claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=program).status == 0
     assert files(box) == []
 
 
-def test_where_none_can_be_written_the_turn_is_none_the_worse(box, demo):
+def test_unwritable_transcript_does_not_fail_the_turn(box, demo):
     os.makedirs(box.home, exist_ok=True)
     (box.home / ".claude").write_text("", encoding="utf-8")
     done = box.run_claude(*ASK, **demo)

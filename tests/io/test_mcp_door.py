@@ -114,7 +114,7 @@ def open_connection(entry, ticket=None):
     return connection
 
 
-async def test_what_a_client_says_reaches_the_frontend_and_the_answer_comes_back():
+async def test_client_request_reaches_the_frontend_and_the_response_returns():
     frontend = FakeFrontend(lambda message: {"echo": message["params"]})
     async with (
         frontend.run_server() as entry,
@@ -136,7 +136,7 @@ async def test_what_a_client_says_reaches_the_frontend_and_the_answer_comes_back
         ]
 
 
-async def test_a_call_waits_for_its_decision_and_no_other_line_does():
+async def test_tool_call_waits_for_its_permission_decision():
     frontend = FakeFrontend(lambda message: {"echo": message["params"]})
     async with frontend.run_server() as entry, client(entry) as relay_client:
         results = []
@@ -155,7 +155,7 @@ async def test_a_call_waits_for_its_decision_and_no_other_line_does():
         assert (await relay_client.hear())["result"]["echo"] == {"n": 13}
 
 
-async def test_only_we_may_enter_and_nothing_is_left_behind():
+async def test_socket_folder_is_private_and_removed_at_the_end():
     frontend = FakeFrontend(lambda message: {})
     async with frontend.run_server() as entry:
         folder = Path(entry["env"][SOCKET_VARIABLE]).parent
@@ -196,7 +196,7 @@ def kill_process(process):
     process.communicate()
 
 
-def test_what_a_killed_process_left_behind_is_removed_by_the_next_one(shared_folder):
+def test_stale_socket_folder_of_a_killed_process_is_removed(shared_folder):
     """Threats: a shared folder fills up, because SIGKILL leaves no time to remove anything."""
     stale, empty_folder = (
         shared_folder / f"{FOLDER_PREFIX}aaaaaaaa",
@@ -209,7 +209,7 @@ def test_what_a_killed_process_left_behind_is_removed_by_the_next_one(shared_fol
     assert sorted(os.listdir(shared_folder)) == [os.path.basename(made)]
 
 
-def test_nothing_is_removed_that_may_be_in_use_or_is_not_ours(shared_folder):
+def test_folders_in_use_or_not_created_by_the_shim_are_preserved(shared_folder):
     for name, content in (("cccccccc", "file"), ("dddddddd", SOCKET_NAME)):
         (shared_folder / f"{FOLDER_PREFIX}{name}").mkdir(mode=0o700)
         (shared_folder / f"{FOLDER_PREFIX}{name}" / content).write_text("no socket")
@@ -230,7 +230,7 @@ def test_nothing_is_removed_that_may_be_in_use_or_is_not_ours(shared_folder):
     kill_process(listener)
 
 
-def test_a_folder_of_another_user_is_left_alone(shared_folder, monkeypatch):
+def test_stale_folder_of_another_user_is_not_removed(shared_folder, monkeypatch):
     stale = shared_folder / f"{FOLDER_PREFIX}aaaaaaaa"
     kill_process(start_listener(stale))
     monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
@@ -238,7 +238,7 @@ def test_a_folder_of_another_user_is_left_alone(shared_folder, monkeypatch):
     assert (stale / SOCKET_NAME).exists()
 
 
-async def test_without_a_descriptor_it_waits_a_moment_and_lets_in_who_still_wants_to(monkeypatch):
+async def test_accept_is_retried_after_a_delay_without_file_descriptors(monkeypatch):
     class Full(socket.socket):
         failed: ClassVar = []
 
@@ -259,7 +259,7 @@ async def test_without_a_descriptor_it_waits_a_moment_and_lets_in_who_still_want
     assert second - first >= 0.04 and third - second >= 0.04
 
 
-async def test_a_wrong_ticket_opens_nothing():
+async def test_wrong_ticket_closes_the_connection():
     frontend = FakeFrontend(lambda message: {})
     async with frontend.run_server() as entry:
         with open_connection(entry, "0" * 32) as connection:
@@ -268,7 +268,7 @@ async def test_a_wrong_ticket_opens_nothing():
             assert connection.recv(1) == b"" and frontend.messages == []
 
 
-async def test_another_user_is_turned_away(monkeypatch):
+async def test_connection_of_another_user_is_closed(monkeypatch):
     frontend = FakeFrontend(lambda message: {})
     async with frontend.run_server() as entry:
         monkeypatch.setattr("os.getuid", lambda: os.geteuid() + 1)
@@ -280,7 +280,7 @@ async def test_another_user_is_turned_away(monkeypatch):
         assert frontend.messages == []
 
 
-async def test_a_frontend_that_never_answers_is_an_error_after_the_limit():
+async def test_unanswered_request_gets_an_error_after_the_timeout():
     frontend = FakeFrontend(lambda message: None, seconds=0.05)
     async with frontend.run_server() as entry, client(entry) as relay_client:
         await relay_client.say(id=1, method="tools/call", params={"name": "add"})
@@ -291,7 +291,7 @@ async def test_a_frontend_that_never_answers_is_an_error_after_the_limit():
     ]
 
 
-async def test_a_relay_ends_with_the_drop_in():
+async def test_relay_exits_when_the_drop_in_ends():
     frontend = FakeFrontend(lambda message: None)
     async with frontend.run_server() as entry:
         environment = {"PATH": os.environ["PATH"], **entry["env"]}
@@ -305,7 +305,7 @@ async def test_a_relay_ends_with_the_drop_in():
         await process.aclose()
 
 
-def test_a_relay_without_a_drop_in_says_so_and_ends():
+def test_relay_without_a_drop_in_reports_an_error_and_exits():
     environment = {"PATH": os.environ["PATH"], SOCKET_VARIABLE: "/nowhere/s", TICKET_VARIABLE: "x"}
     ended = subprocess.run(
         [sys.executable, *RELAY_ARGS],
@@ -317,7 +317,7 @@ def test_a_relay_without_a_drop_in_says_so_and_ends():
     assert ended.returncode == 1 and b"cannot be reached" in ended.stderr
 
 
-async def test_whatever_bytes_come_in_the_door_stays_open():
+async def test_malformed_input_does_not_break_the_connection():
     """A little fuzzing of the framing: cut anywhere, joined anywhere, and rubbish in between."""
     chance = random.Random(15)
     frontend = FakeFrontend(lambda message: {"ok": message.get("params")})
@@ -359,7 +359,7 @@ async def test_whatever_bytes_come_in_the_door_stays_open():
         assert all(result["error"]["code"] == -32600 for result in results if "error" in result)
 
 
-async def test_a_client_that_reads_nothing_is_let_go(monkeypatch):
+async def test_client_that_reads_no_output_is_disconnected(monkeypatch):
     monkeypatch.setattr(module, "MAX_UNREAD_BYTES", 300_000)
     frontend = FakeFrontend(lambda message: {"text": "x" * 200_000})
     async with frontend.run_server() as entry:

@@ -43,18 +43,18 @@ def make_pipe():
         ([], b"caf\xe9", "caf\ufffd"),
     ],
 )
-def test_stdin_follows_the_positional(make_pipe, args, data, expected):
+def test_stdin_is_appended_to_the_first_positional(make_pipe, args, data, expected):
     assert read_prompt(parse_argv(args), make_pipe(data)) == expected
 
 
-def test_a_closed_stdin_is_no_stdin(make_pipe):
+def test_closed_stdin_is_ignored(make_pipe):
     reader = make_pipe(b"")
     other = os.dup(reader)
     os.close(other)
     assert read_prompt(parse_argv(["hi"]), other) == "hi"
 
 
-def test_a_terminal_is_not_read():
+def test_terminal_stdin_is_not_read():
     controller, terminal = os.openpty()
     try:
         assert read_prompt(parse_argv(["hi"]), terminal) == "hi"
@@ -63,7 +63,7 @@ def test_a_terminal_is_not_read():
         os.close(terminal)
 
 
-def test_a_file_is_read_to_its_end(tmp_path):
+def test_file_on_stdin_is_read_to_its_end(tmp_path):
     path = tmp_path / "prompt"
     path.write_bytes(b"x" * 600_000)
     with path.open("rb") as file:
@@ -84,7 +84,7 @@ def script_select(monkeypatch, *answers):
     return waits
 
 
-def test_a_silent_stdin_beside_a_prompt_is_warned_about_and_left(make_pipe, monkeypatch, capfd):
+def test_silent_stdin_with_a_prompt_prints_a_warning_after_3_seconds(make_pipe, monkeypatch, capfd):
     waits = script_select(monkeypatch, False)
     assert read_prompt(parse_argv(["hi"]), make_pipe(b"", ends=False)) == "hi"
     assert waits == [prompts.OPTIONAL_STDIN_TIMEOUT_S] == [3.0]
@@ -93,13 +93,13 @@ def test_a_silent_stdin_beside_a_prompt_is_warned_about_and_left(make_pipe, monk
     )
 
 
-def test_a_stdin_that_is_the_only_prompt_is_waited_for_longer(make_pipe, monkeypatch):
+def test_stdin_without_a_prompt_argument_has_a_longer_timeout(make_pipe, monkeypatch):
     waits = script_select(monkeypatch, True, True)
     assert read_prompt(parse_argv([]), make_pipe(b"hi")) == "hi"
     assert waits[0] > prompts.OPTIONAL_STDIN_TIMEOUT_S
 
 
-def test_a_stdin_that_pauses_in_the_middle_is_not_cut(make_pipe, monkeypatch):
+def test_paused_stdin_gets_the_longer_timeout_after_its_first_byte(make_pipe, monkeypatch):
     """Only a stdin without a byte is given up on (contract P20): half a log is worse than a wait."""
     waits = script_select(monkeypatch, True, True)
     assert read_prompt(parse_argv(["hi"]), make_pipe(b"one")) == "hi\none"
@@ -107,7 +107,7 @@ def test_a_stdin_that_pauses_in_the_middle_is_not_cut(make_pipe, monkeypatch):
     assert waits[1] > prompts.OPTIONAL_STDIN_TIMEOUT_S
 
 
-def test_a_stdin_that_stops_in_the_middle_is_not_taken_for_a_whole_prompt(make_pipe, monkeypatch):
+def test_stdin_that_stalls_during_the_prompt_raises_an_error(make_pipe, monkeypatch):
     waits = script_select(monkeypatch, True, False)
     with pytest.raises(
         FrontendError, match="stdin said nothing for 600 s in the middle of the prompt"
@@ -116,7 +116,7 @@ def test_a_stdin_that_stops_in_the_middle_is_not_taken_for_a_whole_prompt(make_p
     assert waits == [prompts.REQUIRED_STDIN_TIMEOUT_S] * 2
 
 
-def test_no_prompt_is_the_real_ones_sentence(make_pipe):
+def test_missing_prompt_raises_the_error_of_real_claude(make_pipe):
     with pytest.raises(
         FrontendError, match="Error: Input must be provided either through stdin"
     ) as refused:
@@ -124,7 +124,7 @@ def test_no_prompt_is_the_real_ones_sentence(make_pipe):
     assert "was read as" not in str(refused.value)
 
 
-def test_a_swallowed_prompt_is_named(make_pipe):
+def test_error_quotes_a_prompt_consumed_by_a_flag(make_pipe):
     with pytest.raises(
         FrontendError, match='"go" was read as a value of --allowedTools, not as a prompt'
     ) as refused:
@@ -132,12 +132,12 @@ def test_a_swallowed_prompt_is_named(make_pipe):
     assert refused.value.hint == "put a prompt before --allowedTools or after --"
 
 
-def test_nul_is_refused(make_pipe):
+def test_nul_in_the_prompt_is_rejected(make_pipe):
     with pytest.raises(FrontendError, match="NUL"):
         read_prompt(parse_argv([]), make_pipe(b"a\0b"))
 
 
-def test_more_than_the_bound_is_refused(make_pipe):
+def test_prompt_larger_than_max_bytes_is_rejected(make_pipe):
     with pytest.raises(FrontendError, match="larger than 10 bytes"):
         read_prompt(parse_argv([]), make_pipe(b"x" * 11), max_bytes=10)
 
@@ -145,7 +145,7 @@ def test_more_than_the_bound_is_refused(make_pipe):
 # -- system prompts from files ---------------------------------------------------------------------
 
 
-def test_the_texts_of_files_take_their_places(tmp_path):
+def test_prompt_files_are_loaded_into_the_system_prompts(tmp_path):
     first_file, other = tmp_path / "one", tmp_path / "other"
     first_file.write_text("You are X.", encoding="utf-8")
     other.write_bytes(b"caf\xe9")
@@ -165,12 +165,12 @@ def test_the_texts_of_files_take_their_places(tmp_path):
 
 
 @pytest.mark.parametrize("flag", ["--system-prompt-file", "--append-system-prompt-file"])
-def test_a_file_that_is_not_there_is_named(tmp_path, flag):
+def test_missing_prompt_file_is_reported(tmp_path, flag):
     with pytest.raises(FrontendError, match=r"nowhere cannot be read: No such file"):
         load_prompt_files(parse_argv([flag, str(tmp_path / "nowhere")]))
 
 
-def test_a_file_that_is_too_large_is_named(tmp_path, monkeypatch):
+def test_prompt_file_larger_than_the_limit_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(prompts, "MAX_SYSTEM_PROMPT_BYTES", 4)
     path = tmp_path / "large"
     path.write_text("12345", encoding="utf-8")

@@ -21,7 +21,7 @@ def pipe():
             pass
 
 
-def test_what_is_not_taken_is_given_back(pipe):
+def test_write_available_returns_the_unwritten_bytes(pipe):
     reader, writer = pipe
     remainder = stderr.write_available(writer, b"x" * 10_000)
     assert remainder == b"x" * (10_000 - 4096)
@@ -29,7 +29,7 @@ def test_what_is_not_taken_is_given_back(pipe):
     assert os.get_blocking(writer), "the mode is shared with whoever else holds the pipe"
 
 
-def test_a_slow_reader_gets_all_of_it(pipe):
+def test_write_all_writes_everything_to_a_slow_reader(pipe):
     reader, writer = pipe
     chunks = []
     thread = threading.Thread(
@@ -42,11 +42,11 @@ def test_a_slow_reader_gets_all_of_it(pipe):
     assert b"".join(chunks) == b"x" * 20_000
 
 
-def test_who_reads_nothing_is_given_up_on_when_we_are_told_to_end(pipe):
+def test_write_all_returns_at_termination_if_the_pipe_is_full(pipe):
     stderr.write_all(pipe[1], b"x" * 20_000, lambda: True)
 
 
-def test_an_unread_stderr_is_waited_for_once_until_it_is_read_again(monkeypatch):
+def test_unread_stderr_is_waited_for_only_once_until_read(monkeypatch):
     waits = []
     answers = [b"left", b"left", b"", b"left"]
 

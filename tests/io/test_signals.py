@@ -22,15 +22,13 @@ def signals():
             signal.signal(getattr(signal, name), handler)
 
 
-def test_a_signal_before_there_is_a_child_ends_the_start_at_once(signals):
+def test_signal_before_the_child_starts_ends_startup_immediately(signals):
     with pytest.raises(StartStoppedError, match="stopped by SIGTERM before the turn began"):
         os.kill(os.getpid(), signal.SIGTERM)
     assert signals.pending_signals == [signal.SIGTERM]
 
 
-def test_a_signal_in_the_middle_of_an_import_ends_the_start_behind_it(
-    signals, tmp_path, monkeypatch
-):
+def test_signal_during_an_import_ends_startup_after_the_import(signals, tmp_path, monkeypatch):
     module = "import os, signal\nos.kill(os.getpid(), signal.SIGHUP)\nWHOLE = True\n"
     (tmp_path / "interrupted_import.py").write_text(module, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
@@ -42,14 +40,14 @@ def test_a_signal_in_the_middle_of_an_import_ends_the_start_behind_it(
     signals.raise_if_stopped()  # told once is enough
 
 
-def test_a_signal_behind_the_start_of_the_child_waits_for_the_loop(signals):
+def test_signal_after_the_child_starts_stays_pending(signals):
     signals.is_started = True
     os.kill(os.getpid(), signal.SIGINT)
     signals.raise_if_stopped()
     assert signals.pending_signals == [signal.SIGINT] and signals.is_terminating()
 
 
-def test_a_signal_that_came_before_we_listened_ends_the_start_too(signals, monkeypatch):
+def test_signal_received_before_listening_ends_startup(signals, monkeypatch):
     monkeypatch.setattr(early_signals, "received_signals", [signal.SIGTERM])
     with pytest.raises(StartStoppedError, match="SIGTERM"):
         signals.start_listening()

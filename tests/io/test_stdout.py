@@ -67,7 +67,7 @@ def terminal():
 
 
 @pytest.mark.parametrize("kind", [pipe, sockets, terminal])
-async def test_a_long_output_arrives_whole_whatever_reads_it(kind):
+async def test_long_output_arrives_completely_on_pipe_socket_and_terminal(kind):
     reading, writing = kind()
     reader = DescriptorReader(reading)
     sink = Stdout(writing)
@@ -94,7 +94,7 @@ def _close_all_writers(reading):
             os.close(int(name))
 
 
-async def test_a_file_and_the_null_device_take_it_too():
+async def test_long_output_is_written_to_a_file_and_the_null_device():
     with tempfile.TemporaryFile() as file, anyio.fail_after(PATIENCE):
         await Stdout(file.fileno()).write(LONG)
         assert file.tell() == len(LONG)
@@ -102,7 +102,7 @@ async def test_a_file_and_the_null_device_take_it_too():
         await Stdout(null.fileno()).write(LONG)
 
 
-async def test_our_end_of_a_pipe_still_blocks_for_those_who_share_it():
+async def test_pipe_stays_blocking_for_other_processes():
     reading, writing = os.pipe()
     Stdout(writing)
     assert os.get_blocking(writing) is True
@@ -112,7 +112,7 @@ async def test_our_end_of_a_pipe_still_blocks_for_those_who_share_it():
 
 
 @pytest.mark.parametrize("kind", [pipe, sockets])
-async def test_a_reader_that_left_is_noticed(kind):
+async def test_closed_reader_raises_frontend_disconnected_error(kind):
     reading, writing = kind()
     sink = Stdout(writing)
     os.close(reading)
@@ -122,7 +122,7 @@ async def test_a_reader_that_left_is_noticed(kind):
     os.close(writing)
 
 
-async def test_a_write_that_was_cut_goes_on_where_it_stopped():
+async def test_cancelled_write_is_completed_by_the_next_write():
     reading, writing = sockets()
     sink = Stdout(writing)
     with anyio.move_on_after(0.05) as waiting:
@@ -166,20 +166,20 @@ async def print_turn(
     return memory.output
 
 
-async def test_a_stream_is_every_line():
+async def test_stream_json_prints_every_line():
     output = await print_turn("stream-json", terminator="message_stop")
     assert [json.loads(line)["type"] for line in output.splitlines()] == [
         "system", "assistant", "assistant", "result", "message_stop",
     ]  # fmt: skip
 
 
-async def test_json_is_the_result_alone():
+async def test_json_prints_only_the_result():
     output = await print_turn("json", verbose=False)
     assert output.count(b"\n") == 1 and output.endswith(b"\n")
     assert json.loads(output)["type"] == "result"
 
 
-async def test_verbose_json_is_one_array_without_a_newline():
+async def test_verbose_json_is_an_array_without_a_newline():
     output = await print_turn("json")
     assert not output.endswith(b"\n")
     assert [line["type"] for line in json.loads(output)] == [
@@ -190,7 +190,7 @@ async def test_verbose_json_is_one_array_without_a_newline():
     ]
 
 
-async def test_an_array_is_whole_where_lines_come_behind_its_end_or_a_write_is_cancelled():
+async def test_verbose_json_array_is_valid_after_a_cancelled_or_late_write():
     memory = Memory()
     output = FrontendOutput("json", verbose=True, stdout=memory)
     with anyio.CancelScope() as scope:
@@ -202,9 +202,9 @@ async def test_an_array_is_whole_where_lines_come_behind_its_end_or_a_write_is_c
     assert json.loads(memory.output) == [{"b": 2}]
 
 
-async def test_text_is_the_last_answer_and_a_newline():
+async def test_text_prints_the_last_answer_with_a_newline():
     assert await print_turn("text") == b" More.\n"
 
 
-async def test_text_of_a_failure_says_why():
+async def test_text_of_a_failed_turn_contains_the_reason():
     assert b"exited with code 3" in await print_turn("text", code=3)

@@ -98,7 +98,7 @@ def is_chained(file):
 
 
 @pytest.mark.parametrize("partial", [False, True])
-def test_a_turn_is_the_prompt_and_the_messages_in_one_chain(transcript, file, partial):
+def test_turn_is_written_as_a_chain_of_prompt_and_messages(transcript, file, partial):
     wrote(transcript, stream(partial))
     read = messages(file)
     assert [entry["type"] for entry in read] == [
@@ -116,7 +116,7 @@ def test_a_turn_is_the_prompt_and_the_messages_in_one_chain(transcript, file, pa
     assert is_chained(file)
 
 
-def test_a_message_has_the_members_that_readers_ask_for(transcript, file):
+def test_message_has_the_fields_that_readers_expect(transcript, file):
     wrote(transcript)
     for entry in messages(file):
         assert entry["sessionId"] == U
@@ -129,7 +129,7 @@ def test_a_message_has_the_members_that_readers_ask_for(transcript, file):
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", entry["timestamp"])
 
 
-def test_a_message_keeps_its_bytes_of_the_stream_but_for_its_usage(transcript, file):
+def test_message_preserves_stream_bytes_except_usage(transcript, file):
     data = stream()
     wrote(transcript, data)
     lines = [line for line in data.split(b"\n") if line.startswith(b'{"type":"assistant"')]
@@ -192,7 +192,7 @@ def concludes(total):
 
 
 @pytest.mark.parametrize("partial", [False, True])
-def test_the_usage_of_a_message_stands_on_its_first_line_alone(file, home, partial):
+def test_usage_is_on_the_first_line_of_a_message_only(file, home, partial):
     turns = (
         looks,
         lambda writer: writer.add_usage(USED),
@@ -205,7 +205,7 @@ def test_the_usage_of_a_message_stands_on_its_first_line_alone(file, home, parti
     ]  # fmt: skip
 
 
-def test_usage_that_comes_with_the_lines_is_written_with_them(file, home):
+def test_immediate_usage_is_written_with_its_lines(file, home):
     def at_once(writer):
         looks(writer)
         writer.add_usage(USED)
@@ -215,7 +215,7 @@ def test_usage_that_comes_with_the_lines_is_written_with_them(file, home):
     assert [numbers for _, _, numbers in spend(file, home, at_once)] == [NUMBERS, UNUSED, NUMBERS]
 
 
-def test_what_is_said_for_the_whole_turn_belongs_to_its_last_message(file, home):
+def test_turn_usage_is_assigned_to_the_last_message(file, home):
     turns = (looks, answers, concludes(USED), answers, concludes(USED))
     assert [numbers for _, _, numbers in spend(file, home, *turns)] == [
         UNUSED,
@@ -225,7 +225,7 @@ def test_what_is_said_for_the_whole_turn_belongs_to_its_last_message(file, home)
     ]
 
 
-def test_what_no_message_was_said_to_have_used_is_added_to_the_last_one(file, home):
+def test_unassigned_usage_is_added_to_the_last_message(file, home):
     turns = (
         answers,
         lambda writer: writer.add_usage(USED),
@@ -235,7 +235,7 @@ def test_what_no_message_was_said_to_have_used_is_added_to_the_last_one(file, ho
     assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS, [50, 0, 0, 1]]
 
 
-def test_what_was_used_before_the_first_message_belongs_to_it(file, home):
+def test_usage_before_the_first_message_is_assigned_to_that_message(file, home):
     def begins(writer):
         writer.add_usage(USED)
 
@@ -243,7 +243,7 @@ def test_what_was_used_before_the_first_message_belongs_to_it(file, home):
     assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS]
 
 
-def test_a_total_below_its_parts_makes_no_number_negative(file, home):
+def test_total_below_its_parts_adds_no_negative_usage(file, home):
     turns = (
         answers,
         lambda writer: writer.add_usage(USED),
@@ -253,7 +253,7 @@ def test_a_total_below_its_parts_makes_no_number_negative(file, home):
     assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS, UNUSED]
 
 
-def test_the_largest_counts_fit_into_the_room_that_is_left_for_them(file, home):
+def test_largest_counts_fit_into_the_reserved_bytes(file, home):
     most = create_usage(*[MAX_COUNT - 1] * 4)
     assert [numbers for _, _, numbers in spend(file, home, answers, concludes(most))] == [
         [MAX_COUNT - 1] * 4
@@ -261,12 +261,12 @@ def test_the_largest_counts_fit_into_the_room_that_is_left_for_them(file, home):
     assert is_chained(file)
 
 
-def test_the_result_of_a_mistake_of_ours_takes_nothing_back(file, home):
+def test_result_without_usage_preserves_the_message_usage(file, home):
     turns = (answers, lambda writer: writer.add_usage(USED), concludes(NO_USAGE))
     assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS]
 
 
-def test_a_vendor_that_did_not_answer_leaves_no_usage_to_the_next_one(file, home):
+def test_discarded_turn_leaves_no_usage_to_the_next_turn(file, home):
     def passes(writer):
         looks(writer)
         writer.add_usage(USED)
@@ -276,14 +276,14 @@ def test_a_vendor_that_did_not_answer_leaves_no_usage_to_the_next_one(file, home
     assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS]
 
 
-def test_a_resumed_session_writes_over_nothing_of_the_turn_before(file, home):
+def test_resumed_session_does_not_overwrite_the_previous_turn(file, home):
     spend(file, home, answers, concludes(USED))
     before = file.read_bytes()
     spend(file, home, answers, concludes(create_usage(1, 2, 3, 4)))
     assert file.read_bytes().startswith(before)
 
 
-def test_lines_of_another_process_between_ours_stay_as_they_are(file, home):
+def test_lines_of_another_process_are_preserved(file, home):
     between = b'{"type":"summary","summary":"of another process"}\n'
 
     def meanwhile(writer):
@@ -296,12 +296,12 @@ def test_lines_of_another_process_between_ours_stay_as_they_are(file, home):
     assert file.read_bytes().count(between) == 2
 
 
-def test_lines_are_appended_after_a_usage_was_written_over(file, home):
+def test_lines_are_appended_after_usage_is_overwritten(file, home):
     spend(file, home, answers, concludes(USED), answers, concludes(USED))
     assert is_chained(file)
 
 
-def test_the_yume_dialect_keeps_the_same_usage(file, home):
+def test_yume_dialect_records_the_same_usage(file, home):
     usage_counter = UsageCounter()
     writer = YumeEncoder(
         IDENTITY, transcript_writer=StreamJsonWriter(IDENTITY, usage_counter=usage_counter)
@@ -324,14 +324,14 @@ def test_the_yume_dialect_keeps_the_same_usage(file, home):
     ]
 
 
-def test_what_a_tool_returned_has_the_name_that_transcripts_have(transcript, file):
+def test_tool_result_uses_the_transcript_field_name(transcript, file):
     wrote(transcript)
     (entry,) = (entry for entry in messages(file) if "toolUseResult" in entry)
     assert entry["toolUseResult"]["stdout"] == "a.txt"
     assert "tool_use_result" not in entry
 
 
-def test_the_last_prompt_stands_at_the_end_as_the_title(transcript, file):
+def test_last_prompt_is_written_as_the_last_entry(transcript, file):
     wrote(transcript, prompt="  look\naround " + "x" * 500)
     last = entries(file)[-1]
     assert last["type"] == "last-prompt"
@@ -339,7 +339,7 @@ def test_the_last_prompt_stands_at_the_end_as_the_title(transcript, file):
     assert (last["leafUuid"], last["sessionId"]) == (messages(file)[-1]["uuid"], U)
 
 
-def test_a_prompt_in_blocks_is_kept_as_it_is(transcript, file):
+def test_prompt_in_blocks_is_preserved(transcript, file):
     image = {
         "type": "image",
         "source": {"type": "base64", "media_type": "image/png", "data": "AA=="},
@@ -353,14 +353,14 @@ def test_a_prompt_in_blocks_is_kept_as_it_is(transcript, file):
 @pytest.mark.parametrize(
     "content", ["", [], [{"type": "image"}], [7, None, {"text": 7}], None, 7, "\ud83d"]
 )
-def test_a_prompt_without_text_or_of_a_strange_shape_ends_nothing(transcript, file, content):
+def test_prompt_without_text_does_not_stop_the_transcript(transcript, file, content):
     wrote(transcript, prompt=content)
     assert len(messages(file)) == 6
     assert is_chained(file)
 
 
 @pytest.mark.parametrize("message_id", [None, "", "7"])
-def test_a_prompt_whose_id_is_no_uuid_gets_one(transcript, file, message_id):
+def test_prompt_with_an_invalid_id_gets_a_uuid(transcript, file, message_id):
     transcript.open(U)
     transcript.write_prompt("hi", message_id)
     transcript.write_lines(stream())
@@ -369,7 +369,7 @@ def test_a_prompt_whose_id_is_no_uuid_gets_one(transcript, file, message_id):
     assert is_chained(file)
 
 
-def test_the_frontend_that_started_us_is_named(home, file):
+def test_entrypoint_names_the_frontend(home, file):
     wrote(create_transcript(home, {"CLAUDE_CODE_ENTRYPOINT": "claude-vscode"}))
     assert {entry["entrypoint"] for entry in messages(file)} == {"claude-vscode"}
 
@@ -377,7 +377,7 @@ def test_the_frontend_that_started_us_is_named(home, file):
 # -- which lines -----------------------------------------------------------------------------------
 
 
-def test_a_nested_agents_messages_are_left_out(transcript, file):
+def test_subagent_messages_are_omitted(transcript, file):
     writer = StreamJsonWriter(IDENTITY)
     writer.set_session(U)
     writer.write_subagent_message("call_1", "user", {"role": "user", "content": "find it"})
@@ -387,7 +387,7 @@ def test_a_nested_agents_messages_are_left_out(transcript, file):
     assert is_chained(file)
 
 
-def test_a_prompt_that_is_said_back_is_written_once(transcript, file):
+def test_echoed_prompt_is_written_once(transcript, file):
     replay = (
         b'{"type":"user","message":{"role":"user","content":"look around"},"parent_tool_use_id":null,"isReplay":true,'
         b'"session_id":"%b","uuid":"%b"}\n' % (U.encode(), PROMPT.encode())
@@ -396,7 +396,7 @@ def test_a_prompt_that_is_said_back_is_written_once(transcript, file):
     assert [entry["message"]["content"] for entry in messages(file)].count("look around") == 1
 
 
-def test_an_interrupt_is_part_of_the_history(transcript, file):
+def test_interrupt_is_written_as_a_message(transcript, file):
     writer = StreamJsonWriter(IDENTITY)
     writer.set_session(U)
     writer.write_user_text("[Request interrupted by user]")
@@ -404,7 +404,7 @@ def test_an_interrupt_is_part_of_the_history(transcript, file):
     assert messages(file)[1]["message"]["content"][0]["text"] == "[Request interrupted by user]"
 
 
-def test_a_failed_request_is_part_of_the_history(transcript, file):
+def test_api_error_is_written_as_a_message(transcript, file):
     writer = StreamJsonWriter(IDENTITY)
     writer.set_session(U)
     writer.write_api_error("API Error: 529", "overloaded", 529)
@@ -428,13 +428,13 @@ def test_a_failed_request_is_part_of_the_history(transcript, file):
         UUID_ELSEWHERE,
     ],
 )
-def test_what_is_no_line_of_the_pens_is_left_out(transcript, file, data):
+def test_invalid_line_is_omitted(transcript, file, data):
     wrote(transcript, data + (b"\n" if data and not data.endswith(b"\n") else b"") + stream())
     assert len(messages(file)) == 6
     assert is_chained(file)
 
 
-def test_lines_in_any_grouping_make_the_same_file(home):
+def test_file_is_the_same_for_any_grouping_of_lines(home):
     lines = stream(partial=True).splitlines(keepends=True)
     files = []
     for size in (1, 3, len(lines)):
@@ -453,7 +453,7 @@ def test_lines_in_any_grouping_make_the_same_file(home):
 # -- its life --------------------------------------------------------------------------------------
 
 
-def test_nothing_is_made_before_the_session_is_known_or_something_is_said(transcript, home):
+def test_file_is_not_created_without_a_session_id_and_a_message(transcript, home):
     transcript.write_prompt("hi", PROMPT)
     transcript.write_lines(stream().partition(b"\n")[2])
     transcript.write_lines(b"$\n")
@@ -465,7 +465,7 @@ def test_nothing_is_made_before_the_session_is_known_or_something_is_said(transc
 @pytest.mark.parametrize(
     "before", [b"", b"$\n", b'{"type":"system","subtype":"status","session_id":"x"}\n']
 )
-def test_the_session_is_that_of_the_first_init_if_nobody_named_it(transcript, file, before):
+def test_session_id_is_taken_from_the_first_init(transcript, file, before):
     transcript.write_prompt("hi", PROMPT)
     transcript.write_lines(before + stream())
     transcript.write_lines(stream(number=1).replace(U.encode(), PROMPT.encode()))
@@ -475,21 +475,21 @@ def test_the_session_is_that_of_the_first_init_if_nobody_named_it(transcript, fi
     assert is_chained(file)
 
 
-def test_an_id_that_is_no_uuid_is_never_a_file_name(transcript, home):
+def test_invalid_session_id_creates_no_file(transcript, home):
     for session_id in ("", "../../x", "nonsense"):
         transcript.open(session_id)
         transcript.write_prompt("hi", PROMPT)
     assert os.listdir(home) == []
 
 
-def test_a_session_that_is_opened_again_is_the_same(transcript, file):
+def test_second_open_preserves_the_session_id(transcript, file):
     transcript.open(U)
     transcript.open("22222222-2222-4333-8444-55555555abcd")
     wrote(transcript)
     assert len(messages(file)) == 6
 
 
-def test_a_resumed_session_goes_on_in_its_file(home, file):
+def test_resumed_session_continues_its_file(home, file):
     wrote(create_transcript(home))
     wrote(create_transcript(home), stream(number=1), prompt="and now?")
     assert [entry["type"] for entry in entries(file)].count("last-prompt") == 2
@@ -498,7 +498,7 @@ def test_a_resumed_session_goes_on_in_its_file(home, file):
     assert entries(file)[-1]["lastPrompt"] == "and now?"
 
 
-def test_a_session_that_was_killed_goes_on_after_its_last_message(home, file):
+def test_killed_session_continues_after_its_last_message(home, file):
     killed = create_transcript(home)
     killed.open(U)
     killed.write_prompt("hi", PROMPT)
@@ -508,7 +508,7 @@ def test_a_session_that_was_killed_goes_on_after_its_last_message(home, file):
     assert is_chained(file)
 
 
-def test_a_line_that_was_cut_costs_no_other_line(home, file):
+def test_truncated_line_does_not_affect_other_lines(home, file):
     wrote(create_transcript(home))
     data = file.read_bytes()
     file.write_bytes(data + b'{"parentUuid":"cut off he')
@@ -519,7 +519,7 @@ def test_a_line_that_was_cut_costs_no_other_line(home, file):
 
 
 @pytest.mark.parametrize("size", [10, module.TAIL_BYTES])
-def test_a_session_that_another_claude_went_on_with_stays_one_chain(home, file, size):
+def test_chain_continues_after_lines_of_another_claude(home, file, size):
     wrote(create_transcript(home))
     theirs = {
         "parentUuid": messages(file)[-1]["uuid"],
@@ -535,7 +535,7 @@ def test_a_session_that_another_claude_went_on_with_stays_one_chain(home, file, 
     assert is_chained(file)
 
 
-def test_only_we_may_read_what_we_made(transcript, home, file):
+def test_file_and_folders_are_private(transcript, home, file):
     before = os.umask(0)
     try:
         wrote(transcript)
@@ -562,17 +562,17 @@ def test_only_we_may_read_what_we_made(transcript, home, file):
         ("/" + "a" * 200, "-" + "a" * 199 + "-b6ymvl"),
     ],
 )
-def test_a_folder_is_named_as_the_real_one_names_it(cwd, name):
+def test_project_folder_is_encoded_like_claude(cwd, name):
     assert encode_project_folder(cwd) == name
 
 
-def test_a_folder_of_the_users_choice_is_used(home):
+def test_claude_config_dir_is_used(home):
     wrote(create_transcript(home, {"CLAUDE_CONFIG_DIR": str(home / "chosen")}))
     assert (home / "chosen" / "projects" / "-repo-a-b" / f"{U}.jsonl").exists()
     assert not (home / ".claude").exists()
 
 
-def test_without_a_home_nothing_is_written(home, monkeypatch, capfd):
+def test_transcript_is_not_written_without_a_home_folder(home, monkeypatch, capfd):
     monkeypatch.chdir(home)
     monkeypatch.setattr(module.os.path, "expanduser", lambda path: path)
     wrote(Transcript({}, str(home), "2"))
@@ -580,7 +580,7 @@ def test_without_a_home_nothing_is_written(home, monkeypatch, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_a_home_whose_claude_folder_is_a_link_is_followed(home, transcript, file):
+def test_symlinked_claude_folder_is_followed(home, transcript, file):
     (home / "dotfiles").mkdir()
     os.symlink(home / "dotfiles", home / ".claude")
     wrote(transcript)
@@ -599,14 +599,14 @@ def expect_refusal(transcript, capfd):
 @pytest.mark.parametrize(
     "data", [b"", b"precious\n", b'{"parentUuid":null,"isSidechain":false,"type":"user"}\n']
 )
-def test_a_file_that_another_program_made_is_left_alone(transcript, file, capfd, data):
+def test_file_of_another_program_is_not_modified(transcript, file, capfd, data):
     file.parent.mkdir(parents=True)
     file.write_bytes(data)
     expect_refusal(transcript, capfd)
     assert file.read_bytes() == data
 
 
-def test_a_link_in_the_place_of_the_file_is_not_followed(transcript, home, file, capfd):
+def test_symlink_at_the_file_path_is_not_followed(transcript, home, file, capfd):
     victim = home / "victim"
     victim.write_bytes(FILE_PREFIX + b"}\n")
     file.parent.mkdir(parents=True)
@@ -615,7 +615,7 @@ def test_a_link_in_the_place_of_the_file_is_not_followed(transcript, home, file,
     assert victim.read_bytes() == FILE_PREFIX + b"}\n"
 
 
-def test_a_second_name_of_another_file_is_not_written_to(transcript, home, file, capfd):
+def test_hard_link_at_the_file_path_is_not_written(transcript, home, file, capfd):
     victim = home / "victim"
     victim.write_bytes(FILE_PREFIX + b"}\n")
     file.parent.mkdir(parents=True)
@@ -624,7 +624,7 @@ def test_a_second_name_of_another_file_is_not_written_to(transcript, home, file,
     assert victim.read_bytes() == FILE_PREFIX + b"}\n"
 
 
-def test_a_link_in_the_place_of_the_projects_folder_is_not_followed(transcript, home, file, capfd):
+def test_symlink_at_the_project_folder_is_not_followed(transcript, home, file, capfd):
     (home / "elsewhere").mkdir()
     file.parent.parent.mkdir(parents=True)
     os.symlink(home / "elsewhere", file.parent)
@@ -632,14 +632,14 @@ def test_a_link_in_the_place_of_the_projects_folder_is_not_followed(transcript, 
     assert os.listdir(home / "elsewhere") == []
 
 
-def test_a_pipe_in_the_place_of_the_file_does_not_hang_us(transcript, file, capfd):
+def test_pipe_at_the_file_path_does_not_block(transcript, file, capfd):
     file.parent.mkdir(parents=True)
     os.mkfifo(file)
     expect_refusal(transcript, capfd)
 
 
 @pytest.mark.parametrize("depth", [0, 1])
-def test_a_folder_that_everybody_may_write_to_is_refused(transcript, file, capfd, depth):
+def test_world_writable_folder_is_refused(transcript, file, capfd, depth):
     file.parent.mkdir(parents=True)
     os.chmod(file.parents[depth], 0o777)
     expect_refusal(transcript, capfd)
@@ -647,7 +647,7 @@ def test_a_folder_that_everybody_may_write_to_is_refused(transcript, file, capfd
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
-def test_what_belongs_to_somebody_else_is_refused(home, file, capfd):
+def test_file_or_folder_of_another_user_is_refused(home, file, capfd):
     wrote(create_transcript(home))
     before = file.read_bytes()
     os.chown(file, 65534, 65534)
@@ -662,14 +662,12 @@ def test_what_belongs_to_somebody_else_is_refused(home, file, capfd):
 # -- when it fails ---------------------------------------------------------------------------------
 
 
-def test_a_file_in_the_place_of_the_folder_ends_the_transcript_alone(transcript, home, capfd):
+def test_file_at_the_claude_folder_path_disables_the_transcript(transcript, home, capfd):
     (home / ".claude").write_text("", encoding="utf-8")
     expect_refusal(transcript, capfd)
 
 
-def test_a_full_disk_ends_the_transcript_and_the_next_turn_repairs_the_line(
-    transcript, home, file, capfd
-):
+def test_full_disk_stops_the_transcript_until_the_next_turn(transcript, home, file, capfd):
     transcript.open(U)
     transcript.write_prompt("hi", PROMPT)
     size = file.stat().st_size
@@ -691,7 +689,7 @@ def test_a_full_disk_ends_the_transcript_and_the_next_turn_repairs_the_line(
     assert json.loads(lines[2])["parentUuid"] == PROMPT
 
 
-def test_a_transcript_does_not_grow_beyond_its_bound(transcript, file, capfd, monkeypatch):
+def test_file_size_is_limited(transcript, file, capfd, monkeypatch):
     monkeypatch.setattr(module, "MAX_FILE_BYTES", 5_000)
     transcript.open(U)
     transcript.write_prompt("hi", PROMPT)
@@ -703,7 +701,7 @@ def test_a_transcript_does_not_grow_beyond_its_bound(transcript, file, capfd, mo
     assert is_chained(file)
 
 
-def test_what_earlier_turns_wrote_counts(home, file, capfd, monkeypatch):
+def test_file_size_limit_includes_earlier_turns(home, file, capfd, monkeypatch):
     wrote(create_transcript(home))
     before = file.stat().st_size
     monkeypatch.setattr(module, "MAX_FILE_BYTES", before + 100)
@@ -711,7 +709,7 @@ def test_what_earlier_turns_wrote_counts(home, file, capfd, monkeypatch):
     assert file.stat().st_size == before
 
 
-def test_nobody_on_stderr_does_no_harm(transcript, home, monkeypatch):
+def test_broken_stderr_pipe_does_not_raise(transcript, home, monkeypatch):
     (home / ".claude").write_text("", encoding="utf-8")
     reading, writing = os.pipe()
     os.close(reading)
@@ -725,7 +723,7 @@ def test_nobody_on_stderr_does_no_harm(transcript, home, monkeypatch):
         os.close(writing)
 
 
-def test_no_file_stays_open(transcript):
+def test_transcript_leaks_no_descriptors(transcript):
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     wrote(transcript)
     after = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0

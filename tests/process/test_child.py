@@ -70,7 +70,7 @@ async def read_all(child):
     return b"".join(chunks), ended
 
 
-async def test_an_interrupt_may_have_a_longer_grace(box, monkeypatch):
+async def test_interrupt_timeout_can_be_extended(box, monkeypatch):
     monkeypatch.setattr(children, "INTERRUPT_TIMEOUT_S", 0.0)
     started = box.create_fake(
         ["ignore", "SIGTERM"], ["out_on", "SIGINT", "late\n", 0], ["out", "ready\n"], ["hang"]
@@ -84,17 +84,17 @@ async def test_an_interrupt_may_have_a_longer_grace(box, monkeypatch):
     child.close()
 
 
-async def test_its_stdout_is_read_and_its_exit_code_is_known(start):
+async def test_stdout_and_exit_status_are_collected(start):
     stdout, ended = await read_all(start(["out", "one\n"], ["out", "two\n"], ["leave", 3]))
     assert (stdout, ended) == (b"one\ntwo\n", ChildExit(code=3))
 
 
-async def test_a_signal_that_ended_it_is_known_by_name(start):
+async def test_exit_reports_the_name_of_the_fatal_signal(start):
     _, ended = await read_all(start(["die", "SIGKILL"]))
     assert ended == ChildExit(signal="SIGKILL")
 
 
-async def test_a_program_behind_a_wrapper_may_save_its_session_when_it_is_interrupted(
+async def test_wrapped_program_can_save_its_session_after_an_interrupt(
     start, tmp_path, monkeypatch
 ):
     """npm's loader of copilot ends at once: what is left of the group is not killed in the same
@@ -111,14 +111,14 @@ async def test_a_program_behind_a_wrapper_may_save_its_session_when_it_is_interr
     assert file.read_text() == "saved"
 
 
-async def test_a_megabyte_of_stderr_before_the_first_line_is_no_deadlock(start):
+async def test_megabyte_of_stderr_before_stdout_does_not_deadlock(start):
     child = start(["fill", 1_000_000, 2], ["out", "after\n"])
     stdout, ended = await read_all(child)
     assert (stdout, ended) == (b"after\n", ChildExit(code=0))
     assert "bytes left out" in child.stderr_tail.to_text()
 
 
-async def test_a_long_prompt_for_a_child_that_talks_first_is_no_deadlock(start, box):
+async def test_long_prompt_does_not_deadlock_if_the_child_writes_first(start, box):
     prompt = b"p" * 300_000
     child = start(["fill", 300_000], ["read"], ["record", str(box.recording)], stdin=prompt)
     stdout, ended = await read_all(child)
@@ -126,17 +126,17 @@ async def test_a_long_prompt_for_a_child_that_talks_first_is_no_deadlock(start, 
     assert box.read_record()["stdin"].encode() == prompt
 
 
-async def test_a_child_that_never_reads_its_stdin_is_no_error(start):
+async def test_child_that_never_reads_stdin_is_not_an_error(start):
     stdout, ended = await read_all(start(["out", "done\n"], stdin=b"p" * 300_000))
     assert (stdout, ended) == (b"done\n", ChildExit(code=0))
 
 
-async def test_a_child_that_closes_its_stdin_is_no_error(start):
+async def test_child_that_closes_stdin_is_not_an_error(start):
     stdout, ended = await read_all(start(["close", 0], ["out", "done\n"], stdin=b"p" * 300_000))
     assert (stdout, ended) == (b"done\n", ChildExit(code=0))
 
 
-async def test_without_a_prompt_its_stdin_is_at_its_end(start):
+async def test_stdin_is_at_end_of_file_without_a_prompt(start):
     stdout, _ = await read_all(start(["read"], ["out", "not waiting\n"]))
     assert stdout == b"not waiting\n"
 
@@ -150,7 +150,7 @@ IMPATIENT = f"import os; os.read(0, 1); os.set_blocking(1, False); os.write(1, b
     not PIPE_LIMIT.exists() or int(PIPE_LIMIT.read_text()) < STDOUT_PIPE_BYTES,
     reason="this system's pipes stay small",
 )
-async def test_what_a_child_says_before_it_leaves_is_read_however_late(box):
+async def test_stdout_written_before_exit_is_read_after_exit(box):
     process = spawn_child(
         [sys.executable, "-c", IMPATIENT], box.build_environment(), str(box.cwd), opens_stdin=True
     )
@@ -164,14 +164,14 @@ async def test_what_a_child_says_before_it_leaves_is_read_however_late(box):
     assert (status, len(stdout)) == (0, STDOUT_PIPE_BYTES - 1)
 
 
-async def test_it_leads_a_group_of_its_own_in_the_working_directory(start, box):
+async def test_child_leads_a_process_group_in_the_working_directory(start, box):
     await read_all(start(["record", str(box.recording)]))
     record = box.read_record()
     assert record["cwd"] == str(box.cwd)
     assert record["pid"] == record["group"] != os.getpgrp()
 
 
-async def test_what_is_left_of_its_group_ends_with_it(start, box):
+async def test_process_group_is_killed_after_the_child_exits(start, box):
     lifeline = box.create_lifeline()
     child = start(["say", lifeline.path, "child"], ["spawn", lifeline.path, False], ["leave", 0])
     with anyio.fail_after(PATIENCE):
@@ -179,7 +179,7 @@ async def test_what_is_left_of_its_group_ends_with_it(start, box):
     assert lifeline.wait_until_closed()
 
 
-async def test_a_child_that_obeys_is_asked_once(start, box):
+async def test_child_that_handles_sigint_exits_without_escalation(start, box):
     lifeline = box.create_lifeline()
     child = start(["exit_on", "SIGINT", 130], ["say", lifeline.path, "child"], ["hang"])
     lifeline.wait_for("child")
@@ -189,7 +189,7 @@ async def test_a_child_that_obeys_is_asked_once(start, box):
     assert lifeline.wait_until_closed()
 
 
-async def test_a_child_that_ignores_the_interrupt_is_terminated(start, box, monkeypatch):
+async def test_child_that_ignores_sigint_is_terminated(start, box, monkeypatch):
     monkeypatch.setattr(children, "INTERRUPT_TIMEOUT_S", 0.05)
     lifeline = box.create_lifeline()
     child = start(["ignore", "SIGINT"], ["say", lifeline.path, "child"], ["hang"])
@@ -199,7 +199,7 @@ async def test_a_child_that_ignores_the_interrupt_is_terminated(start, box, monk
     assert child.child_exit == ChildExit(signal="SIGTERM")
 
 
-async def test_a_child_that_ignores_everything_is_killed_with_its_group(start, box, impatient):
+async def test_child_that_ignores_signals_is_killed_with_its_process_group(start, box, impatient):
     lifeline = box.create_lifeline()
     child = start(
         ["ignore", "SIGINT", "SIGTERM"],
@@ -215,7 +215,7 @@ async def test_a_child_that_ignores_everything_is_killed_with_its_group(start, b
     assert lifeline.wait_until_closed()
 
 
-async def test_a_grandchild_that_left_the_group_does_not_outlive_a_stop(start, box):
+async def test_stop_ends_a_grandchild_outside_the_process_group(start, box):
     lifeline = box.create_lifeline()
     child = start(["spawn", lifeline.path, True], ["say", lifeline.path, "child"], ["hang"])
     lifeline.wait_for("child")
@@ -225,7 +225,7 @@ async def test_a_grandchild_that_left_the_group_does_not_outlive_a_stop(start, b
     assert lifeline.wait_until_closed()
 
 
-async def test_an_abandoned_child_that_is_gone_already_takes_its_group_along(box):
+async def test_kill_child_ends_the_process_group_of_an_exited_child(box):
     lifeline = box.create_lifeline()
     steps = (["spawn", lifeline.path, False], ["say", lifeline.path, "child"], ["leave", 0])
     process = spawn_child(
@@ -238,7 +238,7 @@ async def test_an_abandoned_child_that_is_gone_already_takes_its_group_along(box
     assert lifeline.wait_until_closed()
 
 
-async def test_stopping_is_not_cut_short_by_a_cancellation(start, box, impatient):
+async def test_stop_completes_despite_cancellation(start, box, impatient):
     lifeline = box.create_lifeline()
     child = start(["ignore", "SIGTERM"], ["say", lifeline.path, "child"], ["hang"])
     lifeline.wait_for("child")
@@ -250,7 +250,7 @@ async def test_stopping_is_not_cut_short_by_a_cancellation(start, box, impatient
     assert child.child_exit == ChildExit(signal="SIGKILL")
 
 
-async def test_two_that_wait_for_its_end_both_learn_it(start):
+async def test_concurrent_waiters_receive_the_same_exit(start):
     child = start(["leave", 7])
     ends = []
 
@@ -264,14 +264,14 @@ async def test_two_that_wait_for_its_end_both_learn_it(start):
     assert ends == [ChildExit(code=7)] * 2
 
 
-async def test_a_kernel_without_pidfd_is_polled(start, monkeypatch):
+async def test_exit_is_polled_without_pidfd(start, monkeypatch):
     monkeypatch.delattr(os, "pidfd_open", raising=False)
     child = start(["leave", 4])
     with anyio.fail_after(PATIENCE):
         assert await child.wait_for_exit() == ChildExit(code=4)
 
 
-async def test_no_signal_is_sent_to_a_group_that_is_gone(start, monkeypatch):
+async def test_exited_process_group_is_not_signalled(start, monkeypatch):
     child = start(["leave", 0])
     with anyio.fail_after(PATIENCE):
         await child.wait_for_exit()
@@ -282,7 +282,7 @@ async def test_no_signal_is_sent_to_a_group_that_is_gone(start, monkeypatch):
     await child.stop()
 
 
-def test_a_guard_stands_before_anybody_serves_the_child(box):
+def test_watchdog_kills_the_child_if_the_parent_is_killed_early(box):
     """We may be killed while anyio is imported: a silent child would notice nothing."""
     lifeline = box.create_lifeline()
     program = box.create_fake(["say", lifeline.path, "child"], ["out", "here"], ["hang"])
@@ -298,7 +298,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert lifeline.wait_for("child") and lifeline.wait_until_closed()
 
 
-async def test_a_guard_ends_with_its_child(start):
+async def test_watchdog_exits_with_its_child(start):
     child = start(["leave", 0])
     guards = child.pids
     assert len(guards) == 2
@@ -335,7 +335,7 @@ anyio.run(stop_one)
 """
 
 
-def test_the_end_of_one_child_is_not_that_of_the_next(box):
+def test_stopping_a_child_does_not_stop_another_child(box):
     plans = [box.create_fake(["out", "here"], ["hang"]) for _ in range(2)]
     done = subprocess.run(
         [sys.executable, "-c", STOPS_ONE_OF_TWO, *plans],

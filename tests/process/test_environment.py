@@ -30,21 +30,21 @@ def build_variables(name, **settings):
 
 
 @pytest.mark.parametrize("name", [name for name in VENDORS if name != "claude"])
-def test_a_vendor_sees_what_is_neither_claudes_nor_ours(name):
+def test_vendor_environment_contains_no_claude_or_shim_variables(name):
     assert build_variables(name) == {
         "PATH": "/bin", "HOME": "/h", "OPENAI_API_KEY": "k", "CLAUDE_CONFIG_DIR": "/c", "SHIM_DEPTH": "2",
         "PWD": os.getcwd(),
     }  # fmt: skip
 
 
-def test_a_real_claude_sees_all_but_ours():
+def test_claude_environment_contains_everything_except_shim_vendor_variables():
     passed_variables = {
         key: value for key, value in OURS.items() if not key.endswith("SHIM_VENDOR")
     }
     assert build_variables("claude") == passed_variables | {"SHIM_DEPTH": "2", "PWD": os.getcwd()}
 
 
-def test_a_key_that_a_vendor_lists_is_handed_over():
+def test_variable_listed_by_the_vendor_is_passed_on():
     vendor = get_adapter("pi")._replace(
         environment=Environment(visible_variables=("ANTHROPIC_API_KEY",))
     )
@@ -52,7 +52,7 @@ def test_a_key_that_a_vendor_lists_is_handed_over():
     assert child["ANTHROPIC_API_KEY"] == "a" and "ANTHROPIC_MODEL" not in child
 
 
-def test_the_settings_have_the_last_word():
+def test_configured_variables_take_precedence():
     child = build_variables("pi", env={"ANTHROPIC_API_KEY": "mine", "HOME": "/other"})
     assert (child["ANTHROPIC_API_KEY"], child["HOME"]) == ("mine", "/other")
 
@@ -62,9 +62,9 @@ def test_the_settings_have_the_last_word():
     [("0", 0), ("2", 2), ("3", 3), ("999", 999), ("1000", MAX_DEPTH), ("-1", MAX_DEPTH), ("x", MAX_DEPTH),
      ("1.0", MAX_DEPTH), ("²", MAX_DEPTH), (" 1", MAX_DEPTH)],
 )  # fmt: skip
-def test_the_depth_is_a_small_number_or_too_deep(text, expected):
+def test_invalid_or_large_shim_depth_is_treated_as_max_depth(text, expected):
     assert parse_shim_depth({"SHIM_DEPTH": text}) == expected
 
 
-def test_without_a_word_nobody_is_above_us():
+def test_missing_shim_depth_is_zero():
     assert parse_shim_depth({}) == 0

@@ -28,27 +28,27 @@ def find_vendor_program(box, name="qwen", cwd=None, settings=None, **environment
     )
 
 
-def test_the_first_on_path_is_taken(box):
+def test_first_program_on_path_is_selected(box):
     first, second = box.path / "first", box.path / "second"
     expected = box.write_program("qwen", "", folder=first)
     box.write_program("qwen", "", folder=second)
     assert find_vendor_program(box, PATH=f"/nowhere:{first}:{second}") == expected
 
 
-def test_a_program_of_several_names_is_found_under_the_first_that_is_there(box):
+def test_program_name_listed_first_is_preferred(box):
     agent = box.write_program("agent", "")
     assert find_vendor_program(box, "cursor") == agent
     assert find_vendor_program(box, "cursor") != box.write_program("cursor-agent", "")
     assert find_vendor_program(box, "cursor").endswith("/cursor-agent")
 
 
-def test_a_file_that_cannot_be_run_is_passed_over(box):
+def test_file_that_is_not_executable_is_skipped(box):
     (box.bin / "qwen").write_text("data", encoding="utf-8")
     expected = box.write_program("qwen", "", folder=box.path / "later")
     assert find_vendor_program(box, PATH=f"{box.bin}:{box.path}/later") == expected
 
 
-def test_nothing_found_is_said_with_a_way_out(box):
+def test_missing_program_is_reported_with_a_hint(box):
     with pytest.raises(
         VendorError, match="no program called cursor-agent or agent was found on PATH"
     ) as missing:
@@ -58,7 +58,7 @@ def test_nothing_found_is_said_with_a_way_out(box):
 
 @pytest.mark.parametrize("by_setting", [True, False])
 @pytest.mark.parametrize("kind", ["absolute", "home", "bare"])
-def test_a_program_may_be_named(box, by_setting, kind):
+def test_program_can_be_set_by_bin_setting_or_shim_bin(box, by_setting, kind):
     path = box.write_program("my-qwen", "", folder=box.home if kind == "home" else box.bin)
     program = {"absolute": path, "home": "~/my-qwen", "bare": "my-qwen"}[kind]
     if by_setting:
@@ -71,24 +71,24 @@ def test_a_program_may_be_named(box, by_setting, kind):
 
 
 @pytest.mark.parametrize("program", ["./qwen", "bin/qwen", "../qwen"])
-def test_a_relative_path_is_a_mistake(box, program):
+def test_relative_program_path_is_rejected(box, program):
     with pytest.raises(FrontendError, match="is a relative path"):
         find_vendor_program(box, SHIM_BIN=program)
 
 
 @pytest.mark.parametrize("program", ["/nowhere/qwen", "~/nowhere", "no-such-program"])
-def test_a_named_program_that_is_not_there_is_the_vendors_fault(box, program):
+def test_missing_configured_program_raises_vendor_error(box, program):
     with pytest.raises(VendorError, match="was not found"):
         find_vendor_program(box, SHIM_BIN=program)
 
 
-def test_a_bare_name_is_not_looked_for_in_the_working_directory(box):
+def test_bare_name_is_not_searched_in_the_working_directory(box):
     box.write_program("qwen", "", folder=box.cwd)
     with pytest.raises(VendorError):
         find_vendor_program(box, SHIM_BIN="qwen", PATH=f"{box.cwd}:.:")
 
 
-def test_the_home_directory_is_nobodys_checkout(box):
+def test_program_below_home_is_accepted_if_home_is_the_working_directory(box):
     expected = box.write_program("qwen", "", folder=box.home / ".local" / "bin")
     path = f"{box.home}/.local/bin"
     assert find_vendor_program(box, cwd=box.home, PATH=path) == expected
@@ -97,7 +97,7 @@ def test_the_home_directory_is_nobodys_checkout(box):
         find_vendor_program(box, cwd=box.home / ".local", PATH=path)
 
 
-def test_only_absolute_entries_outside_of_the_working_directory_are_searched(box):
+def test_only_absolute_path_entries_outside_the_working_directory_are_searched(box):
     symlink = box.path / "link"
     symlink.symlink_to(box.cwd)
     path = f"/usr/bin::.:bin:{box.cwd}:{box.cwd}/sub:{symlink}:{box.cwd}-other"
@@ -107,7 +107,7 @@ def test_only_absolute_entries_outside_of_the_working_directory_are_searched(box
     ]
 
 
-def test_our_own_file_gives_what_it_replaced(box):
+def test_dropin_on_path_is_skipped_in_favor_of_the_claude_that_was_replaced(box):
     (box.bin / "claude").write_bytes(build_drop_in_script({}))
     (box.bin / "claude").chmod(0o755)
     later = box.write_program("claude", "", folder=box.path / "later")
@@ -124,7 +124,7 @@ def test_our_own_file_gives_what_it_replaced(box):
     ]
 
 
-def test_what_is_on_path_is_listed_by_vendor(box):
+def test_programs_on_path_are_listed_by_vendor(box):
     qwen, agent = box.write_program("qwen", ""), box.write_program("agent", "")
     vendors = {name: get_adapter(name) for name in ("cursor", "demo", "pi", "qwen")}
     programs = find_programs_on_path(
@@ -142,7 +142,7 @@ def test_what_is_on_path_is_listed_by_vendor(box):
     ],
 )
 @pytest.mark.parametrize("index", [0, 1], ids=["the project", "home"])
-def test_settings_that_may_give_a_vendor_tools_without_a_rule_are_named(tmp_path, settings, index):
+def test_gemini_settings_that_may_bypass_rules_are_reported_by_path(tmp_path, settings, index):
     folders = [tmp_path / "work", tmp_path / "home"]
     path = folders[index] / ".gemini" / "settings.json"
     path.parent.mkdir(parents=True)
@@ -152,7 +152,7 @@ def test_settings_that_may_give_a_vendor_tools_without_a_rule_are_named(tmp_path
     ).startswith(str(path))
 
 
-def test_other_settings_and_other_vendors_are_heard(tmp_path):
+def test_harmless_settings_and_other_vendors_are_not_reported(tmp_path):
     path = tmp_path / ".gemini" / "settings.json"
     assert find_policy_bypass(get_adapter("gemini"), (), [str(tmp_path), ""]) == ""
     path.parent.mkdir(parents=True)
@@ -186,9 +186,7 @@ def refusal(vendor, folder, *, environment=None, trust=False, knows=True):
 
 
 @pytest.mark.parametrize("name", [".opencode/plugin/x.ts", ".opencode/tools/y.js"])
-def test_programs_of_the_folder_or_one_around_it_refuse_a_vendor_that_starts_them_unasked(
-    repository, name
-):
+def test_vendor_is_refused_if_the_repository_contains_plugin_folders(repository, name):
     for folder in (repository, repository.parent):
         path = folder / name
         path.parent.mkdir(parents=True)
@@ -207,12 +205,12 @@ def test_programs_of_the_folder_or_one_around_it_refuse_a_vendor_that_starts_the
         ('// x\n{"plugin": [', True),
     ],
 )
-def test_a_settings_file_of_the_folder_counts_where_it_may_name_programs(repository, text, refused):
+def test_project_config_is_refused_only_if_programs_may_be_configured(repository, text, refused):
     (repository / "opencode.json").write_text(text)
     assert bool(refusal("opencode", repository)) is refused
 
 
-def test_programs_that_are_trusted_or_the_users_own_are_no_reason_to_refuse(repository):
+def test_trusted_and_user_plugin_folders_do_not_refuse_the_vendor(repository):
     (repository / ".opencode" / "plugin").mkdir(parents=True)
     assert refusal("opencode", repository)
     assert refusal("opencode", repository, trust=True) == ""
@@ -220,7 +218,7 @@ def test_programs_that_are_trusted_or_the_users_own_are_no_reason_to_refuse(repo
     assert refusal("qwen", repository) == ""
 
 
-def test_pi_is_refused_only_where_its_version_does_not_ask_for_trust(repository):
+def test_pi_is_refused_only_if_its_version_has_no_trust_prompt(repository):
     (repository / ".pi" / "extensions").mkdir(parents=True)
     assert refusal("pi", repository) == ""
     assert ".pi/extensions" in refusal("pi", repository, knows=False)

@@ -33,7 +33,7 @@ def put(box, **options):
     )
 
 
-def test_it_is_a_short_shell_script_with_our_mark(box):
+def test_drop_in_is_a_short_shell_script_with_a_marker(box):
     path, backup = put(box)
     lines = (box.bin / "claude").read_text(encoding="utf-8").splitlines()
     assert (path, backup) == (str(box.bin / "claude"), None)
@@ -47,7 +47,7 @@ def test_it_is_a_short_shell_script_with_our_mark(box):
     assert os.listdir(box.bin) == ["claude"]
 
 
-def test_the_installed_file_answers_as_the_vendor_that_was_baked_in(box):
+def test_installed_drop_in_runs_the_configured_vendor(box):
     path, _ = put(box)
     done = subprocess.run(
         [path, *ASK],
@@ -70,7 +70,7 @@ MISLEADING = ["PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__", "PYTHONHOME", "PYTHONPA
     [MISLEADING, *(pytest.param([name], marks=pytest.mark.full) for name in MISLEADING)],
     ids=len,
 )
-def test_a_variable_that_misleads_python_is_the_vendors_alone(box, misleading):
+def test_misleading_python_variables_are_passed_only_to_the_vendor(box, misleading):
     path, _ = put(box, installed={"vendor": "qwen"})
     noted = box.path / "noted"
     environment = box.build_environment(
@@ -85,7 +85,7 @@ def test_a_variable_that_misleads_python_is_the_vendors_alone(box, misleading):
         noted.unlink()
 
 
-def test_a_bundled_program_runs_in_our_python_where_a_variable_would_mislead_it(box):
+def test_bundled_vendor_program_ignores_pythonexecutable(box):
     path, _ = put(box)
     environment = box.build_environment(PYTHONEXECUTABLE="/elsewhere")
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -110,7 +110,7 @@ def run_version(path, box, **extra):
     )
 
 
-def test_a_python_that_is_gone_is_a_sentence_and_what_to_do(box, monkeypatch):
+def test_missing_python_is_reported_with_a_hint(box, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(box.path / "it's gone" / "python"))
     path, _ = put(box)
     done = run_version(path, box)
@@ -121,7 +121,7 @@ def test_a_python_that_is_gone_is_a_sentence_and_what_to_do(box, monkeypatch):
     )
 
 
-def test_a_package_that_is_gone_is_a_sentence_and_what_to_do(box, monkeypatch):
+def test_missing_package_is_reported_with_a_hint(box, monkeypatch):
     bare = box.path / "python"
     subprocess.run(
         [sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True, timeout=60
@@ -137,12 +137,12 @@ def test_a_package_that_is_gone_is_a_sentence_and_what_to_do(box, monkeypatch):
     assert done.stderr.startswith(message)
 
 
-def test_a_folder_that_is_not_there_is_made(box):
+def test_missing_directory_is_created(box):
     path, _ = put(box, directory=str(box.path / "a" / "b"))
     assert is_drop_in(path)
 
 
-def test_awkward_names_are_quoted(box):
+def test_special_characters_in_paths_are_quoted(box):
     folder = box.path / 'it\'s a "folder" $HOME'
     path, _ = put(
         box, directory=str(folder), installed={"vendor": "demo", "record": "/c's $(touch x)"}
@@ -159,13 +159,13 @@ def test_awkward_names_are_quoted(box):
     assert os.listdir(box.cwd) == []
 
 
-def test_ours_is_replaced_without_a_word(box):
+def test_existing_drop_in_is_replaced_without_a_backup(box):
     put(box)
     assert put(box, installed={"vendor": "qwen"})[1] is None
     assert b"vendor=qwen" in (box.bin / "claude").read_bytes()
 
 
-def test_what_is_not_ours_is_left_alone(box):
+def test_foreign_program_is_not_replaced_without_force(box):
     box.write_program("claude", "echo real\n")
     with pytest.raises(FrontendError, match="is not ours") as refused:
         put(box)
@@ -173,7 +173,7 @@ def test_what_is_not_ours_is_left_alone(box):
     assert "echo real" in (box.bin / "claude").read_text(encoding="utf-8")
 
 
-def test_with_force_it_is_kept_and_comes_back(box):
+def test_forced_install_backs_up_and_uninstall_restores_the_program(box):
     box.write_program("claude", "echo real\n")
     path, backup = put(box, force=True)
     assert backup == f"{path}.before-shim"
@@ -185,14 +185,14 @@ def test_with_force_it_is_kept_and_comes_back(box):
     assert "echo real" in (box.bin / "claude").read_text(encoding="utf-8")
 
 
-def test_installing_again_with_force_does_not_keep_ours_as_the_real_one(box):
+def test_second_forced_install_preserves_the_original_backup(box):
     box.write_program("claude", "echo real\n")
     put(box, force=True)
     assert put(box, force=True)[1] is None
     assert "echo real" in (box.bin / "claude.before-shim").read_text(encoding="utf-8")
 
 
-def test_what_was_kept_before_is_never_overwritten(box):
+def test_existing_backup_is_never_overwritten(box):
     box.write_program("claude", "echo second\n")
     box.write_program("claude.before-shim", "echo first\n")
     with pytest.raises(FrontendError, match="exists already"):
@@ -202,7 +202,7 @@ def test_what_was_kept_before_is_never_overwritten(box):
 
 
 @pytest.mark.parametrize("dangling", [True, False])
-def test_a_link_is_never_written_through(box, dangling):
+def test_symlink_target_is_never_overwritten(box, dangling):
     target = box.path / "target"
     if not dangling:
         target.write_text("precious", encoding="utf-8")
@@ -216,7 +216,7 @@ def test_a_link_is_never_written_through(box, dangling):
     assert (box.bin / "claude.before-shim").is_symlink()
 
 
-def test_a_link_to_a_file_of_ours_is_not_ours(box):
+def test_symlink_to_a_drop_in_is_not_treated_as_a_drop_in(box):
     put(box, directory=str(box.path / "real"))
     (box.bin / "claude").symlink_to(box.path / "real" / "claude")
     with pytest.raises(FrontendError):
@@ -225,7 +225,7 @@ def test_a_link_to_a_file_of_ours_is_not_ours(box):
     assert (box.bin / "claude").is_symlink()
 
 
-def test_a_link_in_the_place_of_our_temporary_file_is_not_followed(box):
+def test_symlink_at_the_temporary_path_is_not_followed(box):
     victim = box.path / "victim"
     victim.write_text("precious", encoding="utf-8")
     (box.bin / f"claude.{os.getpid()}.tmp").symlink_to(victim)
@@ -235,7 +235,7 @@ def test_a_link_in_the_place_of_our_temporary_file_is_not_followed(box):
 
 
 @pytest.mark.parametrize("existing_file", ["nothing", "another program"])
-def test_only_our_own_file_is_removed(box, existing_file):
+def test_uninstall_removes_only_a_drop_in(box, existing_file):
     if existing_file != "nothing":
         box.write_program("claude", "echo real\n")
     path = str(box.bin / "claude")
@@ -243,24 +243,24 @@ def test_only_our_own_file_is_removed(box, existing_file):
     assert os.path.exists(path) is (existing_file != "nothing")
 
 
-def test_without_a_backup_nothing_is_put_back(box):
+def test_uninstall_without_a_backup_restores_nothing(box):
     path, _ = put(box)
     assert uninstall_drop_in(str(box.bin), "claude") == UninstallResult(path, was_drop_in=True)
     assert os.listdir(box.bin) == []
 
 
 @pytest.mark.parametrize("name", ["claude.js", "../claude", "", "ls"])
-def test_only_two_names_are_ours_to_take(box, name):
+def test_unsupported_drop_in_name_is_refused(box, name):
     with pytest.raises(FrontendError, match="it must be one of claude, yume-cli"):
         put(box, name=name)
 
 
-def test_it_may_be_called_yume_cli(box):
+def test_drop_in_can_be_named_yume_cli(box):
     path, _ = put(box, name="yume-cli")
     assert is_drop_in(path) and path.endswith("/yume-cli")
 
 
-def test_what_the_path_finds_first_is_said(box):
+def test_find_first_on_path_returns_the_first_match(box):
     first, second = box.path / "first", box.bin
     box.write_program("claude", "", folder=first)
     box.write_program("claude", "", folder=second)
@@ -271,7 +271,7 @@ def test_what_the_path_finds_first_is_said(box):
     assert find_first_on_path("claude", str(box.path / "empty")) is None
 
 
-def test_nothing_baked_in_is_nothing_said():
+def test_drop_in_script_without_settings_has_no_installed_flag():
     assert b"--installed" not in build_drop_in_script({})
 
 
@@ -287,7 +287,7 @@ def package(tmp_path):
     return tmp_path
 
 
-def test_bytecode_that_is_missing_is_known_and_written(package):
+def test_missing_bytecode_is_detected_and_compiled(package):
     assert sorted(list_uncompiled_modules(str(package))) == ["__init__.py", "one.py", "room/two.py"]
     assert compile_bytecode(str(package))
     assert list_uncompiled_modules(str(package)) == []
@@ -306,7 +306,7 @@ def test_bytecode_of_another_python_is_stale(package):
     assert list_uncompiled_modules(str(package)) == ["room/two.py"]
 
 
-def test_what_is_taken_for_stale_is_what_python_takes_for_stale(package):
+def test_stale_bytecode_detection_matches_python(package):
     def read_import_log():
         code = "import sys; sys.path.insert(0, sys.argv[1]); import one"
         command = [sys.executable, "-v", "-I", "-B", "-c", code, str(package)]
@@ -325,7 +325,7 @@ def test_what_is_taken_for_stale_is_what_python_takes_for_stale(package):
     ) == ["one.py"]
 
 
-def test_the_drop_in_comes_with_its_bytecode(local_box, shim, monkeypatch):
+def test_install_command_compiles_bytecode(local_box, shim, monkeypatch):
     compiled = []
     monkeypatch.setattr(
         "shim.commands.install.dropin.compile_bytecode", lambda: compiled.append(True)

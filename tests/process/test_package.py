@@ -29,14 +29,14 @@ def test_unchanged_files_are_not_reported(copy):
 @pytest.mark.parametrize(
     ("text", "version"), [('__version__ = "9.9"\n', "9.9"), ("", "another version")]
 )
-def test_another_version_is_named(copy, text, version):
+def test_replaced_package_is_reported_with_its_version(copy, text, version):
     copy.write_text(text, encoding="utf-8")
     change = package.describe_package_change()
     assert f"replaced by {version}" in change and shim.__version__ in change
     package.check_package_files(["python", "-m", "shim.bridge.host"])
 
 
-def test_without_its_files_no_program_that_needs_them_is_started(copy):
+def test_removed_package_refuses_commands_that_need_its_files(copy):
     copy.unlink()
     assert "was moved or removed" in package.describe_package_change()
     package.check_package_files(["/usr/bin/vendor", "--model", "m"], ["/home"])
@@ -50,7 +50,7 @@ def test_without_its_files_no_program_that_needs_them_is_started(copy):
             package.check_package_files(command, environment)
 
 
-def test_a_process_without_a_free_descriptor_does_not_call_its_package_removed(copy, monkeypatch):
+def test_package_is_not_reported_removed_without_free_descriptors(copy, monkeypatch):
     def refuse(*_, **__):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 

@@ -32,7 +32,7 @@ def list_calls(box):
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
-def test_the_help_is_read_once_and_remembered(box, probe):
+def test_help_is_probed_once_and_cached(box, probe):
     first = probe()
     assert first.accepts_flag("--session-id") and not first.accepts_flag("--resume")
     assert list_calls(box) == ["--help"]
@@ -40,41 +40,39 @@ def test_the_help_is_read_once_and_remembered(box, probe):
     assert list_calls(box) == ["--help"]
 
 
-def test_nothing_is_asked_before_somebody_wants_to_know(box, probe):
+def test_probe_runs_nothing_until_queried(box, probe):
     probe()
     assert list_calls(box) == []
 
 
-def test_an_update_of_the_program_is_noticed(box, probe):
+def test_updated_program_is_probed_a_second_time(box, probe):
     assert not probe("echo old\n").accepts_flag("--new")
     assert probe("echo this one is longer: --new\n").accepts_flag("--new")
     assert len(list_calls(box)) == 2
 
 
-def test_a_touched_program_is_asked_again(box, probe):
+def test_changed_mtime_triggers_a_second_probe(box, probe):
     probe().get_help_text()
     os.utime(box.bin / "program", ns=(1, 1))
     probe(None).get_help_text()
     assert len(list_calls(box)) == 2
 
 
-def test_another_launcher_is_another_program(box, probe):
+def test_command_prefix_triggers_a_separate_probe(box, probe):
     probe().get_help_text()
     probe(None, launcher=["/usr/bin/env"]).get_help_text()
     assert len(list_calls(box)) == 2
 
 
-def test_a_program_that_says_nothing_counts_as_the_newest(box, probe):
+def test_program_without_help_text_accepts_every_flag(box, probe):
     assert probe("exit 1\n").accepts_flag("--anything")
 
 
-def test_help_on_stderr_counts(probe):
+def test_help_on_stderr_is_accepted(probe):
     assert probe("echo '--flag' >&2; exit 2\n").accepts_flag("--flag")
 
 
-def test_a_program_that_does_not_answer_is_ended_with_its_group_and_knows_no_flag(
-    box, probe, monkeypatch
-):
+def test_hanging_program_is_killed_with_its_group_and_accepts_no_flag(box, probe, monkeypatch):
     monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 0.3)
     lifeline = box.create_lifeline()
     fake = box.create_fake(
@@ -86,7 +84,7 @@ def test_a_program_that_does_not_answer_is_ended_with_its_group_and_knows_no_fla
     assert lifeline.wait_until_closed_or_unused()
 
 
-def test_one_that_could_not_answer_in_time_is_asked_again_another_day(box, monkeypatch):
+def test_timed_out_probe_is_not_cached(box, monkeypatch):
     """A machine under load must not make an old program a new one, or a new one an old one for
     ever.
     """
@@ -104,7 +102,7 @@ def test_one_that_could_not_answer_in_time_is_asked_again_another_day(box, monke
     )
 
 
-def test_a_program_that_cannot_be_started_counts_as_the_newest(box):
+def test_program_that_cannot_start_accepts_every_flag(box):
     path = box.path / "text"
     path.write_text("no program", encoding="utf-8")
     assert ProgramProbe([str(path)], box.build_environment(), box.build_environment()).accepts_flag(
@@ -115,18 +113,18 @@ def test_a_program_that_cannot_be_started_counts_as_the_newest(box):
     ).accepts_flag("--x")
 
 
-def test_a_flood_of_help_is_cut(probe):
+def test_help_text_is_truncated_at_the_limit(probe):
     assert (
         len(probe("head -c 1000000 /dev/zero | tr '\\0' x\n").get_help_text())
         <= probes.MAX_ANSWER_BYTES
     )
 
 
-def test_it_sees_the_environment_of_a_child(probe):
+def test_probe_uses_the_environment_of_a_child(probe):
     assert probe('echo "$FROM ${SHIM_STATE:-none}"\n').get_help_text().startswith("child")
 
 
-def test_without_a_private_folder_it_asks_each_time_and_says_so(box, probe, capfd):
+def test_probe_without_a_private_state_folder_is_not_cached(box, probe, capfd):
     (box.state / "probes").mkdir(parents=True)
     (box.state / "probes").chmod(0o755)
     assert probe().accepts_flag("--session-id") and probe(None).accepts_flag("--session-id")
@@ -144,7 +142,7 @@ def test_without_a_private_folder_it_asks_each_time_and_says_so(box, probe, capf
         ("", "stream-json"),
     ],
 )
-def test_acais_dialect_is_read_out_of_its_help(probe, help_text, variant):
+def test_acai_variant_is_detected_from_its_help(probe, help_text, variant):
     vendor = get_adapter("acai")
     assert vendor.cli.detect_variant is not None
     assert (
@@ -158,7 +156,7 @@ def test_acais_dialect_is_read_out_of_its_help(probe, help_text, variant):
 HOW = VersionProbe()
 
 
-def test_a_version_is_asked_once_and_stands_beside_the_help(box, probe):
+def test_version_is_probed_once_and_cached_with_the_help(box, probe):
     script = '[ "$1" = --version ] && echo 1.2.3 || echo usage --flag\n'
     first = probe(script)
     assert first.ask_version(HOW) == "1.2.3" and first.accepts_flag("--flag")
@@ -171,7 +169,7 @@ def test_a_version_is_asked_once_and_stands_beside_the_help(box, probe):
     assert file.suffix == ".json" and file.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_version_is_known_only_if_somebody_asked_before(box, probe):
+def test_cached_version_is_missing_until_probed(box, probe):
     fresh = probe("echo 1.2.3\n")
     assert fresh.find_cached_version(HOW) is None
     assert list_calls(box) == []
@@ -181,7 +179,7 @@ def test_a_version_is_known_only_if_somebody_asked_before(box, probe):
     )
 
 
-def test_who_diagnoses_asks_anew(box, probe):
+def test_refresh_probes_the_version_a_second_time(box, probe):
     """A stub may stay as it is while the program behind it becomes another."""
     version_file = box.path / "said"
     version_file.write_text("1.0.0\n", encoding="utf-8")
@@ -196,19 +194,19 @@ def test_who_diagnoses_asks_anew(box, probe):
     )
 
 
-def test_a_version_on_stderr_counts_and_one_on_stdout_comes_first(probe):
+def test_version_on_stdout_takes_precedence_over_stderr(probe):
     assert probe("echo 0.73.1 >&2\n").ask_version(HOW) == "0.73.1"
     assert probe("echo 'node 18.19 is old' >&2; echo 1.5.2\n").ask_version(HOW) == "1.5.2"
 
 
-def test_a_flood_of_versions_is_cut(monkeypatch, probe):
+def test_version_is_read_from_oversized_output(monkeypatch, probe):
     monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 30)
     assert (
         probe("echo 1.2.3; head -c 20000000 /dev/zero | tr '\\0' x\n").ask_version(HOW) == "1.2.3"
     )
 
 
-def test_a_program_whose_interpreter_is_missing_is_asked_again_another_day(box, probe):
+def test_missing_interpreter_is_reported_and_not_cached(box, probe):
     broken = probe("echo \"env: 'node': No such file or directory\" >&2; exit 127\n")
     assert broken.ask_version(HOW) is None
     assert broken.failure == "env: 'node': No such file or directory"
@@ -222,7 +220,7 @@ def test_a_program_whose_interpreter_is_missing_is_asked_again_another_day(box, 
         ("exit 3\n", "it said nothing and ended with exit 3"),
     ],
 )
-def test_why_there_is_no_version_is_known(monkeypatch, probe, script, failure):
+def test_failed_version_probe_reports_its_reason(monkeypatch, probe, script, failure):
     if "sleep" in script:
         monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 0.2)
     first_probe = probe(script)
@@ -230,7 +228,7 @@ def test_why_there_is_no_version_is_known(monkeypatch, probe, script, failure):
     assert first_probe.failure == failure
 
 
-def test_what_a_program_leaves_behind_is_not_waited_for(box, monkeypatch):
+def test_probe_does_not_wait_for_background_processes(box, monkeypatch):
     """An updater in the background holds its stdout for as long as it likes; then it goes too."""
     monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 30)
     lifeline = box.create_lifeline()
@@ -245,7 +243,7 @@ def test_what_a_program_leaves_behind_is_not_waited_for(box, monkeypatch):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"--version": 7}', b"\xff" * 100])
-def test_a_file_of_answers_that_is_damaged_is_none(box, probe, content):
+def test_damaged_cache_file_is_ignored(box, probe, content):
     first_probe = probe("echo 1.2.3\n")
     first_probe.ask_version(HOW)
     (file,) = (box.state / "probes").iterdir()
@@ -254,7 +252,7 @@ def test_a_file_of_answers_that_is_damaged_is_none(box, probe, content):
     assert probe(None).ask_version(HOW) == "1.2.3"
 
 
-def test_programs_that_were_asked_long_ago_are_forgotten(box, probe, monkeypatch):
+def test_oldest_cache_files_are_removed(box, probe, monkeypatch):
     monkeypatch.setattr(probes, "MAX_CACHED_PROGRAMS", 2)
     for age in range(1, 5):
         probe(f"echo {'x' * age} 1.2.{age}\n").ask_version(HOW)
@@ -265,7 +263,7 @@ def test_programs_that_were_asked_long_ago_are_forgotten(box, probe, monkeypatch
     assert probe("echo xxxx 1.2.4\n").ask_version(HOW) == "1.2.4"
 
 
-def test_the_models_are_known_once_somebody_asked(box, probe):
+def test_models_are_listed_only_after_caching(box, probe):
     how = ModelProbe(("models",))
     program = probe("[ $# = 1 ] && [ $1 = models ] && printf 'a/b\\nc\\n'\n")
     assert program.list_cached_models(how) == [] and list_calls(box) == []

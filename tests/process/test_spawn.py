@@ -71,13 +71,13 @@ def portrait(folder, *, feed=False):
     return json.loads(stdout)
 
 
-def test_a_child_has_a_session_and_its_environment(folder):
+def test_child_has_a_separate_session_and_the_passed_environment(folder):
     report = portrait(folder)
     assert report["session"] and report["variable"] == "yes"
     assert os.path.samefile(report["cwd"], folder)
 
 
-def test_a_child_has_its_own_three_files_and_none_that_our_parent_left_open(folder):
+def test_child_inherits_only_the_standard_file_descriptors(folder):
     left_open = os.open(os.devnull, os.O_RDONLY)
     try:
         os.set_inheritable(left_open, True)
@@ -87,11 +87,11 @@ def test_a_child_has_its_own_three_files_and_none_that_our_parent_left_open(fold
 
 
 @pytest.mark.parametrize("feed", [True, False])
-def test_a_childs_stdin_is_what_it_is_told_or_nothing(folder, feed):
+def test_stdin_of_the_child_contains_the_fed_bytes_or_is_empty(folder, feed):
     assert portrait(folder, feed=feed)["stdin"] == ("go on" if feed else "")
 
 
-def test_a_child_can_be_interrupted_although_we_cannot(folder):
+def test_child_handles_sigint_although_the_parent_ignores_sigint(folder):
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         assert portrait(folder)["hears"]
@@ -100,7 +100,7 @@ def test_a_child_can_be_interrupted_although_we_cannot(folder):
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_child_inherits_no_ignored_and_no_blocked_signal(folder):
+def test_child_inherits_no_ignored_or_blocked_signals(folder):
     numbers = (signal.SIGUSR1, signal.SIGHUP, signal.SIGTERM, signal.SIGTTOU)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
     mask = signal.pthread_sigmask(
@@ -118,7 +118,7 @@ def test_a_child_inherits_no_ignored_and_no_blocked_signal(folder):
     assert (child["ignored"], child["blocked"]) == (python_ignores, [])
 
 
-def test_a_child_that_other_code_waited_for_is_no_failure(box):
+def test_child_reaped_elsewhere_is_treated_as_a_clean_exit(box):
     """The exit code is lost, so the result depends only on the output."""
 
     async def end():
@@ -134,7 +134,7 @@ def test_a_child_that_other_code_waited_for_is_no_failure(box):
     assert anyio.run(end).code == 0
 
 
-def test_no_descriptor_is_left_of_a_child_that_cannot_be_started(folder):
+def test_failed_spawn_leaves_no_open_descriptors(folder):
     def descriptors():
         return set(os.listdir("/dev/fd"))
 
@@ -144,7 +144,7 @@ def test_no_descriptor_is_left_of_a_child_that_cannot_be_started(folder):
     assert descriptors() == before
 
 
-def test_the_end_of_a_child_is_told_as_popen_tells_it(folder):
+def test_exit_status_of_the_child_matches_the_popen_convention(folder):
     for script, code in (("exit 3", 3), ("kill -KILL $$", -signal.SIGKILL)):
         process = spawn_child(["/bin/sh", "-c", script], {}, folder, opens_stdin=False)
         assert process.wait() == process.poll() == process.returncode == code

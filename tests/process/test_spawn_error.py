@@ -51,7 +51,7 @@ def script(box, text, mode=0o755):
         "not executable",
     ],
 )
-def test_a_file_that_is_no_program_is_named_with_its_fault(box, text, mode, reason, hint):
+def test_unstartable_program_is_reported_with_reason_and_hint(box, text, mode, reason, hint):
     path = script(box, text, mode)
     done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=path)
     assert (done.status, done.cause) == (1, "not_found")
@@ -67,12 +67,12 @@ def test_a_file_that_is_no_program_is_named_with_its_fault(box, text, mode, reas
         ("/tmp", "a directory"),
     ],
 )
-def test_a_program_that_is_not_there_is_the_vendors_fault(box, program, reason):
+def test_missing_program_raises_vendor_error(box, program, reason):
     with pytest.raises(VendorError, match=reason):
         spawn_child([program], box.build_environment(), str(box.cwd), opens_stdin=False)
 
 
-def test_a_working_directory_that_is_gone_is_not_the_vendors_fault(box):
+def test_missing_working_directory_raises_frontend_error(box):
     with pytest.raises(FrontendError, match="the working directory /no/such is gone"):
         spawn_child(
             [box.create_fake(["out", ANSWER])],
@@ -82,7 +82,7 @@ def test_a_working_directory_that_is_gone_is_not_the_vendors_fault(box):
         )
 
 
-def test_an_argument_with_nul_is_the_frontends_fault(box):
+def test_nul_in_an_argument_raises_frontend_error(box):
     with pytest.raises(FrontendError, match="NUL"):
         spawn_child(
             ["/bin/true", "nul\0"], box.build_environment(), str(box.cwd), opens_stdin=False
@@ -102,16 +102,14 @@ def given_by_file(box, flag):
 
 @pytest.mark.parametrize("flag", ["--system-prompt", "--append-system-prompt"])
 @pytest.mark.parametrize("vendor", ["acai", "cake", "cursor", "demo"])
-def test_a_long_system_prompt_goes_with_the_prompt_where_the_vendor_has_no_flag_for_it(
-    box, vendor, flag
-):
+def test_long_system_prompt_is_prepended_to_stdin_for_vendors_without_a_flag(box, vendor, flag):
     child = box.create_fake(["read"], ["record", str(box.recording)])
     box.run_claude(*ASK, *given_by_file(box, flag), SHIM_VENDOR=vendor, SHIM_BIN=child)
     assert box.read_record()["stdin"] == ("hi" if vendor == "demo" else f"{LONG}\n\nhi")
 
 
 @pytest.mark.parametrize("flag", ["--system-prompt", "--append-system-prompt"])
-def test_pi_is_given_a_long_system_prompt_as_a_file_of_ours(box, flag):
+def test_long_system_prompt_is_passed_to_pi_as_a_private_file(box, flag):
     box.run_claude(
         *ASK,
         *given_by_file(box, flag),
@@ -127,7 +125,7 @@ def test_pi_is_given_a_long_system_prompt_as_a_file_of_ours(box, flag):
 
 
 @pytest.mark.parametrize("is_conversation", [False, True])
-def test_qwen_is_given_a_long_system_prompt_as_a_file_of_ours(box, is_conversation):
+def test_long_system_prompt_is_passed_to_qwen_as_a_file(box, is_conversation):
     child = box.create_fake(["record", str(box.recording)])
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
     if is_conversation:
@@ -146,14 +144,14 @@ def test_qwen_is_given_a_long_system_prompt_as_a_file_of_ours(box, is_conversati
         assert file.read() == LONG
 
 
-def test_a_real_claude_reads_its_own_files(box):
+def test_claude_receives_the_system_prompt_file_flag_unchanged(box):
     flags = given_by_file(box, "--append-system-prompt")
     child = box.create_fake(["record", str(box.recording)])
     box.run_claude(*ASK, *flags, SHIM_VENDOR="claude", SHIM_BIN=child)
     assert f"{flags[0]}={flags[1]}" in box.read_record()["arguments"]
 
 
-def test_what_a_vendor_takes_in_an_argument_only_is_refused_with_its_size(box):
+def test_system_prompt_above_the_argument_limit_is_refused_with_its_size(box):
     """One that is not even started, and why, not "Argument list too long"."""
     child = box.create_fake(["record", str(box.recording)])
     flags = given_by_file(box, "--append-system-prompt")
@@ -165,7 +163,7 @@ def test_what_a_vendor_takes_in_an_argument_only_is_refused_with_its_size(box):
 
 
 @pytest.mark.parametrize("vendor", ["acai", "cake", "cursor", "pi", "qwen", "demo", "claude"])
-def test_a_prompt_that_is_longer_than_an_argument_may_be_reaches_every_vendor(box, vendor):
+def test_prompt_above_the_argument_limit_reaches_every_vendor_on_stdin(box, vendor):
     prompt = b"word " * 60_000  # Linux takes 128 KiB
     child = box.create_fake(["read"], ["record", str(box.recording)])
     # a vendor that is asked leaves its stdin open for the answers
@@ -174,7 +172,7 @@ def test_a_prompt_that_is_longer_than_an_argument_may_be_reaches_every_vendor(bo
     assert box.read_record()["stdin"].encode() == prompt
 
 
-def test_an_environment_of_two_megabytes_is_passed_on(box):
+def test_environment_of_two_megabytes_reaches_the_child(box):
     variables = {f"HELD{number}": "v" * 100_000 for number in range(18)}
     child = box.create_fake(["record", str(box.recording)], ["out", ANSWER])
     assert box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child, **variables).status == 0
@@ -199,7 +197,7 @@ def run_limited(box, *args, before=(), preexec=None, stdin=b"", environment=()):
     return Done(process.returncode, process.stdout, process.stderr.decode())
 
 
-def test_a_fork_that_fails_is_neither_the_vendors_nor_the_frontends_fault(box):
+def test_failed_fork_is_reported_as_an_internal_error(box):
     """Of root no process is refused; another user of this machine's may not even reach our
     interpreter, hence a capability that lets it read."""
     before = ["prlimit", "--nproc=1"]
@@ -241,9 +239,7 @@ TABLES = [(count, converses) for converses in (False, True) for count in (8, 11,
         for number, table in enumerate(TABLES)
     ],
 )
-def test_a_table_of_files_that_is_full_ends_in_one_result_wherever_it_is_noticed(
-    box, count, converses
-):
+def test_exhausted_file_descriptors_end_in_a_single_result(box, count, converses):
     def few():
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
 
@@ -261,7 +257,7 @@ def test_a_table_of_files_that_is_full_ends_in_one_result_wherever_it_is_noticed
         assert "Too many open files" in done.result["errors"][0]
 
 
-def test_the_machines_fault_has_its_own_error():
+def test_errors_have_distinct_causes():
     assert (SystemResourceError.cause, VendorError.cause, FrontendError.cause) == (
         "internal",
         "not_found",

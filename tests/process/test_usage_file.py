@@ -77,7 +77,7 @@ def report_file(box):
 # -- the file --------------------------------------------------------------------------------------
 
 
-def test_only_we_may_enter_its_folder_and_it_is_gone_once_read(box):
+def test_report_folder_is_private_and_removed_after_reading(box):
     file = report_file(box)
     assert stat.S_IMODE(os.stat(file.folder).st_mode) == 0o700
     folder = file.folder
@@ -89,7 +89,7 @@ def test_only_we_may_enter_its_folder_and_it_is_gone_once_read(box):
     assert not os.path.exists(os.path.dirname(folder)), "a run leaves nothing of it"
 
 
-def test_what_the_session_spilled_stays_when_its_report_is_gone(box):
+def test_removing_the_report_preserves_spilled_files(box):
     file = report_file(box)
     spilled = SpillFolder(
         {"SHIM_STATE": str(box.state)}, "11111111-2222-4333-8444-555566667777"
@@ -98,13 +98,13 @@ def test_what_the_session_spilled_stays_when_its_report_is_gone(box):
     assert Path(spilled).read_text(encoding="utf-8") == "long"
 
 
-def test_a_run_that_wrote_nothing_has_no_report_and_leaves_no_folder(box):
+def test_missing_report_returns_none_and_removes_the_folder(box):
     file = report_file(box)
     folder = file.folder
     assert file.read_and_remove() is None and not os.path.exists(folder)
 
 
-def test_a_link_in_its_place_is_not_followed(box, tmp_path):
+def test_symlinked_report_is_not_followed(box, tmp_path):
     """Threats: vendor output, a file of another place read as its own."""
     other = tmp_path / "other.json"
     other.write_text(json.dumps(TOLD))
@@ -113,7 +113,7 @@ def test_a_link_in_its_place_is_not_followed(box, tmp_path):
     assert file.read_and_remove() is None and other.exists()
 
 
-def test_a_file_that_is_too_long_is_none(box):
+def test_oversized_report_is_ignored(box):
     file = report_file(box)
     with open(f"{file.folder}/night.json", "w", encoding="utf-8") as written:
         json.dump(TOLD | {"noise": "x" * MAX_REPORT_BYTES}, written)
@@ -121,11 +121,11 @@ def test_a_file_that_is_too_long_is_none(box):
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"1", b"{", b'{"nests":', b"\xff\xfe"])
-def test_what_is_no_object_is_none(data):
+def test_parse_json_keys_returns_none_for_invalid_json(data):
     assert parse_json_keys(data, KEYS) is None
 
 
-def test_without_a_private_place_there_is_no_folder(box):
+def test_report_folder_is_not_created_in_a_shared_spill_folder(box):
     """Threats: settings of another user; there is no fallback to a shared folder."""
     (box.state / "spill").mkdir(parents=True)
     (box.state / "spill").chmod(0o777)
@@ -155,7 +155,7 @@ def result_with(report, *, code=0, interrupt=False):
 
 
 @pytest.mark.parametrize("interrupt", [False, True])
-def test_its_numbers_are_those_of_the_result(interrupt):
+def test_result_contains_usage_and_cost_of_the_report(interrupt):
     result = result_with(TOLD, interrupt=interrupt)
     assert (result["usage"]["input_tokens"], result["usage"]["output_tokens"]) == (90, 10)
     assert result["total_cost_usd"] == 0.5 and result["is_error"] is interrupt
@@ -164,7 +164,7 @@ def test_its_numbers_are_those_of_the_result(interrupt):
 @pytest.mark.parametrize(
     "report", [None, {}, {"nests": "x"}, {"nests": [1, None, {"said": "3"}]}, {"nests": [[]]}]
 )
-def test_a_report_that_says_nothing_leaves_the_result_as_it_is(report):
+def test_empty_report_leaves_the_result_unchanged(report):
     result = result_with(report)
     assert result["usage"]["output_tokens"] == 0 and result["is_error"] is False
 
@@ -188,17 +188,17 @@ def test_a_report_that_says_nothing_leaves_the_result_as_it_is(report):
         ),
     ],
 )
-def test_a_profile_that_cannot_mean_it_is_refused(replaced, by, says):
+def test_invalid_report_profile_is_rejected(replaced, by, says):
     with pytest.raises(FrontendError, match=re.escape(says)):
         parrot(PARROT.replace(replaced, by))
 
 
-def test_rules_of_a_report_need_a_report():
+def test_report_rules_require_launch_report():
     with pytest.raises(FrontendError, match=r"launch\.report"):
         build_profile_adapter(HEAD + RULES)
 
 
-def test_it_is_told_where_only_when_somebody_will_read_it():
+def test_report_argument_is_passed_only_with_a_report_folder():
     vendor = parrot()
     invocation = parse_argv(["-p", "x"])
     assert vendor.build_launch(LaunchRequest(invocation, "say hi")).arguments == ("say hi",)
@@ -221,7 +221,7 @@ def night(box):
     box.create_fake(*plan, name="parrot")
 
 
-def test_a_run_has_the_numbers_of_its_file_and_leaves_nothing_behind(box):
+def test_run_reports_usage_from_the_file_and_removes_the_folder(box):
     night(box)
     done = box.run_claude(*ASK, SHIM_VENDOR="parrot")
     check_turns(done.stdout, False)
@@ -229,7 +229,7 @@ def test_a_run_has_the_numbers_of_its_file_and_leaves_nothing_behind(box):
     assert done.status == 0 and folders(box) == []
 
 
-def test_a_recording_has_what_was_read_and_a_replay_says_the_same(box):
+def test_replay_reports_the_recorded_usage(box):
     night(box)
     cast = box.cwd / "one.cast"
     done = box.run_claude(*ASK, "--shim-record", str(cast), SHIM_VENDOR="parrot")
@@ -243,7 +243,7 @@ def test_a_recording_has_what_was_read_and_a_replay_says_the_same(box):
     assert folders(box) == []
 
 
-def test_a_replay_without_a_reader_of_it_plays_the_rest():
+def test_replayer_outputs_stdout_and_the_report_note():
     note = (0.4, "n", {"kind": NOTE_REPORT, "report": TOLD})
     player = ReplayHarness()
     player.play_to_end(build_replayer([START, (0.1, "o", b"a\n"), build_exit_record(0.3), note]))

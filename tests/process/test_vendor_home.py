@@ -21,7 +21,7 @@ def open_data_dir(home_folder, **environment):
     return VendorDataDir("CODEX_HOME", ".codex", {"HOME": str(home_folder), **environment})
 
 
-def test_a_record_is_found_by_the_end_of_its_name_and_read(home_folder):
+def test_record_is_located_by_its_suffix_and_read(home_folder):
     records = open_data_dir(home_folder)
     assert records.find_file("sessions", "-1.jsonl") == "sessions/one-1.jsonl"
     assert records.read_tail("sessions/one-1.jsonl") == (0, b"first\nsecond\n")
@@ -31,7 +31,7 @@ def test_a_record_is_found_by_the_end_of_its_name_and_read(home_folder):
     )
 
 
-def test_the_vendors_variable_names_another_folder(home_folder, tmp_path):
+def test_environment_variable_overrides_the_data_folder(home_folder, tmp_path):
     (tmp_path / "other" / "sessions").mkdir(parents=True)
     (tmp_path / "other" / "sessions" / "two-1.jsonl").write_bytes(b"x")
     assert (
@@ -47,7 +47,7 @@ def test_the_vendors_variable_names_another_folder(home_folder, tmp_path):
         )
 
 
-def test_only_the_end_of_a_long_record_is_read(home_folder, monkeypatch):
+def test_read_tail_returns_only_the_end_of_a_long_file(home_folder, monkeypatch):
     monkeypatch.setattr(vendor_data_dir, "TAIL_BYTES", 7)
     assert open_data_dir(home_folder).read_tail("sessions/one-1.jsonl") == (6, b"second\n")
 
@@ -55,11 +55,11 @@ def test_only_the_end_of_a_long_record_is_read(home_folder, monkeypatch):
 @pytest.mark.parametrize(
     ("start", "expected"), [(0, b"first\nsecond\n"), (6, b"second\n"), (13, b""), (99, b"")]
 )
-def test_what_was_read_before_is_not_read_again(home_folder, start, expected):
+def test_read_tail_starts_at_an_offset(home_folder, start, expected):
     assert open_data_dir(home_folder).read_tail("sessions/one-1.jsonl", start) == (start, expected)
 
 
-def test_only_so_many_names_are_looked_at(home_folder, monkeypatch):
+def test_number_of_searched_entries_is_limited(home_folder, monkeypatch):
     monkeypatch.setattr(vendor_data_dir, "MAX_ENTRIES", 0)
     assert open_data_dir(home_folder).find_file("sessions", ".jsonl") is None
 
@@ -67,12 +67,12 @@ def test_only_so_many_names_are_looked_at(home_folder, monkeypatch):
 @pytest.mark.parametrize(
     "path", ["../secret", "sessions/../../secret", "/etc/passwd", "sessions", "none", "a\0b", ""]
 )
-def test_nothing_but_a_file_of_the_folder_is_read(home_folder, path):
+def test_read_tail_returns_nothing_for_invalid_paths(home_folder, path):
     """Threats: vendor output, session ids that become file names."""
     assert open_data_dir(home_folder).read_tail(path) == (0, b"")
 
 
-def test_a_link_out_of_the_folder_is_not_followed(home_folder):
+def test_symlinks_out_of_the_folder_are_not_followed(home_folder):
     """Threats: symlinks."""
     os.symlink(home_folder / "secret", home_folder / ".codex" / "sessions" / "two-1.jsonl")
     os.symlink(home_folder, home_folder / ".codex" / "out")
@@ -83,6 +83,6 @@ def test_a_link_out_of_the_folder_is_not_followed(home_folder):
     )
 
 
-def test_nobody_waits_at_a_pipe(home_folder):
+def test_named_pipe_is_not_read(home_folder):
     os.mkfifo(home_folder / ".codex" / "sessions" / "pipe")
     assert open_data_dir(home_folder).read_tail("sessions/pipe") == (0, b"")

@@ -32,13 +32,13 @@ def translate_call(*updates, identity="c1", form=BY_TITLE):
     return call.translate_call(TOOLS)
 
 
-def test_a_name_in_the_first_title_and_an_input_that_comes_later():
+def test_tool_name_is_read_from_the_first_title_and_input_from_an_update():
     first = {"title": "write", "kind": "edit", "rawInput": {}}
     then = {"title": "new.txt", "rawInput": {"filePath": "/w/new.txt", "content": "x"}}
     assert translate_call(first, then) == ("Write", {"file_path": "/w/new.txt", "content": "x"})
 
 
-def test_an_input_that_is_said_again_is_the_one_that_counts():
+def test_last_nonempty_input_is_used():
     call = {"title": "bash", "kind": "execute"}
     assert translate_call(
         call, {"rawInput": {"command": "l"}}, {"rawInput": {"command": "ls"}}, {"rawInput": {}}
@@ -60,14 +60,14 @@ def test_an_input_that_is_said_again_is_the_one_that_counts():
         ({}, {"filePath": "/w/a", "content": "y"}, {"content": "y"}),
     ],
 )
-def test_what_a_question_says_of_a_call_is_what_is_asked_about(raw_input, question, expected):
+def test_input_of_a_permission_request_overrides_the_call_input(raw_input, question, expected):
     call = AcpCall("c1", BY_TITLE)
     call.apply_update({"title": "write", "kind": "edit", "rawInput": raw_input})
     updated_call = call.build_requested_call({"title": "/w/a", "rawInput": question})
     assert updated_call.translate_call(TOOLS) == ("Write", {"file_path": "/w/a"} | expected)
 
 
-def test_a_question_with_another_command_in_its_title_asks_about_that_one():
+def test_title_of_a_permission_request_overrides_the_command():
     call = AcpCall("run_shell_command__1", BY_ID)
     call.apply_update({"title": "ls", "kind": "execute"})
     assert call.build_requested_call({"title": "rm x"}).translate_call(TOOLS) == (
@@ -96,13 +96,13 @@ def test_a_question_with_another_command_in_its_title_asks_about_that_one():
         ("something else", {"description": "something else"}),
     ],
 )
-def test_a_command_without_an_input_is_its_title(notes, more):
+def test_command_without_an_input_is_read_from_the_title(notes, more):
     update = {"title": "ls\npwd", "kind": "execute", "content": [note(notes)]}
     result = translate_call(update, identity="run_shell_command__1", form=BY_ID)
     assert result == ("Bash", {"command": "ls\npwd"} | more)
 
 
-def test_a_change_without_an_input_is_its_diff():
+def test_edit_without_an_input_is_read_from_the_diff():
     options = {"identity": "replace__1", "form": BY_ID}
     edit = {"title": "a: x => y", "kind": "edit", "content": [diff("/w/a", "x", "y")]}
     assert translate_call(edit, **options) == (
@@ -113,21 +113,21 @@ def test_a_change_without_an_input_is_its_diff():
     assert translate_call(new, **options) == ("Write", {"file_path": "/w/a", "content": "y"})
 
 
-def test_a_change_of_several_files_names_no_one_file_that_a_rule_could_be_about():
+def test_edit_of_several_files_lists_all_files():
     result = translate_call(
         {"kind": "edit", "content": [diff("/w/a", "x", "y"), diff("/etc/b", "x", "y")]}, form=BY_ID
     )
     assert result == ("Edit", {"files": ["/w/a", "/etc/b"]})
 
 
-def test_a_tool_that_nobody_knows_keeps_its_name_and_its_input():
+def test_unknown_tool_preserves_its_name_and_input():
     assert translate_call({"title": "srv_find", "kind": "other", "rawInput": {"q": 1}}) == (
         "srv_find",
         {"q": 1},
     )
 
 
-def test_a_question_about_another_kind_of_call_is_judged_by_what_it_says():
+def test_permission_request_of_another_kind_overrides_the_tool():
     call = AcpCall("c1", BY_TITLE)
     call.apply_update({"title": "read", "kind": "read", "rawInput": {"filePath": "/w/a"}})
     updated_call = call.build_requested_call(
@@ -141,7 +141,7 @@ def test_a_question_about_another_kind_of_call_is_judged_by_what_it_says():
     )
 
 
-def test_a_command_is_shown_whatever_the_call_is_named():
+def test_command_of_an_execute_call_is_translated_to_bash():
     call = AcpCall("c1", BY_TITLE)
     call.apply_update({"title": "read", "kind": "execute", "rawInput": {"command": "touch x"}})
     assert call.translate_call(TOOLS | {"read": ToolMapping("Read", only_renamed=True)}) == (
@@ -156,7 +156,7 @@ BY_KIND = AcpCallFormat(
 )
 
 
-def test_an_input_in_the_content_is_known_once_it_is_whole():
+def test_input_in_the_content_is_available_once_complete():
     call = AcpCall("c1", IN_CONTENT)
     call.apply_update(
         {"title": "bash", "status": "in_progress", "content": [note('{"command": "a}')]}
@@ -169,7 +169,7 @@ def test_an_input_in_the_content_is_known_once_it_is_whole():
     assert call.translate_call(TOOLS) == ("Bash", {"command": "a}b"})
 
 
-def test_a_tool_without_a_name_is_known_by_its_kind_and_its_input_where_its_question_proves_it():
+def test_unnamed_tool_is_identified_by_kind_and_permission_request_keys():
     first = {
         "sessionUpdate": "tool_call",
         "title": "Look",
@@ -190,7 +190,7 @@ def test_a_tool_without_a_name_is_known_by_its_kind_and_its_input_where_its_ques
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_an_input_that_says_two_commands_is_judged_as_none_of_them(order):
+def test_conflicting_command_keys_yield_a_list_of_commands(order):
     raw_input = dict([("cmd", "rm x"), ("command", "ls")][::order])
     call = AcpCall("c1", BY_TITLE)
     call.apply_update({"title": "sh", "kind": "execute", "rawInput": raw_input})
@@ -213,7 +213,7 @@ SEARCHES = AcpCallFormat(
         ({"places": ["a", "b"]}, {"path": [["a", "b"], "/out"]}),
     ],
 )
-def test_a_place_that_only_the_question_names_is_judged_beside_those_of_the_call(own, words):
+def test_path_of_a_permission_request_is_added_to_the_call_paths(own, words):
     call = AcpCall("c1", SEARCHES)
     call.apply_update(
         {
@@ -230,7 +230,7 @@ def test_a_place_that_only_the_question_names_is_judged_beside_those_of_the_call
     assert updated_call.translate_call(tools) == ("Grep", {"pattern": "x"} | words)
 
 
-def test_a_place_that_a_call_names_as_well_does_not_hide_that_of_the_question():
+def test_path_of_the_call_does_not_hide_the_path_of_the_permission_request():
     call = AcpCall("c1", SEARCHES)
     raw_input = {"pattern": "x", "places": "a /out", "path": "a"}
     call.apply_update(

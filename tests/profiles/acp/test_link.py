@@ -48,7 +48,7 @@ def open_session(session=None, **opening):
     return acp_session
 
 
-def test_a_prompt_waits_for_the_session():
+def test_prompt_is_sent_after_the_session_is_created():
     session = AcpSession()
     assert methods(session.encode_initialize(AcpSessionParams("/work"))) == ["initialize"]
     assert session.encode_prompt(UserMessage("hi")) == b""
@@ -66,14 +66,14 @@ def test_a_prompt_waits_for_the_session():
         (True, GREETED, "session/fork"),
     ],
 )
-def test_a_session_goes_on_in_the_way_that_the_agent_has(fork, agent, method):
+def test_session_resumes_with_the_method_that_the_agent_supports(fork, agent, method):
     session = AcpSession()
     session.encode_initialize(AcpSessionParams("/work", resumed_id="s0", is_fork=fork))
     (line,) = parse_lines(answer_request(session, 1, agent))
     assert (line["method"], line["params"]["sessionId"]) == (method, "s0")
 
 
-def test_what_a_loaded_session_says_of_earlier_turns_is_over_when_the_agent_is_silent_between_two_answers():
+def test_replay_ends_after_two_probe_responses_without_replayed_events():
     session = AcpSession()
     session.encode_initialize(AcpSessionParams("/work", resumed_id="s0"))
     answer_request(session, 1, LOADS)
@@ -86,7 +86,7 @@ def test_what_a_loaded_session_says_of_earlier_turns_is_over_when_the_agent_is_s
     assert not session.is_loading
 
 
-def test_an_agent_that_never_ends_its_replay_is_prompted_all_the_same():
+def test_prompt_is_sent_after_max_replay_probes():
     session = AcpSession()
     session.encode_initialize(AcpSessionParams("/work", resumed_id="s0"))
     answer_request(session, 1, LOADS)
@@ -99,7 +99,7 @@ def test_an_agent_that_never_ends_its_replay_is_prompted_all_the_same():
     assert number <= MAX_REPLAY_PROBES + 3
 
 
-def test_a_model_that_is_asked_for_is_set_before_the_prompt():
+def test_requested_model_is_set_before_the_prompt():
     session = AcpSession()
     session.encode_initialize(AcpSessionParams("/work", model="large"))
     answer_request(session, 1, GREETED)
@@ -116,7 +116,7 @@ EFFORT["options"] = [{"value": value} for value in ("low", "medium", "high")]
 @pytest.mark.parametrize(
     ("effort", "expected"), [("low", "low"), ("high", "high"), ("max", "high")]
 )
-def test_an_effort_is_set_to_the_level_that_the_agent_has_or_the_next_below_it(effort, expected):
+def test_effort_is_set_to_the_nearest_supported_level_before_the_prompt(effort, expected):
     session = AcpSession()
     session.encode_initialize(AcpSessionParams("/work", effort=effort))
     answer_request(session, 1, GREETED)
@@ -134,7 +134,7 @@ def test_an_effort_is_set_to_the_level_that_the_agent_has_or_the_next_below_it(e
     )
 
 
-def test_without_an_effort_the_session_has_the_one_that_it_began_with():
+def test_initial_effort_is_restored_if_no_effort_is_set():
     session = open_session({"configOptions": [EFFORT]})
     assert parse_lines(session.encode_effort_change("low"))[0]["params"]["value"] == "low"
     assert parse_lines(session.encode_effort_change(None))[0]["params"]["value"] == "medium"
@@ -143,11 +143,11 @@ def test_without_an_effort_the_session_has_the_one_that_it_began_with():
     )
 
 
-def test_the_model_that_a_session_began_with_is_not_set():
+def test_initial_model_is_not_set():
     assert open_session({"configOptions": OPTIONS}, model="small").outbox == []
 
 
-def test_a_mode_that_changes_is_told_and_the_next_prompt_waits_for_it():
+def test_mode_change_is_sent_before_the_next_prompt():
     session = open_session({"modes": {"currentModeId": "default"}})
     (line,) = parse_lines(session.encode_setting_change("mode", "plan"))
     assert (line["method"], line["params"]) == (
@@ -158,7 +158,7 @@ def test_a_mode_that_changes_is_told_and_the_next_prompt_waits_for_it():
     assert methods(answer_request(session, 3, {})) == ["session/prompt"]
 
 
-def test_the_agents_own_model_is_the_one_that_the_session_began_with():
+def test_initial_model_is_restored_if_no_model_is_set():
     session = open_session({"models": {"currentModelId": "small"}})
     assert (
         parse_lines(session.encode_setting_change("model", None))[0]["params"]["modelId"] == "small"
@@ -174,7 +174,7 @@ def test_the_agents_own_model_is_the_one_that_the_session_began_with():
         (False, True, {"outcome": "cancelled"}),
     ],
 )
-def test_a_decision_is_one_of_the_agents_options(allow, stop, outcome):
+def test_decision_selects_a_matching_permission_option(allow, stop, outcome):
     session = open_session()
     options = [
         {"optionId": "ever", "kind": "allow_always"},
@@ -187,7 +187,7 @@ def test_a_decision_is_one_of_the_agents_options(allow, stop, outcome):
     assert session.encode_decision(request, allow=allow, ends_turn=stop) == b""
 
 
-def test_where_a_call_could_only_be_allowed_for_ever_it_is_not_allowed():
+def test_call_is_cancelled_if_the_only_option_is_allow_always():
     session = open_session()
     request = session.open_permission_request(
         "q", "c1", [{"optionId": "ever", "kind": "allow_always"}]
@@ -198,7 +198,7 @@ def test_where_a_call_could_only_be_allowed_for_ever_it_is_not_allowed():
 
 
 @pytest.mark.parametrize("allow", [True, False])
-def test_only_a_call_that_was_allowed_needs_no_second_answer(allow):
+def test_second_permission_request_is_answered_only_for_an_allowed_call(allow):
     session = open_session()
     options = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
     session.encode_decision(
@@ -209,7 +209,7 @@ def test_only_a_call_that_was_allowed_needs_no_second_answer(allow):
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_what_was_allowed_in_one_turn_is_asked_about_again_in_the_next(waits):
+def test_allowed_call_requires_permission_in_the_next_turn(waits):
     session = open_session()
     session.encode_decision(
         session.open_permission_request(7, "c1", [{"optionId": "yes", "kind": "allow_once"}]),
@@ -223,14 +223,14 @@ def test_what_was_allowed_in_one_turn_is_asked_about_again_in_the_next(waits):
     assert session.open_permission_request(8, "c1", []) is not None
 
 
-def test_an_answer_to_nothing_that_was_asked_is_not_heard():
+def test_response_with_an_unknown_request_id_is_ignored():
     session = open_session()
     assert session.read_response({"id": 99, "result": {"stopReason": "end_turn"}}) is None
     assert session.read_response({"id": "1", "result": {}}) is None
     assert session.read_response({"id": True, "result": {}}) is None
 
 
-def test_another_version_of_the_protocol_is_an_error():
+def test_unsupported_protocol_version_is_an_error():
     session = AcpSession()
     session.encode_initialize(AcpSessionParams("/work"))
     response = session.read_response({"id": 1, "result": {"protocolVersion": 3}})
@@ -238,7 +238,7 @@ def test_another_version_of_the_protocol_is_an_error():
     assert session.outbox == []
 
 
-def test_another_child_knows_nothing_of_the_session_before():
+def test_session_id_is_reset_when_a_new_child_is_initialized():
     session = open_session()
     session.encode_initialize(AcpSessionParams("/work", resumed_id="s1"))
     assert session.session_id == ""
@@ -254,7 +254,7 @@ def test_another_child_knows_nothing_of_the_session_before():
         ({"sse": "yes"}, ["a"]),
     ],
 )
-def test_a_server_that_the_agent_cannot_reach_is_left_out(can, expected):
+def test_mcp_server_with_an_unsupported_transport_is_left_out(can, expected):
     session = AcpSession()
     server_configs = {
         "a": {"command": "/a"},
@@ -271,7 +271,7 @@ def test_a_server_that_the_agent_cannot_reach_is_left_out(can, expected):
     assert sorted(expected + session.unreachable_servers) == ["a", "b", "c"]
 
 
-def test_an_agent_that_takes_addresses_only_is_given_no_command():
+def test_stdio_mcp_server_is_left_out_if_the_agent_accepts_only_urls():
     """copilot 1.0.102 rejects a server that is a command, and says so in its log only."""
     session = AcpSession()
     server_configs = {"a": {"command": "/a"}, "b": {"url": "http://b"}}
@@ -296,12 +296,12 @@ def test_an_agent_that_takes_addresses_only_is_given_no_command():
         ("", "my_srv_make", ""),
     ],
 )
-def test_a_tool_of_a_server_is_named_as_claude_names_it(template, own, name):
+def test_mcp_tool_name_of_the_agent_is_converted_to_the_claude_name(template, own, name):
     assert resolve_mcp_tool_name(template, ("my", "my_srv", "a.b"), own) == name
 
 
 @pytest.mark.parametrize("before", ["", " ", "\ufeff", "\n\ufeff \u2003"])
-def test_a_text_that_begins_as_a_command_of_the_agents_is_a_text(before):
+def test_prompt_that_starts_with_a_slash_is_escaped(before):
     """What is in front of it is what JavaScript takes away from the beginning of a text."""
     (line,) = parse_lines(open_session().encode_prompt(UserMessage(f"{before}/init")))
     assert line["params"]["prompt"] == [{"type": "text", "text": f"\\{before}/init"}]

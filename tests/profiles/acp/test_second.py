@@ -68,7 +68,7 @@ def results(talk):
 # -- the end of a turn -----------------------------------------------------------------------------
 
 
-def test_a_turn_ends_with_the_state_and_not_with_the_answer_to_the_prompt():
+def test_turn_ends_with_the_idle_state_and_not_with_the_prompt_response():
     talk = start_conversation().feed_messages(piece("Hel"), piece("lo"))
     assert b'"type":"result"' not in talk.lines
     talk.feed_messages(ENDED)
@@ -76,27 +76,27 @@ def test_a_turn_ends_with_the_state_and_not_with_the_answer_to_the_prompt():
     assert result_of(talk)["result"] == "Hello"
 
 
-def test_work_that_the_agent_did_before_it_took_the_prompt_does_not_end_its_turn():
+def test_idle_state_before_the_prompt_response_does_not_end_the_turn():
     talk = AcpConversation().feed_messages(
         *ANSWERS, RUNS, ENDED, idle(), TAKEN, RUNS, piece("Hello"), ENDED
     )
     assert result_of(talk)["result"] == "Hello"
 
 
-def test_an_agent_that_took_the_prompt_into_work_of_its_own_ends_the_turn_with_that_work():
+def test_turn_ends_with_work_that_started_before_the_prompt_response():
     talk = AcpConversation().feed_messages(*ANSWERS, RUNS, TAKEN, piece("Hello"), ENDED)
     assert talk.stream.has_outcome
     assert result_of(talk)["result"] == "Hello"
 
 
-def test_a_prompt_has_its_place_once_it_is_said_again():
+def test_echoed_user_message_marks_the_prompt_as_accepted():
     echo = build_update("user_message", messageId="u1", content=[{"type": "text", "text": "hi"}])
     talk = AcpConversation().feed_messages(*ANSWERS, echo, RUNS, piece("Hello"), ENDED)
     assert talk.stream.has_outcome
 
 
 @pytest.mark.parametrize("late", [(TAKEN, idle()), (RUNS, ENDED, TAKEN)])
-def test_an_agent_that_is_idle_and_says_no_more_is_done(late):
+def test_idle_agent_without_further_output_ends_the_turn(late):
     talk = AcpConversation().feed_messages(*ANSWERS, piece("Hello"), *late)
     assert not talk.stream.has_outcome
     talk.stream.on_idle()
@@ -104,14 +104,14 @@ def test_an_agent_that_is_idle_and_says_no_more_is_done(late):
     assert result_of(talk)["result"] == "Hello"
 
 
-def test_a_state_that_is_said_again_does_not_take_back_the_end_of_a_cancelled_turn():
+def test_repeated_idle_state_does_not_reopen_a_cancelled_turn():
     talk = start_conversation().feed_messages(piece("Hel"))
     talk.stream.interrupt()
     talk.feed_messages(idle(stopReason="cancelled"), idle(stopReason="cancelled"))
     assert talk.stream.turn.is_finalized
 
 
-def test_an_agent_that_works_after_it_was_idle_is_not_done():
+def test_running_state_after_idle_leaves_the_turn_open():
     talk = AcpConversation().feed_messages(
         *ANSWERS, TAKEN, idle(stopReason="end_turn"), RUNS, piece("Hello")
     )
@@ -119,13 +119,13 @@ def test_an_agent_that_works_after_it_was_idle_is_not_done():
     assert result_of(talk.feed_messages(ENDED))["result"] == "Hello"
 
 
-def test_a_turn_that_failed_says_why():
+def test_error_state_reports_the_error_message():
     error = {"code": -32603, "message": "the model is gone"}
     talk = start_conversation().feed_messages(idle(stopReason="error", error=error))
     assert "the model is gone" in json.dumps(result_of(talk))
 
 
-def test_a_shortened_context_is_said():
+def test_compaction_update_becomes_a_compact_boundary():
     used = build_update("usage_update", used=1234, size=9999)
     talk = start_conversation().feed_messages(
         used, build_update("compaction_update", compactionId="k", status="completed"), ENDED
@@ -135,7 +135,7 @@ def test_a_shortened_context_is_said():
     assert b'"pre_tokens":1234' in talk.lines
 
 
-def test_a_turn_with_a_second_prompt_ends_behind_what_that_one_began():
+def test_turn_with_a_second_prompt_ends_after_the_run_of_that_prompt():
     session = AcpSession()
     session.encode_initialize(AcpSessionParams("/w"))
     for line in ANSWERS:
@@ -157,7 +157,7 @@ def test_a_turn_with_a_second_prompt_ends_behind_what_that_one_began():
         ("cancelled", "error_during_execution"),
     ],
 )
-def test_the_reason_of_an_end_stands_in_the_state(reason, subtype):
+def test_result_subtype_follows_the_stop_reason_of_the_idle_state(reason, subtype):
     assert (
         result_of(start_conversation().feed_messages(piece("x"), idle(stopReason=reason)))[
             "subtype"
@@ -166,7 +166,7 @@ def test_the_reason_of_an_end_stands_in_the_state(reason, subtype):
     )
 
 
-def test_a_prompt_that_is_not_taken_fails_the_turn():
+def test_rejected_prompt_fails_the_turn():
     talk = AcpConversation().feed_messages(
         *ANSWERS, {"id": 3, "error": {"code": -32603, "message": "no room"}}
     )
@@ -176,7 +176,7 @@ def test_a_prompt_that_is_not_taken_fails_the_turn():
 # -- what has an id --------------------------------------------------------------------------------
 
 
-def test_of_a_message_that_comes_whole_only_what_is_new_is_said():
+def test_full_message_update_emits_only_the_new_text():
     talk = start_conversation().feed_messages(
         piece("Hel"),
         build_message("Hello"),
@@ -187,7 +187,7 @@ def test_of_a_message_that_comes_whole_only_what_is_new_is_said():
     assert result_of(talk)["result"] == "Hello there"
 
 
-def test_a_message_that_is_said_again_behind_a_call_is_not_said_twice():
+def test_repeated_message_after_a_call_is_emitted_once():
     talk = start_conversation().feed_messages(
         build_message("Look"),
         call("completed", title="x"),
@@ -199,7 +199,7 @@ def test_a_message_that_is_said_again_behind_a_call_is_not_said_twice():
     assert talk.lines.count(b"Look") == 1
 
 
-def test_what_was_said_is_not_taken_back():
+def test_emitted_text_is_not_retracted_by_later_updates():
     talk = start_conversation().feed_messages(
         build_message("Hello"),
         build_message("Bye"),
@@ -214,7 +214,7 @@ def test_what_was_said_is_not_taken_back():
     )
 
 
-def test_a_whole_thought_is_thinking():
+def test_agent_thought_becomes_a_thinking_block():
     talk = start_conversation().feed_messages(
         build_message("Hm", kind="agent_thought"), piece("Yes"), ENDED
     )
@@ -222,7 +222,7 @@ def test_a_whole_thought_is_thinking():
     assert b'"thinking":"Hm"' in talk.lines
 
 
-def test_the_content_of_a_call_comes_in_pieces():
+def test_tool_call_content_chunks_are_joined():
     content = [
         {"type": "content", "content": {"type": "text", "text": text}} for text in ("a", "b")
     ]
@@ -236,7 +236,7 @@ def test_the_content_of_a_call_comes_in_pieces():
     assert results(talk) == [("a\nb", False)]
 
 
-def test_what_a_terminal_prints_is_the_result_of_its_call():
+def test_terminal_output_is_the_result_of_its_call():
     def encode_output(text):
         return {"terminalId": "t", "data": base64.b64encode(text).decode()}
 
@@ -255,7 +255,7 @@ def test_what_a_terminal_prints_is_the_result_of_its_call():
     assert results(talk) == [("caf\u00e9", True)]
 
 
-def test_null_takes_away_what_a_call_said_before():
+def test_null_raw_input_clears_the_previous_input():
     talk = start_conversation().feed_messages(
         call(title="run", kind="execute", rawInput={"command": "ls"}),
         call(rawInput=None, title="rm all"),
@@ -264,7 +264,7 @@ def test_null_takes_away_what_a_call_said_before():
     assert talk.pending_permissions[0].tool_input == {"command": "rm all"}
 
 
-def test_a_cancelled_call_failed():
+def test_cancelled_call_has_an_error_result():
     talk = start_conversation().feed_messages(
         call("in_progress", title="x", rawInput={"a": 1}), call("cancelled"), ENDED
     )
@@ -272,7 +272,7 @@ def test_a_cancelled_call_failed():
     assert results(talk) == [("", True)]
 
 
-def test_a_plan_has_an_id():
+def test_plan_update_becomes_a_todo_list():
     plan = {
         "type": "items",
         "planId": "p",
@@ -291,7 +291,7 @@ def build_permission_request(subject, request_id=7):
     return {"id": request_id, "method": "session/request_permission", "params": params}
 
 
-def test_a_question_names_its_call():
+def test_permission_request_contains_its_tool_call():
     tool_call = {
         "toolCallId": "c1",
         "title": "bash",
@@ -311,7 +311,7 @@ def test_a_question_names_its_call():
     }
 
 
-def test_a_question_about_a_command_shows_that_command_whatever_its_call_said():
+def test_command_permission_request_overrides_the_input_of_its_call():
     talk = start_conversation().feed_messages(
         call(title="bash", kind="execute", rawInput={"cmd": "ls"}),
         build_permission_request(
@@ -325,18 +325,18 @@ def test_a_question_about_a_command_shows_that_command_whatever_its_call_said():
     assert talk.pending_permissions[0].call_id == "c1"
 
 
-def test_a_question_without_a_subject_is_asked_by_its_title():
+def test_permission_request_without_a_subject_uses_its_title():
     talk = start_conversation().feed_messages(build_permission_request(None))
     assert talk.pending_permissions[0].tool == "May I?"
 
 
-def test_a_question_about_what_nobody_can_judge_is_not_allowed():
+def test_permission_request_with_an_unknown_subject_is_cancelled():
     talk = start_conversation().feed_messages(build_permission_request({"type": "_everything"}))
     assert not talk.pending_permissions
     assert talk.get_last_message()["result"] == {"outcome": {"outcome": "cancelled"}}
 
 
-def test_a_change_of_a_file_names_the_file():
+def test_file_change_permission_request_contains_the_path():
     changes = [{"operation": "modify", "path": "/w/a"}]
     diff = {"type": "diff", "changes": changes, "patch": {"format": "git_patch", "text": "+x"}}
     tool_call = {"toolCallId": "c1", "title": "Edit a", "kind": "edit", "content": [diff]}
@@ -349,7 +349,7 @@ def test_a_change_of_a_file_names_the_file():
     )
 
 
-def test_a_moved_file_has_two_names_and_no_rule_is_about_one_of_them():
+def test_moved_file_permission_request_contains_both_paths():
     diff = {"type": "diff", "changes": [{"operation": "move", "oldPath": "/w/a", "path": "/etc/a"}]}
     tool_call = {"toolCallId": "c1", "title": "Move a", "kind": "edit", "content": [diff]}
     talk = start_conversation().feed_messages(
@@ -370,25 +370,25 @@ def collect_lines(*answers, **opening):
     return [json.loads(line) for line in [*data.splitlines(), *session.outbox]]
 
 
-def test_an_agent_of_either_version_finds_its_words_in_the_greeting():
+def test_initialize_request_has_the_fields_of_both_protocol_versions():
     (line,) = collect_lines()
     assert line["params"]["protocolVersion"] == 2
     assert {"info", "capabilities", "clientInfo", "clientCapabilities"} <= set(line["params"])
 
 
-def test_an_agent_takes_the_pictures_that_it_has_a_table_for():
+def test_accepted_block_kinds_follow_the_prompt_capabilities():
     assert list_accepted_block_kinds(
         {"capabilities": {"session": {"prompt": {"image": {}, "embeddedContext": None}}}}
     ) == {"image"}
 
 
-def test_a_session_goes_on_without_its_history():
+def test_resumed_session_is_opened_with_session_resume():
     line = collect_lines(GREETED, resumed_id="s0")[-1]
     assert line["method"] == "session/resume"
     assert line["params"] == {"sessionId": "s0", "cwd": "/w", "mcpServers": []}
 
 
-def test_servers_have_a_type_and_those_that_the_version_has_no_word_for_are_left_out():
+def test_stdio_servers_get_a_type_and_sse_servers_are_omitted():
     program = {"name": "a", "command": "/a", "args": [], "env": []}
     line = collect_lines(
         GREETED, servers=(program, {"type": "sse", "name": "b", "url": "http://b"})
@@ -396,7 +396,7 @@ def test_servers_have_a_type_and_those_that_the_version_has_no_word_for_are_left
     assert line["params"]["mcpServers"] == [{"type": "stdio", **program}]
 
 
-def test_the_mode_is_an_option():
+def test_permission_mode_is_set_as_a_config_option():
     option = {"configId": "agent-mode", "category": "mode", "currentValue": "code"}
     session = {"id": 2, "result": {"sessionId": "s1", "configOptions": [option]}}
     line = collect_lines(GREETED, session, mode="plan")[-1]
@@ -409,7 +409,7 @@ def test_the_mode_is_an_option():
     }
 
 
-def test_lines_that_come_as_one_list_are_read_one_by_one():
+def test_messages_in_a_json_array_are_read_individually():
     talk = start_conversation()
     data = json.dumps(
         [{"jsonrpc": "2.0"} | message for message in (piece("Hel"), {"id": []}, piece("lo"), ENDED)]

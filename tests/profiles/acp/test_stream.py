@@ -30,7 +30,7 @@ def start_conversation(vendor="opencode"):
     return AcpConversation(vendor).feed_messages(*ANSWERS)
 
 
-def test_a_turn_is_what_the_agent_says_between_a_prompt_and_its_answer():
+def test_agent_chunks_become_a_complete_turn():
     talk = (
         start_conversation()
         .feed_messages(
@@ -51,7 +51,7 @@ def test_a_turn_is_what_the_agent_says_between_a_prompt_and_its_answer():
     assert turn[-2]["result"] == "Hello"
 
 
-def test_each_message_is_said_again_behind_the_init_of_its_turn():
+def test_user_message_is_replayed_after_the_init_of_its_turn():
     """C15. The session of a later turn is there before its message."""
     talk = AcpConversation("opencode")
     talk.stream.set_user_message(read("one"), replays_message=True, has_hooks=False)
@@ -77,7 +77,7 @@ def read(text):
     return parse_user_message({"type": "user", "message": message}, "2026-11-20T10:00:00.000Z")
 
 
-def test_a_call_is_asked_about_with_its_input_and_said_once():
+def test_tool_call_with_a_permission_request_is_emitted_once():
     talk = start_conversation().feed_messages(
         build_update(
             "tool_call",
@@ -111,7 +111,7 @@ def test_a_call_is_asked_about_with_its_input_and_said_once():
     assert b'"content":"a"' in talk.lines
 
 
-def test_a_call_that_was_allowed_may_be_asked_about_again_and_nobody_hears_of_it():
+def test_second_request_for_an_allowed_call_is_answered_automatically():
     talk = start_conversation().feed_messages(build_permission_request())
     talk.answer_permission(True)
     talk.feed_messages(build_permission_request(request_id=8, title="external_directory"))
@@ -119,7 +119,7 @@ def test_a_call_that_was_allowed_may_be_asked_about_again_and_nobody_hears_of_it
     assert talk.get_last_message()["id"] == 8
 
 
-def test_what_a_loaded_session_says_of_earlier_turns_is_not_said_again():
+def test_history_of_a_loaded_session_is_not_emitted():
     talk = AcpConversation(resume="s1").feed_messages(
         {"id": 1, "result": {"protocolVersion": 1}}, build_text_update("old words")
     )
@@ -137,7 +137,7 @@ def test_what_a_loaded_session_says_of_earlier_turns_is_not_said_again():
     assert turn[-2]["result"] == "new"
 
 
-def test_a_second_call_with_the_id_of_an_allowed_one_is_asked_about():
+def test_reused_id_of_an_allowed_call_requires_a_new_decision():
     talk = start_conversation().feed_messages(build_permission_request())
     talk.answer_permission(True)
     talk.feed_messages(build_permission_request(request_id=8, rawInput={"command": "touch two"}))
@@ -152,7 +152,7 @@ def test_a_second_call_with_the_id_of_an_allowed_one_is_asked_about():
     assert len(talk.pending_permissions) == 1
 
 
-def test_what_a_question_says_beside_its_call_is_not_the_calls_input():
+def test_permission_request_input_is_not_merged_into_the_call_input():
     first = build_update(
         "tool_call",
         toolCallId="c1",
@@ -179,14 +179,14 @@ def test_what_a_question_says_beside_its_call_is_not_the_calls_input():
     assert talk.stream.translation.diagnostics.build_report()["repairs"] == {}
 
 
-def test_a_question_that_names_no_call_is_answered():
+def test_permission_request_without_a_call_is_cancelled():
     talk = start_conversation().feed_messages(
         {"id": 5, "method": "session/request_permission", "params": {"sessionId": "s1"}}
     )
     assert talk.get_last_message()["result"] == {"outcome": {"outcome": "cancelled"}}
 
 
-def test_a_question_to_the_person_is_dismissed_where_its_options_are_the_answers():
+def test_ask_user_question_permission_request_is_cancelled():
     """kimi-code asks so where no form is answered: to allow it would choose the first of them."""
     call = build_update("tool_call", toolCallId="c1", title="AskUserQuestion", status="pending")
     talk = start_conversation("kimi-code").feed_messages(
@@ -196,7 +196,7 @@ def test_a_question_to_the_person_is_dismissed_where_its_options_are_the_answers
     assert talk.get_last_message()["result"] == {"outcome": {"outcome": "cancelled"}}
 
 
-def test_the_answer_to_a_mode_is_heard_between_two_turns():
+def test_mode_response_between_turns_is_processed():
     session = {"id": 2, "result": {"sessionId": "s1", "modes": {"currentModeId": "build"}}}
     talk = AcpConversation().feed_messages(ANSWERS[0], session, DONE).close_stream()
     talk.sent_bytes += talk.child_input.encode_mode_change("plan")
@@ -207,7 +207,7 @@ def test_the_answer_to_a_mode_is_heard_between_two_turns():
     )
 
 
-def test_a_message_whose_model_is_not_there_is_not_said_later_and_the_child_is_of_no_more_use():
+def test_rejected_model_makes_the_child_unusable():
     session = {"id": 2, "result": {"sessionId": "s1", "configOptions": [MODEL]}}
     talk = AcpConversation(model="nobody's").feed_messages(
         ANSWERS[0], session, {"id": 3, "error": {"code": -32602, "message": "no such"}}
@@ -216,7 +216,7 @@ def test_a_message_whose_model_is_not_there_is_not_said_later_and_the_child_is_o
     assert b"session/prompt" not in talk.sent_bytes
 
 
-def test_the_model_that_was_asked_for_stands_in_init():
+def test_init_reports_the_requested_model():
     session = {"id": 2, "result": {"sessionId": "s1", "configOptions": [MODEL]}}
     talk = (
         AcpConversation(model="theirs")
@@ -227,7 +227,7 @@ def test_the_model_that_was_asked_for_stands_in_init():
 
 
 @pytest.mark.parametrize("prompt_text", ["/init", " /init", "$x"])
-def test_a_message_is_no_command_of_the_agents(prompt_text):
+def test_prompt_that_looks_like_a_command_is_escaped(prompt_text):
     talk = start_conversation().feed_messages(DONE).close_stream()
     prompt = json.loads(talk.child_input.encode_prompt(UserMessage(prompt_text)))["params"][
         "prompt"
@@ -235,7 +235,7 @@ def test_a_message_is_no_command_of_the_agents(prompt_text):
     assert prompt == [{"type": "text", "text": f"\\{prompt_text}"}]
 
 
-def test_an_agent_is_given_the_parts_that_it_says_it_takes():
+def test_prompt_contains_only_supported_content_blocks():
     source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
     paper = {"type": "document", "source": source | {"media_type": "application/pdf"}}
     content = [{"type": "image", "source": source}, {"type": "text", "text": "/what"}, paper]
@@ -261,7 +261,7 @@ def test_an_agent_is_given_the_parts_that_it_says_it_takes():
         assert json.loads(session.encode_prompt(message))["params"]["prompt"] == expected
 
 
-def test_an_image_that_a_call_returned_is_claudes_block():
+def test_image_result_is_converted_to_a_claude_block():
     data = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
     content = [
         {"type": "content", "content": block}
@@ -280,7 +280,7 @@ def test_an_image_that_a_call_returned_is_claudes_block():
     assert result["message"]["content"][0]["content"] == expected
 
 
-def test_two_questions_are_answered_in_any_order():
+def test_permission_requests_can_be_answered_in_any_order():
     talk = start_conversation().feed_messages(
         build_permission_request(), build_permission_request(request_id="q", call="c2")
     )
@@ -294,7 +294,7 @@ def test_two_questions_are_answered_in_any_order():
     ]
 
 
-def test_a_denied_call_has_its_result_before_the_next_text_though_the_agent_says_none():
+def test_denied_call_gets_a_result_before_the_next_text():
     talk = start_conversation("gemini").feed_messages(
         build_permission_request(call="run_shell_command__1", title="ls", rawInput=None)
     )
@@ -307,14 +307,14 @@ def test_a_denied_call_has_its_result_before_the_next_text_though_the_agent_says
     assert b"no thanks" in talk.lines
 
 
-def test_what_an_agent_asks_beside_permissions_is_refused_at_once():
+def test_unsupported_agent_request_gets_an_error_response():
     talk = start_conversation().feed_messages(
         {"id": 5, "method": "fs/write_text_file", "params": {"path": "/etc/passwd", "content": ""}}
     )
     assert talk.get_last_message()["error"]["code"] == -32601
 
 
-def test_an_update_of_another_session_is_not_of_this_turn():
+def test_update_of_another_session_is_ignored():
     talk = (
         start_conversation()
         .feed_messages(
@@ -328,7 +328,7 @@ def test_an_update_of_another_session_is_not_of_this_turn():
     assert b"psst" not in talk.lines
 
 
-def test_a_plan_is_a_list_of_todos():
+def test_plan_becomes_a_single_todo_write_call():
     entries = [{"content": "look", "status": "pending", "priority": "high"}]
     talk = (
         start_conversation()
@@ -341,7 +341,7 @@ def test_a_plan_is_a_list_of_todos():
     assert b'{"content":"look","status":"pending","activeForm":"look"}' in talk.lines
 
 
-def test_an_agent_that_is_not_logged_in_says_so():
+def test_missing_login_is_reported_in_the_result():
     talk = (
         AcpConversation()
         .feed_messages(
@@ -354,7 +354,7 @@ def test_an_agent_that_is_not_logged_in_says_so():
     assert "Authentication required" in json.dumps(turn[-2])
 
 
-def test_an_interrupt_is_told_and_the_answer_to_it_ends_the_turn():
+def test_interrupt_sends_session_cancel_and_ends_the_turn():
     talk = start_conversation().feed_messages(build_text_update("Hel"))
     talk.stream.interrupt()
     talk.sent_bytes += talk.child_input.encode_interrupt()
@@ -369,7 +369,7 @@ def test_an_interrupt_is_told_and_the_answer_to_it_ends_the_turn():
 
 
 @pytest.mark.parametrize("broken", [b"log: %s", b"%s tail"])
-def test_a_question_out_of_a_broken_line_is_not_believed_and_does_not_wait(broken):
+def test_permission_request_from_a_malformed_line_is_cancelled(broken):
     talk = start_conversation()
     line = json.dumps({"jsonrpc": "2.0"} | build_permission_request()).encode()
     _, commands = talk.stream.feed(broken % line + b"\n")
@@ -380,7 +380,7 @@ def test_a_question_out_of_a_broken_line_is_not_believed_and_does_not_wait(broke
     assert answer == {"jsonrpc": "2.0", "id": 7, "result": {"outcome": {"outcome": "cancelled"}}}
 
 
-def test_a_changed_input_cannot_be_told():
+def test_decision_with_changed_input_raises_value_error():
     talk = start_conversation().feed_messages(build_permission_request())
     try:
         talk.child_input.encode_decision(
@@ -392,7 +392,7 @@ def test_a_changed_input_cannot_be_told():
         raise AssertionError("the call would run as it was")
 
 
-def test_what_was_allowed_in_a_turn_is_not_allowed_again_behind_it():
+def test_allowed_call_requires_a_new_decision_after_the_turn():
     talk = start_conversation().feed_messages(build_permission_request())
     talk.answer_permission(True)
     talk.feed_messages(DONE).close_stream()
@@ -406,7 +406,7 @@ def test_what_was_allowed_in_a_turn_is_not_allowed_again_behind_it():
     ] == ["c1"]
 
 
-def test_what_was_allowed_is_not_allowed_again_behind_an_interrupt():
+def test_allowed_call_requires_a_new_decision_after_an_interrupt():
     talk = start_conversation().feed_messages(build_permission_request())
     talk.answer_permission(True)
     talk.child_input.encode_interrupt()
@@ -414,7 +414,7 @@ def test_what_was_allowed_is_not_allowed_again_behind_an_interrupt():
     assert len(talk.pending_permissions) == 1
 
 
-def test_a_question_that_cannot_be_read_does_not_wait():
+def test_malformed_permission_request_is_cancelled():
     torn = {"type": "diff", "changes": [{"path": ["no", "path"]}]}
     talk = start_conversation().feed_messages(
         build_permission_request(kind="edit", rawInput=None, title="?", content=[torn])
@@ -467,7 +467,7 @@ MESSAGES = st.one_of(
 
 
 @given(st.lists(MESSAGES, max_size=20))
-def test_whatever_an_agent_says_the_stream_ends_with_one_result(messages):
+def test_arbitrary_agent_messages_yield_a_single_result(messages):
     talk = AcpConversation().feed_messages(*messages).close_stream()
     assert len(check_turns(talk.lines, partial=False)) == 1
 
@@ -481,7 +481,7 @@ def kimis_question(request_id=7):
     return build_permission_request(request_id, "t/c1", title="Shell: ls", kind=None, rawInput=None)
 
 
-def test_an_agent_that_ends_its_work_at_a_denial_is_told_why_and_goes_on():
+def test_denial_reason_is_sent_as_a_second_prompt():
     talk = start_conversation("kimi").feed_messages(
         in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question()
     )
@@ -504,7 +504,7 @@ def test_an_agent_that_ends_its_work_at_a_denial_is_told_why_and_goes_on():
     assert turn[-2]["result"] == "Then not."
 
 
-def test_a_denial_that_stops_the_turn_is_not_explained_to_the_model():
+def test_denial_that_ends_the_turn_sends_no_second_prompt():
     talk = start_conversation("kimi").feed_messages(
         in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question()
     )
@@ -518,7 +518,7 @@ def test_a_denial_that_stops_the_turn_is_not_explained_to_the_model():
     assert talk.sent_bytes == sent_output
 
 
-def test_a_question_about_a_call_that_began_twice_is_refused_where_its_input_may_be_the_other_ones():
+def test_permission_request_for_an_ambiguous_call_id_is_cancelled():
     calls = [
         in_kimis_words("tool_call", '{"command": "rm x"}'),
         in_kimis_words("tool_call", '{"command": "ls"}'),
@@ -528,7 +528,7 @@ def test_a_question_about_a_call_that_began_twice_is_refused_where_its_input_may
     assert talk.get_last_message()["result"] == {"outcome": {"outcome": "cancelled"}}
 
 
-def test_what_copilot_says_itself_about_a_call_is_not_the_models_and_its_exit_code_is_heard():
+def test_copilot_info_text_is_dropped_and_exit_code_marks_an_error():
     call = {"toolCallId": "c1", "title": "Try", "kind": "execute", "rawInput": {"command": "false"}}
     output = {"content": "no", "contents": [{"type": "shell_exit", "exitCode": 1}]}
     content = [
@@ -589,7 +589,7 @@ def used(output):
 )
 @loop_over_rows("done", [DONE, used(0)])
 @loop_over_rows("before", [[], [build_text_update(RETRYING), build_text_update(RETRYING)]])
-def test_a_failure_that_copilot_sends_as_text_is_an_error(words, cause, done, before):
+def test_copilot_error_text_is_reported_as_an_error(words, cause, done, before):
     result, texts, lines = copilot(
         *before, build_text_update(words), build_update("usage_update", used=5, size=9), done=done
     )
@@ -601,7 +601,7 @@ def test_a_failure_that_copilot_sends_as_text_is_an_error(words, cause, done, be
     ]
 
 
-def test_a_request_that_was_repeated_with_success_is_a_good_turn():
+def test_turn_with_a_successful_retry_is_not_an_error():
     result, texts, _ = copilot(
         build_text_update(RETRYING), build_text_update("Hel"), build_text_update("lo"), done=used(3)
     )
@@ -616,7 +616,7 @@ def test_a_request_that_was_repeated_with_success_is_a_good_turn():
         [build_text_update("Fine. "), build_text_update("Error: 42")],
     ],
 )
-def test_a_model_may_begin_with_the_word_error(updates):
+def test_model_text_that_starts_with_error_is_not_an_error(updates):
     result, texts, _ = copilot(*updates, done=used(3))
     full_text = "".join(message["params"]["update"]["content"]["text"] for message in updates)
     assert (result["is_error"], result["result"], texts) == (False, full_text, [full_text])
@@ -644,7 +644,7 @@ def test_a_turn_continues_if_the_model_calls_a_tool_after_the_word_error():
 
 
 @pytest.mark.parametrize("session", ["s1", "s2"])
-def test_the_history_that_a_forked_session_replays_is_not_written(session):
+def test_history_of_a_forked_session_is_not_emitted(session):
     """opencode sends the history of a session that it forks, as other agents do when they load one."""
     call = {"toolCallId": "c1", "title": "ls", "kind": "execute", "rawInput": {"command": "ls"}}
     old = (

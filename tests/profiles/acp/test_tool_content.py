@@ -125,11 +125,11 @@ def results(talk):
         ),
     ],
 )
-def test_a_field_missing_from_an_update_keeps_its_value(updates, expected):
+def test_field_value_is_preserved_if_an_update_omits_the_field(updates, expected):
     assert results(begin().feed_messages(*updates))[0] == [(expected, False)]
 
 
-def test_an_exit_code_of_an_earlier_update_counts():
+def test_exit_code_of_an_earlier_update_marks_the_call_as_failed():
     talk = begin().feed_messages(
         build_call_update(rawOutput={"output": "no", "metadata": {"exit": 7}}),
         build_call_update(status="completed"),
@@ -137,7 +137,7 @@ def test_an_exit_code_of_an_earlier_update_counts():
     assert results(talk)[0] == [("no", True)]
 
 
-def test_the_content_of_the_call_itself_counts():
+def test_content_of_the_tool_call_event_is_used_in_the_result():
     assert results(begin(content=content(TEXT)).feed_messages(build_call_update(status="failed")))[
         0
     ] == [(TEXT["text"], True)]
@@ -173,7 +173,7 @@ def image(data=PNG):
     ],
 )
 @loop_over_rows("beside", [False, True])
-def test_every_kind_of_content_is_written(block, shown, beside):
+def test_every_content_type_is_converted(block, shown, beside):
     sent = content({"type": "text", "text": "before"}, block) if beside else content(block)
     (((returned, failed),), _, shim) = results(
         begin().feed_messages(build_call_update(status="completed", content=sent))
@@ -184,7 +184,7 @@ def test_every_kind_of_content_is_written(block, shown, beside):
 
 
 @pytest.mark.parametrize("sent", [content({"type": "text", "text": "here"}), []])
-def test_an_image_that_stands_in_the_raw_output_alone_is_shown(sent):
+def test_image_only_in_the_raw_output_is_included(sent):
     """copilot sends the texts of a tool's result as content, and all of it only as `contents` of
     the raw output.
     """
@@ -216,7 +216,7 @@ def test_an_image_that_stands_in_the_raw_output_alone_is_shown(sent):
         ([{"type": "image_url", "imageUrl": {"url": "https://a.example/b.png"}}], "as JSON"),
     ],
 )
-def test_a_raw_output_that_is_a_list_of_blocks_is_shown_as_such(blocks, expected):
+def test_raw_output_with_a_list_of_blocks_is_converted(blocks, expected):
     """Kimi Code sends the same list as JSON, in a text."""
     tool_update = build_call_update(
         status="completed", content=content({"type": "text", "text": "as JSON"}), rawOutput=blocks
@@ -224,7 +224,7 @@ def test_a_raw_output_that_is_a_list_of_blocks_is_shown_as_such(blocks, expected
     assert results(begin("kimi-code").feed_messages(tool_update))[0] == [(expected, False)]
 
 
-def test_an_image_that_stands_in_both_is_shown_once():
+def test_image_in_content_and_raw_output_is_included_once():
     block = {"type": "image", "mimeType": "image/png", "data": PNG}
     raw = {"contents": [block]}
     assert results(
@@ -252,7 +252,7 @@ def test_unknown_content_is_counted(item, name):
 
 
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
-def test_a_second_end_of_a_call_is_ignored(status):
+def test_second_end_of_a_call_is_ignored(status):
     first, second = (content({"type": "text", "text": value}) for value in ("one", "two"))
     talk = begin().feed_messages(
         build_call_update(status="completed", content=first),
@@ -263,7 +263,7 @@ def test_a_second_end_of_a_call_is_ignored(status):
     assert shim["repairs"] == {"second_tool_result": 1}
 
 
-def test_an_update_of_an_ended_call_does_not_start_another_call():
+def test_update_of_an_ended_call_does_not_start_another_call():
     talk = begin().feed_messages(
         build_call_update(status="completed"),
         build_call_update(title="late"),
@@ -272,7 +272,7 @@ def test_an_update_of_an_ended_call_does_not_start_another_call():
     assert results(talk)[:2] == ([("", False)], ["shot_take"])
 
 
-def test_a_new_call_may_have_the_id_of_an_ended_call():
+def test_new_call_may_reuse_the_id_of_an_ended_call():
     second_call = build_update(
         "tool_call", toolCallId="k1", title="bash", kind="execute", rawInput={"command": "ls"}
     )
@@ -283,7 +283,7 @@ def test_a_new_call_may_have_the_id_of_an_ended_call():
     assert results(talk)[:2] == ([(TEXT["text"], False), ("two", False)], ["shot_take", "Bash"])
 
 
-def test_a_refused_gemini_call_has_the_path_from_its_error():
+def test_refused_gemini_call_gets_the_path_from_its_error():
     error = 'Path not in workspace: Attempted path "/opt/made.txt" resolves outside the allowed workspace directories'
     fields = {
         "status": "failed",
