@@ -64,7 +64,7 @@ SYNTHESIZED = stream(usage='"request"', end='{ result = "synthesize", ok_exit = 
 # -- text ------------------------------------------------------------------------------------------
 
 
-def test_deltas_are_fragments_of_one_block():
+def test_deltas_are_joined_into_a_single_block():
     profile = stream(text='"delta"') + SAY + END
     assert (
         summarize_events(
@@ -74,20 +74,20 @@ def test_deltas_are_fragments_of_one_block():
     )
 
 
-def test_another_block_is_another_line():
+def test_another_block_id_starts_a_new_assistant_event():
     profile = stream(text='"delta"') + SAY + END
     events = [{"type": "say", "words": str(number), "id": number // 2} for number in range(4)]
     assert summarize_events(profile, *events, DONE)[1:3] == ["text:01", "text:23"]
 
 
-def test_cumulative_text_says_only_what_is_new():
+def test_cumulative_text_emits_only_the_new_text_as_deltas():
     profile = stream(text='"cumulative"') + SAY + END
     events = [{"type": "say", "words": "Hello."[:end], "id": "b"} for end in (2, 4, 6)]
     summary = summarize_events(profile, *events, DONE, partial=True)
     assert [entry for entry in summary if entry.startswith("+")] == ["+He", "+ll", "+o."]
 
 
-def test_a_final_text_behind_its_deltas_is_not_said_twice():
+def test_final_text_after_its_deltas_is_not_repeated():
     profile = stream(text='"delta"') + SAY + WHOLE + END
     events = [
         {"type": "say", "words": "Hel", "id": "b"},
@@ -109,14 +109,14 @@ NAMELESS = stream(text='"delta"') + (SAY + WHOLE).replace('block = "id"\n', "") 
         (["whole Hi.", "whole Hi."], ["text:Hi.", "text:Hi."]),
     ],
 )
-def test_a_text_that_is_streamed_and_said_whole_needs_no_name(events, expected):
+def test_final_text_without_a_block_id_is_matched_to_its_deltas(events, expected):
     event_dicts = [
         dict(zip(("type", "words"), event.split(" ", 1), strict=True)) for event in events
     ]
     assert summarize_events(NAMELESS, *event_dicts, DONE)[1:-1] == expected
 
 
-def test_a_final_text_whose_deltas_never_came_is_said():
+def test_final_text_without_deltas_is_emitted():
     profile = stream(text='"delta"') + SAY + WHOLE + END
     assert (
         summarize_events(profile, {"type": "whole", "words": "Hello.", "id": "b"}, DONE)[1]
@@ -153,7 +153,7 @@ TWO = [
         ("none", (30, 4, 0.75)),
     ],
 )
-def test_what_usage_means(means, expected):
+def test_usage_mode_determines_the_total_usage(means, expected):
     profile = stream(usage=f'"{means}"', end='{ result = "synthesize" }') + SAY + USAGE + END
     assert numbers(translate_events(build_profile_adapter(profile), *TWO)) == expected
     assert numbers(translate_events(build_profile_adapter(profile), *TWO, DONE)) == expected
@@ -198,14 +198,14 @@ def get_usage_numbers(result):
     )
 
 
-def test_a_threads_total_is_counted_without_the_turns_before():
+def test_thread_total_excludes_the_usage_of_earlier_turns():
     results = two_turns(build_profile_adapter(THREAD), thread(100, 10, 0.5), thread(160, 30, 0.75))
     assert [get_usage_numbers(result) for result in results] == [(100, 10, 0.5), (60, 20, 0.75)], (
         "the cost is that of the session"
     )
 
 
-def test_another_thread_begins_at_nothing():
+def test_thread_total_starts_at_zero_if_the_thread_id_was_reset():
     results = two_turns(
         build_profile_adapter(THREAD), thread(100, 10), thread(60, 5), forgotten=True
     )
@@ -213,7 +213,7 @@ def test_another_thread_begins_at_nothing():
 
 
 @pytest.mark.parametrize("end", [DONE | {"bad": True}, DONE | {"stopped": True}, None])
-def test_a_threads_total_is_counted_without_the_turns_before_however_it_ends(end):
+def test_thread_total_excludes_earlier_turns_for_every_kind_of_end(end):
     error = '[[event]]\nmatch = { type = "error" }\nemit = "error"\nerror = "why"\n'
     vendor = build_profile_adapter(
         stream(usage='"thread_total"')
@@ -240,14 +240,14 @@ def test_a_threads_total_is_counted_without_the_turns_before_however_it_ends(end
 
 @loop_over_rows(("means", "expected"), [("request", (40, 5)), ("run_total", (30, 4))])
 @loop_over_rows("options", [{}, {"code": 3}, {"code": None}])
-def test_what_a_run_that_broke_off_has_used_is_counted(means, expected, options):
+def test_usage_of_a_truncated_run_is_counted(means, expected, options):
     lines = translate_events(
         build_profile_adapter(stream(usage=f'"{means}"') + SAY + USAGE + END), *TWO, **options
     )
     assert numbers(lines)[:2] == expected and find_result_line(lines)["is_error"]
 
 
-def test_a_total_of_another_thread_is_all_new():
+def test_thread_total_of_another_thread_id_is_counted_in_full():
     who = '[[event]]\nmatch = { type = "who" }\nemit = "session"\nsession_id = "id"\n'
     vendor = build_profile_adapter(stream(usage='"thread_total"') + who + SAY + END)
     first = create_translation(vendor)
@@ -262,7 +262,7 @@ def test_a_total_of_another_thread_is_all_new():
     assert numbers(parse_lines(data + second.close(ChildExit(code=0))))[:2] == (160, 30)
 
 
-def test_a_total_that_came_late_still_counts():
+def test_usage_after_the_last_text_is_counted():
     profile = stream(usage='"run_total"') + SAY + USAGE + END.replace("usage =", "# usage =")
     lines = translate_events(
         build_profile_adapter(profile),
@@ -273,7 +273,7 @@ def test_a_total_that_came_late_still_counts():
     assert numbers(lines)[:2] == (9, 2)
 
 
-def test_the_usage_of_a_reply_that_was_closed_by_a_result_is_not_the_next_ones():
+def test_late_usage_of_a_message_is_not_assigned_to_the_next_message():
     stage = Stage(partial=True)
     stage.turn.add_block("a")
     stage.turn.add_tool_call("c", "Bash", {})
@@ -298,7 +298,7 @@ def cause(profile, *events, **options):
     return result["shim"]["cause"], result.get("result") or (result.get("errors") or [""])[0]
 
 
-def test_an_end_that_was_said():
+def test_result_event_sets_the_duration_but_not_the_streamed_text():
     lines = translate_events(
         build_profile_adapter(SAY + END),
         {"type": "say", "words": "a"},
@@ -323,11 +323,11 @@ def test_an_end_that_was_said():
         ({"stopped": True}, ("interrupted", "[Request interrupted by user]")),
     ],
 )
-def test_an_end_that_was_not_good(event, expected):
+def test_failed_result_event_determines_cause_and_message(event, expected):
     assert cause(SAY + END, {"type": "say", "words": "a"}, DONE | event) == expected
 
 
-def test_without_the_event_that_ends_it_an_exit_of_0_is_no_success():
+def test_exit_status_0_without_a_result_event_is_truncated():
     assert cause(SAY + END, {"type": "say", "words": "a"})[0] == "truncated"
 
 
@@ -346,11 +346,13 @@ REPLY = [{"type": "say", "words": "a"}, {"type": "usage", "in": 1, "out": 1, "wh
         (["help text", "more of it"], {}, "protocol"),
     ],
 )
-def test_an_end_that_is_made_of_a_good_exit_behind_a_whole_reply(events, options, expected):
+def test_result_is_synthesized_after_a_complete_message_and_an_ok_exit_status(
+    events, options, expected
+):
     assert cause(SYNTHESIZED + SAY + USAGE, *events, **options)[0] == expected
 
 
-def test_a_child_that_we_ended_has_no_success_made_for_it():
+def test_no_result_is_synthesized_for_a_child_without_an_exit_status():
     assert cause(SYNTHESIZED + SAY + USAGE, *REPLY, code=None)[0] == "truncated"
 
 
@@ -367,7 +369,7 @@ cause = "refused"
 SESSION = "0a1b2c3d-1111-4222-8333-444455556666"
 
 
-def test_a_session_that_only_stderr_names_is_remembered():
+def test_session_id_is_read_from_stderr():
     vendor = build_profile_adapter(SAY + END + STDERR)
     translation = create_translation(vendor)
     translation.feed(b'{"type":"say","words":"a"}\n{"type":"end"}\n')
@@ -376,7 +378,7 @@ def test_a_session_that_only_stderr_names_is_remembered():
     assert not translation.turn.is_error
 
 
-def test_a_session_is_read_off_a_line_that_never_is_a_reason():
+def test_session_id_is_read_from_a_stderr_line_that_matches_noise():
     """As kimi prints it."""
     vendor = build_profile_adapter(stream(stderr_noise='["resume with"]') + SAY + END + STDERR)
     translation = create_translation(vendor)
@@ -386,21 +388,21 @@ def test_a_session_is_read_off_a_line_that_never_is_a_reason():
     assert find_result_line(parse_lines(output))["errors"] == ["no trust"]
 
 
-def test_a_reason_out_of_stderr():
+def test_stderr_rule_sets_cause_and_error():
     assert cause(SAY + END + STDERR, code=3, stderr="noise\nfatal: no trust\n") == (
         "refused",
         "no trust",
     )
 
 
-def test_a_reason_out_of_stderr_is_none_where_the_end_was_said():
+def test_stderr_error_is_ignored_after_a_successful_result_event():
     assert cause(SAY + END + STDERR, {"type": "say", "words": "a"}, DONE, stderr="fatal: no\n") == (
         "clean",
         "a",
     )
 
 
-def test_stderr_noise_is_no_reason():
+def test_stderr_noise_is_excluded_from_the_error():
     profile = stream(stderr_noise='["warning:"]') + SAY + END
     text = cause(profile, code=3, stderr="warning: slow\nbroken pipe dream\n")[1]
     assert "broken pipe dream" in text and "warning" not in text
@@ -419,12 +421,12 @@ EXITS = '[exit_codes]\n53 = "limit"\n55 = "refused"\n130 = "interrupted"\n'
         (9, "boom", ("exit_code", "own exited with code 9 before it finished: boom")),
     ],
 )
-def test_an_exit_code_says_why(code, stderr, expected):
+def test_exit_code_table_determines_the_cause(code, stderr, expected):
     outcome = cause(SAY + END + EXITS, {"type": "say", "words": "a"}, code=code, stderr=stderr)
     assert outcome[0] == expected[0] and expected[1] in (outcome[1], None)
 
 
-def test_a_notice_is_the_reason_when_there_is_no_other():
+def test_notice_is_the_error_if_no_other_error_exists():
     notice = '[[event]]\nmatch = { type = "note" }\nemit = "notice"\ntext = "words"\n'
     assert (
         cause(SAY + END + notice, {"type": "note", "words": "the network is down"}, code=1)[1]
@@ -432,7 +434,7 @@ def test_a_notice_is_the_reason_when_there_is_no_other():
     )
 
 
-def test_the_first_error_may_be_the_one_that_counts():
+def test_first_error_takes_precedence_with_first_wins():
     error = '[[event]]\nmatch = { type = "error" }\nemit = "error"\nerror = "words"\nfirst_wins = true\n'
     events = [{"type": "error", "words": "401 nobody"}, {"type": "error", "words": "run failed"}]
     assert cause(SAY + END + error, *events, code=1)[0] == "auth"
@@ -442,7 +444,7 @@ def test_the_first_error_may_be_the_one_that_counts():
     )
 
 
-def test_beside_the_conversation():
+def test_retry_and_compaction_become_system_events_and_reply_sets_the_model():
     profile = SAY + END
     profile += '[[event]]\nmatch = { type = "again" }\nemit = "retry"\nattempt = "n"\nmax = "of"\ntext = "why"\n'
     profile += '[[event]]\nmatch = { type = "short" }\nemit = "compacted"\ntokens = "n"\n'
@@ -465,7 +467,7 @@ def test_beside_the_conversation():
     assert lines[3]["message"]["model"] == "m2"
 
 
-def test_a_reply_that_comes_again_is_not_said_twice():
+def test_retracted_message_is_not_repeated():
     profile = SAY + END + '[[event]]\nmatch = { type = "cut" }\nemit = "retract"\n'
     events = [{"type": "say", "words": "Hello"}, {"type": "cut"}, {"type": "say", "words": "Hello"}]
     assert summarize_events(profile, *events, DONE) == ["init", "text:Hello", "end:success Hello"]
@@ -489,7 +491,7 @@ class Adapter(ProfileTranslator):
             self.turn.record_end()
 
 
-def test_an_adapter_falls_through_to_the_rules():
+def test_events_that_the_translator_ignores_are_matched_by_the_rules():
     vendor = build_profile_adapter(SAY + END, Adapter)
     lines = translate_events(
         vendor, {"type": "odd"}, {"type": "say", "words": "even"}, {"type": "new"}, stderr="done"
@@ -498,12 +500,12 @@ def test_an_adapter_falls_through_to_the_rules():
     assert find_result_line(lines)["shim"]["unknown_events"] == {"new": 1}
 
 
-def test_an_adapter_is_a_profiles():
+def test_profile_translator_must_subclass_profile_translator():
     with pytest.raises(FrontendError, match=r"ProfileTranslator"):
         build_profile_adapter(SAY + END, Translator)
 
 
-def test_a_table_over_another():
+def test_merge_tables_merges_nested_tables_and_replaces_lists():
     base = {"a": {"b": 1, "c": [1, 2]}, "d": 1}
     assert merge_tables(base, {"a": {"c": [3]}, "e": 2}) == {
         "a": {"b": 1, "c": [3]},
@@ -527,7 +529,7 @@ GOOD = (
 )
 
 
-def test_the_profile_that_is_broken_below_is_good():
+def test_base_profile_of_the_error_cases_is_valid():
     assert build_profile_adapter(GOOD).modes == {"default": ()}
 
 
@@ -658,7 +660,7 @@ def test_the_profile_that_is_broken_below_is_good():
         ('command = "cmd"', "command = 3", "tools.sh.args.command", "a path, or a table"),
     ],
 )
-def test_what_is_wrong_is_named_with_file_line_key_and_what_is_allowed(old, new, key, allowed):
+def test_profile_error_names_file_line_key_and_allowed_values(old, new, key, allowed):
     assert old in GOOD
     text = GOOD.replace(old, new, 1)
     with pytest.raises(FrontendError) as caught:
@@ -675,13 +677,13 @@ def test_what_is_wrong_is_named_with_file_line_key_and_what_is_allowed(old, new,
     )
 
 
-def test_a_value_of_any_length_is_shown_in_one_short_line():
+def test_long_value_is_truncated_and_escaped_in_the_error():
     with pytest.raises(FrontendError) as caught:
         build_profile_adapter(HEAD + 'listed = ["' + "x\\u001b[2J" * 1000 + '", 3]\n' + SAY)
     assert len(str(caught.value)) < 300 and "\x1b" not in str(caught.value)
 
 
-def test_the_line_of_a_key_is_found_through_headers_and_arrays():
+def test_line_of_a_key_is_resolved_through_headers_and_arrays():
     text = "a = 1\n\n[[event]]\nx = 1\n\n[[event]]\ny = 1\n"
     text += "[event.usage]\nz = { q = 2,\n  r = 3 }\n\n[tools.'a b']\nname = 1\n"
     lines = {
@@ -704,7 +706,7 @@ BUNDLED = [name for name, file_name in VENDORS.items() if file_name.endswith(".t
 
 
 @loop_over_rows("name", BUNDLED)
-def test_a_bundled_profile_passes_the_checks_of_a_users(name):
+def test_bundled_profile_passes_user_profile_validation(name):
     """It is not checked when it is loaded."""
 
     def read(file_name):
@@ -717,7 +719,7 @@ def test_a_bundled_profile_passes_the_checks_of_a_users(name):
 
 
 @loop_over_rows("name", BUNDLED)
-def test_a_bundled_profile_is_in_order(name):
+def test_bundled_profile_has_login_hint_default_mode_and_listed_tools(name):
     vendor = get_adapter(name)
     assert vendor.login_hint, "who is not logged in is told how to"
     # what amp has, it says itself

@@ -33,7 +33,7 @@ def translate_data(vendor, data, end, stderr, partial):
 
 @loop_over_cases(CASES)
 @PARTIAL
-def test_rules_say_what_a_module_says(case, partial):
+def test_profile_rules_match_the_output_of_a_python_adapter(case, partial):
     by_rules = translate_data(get_adapter(case.vendor), case.data, case.exit, case.stderr, partial)
     check_turns(by_rules, partial)
     assert by_rules == translate_data(
@@ -43,7 +43,7 @@ def test_rules_say_what_a_module_says(case, partial):
 
 @loop_over_cases(CASES)
 @PARTIAL
-def test_rules_say_what_a_module_says_of_a_stream_that_is_cut(case, partial):
+def test_profile_rules_match_a_python_adapter_for_truncated_streams(case, partial):
     lines = case.data.splitlines(keepends=True)
     for end in range(0, len(lines), 1 if sweeps.full else 3):
         data = b"".join(lines[:end])
@@ -68,7 +68,7 @@ def test_rules_say_what_a_module_says_of_a_stream_that_is_cut(case, partial):
         ),
     ],
 )
-def test_a_range_of_lines_is_offset_and_limit(tool_input, expected):
+def test_acai_line_range_becomes_offset_and_limit(tool_input, expected):
     """acai page, section 4."""
     assert translate_tool_call(get_adapter("acai").tools, "Read", tool_input) == ("Read", expected)
 
@@ -97,7 +97,7 @@ CLAUDES = {"old_string": "a", "new_string": "b"}
         ("tb__own", {"x": 1}, ("tb__own", {"x": 1})),
     ],
 )
-def test_its_tools_in_claudes_words(name, tool_input, expected):
+def test_acai_tool_calls_become_claude_tool_calls(name, tool_input, expected):
     """acai page, section 4; keys keep their places."""
     claude, claude_input = translate_tool_call(get_adapter("acai").tools, name, tool_input)
     assert (claude, list(claude_input.items())) == (expected[0], list(expected[1].items()))
@@ -112,7 +112,7 @@ def test_its_tools_in_claudes_words(name, tool_input, expected):
         ("bash", "Bash", ""),
     ],
 )
-def test_a_denied_command_is_said_whole(denial, name, command):
+def test_cake_denial_contains_the_full_command(denial, name, command):
     end = {
         "type": "task_complete",
         "subtype": "success",

@@ -18,31 +18,31 @@ def fake(box):
     return box.create_fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
 
 
-def test_a_vendor_is_named_and_found_by_variables_of_the_second_name(box, fake):
+def test_vendor_and_executable_can_be_set_with_the_claude_shim_prefix(box, fake):
     done = box.run_claude(*ASK, SHIM_VENDOR=None, CLAUDE_SHIM_VENDOR="demo", CLAUDE_SHIM_BIN=fake)
     assert (done.status, done.init["shim"]["vendor"]) == (0, "demo")
 
 
-def test_the_first_name_goes_before_the_second(box, fake):
+def test_shim_prefix_overrides_the_claude_shim_prefix(box, fake):
     done = box.run_claude(
         *ASK, SHIM_VENDOR="demo", SHIM_BIN=fake, CLAUDE_SHIM_VENDOR="pi", CLAUDE_SHIM_BIN="/nowhere"
     )
     assert (done.status, done.init["shim"]["vendor"]) == (0, "demo")
 
 
-def test_a_child_sees_neither_name(box, fake):
+def test_child_environment_contains_only_shim_depth(box, fake):
     box.run_claude(*ASK, CLAUDE_SHIM_VENDOR="demo", CLAUDE_SHIM_BIN=fake, CLAUDE_SHIM_ANYTHING="x")
     assert [name for name in box.read_record()["environment"] if "SHIM_" in name] == ["SHIM_DEPTH"]
 
 
-def test_the_guard_against_endless_recursion_has_both_names(box, fake):
+def test_recursion_limit_reads_the_claude_shim_prefix(box, fake):
     done = box.run_claude(
         *ASK, CLAUDE_SHIM_VENDOR="demo", CLAUDE_SHIM_BIN=fake, CLAUDE_SHIM_DEPTH=str(MAX_DEPTH)
     )
     assert done.status == 1 and "inside itself" in done.stderr
 
 
-def test_the_installed_file_and_the_commands_for_people_read_the_second_name_too(box, fake):
+def test_installed_wrapper_and_doctor_read_the_claude_shim_prefix(box, fake):
     assert box.run_shim("install", "--to", str(box.bin), "--vendor", "pi").status == 0
     environment = {"HOME": str(box.path / "home"), "PATH": os.defpath, "CLAUDE_SHIM_VENDOR": "demo"}
     environment["CLAUDE_SHIM_BIN"] = fake
@@ -56,7 +56,7 @@ def test_the_installed_file_and_the_commands_for_people_read_the_second_name_too
 
 
 @pytest.mark.parametrize("chosen", [None, "own.toml"])
-def test_what_is_said_of_a_missing_program_names_the_settings_file(box, chosen):
+def test_missing_executable_error_names_the_config_file(box, chosen):
     path = box.config
     if chosen:
         path = box.path / chosen

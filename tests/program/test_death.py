@@ -89,7 +89,7 @@ ENDS = {
         ("one message", signal.SIGHUP),
     ],
 )
-def test_a_signal_ends_a_turn_in_one_result_and_takes_the_tree_along(box, how, number):
+def test_signal_ends_the_turn_with_a_result_and_stops_the_process_tree(box, how, number):
     """P13, P17, surface page: exit status. Half of the tree has left its group; to a SIGTERM none
     of it listens.
     """
@@ -156,7 +156,7 @@ sys.stdin.read()
         ("relay", "pipe", True),
     ],
 )
-def test_a_frontend_that_is_killed_leaves_nothing_running(box, how, kind, full):
+def test_killed_frontend_leaves_no_running_process(box, how, kind, full):
     """P18, P19: it could close nothing; with a full pipe we are in the middle of a write."""
     lifeline = box.create_lifeline()
     long = "x" * 90_000
@@ -199,7 +199,7 @@ def test_a_frontend_that_is_killed_leaves_nothing_running(box, how, kind, full):
     [("--version",), ("-p", "--version"), ("--help",), ("auth", "status"), ASK, ("-p", "hi")],
 )
 @pytest.mark.parametrize("kind", ["gone", "full", "closed"])
-def test_a_stdout_that_takes_nothing_is_no_traceback(box, args, kind):
+def test_unwritable_stdout_prints_no_traceback(box, args, kind):
     """SIGPIPE is an EPIPE to us: quiet, as the real one is; a full disk is a failure, and said in
     one line.
     """
@@ -228,7 +228,7 @@ def test_a_stdout_that_takes_nothing_is_no_traceback(box, args, kind):
 
 
 @pytest.mark.parametrize("args", [ASK, ("-p", "hi", "--output-format", "json")])
-def test_a_stdout_whose_file_may_not_grow_is_a_failure(box, args):
+def test_stdout_file_size_limit_exits_with_status_1(box, args):
     """A frontend that wrote our stdout to a file on a full disk must not take the half for the
     whole.
     """
@@ -242,7 +242,7 @@ def test_a_stdout_whose_file_may_not_grow_is_a_failure(box, args):
             assert b"stdout cannot be written: File too large\n" in running.process.stderr.read()
 
 
-def test_a_stderr_that_nobody_reads_holds_nobody_up(box):
+def test_full_stderr_pipe_does_not_block_a_turn(box):
     """A frontend that gave us a pipe for stderr and never reads it: what is said there is a
     courtesy.
     """
@@ -271,7 +271,7 @@ def test_a_stderr_that_nobody_reads_holds_nobody_up(box):
         os.close(writer)
 
 
-def test_told_to_go_while_a_refusal_waits_for_a_reader_it_goes(box):
+def test_sigterm_exits_while_stdout_is_blocked(box):
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     try:
@@ -293,7 +293,7 @@ def test_told_to_go_while_a_refusal_waits_for_a_reader_it_goes(box):
 
 
 @pytest.mark.parametrize("sends_sigterm", [False, True], ids=["and then reads", "and never reads"])
-def test_answers_that_a_frontend_does_not_read_yet_are_no_deadlock(box, sends_sigterm):
+def test_unread_control_responses_do_not_deadlock(box, sends_sigterm):
     """A frontend that asks hundreds of things before it reads: all are answered, and we can be told
     to go.
     """
@@ -332,7 +332,7 @@ def test_answers_that_a_frontend_does_not_read_yet_are_no_deadlock(box, sends_si
 # -- a child that dies, or does not ----------------------------------------------------------------
 
 
-def test_a_child_obeys_an_interrupt_though_we_inherited_it_as_ignored(box):
+def test_child_resets_an_inherited_ignored_sigint(box):
     """A shell's background job ignores SIGINT, and so does all that it starts: a vendor would never
     hear of one.
     """
@@ -355,7 +355,7 @@ with open(sys.argv[1], "w") as file:
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_a_child_that_is_killed_is_one_error_with_its_signal(box, how):
+def test_killed_child_is_reported_with_its_signal(box, how):
     lifeline = box.create_lifeline()
     environment, args = standin(box, how, ["say", lifeline.path, "child"])
     with box.start_claude(*args, stdin=subprocess.PIPE, environment=environment) as running:
@@ -373,7 +373,7 @@ def test_a_child_that_is_killed_is_one_error_with_its_signal(box, how):
 
 @pytest.mark.parametrize("how", ["one message", "one way"])
 @pytest.mark.parametrize("call", [False, True], ids=["with no call open", "with a call open"])
-def test_a_daemon_of_a_child_that_was_stopped_is_found(box, how, call):
+def test_daemon_of_a_stopped_child_is_stopped(box, how, call):
     """Two forks and a session of its own: it belongs to nobody but us, its subreaper."""
     lifeline = box.create_lifeline()
     output = format_ndjson(START, build_text_event("I am "), *([CALL] if call else []))
@@ -389,7 +389,7 @@ def test_a_daemon_of_a_child_that_was_stopped_is_found(box, how, call):
     assert lifeline.wait_until_closed()
 
 
-def test_a_daemon_that_a_child_leaves_at_once_is_found(box):
+def test_daemon_started_immediately_by_the_child_is_stopped(box):
     """A shell gets that far in a few milliseconds: nobody else may have become the parent of its
     orphans by then.
     """
@@ -409,7 +409,7 @@ def test_a_daemon_that_a_child_leaves_at_once_is_found(box):
     [(ANSWER, "clean"), (TALKING, "truncated")],
     ids=["after its result", "cut"],
 )
-def test_a_grandchild_that_holds_stdout_is_waited_for_as_long_as_the_grace_lasts(
+def test_grandchild_that_holds_stdout_does_not_block_after_the_end_grace(
     box, own_session, output, cause
 ):
     lifeline = box.create_lifeline()
@@ -426,7 +426,7 @@ def test_a_grandchild_that_holds_stdout_is_waited_for_as_long_as_the_grace_lasts
     [(ANSWER, "clean"), (TALKING, "truncated")],
     ids=["after its result", "cut"],
 )
-def test_a_child_that_closes_stdout_and_runs_on_is_ended(box, output, cause):
+def test_child_that_closes_stdout_and_continues_is_stopped(box, output, cause):
     lifeline = box.create_lifeline()
     box.write_settings("end_grace = 0.2\n")
     plan = (["say", lifeline.path, "child"], ["out", output], ["close", 1], ["hang"])
@@ -446,7 +446,7 @@ def small_files(size):
 
 
 @pytest.mark.parametrize("size", [0, 100, 50_000])
-def test_a_disk_that_is_full_costs_what_is_kept_and_never_the_turn(box, size):
+def test_full_disk_loses_stored_state_but_not_the_turn(box, size):
     """Sessions, spilled results and the transcript are written while the turn runs; none of them is
     the turn.
     """
@@ -476,7 +476,7 @@ def test_a_disk_that_is_full_costs_what_is_kept_and_never_the_turn(box, size):
 @pytest.mark.parametrize(
     "kind", ["a file", "somebody else's", "read-only", "a link", "missing and not to be made"]
 )
-def test_a_state_folder_that_cannot_be_used_costs_the_state_and_never_the_turn(box, kind):
+def test_unusable_state_folder_does_not_fail_the_turn(box, kind):
     back = {"type": "result", "id": "c1", "output": "x" * 300_000}
     path = box.path / "said"
     path.write_text(
@@ -514,19 +514,19 @@ def test_a_state_folder_that_cannot_be_used_costs_the_state_and_never_the_turn(b
 # -- our stdin -------------------------------------------------------------------------------------
 
 
-def test_a_conversation_whose_stdin_was_never_open_ends_at_once(box):
+def test_conversation_with_closed_stdin_exits_immediately(box):
     with box.start_claude(*CONVERSE, environment={"SHIM_VENDOR": "demo"}, closed=[0]) as running:
         done = running.wait_for_end()
     assert (done.status, done.stdout, done.stderr) == (0, b"", "")
 
 
-def test_a_prompt_does_not_need_a_stdin(box):
+def test_prompt_argument_works_with_closed_stdin(box):
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["read"], ["out", ANSWER])}
     with box.start_claude(*ASK, environment=environment, closed=[0]) as running:
         assert running.wait_for_end().result["result"] == "Hello."
 
 
-def test_a_conversation_with_a_silent_stdin_can_be_told_to_go(box):
+def test_sigterm_ends_a_conversation_that_waits_for_stdin(box):
     with box.start_claude(
         *CONVERSE, stdin=subprocess.PIPE, environment={"SHIM_VENDOR": "demo"}
     ) as running:
@@ -538,7 +538,7 @@ def test_a_conversation_with_a_silent_stdin_can_be_told_to_go(box):
         assert running.wait_for_status() == 143
 
 
-def test_a_stdin_that_is_a_socket_is_read_like_a_pipe(box):
+def test_stdin_may_be_a_socket(box):
     """Node's pipes are sockets."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -557,7 +557,7 @@ def test_a_stdin_that_is_a_socket_is_read_like_a_pipe(box):
 # -- many turns ------------------------------------------------------------------------------------
 
 
-def test_many_turns_leave_nothing_behind():
+def test_repeated_turns_leak_no_resources():
     """In a process of its own, which becomes the parent of whatever a run leaves; `make bench`
     takes 500 turns.
     """
@@ -574,7 +574,7 @@ def test_many_turns_leave_nothing_behind():
     assert "4 ok, 0 short" in done.stdout
 
 
-def test_a_copy_that_cannot_be_made_does_not_cost_the_original(local_box, capfd, monkeypatch):
+def test_spill_error_does_not_fail_the_turn(local_box, capfd, monkeypatch):
     from shim.commands.claude import dropin
     from shim.state import spill
 
@@ -597,7 +597,7 @@ def test_a_copy_that_cannot_be_made_does_not_cost_the_original(local_box, capfd,
 
 
 @pytest.mark.parametrize("target", ["stderr", "/dev/full"])
-def test_a_log_that_cannot_be_written_costs_no_turn(box, target):
+def test_unwritable_log_does_not_fail_the_turn(box, target):
     reader, writer = os.pipe()
     os.close(reader)
     log = "info" if target == "stderr" else f"info:{target}"

@@ -129,7 +129,7 @@ def look(box):
     return run
 
 
-def test_a_turn_imports_nothing_for_people(box, look):
+def test_turn_imports_no_heavy_modules_and_only_its_adapter(box, look):
     modules = look("claude", *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
     assert {"shim.conversation.message_loop", "anyio"} <= modules, "a turn was run"
     assert not HEAVY & modules
@@ -138,9 +138,7 @@ def test_a_turn_imports_nothing_for_people(box, look):
 
 
 @pytest.mark.parametrize("vendor", OF_THE_VENDOR)
-def test_a_vendors_program_is_started_before_anything_is_loaded_that_its_launch_does_not_need(
-    box, look, vendor
-):
+def test_vendor_process_starts_before_unneeded_modules_are_imported(box, look, vendor):
     program = box.write_program("standin", f"{TELL_VERSION}head -c 1 > /dev/null\n")
     environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": program}
     args = (*ASK, "--output-format", "text")
@@ -151,18 +149,18 @@ def test_a_vendors_program_is_started_before_anything_is_loaded_that_its_launch_
 
 
 @pytest.mark.parametrize("flag", ["--version", "-v"])
-def test_the_version_is_said_before_anything_is_imported(look, flag):
+def test_version_flag_imports_no_further_modules(look, flag):
     """P2"""
     assert ours(look("claude", flag)) == {"shim", "shim.__main__"}
 
 
-def test_a_flag_before_it_costs_the_parser_and_no_more(look):
+def test_version_flag_after_another_flag_imports_no_heavy_modules(look):
     """P2"""
     modules = look("claude", "-p", "--version")
     assert not HEAVY & modules
 
 
-def test_the_version_of_the_two_doors_is_the_same(capsys):
+def test_claude_command_prints_the_emulated_claude_version(capsys):
     """P1"""
     from shim.__main__ import _run_claude
     from shim.core.claude.writer import CLAUDE_VERSION
@@ -172,7 +170,7 @@ def test_the_version_of_the_two_doors_is_the_same(capsys):
     assert tuple(map(int, CLAUDE_VERSION.split("."))) >= (2, 0, 0)
 
 
-def test_a_log_is_imported_only_for_who_asks(box, look):
+def test_enabled_log_imports_structlog_without_typer(box, look):
     modules = look(
         "claude",
         *ASK,
@@ -184,7 +182,7 @@ def test_a_log_is_imported_only_for_who_asks(box, look):
 
 
 @pytest.mark.parametrize("redact", ["casts", "none", "all"])
-def test_the_patterns_of_secrets_are_imported_only_for_who_redacts(box, look, redact):
+def test_redaction_modules_are_imported_only_if_all_output_is_redacted(box, look, redact):
     modules = look(
         "claude",
         *ASK,
@@ -211,7 +209,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("vendor", READERS)
-def test_a_child_that_stays_is_started_before_what_reads_it_is_loaded(box, look, vendor):
+def test_persistent_child_starts_before_its_translator_is_imported(box, look, vendor):
     program = box.write_program("standin", "head -c 1 > /dev/null\n")
     asks = ("--permission-prompt-tool", "stdio", "--output-format", "stream-json", "--verbose")
     modules = look(
@@ -225,7 +223,7 @@ def test_a_child_that_stays_is_started_before_what_reads_it_is_loaded(box, look,
     ("args", "lived"),
     [(("--resume", "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"), False), ((), True)],
 )
-def test_a_turn_imports_nothing_of_the_bridge(box, look, args, lived):
+def test_turn_imports_no_bridge_modules(box, look, args, lived):
     """One look whether sessions lived on their own, and only where one goes on."""
     box.state.mkdir(parents=True, mode=0o700)
     if lived:

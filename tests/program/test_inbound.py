@@ -31,7 +31,7 @@ def long_line(done):
     return done.result["shim"]["repairs"].get("line_too_long")
 
 
-def test_a_longer_line_of_the_childs_is_skipped_and_the_turn_goes_on(limited_box):
+def test_line_of_the_child_above_the_limit_is_skipped_and_the_turn_succeeds(limited_box):
     fake = limited_box.create_fake(
         [
             "out",
@@ -42,14 +42,14 @@ def test_a_longer_line_of_the_childs_is_skipped_and_the_turn_goes_on(limited_box
     assert (done.status, done.result["result"], long_line(done)) == (0, "One. Two.", 1)
 
 
-def test_a_line_below_the_limit_is_not_skipped(limited_box):
+def test_line_of_the_child_below_the_limit_is_not_skipped(limited_box):
     long_text = "x" * (LIMIT - 100)
     fake = limited_box.create_fake(["out", format_ndjson(START, build_text_event(long_text), END)])
     done = limited_box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
     assert (done.result["result"], long_line(done)) == (long_text, None)
 
 
-def test_the_account_shows_how_a_line_began_that_was_skipped(limited_box, shim, monkeypatch):
+def test_diagnostics_contain_the_head_of_a_skipped_line(limited_box, shim, monkeypatch):
     monkeypatch.setattr(open_translation, "MAX_LINE_BYTES", LIMIT)  # `translate` reads no settings
     path = limited_box.path / "stream"
     path.write_text(
@@ -59,7 +59,7 @@ def test_the_account_shows_how_a_line_began_that_was_skipped(limited_box, shim, 
     assert json.loads(complaint)["repairs"] == {"line_too_long": {"count": 1, "first": "x" * 200}}
 
 
-def test_a_child_that_stays_has_its_long_lines_in_the_account_of_their_turn(limited_box):
+def test_skipped_lines_of_a_persistent_child_are_reported_with_their_turn(limited_box):
     long = says("x" * 3 * LIMIT)
     child = limited_box.create_fake(
         HELLO,
@@ -80,7 +80,7 @@ def test_a_child_that_stays_has_its_long_lines_in_the_account_of_their_turn(limi
     assert (first["shim"]["repairs"], second["shim"]["repairs"]) == ({"line_too_long": 1}, {})
 
 
-def test_a_real_claudes_line_is_skipped_too(limited_box):
+def test_claude_line_above_the_limit_is_skipped(limited_box):
     long = ODD.replace("caf", "x" * 3 * LIMIT)
     child = limited_box.create_fake(
         ["hear", "one"], ["out", format_ndjson(INIT) + long + ODD + format_ndjson(RESULT)]
@@ -94,7 +94,7 @@ def test_a_real_claudes_line_is_skipped_too(limited_box):
     assert done.stdout.decode() == format_ndjson(INIT) + ODD + format_ndjson(RESULT)
 
 
-def test_a_longer_line_of_the_frontends_is_skipped_and_said_so(limited_box):
+def test_stdin_line_above_the_limit_is_skipped_with_a_warning(limited_box):
     child = limited_box.create_fake(
         HELLO, ["hear", "two"], ["out", format_ndjson(QWEN, says("Two."), result("Two."))]
     )
@@ -108,14 +108,14 @@ def test_a_longer_line_of_the_frontends_is_skipped_and_said_so(limited_box):
     assert "skipped 1 lines of stdin that were too long (max_inbound_bytes)" in done.stderr
 
 
-def test_a_longer_prompt_is_refused(limited_box):
+def test_prompt_above_the_limit_is_refused(limited_box):
     done = limited_box.run_claude("-p", *ASK[2:], stdin=b"word " * LIMIT, SHIM_VENDOR="demo")
     assert (done.status, done.cause) == (1, "refused")
     assert f"larger than {LIMIT} bytes" in done.stderr and "max_inbound_bytes" in done.stderr
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_one_large_line_is_whole_in_lines_that_are_short(box, name):
+def test_large_line_of_a_vendor_is_complete_in_short_output_lines(box, name):
     """What `bench_inbound.py` measures with 200 MB, with one."""
     path = box.path / "stream"
     with path.open("wb") as file:
@@ -134,7 +134,7 @@ def test_one_large_line_is_whole_in_lines_that_are_short(box, name):
         assert sum(len(block.get("text", "")) for block in blocks) == 1_000_000
 
 
-def test_a_text_of_five_megabytes_is_whole(box):
+def test_text_of_five_megabytes_is_complete(box):
     """Torture: pi-huge-20mb-line."""
     path = box.path / "stream"
     with path.open("wb") as file:

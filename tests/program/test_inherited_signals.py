@@ -80,7 +80,7 @@ def processes_with(text):
 
 @pytest.mark.full
 @pytest.mark.parametrize("parent", PARENTS)
-def test_each_run_below_such_a_parent_has_one_result(box, parent):
+def test_each_run_has_a_single_result_with_inherited_signals(box, parent):
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", ANSWER])}
     for _ in range(RUNS):
         done = run(box, *ASK, parent=parent, **environment)
@@ -95,7 +95,7 @@ def nothing_is_left(box):
 
 
 @pytest.mark.parametrize("parent", PARENTS)
-def test_the_exit_status_of_a_vendor_is_known_below_such_a_parent(box, parent):
+def test_vendor_exit_status_is_reported_with_inherited_signals(box, parent):
     """If the kernel reaps our children, the exit status is lost, and a failed vendor looks
     successful.
     """
@@ -121,7 +121,7 @@ def test_the_exit_status_of_a_vendor_is_known_below_such_a_parent(box, parent):
         ),
     ],
 )
-def test_a_signal_ends_a_turn_below_such_a_parent(box, parent, number):
+def test_signal_ends_the_turn_despite_inherited_signals(box, parent, number):
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", TALKING], ["hang"])}
     with box.start_claude(*PARTIAL, environment=environment, preexec_fn=parent) as running:
         running.read_until(b"I am ")
@@ -132,7 +132,7 @@ def test_a_signal_ends_a_turn_below_such_a_parent(box, parent, number):
 
 
 @pytest.mark.parametrize("parent", PARENTS)
-def test_a_vendor_has_default_handlers_and_no_blocked_signals(box, parent):
+def test_vendor_has_default_handlers_and_no_blocked_signals(box, parent):
     script = (
         f"grep -E '^Sig(Blk|Ign)' /proc/self/status > {box.path}/signals\ncat {box.path}/answer\n"
     )
@@ -147,7 +147,7 @@ def test_a_vendor_has_default_handlers_and_no_blocked_signals(box, parent):
 
 
 @pytest.mark.parametrize("parent", BOTH)
-def test_a_background_session_below_such_a_parent(background, parent):
+def test_background_session_runs_and_ends_with_inherited_signals(background, parent):
     done = run(background.box, "--bg", "hi", parent=parent, **background.environment)
     assert (done.returncode, done.stderr) == (0, "")
     session = background.wait_until(
@@ -158,7 +158,7 @@ def test_a_background_session_below_such_a_parent(background, parent):
 
 
 @pytest.mark.parametrize("parent", BOTH)
-def test_the_commands_for_people_below_such_a_parent(box, parent):
+def test_run_and_doctor_commands_work_with_inherited_signals(box, parent):
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", ANSWER])}
     done = run(box, "run", "hi", parent=parent, subcommand="", **environment)
     assert (done.returncode, "Hello." in done.stdout) == (0, True), done

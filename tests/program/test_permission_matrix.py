@@ -178,7 +178,7 @@ def wider(row_outcomes: Iterable[tuple[Row, str]]) -> list[str]:
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_nothing_runs_that_the_real_claude_would_not_have_run(column, local_box, claude):
+def test_no_matrix_call_runs_that_the_real_claude_would_not_run(column, local_box, claude):
     row_outcomes = list(outcomes(column, local_box, claude))
     assert len(row_outcomes) == len(ALL_ROWS)
     assert wider(row_outcomes) == []
@@ -226,7 +226,7 @@ def build_calls(column: str, case: judged.Case, root: Path) -> dict[StandInCall,
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_no_call_runs_that_the_real_claude_asked_about_or_denied(
+def test_no_recorded_call_runs_that_the_real_claude_denied_or_prompted_for(
     column, furnished_cases, claude, monkeypatch
 ):
     asks_nobody = is_unattended(column)
@@ -269,7 +269,7 @@ NARROW = (
         ("qwen", "QWEN_CODE_SYSTEM_SETTINGS_PATH"),
     ],
 )
-def test_an_argument_that_a_vendor_is_not_given_is_a_wider_cell(
+def test_matrix_detects_a_lost_permission_argument(
     vendor, lost_arg, local_box, claude, monkeypatch
 ):
     """The matrix fails if the launch code forgets a vendor's argument."""
@@ -290,7 +290,7 @@ def test_an_argument_that_a_vendor_is_not_given_is_a_wider_cell(
     )
 
 
-def test_a_rule_that_applies_too_late_needs_late_denials(local_box, claude):
+def test_late_rule_is_refused_without_the_late_denials_setting(local_box, claude):
     deny = (*BYPASS, "--disallowedTools", "Bash(touch:*)")
     call = StandInCall("Bash", "touch made", "made")
     assert claude("pi", deny, [call]) is None

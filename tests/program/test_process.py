@@ -39,7 +39,7 @@ def demo(box):
 # -- arguments -------------------------------------------------------------------------------------
 
 
-def test_print_mode_needs_no_flag(box, demo):
+def test_print_mode_works_without_the_print_flag(box, demo):
     """P3: neither SDK passes -p; a stdout that is no terminal is enough, and so is stream-json
     input.
     """
@@ -49,7 +49,7 @@ def test_print_mode_needs_no_flag(box, demo):
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["in front", "behind"])
-def test_values_may_be_joined_repeated_and_empty_in_any_order(box, demo, first):
+def test_flag_values_may_use_equals_repeat_or_be_empty_on_either_side(box, demo, first):
     """P4"""
     flags = [
         "--output-format=stream-json",
@@ -70,7 +70,7 @@ def test_values_may_be_joined_repeated_and_empty_in_any_order(box, demo, first):
     "args",
     [("--no-such-flag",), ("--no-such=1",), ("--no-such-flag", "x"), ("-Z",), ("--verbose=yes",)],
 )
-def test_a_flag_that_nobody_knows_is_no_failure_and_no_vendor_sees_it(box, demo, args):
+def test_unknown_flag_prints_a_warning_and_is_not_passed_to_the_vendor(box, demo, args):
     """P5"""
     done = box.run_claude("-p", "hi", *args, *STREAM, **demo)
     assert (done.status, done.result["result"]) == (0, "Hello.")
@@ -79,7 +79,7 @@ def test_a_flag_that_nobody_knows_is_no_failure_and_no_vendor_sees_it(box, demo,
     assert (box.read_record()["arguments"], box.read_record()["stdin"]) == ([], "hi")
 
 
-def test_a_flag_written_with_equals_swallows_no_prompt(box, demo):
+def test_prompt_after_a_flag_with_equals_is_not_read_as_a_value(box, demo):
     """P6"""
     done = box.run_claude("--disallowedTools=Bash", "hi", **demo)
     assert (done.status, done.stdout) == (0, b"Hello.\n")
@@ -87,7 +87,7 @@ def test_a_flag_written_with_equals_swallows_no_prompt(box, demo):
     assert box.run_claude("--disallowedTools", "Bash", "--", "hi", **demo).stdout == b"Hello.\n"
 
 
-def test_a_second_positional_means_nothing(box, demo):
+def test_second_positional_is_ignored(box, demo):
     """P7"""
     assert box.run_claude("first", "second", **demo).status == 0
     assert box.read_record()["stdin"] == "first"
@@ -118,7 +118,7 @@ def test_a_second_positional_means_nothing(box, demo):
         ),
     ],
 )
-def test_flags_that_do_not_go_together_are_refused_and_start_nothing(box, demo, args, complaint):
+def test_conflicting_flags_exit_with_status_1_and_start_no_child(box, demo, args, complaint):
     """F3, F6, contract 11"""
     done = box.run_claude(*args, **demo)
     assert (done.status, done.stdout) == (1, b"")
@@ -129,7 +129,7 @@ def test_flags_that_do_not_go_together_are_refused_and_start_nothing(box, demo, 
 # -- bytes -----------------------------------------------------------------------------------------
 
 
-def test_every_line_is_written_as_soon_as_it_is_known(box):
+def test_each_line_is_written_without_buffering(box):
     """P8: nothing waits in a buffer for what comes later."""
     gate = box.create_gate()
     child = box.create_fake(
@@ -158,7 +158,7 @@ BROKEN = (
 )
 
 
-def test_what_a_vendor_breaks_is_whole_on_our_stdout(box):
+def test_stdout_is_valid_utf8_ndjson_after_broken_vendor_output(box):
     """P8, P9, P10, P11, S17: strict UTF-8, one object with a type a line, whatever the child
     printed.
     """
@@ -190,7 +190,9 @@ def test_what_a_vendor_breaks_is_whole_on_our_stdout(box):
 @pytest.mark.parametrize(
     ("environment", "limit"), [({}, 100_000), ({"CLAUDE_CODE_ENTRYPOINT": "sdk-py"}, 1_000_000)]
 )
-def test_no_line_is_longer_than_its_reader_can_take(box, what, environment, limit, partial):
+def test_long_values_are_split_or_truncated_to_the_line_limit(
+    box, what, environment, limit, partial
+):
     """P12"""
     long = "x" * (MAX_CHARACTERS + 1000)
     use = {
@@ -259,7 +261,7 @@ def test_no_line_is_longer_than_its_reader_can_take(box, what, environment, limi
     ],
 )
 @pytest.mark.parametrize("entrypoint", ["", "sdk-py"])
-def test_the_exit_status_and_the_last_result_agree(box, steps, entrypoint):
+def test_exit_status_matches_is_error_of_the_last_result(box, steps, entrypoint):
     """P13, P14, S16b: exit 1 comes with an error result in front, and an SDK gets nothing behind
     that result.
     """
@@ -274,7 +276,7 @@ def test_the_exit_status_and_the_last_result_agree(box, steps, entrypoint):
         assert done.lines[-1]["type"] == "result"
 
 
-def test_an_idle_conversation_ends_with_its_stdin(box):
+def test_idle_conversation_exits_after_stdin_is_closed(box):
     """P15, P16: it lives until then, and no child of the vendor's keeps it."""
     init, done = (
         {"type": "system", "subtype": "init", "session_id": U, "tools": [], "model": "m1"},
@@ -303,7 +305,7 @@ def test_an_idle_conversation_ends_with_its_stdin(box):
         assert running.process.wait(timeout=children.IDLE_EXIT_TIMEOUT_S + 3) == 0
 
 
-def test_what_an_idle_child_is_given_to_end_stays_inside_the_sdks_patience():
+def test_idle_child_shutdown_timeouts_fit_within_the_sdk_timeout():
     """P16: the TypeScript SDK terminates us 2 s after it closed our stdin."""
     total_s = (
         children.IDLE_EXIT_TIMEOUT_S
@@ -316,7 +318,7 @@ def test_what_an_idle_child_is_given_to_end_stays_inside_the_sdks_patience():
 # -- conversations ---------------------------------------------------------------------------------
 
 
-def test_every_line_has_its_own_random_uuid(box, demo):
+def test_every_line_has_a_unique_random_uuid(box, demo):
     """S3"""
     for flags in ((), ("--include-partial-messages",)):
         done = box.run_claude("hi", *STREAM, *flags, **demo)
@@ -325,7 +327,7 @@ def test_every_line_has_its_own_random_uuid(box, demo):
         assert len(set(uuids)) == len(done.lines)
 
 
-def test_messages_may_wait_behind_initialize_and_initialize_behind_messages(box):
+def test_interleaved_messages_and_initialize_requests_are_all_answered(box):
     """C2, C1, S2: all that a frontend writes at once is answered, and no init line comes before the
     first message.
     """
@@ -352,7 +354,7 @@ def test_messages_may_wait_behind_initialize_and_initialize_behind_messages(box)
     assert [line["result"] for line in results(done)] == ["Hello.", "Hello."]
 
 
-def test_a_message_that_comes_in_the_middle_of_a_turn_waits_for_its_own(box):
+def test_message_received_during_a_turn_starts_the_next_turn(box):
     """C16"""
     gate = box.create_gate()
     busy = [
@@ -376,7 +378,7 @@ def test_a_message_that_comes_in_the_middle_of_a_turn_waits_for_its_own(box):
     assert [line["result"] for line in results(done)] == ["I am done.", "Hello."]
 
 
-def test_every_answer_has_the_envelope_of_the_real_one(box):
+def test_control_responses_use_the_envelope_of_real_claude(box):
     """C4"""
     lines = (request("good", "mcp_status"), request("bad", "no_such"))
     done = box.run_claude(*CONVERSE, stdin=stdin(*lines), SHIM_VENDOR="demo", SHIM_BIN="/bin/true")
@@ -401,7 +403,7 @@ def test_every_answer_has_the_envelope_of_the_real_one(box):
     ]
 
 
-def test_an_unknown_session_ends_a_conversation_before_anything_is_answered(box):
+def test_resume_of_an_unknown_session_exits_while_stdin_is_open(box):
     """F7"""
     child = box.create_fake(["record", str(box.recording)])
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
@@ -434,7 +436,7 @@ def test_an_unknown_session_ends_a_conversation_before_anything_is_answered(box)
         (("--permission-prompt-tool", "stdio"), ["Read", "Bash"]),
     ],
 )
-def test_init_lists_what_can_run_and_nothing_else(box, demo, args, tools):
+def test_init_lists_only_tools_that_the_flags_permit(box, demo, args, tools):
     """F8: the real one adds tools of its own to some of these lists; a vendor has no such tools, so
     none are added.
     """
@@ -443,7 +445,7 @@ def test_init_lists_what_can_run_and_nothing_else(box, demo, args, tools):
     assert done.init["permissionMode"] == "plan"
 
 
-def test_a_model_passes_through_and_the_vendors_own_name_for_it_is_shown(box):
+def test_init_reports_the_vendor_model_name_or_the_requested_model(box):
     """F9"""
     nameless = {name: value for name, value in START.items() if name != "model"}
     for start, model in ((nameless, "zzz"), (START | {"model": "zzz-2026"}, "zzz-2026")):
@@ -457,7 +459,7 @@ def test_a_model_passes_through_and_the_vendors_own_name_for_it_is_shown(box):
 @pytest.mark.parametrize(
     ("limit", "reached"), [("0", False), ("1", True), ("2", True), ("3", False)]
 )
-def test_a_limit_of_turns_ends_what_would_go_on(box, limit, reached):
+def test_max_turns_ends_a_turn_that_would_continue(box, limit, reached):
     """F10: zero is no limit."""
     replies = [event for number in (1, 2) for event in (_call(number), _return(number))]
     child = box.create_fake(
@@ -482,7 +484,7 @@ def _return(number):
     return RETURN | {"id": f"c{number}"}
 
 
-def test_what_can_be_told_by_its_first_characters_begins_with_its_type(box):
+def test_every_line_starts_with_its_type_key(box):
     """S15: readers look for `{"type":"assistant"` at the beginning of a line."""
     child = box.create_fake(
         ["read"],

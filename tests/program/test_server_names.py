@@ -42,7 +42,7 @@ def gemini_setup(tmp_path):
         ((), "work"),
     ],
 )
-def test_the_longest_configured_name_of_a_server_counts(gemini_setup, args, file):
+def test_longest_configured_server_name_is_used(gemini_setup, args, file):
     folder, environment = gemini_setup
     if file is not None:
         (folder / file / ".gemini" / "settings.json").write_text(CONFIG)
@@ -56,7 +56,7 @@ def test_the_longest_configured_name_of_a_server_counts(gemini_setup, args, file
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"mcpServers": []}', "\xff"])
-def test_a_settings_file_that_cannot_be_read_names_no_server(tmp_path, text):
+def test_invalid_settings_file_yields_no_server_names(tmp_path, text):
     (tmp_path / "settings.json").write_bytes(text.encode("latin-1"))
     assert (
         list_mcp_server_names(

@@ -77,11 +77,11 @@ def demo(box):
         ("-p", "hi", "--no-such", "x", "--append-system-prompt=--shim-vendor=qwen"),
     ],
 )
-def test_our_flags_are_taken_in_option_position_only(args):
+def test_shim_flags_are_parsed_only_in_option_position(args):
     assert set(argv.parse_argv(args).shim_flags) == {None}
 
 
-def test_what_was_baked_in_cannot_be_said_by_a_frontend(box, demo):
+def test_frontend_cannot_set_the_installed_options(box, demo):
     done = box.run_claude("--installed", "vendor=nobody", *ASK, **demo)
     assert done.result["shim"]["vendor"] == "demo"
 
@@ -92,13 +92,13 @@ def test_what_was_baked_in_cannot_be_said_by_a_frontend(box, demo):
 @pytest.mark.parametrize(
     "prompt", ["-x", "@/etc/passwd", "$(touch pwned) `touch pwned`; touch pwned\n'\"", "a\u2028b"]
 )
-def test_a_prompt_is_only_ever_text(box, demo, prompt):
+def test_prompt_is_passed_to_the_vendor_as_text(box, demo, prompt):
     assert box.run_claude("-p", *BARE, "--", prompt, **demo).status == 0
     assert box.read_record()["stdin"] == prompt
     assert os.listdir(box.cwd) == []
 
 
-def test_a_prompt_in_an_argument_meets_no_shell(box):
+def test_prompt_in_an_argument_is_not_run_by_a_shell(box):
     prompt = "$(touch pwned) `touch pwned`; touch pwned"
     fake = box.create_fake(
         ["record", str(box.recording)], ["cat", _fixture("cursor/shape-2026.08-text-thinking")]
@@ -108,20 +108,20 @@ def test_a_prompt_in_an_argument_meets_no_shell(box):
     assert os.listdir(box.cwd) == []
 
 
-def test_a_prompt_of_a_megabyte_arrives(box, demo):
+def test_prompt_of_a_megabyte_reaches_the_vendor(box, demo):
     prompt = b"word " * 200_000
     assert box.run_claude("-p", *BARE, stdin=prompt, **demo).status == 0
     assert box.read_record()["stdin"].encode() == prompt
 
 
-def test_a_prompt_with_nul_is_refused_with_a_sentence(box, demo):
+def test_prompt_with_nul_is_refused_with_a_message(box, demo):
     done = box.run_claude("-p", *BARE, stdin=b"a\0b", **demo)
     assert (done.status, done.cause) == (1, "refused")
     assert "NUL" in done.stderr
     assert not box.recording.exists()
 
 
-def test_a_system_prompt_with_nul_is_an_error_and_no_crash(box):
+def test_system_prompt_with_nul_is_an_error(box):
     path = box.path / "system"
     path.write_bytes(b"a\0b")
     done = box.run_claude(
@@ -149,7 +149,7 @@ def test_a_system_prompt_with_nul_is_an_error_and_no_crash(box):
         (("--shim-vendor", "/bin/sh"), "unknown vendor"),
     ],
 )
-def test_ids_and_names_are_no_paths_and_no_flags(box, demo, args, expected):
+def test_ids_and_names_that_look_like_paths_or_flags_are_refused(box, demo, args, expected):
     if args[0] == "--shim-vendor":
         del demo["SHIM_VENDOR"]
     done = box.run_claude(*ASK, *args, **demo)
@@ -159,7 +159,7 @@ def test_ids_and_names_are_no_paths_and_no_flags(box, demo, args, expected):
 
 
 @pytest.mark.parametrize("session_id", ["../../evil", "--yolo", "x" * 36, "", U[:-1]])
-def test_a_session_id_that_is_no_uuid_is_refused(box, demo, session_id):
+def test_session_id_that_is_not_a_uuid_is_refused(box, demo, session_id):
     done = box.run_claude(*ASK, f"--session-id={session_id}", **demo)
     assert (done.status, done.stdout) == (1, b"")
     assert "Must be a valid UUID" in done.stderr
@@ -171,7 +171,7 @@ def test_a_session_id_that_is_no_uuid_is_refused(box, demo, session_id):
 @pytest.mark.parametrize(
     "session_id", ["../../../evil", "/tmp/evil", "--yolo", "a b", "x" * 200, "a\nb", 7, None, "é"]
 )
-def test_an_id_of_a_vendors_own_is_no_file_name_and_no_later_argument(box, session_id):
+def test_unsafe_vendor_session_id_is_neither_stored_nor_passed_on(box, session_id):
     events = [
         {"type": "task_start", "session_id": session_id, "task_id": "t"},
         {"type": "message", "role": "assistant", "content": "Hi.", "id": "m"},
@@ -195,7 +195,7 @@ def test_an_id_of_a_vendors_own_is_no_file_name_and_no_later_argument(box, sessi
     assert sorted(os.listdir(box.cwd)) == []
 
 
-def test_an_id_in_a_state_file_that_somebody_changed_is_not_used(box):
+def test_tampered_state_file_is_not_used(box):
     environment = box.build_environment()
     assert store.store_session(U, store.StoredSession("cake", "good-id"), environment)
     path = box.state / "sessions" / f"{U}.json"
@@ -215,7 +215,7 @@ def test_an_id_in_a_state_file_that_somebody_changed_is_not_used(box):
 @pytest.mark.parametrize(
     "entry", [".", "", "bin", "./bin", "{cwd}", "{cwd}/bin", "{cwd}/../work/bin", "{link}"]
 )
-def test_a_program_in_the_working_directory_is_not_found(box, entry):
+def test_program_in_the_working_directory_is_not_run(box, entry):
     for folder in (box.cwd, box.cwd / "bin"):
         box.write_program("qwen", f"touch {box.path}/pwned\n", folder=folder)
     link = box.path / "link"
@@ -226,7 +226,7 @@ def test_a_program_in_the_working_directory_is_not_found(box, entry):
     assert not (box.path / "pwned").exists()
 
 
-def test_a_launcher_in_the_working_directory_is_not_found_either(box):
+def test_launcher_in_the_working_directory_is_not_run(box):
     box.write_program("ssh", f"touch {box.path}/pwned\n", folder=box.cwd)
     box.write_settings('[vendors.demo]\nlauncher = ["ssh", "box"]\n')
     done = box.run_claude(*ASK, SHIM_VENDOR="demo", PATH=f".:{box.cwd}:/nowhere")
@@ -238,7 +238,7 @@ def test_a_launcher_in_the_working_directory_is_not_found_either(box):
     assert not (box.path / "pwned").exists()
 
 
-def test_a_relative_path_in_a_setting_is_refused(box):
+def test_relative_program_path_is_refused(box):
     box.write_program("evil", f"touch {box.path}/pwned\n", folder=box.cwd)
     done = box.run_claude(*ASK, SHIM_VENDOR="qwen", SHIM_BIN="./evil")
     assert (done.status, done.cause) == (1, "refused")
@@ -249,7 +249,7 @@ def test_a_relative_path_in_a_setting_is_refused(box):
     "name",
     ["config.toml", ".shim.toml", "shim.toml", ".env", ".shim/config.toml", "shim/config.toml"],
 )
-def test_settings_in_the_working_directory_are_not_read(box, demo, name):
+def test_config_in_the_working_directory_is_not_read(box, demo, name):
     path = box.cwd / name
     path.parent.mkdir(exist_ok=True)
     path.write_text('vendor = "qwen"\nbroken = ', encoding="utf-8")
@@ -257,7 +257,7 @@ def test_settings_in_the_working_directory_are_not_read(box, demo, name):
     assert (done.status, done.result["shim"]["vendor"]) == (0, "demo")
 
 
-def test_a_relative_settings_folder_is_not_the_working_directorys(box, demo):
+def test_relative_xdg_config_home_is_ignored(box, demo):
     evil = box.cwd / "evil" / "shim"
     evil.mkdir(parents=True)
     (evil / "config.toml").write_text("broken = ", encoding="utf-8")
@@ -267,7 +267,7 @@ def test_a_relative_settings_folder_is_not_the_working_directorys(box, demo):
 @pytest.mark.parametrize("where", [
     "--shim-config", "--settings", "SHIM_CONFIG", "SHIM_LOG", "config.toml", "vendors/own.toml", "settings.json",
 ])  # fmt: skip
-def test_a_pipe_in_the_place_of_a_file_of_settings_is_not_waited_for(box, demo, where):
+def test_named_pipe_instead_of_a_config_file_is_refused_without_blocking(box, demo, where):
     places = {"settings.json": box.home / ".claude", "config.toml": box.config.parent}
     pipe = places.get(where, box.config.parent / "vendors") / os.path.basename(where).lstrip("-")
     pipe.parent.mkdir(parents=True)
@@ -286,7 +286,7 @@ def test_a_pipe_in_the_place_of_a_file_of_settings_is_not_waited_for(box, demo, 
     assert not box.recording.exists()
 
 
-def test_the_null_device_is_a_file_without_settings(box, demo):
+def test_null_device_is_accepted_as_an_empty_config(box, demo):
     assert box.run_claude(*ASK, "--shim-config", os.devnull, **demo).status == 0
 
 
@@ -324,7 +324,7 @@ def _link_to(folder, box):
     return target
 
 
-def test_a_state_folder_that_is_a_link_is_not_used(box):
+def test_symlinked_state_directory_is_not_used(box):
     target = _link_to(box.state / "sessions", box)
     done = box.run_claude(
         *ASK, SHIM_VENDOR="cake", SHIM_BIN=box.create_fixture_printer("cake", "cake/2026-07-text")
@@ -334,7 +334,7 @@ def test_a_state_folder_that_is_a_link_is_not_used(box):
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])
-def test_a_state_folder_that_others_may_enter_is_not_used_and_one_line_says_so(box, mode):
+def test_state_directory_open_to_other_users_is_not_used_with_a_warning(box, mode):
     box.state.mkdir(parents=True, mode=0o700)
     sessions = box.state / "sessions"
     sessions.mkdir()
@@ -349,7 +349,7 @@ def test_a_state_folder_that_others_may_enter_is_not_used_and_one_line_says_so(b
     assert str(sessions) in done.stderr
 
 
-def test_the_folder_that_is_to_be_changed_is_the_one_that_is_named(box):
+def test_warning_names_the_directory_that_is_open_to_other_users(box):
     (box.state / "sessions").mkdir(parents=True, mode=0o700)
     box.state.chmod(0o755)
     done = box.run_claude(
@@ -359,7 +359,7 @@ def test_the_folder_that_is_to_be_changed_is_the_one_that_is_named(box):
     assert list((box.state / "sessions").iterdir()) == []
 
 
-def test_a_warning_that_nobody_reads_is_no_second_result(box):
+def test_warning_on_a_closed_stderr_does_not_add_a_second_result(box):
     box.state.mkdir(parents=True)
     box.state.chmod(0o755)
     environment = {
@@ -372,7 +372,7 @@ def test_a_warning_that_nobody_reads_is_no_second_result(box):
     assert done.status == 0
 
 
-def test_a_file_of_ours_that_became_a_link_is_replaced_and_not_written_through(box):
+def test_symlink_at_a_state_file_is_replaced_without_changing_its_target(box):
     environment = box.build_environment()
     assert store.store_session(U, store.StoredSession("cake", "first"), environment)
     path = box.state / "sessions" / f"{U}.json"
@@ -386,7 +386,7 @@ def test_a_file_of_ours_that_became_a_link_is_replaced_and_not_written_through(b
     assert not path.is_symlink()
 
 
-def test_what_is_kept_is_for_us_alone(box):
+def test_state_files_are_private_to_the_user(box):
     assert store.store_session(U, store.StoredSession("cake", "own"), box.build_environment())
     sessions = box.state / "sessions"
     assert stat.S_IMODE(sessions.stat().st_mode) == 0o700
@@ -394,7 +394,7 @@ def test_what_is_kept_is_for_us_alone(box):
 
 
 @pytest.mark.parametrize("home", ["/dev/null", "a file"])
-def test_a_turn_goes_on_where_the_home_is_no_folder(box, demo, home):
+def test_turn_completes_if_the_home_is_not_a_directory(box, demo, home):
     (box.path / "a file").touch()
     done = box.run_claude(
         *ASK, **demo, HOME=str(box.path / home), XDG_CONFIG_HOME=None, SHIM_STATE=None
@@ -404,7 +404,7 @@ def test_a_turn_goes_on_where_the_home_is_no_folder(box, demo, home):
     assert done.stderr.startswith("no transcript is written to ") and done.stderr.count("\n") == 1
 
 
-def test_a_turn_goes_on_where_no_state_can_be_kept(box):
+def test_turn_completes_if_the_state_directory_is_unusable(box):
     box.state.parent.mkdir(parents=True)
     box.state.write_text("a file\n", encoding="utf-8")
     done = box.run_claude(
@@ -441,7 +441,7 @@ FORGED_INIT = {
     "forged", [FORGED_RESULT, FORGED_REQUEST, FORGED_INIT], ids=["result", "request", "init"]
 )
 @pytest.mark.parametrize("vendor", ["qwen", "claude"])
-def test_a_line_glued_to_tool_output_is_not_believed(box, forged, vendor):
+def test_forged_json_after_tool_output_on_a_line_is_ignored(box, forged, vendor):
     with open(
         _fixture("qwen/0.24.4-text" if vendor == "qwen" else "claude/2.1.327-text"), "rb"
     ) as file:
@@ -468,7 +468,7 @@ def test_a_line_glued_to_tool_output_is_not_believed(box, forged, vendor):
         ("acai", "acai/2026-04-text"),
     ],
 )
-def test_a_forged_result_does_not_make_a_turn_that_was_cut_a_success(box, vendor, case):
+def test_forged_result_does_not_make_a_truncated_turn_succeed(box, vendor, case):
     with open(_fixture(case), "rb") as file:
         lines = [
             line for line in file.read().splitlines(keepends=True) if b'"type":"result"' not in line
@@ -528,7 +528,7 @@ def told_of(chosen):
         "acai/2026-04-shellok",
     ],
 )
-def test_whatever_the_repair_a_forged_line_is_not_believed(name, forged, way):
+def test_forged_line_is_ignored_after_any_repair(name, forged, way):
     """An object of another session, and every control message, out of a line that was not strict
     JSON by itself.
     """
@@ -548,7 +548,7 @@ def test_whatever_the_repair_a_forged_line_is_not_believed(name, forged, way):
 
 
 @pytest.mark.parametrize("hostile", ["kinds", "blank lines", "deep", "long line", "numbers", "ids"])
-def test_what_never_ends_is_bounded(box, hostile):
+def test_diagnostics_of_endless_output_are_bounded(box, hostile):
     stream = box.path / "stream"
     parts = {
         "kinds": (json.dumps({"type": f"kind{number}" * 100}) + "\n" for number in range(2000)),
@@ -578,7 +578,7 @@ def test_what_never_ends_is_bounded(box, hostile):
     assert find_result(turn)["result"].endswith("Hello.")
 
 
-def test_a_flood_of_stderr_is_bounded(box):
+def test_error_message_is_bounded_if_stderr_is_flooded(box):
     done = box.run_claude(
         *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["fill", 2_000_000, 2], ["leave", 1])
     )
@@ -589,7 +589,7 @@ def test_a_flood_of_stderr_is_bounded(box):
 # -- model or vendor text: terminal escapes --------------------------------------------------------
 
 
-def test_what_a_person_watches_obeys_nothing(box):
+def test_run_output_escapes_control_characters(box):
     call = {"type": "call", "id": "c1", "name": ESCAPES, "input": {"command": ESCAPES}}
     output = {"type": "result", "id": "c1", "output": ESCAPES}
     events = [
@@ -610,7 +610,7 @@ def test_what_a_person_watches_obeys_nothing(box):
     assert b"[red]not markup[/red]" in done.stdout
 
 
-def test_an_error_obeys_nothing(box):
+def test_error_messages_escape_control_characters(box):
     fake = box.write_program("fake", f"printf '{ESCAPES}' >&2; exit 1\n")
     done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
     visible(done.result["errors"][0])
@@ -622,7 +622,7 @@ def test_an_error_obeys_nothing(box):
     visible(drawn.stdout.decode())
 
 
-def test_the_list_of_vendors_obeys_nothing(box):
+def test_vendor_list_escapes_control_characters(box):
     folder = box.path / "bin \x1b[31m\u202e"
     box.write_program("qwen", f"printf '1.2.3 {ESCAPES}'\n", folder=folder)
     done = box.run_shim(
@@ -650,7 +650,7 @@ SECRETS = {
 
 
 @pytest.mark.parametrize("vendor", ["acai", "cake", "cursor", "demo", "pi", "qwen"])
-def test_a_vendor_does_not_see_what_is_claudes_or_ours(box, vendor):
+def test_vendor_environment_excludes_claude_and_shim_variables(box, vendor):
     fake = box.create_fake(["record", str(box.recording)])
     box.run_claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=fake, OPENAI_API_KEY="theirs", **SECRETS)
     environment = box.read_record()["environment"]
@@ -664,7 +664,7 @@ def test_a_vendor_does_not_see_what_is_claudes_or_ours(box, vendor):
     assert environment["OPENAI_API_KEY"] == "theirs"
 
 
-def test_a_real_claude_keeps_its_own(box):
+def test_claude_environment_preserves_claude_variables(box):
     fake = box.create_fake(["record", str(box.recording)])
     box.run_claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=fake, **SECRETS)
     environment = box.read_record()["environment"]
@@ -675,7 +675,7 @@ def test_a_real_claude_keeps_its_own(box):
 
 
 @pytest.mark.parametrize("vendor", ["demo", "qwen", "pi", "claude"])
-def test_a_vendor_is_told_the_folder_that_it_is_started_in(box, vendor):
+def test_vendor_pwd_is_the_working_directory(box, vendor):
     noted = box.path / "folders"
     program = box.bin / "vendor"  # no shell script, because a shell mends a PWD that is wrong
     program.write_text(
@@ -701,20 +701,20 @@ def install_over_claude(box):
     return real
 
 
-def test_what_was_there_before_is_what_vendor_claude_runs(box):
+def test_claude_vendor_runs_the_backed_up_program(box):
     install_over_claude(box)
     done = box.run_claude(*ASK, SHIM_VENDOR="claude")
     assert done.status == 0
     assert (box.path / "real").exists()
 
 
-def test_the_drop_in_never_finds_itself(box):
+def test_drop_in_does_not_run_itself_as_claude(box):
     os.unlink(install_over_claude(box))
     done = box.run_claude(*ASK, SHIM_VENDOR="claude", PATH=f"{box.bin}:/nowhere")
     assert (done.status, done.cause) == (1, "not_found")
 
 
-def test_a_link_to_the_drop_in_is_the_drop_in(box):
+def test_symlink_to_the_drop_in_is_not_run_as_claude(box):
     install_over_claude(box)
     other = box.path / "other"
     other.mkdir()
@@ -726,7 +726,7 @@ def test_a_link_to_the_drop_in_is_the_drop_in(box):
 @pytest.mark.parametrize(
     ("depth", "status"), [("0", 0), ("1", 0), ("2", 0), ("3", 1), ("99", 1), ("-1", 1), ("x", 1)]
 )
-def test_a_fourth_of_us_is_refused(box, demo, depth, status):
+def test_drop_in_nested_too_deeply_is_refused(box, demo, depth, status):
     done = box.run_claude(*ASK, SHIM_DEPTH=depth, **demo)
     assert done.status == status
     if status:
@@ -735,7 +735,7 @@ def test_a_fourth_of_us_is_refused(box, demo, depth, status):
         assert box.read_record()["environment"]["SHIM_DEPTH"] == str(int(depth) + 1)
 
 
-def test_a_drop_in_that_starts_itself_for_ever_comes_to_an_end(box):
+def test_drop_in_that_starts_itself_exits_with_an_error(box):
     endless = box.path / "claude"
     endless.write_bytes(build_drop_in_script({"vendor": "claude"}))
     endless.chmod(0o755)
@@ -770,7 +770,7 @@ def secret_in(output):
 @pytest.mark.parametrize(
     "args", [STREAM, (*STREAM, "--include-partial-messages"), ("--output-format", "json"), ()]
 )
-def test_a_secret_is_nowhere_in_what_is_printed(box, args):
+def test_secret_is_redacted_from_stdout_and_stderr(box, args):
     demo = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", LEAKS])}
     plain = box.run_claude("-p", "hi", *args, **demo)
     assert secret_in(plain.stdout), "unless it is asked for, the stream is what the vendor said"
@@ -780,7 +780,7 @@ def test_a_secret_is_nowhere_in_what_is_printed(box, args):
     assert b"[REDACTED:" in done.stdout
 
 
-def test_what_was_redacted_is_counted_in_the_result(box):
+def test_result_counts_the_redacted_secrets(box):
     done = box.run_claude(
         *ASK, SHIM_REDACT="all", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", LEAKS])
     )
@@ -789,7 +789,7 @@ def test_what_was_redacted_is_counted_in_the_result(box):
 
 
 @pytest.mark.parametrize("redact", ["casts", "all"])
-def test_a_secret_never_reaches_a_log(box, redact):
+def test_secret_is_redacted_from_the_log(box, redact):
     odd = (
         f"not json at all, token: {GITHUB}\n"
         + format_ndjson({"type": f"odd {GITHUB}"})
@@ -810,7 +810,7 @@ def test_a_secret_never_reaches_a_log(box, redact):
     assert GITHUB in log.read_text(encoding="utf-8"), "unless it is wanted there"
 
 
-def test_a_secret_never_reaches_a_transcript_where_all_is_redacted(box):
+def test_secret_is_redacted_from_the_transcript(box):
     demo = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["read"], ["out", LEAKS])}
     assert box.run_claude("-p", f"use {GITHUB}", *STREAM, SHIM_REDACT="all", **demo).status == 0
     (written,) = (box.home / ".claude" / "projects").glob("*/*.jsonl")
@@ -820,7 +820,7 @@ def test_a_secret_never_reaches_a_transcript_where_all_is_redacted(box):
 
 
 @pytest.mark.parametrize("args", [STREAM, (*STREAM, "--include-partial-messages")])
-def test_a_secret_in_a_name_an_id_or_a_folder_is_said_nowhere_where_all_is_redacted(box, args):
+def test_secret_in_a_name_an_id_or_a_path_is_redacted(box, args):
     start = START | {"cwd": f"/work/{GITHUB}", "model": GITHUB, "tools": ["Read", GITHUB]}
     call = {"type": "call", "id": GITHUB, "name": GITHUB, "input": {}}
     result = {"type": "result", "id": GITHUB, "output": "done"}
@@ -844,7 +844,7 @@ def test_a_secret_in_a_name_an_id_or_a_folder_is_said_nowhere_where_all_is_redac
     assert not secret_in(written.read_text(encoding="utf-8"))
 
 
-def test_a_secret_in_a_stderr_never_reaches_a_result_where_all_is_redacted(box):
+def test_secret_on_stderr_is_redacted_from_the_result(box):
     script = f"echo 'fatal: {GITHUB}' >&2; printf '{KEY}' | tr ' ' '\\n' >&2; exit 3\n"
     demo = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.write_program("leaky", script)}
     done = box.run_claude(*ASK, SHIM_REDACT="all", **demo)
@@ -853,7 +853,7 @@ def test_a_secret_in_a_stderr_never_reaches_a_result_where_all_is_redacted(box):
     assert f"fatal: {MARK}" in done.result["errors"][0]
 
 
-def test_a_secret_never_reaches_a_spilled_file_where_all_is_redacted(box):
+def test_secret_is_redacted_from_spilled_files(box):
     large = {"type": "result", "id": "t", "output": "line\n" * 60_000 + GITHUB + "\nline" * 10_000}
     vendor_output = format_ndjson(START, SHELL, large, build_text_event("done"), END)
     done = box.run_claude(
@@ -872,7 +872,7 @@ def test_a_secret_never_reaches_a_spilled_file_where_all_is_redacted(box):
 # -- redaction itself: a mark in a user's file -----------------------------------------------------
 
 
-def test_a_permission_input_is_never_redacted_and_goes_back_as_it_came(box):
+def test_permission_request_input_is_not_redacted(box):
     command = f"printf {GITHUB} > token"
     child = box.create_fake(
         two_way.HELLO,
@@ -909,7 +909,7 @@ def test_a_permission_input_is_never_redacted_and_goes_back_as_it_came(box):
     assert not secret_in(other_lines) and b"[REDACTED:" in other_lines
 
 
-def test_a_hooks_input_is_never_redacted(box):
+def test_hook_input_is_not_redacted(box):
     command = f"printf {GITHUB} > token"
     child = box.create_fake(
         two_way.HELLO,
@@ -952,7 +952,7 @@ def test_a_hooks_input_is_never_redacted(box):
     assert two_way.read_child_stdin(box)[-1] == two_way.answer("q1", behavior="allow")
 
 
-def test_a_real_claudes_lines_are_redacted_but_not_its_questions(box):
+def test_claude_lines_are_redacted_but_permission_requests_are_not(box):
     session = {"session_id": U, "uuid": U}
     init = {
         "type": "system",
@@ -1009,7 +1009,7 @@ def test_a_real_claudes_lines_are_redacted_but_not_its_questions(box):
 # -- a child that will not die, and our own bug ----------------------------------------------------
 
 
-def test_nothing_is_left_when_we_are_killed_and_the_pipes_close(box):
+def test_child_exits_after_the_shim_is_killed(box):
     """SIGKILL leaves us no word: a child that writes notices by its closed pipes."""
     lifeline, gate = box.create_lifeline(), box.create_gate()
     steps = (
@@ -1029,7 +1029,7 @@ def test_nothing_is_left_when_we_are_killed_and_the_pipes_close(box):
     assert lifeline.wait_until_closed()
 
 
-def test_a_bug_of_ours_ends_in_a_result(local_box, capfd, monkeypatch):
+def test_internal_error_ends_in_a_result(local_box, capfd, monkeypatch):
     from shim.commands.claude.dropin import main
 
     def bug(*_):
@@ -1044,7 +1044,7 @@ def test_a_bug_of_ours_ends_in_a_result(local_box, capfd, monkeypatch):
     assert "Traceback" not in complaint
 
 
-def test_a_bug_in_a_translator_costs_one_event(box):
+def test_malformed_events_do_not_fail_the_turn(box):
     events = [{"type": "call"}, {"type": "text"}, {"type": "reply", "usage": 7}, {"type": "start"}]
     fake = box.create_fake(["out", format_ndjson(START, *events, build_text_event("Hello."), END)])
     done = box.run_claude("-p", "hi", *STREAM, SHIM_VENDOR="demo", SHIM_BIN=fake)

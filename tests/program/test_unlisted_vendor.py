@@ -95,7 +95,7 @@ LOOKED = [
 ]
 
 
-def test_its_turn_is_claudes(heron):
+def test_turn_of_an_unlisted_vendor_is_translated_to_claude_lines(heron):
     done = heron.alone("-p", "look around", *STREAM, "--model", "big")
     check_turns(done.stdout, False)
     assert done.status == 0 and summarize_lines(done.lines) == LOOKED
@@ -120,7 +120,7 @@ def test_its_turn_is_claudes(heron):
     ]
 
 
-def test_its_fragments_are_fragments(heron):
+def test_fragments_are_emitted_as_partial_messages(heron):
     done = heron.claude("-p", "say it", *STREAM, "--include-partial-messages")
     check_turns(done.stdout, True)
     summary = summarize_lines(done.lines)
@@ -135,7 +135,7 @@ def test_its_fragments_are_fragments(heron):
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-def test_its_answer_is_one_object_or_all(heron, verbose):
+def test_json_output_is_a_single_result_or_all_lines_with_verbose(heron, verbose):
     done = heron.claude(
         "-p", "say it", "--output-format", "json", *(["--verbose"] if verbose else [])
     )
@@ -149,13 +149,13 @@ def test_its_answer_is_one_object_or_all(heron, verbose):
     ]
 
 
-def test_its_answer_is_a_text(heron):
+def test_text_output_contains_the_answer(heron):
     done = heron.claude("-p", "say it")
     assert (done.status, done.stdout) == (0, b"Heard: say it\n")
     assert heron.claude("-p", "", input_=b"from stdin").stdout == b"Heard: from stdin\n"
 
 
-def test_a_prompt_arrives_as_it_is_whatever_it_looks_like(heron):
+def test_prompt_from_stdin_reaches_the_vendor_unchanged(heron):
     prompts = ["-rf", "@file", "--care all", "one", "two\nlines", "x" * 200_000]
     for prompt in prompts:
         heron.claude("-p", *STREAM, input_=prompt.encode())
@@ -174,7 +174,7 @@ def test_a_prompt_arrives_as_it_is_whatever_it_looks_like(heron):
         ),
     ],
 )
-def test_its_failures_are_failures(heron, prompt, cause, expected):
+def test_vendor_failure_is_an_error_result_with_its_cause(heron, prompt, cause, expected):
     done = heron.claude("-p", prompt, *STREAM)
     check_turns(done.stdout, False)
     assert (done.status, done.cause, done.result["is_error"]) == (1, cause, True)
@@ -189,19 +189,19 @@ def test_its_failures_are_failures(heron, prompt, cause, expected):
         ("bypassPermissions", ["--care", "not at all"]),
     ],
 )
-def test_its_modes_are_what_its_profile_says(heron, mode, expected_args):
+def test_permission_mode_adds_the_arguments_of_the_profile(heron, mode, expected_args):
     done = heron.claude("-p", "say it", *STREAM, "--permission-mode", mode)
     assert done.init["permissionMode"] == mode
     assert heron.read_starts()[-1]["arguments"] == ["fly", *expected_args, "--", "say it"]
 
 
-def test_a_mode_that_its_profile_does_not_have_is_refused(heron):
+def test_permission_mode_missing_from_the_profile_is_refused(heron):
     done = heron.claude("-p", "say it", *STREAM, "--permission-mode", "acceptEdits")
     assert (done.status, done.cause) == (1, "refused")
     assert "default, plan, bypassPermissions" in done.result["errors"][0] and not heron.log.exists()
 
 
-def test_an_sdk_has_a_conversation_with_it(heron):
+def test_sdk_conversation_applies_model_and_mode_changes(heron):
     lines = [
         request("1", "initialize", hooks=None),
         user("one"),
@@ -232,7 +232,7 @@ def test_an_sdk_has_a_conversation_with_it(heron):
     assert done.terminator is None
 
 
-def test_its_session_goes_on(heron):
+def test_resume_passes_the_vendor_session_id(heron):
     heron.claude("-p", "say it", *STREAM, "--session-id", U)
     done = heron.claude("-p", "and again", *STREAM, "--resume", U)
     assert done.init["session_id"] == U and done.result["result"] == "Heard: and again"
@@ -240,7 +240,7 @@ def test_its_session_goes_on(heron):
     assert args[1] == "--nest" and args[2].startswith("nest-")
 
 
-def test_yume_has_a_turn_of_it(heron):
+def test_yume_dialect_and_yume_cli_emit_the_same_turn(heron):
     done = heron.claude("-p", "look around", *STREAM, "--shim-dialect", "yume")
     (turn,) = check_flat(done.stdout)
     expected = "init think think text call result call failed text usage result message_stop"
@@ -251,7 +251,7 @@ def test_yume_has_a_turn_of_it(heron):
     assert done.status == 0 and summarize_flat_lines(second_turn) == summarize_flat_lines(turn)
 
 
-def test_its_recording_plays(heron):
+def test_recording_replays_without_starting_the_vendor(heron):
     cast = str(heron.box.path / "run.cast")
     done = heron.claude("-p", "look around", *STREAM, SHIM_RECORD=cast)
     assert heron.box.run_shim("replay", "--check", cast).status == 0
@@ -261,7 +261,7 @@ def test_its_recording_plays(heron):
     assert "One is there." in heron.box.run_shim("show", cast).stdout.decode()
 
 
-def test_what_it_printed_is_translated(heron):
+def test_translate_command_translates_the_vendor_output(heron):
     output = subprocess.run(
         [heron.box.bin / "heron", "fly", "--", "look"], capture_output=True, check=True
     ).stdout
@@ -269,7 +269,7 @@ def test_what_it_printed_is_translated(heron):
     assert summarize_lines(done.lines) == LOOKED
 
 
-def test_the_tables_know_it(heron):
+def test_vendors_command_lists_the_unlisted_vendor(heron):
     rows = json.loads(heron.box.run_shim("vendors", "--json").stdout)
     (row,) = (row for row in rows if row["name"] == "heron")
     assert row["program"] == str(heron.box.bin / "heron") and row["unattended"]
@@ -283,7 +283,7 @@ CASES = sorted(path.name for path in GROK.iterdir() if path.is_dir())
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_real_one_printed_is_translated(box, name):
+def test_output_of_real_grok_is_translated(box, name):
     folder = box.config.parent / "vendors"
     folder.mkdir(parents=True)
     shutil.copy(PROFILES / "grok.toml", folder)

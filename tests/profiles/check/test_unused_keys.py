@@ -119,7 +119,7 @@ def list_allowed_operators() -> set[str]:
 FOR_UNKNOWN_AGENTS = {"protocol"}
 
 
-def test_the_table_has_exactly_the_keys_without_a_bundled_user(monkeypatch):
+def test_unused_key_table_lists_exactly_the_keys_no_bundled_profile_uses(monkeypatch):
     tables = [
         profile_file.load_bundled_profile(adapters.VENDORS[name]).table
         for name in adapters.BUNDLED_PROFILES
@@ -149,7 +149,7 @@ def own(local_box, monkeypatch):
     return read
 
 
-def test_a_person_is_warned_once_of_each_key_that_no_bundled_profile_uses(own):
+def test_user_is_warned_once_about_each_unused_key(own):
     path, warned = own(PROFILE)
     numbers = {
         line.strip(): number for number, line in reversed(list(enumerate(PROFILE.splitlines(), 1)))
@@ -176,7 +176,7 @@ def test_a_person_is_warned_once_of_each_key_that_no_bundled_profile_uses(own):
     assert own(PROFILE)[1] == warned, "the second reading is silent"
 
 
-def test_the_text_of_a_profile_is_read_once_for_all_keys():
+def test_profile_text_is_read_once_for_all_keys():
     reads = []
 
     def read_text():
@@ -189,7 +189,7 @@ def test_the_text_of_a_profile_is_read_once_for_all_keys():
     assert len(reads) == 1
 
 
-def test_keys_that_bundled_profiles_use_are_not_warned_of(own):
+def test_keys_of_bundled_profiles_cause_no_warning(own):
     used = (
         PROFILE.replace('note = "mine"\n', "")
         .replace('note = "once"\n', "")
@@ -203,7 +203,7 @@ def test_keys_that_bundled_profiles_use_are_not_warned_of(own):
     assert own(used.replace('"compacted"\ntrigger = "why"', '"ignore"'))[1] == []
 
 
-def test_the_warning_is_on_stderr_and_in_the_notes_of_a_check(shim, local_box, monkeypatch):
+def test_unused_key_warnings_appear_on_stderr_and_in_the_check_notes(shim, local_box, monkeypatch):
     monkeypatch.setattr(profile_files, "_warned", set())
     profile_path = local_box.path / "own.toml"
     run_path = local_box.path / "run.ndjson"

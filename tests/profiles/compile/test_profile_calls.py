@@ -101,14 +101,14 @@ LS = ("c", "Bash", {"command": "ls"})
     ],
 )
 @loop_over_rows("partial", [False, True])
-def test_a_call_in_pieces_is_said_once_and_whole(events, expected, partial):
+def test_streamed_call_is_emitted_once_with_complete_input(events, expected, partial):
     assert (
         calls(translate_events(build_profile_adapter(PIECES), *events, OVER, partial=partial))
         == expected
     )
 
 
-def test_the_input_of_a_call_in_pieces_is_one_delta_in_claudes_words():
+def test_input_of_a_streamed_call_is_a_single_translated_delta():
     lines = translate_events(
         build_profile_adapter(PIECES), *FIRST, {"type": "usage"}, OVER, partial=True
     )
@@ -121,7 +121,7 @@ def test_the_input_of_a_call_in_pieces_is_one_delta_in_claudes_words():
 
 
 @pytest.mark.parametrize("end", [OVER | {"bad": True, "why": "no"}, None])
-def test_a_call_whose_pieces_never_ended_was_not_made_and_is_counted(end):
+def test_incomplete_streamed_call_is_dropped_and_counted(end):
     lines = translate_events(
         build_profile_adapter(PIECES),
         {"type": "say", "words": "a"},
@@ -132,7 +132,7 @@ def test_a_call_whose_pieces_never_ended_was_not_made_and_is_counted(end):
     assert find_result_line(lines)["is_error"]
 
 
-def test_a_stream_that_ends_in_the_middle_of_a_call_is_no_success():
+def test_stream_that_ends_within_a_call_is_truncated():
     synthesized = '[stream]\nend = { result = "synthesize" }\n' + PIECES
     message_events = [{"type": "say", "words": "a"}, {"type": "usage", "why": "end_turn"}]
     assert (
@@ -145,7 +145,7 @@ def test_a_stream_that_ends_in_the_middle_of_a_call_is_no_success():
     assert find_result_line(lines)["shim"]["cause"] == "truncated"
 
 
-def test_pieces_without_end_are_bounded():
+def test_streamed_calls_and_arguments_are_bounded():
     vendor = build_profile_adapter(PIECES)
     lines = translate_events(
         vendor,
@@ -165,7 +165,7 @@ def test_pieces_without_end_are_bounded():
     )
 
 
-def test_a_piece_that_is_no_text_is_counted():
+def test_input_delta_that_is_not_text_is_counted_as_malformed():
     lines = translate_events(
         build_profile_adapter(PIECES), piece(0, {"cmd": "ls"}, n="c", tool="sh"), OVER
     )
@@ -186,7 +186,7 @@ SAID_WHOLE = ("assistant.message", "tool.execution_start")
     "name", ["copilot/1.0.102-edit", "copilot/1.0.102-parallel", "copilot/1.0.102-failtool"]
 )
 @loop_over_rows("has_call_lines", [True, False])
-def test_the_pieces_of_a_real_program_are_the_calls_that_it_says_whole(name, has_call_lines):
+def test_copilot_input_deltas_yield_the_same_calls_as_complete_events(name, has_call_lines):
     fixture = find_case(name)
     table = load_bundled_profile("copilot.toml").table
     rules = [
@@ -260,7 +260,7 @@ def build_adapter_for_unknown_tools(policy, others=""):
         ),
     ],
 )
-def test_a_tool_that_nobody_named_is_as_the_profile_says(policy, names, results, listed):
+def test_unknown_tools_follow_the_profile_policy(policy, names, results, listed):
     lines = translate_events(build_adapter_for_unknown_tools(policy), *UNNAMED, OVER)
     assert [name for _, name, _ in calls(lines)] == names and lines[0]["tools"] == listed
     assert sum(line["type"] == "user" for line in lines) == results
@@ -269,7 +269,7 @@ def test_a_tool_that_nobody_named_is_as_the_profile_says(policy, names, results,
     )
 
 
-def test_a_name_by_a_pattern_comes_before_a_prefix_and_is_known():
+def test_other_tools_pattern_takes_precedence_over_unknown_tools():
     others = "other_tools = { regex = '^srv_(.+)$', name = 'mcp__srv__\\1' }\n"
     events = [{"type": "call", "n": "1", "tool": name, "args": {}} for name in ("srv_x", "y")]
     events = [event | {"n": str(number)} for number, event in enumerate(events)]
@@ -296,7 +296,7 @@ def test_a_name_by_a_pattern_comes_before_a_prefix_and_is_known():
     assert lines[0]["tools"] == ["mcp__srv__x"], "a list of tools has the names of the calls"
 
 
-def test_hiding_a_call_never_hides_that_it_must_not_be_made():
+def test_hidden_call_is_still_denied():
     """Surface page: the first event of a forbidden call stops the turn."""
     vendor = build_adapter_for_unknown_tools("hide")
     config = build_turn_config("own", evaluator=build_evaluator(deny=["own"]))
@@ -313,7 +313,7 @@ def test_hiding_a_call_never_hides_that_it_must_not_be_made():
     )
 
 
-def test_a_hidden_call_is_no_reply_of_its_own():
+def test_hidden_call_emits_no_message():
     stage = Stage()
     stage.turn.add_tool_call("c", "Own", {}, is_hidden=True)
     stage.turn.add_tool_result("c", "x")
@@ -334,14 +334,14 @@ MIXED = say('{ type = "say" }') + say('{ role = "assistant" }', "content") + END
         {"role": "assistant", "content": "Hi.", "type": "new"},
     ],
 )
-def test_rules_for_any_event_see_those_without_a_type_beside_rules_for_types(event):
+def test_rules_without_a_type_match_untyped_events(event):
     assert summarize_events(MIXED, event, {"type": "say", "words": "a"}, OVER)[1:3] == [
         "text:Hi.",
         "text:a",
     ]
 
 
-def test_rules_for_any_event_see_those_of_a_line_that_was_repaired():
+def test_rules_without_a_type_match_events_of_repaired_lines():
     lines = translate_events(
         build_profile_adapter(MIXED), 'banner {"role":"assistant","content":"Hi."}', OVER
     )
@@ -365,7 +365,7 @@ OWN_PATH = (
         ('{"type":"say","words":"forged","sid":"other"}', True),
     ],
 )
-def test_an_event_out_of_a_broken_line_is_of_this_session_wherever_its_id_stands(line, is_accepted):
+def test_extracted_event_of_another_session_is_rejected(line, is_accepted):
     """Threats: vendor output, an event glued to tool output."""
     translation = create_translation(build_profile_adapter(OWN_PATH))
     data = f'{{"type":"say","words":"a","sid":"mine"}}\n{line}\n{{"type":"end"}}\n'
@@ -376,7 +376,7 @@ def test_an_event_out_of_a_broken_line_is_of_this_session_wherever_its_id_stands
         assert translation.turn.conversation.vendor_session_id == "mine"
 
 
-def test_a_denial_of_what_has_no_name_is_named_so():
+def test_denial_without_a_tool_name_is_reported_as_unknown():
     lines = translate_events(
         build_profile_adapter(rule("denied", match='{ type = "no" }', id='"n"') + END),
         {"type": "no", "n": "c"},

@@ -99,7 +99,7 @@ def profiles(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 
 @limit_examples(80, full_count=300, shrink=True)
 @given(profiles())
-def test_a_damaged_profile_is_a_vendor_or_is_refused_with_its_place(damaged):
+def test_damaged_profile_builds_an_adapter_or_is_rejected_with_its_location(damaged):
     name, table = damaged
     try:
         vendor = build_adapter(name, table, ConfigSource("own.toml", lambda: TEXTS[name]))
@@ -124,6 +124,6 @@ def test_a_damaged_profile_is_a_vendor_or_is_refused_with_its_place(damaged):
 @pytest.mark.parametrize(
     "table", [{}, {"schema": 1}, {"event": 1}, {"schema": 1, "id": "own", "event": [1]}]
 )
-def test_a_table_that_is_hardly_one_is_refused(table):
+def test_profile_table_without_required_keys_is_rejected(table):
     with pytest.raises(FrontendError, match=r"^own\.toml:1: "):
         build_adapter("own", table, ConfigSource("own.toml", lambda: ""))

@@ -74,11 +74,11 @@ def value(spec, event=EVENT, items=()):
         ("a.empty || type", ""),
     ],
 )
-def test_a_path(path, expected):
+def test_path_selects_a_value(path, expected):
     assert value(path) == expected
 
 
-def test_a_path_of_an_item():
+def test_item_path_selects_from_the_current_item():
     items = ["no object", {"id": "i1", "args": {"p": 2}}]
     paths = ("$", "$.id", "$.args.p", "$.no", "$index", "number")
     assert [value(path, items=items)[1] for path in paths] == [items[1], "i1", 2, None, 1, 7]
@@ -86,7 +86,7 @@ def test_a_path_of_an_item():
 
 
 @pytest.mark.parametrize("path", ["$", "$.id", "$[0]"])
-def test_a_path_of_an_item_finds_nothing_where_there_are_none(path):
+def test_item_path_returns_none_outside_foreach(path):
     assert value(path) is None
 
 
@@ -94,7 +94,7 @@ def test_a_path_of_an_item_finds_nothing_where_there_are_none(path):
     "path",
     ["", "a..b", ".a", "a.", "a b", "a[x]", "a[*", "a[99999]", "a || ", "$x y", "$id", "a" * 400],
 )
-def test_what_is_no_path_is_refused(path):
+def test_invalid_path_is_rejected(path):
     with pytest.raises(FrontendError, match=r"own\.toml:1: event\[0\]\.text is "):
         value(path)
 
@@ -153,7 +153,7 @@ def test_what_is_no_path_is_refused(path):
         ({"object": {"n": "number", "no": "missing"}}, {"n": 7}),
     ],
 )
-def test_an_operator(spec, expected):
+def test_operator_returns_its_value(spec, expected):
     result = value(spec)
     assert result == expected and (result is True) is (expected is True)
 
@@ -186,7 +186,7 @@ def test_an_operator(spec, expected):
         {"plus": ["a"] * 101},
     ],
 )
-def test_what_is_no_field_is_refused(spec):
+def test_invalid_field_is_rejected(spec):
     with pytest.raises(
         FrontendError,
         match=r"own\.toml:1: event\[0\]\.text.* is .*, it must be |unknown key `event",
@@ -194,7 +194,7 @@ def test_what_is_no_field_is_refused(spec):
         value(spec)
 
 
-def test_operators_inside_each_other_have_an_end():
+def test_deeply_nested_operators_are_rejected():
     spec = "type"
     for _ in range(50):
         spec = {"not": spec}
@@ -206,11 +206,11 @@ def test_operators_inside_each_other_have_an_end():
     "pattern",
     ["(a|b)+", "(ab)*c+", r"\(a+\)+", "[(a+)]+", "(a+)?", "a{2,3}(b)", r"(?P<x>[0-9a-f-]{36})"],
 )
-def test_a_pattern_that_ends_is_taken(pattern):
+def test_safe_pattern_is_accepted(pattern):
     assert value({"path": "type", "regex": pattern}) in (True, False)
 
 
-def test_no_pattern_sees_more_than_the_beginning_of_a_text():
+def test_pattern_searches_only_the_start_of_a_long_text():
     """Threats: vendor output without end."""
     event = {"text": "." * MAX_SEARCHED_CHARS + "needle"}
     assert value({"path": "text", "regex": "needle"}, event) is False
@@ -219,7 +219,7 @@ def test_no_pattern_sees_more_than_the_beginning_of_a_text():
     assert value({"path": "text", "strip": "needle"}, long) == long["text"]
 
 
-def test_what_is_stripped_off_stands_at_either_end_of_a_long_text():
+def test_strip_removes_matches_at_both_ends_of_a_long_text():
     long = "." * 3 * MAX_SEARCHED_CHARS
     framed = {"text": f"<s>{long}</s>"}
     assert value({"path": "text", "strip": "^<s>|</s>$"}, framed) == long
@@ -239,13 +239,13 @@ def test_what_is_stripped_off_stands_at_either_end_of_a_long_text():
     )
 
 
-def test_the_last_line_of_a_long_text_is_found():
+def test_ending_matches_the_end_of_a_long_text():
     long = "." * 100_000
     assert value({"path": "text", "ending": r"\[exit:3\]$"}, {"text": long + "[exit:3]"}) is True
     assert value({"path": "text", "ending": r"\[exit:3\]"}, {"text": "[exit:3]" + long}) is False
 
 
-def test_a_list_without_end_is_walked_to_a_limit():
+def test_long_list_is_read_up_to_a_limit():
     event = {"rows": [{"n": 1}] * (MAX_LIST_ITEMS + 5)}
     assert len(value("rows[*].n", event)) == MAX_LIST_ITEMS
     assert len(value({"foreach": "rows", "item": {"n": "$.n"}}, event)) == MAX_LIST_ITEMS
@@ -265,7 +265,7 @@ def test_a_list_without_end_is_walked_to_a_limit():
         ("", ""),
     ],
 )
-def test_a_command_without_its_shell(command, inner):
+def test_unwrap_shell_returns_the_inner_command(command, inner):
     assert unwrap_shell(command) == inner
 
 
@@ -292,5 +292,5 @@ def test_a_command_without_its_shell(command, inner):
         ("a\\", "a"),
     ],
 )
-def test_what_everything_begins_with_that_a_pattern_finds(pattern, expected):
+def test_literal_prefix_of_a_pattern_is_extracted(pattern, expected):
     assert find_literal_prefix(pattern) == expected

@@ -59,7 +59,7 @@ def say(match, text="words", **keys):
     ],
 )
 @loop_over_rows("type_", ["say", "unnamed"])
-def test_a_condition(match, event, matches, type_):
+def test_condition_matches_event_fields(match, event, matches, type_):
     if "type =" in match and type_ == "unnamed":
         matches = False
     summary = summarize_events(
@@ -68,13 +68,13 @@ def test_a_condition(match, event, matches, type_):
     assert ("text:Hi." in summary) is matches
 
 
-def test_the_first_rule_that_matches_is_the_last_one():
+def test_first_matching_rule_wins():
     profile = say('{ type = "say", loud = true }', "upper") + say('{ type = "say" }') + END
     events = [{"type": "say", "words": "a", "upper": "A", "loud": loud} for loud in (True, False)]
     assert summarize_events(profile, *events, {"type": "end"})[1:3] == ["text:A", "text:a"]
 
 
-def test_a_rule_that_continues_leaves_the_event_to_the_next():
+def test_continue_rule_passes_the_event_to_the_next_rule():
     profile = (
         say('{ type = "say" }', "first", continue_="true") + say('{ type = "say" }', "second") + END
     )
@@ -84,7 +84,7 @@ def test_a_rule_that_continues_leaves_the_event_to_the_next():
     assert summary[1:3] == ["text:1", "text:2"]
 
 
-def test_rules_for_any_type_keep_their_place_among_the_others():
+def test_rules_without_a_type_preserve_their_order():
     profile = say("{ loud = true }", "upper") + say('{ type = "say" }') + END
     event = {"type": "say", "words": "a", "upper": "A"}
     assert summarize_events(profile, event | {"loud": True}, event, {"type": "end"})[1:3] == [
@@ -93,7 +93,7 @@ def test_rules_for_any_type_keep_their_place_among_the_others():
     ]
 
 
-def test_an_event_that_no_rule_takes_is_counted_as_unknown():
+def test_unmatched_event_is_counted_as_unknown():
     lines = translate_events(
         build_profile_adapter(say('{ type = "say", loud = true }') + END),
         {"type": "say"},
@@ -103,7 +103,7 @@ def test_an_event_that_no_rule_takes_is_counted_as_unknown():
     assert find_result_line(lines)["shim"]["unknown_events"] == {"say": 1, "x": 1}
 
 
-def test_an_event_of_which_only_the_session_was_read_is_unknown():
+def test_event_matched_only_by_a_session_rule_is_unknown():
     profile = (
         rule("session", match="{ id = { exists = true } }", session_id='"id"', continue_="true")
         + END
@@ -115,7 +115,7 @@ def test_an_event_of_which_only_the_session_was_read_is_unknown():
     assert find_result_line(lines)["subtype"] == "success"
 
 
-def test_a_vendor_without_types_is_read_by_what_it_has():
+def test_vendor_without_event_types_is_matched_by_fields():
     profile = say('{ role = "assistant" }', "content")
     summary = summarize_events(
         profile + '[stream]\nend = { result = "synthesize" }\n',
@@ -125,7 +125,7 @@ def test_a_vendor_without_types_is_read_by_what_it_has():
     assert summary == ["init", "text:Hi.", "end:success Hi."]
 
 
-def test_foreach_says_each_item_that_matches():
+def test_foreach_emits_each_matching_item():
     profile = (
         say('{ type = "many" }', "$.t", foreach='"parts"', item_match='{ kind = "text" }') + END
     )
@@ -137,7 +137,7 @@ def test_foreach_says_each_item_that_matches():
 
 
 @loop_over_rows("parts", [None, {}, "text", 3, []])
-def test_foreach_over_what_is_no_list_says_nothing(parts):
+def test_foreach_over_a_non_list_emits_nothing(parts):
     profile = say('{ type = "many" }', "$.t", foreach='"parts"') + END
     assert summarize_events(profile, {"type": "many", "parts": parts}, {"type": "end"}) == [
         "init",
@@ -145,7 +145,7 @@ def test_foreach_over_what_is_no_list_says_nothing(parts):
     ]
 
 
-def test_the_place_of_an_item_may_be_part_of_its_id():
+def test_item_index_can_be_part_of_its_id():
     use = rule(
         "tool_use",
         match='{ type = "many" }',
@@ -162,7 +162,7 @@ def test_the_place_of_an_item_may_be_part_of_its_id():
     assert summarize_events(use + END, event, {"type": "end"})[1:3] == ["call:i:0 A", "call:i:1 B"]
 
 
-def test_what_is_said_once_is_not_said_again_in_the_same_turn():
+def test_once_rule_emits_an_event_once_per_turn():
     profile = say('{ type = "say" }', once='["id", "words"]') + END
     events = [{"type": "say", "id": 1, "words": "a"}] * 2 + [{"type": "say", "id": 2, "words": "a"}]
     lines = translate_events(build_profile_adapter(profile), *events, {"type": "end"})
@@ -170,7 +170,7 @@ def test_what_is_said_once_is_not_said_again_in_the_same_turn():
     assert find_result_line(lines)["shim"]["unknown_events"] == {}
 
 
-def test_what_is_said_once_is_said_again_in_the_next_turn():
+def test_once_rule_emits_the_event_in_the_next_turn():
     translation = create_translation(
         build_profile_adapter(say('{ type = "say" }', once='["id"]') + END)
     )
@@ -181,7 +181,7 @@ def test_what_is_said_once_is_said_again_in_the_next_turn():
     assert summarize_lines(parse_lines(output)) == ["init", "text:a", "end:success a"] * 2
 
 
-def test_an_event_whose_fields_are_not_what_the_rule_says_is_counted_and_the_turn_goes_on():
+def test_event_with_wrong_field_types_is_counted_and_the_turn_continues():
     profile = say('{ type = "say" }') + END
     lines = translate_events(
         build_profile_adapter(profile),
@@ -193,7 +193,7 @@ def test_an_event_whose_fields_are_not_what_the_rule_says_is_counted_and_the_tur
     assert find_result_line(lines)["result"] == "ok"
 
 
-def test_an_id_that_is_a_number_pairs_all_the_same():
+def test_numeric_call_id_matches_its_result():
     use = rule("tool_use", match='{ type = "call" }', id='"n"', name='"tool"', input='"args"')
     back = rule(
         "tool_result", match='{ type = "back" }', id='"n"', content='"out"', is_error='"bad"'
@@ -207,7 +207,7 @@ def test_an_id_that_is_a_number_pairs_all_the_same():
     assert summary == ["init", "call:3 A", "failed:3 x", "end:success"]
 
 
-def test_a_result_may_bring_its_call_with_it():
+def test_tool_result_can_create_its_tool_call():
     back = rule(
         "tool_result",
         match='{ type = "did" }',
@@ -228,7 +228,7 @@ def test_a_result_may_bring_its_call_with_it():
 @pytest.mark.parametrize(
     ("content", "expected"), [(0, "0"), (False, "false"), ("", ""), (None, "")]
 )
-def test_a_call_may_return_something_that_is_no_text(content, expected):
+def test_tool_result_of_another_type_is_written_as_text(content, expected):
     use = rule("tool_use", match='{ type = "use" }', id='"id"', name='"tool"', input='"args"')
     returned = rule("tool_result", match='{ type = "returned" }', id='"id"', content='"value"')
     events = (
@@ -240,7 +240,7 @@ def test_a_call_may_return_something_that_is_no_text(content, expected):
     )
 
 
-def test_a_call_that_was_refused_is_a_denial():
+def test_denied_event_is_listed_in_permission_denials():
     profile = rule("denied", match='{ type = "no" }', id='"n"', name='"tool"', input='"args"') + END
     profile += '[tools]\nsh = { name = "Bash", args = { command = "cmd" } }\n'
     lines = translate_events(
@@ -305,7 +305,7 @@ ARGS = {"path": "/a", "from": 3, "to": 9, "more": True}
         ),
     ],
 )
-def test_a_tool_in_claudes_words(tools, expected):
+def test_tool_name_and_arguments_are_mapped_to_claude(tools, expected):
     assert translate_call(tools, "look", ARGS) == expected
 
 
@@ -333,14 +333,14 @@ def test_a_tool_in_claudes_words(tools, expected):
         ('{ b = { path = "x", capture = ".$" } }', {"b": 1}, {"b": 1}),
     ],
 )
-def test_what_is_kept_keeps_its_place(args, tool_input, expected):
+def test_mapped_arguments_preserve_their_order(args, tool_input, expected):
     result = translate_call(
         f'[tools]\nlook = {{ name = "Read", keep = true, args = {args} }}\n', "look", tool_input
     )[1]
     assert list(result.items()) == list(expected.items())
 
 
-def test_tools_that_nobody_named_get_a_name_by_a_pattern():
+def test_unmapped_tools_are_named_by_a_pattern():
     others = "other_tools = { regex = '^mcp_([^_]+)_(.+)$', name = 'mcp__\\1__\\2' }\n"
     vendor = build_profile_adapter('schema = 1\nid = "own"\n' + others + USE)
     for name, expected in (("mcp_files_read_all", "mcp__files__read_all"), ("plain", "plain")):
@@ -349,7 +349,7 @@ def test_tools_that_nobody_named_get_a_name_by_a_pattern():
         assert block["name"] == expected
 
 
-def test_a_pattern_without_the_groups_of_its_name_is_refused():
+def test_tool_name_template_with_a_missing_group_is_rejected():
     with pytest.raises(FrontendError, match=r"other_tools\.name"):
         build_profile_adapter(
             "schema = 1\nid = \"own\"\nother_tools = { regex = '^(a)$', name = 'x\\2' }\n" + USE
@@ -357,7 +357,7 @@ def test_a_pattern_without_the_groups_of_its_name_is_refused():
 
 
 @pytest.mark.parametrize("tool_input", [None, 7, "text", [1]])
-def test_arguments_that_are_no_object_are_kept_raw(tool_input):
+def test_non_object_arguments_are_wrapped_as_raw(tool_input):
     name, result = translate_call('[tools]\nlook = { name = "Read" }\n', "look", tool_input)
     assert (name, result) == ("Read", {} if tool_input is None else {"raw": tool_input})
 
@@ -369,7 +369,7 @@ def test_arguments_that_are_no_object_are_kept_raw(tool_input):
         'banner {"role":"assistant","content":"Hi."}',
     ],
 )
-def test_a_line_that_had_to_be_repaired_is_read_of_a_vendor_without_types_too(line):
+def test_repaired_line_of_a_vendor_without_types_is_read(line):
     profile = (
         say('{ role = "assistant" }', "content") + '[stream]\nend = { result = "synthesize" }\n'
     )
@@ -427,11 +427,11 @@ SAY, THINK, OVER = {"type": "say", "words": "t"}, {"type": "think", "words": "m"
         ([SAY, {"type": "user"}], ["text:t"]),
     ],
 )
-def test_what_a_call_returned_may_come_behind_the_next_text(events, expected):
+def test_late_tool_result_is_written_before_the_waiting_text(events, expected):
     assert summarize_events(LATE, *events, OVER)[1:-1] == expected
 
 
-def test_who_answers_calls_leaves_none_open_at_a_good_end():
+def test_open_call_is_truncated_only_if_another_call_has_a_result():
     lines = translate_events(build_profile_adapter(LATE), CALL_A, BACK_A, CALL_B, OVER)
     assert find_result_line(lines)["shim"]["cause"] == "truncated"
     assert (
@@ -442,5 +442,5 @@ def test_who_answers_calls_leaves_none_open_at_a_good_end():
     )
 
 
-def test_a_text_that_waited_is_said_when_the_stream_is_cut():
+def test_waiting_text_is_written_when_the_stream_is_cut():
     assert summarize_events(LATE, CALL_A, SAY, code=None)[1:3] == ["call:a T", "text:t"]

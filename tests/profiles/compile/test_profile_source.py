@@ -47,13 +47,13 @@ def value(spec, event):
 @settings(deadline=None)
 @given(WORDS)
 @example("\udc80")
-def test_a_literal_is_itself_again(text):
+def test_format_literal_round_trips_any_text(text):
     assert eval(format_literal(text)) == text and format_literal(text).isascii()
 
 
 @settings(deadline=None)
 @given(KEYS, WORDS)
-def test_a_key_of_any_letters_is_a_key(key, text):
+def test_path_accepts_any_key(key, text):
     assert value(f"a.'{key}'", {"a": {key: text}}) == text
     assert value(f"a.'{key}'.'{key}'", {"a": {key: {key: text}}}) == text
     assert value(f"'{key}'[*].'{key}'", {key: [{key: text}]}) == [text]
@@ -61,7 +61,7 @@ def test_a_key_of_any_letters_is_a_key(key, text):
 
 @settings(deadline=None)
 @given(WORDS, WORDS)
-def test_a_word_of_any_letters_is_a_word(text, other):
+def test_operators_accept_any_text(text, other):
     event = {"x": text}
     assert value({"const": text}, event) == text
     assert value({"path": "x", "in": [text]}, event) is True
@@ -79,7 +79,7 @@ def test_a_word_of_any_letters_is_a_word(text, other):
 
 @settings(deadline=None)
 @given(KEYS, WORDS)
-def test_a_condition_of_any_letters_is_a_condition(key, text):
+def test_condition_accepts_any_key_and_text(key, text):
     here = FunctionBuilder("engine, event")
     condition_table = {f"'{key}'": text, "b": {"in": [text, "x"]}}
     here.add_line(
@@ -91,7 +91,7 @@ def test_a_condition_of_any_letters_is_a_condition(key, text):
 
 @settings(deadline=None)
 @given(KEYS, WORDS.filter(lambda text: text and "\0" not in text))
-def test_arguments_of_any_letters_are_arguments(key, name):
+def test_tool_arguments_accept_any_key(key, name):
     table = {"name": name, "args": {key: f"'{key}'"}, "add": {name: key}}
     assert compile_tool_conversion(build_node(table), [])({key: "v"}) == (
         name,
@@ -99,7 +99,7 @@ def test_arguments_of_any_letters_are_arguments(key, name):
     )
 
 
-def test_a_deep_path_is_walked():
+def test_deep_path_is_resolved():
     event: object = "found"
     for _ in range(140):
         event = {"a": event}
@@ -137,7 +137,7 @@ DEEP = [
 
 
 @loop_over_rows(("wrapped", "expected"), DEEP)
-def test_operators_may_be_as_deep_as_they_are_allowed(wrapped, expected):
+def test_nested_operators_are_supported_up_to_the_limit(wrapped, expected):
     spec: object = "b[0][0][0][0][0][0][0] || b"
     for _ in range(16):
         spec = wrapped(spec)
@@ -147,11 +147,11 @@ def test_operators_may_be_as_deep_as_they_are_allowed(wrapped, expected):
     assert result == (7 if expected is None else expected)
 
 
-def test_a_path_may_have_as_many_alternatives_as_it_has_room_for():
+def test_path_supports_100_alternatives():
     assert value("||".join(["a"] * 99 + ["b"]), {"b": 1}) == 1
 
 
-def test_the_item_of_a_loop_is_known_in_every_depth():
+def test_loop_item_is_available_at_every_depth():
     spec: object = "$.x"
     for _ in range(10):
         spec = {"join": [spec, "$.x"], "sep": ""}
@@ -173,7 +173,7 @@ RULES = "".join(
 
 
 @loop_over_rows("kind", [*"abcdefg"])
-def test_many_rules_for_one_type_are_sorted_by_what_tells_them_apart(kind):
+def test_rules_of_the_same_type_are_dispatched_by_a_second_key(kind):
     end = '[[event]]\nmatch = { type = "end" }\nemit = "result"\n'
     events = [{"type": "t", "of": {"kind": kind, kind: f"said {kind}"}}, {"type": "end"}]
     assert (
@@ -185,7 +185,7 @@ def test_many_rules_for_one_type_are_sorted_by_what_tells_them_apart(kind):
 @loop_over_rows(
     "nested", [{"kind": "z"}, {"kind": 3}, {"kind": ["a"]}, {"kind": None}, {}, None, "a"]
 )
-def test_what_none_of_the_sorted_rules_takes_is_unknown(nested):
+def test_event_matching_no_dispatched_rule_is_unknown(nested):
     end = '[[event]]\nmatch = { type = "end" }\nemit = "result"\n'
     lines = translate_events(
         build_profile_adapter(RULES + end), {"type": "t", "of": nested}, {"type": "end"}
@@ -193,7 +193,7 @@ def test_what_none_of_the_sorted_rules_takes_is_unknown(nested):
     assert find_result_line(lines)["shim"]["unknown_events"] == {"t": 1}
 
 
-def test_a_rule_for_any_second_key_keeps_its_place_among_the_sorted():
+def test_general_rule_preserves_its_order_among_dispatched_rules():
     loud = '[[event]]\nmatch = { type = "t", loud = true }\nemit = "text"\ntext = "upper"\n'
     end = '[[event]]\nmatch = { type = "end" }\nemit = "result"\n'
     first = build_profile_adapter(loud + RULES + end)

@@ -31,7 +31,7 @@ def request(*denied):
     return LaunchRequest(parse_argv(()), "", persistent=True, policy=policy)
 
 
-def test_a_command_that_speaks_the_protocol_is_a_vendor_with_no_rules():
+def test_acp_profile_without_event_rules_answers_a_prompt():
     vendor = build_profile_from_text(AGENT)
     assert (vendor.cli.build_two_way, vendor.cli.always_keeps_child) == (None, True)
     assert vendor.build_launch(request()).arguments == ("--acp",)
@@ -43,7 +43,7 @@ def test_a_command_that_speaks_the_protocol_is_a_vendor_with_no_rules():
     assert b'"result":"Hello."' in talk.lines
 
 
-def test_a_call_has_claudes_name_by_its_kind_where_the_profile_knows_no_tools():
+def test_acp_call_without_a_tool_table_is_named_by_its_kind():
     call = {
         "toolCallId": "c1",
         "title": "`ls`",
@@ -58,7 +58,7 @@ def test_a_call_has_claudes_name_by_its_kind_where_the_profile_knows_no_tools():
     assert "Bash" in talk.vendor.listed_tools
 
 
-def test_an_agent_that_is_not_known_to_ask_counts_as_one_that_asks_nobody():
+def test_acp_agent_without_declared_prompts_is_unattended():
     vendor = build_profile_from_text(AGENT)
     assert vendor.unattended
     assert list(vendor.modes) == ["default", "bypassPermissions"]
@@ -68,7 +68,7 @@ def test_an_agent_that_is_not_known_to_ask_counts_as_one_that_asks_nobody():
         )
 
 
-def test_an_agent_is_kept_to_rules_about_what_it_asks_about():
+def test_rules_are_enforceable_only_for_tools_the_agent_prompts_for():
     vendor = build_profile_from_text(AGENT + ASKS)
     assert not vendor.unattended
     assert list(vendor.modes) == ["default", "acceptEdits", "dontAsk", "bypassPermissions"]
@@ -100,14 +100,14 @@ def test_an_agent_is_kept_to_rules_about_what_it_asks_about():
         (BOTH + '[acp]\nsigns = { x = { title = "x" } }\n', "acp.signs.x.kind"),
     ],
 )
-def test_a_mistake_is_told_of_when_the_profile_is_read(profile, expected):
+def test_invalid_acp_profile_raises_an_error_on_load(profile, expected):
     with pytest.raises(FrontendError) as error:
         build_profile_from_text(profile)
     assert expected in str(error.value)
 
 
 @pytest.mark.parametrize("way", ["one", "two"])
-def test_kimi_is_not_started_under_a_rule_about_what_it_fetches_unasked(way):
+def test_kimi_is_refused_with_a_web_fetch_deny_rule(way):
     kimi = get_adapter("kimi")
     vendor = kimi if way == "one" else kimi.cli.build_two_way()
     with pytest.raises(PermissionModeError, match="cannot be kept to WebFetch"):
@@ -116,6 +116,6 @@ def test_kimi_is_not_started_under_a_rule_about_what_it_fetches_unasked(way):
         )
 
 
-def test_what_kimi_can_run_in_a_conversation_is_listed():
+def test_kimi_lists_all_tools_of_its_two_way_mode():
     kimi = get_adapter("kimi").cli.build_two_way()
     assert {tool.name for tool in kimi.tools.values()} <= set(kimi.listed_tools)

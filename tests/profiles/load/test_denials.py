@@ -51,11 +51,11 @@ def opencode_permission(*args, **options):
     return json.loads(launch.enforced_environment["OPENCODE_PERMISSION"])
 
 
-def test_gemini_is_told_of_a_whole_tool_by_its_own_name():
+def test_gemini_denies_a_tool_by_its_vendor_name():
     assert gemini_rules(deny=["Bash"]) == {("", "run_shell_command")}
 
 
-def test_a_rule_that_asks_takes_its_tool_away():
+def test_ask_rule_removes_the_tool():
     assert gemini_rules(ask=["Write"]) == {("", "write_file")}
 
 
@@ -67,26 +67,26 @@ def test_a_rule_that_asks_takes_its_tool_away():
         ("mcp__srv__a_tool", ("srv", "a_tool")),
     ],
 )
-def test_gemini_is_told_of_a_server_and_of_its_tools(rule, expected):
+def test_gemini_denies_an_mcp_server_or_a_single_mcp_tool(rule, expected):
     assert gemini_rules(deny=[rule]) == {expected}
 
 
 @loop_over_rows(
     "rule", ["mcp__*", "mcp__a_server", "mcp__srv__get_*", 'mcp__s"rv', "mcp__" + "s" * 60]
 )
-def test_a_name_that_a_program_may_spell_otherwise_refuses_the_turn(rule):
+def test_mcp_rule_that_gemini_cannot_match_exactly_is_refused(rule):
     with pytest.raises(PermissionModeError, match="cannot be kept to"):
         build_launch("gemini", deny=[rule])
 
 
-def test_a_choice_of_tools_denies_all_others():
+def test_tool_selection_denies_all_other_tools():
     names = {tool for _, tool in gemini_rules(only=["Read", "Edit"])}
     assert {"run_shell_command", "write_file", "invoke_agent", "activate_skill"} <= names
     assert names.isdisjoint({"read_file", "replace"})
 
 
 @pytest.mark.parametrize("mode", ["default", "plan", "acceptEdits"])
-def test_a_mode_denies_what_only_a_file_of_the_project_could_allow(mode):
+def test_permission_mode_denies_tools_that_project_files_could_allow(mode):
     denied = gemini_rules(mode, allow=["Nothing"])
     assert ("*", "*") in denied and ("", "run_shell_command") in denied
     assert (("", "write_file") in denied) is (mode != "acceptEdits")
@@ -95,7 +95,7 @@ def test_a_mode_denies_what_only_a_file_of_the_project_could_allow(mode):
 @pytest.mark.parametrize(
     ("mode", "gemini_mode"), [("default", "default"), ("plan", "plan"), ("acceptEdits", "autoEdit")]
 )
-def test_what_a_mode_alone_denies_stands_in_a_file_already(mode, gemini_mode):
+def test_bundled_policy_file_contains_the_denials_of_a_mode(mode, gemini_mode):
     launch, stored_texts = build_launch("gemini", mode)
     path = launch.arguments[-1].removeprefix("--admin-policy=")
     denied_tools = set()
@@ -109,13 +109,13 @@ def test_what_a_mode_alone_denies_stands_in_a_file_already(mode, gemini_mode):
     assert not (stored_texts or launch.temporary_files)
 
 
-def test_nothing_is_said_where_nothing_is_denied():
+def test_no_denials_are_passed_without_rules():
     for name in ("gemini", "opencode"):
         launch, stored_texts = build_launch(name)
         assert not (launch.enforced_environment or launch.temporary_files or stored_texts)
 
 
-def test_the_file_goes_with_the_child():
+def test_policy_file_is_temporary_and_passed_as_admin_policy():
     launch, _ = build_launch("gemini", deny=["Bash"])
     assert (
         launch.temporary_files == ("/kept.toml",)
@@ -123,7 +123,7 @@ def test_the_file_goes_with_the_child():
     )
 
 
-def test_opencode_is_told_in_front_of_every_agent_that_a_turn_can_begin_with():
+def test_opencode_receives_denials_globally_and_for_each_start_agent():
     launch, _ = build_launch("opencode", deny=["Bash"])
     rules = {"bash*": "deny", "task*": "deny"}
     assert json.loads(launch.enforced_environment["OPENCODE_PERMISSION"]) == rules
@@ -132,17 +132,17 @@ def test_opencode_is_told_in_front_of_every_agent_that_a_turn_can_begin_with():
     assert launch.enforced_environment["OPENCODE_DISABLE_PROJECT_CONFIG"] == "1"
 
 
-def test_writing_and_editing_are_one_permission_of_opencode():
+def test_write_denial_denies_the_edit_permission_of_opencode():
     assert "edit*" in opencode_permission(deny=["Write"])
 
 
-def test_a_rule_that_allows_a_tool_adds_to_a_mode_but_not_to_a_plan():
+def test_allow_rule_extends_accept_edits_mode_but_not_plan_mode():
     assert "bash*" not in opencode_permission("acceptEdits", allow=["Bash"])
     assert "bash*" in opencode_permission("plan", allow=["Bash"])
     assert "task*" in opencode_permission("acceptEdits", allow=["Task"])
 
 
-def test_ours_stands_behind_what_the_user_has_set():
+def test_denials_follow_the_permissions_of_the_user():
     before = {"OPENCODE_PERMISSION": '{"bash*": "allow", "read": "deny", "*": "allow"}'}
     permission = opencode_permission(deny=["Bash"], environment=before)
     assert (
@@ -153,13 +153,13 @@ def test_ours_stands_behind_what_the_user_has_set():
 
 
 @pytest.mark.parametrize("value", ["{} // mine", "[]", "{"])
-def test_a_variable_that_cannot_be_added_to_refuses_the_turn(value):
+def test_unparsable_opencode_config_variable_is_refused(value):
     with pytest.raises(PermissionModeError, match="OPENCODE_CONFIG_CONTENT is set"):
         build_launch("opencode", deny=["Bash"], environment={"OPENCODE_CONFIG_CONTENT": value})
 
 
 @pytest.mark.parametrize("name", ["gemini", "opencode"])
-def test_a_program_that_might_not_hear_is_not_started(name):
+def test_launch_is_refused_if_the_vendor_might_not_read_the_denials(name):
     with pytest.raises(PermissionModeError, match=r"might not hear .* behind a launcher"):
         build_launch(
             name, deny=["Bash"], policy_bypass="behind a launcher it might not see our file"
@@ -167,7 +167,7 @@ def test_a_program_that_might_not_hear_is_not_started(name):
     assert build_launch(name, policy_bypass="behind a launcher it might not see our file")
 
 
-def test_a_file_that_cannot_be_written_refuses_the_turn():
+def test_launch_is_refused_if_the_policy_file_cannot_be_written():
     rules = build_policy(deny=["Bash"])
     request = LaunchRequest(
         parse_argv([]),
@@ -182,12 +182,12 @@ def test_a_file_that_cannot_be_written_refuses_the_turn():
 
 @pytest.mark.parametrize("rule", ["Edit(./secret/**)", "Bash(touch:*)"])
 @pytest.mark.parametrize("name", ["gemini", "opencode"])
-def test_what_it_cannot_be_told_exactly_is_refused(name, rule):
+def test_deny_rule_with_a_specifier_is_refused(name, rule):
     with pytest.raises(PermissionModeError, match="cannot be kept to"):
         build_launch(name, deny=[rule])
 
 
-def test_a_vendor_that_takes_its_denials_back_is_refused():
+def test_kilo_refuses_deny_rules():
     with pytest.raises(PermissionModeError, match="kilo cannot be kept to Bash"):
         build_launch("kilo", deny=["Bash"])
 
@@ -196,14 +196,14 @@ def test_a_vendor_that_takes_its_denials_back_is_refused():
     ("rule", "is_enforced"),
     [("Bash", True), ("Bash(touch:*)", False), ("B*", False), ("*", False), ("mcp__srv", True)],
 )
-def test_only_a_rule_about_a_whole_tool_is_heard(rule, is_enforced):
+def test_gemini_accepts_only_rules_for_entire_tools(rule, is_enforced):
     assert (
         get_adapter("gemini").policy_support.accepts_rule(parse_permission_rule(rule))
         is is_enforced
     )
 
 
-def test_a_content_is_no_whole_rule():
+def test_gemini_does_not_accept_an_mcp_rule_with_a_specifier():
     assert not get_adapter("gemini").policy_support.accepts_rule(
         parse_permission_rule("mcp__srv__make(x)")
     )

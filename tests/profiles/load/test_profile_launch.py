@@ -77,17 +77,17 @@ def build_launch(profile, *args, prompt="say hi", **fields):
         (("--session-id", U), {"resume_id": "s1"}, ("--ask", "--again", "--session=s1", "say hi")),
     ],
 )
-def test_what_is_asked_becomes_arguments(args, fields, expected):
+def test_launch_request_becomes_arguments(args, fields, expected):
     launch = build_launch(ARGV, *args, **fields)
     assert launch.arguments == ("run", "--json", *expected)
     assert launch.stdin == (b"say hi" if expected[-1] == "-" else b"")
 
 
-def test_its_names_of_claudes_models_are_known_before_it_is_started():
+def test_model_names_are_read_from_the_profile():
     assert build_profile_adapter(ARGV).cli.model_names == {"sonnet": "big"}
 
 
-def test_a_tool_that_can_do_what_is_denied_is_denied():
+def test_tool_with_a_denied_variant_is_denied():
     both = ARGV + 'change = { name = "Edit", alt = [{ match = { new = true }, name = "Write" }] }\n'
     assert build_launch(both, removed_tools=("Write",)).arguments[3:-1] == ("--not", "change")
     assert build_launch(both, removed_tools=("Bash", "Edit")).arguments[3:-1] == (
@@ -96,7 +96,7 @@ def test_a_tool_that_can_do_what_is_denied_is_denied():
     )
 
 
-def test_system_prompts_stand_before_the_prompt_where_there_is_no_flag_for_them():
+def test_system_prompt_precedes_the_prompt_without_a_system_prompt_flag():
     launch = build_launch(ARGV, "--append-system-prompt", "Be brief.")
     assert launch.arguments[-1] == "Be brief.\n\nsay hi"
     flagged = ARGV.replace(
@@ -107,7 +107,7 @@ def test_system_prompts_stand_before_the_prompt_where_there_is_no_flag_for_them(
 
 
 @loop_over_rows("prompt", ["-h", "--help me", "@file", "resume", "", "x " * MAX_ARGUMENT_BYTES])
-def test_a_prompt_that_could_be_something_else_goes_to_stdin(prompt):
+def test_unsafe_or_long_prompt_is_sent_on_stdin(prompt):
     """Threats: prompt, starts with - or @, is 1 MB."""
     launch = build_launch(ARGV, prompt=prompt)
     assert launch.arguments[-1] == "-" and launch.stdin == prompt.encode()
@@ -129,14 +129,14 @@ def build_guarded_profile(dash_guard, argv='"{prompt}"', **fields):
         (build_guarded_profile("space", '"-p", "{prompt}"'), ("-p", " -x y")),
     ],
 )
-def test_a_dash_is_guarded(profile, expected):
+def test_prompt_starting_with_a_dash_is_guarded(profile, expected):
     assert build_launch(profile, prompt="-x y").arguments == expected
 
 
 @pytest.mark.parametrize(
     ("prompt", "argument"), [("auth", " auth"), ("-x y", " -x y"), ("say hi", "say hi")]
 )
-def test_a_single_word_is_no_subcommand(prompt, argument):
+def test_single_word_prompt_is_not_parsed_as_a_subcommand(prompt, argument):
     """Threats: prompt. Where it is a flag's value it stays as it is."""
     assert build_launch(build_guarded_profile("word"), prompt=prompt).arguments == (argument,)
     assert build_launch(
@@ -144,14 +144,14 @@ def test_a_single_word_is_no_subcommand(prompt, argument):
     ).arguments == ("-p", "auth")
 
 
-def test_a_long_prompt_is_refused_where_nothing_else_takes_it():
+def test_long_prompt_is_refused_if_only_an_argument_is_accepted():
     with pytest.raises(FrontendError, match="takes it as an argument only"):
         build_launch(
             build_guarded_profile("--", long="refuse"), prompt="x" * (MAX_ARGUMENT_BYTES + 1)
         )
 
 
-def test_a_long_prompt_may_go_to_a_file():
+def test_long_prompt_is_passed_in_a_file():
     profile = build_guarded_profile(
         "--", '{ when = "prompt_file", args = ["-f", "{prompt_file}"] }, "{prompt}"', long="file"
     )
@@ -176,7 +176,7 @@ plan = ["Read"]
 )
 
 
-def test_a_mode_may_have_variables_and_tools_of_its_own():
+def test_permission_mode_sets_its_variables_and_tools():
     vendor = build_profile_adapter(MODES)
     default, plan = (
         LaunchRequest(parse_argv([]), "x", permission_mode=mode) for mode in ("default", "plan")
@@ -203,17 +203,17 @@ def test_a_mode_may_have_variables_and_tools_of_its_own():
         ("OWN_RULES", "LD_PRELOAD", "it must be a variable of the program's own"),
     ],
 )
-def test_variables_of_a_mode_are_checked(old, new, message):
+def test_invalid_mode_variables_are_rejected(old, new, message):
     with pytest.raises(FrontendError, match=message):
         build_profile_adapter(MODES.replace(old, new))
 
 
-def test_a_file_beside_the_bundled_profiles_has_its_whole_path():
+def test_bundled_placeholder_expands_to_the_adapters_path():
     launch = build_launch(ARGV.replace('"--json",', '"--rules={bundled}/rules.toml",'))
     assert launch.arguments[1] == f"--rules={adapters.__path__[0]}/rules.toml"
 
 
-def test_where_that_file_may_not_be_obeyed_only_the_widest_mode_starts():
+def test_policy_file_bypass_allows_only_bypass_permissions():
     profile = ARGV.replace('"--json",', '"--rules={bundled}/rules.toml",').replace(
         'plan = ["--read-only"]', 'bypassPermissions = ["--yolo"]'
     )
@@ -228,13 +228,13 @@ def test_where_that_file_may_not_be_obeyed_only_the_widest_mode_starts():
     assert build_launch(ARGV, policy_bypass="behind a launcher").arguments, "it has no such file"
 
 
-def test_a_prompt_on_stdin_is_no_argument():
+def test_prompt_on_stdin_adds_no_argument():
     launch = build_launch('[launch]\ncommand = ["own"]\nargv = ["--json"]\n', prompt="-x")
     assert (launch.arguments, launch.stdin) == (("--json",), b"-x")
 
 
 @pytest.mark.parametrize("resume", ["ses-1", "ses_1 --yolo", "-ses_1", "ses_1\n"])
-def test_a_session_id_is_an_argument_only_by_its_pattern(resume):
+def test_session_id_must_match_the_profile_pattern(resume):
     """Threats: vendor output, frontend."""
     profile = ARGV.replace("model_map", "resume_id_pattern = 'ses_\\d+'\nmodel_map")
     assert "--session=ses_12" in build_launch(profile, resume_id="ses_12").arguments
@@ -243,13 +243,13 @@ def test_a_session_id_is_an_argument_only_by_its_pattern(resume):
 
 
 @pytest.mark.parametrize("resume", ["--yolo", "-y"])
-def test_a_pattern_that_is_too_wide_lets_no_dash_through(resume):
+def test_session_id_starting_with_a_dash_is_rejected(resume):
     profile = ARGV.replace("model_map", "resume_id_pattern = '.*'\nmodel_map")
     with pytest.raises(FrontendError, match="begins with a dash"):
         build_launch(profile, resume_id=resume)
 
 
-def test_what_it_cannot_do_is_refused():
+def test_unsupported_resume_and_fork_are_refused():
     with pytest.raises(FrontendError, match="cannot resume a session"):
         build_launch(build_guarded_profile("--"), resume_id="s1")
     without = ARGV.replace('  { when = "fork", args = ["--fork"] },\n', "")
@@ -257,7 +257,7 @@ def test_what_it_cannot_do_is_refused():
         build_launch(without, "--fork-session", resume_id="s1")
 
 
-def test_what_it_can_do_is_read_off_its_arguments():
+def test_abilities_are_derived_from_the_arguments():
     for profile, can in ((ARGV, True), (build_guarded_profile("--"), False)):
         abilities = build_profile_adapter(profile).abilities
         assert (abilities.can_resume, abilities.can_limit_tools, abilities.can_limit_turns) == (
@@ -271,7 +271,7 @@ def test_what_it_can_do_is_read_off_its_arguments():
     "name",
     ["SHIM_BIN", "LD_PRELOAD", "PATH", "PYTHONPATH", "NODE_OPTIONS", "HOME", "A-B", "CLAUDECODE"],
 )
-def test_a_profile_sets_no_variable_that_is_not_the_programs_own(name):
+def test_reserved_environment_variable_is_rejected(name):
     with pytest.raises(FrontendError, match="a variable of the program's own"):
         build_profile_adapter(f'{LAUNCH}env = {{ "{name}" = "x" }}\n')
 
@@ -279,7 +279,7 @@ def test_a_profile_sets_no_variable_that_is_not_the_programs_own(name):
 LAUNCH = '[launch]\ncommand = ["own"]\n'
 
 
-def test_the_rest_of_a_launch():
+def test_launch_options_are_read_from_the_profile():
     vendor = build_profile_adapter(
         LAUNCH
         + 'interrupt = { signal = "SIGTERM" }\ntimeouts = { first_byte = 5, idle = 6.5 }\nenv = { A = "b" }\n'
@@ -299,14 +299,14 @@ def test_the_rest_of_a_launch():
 LAUNCH = '[launch]\ncommand = ["own"]\n'
 
 
-def test_how_its_version_is_asked_is_data_of_a_profile():
+def test_version_probe_is_read_from_the_profile():
     probe_line = "version_probe = { args = [\"-V\"], regex = 'own ([0-9.]+)', tested = '>=1.2,<2' }"
     how = build_profile_adapter(LAUNCH + probe_line).version_probe
     assert how == (("-V",), "own ([0-9.]+)", ">=1.2,<2")
     assert how.classify_version(how.parse_version("own 1.9.1 (build 7)")) == "tested"
 
 
-def test_what_a_profile_does_not_say_of_its_version_is_as_usual():
+def test_version_probe_has_defaults():
     assert build_profile_adapter(LAUNCH).version_probe == VersionProbe()
     assert build_profile_adapter(
         LAUNCH + 'version_probe = { tested = "<2" }'
@@ -338,7 +338,7 @@ def test_what_a_profile_does_not_say_of_its_version_is_as_usual():
         ("{ tested = 1.2 }", "launch.version_probe.tested is", "a string"),
     ],
 )
-def test_a_wrong_version_probe_is_refused_with_its_line(probe, key, allowed):
+def test_invalid_version_probe_is_rejected_with_its_line(probe, key, allowed):
     with pytest.raises(FrontendError) as refused:
         build_profile_adapter(f"{LAUNCH}version_probe = {probe}\n")
     assert str(refused.value).removeprefix("own.toml:5: ").startswith(key)
@@ -368,7 +368,7 @@ argv = [
         (("--add-dir", "/a"), {"opens_trust_prompt": True}, ("--dir", "/a")),
     ],
 )
-def test_conditions_may_be_several(args, fields, expected):
+def test_several_conditions_must_all_match(args, fields, expected):
     assert build_launch(SEVERAL, *args, **fields).arguments == expected
 
 
@@ -397,7 +397,7 @@ new = {}
         ("usage", "new"),
     ],
 )
-def test_a_variant_is_read_out_of_the_help(text, variant):
+def test_variant_is_detected_from_the_help_text(text, variant):
     vendor = build_profile_adapter(VARIANTS)
     program = vendor.cli
     assert (
@@ -407,7 +407,7 @@ def test_a_variant_is_read_out_of_the_help(text, variant):
     )
 
 
-def test_words_may_be_a_variants():
+def test_arguments_can_depend_on_the_variant():
     assert build_launch(VARIANTS, variant="old").arguments == ("run",)
     assert build_launch(VARIANTS, variant="new", resume_id="s1").arguments == (
         "--json",
@@ -416,13 +416,13 @@ def test_words_may_be_a_variants():
     assert build_launch(VARIANTS).arguments == ("--json",), "who did not look takes the last"
 
 
-def test_a_variant_that_has_no_word_for_a_session_goes_on_with_none():
+def test_variant_without_a_resume_argument_refuses_resume():
     with pytest.raises(FrontendError, match="this own keeps no sessions"):
         build_launch(VARIANTS, variant="old", resume_id="s1")
 
 
 @loop_over_rows("name", ["model", "auto", "Old", "prompt", "trust"])
-def test_a_variant_has_no_name_that_a_condition_has(name):
+def test_variant_name_must_not_match_a_condition(name):
     with pytest.raises(FrontendError, match="that no condition has"):
         build_profile_adapter(f"{LAUNCH}[launch.variants]\n{name} = {{}}\n")
 
@@ -435,14 +435,14 @@ def test_a_variant_has_no_name_that_a_condition_has(name):
         '[{ when = ["permission_args", "trust"] }]',
     ],
 )
-def test_a_mode_whose_words_never_come_is_no_mode(argv):
+def test_mode_whose_arguments_are_never_passed_is_rejected(argv):
     """Surface page: a mode that a vendor has no way to honour is refused, never passed over."""
     modes = '[launch.permission_args]\ndefault = []\nplan = ["--read-only"]\n'
     with pytest.raises(FrontendError, match=r"permission_args"):
         build_profile_adapter(f"{LAUNCH}argv = {argv}\n{modes}")
 
 
-def test_modes_without_words_need_no_place():
+def test_modes_without_arguments_need_no_permission_args():
     assert build_profile_adapter(f"{LAUNCH}[launch.permission_args]\ndefault = []\n").modes == {
         "default": ()
     }
@@ -468,12 +468,12 @@ look = { name = "Read" }
         (("--tools", "Bash,Read"), ("Bash",), ("--only=look",)),
     ],
 )
-def test_the_tools_that_are_left_may_be_named(args, removed, expected):
+def test_remaining_tools_are_passed_as_a_list(args, removed, expected):
     assert build_launch(CHOSEN, *args, removed_tools=removed).arguments == expected
     assert build_profile_adapter(CHOSEN).abilities.can_limit_tools
 
 
-def test_a_mode_with_fewer_tools_leaves_those_and_what_a_rule_allows():
+def test_allow_rule_adds_a_tool_to_the_mode_tools():
     narrow_profile = CHOSEN.replace(
         "[tools]", '[launch.permission_tools]\ndefault = ["Read"]\n[tools]'
     )
@@ -493,7 +493,7 @@ DENIED = CHOSEN.replace("allowed_tools", "denied_tools")
     ("profile", "able"),
     [(DENIED, False), (DENIED.replace("denied", "chosen"), True), (CHOSEN, True)],
 )
-def test_a_choice_of_tools_needs_a_list_of_what_is_left(profile, able):
+def test_tool_selection_requires_a_list_of_remaining_tools(profile, able):
     """A list of what is denied leaves tools that the profile does not name."""
     vendor, only = (
         build_profile_adapter(profile),
@@ -509,7 +509,7 @@ def test_a_choice_of_tools_needs_a_list_of_what_is_left(profile, able):
 @pytest.mark.parametrize(
     ("args", "removed"), [(("--tools", ""), ()), (("--tools", "Grep"), ()), ((), ("Bash", "Read"))]
 )
-def test_where_no_tool_is_left_a_flag_without_one_would_leave_all(args, removed):
+def test_empty_tool_selection_is_refused(args, removed):
     with pytest.raises(FrontendError, match="none of the tools that are left"):
         build_launch(CHOSEN, *args, removed_tools=removed)
 
@@ -517,7 +517,7 @@ def test_where_no_tool_is_left_a_flag_without_one_would_leave_all(args, removed)
 SYSTEM = '[launch]\ncommand = ["own"]\nargv = [{ when = "system_prompt", args = ["--system", "{system_prompt}"] }'
 
 
-def test_a_system_prompt_that_begins_with_a_dash_is_no_flag():
+def test_system_prompt_starting_with_a_dash_is_guarded():
     """Threats: frontend, values that become flags."""
     assert build_launch(SYSTEM + "]\n", "--system-prompt", "--yolo").arguments == (
         "--system",
@@ -525,7 +525,7 @@ def test_a_system_prompt_that_begins_with_a_dash_is_no_flag():
     )
 
 
-def test_the_appended_system_prompt_may_have_a_flag_of_its_own():
+def test_append_system_prompt_uses_a_separate_flag_if_available():
     both = (
         SYSTEM
         + ', { when = "append_system_prompt", args = ["--more", "{append_system_prompt}"] }]\n'
@@ -538,12 +538,12 @@ def test_the_appended_system_prompt_may_have_a_flag_of_its_own():
     assert (launch.arguments, launch.stdin) == (("--system", "Be brief."), b"You are X.\n\nsay hi")
 
 
-def test_a_system_prompt_that_is_too_long_for_an_argument_goes_with_the_prompt():
+def test_oversized_system_prompt_is_sent_with_the_prompt():
     launch = build_launch(SYSTEM + "]\n", "--system-prompt", "x" * (MAX_ARGUMENT_BYTES + 1))
     assert launch.arguments == () and launch.stdin.endswith(b"xx\n\nsay hi")
 
 
-def test_a_value_that_begins_with_a_dash_is_no_word():
+def test_argument_value_starting_with_a_dash_is_rejected():
     """Threats: frontend, values that become flags."""
     profile = '[launch]\ncommand = ["own"]\nargv = [{ each = "mcp_configs", args = ["--mcp", "{item}"] }]\n'
     assert build_launch(profile, "--mcp-config", "a.json").arguments == ("--mcp", "a.json")
@@ -554,13 +554,13 @@ def test_a_value_that_begins_with_a_dash_is_no_word():
 # -- prompts, environment, stdin -------------------------------------------------------------------
 
 
-def test_an_argument_may_have_a_limit_of_its_own():
+def test_argument_size_limit_is_configurable():
     profile = build_guarded_profile("--").replace("dash_guard", "max_bytes = 10, dash_guard")
     assert build_launch(profile, prompt="ü" * 5).arguments == ("--", "ü" * 5)
     assert build_launch(profile, prompt="ü" * 5 + "x").stdin == ("ü" * 5 + "x").encode()
 
 
-def test_what_takes_its_prompt_as_an_argument_only_is_not_given_it_on_stdin():
+def test_empty_prompt_is_refused_if_only_an_argument_is_accepted():
     with pytest.raises(FrontendError, match="takes its prompt as an argument only"):
         build_launch(build_guarded_profile("--", long="refuse"), prompt="")
     assert (
@@ -568,7 +568,7 @@ def test_what_takes_its_prompt_as_an_argument_only_is_not_given_it_on_stdin():
     ), "whose guard is stdin reads it"
 
 
-def test_a_prompts_file_is_named_for_removal():
+def test_prompt_file_is_listed_as_a_temporary_file():
     profile = (
         '[launch]\ncommand = ["own"]\nargv = ["-f", "{prompt_file}"]\nprompt = { via = "file" }\n'
     )
@@ -580,7 +580,7 @@ def test_a_prompts_file_is_named_for_removal():
     )
 
 
-def test_variables_that_a_program_must_not_see():
+def test_env_unset_and_stdin_pipe_are_read_from_the_profile():
     launch = build_launch(
         f'{LAUNCH}env_unset = ["NODE_OPTIONS", "CI"]\nstdin = "pipe"\nprompt = {{ via = "stdin" }}\n'
     )
@@ -588,14 +588,14 @@ def test_variables_that_a_program_must_not_see():
 
 
 @loop_over_rows("name", ["SHIM_DEPTH", "PATH", "HOME", "A-B", "A=B"])
-def test_a_variable_that_every_program_needs_stays(name):
+def test_env_unset_rejects_required_variables(name):
     with pytest.raises(
         FrontendError, match=r"env_unset\[0\] is .* that the program can do without"
     ):
         build_profile_adapter(f'{LAUNCH}env_unset = ["{name}"]\n')
 
 
-def test_an_interrupt_has_a_grace_of_its_own():
+def test_interrupt_grace_is_configurable():
     assert (
         build_profile_adapter(
             LAUNCH + 'interrupt = { signal = "SIGINT", grace = 3 }\n'

@@ -37,7 +37,7 @@ SEVERAL = {
 }
 
 
-def test_a_list_of_values_is_a_question_with_options():
+def test_enum_field_becomes_a_question_with_options():
     question_input = build_form_questions(form(colour=COLOUR, size=SIZE))
     assert question_input == {
         "questions": [
@@ -77,7 +77,7 @@ def test_a_list_of_values_is_a_question_with_options():
         ({"type": "number"}, "0.5", 0.5),
     ],
 )
-def test_an_answer_is_what_the_field_takes(field, answer_text, value):
+def test_answer_is_converted_to_the_type_of_the_field(field, answer_text, value):
     form_params = form(it=field)
     text = build_form_questions(form_params)["questions"][0]["question"]
     assert build_form_result(form_params, {"answers": {text: answer_text}}) == {
@@ -90,13 +90,13 @@ def test_an_answer_is_what_the_field_takes(field, answer_text, value):
     ("field", "answer_text"),
     [(COLOUR, "green"), (SEVERAL, "salt, sand"), ({"type": "integer"}, "many"), (COLOUR, None)],
 )
-def test_an_answer_that_the_field_does_not_take_dismisses_the_form(field, answer_text):
+def test_invalid_answer_dismisses_the_form(field, answer_text):
     form_params = form(it=field)
     text = build_form_questions(form_params)["questions"][0]["question"]
     assert build_form_result(form_params, {"answers": {text: answer_text}}) == DISMISSED_RESULT
 
 
-def test_an_answer_that_is_missing_dismisses_the_form_only_where_it_is_required():
+def test_missing_answer_dismisses_the_form_if_the_field_is_required():
     form_params = form(["colour"], colour=COLOUR, size=SIZE)
     assert build_form_result(form_params, {"answers": {"How?\nWhich colour?": "red"}})[
         "content"
@@ -105,7 +105,7 @@ def test_an_answer_that_is_missing_dismisses_the_form_only_where_it_is_required(
     assert build_form_result(form_params, None) == DISMISSED_RESULT
 
 
-def test_two_fields_of_one_title_are_two_questions():
+def test_fields_with_equal_titles_get_distinct_questions():
     question_input = build_form_questions(
         form(
             a={"type": "string", "title": "Name?"}, b={"type": "string", "title": "Name?"}, c=COLOUR
@@ -123,18 +123,18 @@ def test_two_fields_of_one_title_are_two_questions():
         form(**{f"f{number}": COLOUR for number in range(21)}),
     ],
 )
-def test_what_is_no_form_is_not_asked(params):
+def test_unsupported_form_has_no_questions(params):
     assert build_form_questions(params) is None
 
 
-def test_a_default_is_an_option_of_a_field_without_values():
+def test_default_value_is_an_option_of_a_text_field():
     (question,) = build_form_questions(form(name={"type": "string", "default": "main"}))[
         "questions"
     ]
     assert [option["label"] for option in question["options"]] == ["main"]
 
 
-def test_the_call_returns_what_was_answered():
+def test_question_result_contains_the_answer():
     assert '"Size?"="Small"' in format_question_result({"answers": {"Size?": "Small"}})
 
 
@@ -153,7 +153,7 @@ def start_conversation(*flags):
 
 
 @pytest.mark.parametrize(("flags", "offered"), [((), False), (ASKING, True)])
-def test_forms_are_offered_where_the_frontend_can_be_asked(flags, offered):
+def test_forms_are_offered_only_if_the_frontend_can_prompt(flags, offered):
     greeting = json.loads(AcpConversation(flags=flags).sent_bytes.splitlines()[0])["params"][
         "clientCapabilities"
     ]
@@ -161,7 +161,7 @@ def test_forms_are_offered_where_the_frontend_can_be_asked(flags, offered):
     assert greeting.get("elicitation", {"form": {}}) == {"form": {}}
 
 
-def test_no_form_is_offered_where_questions_are_denied():
+def test_forms_are_not_offered_if_ask_user_question_is_denied():
     policy = Policy(
         workspace=Workspace("/w", "/h"), deny=parse_permission_rules(["AskUserQuestion"])
     )
@@ -171,7 +171,7 @@ def test_no_form_is_offered_where_questions_are_denied():
     assert "elicitation" not in greeting
 
 
-def test_the_person_answers_a_form():
+def test_form_is_answered_by_the_frontend():
     talk = start_conversation(*ASKING).feed_messages(asks())
     (permission,) = talk.pending_permissions
     assert permission.tool == "AskUserQuestion"
@@ -195,7 +195,7 @@ def test_the_person_answers_a_form():
         (PermissionDecision(True), "cancel"),
     ],
 )
-def test_a_form_that_nobody_fills_is_declined_or_dismissed(decision, action):
+def test_form_without_an_answer_is_declined_or_cancelled(decision, action):
     talk = start_conversation(*ASKING).feed_messages(asks())
     talk.sent_bytes += talk.child_input.encode_decision(talk.pending_permissions[0], decision)
     assert talk.get_last_message()["result"] == {"action": action}
@@ -204,19 +204,19 @@ def test_a_form_that_nobody_fills_is_declined_or_dismissed(decision, action):
 @pytest.mark.parametrize(
     "params", [{"mode": "url", "url": "http://a"}, {"sessionId": "s2"}, {"requestedSchema": 7}]
 )
-def test_what_the_frontend_cannot_be_asked_is_refused(params):
+def test_unsupported_form_request_returns_invalid_params(params):
     talk = start_conversation(*ASKING).feed_messages(asks(**params))
     assert not talk.pending_permissions
     assert talk.get_last_message()["error"]["code"] == -32602
 
 
-def test_a_form_is_refused_where_none_was_offered():
+def test_form_request_returns_an_error_if_forms_are_not_offered():
     talk = start_conversation().feed_messages(asks())
     assert not talk.pending_permissions
     assert talk.get_last_message()["error"]["code"] == -32601
 
 
-def test_a_form_with_the_id_of_an_open_one_has_no_answer_of_its_own():
+def test_form_with_the_id_of_an_open_form_is_ignored():
     talk = start_conversation(*ASKING).feed_messages(asks(), asks())
     assert len(talk.pending_permissions) == 1
     assert b'"id":7' not in talk.sent_bytes
