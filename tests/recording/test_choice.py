@@ -50,27 +50,27 @@ def golden(name):
     return json.loads(stream_of(records, "O").splitlines()[-2])["result"]
 
 
-def test_a_directory_is_searched_for_the_prompt(box):
+def test_recording_in_a_directory_is_selected_by_the_prompt(box):
     path = folder(box, ("a", PLAIN), ("b", BASH))
     assert said_by(box, path, "b").result["result"] == golden(BASH)
     assert said_by(box, path, "a").result["result"] == golden(PLAIN)
 
 
-def test_a_prompt_that_nobody_recorded_is_an_error_that_lists_what_is_there(box):
+def test_unrecorded_prompt_is_an_error_that_lists_the_recorded_prompts(box):
     path = folder(box, ("a\x1b[31m", PLAIN), ("b", BASH))
     done = said_by(box, path, "c\x1b]0;x\x07")
     assert done.status == 1 and done.cause == "not_found"
     assert "'c" in done.stderr and "'b'" in done.stderr and "\x1b" not in done.stderr
 
 
-def test_a_message_that_only_begins_like_a_recorded_one_is_another(box):
+def test_prompt_must_match_a_recorded_prompt_exactly(box):
     path = folder(box, ("read", PLAIN), ("read it", BASH))
     assert said_by(box, path, "read it").result["result"] == golden(BASH)
     done = said_by(box, path, "read it all")
     assert (done.status, done.cause) == (1, "not_found")
 
 
-def test_a_session_that_goes_on_plays_the_next_one_of_the_same_prompt(box):
+def test_resumed_session_replays_the_next_recording_of_the_same_prompt(box):
     path = folder(box, ("go on", PLAIN), ("go on", BASH), ("go on", UNICODE))
     first = said_by(box, path, "go on")
     session = first.init["session_id"]
@@ -87,28 +87,28 @@ def test_a_session_that_goes_on_plays_the_next_one_of_the_same_prompt(box):
     )
 
 
-def test_a_session_of_a_replay_needs_the_recording_again(box):
+def test_resume_of_a_replayed_session_requires_the_recording(box):
     path = folder(box, ("a", PLAIN))
     session = said_by(box, path, "a").init["session_id"]
     done = box.run_claude("-p", *STREAM, "b", "--resume", session)
     assert done.status == 1 and "SHIM_VENDOR=replay:PATH" in done.stderr
 
 
-def test_a_session_of_a_vendors_own_is_not_taken_over(box):
+def test_session_of_another_vendor_is_not_resumed_by_a_replay(box):
     box.create_fixture_printer("pi", "pi/1.5.2-plain")
     session = box.run_claude("-p", *STREAM, "hi", SHIM_VENDOR="pi").init["session_id"]
     done = said_by(box, folder(box, ("a", PLAIN)), "a", "--resume", session)
     assert done.status == 1 and "belongs to pi" in done.stderr
 
 
-def test_an_unknown_session_is_unknown_to_a_replay_too(box):
+def test_unknown_session_is_an_error_in_a_replay(box):
     done = said_by(
         box, folder(box, ("a", PLAIN)), "a", "--resume", "99999999-9999-4999-8999-999999999999"
     )
     assert done.status == 1 and "No conversation found" in done.stderr
 
 
-def test_a_conversation_is_answered_message_by_message(box):
+def test_conversation_messages_are_answered_by_matching_recordings(box):
     path = folder(box, ("a", PLAIN), ("b", BASH), ("a", UNICODE))
     environment = {"SHIM_VENDOR": f"replay:{path}", "SHIM_REPLAY_SPEED": "0"}
     with box.start_claude(*TALK, stdin=subprocess.PIPE, environment=environment) as running:
@@ -122,7 +122,7 @@ def test_a_conversation_is_answered_message_by_message(box):
     ]
 
 
-def test_yume_plays_whatever_its_provider_is(box):
+def test_yume_replays_a_recording_of_another_provider(box):
     path = folder(box, ("a", PLAIN))
     environment = box.build_environment(SHIM_VENDOR=f"replay:{path}", SHIM_REPLAY_SPEED="0")
     args = [
@@ -147,7 +147,7 @@ AGAIN = (3.0, "s", {"child": 3, "turn": 2, "argv": [], "cwd": "/"})
 LISTENS = ["--input-format", "stream-json", *STREAM]
 
 
-def test_each_child_has_the_prompt_of_its_turn(box):
+def test_recorded_child_has_the_prompt_of_its_turn(box):
     stdin_events = [(0.0, "i", encode_user_message("one") + encode_user_message("two"))]
     children = [
         START,
@@ -164,7 +164,7 @@ def test_each_child_has_the_prompt_of_its_turn(box):
     assert [child.number for child in run.children] == [1, 2, 3]
 
 
-def test_a_prompt_is_what_the_command_line_and_stdin_say_together(box):
+def test_recorded_prompt_combines_the_command_line_and_stdin(box):
     data = build_recording(
         [(0.0, "i", b"a file\nof lines\n"), START, build_exit_record(1.0)],
         argv=["-p", *STREAM, "read it"],
@@ -180,7 +180,7 @@ def test_a_prompt_is_what_the_command_line_and_stdin_say_together(box):
     assert load_recorded_run(write_recording(box, answers)).children[0].prompt.startswith("ask")
 
 
-def test_a_call_that_was_refused_then_is_no_call_now():
+def test_invalid_recorded_invocation_has_no_prompt():
     assert (
         parse_recorded_invocation(RecordingHeader(argv=("--output-format", "nonsense"))).prompt
         is None
@@ -189,7 +189,7 @@ def test_a_call_that_was_refused_then_is_no_call_now():
     assert parse_recorded_invocation(yume).prompt == "x"
 
 
-def test_one_cast_goes_on_with_its_next_child_whatever_is_asked(box):
+def test_single_recording_continues_with_its_next_child_for_any_prompt(box):
     children = [START, build_exit_record(1.0), SECOND, build_exit_record(2.5, child=2)]
     stdin_events = [(0.0, "i", encode_user_message("one") + encode_user_message("two"))]
     path = write_recording(box, build_recording([*stdin_events, *children], argv=LISTENS))
@@ -199,7 +199,7 @@ def test_one_cast_goes_on_with_its_next_child_whatever_is_asked(box):
     assert recordings.select_child("two", "").number == 2
 
 
-def test_an_instruction_of_ours_behind_the_prompt_is_none_of_it(box):
+def test_suffix_after_a_recorded_prompt_is_ignored_if_allowed(box):
     path = folder(box, ("a", PLAIN), ("b", BASH))
     recordings = RecordingSet(path, "/", {"HOME": "/"})
     assert recordings.select_child("b\n\nAnswer with JSON", "", allows_suffix=True).prompt == "b"
@@ -262,20 +262,20 @@ def relay(box, path, prompt):
         return running.end_input()
 
 
-def test_a_conversation_that_claude_holds_is_chosen_by_its_first_message(box):
+def test_claude_conversation_is_selected_by_its_first_message(box):
     path = write_relayed_recordings(box, "a", "b", "c")
     assert relay(box, path, "b").result["result"] == "said b"
     assert relay(box, path, "a").result["result"] == "said a"
 
 
-def test_a_first_message_that_no_recording_has_ends_in_an_error_that_says_so(box):
+def test_unrecorded_first_message_ends_in_an_error_result(box):
     done = relay(box, write_relayed_recordings(box, "a"), "x\x1b[31m")
     assert done.result["is_error"] and "no recording there begins with this message" in json.dumps(
         done.result
     )
 
 
-def test_a_recording_that_nobody_stopped_is_played_before_one_that_was(box):
+def test_uninterrupted_recording_is_preferred_to_an_interrupted_recording(box):
     """One that was stopped waits for it: only who asks for that alone gets it."""
     path = folder(box, ("go", PLAIN), ("go", BASH), ("stop", UNICODE))
     for cast in sorted((box.path / "casts").iterdir())[::2]:

@@ -45,35 +45,35 @@ def read_steps(name: str) -> list[StoryStep]:
     return [change.step for change in changes if change.phase == "begin"]
 
 
-def test_every_file_and_every_version_is_looked_at_here() -> None:
+def test_table_lists_every_file_and_format_version() -> None:
     assert {path.stem for path in CASTS.glob("*.cast")} == set(KEPT)
     assert {version for version, _ in KEPT.values()} == set(range(1, FORMAT_VERSION + 1))
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_an_old_cast_is_as_it_was_written(name: str) -> None:
+def test_old_recording_is_unchanged(name: str) -> None:
     assert hashlib.sha256(data_of(name)).hexdigest() == KEPT[name][1], (
         "an old cast is never written again"
     )
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_an_old_cast_is_read(name: str) -> None:
+def test_old_recording_is_readable(name: str) -> None:
     reader, _ = read_cast(data_of(name))
     assert reader.header is not None and reader.header.version == KEPT[name][0]
     assert (reader.skipped_lines == 0 and reader.has_end) == (name != "odd")
 
 
 @pytest.mark.parametrize("name", ["minimal", "full"])
-def test_an_intact_old_cast_has_no_finding(name: str) -> None:
+def test_intact_old_recording_has_no_findings(name: str) -> None:
     assert verify_recording(name).findings == []
 
 
-def test_the_smallest_cast_tells_what_was_asked() -> None:
+def test_minimal_recording_contains_the_prompt() -> None:
     assert [(step.kind, step.text) for step in read_steps("minimal")] == [("prompt", "hi")]
 
 
-def test_the_full_cast_has_every_code_and_a_checkpoint_in_the_middle() -> None:
+def test_full_recording_has_every_code_and_a_middle_checkpoint() -> None:
     codes = [
         line.partition(b'"')[2].partition(b'"')[0].decode()
         for line in data_of("full").splitlines()[1:]
@@ -82,7 +82,7 @@ def test_the_full_cast_has_every_code_and_a_checkpoint_in_the_middle() -> None:
     assert codes.count("h") == 2 and codes[-1] == "h"
 
 
-def test_the_full_cast_gives_back_its_bytes() -> None:
+def test_full_recording_preserves_its_bytes() -> None:
     _, records = read_cast(data_of("full"))
     assert stream_of(records, "e").endswith(
         b"no newline behind this " + b"\xe2\x82" + b"Error: \xc3\x28 is no UTF-8\n"
@@ -101,7 +101,7 @@ def test_the_full_cast_gives_back_its_bytes() -> None:
     assert summary[-2:] == ["text:Once more: 18 files.", "end:success Once more: 18 files."]
 
 
-def test_the_full_cast_tells_its_session() -> None:
+def test_full_recording_contains_every_step_of_its_session() -> None:
     steps = read_steps("full")
     assert [step.text for step in steps if step.kind == "prompt"] == [
         "write the greeting down, then look at it",
@@ -118,7 +118,7 @@ def test_the_full_cast_tells_its_session() -> None:
     assert len([step for step in steps if step.kind == "result"]) == 4
 
 
-def test_the_odd_cast_is_read_past_everything_odd() -> None:
+def test_odd_recording_is_read_with_findings() -> None:
     reader, records = read_cast(data_of("odd"))
     assert reader.header is not None and reader.header.fields["labels"] == ["old"]
     assert b"\xff\xfe no text\n" in stream_of(records, "o") and b"half a line\n" in stream_of(
@@ -142,6 +142,6 @@ def test_the_odd_cast_is_read_past_everything_odd() -> None:
     assert verify_recording("odd").state == "damaged"
 
 
-def test_the_odd_cast_tells_what_can_be_told() -> None:
+def test_odd_recording_steps_are_readable() -> None:
     assert [(step.kind, step.text) for step in read_steps("odd")][-1] == ("text", "Still here.")
     assert Path(CASTS / "README.md").read_text(encoding="utf-8").count("\n") == 2

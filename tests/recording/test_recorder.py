@@ -53,7 +53,7 @@ class Hung:
         return len(data)
 
 
-def test_what_is_handed_over_comes_out_in_its_order(record):
+def test_events_are_recorded_in_order(record):
     recorder = record()
     track = recorder.record_child_start(["vendor", "-p"], "/home/user")
     recorder.record_stream("i", b"one\n")
@@ -86,14 +86,14 @@ def test_what_is_handed_over_comes_out_in_its_order(record):
     assert records[-1].fields == {"child": 1, "code": 3, "signal": None}
 
 
-def test_a_secret_among_the_arguments_of_a_child_is_not_recorded(record):
+def test_secret_argument_of_a_child_is_redacted(record):
     recorder = record()
     recorder.record_child_start(["vendor", "--api-key", "correct horse"], "/home/user")
     assert recorder.close()
     assert b"correct horse" not in record.path.read_bytes()
 
 
-def test_many_small_chunks_do_not_make_a_recording_larger_than_its_limit(record):
+def test_recording_stays_near_its_size_limit_with_many_small_chunks(record):
     recorder = record(max_bytes=2000)
     for _ in range(100):
         recorder.record_stream("O", b"x" * 99 + b"\n")
@@ -101,14 +101,14 @@ def test_many_small_chunks_do_not_make_a_recording_larger_than_its_limit(record)
     assert record.path.stat().st_size < 4000  # the limit, one chunk, and the last lines
 
 
-def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_them_all(record):
+def test_short_writes_are_completed(record):
     recorder = record(lambda file, data: os.write(file, data[:7]))
     recorder.record_stream("o", b"line\n" * 200)
     recorder.close()
     assert stream_of(record.read()[1], "o") == b"line\n" * 200
 
 
-def test_a_disk_that_hangs_holds_up_neither_a_line_nor_the_end(record, capfd, monkeypatch):
+def test_hanging_disk_blocks_neither_events_nor_close(record, capfd, monkeypatch):
     monkeypatch.setattr(writer, "STUCK_TIMEOUT_S", 0.01)
     hung = Hung()
     recorder = record(hung)
@@ -124,7 +124,7 @@ def test_a_disk_that_hangs_holds_up_neither_a_line_nor_the_end(record, capfd, mo
     assert capfd.readouterr().err == ""
 
 
-def test_a_long_text_that_is_still_cleaned_is_no_slow_disk(record, capfd, monkeypatch):
+def test_slow_redaction_is_not_reported_as_a_slow_disk(record, capfd, monkeypatch):
     monkeypatch.setattr(writer, "STUCK_TIMEOUT_S", 0.5)
     monkeypatch.setattr(writer, "CLOSE_TIMEOUT_S", PATIENCE)
     start_event = threading.Event()
@@ -141,7 +141,7 @@ def test_a_long_text_that_is_still_cleaned_is_no_slow_disk(record, capfd, monkey
     assert recorder.close() and record.read()[0].has_end and capfd.readouterr().err == ""
 
 
-def test_a_run_that_is_told_to_end_does_not_wait_for_the_disk(record, capfd, monkeypatch):
+def test_close_does_not_wait_for_the_disk_during_termination(record, capfd, monkeypatch):
     monkeypatch.setattr(writer, "STUCK_TIMEOUT_S", 1000)
     monkeypatch.setattr(writer, "TERMINATE_TIMEOUT_S", 0.01)
     hung = Hung()
@@ -152,7 +152,7 @@ def test_a_run_that_is_told_to_end_does_not_wait_for_the_disk(record, capfd, mon
     hung.free.set()
 
 
-def test_a_disk_that_hangs_costs_bounded_memory_and_says_so_once(record, capfd, monkeypatch):
+def test_hanging_disk_uses_bounded_memory_and_warns_once(record, capfd, monkeypatch):
     monkeypatch.setattr(event_queue, "MAX_QUEUED_BYTES", 1000)
     hung = Hung()
     recorder = record(hung)
@@ -167,7 +167,7 @@ def test_a_disk_that_hangs_costs_bounded_memory_and_says_so_once(record, capfd, 
     assert capfd.readouterr().err == ""
 
 
-def test_what_was_handed_over_before_the_disk_was_too_slow_is_a_whole_cast(record, monkeypatch):
+def test_recording_is_complete_up_to_the_queue_limit(record, monkeypatch):
     monkeypatch.setattr(event_queue, "MAX_QUEUED_EVENTS", 10)
     started = threading.Event()
 
@@ -185,7 +185,7 @@ def test_what_was_handed_over_before_the_disk_was_too_slow_is_a_whole_cast(recor
     assert stream_of(records, "o").startswith(b"0\n1\n") and len(records) < 20
 
 
-def test_a_write_that_fails_ends_the_recording_and_says_so_once(record, capfd):
+def test_failed_write_stops_the_recording_and_warns_once(record, capfd):
     def full(file, data):
         raise OSError(28, "No space left on device")
 
@@ -202,7 +202,7 @@ def test_a_write_that_fails_ends_the_recording_and_says_so_once(record, capfd):
     assert len(recorder._queue) <= 11
 
 
-def test_a_mistake_of_ours_ends_the_recording_and_nothing_else(record, capfd):
+def test_internal_error_stops_only_the_recording(record, capfd):
     recorder = record()
     recorder.record_stream("o", "no bytes")
     recorder.close()
@@ -210,7 +210,7 @@ def test_a_mistake_of_ours_ends_the_recording_and_nothing_else(record, capfd):
 
 
 @pytest.mark.anyio
-async def test_who_must_not_go_on_hears_of_it(record, capfd):
+async def test_strict_recorder_reports_a_failed_write(record, capfd):
     def full(file, data):
         raise OSError(28, "No space left on device")
 
@@ -222,7 +222,7 @@ async def test_who_must_not_go_on_hears_of_it(record, capfd):
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_recording_that_fails_behind_the_last_turn_says_so(record, capfd, strict):
+def test_failed_write_after_the_last_turn_is_reported(record, capfd, strict):
     """Nobody is left who could say it in a result."""
 
     def full(file, data):
@@ -235,7 +235,7 @@ def test_a_recording_that_fails_behind_the_last_turn_says_so(record, capfd, stri
     assert capfd.readouterr().err.count("No space left on device") == 1
 
 
-def test_what_showed_later_is_swept_at_the_end(record):
+def test_split_secret_is_redacted_at_close(record):
     recorder = record(clean=True)
     for part in (SECRET[:30], SECRET[30:]):
         recorder.record_stream("o", b'{"text":"%s"}\n' % part.encode())
@@ -247,7 +247,7 @@ def test_what_showed_later_is_swept_at_the_end(record):
     assert os.listdir(record.path.parent) == ["one.cast"]
 
 
-def test_a_sweep_that_cannot_be_made_says_what_to_do(record, capfd):
+def test_failed_redaction_at_close_suggests_the_redact_command(record, capfd):
     recorder = record(clean=True)
     for part in (SECRET[:30], SECRET[30:]):
         recorder.record_stream("o", b'{"text":"%s"}\n' % part.encode())
@@ -260,9 +260,7 @@ def test_a_sweep_that_cannot_be_made_says_what_to_do(record, capfd):
 
 
 @pytest.mark.parametrize("hangs", [b'"swept":true', b'"end"]'])
-def test_a_secret_that_there_was_no_time_for_is_said_though_the_disk_hangs(
-    record, capfd, monkeypatch, hangs
-):
+def test_skipped_redaction_is_reported_if_the_disk_hangs(record, capfd, monkeypatch, hangs):
     free, start_event = threading.Event(), threading.Event()
     monkeypatch.setattr(writer, "TERMINATE_TIMEOUT_S", 0.01)
 
@@ -287,7 +285,7 @@ def test_a_secret_that_there_was_no_time_for_is_said_though_the_disk_hangs(
     assert "split" not in capfd.readouterr().err
 
 
-def test_a_secret_that_stands_where_the_disk_was_full_is_said(record, capfd):
+def test_unredacted_secret_is_reported_if_the_disk_is_full(record, capfd):
     def write(file, data):
         if b"[REDACTED" in data or b'"end"]' in data:
             raise OSError(28, "No space left on device")
@@ -301,7 +299,7 @@ def test_a_secret_that_stands_where_the_disk_was_full_is_said(record, capfd):
     assert stderr.count("\n") == 2 and "No space left" in stderr and "shim cast redact" in stderr
 
 
-def test_a_child_whose_end_nobody_saw_has_one_all_the_same(record):
+def test_child_without_an_exit_event_gets_an_exit_record(record):
     recorder = record()
     recorder.record_child_start(["one"], "/")
     recorder.record_child_start(["two"], "/").record_output("o", b"x\n")
@@ -312,7 +310,7 @@ def test_a_child_whose_end_nobody_saw_has_one_all_the_same(record):
     assert child_events == [("s", 1), ("x", 1), ("s", 2), ("x", 2)]
 
 
-def test_an_account_is_notes(record):
+def test_diagnostics_are_recorded_as_notes(record):
     recorder, diagnostics = record(), Diagnostics()
     diagnostics.record("not_json", "x")
     diagnostics.record_unknown_event("odd")
@@ -325,14 +323,14 @@ def test_an_account_is_notes(record):
     ]
 
 
-def test_words_that_are_no_text_are_recorded_as_far_as_they_are(record):
+def test_non_utf8_arguments_do_not_stop_the_recording(record):
     recorder = record()
     recorder.record_child_start(["a\udcff", "b"], "/home/\udcfe")
     recorder.close()
     assert record.read()[1][0].fields["argv"][1] == "b"
 
 
-def test_the_moments_are_those_of_their_arrival(record):
+def test_event_time_is_the_time_of_arrival(record):
     recorder = record()
     start_s = time.monotonic()
     recorder.record_stream("o", b"x\n")

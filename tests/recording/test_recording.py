@@ -141,7 +141,7 @@ def talk(box, folder):
 # -- what happened ---------------------------------------------------------------------------------
 
 
-def test_one_message_is_recorded_from_its_first_byte_to_its_end(box, ask, casts):
+def test_print_mode_recording_contains_header_streams_start_and_exit(box, ask, casts):
     done = ask(box.create_fake(["read"], ["complain", "a warning\n"], ["out", ANSWER]))
     (cast,) = casts()
     assert (cast.stream("o"), cast.stream("O")) == (ANSWER.encode(), done.stdout)
@@ -167,7 +167,7 @@ def test_one_message_is_recorded_from_its_first_byte_to_its_end(box, ask, casts)
     assert cast.path.name.split("-")[1] == "demo"
 
 
-def test_the_vendors_version_is_recorded_and_it_is_asked_once(box, ask, casts, monkeypatch):
+def test_vendor_version_is_recorded_and_probed_only_once(box, ask, casts, monkeypatch):
     monkeypatch.setattr(probe, "PROBE_TIMEOUT_S", 30)
     calls_file = box.path / "said"
     program = box.write_program(
@@ -187,7 +187,7 @@ def test_the_vendors_version_is_recorded_and_it_is_asked_once(box, ask, casts, m
     assert sorted(str(cast.header.vendor_version) for cast in casts()) == ["0.87.1", "None"]
 
 
-def test_a_run_without_a_program_has_no_version(box, ask, casts):
+def test_recording_has_no_version_if_the_program_is_missing(box, ask, casts):
     ask("/nowhere", vendor="pi")
     assert [cast.header.vendor_version for cast in casts()] == [None]
 
@@ -199,7 +199,7 @@ def _ours():
 @pytest.mark.parametrize(
     "case", ["pi/0.87-reasoning", "qwen/0.24.4-tool", "cursor/tools", "acai/tools"]
 )
-def test_a_childs_bytes_are_exact_also_where_nobody_translates_them(box, ask, casts, case):
+def test_child_output_is_recorded_byte_for_byte(box, ask, casts, case):
     data = FIXTURES / case / "vendor.ndjson"
     if not data.exists():
         data = next((FIXTURES / case.partition("/")[0]).glob("*/vendor.ndjson"))
@@ -208,7 +208,7 @@ def test_a_childs_bytes_are_exact_also_where_nobody_translates_them(box, ask, ca
     assert (cast.stream("o"), cast.stream("O")) == (data.read_bytes(), done.stdout)
 
 
-def test_what_is_no_json_and_no_text_is_exact_and_repairs_are_noted(box, ask, casts):
+def test_invalid_json_and_binary_output_is_recorded_exactly_with_repairs(box, ask, casts):
     path = box.path / "broken"
     path.write_bytes(format_ndjson(START).encode() + BROKEN + b"\x00\xff no end")
     done = ask(box.create_fake(["cat", str(path)]))
@@ -218,7 +218,7 @@ def test_what_is_no_json_and_no_text_is_exact_and_repairs_are_noted(box, ask, ca
     assert repairs == done.result["shim"]["repairs"] and repairs["not_json"]
 
 
-def test_a_large_line_and_a_large_stream_are_exact(box, ask, casts):
+def test_large_lines_and_streams_are_recorded_exactly(box, ask, casts):
     path = box.path / "large"
     lines = [
         format_ndjson(START),
@@ -237,14 +237,14 @@ def test_a_large_line_and_a_large_stream_are_exact(box, ask, casts):
 
 @pytest.mark.parametrize("args", [("-p", "hi"), ("-p", "hi", "--output-format", "json"),
                                    ("-p", "hi", "--output-format", "json", "--verbose")])  # fmt: skip
-def test_every_output_format_is_recorded(box, ask, casts, args):
+def test_stdout_of_text_and_json_output_is_recorded(box, ask, casts, args):
     done = ask(box.create_fake(["out", ANSWER]), *args)
     (cast,) = casts()
     assert done.stdout and cast.stream("O") == done.stdout
 
 
 @pytest.mark.parametrize("args", [["--output-format", "text"], ["--output-format", "json"], STREAM])
-def test_what_was_decided_is_recorded_in_every_output_format(box, ask, casts, args):
+def test_result_note_is_recorded_in_every_output_format(box, ask, casts, args):
     """Although our own signal ended the child: it had said all and did not go."""
     box.write_settings("end_grace = 0.2\n")
     ask(box.create_fake(["out", ANSWER], ["hang"]), "-p", "hi", *args)
@@ -264,7 +264,7 @@ def test_what_was_decided_is_recorded_in_every_output_format(box, ask, casts, ar
     assert load_recorded_run(str(cast.path)).children[0].was_stopped is False
 
 
-def test_a_prompt_that_is_piped_in_is_recorded(box, folder, casts):
+def test_prompt_from_a_pipe_is_recorded(box, folder, casts):
     done = box.run_claude(
         "-p", stdin=b"from a pipe", SHIM_VENDOR="demo",
         SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]), SHIM_RECORD=f"{folder}/",
@@ -277,7 +277,7 @@ def test_a_prompt_that_is_piped_in_is_recorded(box, folder, casts):
     )
 
 
-def test_a_conversation_with_a_child_a_turn_is_one_cast(box, talk, casts):
+def test_conversation_with_a_child_per_turn_is_a_single_recording(box, talk, casts):
     lines = [control("c1", "initialize"), user("one"), user("two")]
     with talk(box.create_fake(["read"], ["out", IDLE])) as running:
         running.send_lines(*lines)
@@ -292,7 +292,7 @@ def test_a_conversation_with_a_child_a_turn_is_one_cast(box, talk, casts):
     assert [end.fields["child"] for end in cast.facts("x")] == [1, 2]
 
 
-def test_a_conversation_with_one_child_and_a_question_is_one_cast(box, talk, casts):
+def test_conversation_with_a_persistent_child_is_a_single_recording(box, talk, casts):
     turn = [
         ["out", format_ndjson(QWEN, calls(), asks())],
         ["hear", '"behavior"'],
@@ -324,7 +324,7 @@ def test_a_conversation_with_one_child_and_a_question_is_one_cast(box, talk, cas
     )
 
 
-def test_an_interrupt_is_recorded_with_the_signal_that_it_became(box, talk, casts):
+def test_interrupt_is_recorded_with_the_signal_sent_to_the_child(box, talk, casts):
     with talk(
         box.create_fake(["out", format_ndjson(START, build_text_event("I am "))], ["hang"])
     ) as running:
@@ -339,7 +339,7 @@ def test_an_interrupt_is_recorded_with_the_signal_that_it_became(box, talk, cast
     assert cast.facts("x")[0].fields == {"child": 1, "code": None, "signal": "SIGINT"}
 
 
-def test_a_real_claudes_conversation_is_recorded_byte_for_byte(box, talk, casts):
+def test_real_claude_conversation_is_recorded_byte_for_byte(box, talk, casts):
     child = box.create_fake(
         ["hear", "initialize"],
         ["out", format_ndjson(REPLY)],
@@ -363,7 +363,7 @@ def test_a_real_claudes_conversation_is_recorded_byte_for_byte(box, talk, casts)
     assert cast.stream("i") == cast.stream("I") and cast.stream("i").count(b"\n") == 2
 
 
-def test_what_is_answered_before_the_loop_runs_is_recorded(box, folder, casts):
+def test_response_sent_before_a_child_starts_is_recorded(box, folder, casts):
     done = box.run_claude(*CONVERSE, stdin=json.dumps(control("c1", "initialize")).encode() + b"\n", SHIM_VENDOR="demo",
                       SHIM_BIN=box.create_fake(["hang"]), SHIM_RECORD=f"{folder}/")  # fmt: skip
     (cast,) = casts()
@@ -372,7 +372,7 @@ def test_what_is_answered_before_the_loop_runs_is_recorded(box, folder, casts):
 
 
 @pytest.mark.parametrize("args", [("--prompt", "hi"), ()])
-def test_a_run_of_yume_is_recorded_in_its_dialect(box, folder, casts, args):
+def test_yume_run_is_recorded_in_the_yume_dialect(box, folder, casts, args):
     environment = box.build_environment(
         SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]), SHIM_RECORD=f"{folder}/"
     )
@@ -388,7 +388,7 @@ def test_a_run_of_yume_is_recorded_in_its_dialect(box, folder, casts, args):
     )
 
 
-def test_a_run_of_yume_that_is_refused_is_one_cast(box, folder, casts):
+def test_refused_yume_run_is_recorded(box, folder, casts):
     environment = box.build_environment(
         SHIM_BIN=box.create_fake(["read"]), SHIM_RECORD=f"{folder}/"
     )
@@ -416,14 +416,14 @@ def test_a_run_of_yume_that_is_refused_is_one_cast(box, folder, casts):
         (ASK, {"SHIM_VENDOR": "demo", "SHIM_IDLE_TIMEOUT": "no number"}),
     ],
 )
-def test_a_run_that_is_refused_is_recorded_too(box, folder, casts, args, environment):
+def test_refused_run_is_recorded_with_its_reason(box, folder, casts, args, environment):
     done = box.run_claude(*args, SHIM_RECORD=f"{folder}/", **environment)
     (cast,) = casts()
     assert done.status == 1 and cast.stream("O") == done.stdout and not cast.facts("s")
     assert cast.header.argv == args and cast.notes("refused")[0]["text"] in done.stderr
 
 
-def test_a_notes_file_of_what_was_spilled_and_of_a_silence(box, folder, casts):
+def test_spilled_result_and_idle_timeout_are_recorded_as_notes(box, folder, casts):
     child = box.create_fake(
         ["out", format_ndjson(START, {"type": "call", "id": "c1", "name": "Bash", "input": {}})],
         ["out", format_ndjson({"type": "result", "id": "c1", "output": "x" * 200_000})], ["hang"],
@@ -439,9 +439,7 @@ def test_a_notes_file_of_what_was_spilled_and_of_a_silence(box, folder, casts):
 # -- where -----------------------------------------------------------------------------------------
 
 
-def test_first_that_says_where_the_flag_the_environment_the_installation_the_settings(
-    box, tmp_path
-):
+def test_record_path_precedence_is_flag_environment_installed_settings(box, tmp_path):
     child = box.create_fake(["out", ANSWER])
     settings_folder = box.home / "from settings"
     box.write_settings('record = "~/from settings/"\n')
@@ -469,20 +467,20 @@ def test_first_that_says_where_the_flag_the_environment_the_installation_the_set
     assert run(*flag_args, SHIM_RECORD=str(tmp_path / "environment") + "/") == {"flag"}
 
 
-def test_a_file_is_that_file_and_a_relative_one_begins_where_we_are(box, ask):
+def test_relative_record_path_is_resolved_against_the_working_directory(box, ask):
     assert ask(box.create_fake(["out", ANSWER]), SHIM_RECORD="deep/down/one.cast").status == 0
     assert Recorded(Path(box.cwd) / "deep" / "down" / "one.cast").stream("o") == ANSWER.encode()
     assert stat.S_IMODE((Path(box.cwd) / "deep").stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("value", ["casts/", "./one.cast"])
-def test_settings_have_no_working_directory(box, value):
+def test_relative_record_path_in_the_settings_is_refused(box, value):
     box.write_settings(f'record = "{value}"\n')
     done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
     assert done.status == 1 and "record is" in done.stderr and "an absolute path" in done.stderr
 
 
-def test_runs_at_the_same_time_have_a_cast_each(box, ask, casts):
+def test_concurrent_runs_create_separate_recordings(box, ask, casts):
     child = box.create_fake(["out", ANSWER])
     with ThreadPoolExecutor(4) as pool:
         done = [future.result() for future in [pool.submit(ask, child) for _ in range(6)]]
@@ -492,7 +490,7 @@ def test_runs_at_the_same_time_have_a_cast_each(box, ask, casts):
     }
 
 
-def test_a_file_that_is_there_is_not_touched_and_the_turn_goes_on(box, ask):
+def test_existing_file_is_not_overwritten_and_the_turn_continues(box, ask):
     path = box.path / "mine"
     path.write_text("mine")
     done = ask(box.create_fake(["out", ANSWER]), SHIM_RECORD=str(path))
@@ -504,21 +502,21 @@ def test_a_file_that_is_there_is_not_touched_and_the_turn_goes_on(box, ask):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_link_in_the_place_of_the_cast_is_not_followed(box, ask):
+def test_symlink_at_the_record_path_is_not_followed(box, ask):
     target, link = box.path / "target", box.path / "one.cast"
     link.symlink_to(target)
     assert ask(box.create_fake(["out", ANSWER]), SHIM_RECORD=str(link)).status == 0
     assert not target.exists() and link.is_symlink()
 
 
-def test_a_folder_that_cannot_be_written_costs_the_recording_and_not_the_turn(box, ask):
+def test_unwritable_record_folder_does_not_fail_the_turn(box, ask):
     (box.path / "file").write_text("")
     done = ask(box.create_fake(["out", ANSWER]), SHIM_RECORD=str(box.path / "file" / "casts") + "/")
     assert done.status == 0 and done.result["result"] == "Hello."
     assert "cannot be recorded" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_a_strict_recording_that_cannot_begin_ends_the_turn_before_it_does(box, ask):
+def test_strict_recording_that_cannot_start_refuses_the_turn(box, ask):
     box.write_settings("record_strict = true\n")
     path = box.path / "one.cast"
     path.write_text("mine")
@@ -527,7 +525,7 @@ def test_a_strict_recording_that_cannot_begin_ends_the_turn_before_it_does(box, 
     assert done.stderr.count("cannot be recorded") == 1
 
 
-def test_a_name_that_no_file_has_costs_the_recording_and_not_the_turn(box):
+def test_invalid_record_file_name_does_not_fail_the_turn(box):
     box.write_settings(f'record = "{box.path}/a\\u0000\\u001b[31m"\n')
     done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
     assert done.status == 0 and done.result["result"] == "Hello."
@@ -538,7 +536,7 @@ def test_a_name_that_no_file_has_costs_the_recording_and_not_the_turn(box):
     )
 
 
-def test_a_machine_without_room_for_a_thread_costs_the_recording_and_not_the_turn(box, folder):
+def test_thread_start_failure_of_the_recorder_does_not_fail_the_turn(box, folder):
     code = (
         "import threading\n"
         "def full(thread): raise RuntimeError('no room for a thread')\n"
@@ -562,7 +560,7 @@ def test_a_machine_without_room_for_a_thread_costs_the_recording_and_not_the_tur
 
 @pytest.mark.parametrize("how", ["one message", "one way", "two way", "relay"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_run_that_a_signal_ends_has_a_whole_cast(box, folder, casts, how, number):
+def test_run_ended_by_a_signal_has_a_complete_recording(box, folder, casts, how, number):
     environment, args = standin(box, how)
     environment |= {"SHIM_RECORD": f"{folder}/", "SHIM_REDACT": "none"}
     stdin = subprocess.DEVNULL if how == "one message" else subprocess.PIPE
@@ -591,7 +589,7 @@ def _await_in_cast(folder: Path, text: bytes) -> None:
         select.select([], [], [], 0.01)
 
 
-def test_a_run_that_is_killed_has_a_cast_that_can_be_read(box, folder, casts):
+def test_killed_run_leaves_a_readable_recording(box, folder, casts):
     environment, args = standin(box, "one message")
     with box.start_claude(
         *args, environment=environment | {"SHIM_RECORD": f"{folder}/"}
@@ -606,7 +604,7 @@ def test_a_run_that_is_killed_has_a_cast_that_can_be_read(box, folder, casts):
     assert not cast.facts("x") and cast.facts("s")
 
 
-def test_a_frontend_that_has_gone_leaves_a_whole_cast(box, folder, casts):
+def test_recording_is_complete_if_the_frontend_closes_stdout(box, folder, casts):
     environment, args = standin(box, "one message")
     with box.start_claude(
         *args, environment=environment | {"SHIM_RECORD": f"{folder}/"}
@@ -628,9 +626,7 @@ def _small_disk():
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_disk_that_is_full_costs_the_recording_and_the_turn_only_if_that_is_wanted(
-    box, folder, strict
-):
+def test_full_disk_stops_the_recording_and_fails_the_turn_only_if_strict(box, folder, strict):
     box.write_settings(f"record_strict = {str(strict).lower()}\ntranscripts = false\n")
     gate = box.create_gate()
     child = box.create_fake(
@@ -659,7 +655,7 @@ def test_a_disk_that_is_full_costs_the_recording_and_the_turn_only_if_that_is_wa
         assert line.endswith("the turn goes on without it\n")
 
 
-def test_a_strict_recording_that_fails_behind_the_result_fails_the_run(box, folder):
+def test_strict_recording_that_fails_after_the_result_fails_the_run(box, folder):
     """The disk is full when the last of it is written: the turn has its result by then."""
     box.write_settings("record_strict = true\n")
     code = (
@@ -678,7 +674,7 @@ def test_a_strict_recording_that_fails_behind_the_result_fails_the_run(box, fold
     assert "stopped: No space left on device" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_a_cast_is_not_larger_than_it_may_become(box, ask, casts):
+def test_recording_stops_at_record_max_bytes(box, ask, casts):
     box.write_settings("record_max_bytes = 30000\n")
     done = ask(
         box.create_fake(
@@ -698,7 +694,7 @@ def test_a_cast_is_not_larger_than_it_may_become(box, ask, casts):
 
 
 @pytest.mark.parametrize("redact", ["casts", "all"])
-def test_a_planted_secret_of_each_kind_is_in_no_cast_and_no_log(box, folder, redact):
+def test_planted_secrets_are_redacted_in_the_recording_and_the_log(box, folder, redact):
     """Threats page: in a prompt, a tool's output, stderr and the environment, whole and split over
     deltas and lines.
     """
@@ -762,7 +758,7 @@ def test_a_planted_secret_of_each_kind_is_in_no_cast_and_no_log(box, folder, red
     assert SECRET not in str(cast.header.fields) and "[REDACTED:argument]" in cast.header.argv
 
 
-def test_nothing_is_blanked_where_nobody_wants_it(box, ask, casts):
+def test_nothing_is_redacted_if_redaction_is_disabled(box, ask, casts):
     ask(
         box.create_fake(["read"], ["out", format_ndjson(START, build_text_event(SECRET), END)]),
         "-p",
@@ -787,7 +783,7 @@ WRITES = (
 )
 
 
-def test_a_run_that_is_not_recorded_imports_nothing_for_it(box):
+def test_recording_modules_are_imported_only_if_the_run_is_recorded(box):
     code = "import sys; from shim.__main__ import main\ntry: main()\nfinally: sys.stderr.write(' '.join(sys.modules))"
     environment = box.build_environment(
         SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER])

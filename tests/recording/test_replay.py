@@ -42,7 +42,7 @@ def play(box: Box, data: bytes, *args: str, stdin: bytes = b"") -> Done:
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_it_ends_as_it_ended_then(box, how):
+def test_replay_exits_with_the_recorded_status_or_signal(box, how):
     name = how if isinstance(how, str) else None
     done = play(
         box,
@@ -60,37 +60,37 @@ def test_it_ends_as_it_ended_then(box, how):
     assert done.status == (-number if number else 1 if name else how or 0)
 
 
-def test_as_claude_it_shows_the_frontends_view(box):
+def test_replay_as_claude_prints_the_frontend_output(box):
     data = build_case_recording(HELLO)
     done = play(box, data, "--as", "claude")
     assert done.stdout == stream_of(read_cast(data)[1], "O") and done.status == 0
 
 
 @pytest.mark.parametrize("data", [b"", b"{}\n", b"no cast\n\x1b]52;c;x\x07", b'{"shimcast":99}\n'])
-def test_what_is_no_cast_ends_in_a_sentence(box, data):
+def test_replay_of_an_invalid_recording_prints_a_single_error_line(box, data):
     done = play(box, data)
     assert done.status == 1 and done.stdout == b""
     assert done.stderr.count("\n") == 1 and "cast" in done.stderr and "\x1b" not in done.stderr
 
 
-def test_a_child_that_was_not_there_is_a_sentence_too(box):
+def test_replay_of_a_missing_child_number_prints_an_error(box):
     done = play(box, build_case_recording(HELLO), "--child", "7")
     assert done.status == 1 and "no child number 7" in done.stderr
 
 
-def test_a_pipe_in_the_place_of_a_cast_is_not_waited_for(box):
+def test_replay_refuses_a_named_pipe_without_waiting(box):
     os.mkfifo(box.path / "pipe")
     done = box.run_shim("replay", str(box.path / "pipe"))
     assert done.status == 1 and "not a regular file" in done.stderr
 
 
 @pytest.mark.parametrize("args", [["--as", "frontend"], ["--speed", "-1"], ["--child", "0"]])
-def test_a_mistake_in_the_arguments_is_usage(box, args):
+def test_invalid_replay_argument_exits_with_status_2(box, args):
     assert play(box, build_case_recording(HELLO), *args).status == 2
 
 
 @pytest.mark.parametrize("side", ["vendor", "claude"])
-def test_a_terminal_obeys_nothing_of_a_recording(box, side):
+def test_replay_removes_control_characters_on_a_terminal(box, side):
     planted = b"\x1b]52;c;x\x07 \x1b[2J \xc2\x9b31m \xe2\x80\xae\n"
     moments = [
         START,
@@ -109,7 +109,7 @@ def test_a_terminal_obeys_nothing_of_a_recording(box, side):
     assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(output.decode())
 
 
-def test_a_reader_that_goes_is_no_failure(box):
+def test_replay_exits_with_status_0_if_its_reader_closes_the_pipe(box):
     big = build_recording(
         [START, *[(0.1, "o", b"x" * 100_000 + b"\n") for _ in range(50)], build_exit_record(0.2)]
     )
@@ -131,13 +131,13 @@ def test_a_reader_that_goes_is_no_failure(box):
         assert process.wait(PATIENCE) == 0 and process.stderr.read() == b""
 
 
-def test_its_arguments_are_read_as_they_were_written():
+def test_replay_arguments_survive_formatting_and_parsing():
     replay_request = ReplayRequest("/a b=c.cast", "claude", 3, 0.0, 1.5, True, "id")
     assert parse_replay_args([*format_replay_args(replay_request), "--speed=7"]) == replay_request
     assert parse_replay_args(format_replay_args(ReplayRequest("x"))) == ReplayRequest("x")
 
 
-def test_events_come_in_their_order_and_a_line_without_its_end_is_one(monkeypatch):
+def test_replay_input_events_are_ordered_and_include_an_unterminated_line(monkeypatch):
     reader, writer = os.pipe()
     hearing = player.ReplayInputReader(reader)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
@@ -166,7 +166,7 @@ def ask(box: Box, data: bytes, *args: str, stdin: bytes = b"", **environment: st
 @loop_over_cases(
     [find_case(name) for name in ("demo/session", "pi/1.5.2-bash", "qwen/0.24.4-text")]
 )
-def test_a_frontend_sees_what_it_saw(box, case):
+def test_replay_emits_the_recorded_frontend_output(box, case):
     partial = ["--include-partial-messages"] if case.partial else []
     done = ask(box, build_case_recording(case), *partial, "say hello")
     _, records = read_cast(build_case_recording(case))
@@ -176,7 +176,7 @@ def test_a_frontend_sees_what_it_saw(box, case):
     assert done.init["shim"]["unattended"] is False and done.result["shim"]["replay"] is True
 
 
-def test_nothing_of_a_vendor_is_needed_and_nothing_of_its_settings_taken(box):
+def test_replay_ignores_the_program_and_arguments_of_the_vendor(box):
     done = ask(
         box,
         build_case_recording(find_case("pi/1.5.2-bash")),
@@ -189,7 +189,7 @@ def test_nothing_of_a_vendor_is_needed_and_nothing_of_its_settings_taken(box):
 
 
 @pytest.mark.parametrize("mode", ["default", "plan", "acceptEdits", "dontAsk", "bypassPermissions"])
-def test_every_mode_may_pass_because_nothing_runs(box, mode):
+def test_replay_accepts_every_permission_mode(box, mode):
     assert (
         ask(
             box, build_case_recording(find_case("pi/1.5.2-bash")), "hi", "--permission-mode", mode
@@ -198,12 +198,12 @@ def test_every_mode_may_pass_because_nothing_runs(box, mode):
     )
 
 
-def test_no_vendor_is_started_whatever_the_model_says(box):
+def test_vendor_prefix_of_the_model_starts_no_vendor_in_a_replay(box):
     done = ask(box, build_case_recording(find_case("pi/1.5.2-bash")), "hi", "--model", "qwen:some")
     assert done.status == 0 and done.init["shim"]["vendor"] == "pi" and done.init["model"] == "some"
 
 
-def test_neither_a_model_nor_the_settings_nor_an_installed_file_names_a_recording(box):
+def test_model_settings_and_installation_cannot_select_a_recording(box):
     path = write_recording(box, build_case_recording(HELLO))
     done = box.run_claude(
         "-p",
@@ -224,7 +224,7 @@ def test_neither_a_model_nor_the_settings_nor_an_installed_file_names_a_recordin
     assert box.run_shim("install", "--vendor", f"replay:{path}").status == 1
 
 
-def test_our_own_flag_names_one_and_stands_above_the_environment(box):
+def test_shim_vendor_flag_selects_a_recording_over_the_environment(box):
     path = write_recording(box, build_case_recording(HELLO))
     done = box.run_claude(
         "-p",
@@ -241,18 +241,18 @@ def test_our_own_flag_names_one_and_stands_above_the_environment(box):
 
 
 @pytest.mark.parametrize("path", ["", "/nowhere.cast", "/dev/zero", "~/x.cast", "pipe", "."])
-def test_a_path_that_is_no_recording_is_refused_in_a_result(box, path):
+def test_invalid_replay_path_is_refused_with_an_error_result(box, path):
     os.mkfifo(box.cwd / "pipe")
     done = box.run_claude("-p", *STREAM, "hi", SHIM_VENDOR=f"replay:{path}")
     assert done.status == 1 and done.result["is_error"] and "hint:" in done.stderr
 
 
-def test_a_cast_of_an_unknown_vendor_is_refused_and_its_name_obeys_nothing(box):
+def test_recording_of_an_unknown_vendor_is_refused_without_escapes(box):
     done = ask(box, build_case_recording(HELLO, vendor="\x1b]52;c;x\x07"), "hi")
     assert done.status == 1 and "the unknown vendor" in done.stderr and "\x1b" not in done.stderr
 
 
-def test_a_speed_that_is_none_is_named(box):
+def test_invalid_replay_speed_is_reported(box):
     done = ask(box, build_case_recording(HELLO), "hi", SHIM_REPLAY_SPEED="fast")
     assert done.status == 1 and "SHIM_REPLAY_SPEED is 'fast'" in done.stderr
 
@@ -317,7 +317,7 @@ def start_replay(box, data, *args):
     return box.start_claude(*TALK, *args, stdin=subprocess.PIPE, environment=environment)
 
 
-def test_permissions_and_messages_go_to_a_child_that_stays(box):
+def test_replay_of_a_persistent_child_accepts_permissions_and_messages(box):
     with start_replay(box, qwen_cast()) as running:
         running.send_lines(
             {"type": "control_request", "request_id": "r1", "request": {"subtype": "initialize"}}
@@ -338,7 +338,7 @@ def test_permissions_and_messages_go_to_a_child_that_stays(box):
     ]
 
 
-def test_another_answer_than_the_recorded_one_ends_in_an_error_that_says_so(box):
+def test_answer_that_differs_from_the_recorded_answer_ends_in_an_error(box):
     with start_replay(box, qwen_cast()) as running:
         running.send_lines(json.loads(encode_user_message("one")))
         output_lines = running.read_until(b'"can_use_tool"').split(b"\n")
@@ -353,7 +353,7 @@ def test_another_answer_than_the_recorded_one_ends_in_an_error_that_says_so(box)
     assert done.result["is_error"] and "goes on with allow" in json.dumps(done.result)
 
 
-def test_a_message_more_than_was_recorded_ends_in_not_found(box):
+def test_message_beyond_the_recorded_messages_ends_in_an_error(box):
     with start_replay(box, build_case_recording(find_case("pi/1.5.2-plain"))) as running:
         running.send_lines(json.loads(encode_user_message("one")))
         running.read_until(b'"type":"result"')
@@ -363,7 +363,7 @@ def test_a_message_more_than_was_recorded_ends_in_not_found(box):
     assert "no more than" in json.dumps(done.lines[-1])
 
 
-def test_an_interrupt_goes_to_what_was_recorded_behind_it(box):
+def test_interrupt_continues_the_replay_after_the_recorded_signal(box):
     head = find_case("pi/1.5.2-sigint-stream").data
     data = build_recording(
         [

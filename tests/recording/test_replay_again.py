@@ -89,12 +89,12 @@ def torture_again(box: Box, torture_case: Torture, vendor: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES[::EVERY], ids=lambda item: item.name)
-def test_a_fixture_is_recorded_again(box, case):
+def test_replay_of_a_fixture_records_the_same_streams(box, case):
     case_again(box, case)
 
 
 @pytest.mark.parametrize("torture_case", TORTURE[::EVERY], ids=lambda item: item.name)
-def test_torture_is_recorded_again(box, torture_case):
+def test_replay_of_a_torture_case_records_the_same_streams(box, torture_case):
     torture_again(box, torture_case, torture_case.vendors[0])
 
 
@@ -107,7 +107,7 @@ def start_recorded_replay(box: Box, data: bytes, *args: str) -> Iterator[Running
         yield running
 
 
-def test_a_run_with_a_permission_is_recorded_again(box):
+def test_replay_of_a_permission_prompt_records_the_same_streams(box):
     data = qwen_cast()
     for _ in range(2):
         with start_recorded_replay(box, data) as running:
@@ -131,7 +131,7 @@ def test_a_run_with_a_permission_is_recorded_again(box):
     assert done.status == 0, done.stdout
 
 
-def test_a_run_that_was_interrupted_is_recorded_again(box):
+def test_replay_of_an_interrupt_records_the_same_streams(box):
     box.write_settings('[vendors.pi]\ndriver = "one-way"\n')
     vendor_file = find_case("pi/1.5.2-sigint-stream").folder / "vendor.ndjson"
     box.create_fake(["cat", str(vendor_file)], ["hang"], name="pi")
@@ -159,7 +159,7 @@ def test_a_run_that_was_interrupted_is_recorded_again(box):
     assert done.status == 0, done.stdout
 
 
-def test_a_run_that_a_signal_ended_is_the_same_today(box):
+def test_replay_check_passes_for_a_run_ended_by_a_signal(box):
     vendor_file = find_case("pi/1.5.2-sigint-stream").folder / "vendor.ndjson"
     box.create_fake(["cat", str(vendor_file)], ["hang"], name="pi")
     into = box.path / "recorded"
@@ -177,7 +177,7 @@ def test_a_run_that_a_signal_ended_is_the_same_today(box):
     assert done.status == 0, done.stdout
 
 
-def test_a_recording_without_its_secrets_is_found_and_is_the_same_today(box):
+def test_redacted_recording_is_replayed_and_passes_the_check(box):
     into = box.path / "recorded"
     into.mkdir()
     prompt = f"my key is {BARE['anthropic-key'][0]}, use it"
@@ -193,7 +193,7 @@ def test_a_recording_without_its_secrets_is_found_and_is_the_same_today(box):
     assert done.status == 0, done.stdout
 
 
-def test_yumes_run_with_an_approval_is_the_same_today(box):
+def test_replay_check_passes_for_a_yume_run_with_an_approval(box):
     chosen = environment(box, qwen_cast())
     args = [
         "start",

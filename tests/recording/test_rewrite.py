@@ -50,7 +50,7 @@ def build_pattern_finder(pattern):
     ]
 
 
-def test_a_cast_that_was_recorded_without_redaction_is_cleaned_later(source):
+def test_rewrite_redacts_an_unredacted_recording(source):
     done = rewrite_cast(str(source))
     data = source.read_bytes()
     reader, records = read_cast(data)
@@ -78,7 +78,7 @@ def test_a_cast_that_was_recorded_without_redaction_is_cleaned_later(source):
     assert os.stat(source).st_mode & 0o777 == 0o600 and os.listdir(source.parent) == ["one.cast"]
 
 
-def test_a_persons_own_pattern_is_found_in_strings_and_over_them(source):
+def test_custom_pattern_is_redacted_within_and_across_strings(source):
     rewrite_cast(
         str(source), custom_search=build_pattern_finder("here|or so|two pie[a-z]+|proj.ct")
     )
@@ -98,7 +98,7 @@ def test_a_persons_own_pattern_is_found_in_strings_and_over_them(source):
     )
 
 
-def test_another_file_is_made_and_none_is_overwritten(source, tmp_path):
+def test_rewrite_to_a_new_file_never_overwrites_a_file(source, tmp_path):
     before, target = source.read_bytes(), tmp_path / "two.cast"
     rewrite_cast(str(source), str(target))
     assert source.read_bytes() == before and MARK in target.read_bytes()
@@ -110,7 +110,7 @@ def test_another_file_is_made_and_none_is_overwritten(source, tmp_path):
         rewrite_cast(str(source), str(link))
 
 
-def test_what_is_no_cast_is_left_alone(tmp_path):
+def test_invalid_recording_is_not_changed(tmp_path):
     path = tmp_path / "one.txt"
     path.write_bytes(b'{"type":"system"}\n')
     with pytest.raises(RecordingError, match="no cast"):
@@ -121,7 +121,7 @@ def test_what_is_no_cast_is_left_alone(tmp_path):
             rewrite_cast(wrong)
 
 
-def test_lines_that_nobody_knows_stay_without_their_secrets(source):
+def test_unknown_lines_are_preserved_without_their_secrets(source):
     odd = f'# {SECRET}\n[0.1,"q","{SECRET}"]\n[broken {SECRET}\n\n{{"a":"{SECRET}"}}\n'
     source.write_bytes(build_recording(MOMENTS, end=False) + odd.encode())
     rewrite_cast(str(source))
@@ -133,7 +133,7 @@ def test_lines_that_nobody_knows_stay_without_their_secrets(source):
     assert not read_cast(data)[0].has_end
 
 
-def test_a_sweep_that_has_no_time_leaves_the_file_as_it_was(tmp_path):
+def test_stopped_redaction_leaves_the_file_unchanged(tmp_path):
     path = tmp_path / "one.cast"
     path.write_bytes(build_recording((0.0, "o", b"{}\n") for _ in range(3000)))
     before = path.read_bytes()
@@ -142,7 +142,7 @@ def test_a_sweep_that_has_no_time_leaves_the_file_as_it_was(tmp_path):
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["one.cast"]
 
 
-def test_a_sweep_touches_no_file_that_somebody_put_there(tmp_path):
+def test_redaction_refuses_a_replaced_file(tmp_path):
     path, other = tmp_path / "one.cast", tmp_path / "other"
     path.write_bytes(build_recording(MOMENTS))
     other.write_bytes(build_recording(MOMENTS))
@@ -156,14 +156,14 @@ def test_a_sweep_touches_no_file_that_somebody_put_there(tmp_path):
         redact_split_secrets(str(path), {1: [(0, "x")]}, status, lambda: False)
 
 
-def test_cleaning_twice_changes_nothing_more(source):
+def test_second_rewrite_changes_nothing(source):
     rewrite_cast(str(source))
     once = source.read_bytes()
     rewrite_cast(str(source))
     assert source.read_bytes() == once
 
 
-def test_a_cleaner_with_a_pattern_that_finds_nothing_writes_what_came():
+def test_pattern_without_a_match_leaves_lines_unchanged():
     cleaner = RecordingRedactor(build_pattern_finder("never there"))
     for number in range(500):
         line = b'{"text":"word %d"}' % number
@@ -172,7 +172,7 @@ def test_a_cleaner_with_a_pattern_that_finds_nothing_writes_what_came():
     assert not cleaner.edits
 
 
-def test_long_lines_are_not_gathered(source, monkeypatch):
+def test_rewrite_of_long_lines_uses_bounded_memory(source, monkeypatch):
     """A recording of long lines is written anew in little memory."""
     line = b"x" * (MAX_RECORD_BYTES - 1) + b"\n"
     source.write_bytes(build_recording([(0.0, "o", line * 8)]))

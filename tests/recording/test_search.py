@@ -20,16 +20,16 @@ def find_matches(text: str, *patterns: str, texts: tuple[str, ...] = ()) -> list
     ]
 
 
-def test_an_expression_finds_all_that_it_matches() -> None:
+def test_pattern_redacts_every_match() -> None:
     matches = find_matches("id ACME-123456 and ACME-654321, not ACME-1", "ACME-[0-9]{6}")
     assert matches == [("ACME-123456", "[REDACTED:pattern]"), ("ACME-654321", "[REDACTED:pattern]")]
 
 
-def test_words_are_no_expression() -> None:
+def test_literal_text_is_not_interpreted_as_a_pattern() -> None:
     assert find_matches("is it 1.5e3 or 1x5e3?", texts=("1.5e3",)) == [("1.5e3", "[REDACTED:text]")]
 
 
-def test_the_longer_of_two_words_is_found() -> None:
+def test_longer_of_two_overlapping_texts_is_matched() -> None:
     assert find_matches("moonlight sonata", texts=("moonlight", "moonlight sonata")) == [
         ("moonlight sonata", "[REDACTED:text]")
     ]
@@ -37,7 +37,7 @@ def test_the_longer_of_two_words_is_found() -> None:
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
 @pytest.mark.parametrize("ascii_only", [True, False])
-def test_words_are_found_where_json_in_a_text_writes_them(depth: int, ascii_only: bool) -> None:
+def test_text_is_matched_in_its_json_escaped_form(depth: int, ascii_only: bool) -> None:
     written = secret = 'a "quoted" M\u00f6nd\n\\'
     for _ in range(depth):
         written = json.dumps(written, ensure_ascii=ascii_only)[1:-1]
@@ -46,7 +46,7 @@ def test_words_are_found_where_json_in_a_text_writes_them(depth: int, ascii_only
     ]
 
 
-def test_what_matches_nothing_takes_nothing_away() -> None:
+def test_empty_match_redacts_nothing() -> None:
     assert find_matches("abc", "(?=b)|z") == []
 
 
@@ -63,24 +63,26 @@ def test_what_matches_nothing_takes_nothing_away() -> None:
         ("(\x1b[2J[red]", "no regular expression"),
     ],
 )
-def test_an_expression_that_cannot_be_meant_is_named(pattern: str, expected: str) -> None:
+def test_invalid_pattern_is_rejected_with_a_reason(pattern: str, expected: str) -> None:
     with pytest.raises(RecordingError, match=expected) as error:
         PatternSearch([pattern], [])
     assert len(str(error.value)) < 300
 
 
 @pytest.mark.parametrize("text", ["", "abc", "x" * (MAX_PATTERN_CHARS + 1)])
-def test_a_text_that_stands_everywhere_or_nowhere_is_named(text: str) -> None:
+def test_text_that_is_too_short_or_too_long_is_rejected(text: str) -> None:
     with pytest.raises(RecordingError, match="characters"):
         PatternSearch([], [text])
 
 
-def test_there_is_a_bound_to_how_many_there_are() -> None:
+def test_too_many_patterns_are_rejected() -> None:
     with pytest.raises(RecordingError, match="too many"):
         PatternSearch(["aaaa"] * MAX_PATTERNS, ["bbbb"])
 
 
-def test_an_expression_that_takes_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_pattern_times_out_and_restores_the_alarm_signal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(cast_search, "SEARCH_TIMEOUT_S", 0.05)
     before = signal.getsignal(signal.SIGALRM)
     with (
@@ -92,7 +94,7 @@ def test_an_expression_that_takes_for_ever_is_given_up(monkeypatch: pytest.Monke
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-def test_a_search_that_is_over_is_not_interrupted_later() -> None:
+def test_completed_search_clears_its_timer() -> None:
     with PatternSearch(["a+b"], []).limit_time() as search:
         assert search("aab")
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

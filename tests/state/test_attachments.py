@@ -13,7 +13,7 @@ DATA = base64.b64encode(b"picture").decode()
 PLACES = (("OWN", "tmp"), ("HOME", ".own/tmp"))
 
 
-def test_a_file_is_ours_alone_and_is_removed(tmp_path):
+def test_stored_file_is_private_and_removed_by_clear(tmp_path):
     files = AttachmentStore(PLACES, {"HOME": str(tmp_path)})
     path = files.store_file(DATA, "png")
     assert os.path.dirname(path) == str(tmp_path / ".own" / "tmp") and path.endswith(".png")
@@ -24,14 +24,14 @@ def test_a_file_is_ours_alone_and_is_removed(tmp_path):
     assert not os.path.exists(path)
 
 
-def test_the_first_variable_that_is_set_says_where(tmp_path):
+def test_first_variable_that_is_set_selects_the_directory(tmp_path):
     files = AttachmentStore(PLACES, {"HOME": "/nowhere", "OWN": str(tmp_path)})
     assert os.path.dirname(files.store_file(DATA, "png")) == str(tmp_path / "tmp")
     assert AttachmentStore(PLACES, {"OWN": "relative"}).store_file(DATA, "png") is None
     assert AttachmentStore(PLACES, {}).store_file(DATA, "png") is None
 
 
-def test_a_turn_has_no_more_than_its_bytes(tmp_path, monkeypatch):
+def test_files_beyond_the_byte_limit_are_not_stored(tmp_path, monkeypatch):
     monkeypatch.setattr(attachments, "MAX_TOTAL_BYTES", 10)
     files = AttachmentStore(PLACES, {"HOME": str(tmp_path)})
     assert files.store_file(DATA, "png") and files.store_file(DATA, "png") is None
@@ -39,12 +39,12 @@ def test_a_turn_has_no_more_than_its_bytes(tmp_path, monkeypatch):
     assert files.store_file(DATA, "png")
 
 
-def test_what_cannot_be_written_is_not_given(tmp_path):
+def test_store_file_returns_none_if_the_directory_is_unusable(tmp_path):
     (tmp_path / ".own").write_text("a file in the place of a folder")
     assert AttachmentStore(PLACES, {"HOME": str(tmp_path)}).store_file(DATA, "png") is None
 
 
-def test_what_a_killed_process_left_behind_is_removed_and_nothing_else(tmp_path):
+def test_only_stale_files_of_a_killed_process_are_removed(tmp_path):
     folder = tmp_path / ".own" / "tmp"
     folder.mkdir(parents=True)
     old, theirs, fresh = (

@@ -34,7 +34,7 @@ def write(path, settings):
     )
 
 
-def test_the_flag_has_the_settings_or_names_their_file(tmp_path):
+def test_settings_flag_accepts_json_or_a_path(tmp_path):
     write(tmp_path / "settings.json", DENY)
     for value in (DENY, str(tmp_path / "settings.json")):
         settings = flag(value)
@@ -43,12 +43,12 @@ def test_the_flag_has_the_settings_or_names_their_file(tmp_path):
 
 
 @pytest.mark.parametrize("settings", [{}, {"permissions": 7}, {"model": "m"}])
-def test_what_says_nothing_to_us_changes_nothing(settings):
+def test_unrelated_settings_are_ignored(settings):
     assert flag(settings) == NOTHING
 
 
 @loop_over_rows("settings", ["{bad", "/nowhere.json", "a\0b", "[]", "7"])
-def test_what_cannot_be_read_is_refused(settings):
+def test_invalid_settings_flag_is_refused(settings):
     with pytest.raises(CliArgumentError, match="ettings"):
         flag(settings)
 
@@ -67,7 +67,7 @@ FILES = {"user": "home/.claude/settings.json", "project": "work/.claude/settings
         (("--setting-sources", ""), set()),
     ],
 )
-def test_the_files_are_those_that_the_sources_name(tmp_path, args, read):
+def test_setting_sources_select_the_settings_files(tmp_path, args, read):
     """Permission-parity W13"""
     for name, file_name in FILES.items():
         write(tmp_path / file_name, {"permissions": {"deny": [f"Bash({name})"]}})
@@ -76,7 +76,7 @@ def test_the_files_are_those_that_the_sources_name(tmp_path, args, read):
     assert {rule.source for rule in settings.deny} == {str(tmp_path / FILES[name]) for name in read}
 
 
-def test_the_folder_of_the_users_file_may_be_chosen(tmp_path):
+def test_claude_config_dir_selects_the_user_settings(tmp_path):
     write(tmp_path / "settings.json", DENY)
     settings = load_claude_settings(
         parse_argv([]), {"HOME": "/nowhere", "CLAUDE_CONFIG_DIR": str(tmp_path)}, "/nowhere"
@@ -89,16 +89,14 @@ def test_the_folder_of_the_users_file_may_be_chosen(tmp_path):
     ["{", "[]", "\xff", '"' + "x" * 2_000_000 + '"'],
     ids=["cut", "list", "text", "large"],
 )
-def test_a_file_that_may_deny_something_and_cannot_be_read_is_refused_by_its_name(
-    tmp_path, content
-):
+def test_unreadable_settings_file_is_refused_with_its_path(tmp_path, content):
     write(tmp_path / FILES["project"], content)
     with pytest.raises(FrontendError, match=r"work/\.claude/settings\.json"):
         load_settings_for_args(root=tmp_path)
     assert load_settings_for_args("--setting-sources", "user", root=tmp_path) == NOTHING
 
 
-def test_a_fifo_in_a_files_place_is_refused_and_not_waited_for(tmp_path):
+def test_fifo_instead_of_a_settings_file_is_refused(tmp_path):
     (tmp_path / "work/.claude").mkdir(parents=True)
     os.mkfifo(tmp_path / FILES["project"])
     with pytest.raises(FrontendError, match="regular"):
@@ -113,7 +111,7 @@ def managed_folder(tmp_path, monkeypatch):
     return folder
 
 
-def test_the_machines_settings_are_a_file_and_those_that_are_dropped_in_beside_it(managed_folder):
+def test_managed_settings_merge_the_file_and_its_drop_in_directory(managed_folder):
     """The real one at 2.1.329: neither a hidden file nor one of another kind is read."""
     write(
         managed_folder / "managed-settings.json",
@@ -134,7 +132,7 @@ def test_the_machines_settings_are_a_file_and_those_that_are_dropped_in_beside_i
     assert settings.mode == "plan"
 
 
-def test_settings_that_a_frontend_manages_count_where_the_machine_has_none(managed_folder):
+def test_managed_settings_flag_applies_only_without_managed_files(managed_folder):
     args = ("--managed-settings", json.dumps(DENY))
     assert [rule.source for rule in load_settings_for_args(*args).deny] == [
         "--managed-settings"
@@ -146,7 +144,7 @@ def test_settings_that_a_frontend_manages_count_where_the_machine_has_none(manag
         load_settings_for_args("--managed-settings", "settings.json")
 
 
-def test_the_local_file_at_the_top_of_a_repository_narrows_its_folders(tmp_path):
+def test_local_settings_of_the_repository_root_add_only_deny_rules(tmp_path):
     (tmp_path / ".git").mkdir()
     top = tmp_path / ".claude/settings.local.json"
     write(top, {"permissions": {"deny": ["Read(/a)"], "allow": ["Bash"]}})
@@ -158,11 +156,11 @@ def test_the_local_file_at_the_top_of_a_repository_narrows_its_folders(tmp_path)
     assert settings.allow == ()
 
 
-def test_a_home_that_is_no_folder_has_no_settings():
+def test_home_that_is_not_a_directory_has_no_settings():
     assert load_claude_settings(parse_argv([]), {"HOME": "/dev/null"}, "/dev/null") == NOTHING
 
 
-def test_a_file_that_is_not_there_is_said_in_the_real_ones_words(box):
+def test_missing_settings_file_error_matches_claude(box):
     """Contract 11"""
     done = box.run_claude(
         *ASK, "--settings", "{bad", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER])
@@ -171,7 +169,7 @@ def test_a_file_that_is_not_there_is_said_in_the_real_ones_words(box):
     assert done.stderr == f"Error: Settings file not found: {box.cwd}/{{bad\n"
 
 
-def test_a_denied_tool_is_not_listed_and_stops_the_turn(box):
+def test_denied_tool_is_not_listed_and_ends_the_turn(box):
     call = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "rm -rf x"}}
     first, *other_lines = ANSWER.splitlines(keepends=True)
     child = box.create_fake(["read"], ["out", first + format_ndjson(call) + "".join(other_lines)])
@@ -181,7 +179,7 @@ def test_a_denied_tool_is_not_listed_and_stops_the_turn(box):
     assert (done.status, done.cause) == (1, "denied")
 
 
-def test_a_mode_that_the_vendor_cannot_honour_is_refused(box):
+def test_unsupported_default_mode_is_refused(box):
     child = box.create_fake(["record", str(box.recording)])
     settings = json.dumps({"permissions": {"defaultMode": "plan"}})
     done = box.run_claude(*ASK, "--settings", settings, SHIM_VENDOR="acai", SHIM_BIN=child)
@@ -189,7 +187,7 @@ def test_a_mode_that_the_vendor_cannot_honour_is_refused(box):
     assert not box.recording.exists()
 
 
-def test_a_sandbox_that_is_not_there_is_said(box):
+def test_unsupported_sandbox_setting_causes_a_warning(box):
     child = box.create_fake(["out", ANSWER])
     done = box.run_claude(
         *ASK, "--settings", '{"sandbox":{"enabled":true}}', SHIM_VENDOR="demo", SHIM_BIN=child
@@ -198,7 +196,7 @@ def test_a_sandbox_that_is_not_there_is_said(box):
     assert "sandbox" in done.stderr
 
 
-def test_a_real_claude_reads_its_own(box):
+def test_settings_flag_is_passed_to_claude_unchanged(box):
     box.create_fake(["record", str(box.recording)], name="claude")
     settings = json.dumps(DENY)
     box.run_claude(*ASK, "--settings", settings, SHIM_VENDOR="claude")
@@ -228,7 +226,7 @@ def hook_refusals(tmp_path, **trusted):
     }
 
 
-def test_a_projects_hooks_are_run_where_the_user_trusts_the_folder(tmp_path):
+def test_project_hooks_run_only_in_a_trusted_directory(tmp_path):
     work = tmp_path / "work"
     for folders, refused in (
         ((), True),
@@ -244,17 +242,17 @@ def test_a_projects_hooks_are_run_where_the_user_trusts_the_folder(tmp_path):
     ] == [""]
 
 
-def test_a_folder_around_a_repository_is_not_trusted_for_it(tmp_path):
+def test_trust_of_a_parent_directory_does_not_extend_to_a_repository(tmp_path):
     (tmp_path / "work/.git").mkdir(parents=True)
     assert set(hook_refusals(tmp_path, folders=((tmp_path, True),)).values()) == {True}
 
 
-def test_a_frontends_managed_settings_bring_no_hooks(managed_folder):
+def test_managed_settings_flag_adds_no_hooks(managed_folder):
     assert load_settings_for_args("--managed-settings", json.dumps(HOOK)).hooks == ()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"projects": 7}', '{"projects": {"/": 7}}'])
-def test_who_cannot_be_read_trusts_nothing(tmp_path, content):
+def test_unreadable_claude_json_trusts_no_directory(tmp_path, content):
     write(tmp_path / "home/.claude.json", content)
     write(tmp_path / FILES["project"], HOOK)
     assert load_settings_for_args(root=tmp_path).hooks[0].refusal

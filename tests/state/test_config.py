@@ -21,14 +21,14 @@ def load_box_config(box, *args, **environment):
     return load_shim_settings(parse_argv(args), box.build_environment(**environment))
 
 
-def test_without_a_file_everything_has_its_default(box):
+def test_defaults_apply_without_a_config_file(box):
     settings = load_box_config(box)
     assert (settings.vendor, settings.dialect, settings.terminator) == ((), "claude", "auto")
     assert (settings.end_grace, settings.log, settings.deny, settings.hide) == (2.0, None, (), ())
     assert settings.get_vendor_settings("qwen") == VendorSettings()
 
 
-def test_every_key_of_the_file_is_read(box):
+def test_every_config_key_is_read(box):
     box.write_settings("""
         vendor = ["qwen", "pi"]
         dialect = "claude"
@@ -64,7 +64,7 @@ def test_every_key_of_the_file_is_read(box):
     )
 
 
-def test_a_vendors_own_timeout_goes_before_the_one_for_all(box):
+def test_vendor_timeout_overrides_the_global_timeout(box):
     box.write_settings("idle_timeout = 900\n[vendors.qwen]\ntimeouts = {idle = 3}")
     settings = load_box_config(box)
     assert [settings.resolve_timeout_s("idle_timeout", vendor) for vendor in ("qwen", "pi")] == [
@@ -73,14 +73,14 @@ def test_a_vendors_own_timeout_goes_before_the_one_for_all(box):
     ]
 
 
-def test_keys_of_later_chapters_are_known(box):
+def test_recording_and_timeout_keys_are_accepted(box):
     box.write_settings(
         'record = "/tmp/casts/"\nrecord_strict = true\nmax_line_bytes = 100000\nidle_timeout = 900.5\n'
     )
     assert load_box_config(box).vendor == ()
 
 
-def test_a_flag_beats_the_environment_and_the_environment_beats_the_file(box):
+def test_flag_overrides_environment_and_environment_overrides_file(box):
     box.write_settings('terminator = "none"\nlog = "debug"\n')
     assert load_box_config(box).terminator == "none"
     assert load_box_config(box, SHIM_TERMINATOR="dollar", SHIM_LOG="info")[2:5:2] == (
@@ -96,7 +96,7 @@ def test_a_flag_beats_the_environment_and_the_environment_beats_the_file(box):
 
 
 @pytest.mark.parametrize("by_flag", [True, False])
-def test_another_file_may_be_chosen(box, by_flag):
+def test_config_file_can_be_selected_by_flag_or_environment(box, by_flag):
     path = box.path / "other.toml"
     path.write_text('terminator = "dollar"\n', encoding="utf-8")
     args = (f"--shim-config={path}",) if by_flag else ()
@@ -150,7 +150,7 @@ def test_another_file_may_be_chosen(box, by_flag):
         ("max_line_bytes = 3", "max_line_bytes is 3, it must be a number of bytes, at least 10000"),
     ],
 )
-def test_a_mistake_is_named_with_file_key_found_and_allowed(box, toml, expected):
+def test_invalid_value_is_reported_with_file_line_and_allowed_values(box, toml, expected):
     box.write_settings(toml + "\n")
     with pytest.raises(FrontendError) as refused:
         load_box_config(box)
@@ -172,7 +172,7 @@ def test_a_mistake_is_named_with_file_key_found_and_allowed(box, toml, expected)
         ),
     ],
 )
-def test_an_unknown_key_is_named_with_its_line_and_what_was_meant(box, toml, expected):
+def test_unknown_key_is_reported_with_line_and_suggestion(box, toml, expected):
     box.write_settings(toml + "\n")
     with pytest.raises(FrontendError) as refused:
         load_box_config(box)
@@ -181,7 +181,7 @@ def test_an_unknown_key_is_named_with_its_line_and_what_was_meant(box, toml, exp
 
 
 @pytest.mark.parametrize("value", ["nan", "inf"])
-def test_a_grace_that_is_no_number_of_seconds_is_a_mistake(box, value):
+def test_end_grace_that_is_not_finite_is_rejected(box, value):
     """With nan no deadline ever passes; with inf the grace has no bound (house: every wait has a
     bound).
     """
@@ -191,7 +191,7 @@ def test_a_grace_that_is_no_number_of_seconds_is_a_mistake(box, value):
 
 
 @pytest.mark.parametrize("source", ["flag", "environment", "file"])
-def test_a_choice_that_does_not_exist_is_named_with_its_place(box, source):
+def test_invalid_terminator_is_rejected_from_every_source(box, source):
     box.write_settings('terminator = "bell"\n' if source == "file" else "")
     args = ("--shim-terminator=bell",) if source == "flag" else ()
     with pytest.raises(FrontendError, match="bell"):
@@ -199,33 +199,33 @@ def test_a_choice_that_does_not_exist_is_named_with_its_place(box, source):
 
 
 @pytest.mark.parametrize("data", [b"vendor = ", b"\xff\xfe", b"= 1\n" * 3])
-def test_a_file_that_is_no_toml_is_named(box, data):
+def test_file_that_is_not_toml_or_utf8_is_reported(box, data):
     box.write_settings("")
     box.config.write_bytes(data)
     with pytest.raises(FrontendError, match=r"config\.toml is not (TOML|UTF-8).*line 1"):
         load_box_config(box)
 
 
-def test_a_file_that_is_nested_too_deep_is_a_mistake(box):
+def test_deeply_nested_file_is_rejected(box):
     box.write_settings("a = " + "[" * 50_000)
     with pytest.raises(FrontendError, match="nested too deep"):
         load_box_config(box)
 
 
-def test_a_file_that_is_too_large_is_a_mistake(box):
+def test_too_large_file_is_rejected(box):
     box.write_settings("#" * (1024 * 1024 + 1))
     with pytest.raises(FrontendError, match="larger than"):
         load_box_config(box)
 
 
-def test_a_folder_in_its_place_is_a_mistake(box):
+def test_folder_instead_of_the_config_file_is_rejected(box):
     box.config.mkdir(parents=True)
     with pytest.raises(FrontendError, match="cannot be read"):
         load_box_config(box)
 
 
 @pytest.mark.parametrize("by_flag", [True, False])
-def test_a_chosen_file_must_exist(box, by_flag):
+def test_selected_config_file_must_exist(box, by_flag):
     with pytest.raises(FrontendError, match=r"/nowhere\.toml does not exist"):
         load_box_config(
             box,
@@ -234,7 +234,7 @@ def test_a_chosen_file_must_exist(box, by_flag):
         )
 
 
-def test_the_folders_are_the_users_own():
+def test_config_and_state_folders_follow_xdg_and_home():
     assert get_config_dir({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}) == "/x/shim"
     assert get_config_dir({"HOME": "/h"}) == "/h/.config/shim"
     assert get_config_dir({"XDG_CONFIG_HOME": "relative", "HOME": "/h"}) == "/h/.config/shim"
@@ -242,7 +242,7 @@ def test_the_folders_are_the_users_own():
     assert get_state_dir({"SHIM_STATE": "relative", "HOME": "/h"}) == "/h/.local/state/shim"
 
 
-def test_the_tables_of_keys_are_those_of_the_surface():
+def test_config_key_tables_contain_the_documented_keys():
     assert set(VENDOR_KEY_KINDS) == {
         "bin",
         "args",
@@ -271,13 +271,13 @@ def test_the_tables_of_keys_are_those_of_the_surface():
 @pytest.mark.parametrize(
     ("toml", "bytes_"), [("", MAX_LINE_BYTES), ("max_inbound_bytes = 300000000", 300_000_000)]
 )
-def test_what_comes_in_has_a_limit_of_its_own(box, toml, bytes_):
+def test_max_inbound_bytes_is_configurable(box, toml, bytes_):
     box.write_settings(toml)
     assert load_box_config(box).max_inbound_bytes == bytes_
 
 
 @pytest.mark.parametrize("value", ["0", "9999", "-1", "true", '"much"'])
-def test_a_limit_that_lets_nothing_in_is_a_mistake(box, value):
+def test_invalid_max_inbound_bytes_is_rejected(box, value):
     box.write_settings(f"max_inbound_bytes = {value}")
     with pytest.raises(FrontendError, match="max_inbound_bytes is"):
         load_box_config(box)
@@ -293,9 +293,7 @@ def test_a_limit_that_lets_nothing_in_is_a_mistake(box, value):
         ("yume", "casts", "casts"),
     ],
 )
-def test_what_is_redacted_is_what_was_chosen_or_what_is_usual_in_the_dialect(
-    box, dialect, chosen, redaction
-):
+def test_redaction_is_the_configured_value_or_the_dialect_default(box, dialect, chosen, redaction):
     assert (
         load_box_config(box, SHIM_DIALECT=dialect, SHIM_REDACT=chosen).resolve_redaction()
         == redaction
@@ -304,7 +302,7 @@ def test_what_is_redacted_is_what_was_chosen_or_what_is_usual_in_the_dialect(
     assert load_box_config(box, SHIM_DIALECT=dialect).resolve_redaction() == redaction
 
 
-def test_a_wrong_word_for_what_is_redacted_is_named(box):
+def test_invalid_redact_value_is_rejected(box):
     with pytest.raises(
         FrontendError, match="SHIM_REDACT is 'everything', it must be one of casts, all, none"
     ):

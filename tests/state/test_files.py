@@ -25,13 +25,13 @@ def folder(tmp_path):
     return str(tmp_path / "state" / "kind")
 
 
-def test_a_folder_is_made_for_us_alone(folder):
+def test_private_directory_is_created_with_mode_0700(folder):
     assert ensure_private_dir(folder)
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o711, 0o750, 0o701])
-def test_a_folder_that_others_may_enter_is_refused(folder, mode):
+def test_directory_open_to_other_users_is_refused(folder, mode):
     os.makedirs(folder)
     os.chmod(folder, mode)
     assert not ensure_private_dir(folder)
@@ -41,13 +41,13 @@ def test_a_folder_that_others_may_enter_is_refused(folder, mode):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
-def test_a_folder_of_somebody_else_is_refused(folder):
+def test_directory_of_another_user_is_refused(folder):
     os.makedirs(folder, mode=0o700)
     os.chown(folder, 65534, 65534)
     assert not ensure_private_dir(folder)
 
 
-def test_a_link_is_no_folder(folder, tmp_path):
+def test_symlinked_directory_is_refused(folder, tmp_path):
     target = tmp_path / "elsewhere"
     target.mkdir(mode=0o700)
     os.makedirs(os.path.dirname(folder))
@@ -57,14 +57,14 @@ def test_a_link_is_no_folder(folder, tmp_path):
     assert list(target.iterdir()) == []
 
 
-def test_a_file_in_its_place_is_refused(folder):
+def test_file_instead_of_a_directory_is_refused(folder):
     os.makedirs(os.path.dirname(folder))
     with open(folder, "wb"):
         pass
     assert not ensure_private_dir(folder)
 
 
-def test_what_is_written_is_read_and_replaced(folder):
+def test_written_file_can_be_read_and_replaced(folder):
     assert write_file(folder, "x", b"one")
     assert write_file(folder, "x", b"two")
     assert read_file(folder, "x", 10) == b"two"
@@ -73,11 +73,11 @@ def test_what_is_written_is_read_and_replaced(folder):
     assert stat.S_IMODE(os.stat(os.path.join(folder, "x")).st_mode) == 0o600
 
 
-def test_a_file_that_is_not_there_is_none(folder):
+def test_missing_file_reads_as_none(folder):
     assert read_file(folder, "x", 10) is None
 
 
-def test_a_link_in_the_place_of_a_file_is_not_read_and_not_written_through(folder, tmp_path):
+def test_symlink_at_a_file_path_is_not_followed(folder, tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious", encoding="utf-8")
     ensure_private_dir(folder)
@@ -88,7 +88,7 @@ def test_a_link_in_the_place_of_a_file_is_not_read_and_not_written_through(folde
     assert read_file(folder, "x", 10) == b"data"
 
 
-def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(folder, tmp_path):
+def test_symlink_at_the_temporary_path_is_not_followed(folder, tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious", encoding="utf-8")
     ensure_private_dir(folder)
@@ -98,7 +98,7 @@ def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(folder, tmp_p
     assert os.listdir(folder) == ["x"]
 
 
-def test_what_a_killed_process_had_begun_to_write_is_in_nobodys_way(folder):
+def test_leftover_temporary_file_does_not_block_a_write(folder):
     """A later process may have its number."""
     ensure_private_dir(folder)
     with open(os.path.join(folder, f"x.{os.getpid()}.tmp"), "wb") as file:
@@ -108,13 +108,13 @@ def test_what_a_killed_process_had_begun_to_write_is_in_nobodys_way(folder):
     assert os.listdir(folder) == ["x"]
 
 
-def test_a_pipe_in_the_place_of_a_file_does_not_hang_us(folder):
+def test_named_pipe_at_a_file_path_reads_as_none(folder):
     ensure_private_dir(folder)
     os.mkfifo(os.path.join(folder, "x"))
     assert read_file(folder, "x", 10) is None
 
 
-def test_a_folder_in_the_place_of_a_file_is_none_and_leaves_nothing_behind(folder):
+def test_directory_at_a_file_path_is_neither_read_nor_written(folder):
     os.makedirs(os.path.join(folder, "x"))
     os.chmod(folder, 0o700)
     assert read_file(folder, "x", 10) is None
@@ -131,20 +131,20 @@ def write_and_fail(descriptor):
 
 
 @pytest.mark.parametrize("write", [write_new_file, replace_file])
-def test_a_file_that_cannot_be_written_whole_leaves_nothing_behind(tmp_path, write):
+def test_failed_write_leaves_no_file(tmp_path, write):
     with pytest.raises(OSError, match="No space left"):
         write(str(tmp_path / "x"), write_and_fail)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_there_stays_until_the_new_file_is_whole(tmp_path):
+def test_failed_replace_preserves_the_old_file(tmp_path):
     (tmp_path / "x").write_bytes(b"old")
     with pytest.raises(OSError, match="No space left"):
         replace_file(str(tmp_path / "x"), write_and_fail)
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
 
 
-def test_a_new_file_takes_no_place_of_another_and_goes_through_no_link(tmp_path):
+def test_new_file_does_not_overwrite_a_file_or_follow_a_symlink(tmp_path):
     (tmp_path / "x").write_bytes(b"old")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("x", "link"):
@@ -153,7 +153,7 @@ def test_a_new_file_takes_no_place_of_another_and_goes_through_no_link(tmp_path)
     assert (tmp_path / "x").read_bytes() == b"old" and not (tmp_path / "nowhere").exists()
 
 
-def test_only_a_regular_file_is_opened(tmp_path):
+def test_only_regular_files_are_opened(tmp_path):
     (tmp_path / "x").write_bytes(b"data")
     (tmp_path / "link").symlink_to(tmp_path / "x")
     os.mkfifo(tmp_path / "pipe")
@@ -169,7 +169,7 @@ def written_at(folder, name, data, age):
     os.utime(os.path.join(folder, name), ns=(age, age))
 
 
-def test_files_are_listed_with_what_they_hold_the_last_written_first(folder):
+def test_newest_files_are_listed_first_with_their_content(folder):
     written_at(folder, "a.x", b"one", 10)
     written_at(folder, "b.x", b"three", 30)
     written_at(folder, "c.x", b"two", 20)
@@ -182,7 +182,7 @@ def test_files_are_listed_with_what_they_hold_the_last_written_first(folder):
     assert list(read_newest_files(folder, ".x", 2, 3)) == [("b.x", b"thr"), ("c.x", b"two")]
 
 
-def test_what_is_no_file_of_ours_is_not_listed(folder, tmp_path):
+def test_non_regular_files_are_not_listed(folder, tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious", encoding="utf-8")
     ensure_private_dir(folder)
@@ -192,7 +192,7 @@ def test_what_is_no_file_of_ours_is_not_listed(folder, tmp_path):
     assert list(read_newest_files(folder, ".x", 9, 100)) == []
 
 
-def test_a_folder_that_others_may_enter_is_not_listed(folder):
+def test_directory_open_to_other_users_is_not_listed(folder):
     written_at(folder, "a.x", b"one", 10)
     os.chmod(folder, 0o755)
     assert list(read_newest_files(folder, ".x", 9, 100)) == []
@@ -207,7 +207,7 @@ def aged(path, seconds):
     return path
 
 
-def test_what_was_begun_long_ago_is_forgotten_whatever_lies_beside_it(tmp_path):
+def test_stale_temporary_files_are_removed(tmp_path):
     (tmp_path / "a folder.json").mkdir()
     old, new = aged(tmp_path / "x.json.7.tmp", 7200), aged(tmp_path / "x.json.8.tmp", 60)
     other_file = aged(tmp_path / "x.json", 10**6)
@@ -215,7 +215,7 @@ def test_what_was_begun_long_ago_is_forgotten_whatever_lies_beside_it(tmp_path):
     assert (old.exists(), new.exists(), other_file.exists()) == (False, True, True)
 
 
-def test_old_spilled_results_go_whatever_lies_beside_them(tmp_path, monkeypatch):
+def test_old_spilled_results_are_removed_without_following_symlinks(tmp_path, monkeypatch):
     """A link in the spill folder is not followed, and neither it nor a file there is in the way."""
     environment = {"SHIM_STATE": str(tmp_path / "state")}
     root = tmp_path / "state" / "spill"

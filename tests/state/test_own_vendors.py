@@ -118,7 +118,7 @@ def forgotten():
     adapters.profile_loaders[:] = readers
 
 
-def test_a_vendor_is_added_without_a_line_of_python(box):
+def test_profile_file_adds_a_vendor_without_python_code(box):
     write(box)
     box.create_fake(["read"], ["record", str(box.recording)], ["out", NIGHT], name="parrot")
     done = box.run_claude(*ASK, "--model", "parrot:grey-1", SHIM_VENDOR=None)
@@ -174,7 +174,7 @@ def test_a_vendor_is_added_without_a_line_of_python(box):
         ),
     ],
 )
-def test_an_effort_is_told_in_the_words_of_the_profile_or_not_at_all(
+def test_effort_is_mapped_to_profile_levels_or_reported_as_ignored(
     box, flag, effort, expected_args, complaint
 ):
     model = '  { when = "model", args = ["--voice", "{model}"] },\n'
@@ -187,7 +187,7 @@ def test_an_effort_is_told_in_the_words_of_the_profile_or_not_at_all(
     assert (complaint in done.stderr) and (complaint or "no effect" not in done.stderr)
 
 
-def test_a_model_that_nobody_can_be_told_is_not_said_to_answer(box):
+def test_model_without_a_profile_flag_is_reported_as_ignored(box):
     write(
         box,
         PARROT.replace('  { when = "model", args = ["--voice", "{model}"] },\n', "").replace(
@@ -200,7 +200,7 @@ def test_a_model_that_nobody_can_be_told_is_not_said_to_answer(box):
     assert "--model has no effect: parrot has no flag for it" in done.stderr
 
 
-def test_its_session_goes_on_under_its_own_id(box):
+def test_resume_passes_the_vendor_session_id_of_the_profile(box):
     write(box)
     box.create_fake(["read"], ["record", str(box.recording)], ["out", NIGHT], name="parrot")
     session = box.run_claude(*ASK, SHIM_VENDOR="parrot").init["session_id"]
@@ -209,7 +209,7 @@ def test_its_session_goes_on_under_its_own_id(box):
     assert box.read_record()["arguments"] == ["talk", "--calm", "--perch", "perch-7", "and now?"]
 
 
-def test_a_prompt_in_a_file_is_ours_alone_and_goes_with_the_child(box):
+def test_prompt_file_is_private_and_removed_after_the_child_exits(box):
     file = PARROT.replace('via = "arg"', 'via = "file"').replace("prompt_argument", "prompt_file")
     write(
         box,
@@ -231,7 +231,7 @@ def test_a_prompt_in_a_file_is_ours_alone_and_goes_with_the_child(box):
     assert not os.path.exists(prompt_line[2:-1]) and prompt_line[2:].startswith(str(box.state))
 
 
-def test_a_prompt_in_a_file_goes_too_when_nobody_is_there_to_read_it(box):
+def test_prompt_file_is_removed_if_the_program_cannot_start(box):
     file = PARROT.replace('via = "arg"', 'via = "file"').replace("prompt_argument", "prompt_file")
     write(box, file.replace('"{prompt}"', '"--tune", "{prompt_file}"'))
     path = box.write_program("parrot", "")
@@ -241,7 +241,7 @@ def test_a_prompt_in_a_file_goes_too_when_nobody_is_there_to_read_it(box):
 
 
 @pytest.mark.parametrize(("stdin", "is_pipe"), [("devnull", False), ("pipe", True)])
-def test_what_a_child_reads_whose_prompt_is_an_argument(box, stdin, is_pipe):
+def test_profile_stdin_option_selects_a_pipe_or_devnull(box, stdin, is_pipe):
     write(box, PARROT.replace("env = {", f'stdin = "{stdin}"\nenv = {{'))
     end = NIGHT.splitlines()[-1]
     script = f"""word=no; [ -p /dev/stdin ] && word=yes; cat
@@ -253,7 +253,7 @@ echo '{end}'
     assert done.result["result"] == ("yes" if is_pipe else "no")
 
 
-def test_an_id_that_is_not_as_the_profile_says_never_becomes_an_argument(box):
+def test_session_id_that_does_not_match_the_profile_is_not_passed(box):
     """Threats: vendor output, session ids that become arguments."""
     write(box)
     box.create_fake(
@@ -266,13 +266,13 @@ def test_an_id_that_is_not_as_the_profile_says_never_becomes_an_argument(box):
     assert not box.recording.exists(), "nothing was started"
 
 
-def test_a_mode_that_it_does_not_name_is_refused(box):
+def test_permission_mode_missing_from_the_profile_is_refused(box):
     write(box)
     done = box.run_claude(*ASK, "--permission-mode", "plan", SHIM_VENDOR="parrot")
     assert done.status == 1 and "plan" in done.result["errors"][0] and done.cause == "refused"
 
 
-def test_the_drop_ins_tables_know_it(box):
+def test_vendors_command_lists_the_profile_vendor(box):
     write(box)
     rows = json.loads(box.run_shim("vendors", "--json").stdout)
     (row,) = (row for row in rows if row["name"] == "parrot")
@@ -283,13 +283,13 @@ def test_the_drop_ins_tables_know_it(box):
     )
 
 
-def test_a_saved_stream_of_it_is_translated(box):
+def test_translate_command_translates_a_saved_stream(box):
     write(box)
     done = box.run_shim("translate", "parrot", "--stable-ids", stdin=NIGHT.encode())
     assert summarize_lines(done.lines)[-2:] == ["end:success Only seeds.", "."]
 
 
-def test_a_wrong_profile_is_refused_with_file_line_and_key(box):
+def test_invalid_profile_is_refused_with_file_line_and_key(box):
     path = write(box, PARROT.replace('emit = "usage"', 'emit = "usages"'))
     done = box.run_claude(*ASK, SHIM_VENDOR="parrot")
     line = PARROT.splitlines().index('emit = "usage"') + 1
@@ -300,7 +300,7 @@ def test_a_wrong_profile_is_refused_with_file_line_and_key(box):
     )
 
 
-def test_a_wrong_profile_is_told_of_and_the_other_vendors_are_shown(box):
+def test_invalid_profile_is_reported_and_other_vendors_are_listed(box):
     path = write(box, PARROT.replace("schema = 1", "schema = 9"))
     done = box.run_shim("vendors", "--json")
     names = [row["name"] for row in json.loads(done.stdout)]
@@ -310,7 +310,7 @@ def test_a_wrong_profile_is_told_of_and_the_other_vendors_are_shown(box):
     assert "no vendor was chosen" in done.result["errors"][0]
 
 
-def test_a_file_that_is_no_toml_is_refused_with_its_line(box):
+def test_profile_with_invalid_toml_is_refused_with_its_line(box):
     path = write(box, "schema = 1\nid = \n")
     done = box.run_claude(*ASK, SHIM_VENDOR="parrot")
     assert (
@@ -318,7 +318,7 @@ def test_a_file_that_is_no_toml_is_refused_with_its_line(box):
     )
 
 
-def test_a_profile_is_beside_the_settings_that_were_named(box):
+def test_profile_is_loaded_from_the_folder_of_shim_config(box):
     path = write(box)
     other_folder = box.path / "elsewhere"
     (other_folder / "vendors").mkdir(parents=True)
@@ -331,7 +331,7 @@ def test_a_profile_is_beside_the_settings_that_were_named(box):
     )
 
 
-def test_the_working_directory_gives_no_vendor_and_no_adapter(box):
+def test_profiles_and_adapters_are_not_loaded_from_the_working_directory(box):
     """Threats: working directory, settings never read from it."""
     write(box, PARROT.replace("unattended = true", 'adapter = "beak:Beak"'))
     for folder in (box.cwd, box.cwd / "vendors", box.cwd / ".config" / "shim" / "vendors"):
@@ -343,7 +343,7 @@ def test_the_working_directory_gives_no_vendor_and_no_adapter(box):
     assert "a module beside the profile" in done.result["errors"][0]
 
 
-def test_an_adapter_beside_the_profile_is_asked_first(box):
+def test_adapter_of_a_profile_handles_events_before_the_rules(box):
     path = write(box, PARROT.replace("unattended = true", 'adapter = "beak:Beak"'))
     (path.parent / "beak.py").write_text(
         "from shim.profiles.profile import ProfileTranslator\n\n\n"
@@ -369,18 +369,18 @@ def test_an_adapter_beside_the_profile_is_asked_first(box):
         "NaN",
     ],
 )
-def test_what_is_remembered_is_read_as_json_is(text):
+def test_cache_parser_matches_json_loads(text):
     ours, theirs = profile_files._parse_json(text.encode()), json.loads(text)
     assert repr(ours) == repr(theirs)
 
 
 @loop_over_rows("text", ["", "{", '{"a":1} {}', "nonsense", "\x80", '["\n"]', "[" * 100_000])
-def test_what_is_no_json_is_not_remembered(text):
+def test_cache_parser_rejects_invalid_json(text):
     with pytest.raises((ValueError, RecursionError)):
         profile_files._parse_json(text.encode("latin-1"))
 
 
-def test_what_was_parsed_is_remembered_until_the_file_changes(local_box):
+def test_parsed_profile_is_cached_until_the_file_changes(local_box):
     path = write(local_box)
     register_user_profiles(os.environ)
     assert get_adapter("parrot").shutdown.interrupt_signal == "SIGINT"
@@ -397,7 +397,7 @@ def test_what_was_parsed_is_remembered_until_the_file_changes(local_box):
 @pytest.mark.parametrize(
     "wrong", ["nan", "inf", "2026-11-22", "2026-11-22T10:00:00Z", "99999999999999999999"]
 )
-def test_what_json_cannot_say_is_refused_the_second_time_too(local_box, wrong):
+def test_toml_value_without_a_json_form_is_refused_on_every_load(local_box, wrong):
     write(
         local_box,
         PARROT.replace(
@@ -410,7 +410,7 @@ def test_what_json_cannot_say_is_refused_the_second_time_too(local_box, wrong):
             get_adapter("parrot")
 
 
-def test_what_a_thread_had_used_in_another_process_is_not_counted_again(box):
+def test_thread_total_usage_is_not_counted_twice_after_resume(box):
     text = PARROT.replace('"request"', '"thread_total"')
     write(box, text.replace('emit = "usage"\nusage', 'emit = "result"\nusage'))
     night = format_ndjson(
@@ -446,7 +446,7 @@ def test_what_a_thread_had_used_in_another_process_is_not_counted_again(box):
 
 
 @pytest.mark.parametrize("broken", ["", "[]", '{"key": 1}', '{"key": "x", "table": []}', "\xff"])
-def test_a_memory_that_is_broken_is_made_again(local_box, broken):
+def test_broken_profile_cache_is_rebuilt(local_box, broken):
     write(local_box)
     register_user_profiles(os.environ)
     get_adapter("parrot")
@@ -455,14 +455,14 @@ def test_a_memory_that_is_broken_is_made_again(local_box, broken):
     assert get_adapter("parrot").programs == ("parrot",)
 
 
-def test_a_users_profile_goes_before_a_bundled_one(local_box):
+def test_user_profile_overrides_a_bundled_profile(local_box):
     write(local_box, PARROT.replace('id = "parrot"', 'id = "opencode"'), "opencode.toml")
     register_user_profiles(os.environ)
     assert get_adapter("opencode").programs == ("parrot",)
     assert get_adapter("kilo").programs == ("kilo",), "what extends the bundled one still does"
 
 
-def test_a_users_profile_may_extend_a_bundled_one(local_box):
+def test_user_profile_can_extend_a_bundled_profile(local_box):
     write(
         local_box,
         'schema = 1\nid = "mine"\nextends = "opencode"\n[launch]\ncommand = ["mine"]\n',
@@ -475,7 +475,7 @@ def test_a_users_profile_may_extend_a_bundled_one(local_box):
     )
 
 
-def test_what_extends_another_may_be_extended_too(local_box):
+def test_user_profile_can_extend_a_profile_that_extends_another(local_box):
     write(
         local_box,
         'schema = 1\nid = "mine"\nextends = "kilo"\n[launch]\ncommand = ["mine"]\n',
@@ -488,7 +488,7 @@ def test_what_extends_another_may_be_extended_too(local_box):
     )
 
 
-def test_a_users_profile_may_extend_the_bundled_one_of_its_own_name(local_box):
+def test_user_profile_can_extend_the_bundled_profile_of_the_same_id(local_box):
     write(
         local_box,
         'schema = 1\nid = "opencode"\nextends = "opencode"\nunattended = false\n',
@@ -502,7 +502,7 @@ def test_a_users_profile_may_extend_the_bundled_one_of_its_own_name(local_box):
 @pytest.mark.parametrize(
     "code", ["import nothing_of_that_name", "1 / 0", "def", "Beak = 3", "class Beak: pass"]
 )
-def test_an_adapter_that_is_none_is_refused_with_its_place(local_box, code):
+def test_invalid_adapter_is_refused_with_file_and_line(local_box, code):
     path = write(local_box, PARROT.replace("unattended = true", 'adapter = "beak:Beak"'))
     (path.parent / "beak.py").write_text(code + "\n")
     register_user_profiles(os.environ)
@@ -510,7 +510,7 @@ def test_an_adapter_that_is_none_is_refused_with_its_place(local_box, code):
         get_adapter("parrot")
 
 
-def test_only_a_bundled_profile_can_be_extended(local_box):
+def test_extending_a_user_profile_is_refused(local_box):
     write(local_box)
     path = write(local_box, 'schema = 1\nid = "mine"\nextends = "parrot"\n', "mine.toml")
     register_user_profiles(os.environ)
@@ -524,14 +524,14 @@ def test_only_a_bundled_profile_can_be_extended(local_box):
 @pytest.mark.parametrize(
     "name", ["Parrot.toml", "my bird.toml", "-x.toml", "parrot.toml.bak", ".toml"]
 )
-def test_a_file_whose_name_no_vendor_may_have_is_none(local_box, name):
+def test_profile_file_with_an_invalid_vendor_name_is_ignored(local_box, name):
     before = set(VENDORS)
     write(local_box, name=name)
     register_user_profiles(os.environ)
     assert set(VENDORS) == before
 
 
-def test_what_is_learned_of_one_place_is_forgotten_with_the_next(local_box):
+def test_registering_another_config_folder_removes_old_profiles(local_box):
     write(local_box)
     register_user_profiles(os.environ)
     assert "parrot" in VENDORS
@@ -539,7 +539,7 @@ def test_what_is_learned_of_one_place_is_forgotten_with_the_next(local_box):
     assert "parrot" not in VENDORS
 
 
-def test_a_turn_of_another_vendor_reads_no_profile(box):
+def test_turn_of_a_bundled_vendor_imports_no_profile_modules(box):
     """Start-up is a feature: what is not asked for is not imported."""
     write(box)
     script = (

@@ -26,7 +26,7 @@ def environment(box):
     return box.build_environment()
 
 
-def test_what_was_remembered_is_looked_up(environment):
+def test_stored_session_is_returned_by_find_session(environment):
     session = StoredSession("cake", "own-id", "/repo", "m1", 12.5)
     assert store_session(U, session, environment)
     assert (
@@ -35,7 +35,7 @@ def test_what_was_remembered_is_looked_up(environment):
     assert stored_session._replace(updated=0.0) == session
 
 
-def test_what_a_session_had_used_is_remembered_with_it(environment):
+def test_usage_is_stored_with_the_session(environment):
     session = StoredSession("cake", "own-id", created=1.0, used=create_usage(100, 20, 0, 30))
     assert store_session(U, session, environment)
     assert (
@@ -45,7 +45,7 @@ def test_what_a_session_had_used_is_remembered_with_it(environment):
 
 
 @pytest.mark.parametrize("used", [None, "many", [1], {"input_tokens": "x", "output_tokens": -3}])
-def test_what_is_no_usage_is_none(box, environment, used):
+def test_invalid_usage_is_loaded_as_no_usage(box, environment, used):
     store_session(U, StoredSession("cake", "own-id"), environment)
     file = box.state / "sessions" / f"{U}.json"
     file.write_text(
@@ -54,13 +54,13 @@ def test_what_is_no_usage_is_none(box, environment, used):
     assert find_session(U, environment).used == NO_USAGE
 
 
-def test_an_id_is_the_same_however_it_is_spelled(environment):
+def test_session_id_is_case_insensitive(environment):
     assert store_session(U.upper(), StoredSession("cake", "own-id"), environment)
     assert find_session(U, environment).vendor_session == "own-id"
     assert find_session(U.upper(), environment).vendor_session == "own-id"
 
 
-def test_when_it_was_made_stays_and_when_it_was_used_moves(box, environment, monkeypatch):
+def test_creation_time_is_preserved_and_update_time_changes(box, environment, monkeypatch):
     monkeypatch.setattr(store.time, "time", lambda: 100.0)
     store_session(U, StoredSession("cake", "own-id"), environment)
     monkeypatch.setattr(store.time, "time", lambda: 200.0)
@@ -69,7 +69,7 @@ def test_when_it_was_made_stays_and_when_it_was_used_moves(box, environment, mon
     assert (record["created"], record["updated"]) == (100.0, 200.0)
 
 
-def test_when_it_was_made_stays_though_the_caller_does_not_know_it(environment, monkeypatch):
+def test_creation_time_is_preserved_if_the_caller_omits_the_value(environment, monkeypatch):
     monkeypatch.setattr(store.time, "time", lambda: 100.0)
     store_session(U, StoredSession("cake", "own-id"), environment)
     monkeypatch.setattr(store.time, "time", lambda: 200.0)
@@ -78,14 +78,14 @@ def test_when_it_was_made_stays_though_the_caller_does_not_know_it(environment, 
 
 
 @pytest.mark.parametrize("session_id", ["", "../../x", "nonsense", U[:-1], U + "\n"])
-def test_what_is_no_uuid_is_never_a_file_name(box, environment, session_id):
+def test_invalid_session_id_is_never_used_as_a_file_name(box, environment, session_id):
     assert find_session(session_id, environment) is None
     assert not store_session(session_id, StoredSession("cake", "own-id"), environment)
     assert not box.state.exists() or not os.listdir(box.state / "sessions")
 
 
 @pytest.mark.parametrize("vendor_session", ["--yolo", "../x", "a b", "a\n", "x" * 129])
-def test_an_id_of_a_vendor_that_may_be_no_argument_is_not_kept(environment, vendor_session):
+def test_vendor_session_id_that_is_unsafe_as_an_argument_is_not_stored(environment, vendor_session):
     assert not store_session(U, StoredSession("cake", vendor_session), environment)
     assert find_session(U, environment) is None
 
@@ -96,13 +96,13 @@ def test_an_id_of_a_vendor_that_may_be_no_argument_is_not_kept(environment, vend
      b'{"vendor":"cake","vendor_session":"--yolo"}', b'{"vendor":"cake","vendor_session":"a","created":"x"}',
      b'{"vendor":"cake","vendor_session":"a","created":null}', b"\xff" * 70_000],
 )  # fmt: skip
-def test_a_file_that_is_broken_is_no_session(box, environment, data):
+def test_corrupt_session_file_is_ignored(box, environment, data):
     store_session(U, StoredSession("cake", "own-id"), environment)
     (box.state / "sessions" / f"{U}.json").write_bytes(data)
     assert find_session(U, environment) is None
 
 
-def test_the_oldest_beyond_the_bound_are_forgotten(box, environment, monkeypatch):
+def test_oldest_sessions_above_the_limit_are_removed(box, environment, monkeypatch):
     monkeypatch.setattr(store, "MAX_SESSIONS", 3)
     ids = [f"{number:08d}{U[8:]}" for number in range(5)]
     for age, session_id in enumerate(ids):
@@ -129,7 +129,7 @@ def build_id(number):
     return f"{number:08d}{U[8:]}"
 
 
-def test_the_last_session_of_a_folder_is_the_last_used(box, environment):
+def test_last_session_of_a_folder_is_the_most_recently_used(box, environment):
     used(box, build_id(1), StoredSession("cake", "first", "/repo"), 30)
     used(box, build_id(2), StoredSession("cake", "second", "/repo"), 10)
     used(box, build_id(3), StoredSession("cake", "third", "/other"), 40)
@@ -138,14 +138,14 @@ def test_the_last_session_of_a_folder_is_the_last_used(box, environment):
     assert find_last_session("/", environment) is None
 
 
-def test_names_that_are_no_text_cost_no_turn(environment):
+def test_undecodable_names_can_be_stored(environment):
     folder = os.fsdecode(b"/d\xff")
     assert store_session(U, StoredSession("cake", "own-id", folder, "m\ud83d"), environment)
     assert find_last_session(folder, environment) == (U, find_session(U, environment))
     assert find_last_session(os.fsdecode(b"/d\xfe"), environment) is None
 
 
-def test_the_last_session_may_be_asked_of_one_vendor(box, environment):
+def test_last_session_can_be_filtered_by_vendor(box, environment):
     used(box, build_id(1), StoredSession("cake", "first", "/repo"), 30)
     used(box, build_id(2), StoredSession("pi", "second", "/repo"), 10)
     assert find_last_session("/repo", environment)[0] == build_id(1)
@@ -153,14 +153,14 @@ def test_the_last_session_may_be_asked_of_one_vendor(box, environment):
     assert find_last_session("/repo", environment, "qwen") is None
 
 
-def test_nothing_was_last_where_nothing_was_kept(box, environment):
+def test_last_session_is_none_without_stored_sessions(box, environment):
     assert find_last_session("/repo", environment) is None
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"[]", b'{"vendor":"cake","cwd":"/repo"}', b"\xff" * 70_000]
 )
-def test_a_broken_file_among_them_does_not_hide_the_last(box, environment, data):
+def test_corrupt_session_file_does_not_hide_the_last_session(box, environment, data):
     used(box, build_id(1), StoredSession("cake", "first", "/repo"), 10)
     broken = box.state / "sessions" / f"{build_id(2)}.json"
     broken.write_bytes(data)
@@ -168,7 +168,7 @@ def test_a_broken_file_among_them_does_not_hide_the_last(box, environment, data)
     assert find_last_session("/repo", environment)[0] == build_id(1)
 
 
-def test_a_file_that_is_named_otherwise_is_no_session(box, environment):
+def test_file_with_an_invalid_name_is_not_a_session(box, environment):
     used(box, U, StoredSession("cake", "own", "/repo"), 10)
     folder = box.state / "sessions"
     for name in ("x.json", f"{U.upper()}.json", f"{U}.json.17.tmp"):
@@ -177,7 +177,7 @@ def test_a_file_that_is_named_otherwise_is_no_session(box, environment):
     assert find_last_session("/repo", environment) is None
 
 
-def test_no_more_files_are_looked_at_than_are_kept(box, environment, monkeypatch):
+def test_last_session_search_reads_only_max_sessions_files(box, environment, monkeypatch):
     monkeypatch.setattr(store, "MAX_SESSIONS", 2)
     for number in range(3):
         used(box, build_id(number), StoredSession("cake", "own", f"/{number}"), number)
@@ -185,7 +185,7 @@ def test_no_more_files_are_looked_at_than_are_kept(box, environment, monkeypatch
     assert find_last_session("/1", environment)[0] == build_id(1)
 
 
-def test_in_a_folder_that_is_not_ours_alone_nothing_was_last(box, environment):
+def test_last_session_is_none_if_the_folder_is_accessible_to_others(box, environment):
     store_session(U, StoredSession("cake", "own", "/repo"), environment)
     os.chmod(box.state / "sessions", 0o755)
     assert find_last_session("/repo", environment) is None
@@ -209,7 +209,7 @@ for turn in range(200):
 @pytest.mark.parametrize(
     "ids", [([U], [U]), ([build_id(1)], [build_id(2)]), ([U, build_id(1)], [U, build_id(2)])]
 )
-def test_two_processes_write_at_once_and_nothing_is_lost_or_torn(box, environment, ids):
+def test_concurrent_writers_lose_and_corrupt_no_session(box, environment, ids):
     command = [sys.executable, "-c", WRITER, str(box.state)]
     writers = [
         subprocess.Popen(

@@ -73,17 +73,17 @@ def _write_recording(folder: Path, cast: bytes) -> Path:
 
 
 @pytest.mark.parametrize("path", OLD, ids=lambda path: path.name)
-def test_every_kept_cast_is_exported(path, tmp_path):
+def test_every_stored_recording_can_be_exported(path, tmp_path):
     check(tmp_path, path.read_bytes())
 
 
-def test_there_are_kept_casts():
+def test_stored_recordings_exist():
     assert OLD
 
 
 @limit_examples(30, full_count=200)
 @given(data=st.data())
-def test_whatever_was_changed_in_a_cast_it_is_exported(data, tmp_path):
+def test_corrupted_recording_is_exported_or_rejected(data, tmp_path):
     cast = bytearray(data.draw(st.sampled_from(CASTS)))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(cast) - 1))
@@ -109,7 +109,7 @@ VALUES = st.recursive(
 
 @limit_examples(30, full_count=200)
 @given(data=st.data())
-def test_whatever_an_events_fields_hold_it_is_exported(data, tmp_path):
+def test_recording_with_arbitrary_event_fields_is_exported(data, tmp_path):
     """A value somewhere in a line that the frontend saw is another one: of a real claude nobody
     knows them all.
     """
@@ -135,7 +135,7 @@ def _places(value):
             yield from _places(item)
 
 
-def test_every_step_without_room_is_counted():
+def test_steps_above_the_size_limit_are_counted_as_omitted():
     session_export = SessionExport(max_chars=0)
     for number in range(3):
         session_export.add_change(0.0, StepChange("begin", StoryStep(number, "note", 0.0)))

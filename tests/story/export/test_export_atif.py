@@ -36,12 +36,12 @@ def trajectory(folder, cast, *, redact=False):
 
 @pytest.mark.parametrize("redact", [False, True])
 @loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
-def test_every_fixture_is_a_valid_trajectory(case: Case, redact: bool, tmp_path) -> None:
+def test_every_fixture_exports_a_valid_trajectory(case: Case, redact: bool, tmp_path) -> None:
     trajectory(tmp_path, build_case_recording(case), redact=redact)
 
 
 @loop_over_cases(list_fixture_cases("pi", "qwen"), quick=choose_few_cases)
-def test_one_cut_off_anywhere_is_valid_too(case: Case, tmp_path) -> None:
+def test_truncated_recording_exports_a_valid_trajectory(case: Case, tmp_path) -> None:
     recording = build_case_recording(case)
     header = recording.index(b"\n") + 1
     for share in (0, 3, 7):
@@ -51,7 +51,7 @@ def test_one_cut_off_anywhere_is_valid_too(case: Case, tmp_path) -> None:
         assert document["extra"]["recording_cut"]
 
 
-def test_a_session_is_told_in_steps(tmp_path):
+def test_session_is_exported_as_steps_with_metrics(tmp_path):
     cast = build_session(
         (0.5, build_init_line(model="m-1")),
         (
@@ -112,7 +112,7 @@ def test_a_session_is_told_in_steps(tmp_path):
     assert (totals["total_cost_usd"], totals["total_steps"]) == (0.25, 3)
 
 
-def test_tokens_of_each_reply_are_told_where_the_stream_says_them(tmp_path):
+def test_tokens_per_step_sum_to_the_totals(tmp_path):
     document = trajectory(tmp_path, build_case_recording(find_case("pi/1.5.2-bash")))
     metrics = [step["metrics"] for step in document["steps"] if step["source"] == "agent"]
     totals = document["final_metrics"]
@@ -122,7 +122,7 @@ def test_tokens_of_each_reply_are_told_where_the_stream_says_them(tmp_path):
     )
 
 
-def test_a_nested_agent_is_a_trajectory_of_its_own(tmp_path):
+def test_subagent_is_exported_as_a_nested_trajectory(tmp_path):
     cast = build_session(
         (0.0, build_init_line()),
         (1.0, build_assistant_line("m1", build_tool_use("t1", "Task", subagent_type="explorer"))),
@@ -146,13 +146,13 @@ def test_a_nested_agent_is_a_trajectory_of_its_own(tmp_path):
     assert outer["subagent_trajectory_ref"] == [{"trajectory_id": "t1"}]
 
 
-def test_an_agent_in_the_background_is_referred_to_though_its_call_was_over(tmp_path):
+def test_background_subagent_is_exported_after_its_call_completes(tmp_path):
     document = trajectory(tmp_path, build_case_recording(find_case("claude/2.1.327-tool-agent")))
     (inner,) = document["subagent_trajectories"]
     assert inner["steps"][0]["tool_calls"][0]["function_name"] == "Bash"
 
 
-def test_ids_that_go_in_circles_lose_no_step(tmp_path):
+def test_cyclic_parent_ids_lose_no_steps(tmp_path):
     events = [
         build_assistant_line(f"m{number}", build_tool_use(f"c{number + 1}"), parent=f"c{number}")
         for number in range(MAX_DEPTH + 5)
@@ -177,7 +177,7 @@ def test_ids_that_go_in_circles_lose_no_step(tmp_path):
     assert count(document) == len(events)
 
 
-def test_a_failure_is_told(tmp_path):
+def test_failed_turn_exports_its_cause_and_errors(tmp_path):
     error = build_assistant_line("m1", build_text_block("no key"), model="<synthetic>") | {
         "error": "authentication_failed"
     }
@@ -193,7 +193,7 @@ def test_a_failure_is_told(tmp_path):
     assert second["extra"]["errors"] == ["no key"]
 
 
-def test_a_session_that_begins_before_anybody_asks_is_told_too(tmp_path):
+def test_session_without_a_prompt_is_exported(tmp_path):
     argv = ["-p", "--output-format", "stream-json", "--input-format", "stream-json"]
     moments = [
         (0.0, build_init_line()),
@@ -205,7 +205,7 @@ def test_a_session_that_begins_before_anybody_asks_is_told_too(tmp_path):
     assert [step["message"] for step in document["steps"]] == ["a", "b"]
 
 
-def test_what_is_said_in_the_users_name_is_a_users_step(tmp_path):
+def test_user_event_becomes_a_user_step(tmp_path):
     events = (
         build_init_line(),
         build_assistant_line("m1", build_text_block("so")),
@@ -222,7 +222,7 @@ def test_what_is_said_in_the_users_name_is_a_users_step(tmp_path):
     ]
 
 
-def test_what_happened_to_the_conversation_is_a_systems_step(tmp_path):
+def test_api_retry_becomes_a_system_step(tmp_path):
     retry = {
         "type": "system",
         "subtype": "api_retry",
@@ -242,13 +242,13 @@ def test_what_happened_to_the_conversation_is_a_systems_step(tmp_path):
     assert step["extra"] == {"attempt": 2, "max_retries": 10, "error": "overloaded"}
 
 
-def test_a_cast_in_which_nothing_was_said_has_its_one_step(tmp_path):
+def test_empty_recording_exports_a_single_system_step(tmp_path):
     argv = ["-p", "--output-format", "stream-json", "--input-format", "stream-json"]
     (step,) = trajectory(tmp_path, build_recording([], argv=argv))["steps"]
     assert step["source"] == "system"
 
 
-def test_a_context_that_was_shortened_is_a_step(tmp_path):
+def test_compaction_becomes_a_system_step(tmp_path):
     shortened = {
         "type": "system",
         "subtype": "compact_boundary",
@@ -262,7 +262,7 @@ def test_a_context_that_was_shortened_is_a_step(tmp_path):
     assert extra == {"compact_metadata": {"trigger": "auto"}}
 
 
-def test_a_turn_that_failed_at_the_models_api_is_a_step_though_its_subtype_is_success(tmp_path):
+def test_api_error_with_subtype_success_becomes_a_system_step(tmp_path):
     ended = build_result_line(
         is_error=True, subtype="success", result="no key", shim={"cause": "auth"}
     )
@@ -272,14 +272,14 @@ def test_a_turn_that_failed_at_the_models_api_is_a_step_though_its_subtype_is_su
     ]
 
 
-def test_times_are_left_out_where_nobody_knows_when_it_began(tmp_path):
+def test_timestamps_are_omitted_if_the_start_time_is_invalid(tmp_path):
     document = trajectory(
         tmp_path, build_case_recording(find_case("pi/1.5.2-bash"), started="yesterday")
     )
     assert not any("timestamp" in step for step in document["steps"])
 
 
-def test_times_are_in_utc_and_go_on(tmp_path):
+def test_timestamps_are_in_utc_and_ascending(tmp_path):
     events = enumerate(
         (build_init_line(), build_assistant_line("m1", build_text_block("a")), build_result_line())
     )
@@ -291,19 +291,19 @@ def test_times_are_in_utc_and_go_on(tmp_path):
     assert all(before <= after for before, after in pairwise(times))
 
 
-def test_what_the_child_said_is_exported_where_the_frontend_had_a_text(tmp_path):
+def test_child_output_is_exported_for_text_output_format(tmp_path):
     argv = ["-p", "--output-format", "text", "say hello"]
     document = trajectory(tmp_path, build_case_recording(find_case("pi/1.5.2-bash"), argv=argv))
     assert document["steps"][-1]["message"] == "Done with bash."
 
 
 @loop_over_rows("secret", SECRETS)
-def test_no_secret_is_exported(secret, tmp_path):
+def test_redacted_export_contains_no_secret(secret, tmp_path):
     cast = build_session_with_secret(secret)
     assert secret in export_recording(export, tmp_path, cast).decode()
     assert secret not in json.dumps(trajectory(tmp_path, cast, redact=True))
 
 
-def test_a_file_that_is_no_cast_is_an_error(tmp_path):
+def test_file_that_is_not_a_recording_raises_recording_error(tmp_path):
     with pytest.raises(RecordingError, match="no cast"):
         export_recording(export, tmp_path, encode_events(build_init_line()))

@@ -25,7 +25,7 @@ def cast(box):
     return path.name
 
 
-def test_every_format_has_its_module_which_is_imported_when_it_is_asked_for():
+def test_export_modules_are_imported_lazily():
     for name, module in FORMATS.items():
         assert callable(importlib.import_module(module).export), name
     heavy = {*FORMATS.values(), "jinja2", "markdown_it"}
@@ -36,7 +36,7 @@ def test_every_format_has_its_module_which_is_imported_when_it_is_asked_for():
     assert (done.stdout, done.stderr, done.returncode) == ("[]\n", "", 0)
 
 
-def test_a_page_without_its_template_library_is_an_error_that_names_it(box, cast):
+def test_html_export_without_jinja2_reports_the_missing_library(box, cast):
     code = "import sys; sys.modules['jinja2'] = None; from shim.__main__ import main; main()"
     command = [sys.executable, "-c", code, "export", cast, "--to", "html"]
     done = subprocess.run(
@@ -49,7 +49,7 @@ def test_a_page_without_its_template_library_is_an_error_that_names_it(box, cast
 @pytest.mark.parametrize(
     ("to", "prefix"), [("html", b"<!doctype html>"), ("markdown", b"# Make the list")]
 )
-def test_a_pipe_gets_the_export(box, cast, to, prefix):
+def test_export_is_written_to_a_pipe(box, cast, to, prefix):
     done = box.run_shim("export", cast, "--to", to)
     assert (done.status, done.stderr) == (0, "")
     assert done.stdout.startswith(prefix)
@@ -57,12 +57,12 @@ def test_a_pipe_gets_the_export(box, cast, to, prefix):
 
 
 @pytest.mark.parametrize("to", ["html", "markdown"])
-def test_secrets_are_blanked_unless_somebody_wants_them(box, cast, to):
+def test_secrets_are_redacted_by_default(box, cast, to):
     assert SECRET.encode() not in box.run_shim("export", cast, "--to", to).stdout
     assert SECRET.encode() in box.run_shim("export", cast, "--to", to, "--redact", "none").stdout
 
 
-def test_a_file_is_written_once_and_replaced_only_by_force(box, cast):
+def test_existing_output_file_is_replaced_only_with_force(box, cast):
     assert box.run_shim("export", cast, "--to", "markdown", "-o", "run.md").status == 0
     path = box.cwd / "run.md"
     mask = os.umask(0)
@@ -77,7 +77,7 @@ def test_a_file_is_written_once_and_replaced_only_by_force(box, cast):
     assert sorted(os.listdir(box.cwd)) == ["run.cast", "run.md"]
 
 
-def test_a_link_is_never_written_through(box, cast):
+def test_export_does_not_write_through_a_symlink(box, cast):
     (box.cwd / "run.md").symlink_to("elsewhere")
     assert box.run_shim("export", cast, "--to", "markdown", "-o", "run.md").status == 1
     assert not (box.cwd / "elsewhere").exists()
@@ -86,7 +86,7 @@ def test_a_link_is_never_written_through(box, cast):
 
 
 @pytest.mark.parametrize("force", [(), ("--force",)])
-def test_what_is_no_cast_leaves_no_file_and_takes_none(box, force):
+def test_failed_export_leaves_the_output_file_unchanged(box, force):
     (box.cwd / "no.cast").write_text("hello\n")
     if force:
         (box.cwd / "x.html").write_text("mine")
@@ -97,7 +97,7 @@ def test_what_is_no_cast_leaves_no_file_and_takes_none(box, force):
     assert not force or (box.cwd / "x.html").read_text() == "mine"
 
 
-def test_a_folder_that_is_not_there_is_an_error_with_its_name(box, cast):
+def test_missing_output_folder_is_reported_with_its_path(box, cast):
     done = box.run_shim("export", cast, "--to", "html", "-o", "no/such/x.html")
     assert done.status == 1
     assert "no/such/x.html cannot be written: No such file" in done.stderr
@@ -111,13 +111,13 @@ def test_a_folder_that_is_not_there_is_an_error_with_its_name(box, cast):
         ((), "--to"),
     ],
 )
-def test_a_wrong_call_is_exit_2(box, cast, args, expected):
+def test_usage_error_exits_with_status_2(box, cast, args, expected):
     done = box.run_shim("export", cast, *args)
     assert done.status == 2
     assert expected in " ".join(done.stderr.replace("│", " ").split())
 
 
-def test_a_page_is_nothing_for_a_terminal_and_markdown_is(box, cast):
+def test_html_is_refused_on_a_terminal_and_markdown_is_printed(box, cast):
     for to, status in (("html", 2), ("markdown", 0)):
         primary, secondary = pty.openpty()
         args = ["export", cast, "--to", to]
@@ -138,7 +138,7 @@ def test_a_page_is_nothing_for_a_terminal_and_markdown_is(box, cast):
         assert (b"a terminal cannot show" in complaint) is (to == "html")
 
 
-def test_a_reader_that_goes_away_is_no_failure(box, cast):
+def test_closed_output_pipe_exits_with_status_0(box, cast):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = start_shim(
         ["export", cast, "--to", "html"], cwd=box.cwd, env=box.build_environment(), **pipes

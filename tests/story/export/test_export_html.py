@@ -113,7 +113,7 @@ def digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def test_the_browser_may_run_this_script_and_this_style_and_load_nothing(export_page):
+def test_csp_allows_only_the_embedded_script_and_style(export_page):
     page = export_page(build_full_session().build_recording())
     _, script = page.inside["script"]
     (style,) = page.inside["style"]
@@ -134,7 +134,7 @@ def test_the_browser_may_run_this_script_and_this_style_and_load_nothing(export_
     ]
 
 
-def test_nothing_in_the_page_is_loaded_from_anywhere(export_page):
+def test_page_loads_no_external_resources(export_page):
     page = export_page(build_full_session().build_recording())
     for tag, attributes in page.elements:
         assert tag not in ("img", "iframe", "object", "embed", "form", "base"), tag
@@ -159,7 +159,7 @@ def test_nothing_in_the_page_is_loaded_from_anywhere(export_page):
         assert token not in script
 
 
-def test_no_asset_ends_the_element_that_it_stands_in():
+def test_assets_contain_no_closing_tags_or_comments():
     for name in (*SCRIPT_FILES, *STYLE_FILES):
         with open(os.path.join(ASSETS, name), encoding="utf-8", newline="") as file:
             content = file.read()
@@ -170,7 +170,7 @@ def test_no_asset_ends_the_element_that_it_stands_in():
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_words_change_nothing_about_the_page(export_page, text):
+def test_hostile_text_does_not_change_the_page_structure(export_page, text):
     calm, page = export_page(hostile("calm")), export_page(hostile(text))
     assert page.elements == calm.elements
     assert page.inside["style"] == calm.inside["style"]
@@ -178,7 +178,7 @@ def test_hostile_words_change_nothing_about_the_page(export_page, text):
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_the_data_has_the_words_and_none_of_the_characters_that_mean_something(export_page, text):
+def test_embedded_json_escapes_html_characters_of_the_text(export_page, text):
     page = export_page(hostile(text))
     raw = page.inside["script"][0]
     assert not set("<>&\u2028\u2029") & set(raw)
@@ -199,7 +199,7 @@ def test_the_data_has_the_words_and_none_of_the_characters_that_mean_something(e
 @pytest.mark.parametrize(
     "character", ["\x00", "\x07", "\x1b", "\x7f", "\x9b", "\u202e", "\u2066", "\u200f"]
 )
-def test_a_character_that_is_obeyed_is_nowhere_in_the_page(export_page, character):
+def test_control_characters_are_not_in_the_page(export_page, character):
     page = export_page(hostile(f"a{character}b"))
     assert character not in page.data.decode()
     page_text = json.dumps(page.session, ensure_ascii=False)
@@ -224,7 +224,7 @@ def test_markup_in_the_prompt_is_text_in_the_title(export_page):
 @loop_over_rows(
     ("kind", "before", "secret", "suffix"), SECRETS if sweeps.full else ONE_OF_EACH_KIND
 )
-def test_a_secret_of_each_kind_is_in_no_page_unless_that_is_wanted(
+def test_secrets_are_redacted_in_the_page_unless_disabled(
     export_page, kind, before, secret, suffix
 ):
     cast = hostile(f"x {before}{secret}{suffix} y")
@@ -236,7 +236,7 @@ def test_a_secret_of_each_kind_is_in_no_page_unless_that_is_wanted(
     assert secret in unredacted_page.steps("prompt")[0]["text"]
 
 
-def test_a_secret_that_was_streamed_in_pieces_is_redacted_as_a_whole(export_page):
+def test_streamed_secret_is_redacted_completely(export_page):
     secret = next(secret for kind, _, secret, _ in SECRETS if kind == "api-key")
     script = SessionBuilder().add_prompt("x").add_init()
     script._add_stream_event(type="message_start", message={"id": "m"})
@@ -254,14 +254,14 @@ def test_a_secret_that_was_streamed_in_pieces_is_redacted_as_a_whole(export_page
 
 
 @loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
-def test_every_fixture_has_its_page(export_page, case):
+def test_every_fixture_exports_a_page(export_page, case):
     page = export_page(build_case_recording(case))
     steps = page.session["steps"]
     assert [step["number"] for step in steps] == list(range(1, len(steps) + 1))
     assert all(step["at"] <= later["at"] for step, later in pairwise(steps))
 
 
-def test_one_of_everything_is_told(export_page):
+def test_page_contains_every_kind_of_step(export_page):
     page = export_page(build_full_session().build_recording())
     kinds = {step["kind"] for step in page.session["steps"]}
     assert kinds == {
@@ -291,7 +291,7 @@ def test_one_of_everything_is_told(export_page):
     assert page.session["title"] == "Make the list of posts faster."
 
 
-def test_a_nested_agent_stands_under_its_call(export_page):
+def test_subagent_steps_are_nested_under_their_call(export_page):
     page = export_page(build_full_session().build_recording())
     (task,) = [call for call in page.steps("call") if call["name"] == "Task"]
     nested = [step for step in page.session["steps"] if step.get("depth")]
@@ -299,14 +299,14 @@ def test_a_nested_agent_stands_under_its_call(export_page):
     assert len(nested) == 3
 
 
-def test_a_streamed_text_knows_how_it_grew(export_page):
+def test_streamed_text_contains_its_growth(export_page):
     page = export_page(build_full_session().build_recording())
     growth = page.steps("text")[0]["growth"]
     assert growth == sorted(growth) and growth[-1][1] == 1000
     assert growth[-1][0] <= page.steps("text")[0]["until"] - page.steps("text")[0]["at"]
 
 
-def test_a_cast_that_was_cut_off_is_shown_as_far_as_it_goes_and_says_so(export_page):
+def test_truncated_recording_is_exported_with_a_note(export_page):
     recording = build_full_session().build_recording()
     for size in range(len(recording) // 7, len(recording), len(recording) // 7):
         page = export_page(recording[:size])
@@ -318,7 +318,7 @@ def test_a_cast_that_was_cut_off_is_shown_as_far_as_it_goes_and_says_so(export_p
 # -- limits ----------------------------------------------------------------------------------------
 
 
-def test_a_long_output_is_cut_in_its_middle_and_says_how_much_is_missing(export_page):
+def test_long_output_is_cut_in_the_middle_with_a_count(export_page):
     script = SessionBuilder().add_prompt("x").add_init()
     call = script.add_call("Bash", {"command": "yes"})
     script.add_tool_result(call, "begin" + "y" * 100_000 + "end")
@@ -332,9 +332,7 @@ def test_a_long_output_is_cut_in_its_middle_and_says_how_much_is_missing(export_
     ]
 
 
-def test_markdown_that_makes_the_page_too_large_is_shown_as_it_was_written(
-    export_page, monkeypatch
-):
+def test_markdown_above_the_size_limit_is_displayed_as_source(export_page, monkeypatch):
     monkeypatch.setattr("shim.story.export.html.MAX_TREE_BYTES", 50)
     page = export_page(
         SessionBuilder()
@@ -356,7 +354,7 @@ def test_a_session_of_2000_events_is_a_page_of_less_than_5_mb(export_page):
     assert len(page.steps("call")) == 500
 
 
-def test_a_session_that_is_larger_is_cut_shorter_and_then_ends(export_page):
+def test_large_session_shortens_outputs_and_preserves_all_calls(export_page):
     script = SessionBuilder().add_prompt("x").add_init()
     for number in range(3000):
         call = script.add_call("Bash", {"command": f"{number}"})
@@ -374,9 +372,7 @@ def test_a_session_that_is_larger_is_cut_shorter_and_then_ends(export_page):
     )
 
 
-def test_the_end_of_each_turn_has_room_in_a_session_that_has_none_for_more_calls(
-    export_page, monkeypatch
-):
+def test_every_turn_has_prompt_and_result_if_calls_exceed_the_limit(export_page, monkeypatch):
     small = partial(SessionExport, max_chars=20_000)
     monkeypatch.setattr("shim.story.export.load.SessionExport", small)
     script = SessionBuilder()
@@ -392,7 +388,7 @@ def test_the_end_of_each_turn_has_room_in_a_session_that_has_none_for_more_calls
     assert len(page.steps("prompt")) == len(page.steps("result")) == 5
 
 
-def test_a_question_has_all_of_its_input():
+def test_permission_prompt_contains_all_input_fields():
     more = {f"key {number}": "x" for number in range(200)} | {"last": "EVIL"}
     edit = {
         "file_path": "a",

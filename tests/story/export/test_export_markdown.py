@@ -72,22 +72,22 @@ def parse_markdown(text):
     return blocks, [child for block in blocks for child in block.children or ()]
 
 
-def test_one_of_everything_is_what_a_person_has_read():
+def test_full_session_matches_the_golden_file():
     assert export_full_session() == GOLDEN.read_bytes()
 
 
 @loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
-def test_every_fixture_has_its_page(export_markdown, case):
+def test_every_fixture_exports_markdown(export_markdown, case):
     assert export_markdown(build_case_recording(case)).startswith("# ")
 
 
 @loop_over_rows(("text", "expected"), UNWANTED.items())
-def test_what_a_model_may_not_do_to_the_page_is_text(text, expected):
+def test_unsafe_markdown_is_escaped(text, expected):
     assert sanitize_markdown(text) == expected
 
 
 @pytest.mark.parametrize("text", WANTED)
-def test_what_a_model_writes_otherwise_stays_as_it_is(text):
+def test_safe_markdown_is_unchanged(text):
     assert sanitize_markdown(text) == text
 
 
@@ -106,7 +106,7 @@ OURS = re.compile(r"</?(details|summary|b|code|sub)( open)?>")
         ESCAPES,
     ],
 )
-def test_hostile_words_leave_no_html_no_image_and_no_open_fence(export_markdown, text):
+def test_hostile_text_produces_no_html_no_image_and_no_open_fence(export_markdown, text):
     output = export_markdown(hostile(text))
     blocks, inner = parse_markdown(output)
     for token in (*blocks, *inner):
@@ -121,7 +121,7 @@ def test_hostile_words_leave_no_html_no_image_and_no_open_fence(export_markdown,
 @pytest.mark.parametrize(
     "text", ["@octocat", "#12", "GH-7", "closes https://github.com/o/r/issues/1"]
 )
-def test_nobody_is_mentioned_and_nothing_is_closed(export_markdown, text):
+def test_mentions_and_issue_references_are_disabled(export_markdown, text):
     for token in parse_markdown(export_markdown(hostile(text)))[1]:
         if token.type == "text":
             assert not re.search(r"@\w|#\d|GH-\d|://(www\.)?github\.com", token.content), (
@@ -130,7 +130,7 @@ def test_nobody_is_mentioned_and_nothing_is_closed(export_markdown, text):
 
 
 @loop_over_rows("text", ["```", "````\n```", "a", "~~~", "``````` x"])
-def test_a_fence_is_longer_than_any_in_its_text(text):
+def test_fence_is_longer_than_any_fence_in_its_text(text):
     (token,) = parse_markdown(format_code_fence(text))[0]
     assert (token.type, token.content) == ("fence", f"{text}\n")
 
@@ -138,7 +138,7 @@ def test_a_fence_is_longer_than_any_in_its_text(text):
 @loop_over_rows(
     "text", ["*a* _b_ `c` [d](https://e.example)", "<b>", "a|b", "&amp;", "$x$", "\\*", "a\n\nb"]
 )
-def test_a_plain_text_is_one_line_that_shows_itself(text):
+def test_escaped_text_is_a_single_line_without_markup(text):
     _, inline, _ = MarkdownIt("commonmark").parse(escape_markdown(text))[:3]
     visible_text = "".join(child.content for child in inline.children)
     assert {child.type for child in inline.children} <= {"text", "text_special"}
@@ -148,7 +148,7 @@ def test_a_plain_text_is_one_line_that_shows_itself(text):
 @loop_over_rows(
     ("kind", "before", "secret", "suffix"), SECRETS if sweeps.full else ONE_OF_EACH_KIND
 )
-def test_a_secret_of_each_kind_is_in_no_description_unless_that_is_wanted(
+def test_secrets_are_redacted_in_the_description_unless_disabled(
     export_markdown, kind, before, secret, suffix
 ):
     cast = hostile(f"x {before}{secret}{suffix} y")
@@ -164,25 +164,25 @@ def test_a_secret_of_each_kind_is_in_no_description_unless_that_is_wanted(
 @pytest.mark.parametrize(
     "character", ["\x00", "\x07", "\x1b", "\x7f", "\x9b", "\u202e", "\u2066", "\u200f"]
 )
-def test_a_character_that_is_obeyed_is_nowhere(export_markdown, character):
+def test_control_characters_are_not_in_the_output(export_markdown, character):
     assert character not in export_markdown(hostile(f"a{character}b"))
 
 
-def test_a_long_session_fits_into_a_description_and_says_what_is_missing(export_markdown):
+def test_long_session_fits_the_limit_and_notes_omitted_parts(export_markdown):
     output = export_markdown(build_long_session().build_recording())
     assert len(output) <= MAX_BODY_CHARS
     assert OMITTED_NOTE in output
     assert output.endswith("|\n")
 
 
-def test_a_cast_that_was_cut_off_says_so(export_markdown):
+def test_truncated_recording_has_a_note(export_markdown):
     recording = build_full_session().build_recording()
     assert "> **Note:** The recording was cut off" in export_markdown(
         recording[: len(recording) // 2]
     )
 
 
-def test_an_agent_inside_an_agent_is_a_quotation_in_a_quotation(export_markdown):
+def test_nested_subagent_is_a_nested_quote(export_markdown):
     script = SessionBuilder().add_prompt("x").add_init()
     outer = script.add_call("Task", {"prompt": "a"})
     inner = script.add_call("Task", {"prompt": "b"}, outer)

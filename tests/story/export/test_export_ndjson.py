@@ -28,24 +28,24 @@ TEXT = ["-p", "--output-format", "text", "say hello"]
 
 
 @loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
-def test_what_the_frontend_saw_is_exported_byte_for_byte(case: Case, tmp_path) -> None:
+def test_frontend_stream_is_exported_byte_for_byte(case: Case, tmp_path) -> None:
     cast = build_case_recording(case)
     assert export_recording(export, tmp_path, cast) == stream_of(read_cast(cast)[1], "O")
 
 
-def test_bytes_that_are_no_text_and_lines_in_pieces_are_exact(tmp_path):
+def test_invalid_utf8_and_split_lines_are_exported_unchanged(tmp_path):
     odd = b'{"type":"\xff\xfe"}\n\x00\n' + b"x" * (1 << 21) + b"\nno end"
     assert export_recording(export, tmp_path, build_recording([(0.0, "O", odd)])) == odd
 
 
-def test_no_line_changes_that_has_no_secret(tmp_path):
+def test_lines_without_secrets_are_exported_unchanged(tmp_path):
     line = b'{ "type": "assistant",  "message": {"id": "m", "content": []} }\n'
     assert export_recording(
         export, tmp_path, build_recording([(0.0, "O", line + b"\nnot JSON\n")]), redact=True
     ) == (line + b"\nnot JSON\n")
 
 
-def test_a_frontend_of_another_format_is_given_the_childs_words_as_claudes_stream(tmp_path):
+def test_recording_with_text_output_is_exported_as_claude_stream(tmp_path):
     moments = [
         record_event
         for record_event in list_record_events(find_case("pi/1.5.2-bash"))
@@ -59,14 +59,14 @@ def test_a_frontend_of_another_format_is_given_the_childs_words_as_claudes_strea
     assert b"Done with bash." in output
 
 
-def test_yumes_lines_are_translated_anew_too(tmp_path):
+def test_recording_with_yume_output_is_exported_as_claude_stream(tmp_path):
     output = export_recording(
         export, tmp_path, build_case_recording(find_case("pi/1.5.2-bash"), dialect="yume")
     )
     assert parse_lines(output)[-1]["type"] == "result"
 
 
-def test_a_vendor_that_nobody_here_knows_is_an_error_where_its_words_are_needed(tmp_path):
+def test_unknown_vendor_is_an_error_only_if_translation_is_needed(tmp_path):
     with pytest.raises(RecordingError, match="not given Claude's stream; unknown vendor 'nobody'"):
         export_recording(export, tmp_path, build_recording([], vendor="nobody", argv=TEXT))
     assert (
@@ -75,13 +75,13 @@ def test_a_vendor_that_nobody_here_knows_is_an_error_where_its_words_are_needed(
     )
 
 
-def test_a_file_that_is_no_cast_is_an_error(tmp_path):
+def test_file_that_is_not_a_recording_is_an_error(tmp_path):
     with pytest.raises(RecordingError, match="no cast"):
         export_recording(export, tmp_path, b"something\n")
 
 
 @loop_over_rows("secret", SECRETS)
-def test_no_secret_is_exported(secret, tmp_path):
+def test_secrets_are_redacted_only_if_requested(secret, tmp_path):
     cast = build_session_with_secret(secret)
     assert secret.encode() in export_recording(export, tmp_path, cast)
     output = export_recording(export, tmp_path, cast, redact=True)
@@ -95,7 +95,7 @@ def test_no_secret_is_exported(secret, tmp_path):
     )
 
 
-def test_what_a_block_ends_in_is_said_though_it_could_have_begun_a_secret(tmp_path):
+def test_secret_prefix_at_the_end_of_a_block_is_exported(tmp_path):
     stop = {"type": "stream_event", "event": {"type": "content_block_stop", "index": 0}}
     cast = build_recording(
         [(0.0, "O", encode_events(build_delta_line("a tail: ghp_"), stop))], **HEADER

@@ -98,14 +98,14 @@ def get_span(spans, name):
 
 @pytest.mark.parametrize("content", [False, True])
 @loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
-def test_every_fixture_is_well_formed(case: Case, content: bool, tmp_path) -> None:
+def test_spans_of_every_fixture_are_well_formed(case: Case, content: bool, tmp_path) -> None:
     spans = spans_of(tmp_path, build_case_recording(case), redact=content, content=content)
     roots = [span for span in spans if "parentSpanId" not in span]
     assert len({span["traceId"] for span in roots}) == len(roots), "a trace has one root"
 
 
 @loop_over_cases(list_fixture_cases("qwen"))
-def test_one_cut_off_anywhere_is_well_formed_too(case: Case, tmp_path) -> None:
+def test_spans_of_a_truncated_recording_are_well_formed(case: Case, tmp_path) -> None:
     recording = build_case_recording(case)
     for share in (3, 7):
         spans_of(tmp_path, recording[: len(recording) * share // 10 + recording.index(b"\n")])
@@ -143,7 +143,7 @@ TURN = (
 )
 
 
-def test_a_turn_is_an_agent_with_its_replies_and_calls(tmp_path):
+def test_turn_is_an_agent_span_with_chat_and_tool_spans(tmp_path):
     spans = spans_of(tmp_path, build_session(*TURN, vendor_version="1.2"))
     agent, tool, (first, second) = (
         get_span(spans, "invoke_agent pi"),
@@ -181,7 +181,7 @@ def test_a_turn_is_an_agent_with_its_replies_and_calls(tmp_path):
     assert tool["startTimeUnixNano"] == "1795168801500000000"  # 2026-11-20T10:00:01.5Z
 
 
-def test_what_was_said_is_left_out_unless_asked_for(tmp_path):
+def test_message_content_is_exported_only_with_the_content_option(tmp_path):
     error = build_assistant_line("m3", build_text_block("It broke: a b."), model="<synthetic>") | {
         "error": "unknown"
     }
@@ -218,7 +218,7 @@ def test_what_was_said_is_left_out_unless_asked_for(tmp_path):
     assert json.loads(tool["gen_ai.tool.call.result"]) == "a b"
 
 
-def test_a_nested_agent_stands_under_the_call_that_it_serves(tmp_path):
+def test_subagent_span_is_a_child_of_its_call_span(tmp_path):
     spans = spans_of(tmp_path, build_case_recording(find_case("claude/2.1.327-tool-agent")))
     inner, outer = (
         get_span(spans, "invoke_agent general-purpose"),
@@ -229,7 +229,7 @@ def test_a_nested_agent_stands_under_the_call_that_it_serves(tmp_path):
     assert [span["name"] for span in spans if "parentSpanId" not in span] == ["invoke_agent claude"]
 
 
-def test_each_turn_is_a_trace_and_all_are_one_conversation(tmp_path):
+def test_each_turn_is_a_trace_with_the_same_conversation_id(tmp_path):
     argv = ["-p", "--output-format", "stream-json", "--input-format", "stream-json", "--verbose"]
     user_message = {"type": "user", "message": {"role": "user", "content": "go"}}
     moments = [(0.0, "i", encode_events(user_message)), (0.1, "i", encode_events(user_message))]
@@ -262,7 +262,7 @@ def test_each_turn_is_a_trace_and_all_are_one_conversation(tmp_path):
     assert second["startTimeUnixNano"] == first["endTimeUnixNano"]
 
 
-def test_two_exports_are_the_same_and_two_casts_are_not(tmp_path):
+def test_export_is_deterministic_and_span_ids_differ_between_recordings(tmp_path):
     first_recording, other = (
         build_session(*TURN),
         build_session(*TURN, started="2026-11-20T10:00:01.000Z"),
@@ -276,12 +276,12 @@ def test_two_exports_are_the_same_and_two_casts_are_not(tmp_path):
     assert not ids[0] & ids[1]
 
 
-def test_a_turn_that_was_cut_off_says_so(tmp_path):
+def test_truncated_turn_has_error_type_cut_off(tmp_path):
     agent = get_span(spans_of(tmp_path, build_session(*TURN[:3], end=False)), "invoke_agent pi")
     assert facts_of(agent)["error.type"] == "cut_off"
 
 
-def test_a_turn_that_failed_has_its_cause(tmp_path):
+def test_failed_turn_has_its_cause_as_error_type(tmp_path):
     ended = build_result_line(
         is_error=True, subtype="error_during_execution", shim={"cause": "rate_limit"}
     )
@@ -289,7 +289,7 @@ def test_a_turn_that_failed_has_its_cause(tmp_path):
     assert facts_of(agent)["error.type"] == "rate_limit"
 
 
-def test_the_first_word_of_a_streamed_reply_has_its_time(tmp_path):
+def test_streamed_reply_has_the_time_to_first_chunk(tmp_path):
     start = {
         "type": "stream_event",
         "event": {"type": "message_start", "message": {"id": "m1", "model": "m-1"}},
@@ -309,7 +309,7 @@ def test_the_first_word_of_a_streamed_reply_has_its_time(tmp_path):
     assert facts_of(chat)["gen_ai.response.time_to_first_chunk"] == 2.0
 
 
-def test_a_reply_that_was_not_streamed_has_no_first_chunk(tmp_path):
+def test_complete_reply_has_no_time_to_first_chunk(tmp_path):
     events = [
         (0.0, build_init_line()),
         (1.0, build_assistant_line("m1", build_text_block("a"))),
@@ -324,7 +324,7 @@ def test_a_reply_that_was_not_streamed_has_no_first_chunk(tmp_path):
     assert "gen_ai.response.time_to_first_chunk" not in facts_of(chat)
 
 
-def test_what_happened_beside_is_bounded(tmp_path):
+def test_span_events_are_limited_and_dropped_events_are_counted(tmp_path):
     notes = [(1.0, "n", {"kind": "repair"})] * (MAX_SPAN_EVENTS + 7)
     turn = [
         (
@@ -341,18 +341,18 @@ def test_what_happened_beside_is_bounded(tmp_path):
 
 @pytest.mark.parametrize("content", [False, True])
 @loop_over_rows("secret", SECRETS)
-def test_no_secret_is_exported(secret, content, tmp_path):
+def test_secrets_are_redacted_in_exported_spans(secret, content, tmp_path):
     cast = build_session_with_secret(secret)
     assert (secret in json.dumps(spans_of(tmp_path, cast, content=True))) is True
     assert secret not in json.dumps(spans_of(tmp_path, cast, redact=True, content=content))
 
 
-def test_a_file_that_is_no_cast_is_an_error(tmp_path):
+def test_export_of_a_file_that_is_not_a_recording_raises_an_error(tmp_path):
     with pytest.raises(RecordingError, match="no cast"):
         export_recording(export, tmp_path, encode_events(build_init_line()))
 
 
-def test_the_command_leaves_out_what_was_said_unless_asked(shim, local_box):
+def test_export_command_accepts_content_only_for_otel(shim, local_box):
     file = local_box.path / "one.cast"
     file.write_bytes(build_session(*TURN))
     status, plain, _ = shim("export", str(file), "--to", "otel")
@@ -362,7 +362,7 @@ def test_the_command_leaves_out_what_was_said_unless_asked(shim, local_box):
     assert (status, output) == (2, b"") and "--to otel" in complaint
 
 
-def test_sending_without_the_extra_says_how_to_get_it(shim, local_box, monkeypatch):
+def test_sending_spans_without_the_otel_extra_names_the_extra(shim, local_box, monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     file = local_box.path / "one.cast"
     file.write_bytes(build_session(*TURN))
@@ -373,6 +373,6 @@ def test_sending_without_the_extra_says_how_to_get_it(shim, local_box, monkeypat
 
 
 @pytest.mark.parametrize("endpoint", ["localhost:4318", "file:///etc/passwd", "", "https://"])
-def test_an_endpoint_that_is_no_url_is_refused(endpoint, tmp_path):
+def test_endpoint_that_is_not_an_http_url_is_refused(endpoint, tmp_path):
     with pytest.raises(FrontendError, match="not an http or https URL"):
         send_spans(str(tmp_path / "none"), endpoint, redact=True)
