@@ -21,7 +21,7 @@ def format_edit(name: str, extra: Any = None, **tool_input: Any) -> list[str] | 
     return None if lines is None else [f"{line.sign}{line.text}" for line in lines]
 
 
-def test_lines_that_both_texts_have_are_said_once() -> None:
+def test_unchanged_lines_are_printed_once() -> None:
     assert format_edit("Edit", old_string="a\nb\nc\n", new_string="a\nB\nc\n") == [
         " a",
         "-b",
@@ -30,7 +30,7 @@ def test_lines_that_both_texts_have_are_said_once() -> None:
     ]
 
 
-def test_between_two_places_there_is_a_gap() -> None:
+def test_gap_separates_distant_changes() -> None:
     old = "\n".join(map(str, range(30)))
     lines = format_edit(
         "Edit", old_string=old, new_string=old.replace("3\n", "x\n", 1).replace("27", "y")
@@ -38,23 +38,23 @@ def test_between_two_places_there_is_a_gap() -> None:
     assert lines is not None and lines.count("@…") == 1 and lines[0] == " 0"
 
 
-def test_where_the_file_is_known_a_place_has_its_lines() -> None:
+def test_original_file_adds_line_numbers() -> None:
     lines = format_edit("Edit", {"originalFile": "1\n2\nold\n"}, old_string="old", new_string="new")
     assert lines == ["@@@ -3,1 +3,1 @@", "-old", "+new"]
 
 
-def test_a_whole_text_is_new_lines() -> None:
+def test_new_content_is_formatted_as_added_lines() -> None:
     assert format_edit("Write", content="a\nb\n") == ["+a", "+b"]
     assert format_edit("NotebookEdit", new_source="a") == ["+a"]
     assert format_edit("Write", content="") == []
 
 
-def test_several_edits_stand_below_each_other() -> None:
+def test_multi_edit_parts_are_separated_by_a_gap() -> None:
     edits = [{"old_string": "a", "new_string": "b"}, {"old_string": "", "new_string": "c\n"}]
     assert format_edit("MultiEdit", edits=edits) == ["-a", "+b", "@…", "+c"]
 
 
-def test_a_patch_that_was_made_is_believed_more_than_what_was_asked_for() -> None:
+def test_structured_patch_takes_precedence_over_the_input() -> None:
     patched = format_edit("Edit", {"structuredPatch": [HUNK]}, old_string="a", new_string="b")
     assert patched == ["@@@ -1,1 +1,1 @@", "-x", "+y"]
 
@@ -68,5 +68,7 @@ def test_a_patch_that_was_made_is_believed_more_than_what_was_asked_for() -> Non
         ("Edit", 7, ["-a", "+b"]),
     ],
 )
-def test_what_is_no_edit_or_of_another_shape_is_none(name: str, extra: Any, expected: Any) -> None:
+def test_other_tools_and_malformed_patches_return_none(
+    name: str, extra: Any, expected: Any
+) -> None:
     assert format_edit(name, extra, old_string="a", new_string="b") == expected

@@ -16,7 +16,7 @@ from shim.story.formatting import format_duration, format_inline_value, format_v
         (3725, "1 h 02 min"),
     ],
 )
-def test_a_time_is_said_in_its_largest_units(seconds: float, expected: str) -> None:
+def test_duration_is_formatted_in_its_largest_units(seconds: float, expected: str) -> None:
     assert format_duration(seconds) == expected
     assert format_duration(0.012, with_ms=True) == "12 ms"
 
@@ -24,7 +24,7 @@ def test_a_time_is_said_in_its_largest_units(seconds: float, expected: str) -> N
 DEEP = {"where": {"age": {"over": 3}}, "sort": ["name", {"by": "age", "down": True}], "limit": None}
 
 
-def test_a_value_is_said_in_lines_without_the_signs_of_json() -> None:
+def test_value_is_formatted_without_json_syntax() -> None:
     assert format_value(DEEP).split("\n") == [
         "where:",
         "  age:",
@@ -38,12 +38,12 @@ def test_a_value_is_said_in_lines_without_the_signs_of_json() -> None:
     assert format_inline_value(DEEP) == "where age over 3, sort name, by age, down true, limit none"
 
 
-def test_a_list_of_tasks_has_a_sign_for_each_status() -> None:
+def test_task_list_has_a_symbol_for_each_status() -> None:
     tasks = [{"content": "a", "status": "completed"}, {"content": "b", "status": "odd"}]
     assert format_value(tasks) == "☑ a\n☐ b"
 
 
-def test_a_value_without_end_is_said_as_far_as_it_is_of_use() -> None:
+def test_recursive_value_is_truncated() -> None:
     endless: list[object] = []
     endless.append(endless)
     assert format_value(endless).endswith("…") and format_inline_value(endless) == "…"

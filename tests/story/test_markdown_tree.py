@@ -105,7 +105,7 @@ def link(address: str, *inside: MarkdownNode) -> list[Any]:
         ("&amp; <b>x</b> \\*", [["p", "&amp; <b>x</b> *"]]),
     ],
 )
-def test_a_text_is_the_elements_that_it_says(source, trees):
+def test_markdown_is_parsed_to_elements(source, trees):
     assert build_markdown_tree(source) == trees
 
 
@@ -119,7 +119,7 @@ def test_a_text_is_the_elements_that_it_says(source, trees):
         "<a@b.example>",
     ],
 )
-def test_a_link_that_does_not_lead_to_the_web_is_text(source):
+def test_non_web_link_is_rendered_as_text(source):
     assert collect_text(build_markdown_tree(source)) == source
     assert not [element for element in elements(build_markdown_tree(source)) if element[0] == "a"]
 
@@ -138,7 +138,7 @@ HOSTILE = [
 
 
 @loop_over_rows("source", HOSTILE)
-def test_hostile_words_make_nothing_but_known_elements(source):
+def test_hostile_markdown_produces_only_allowed_elements(source):
     trees = build_markdown_tree(source)
     for tag, *inside in elements(trees):
         attributes = inside[0] if inside and isinstance(inside[0], dict) else {}
@@ -151,7 +151,7 @@ def test_hostile_words_make_nothing_but_known_elements(source):
 
 
 @pytest.mark.parametrize("sign", ["> ", "- ", "1. "])
-def test_a_text_that_is_too_deep_is_shown_as_it_was_written(sign):
+def test_too_deeply_nested_markdown_is_rendered_as_source(sign):
     source = "x\n\n" + sign * MAX_NESTING + "deep"
     assert build_markdown_tree(source) == [["div", {"class": "said"}, source]]
     assert collect_text(build_markdown_tree("x\n\n" + sign * 5 + "deep")).endswith("deep")

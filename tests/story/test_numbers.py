@@ -135,9 +135,7 @@ def row(cast: bytes, tmp_path: Path) -> dict[str, Any]:
     return load_run_summary(str(tmp_path / "row.cast")).build_json()
 
 
-def test_a_statistic_has_the_numbers_of_the_list(
-    cast: bytes, row: dict[str, Any], tmp_path: Path
-) -> None:
+def test_statistics_match_the_run_summary(cast: bytes, row: dict[str, Any], tmp_path: Path) -> None:
     statistic = RunStatistics()
     statistic.add_run(load_run_summary(str(tmp_path / "row.cast")))
     report = statistic.build_json()
@@ -147,7 +145,7 @@ def test_a_statistic_has_the_numbers_of_the_list(
     assert sum(report["errors"].values()) == row["errors"]
 
 
-def test_a_page_has_the_numbers_of_the_list(
+def test_html_totals_match_the_run_summary(
     cast: bytes, row: dict[str, Any], tmp_path: Path
 ) -> None:
     totals = _data(export_recording(export_html.export, tmp_path, cast))["totals"]
@@ -159,7 +157,7 @@ def test_a_page_has_the_numbers_of_the_list(
     assert totals["duration"] == pytest.approx(1000 * row["duration_s"], abs=1)
 
 
-def test_a_page_and_its_steps_agree(cast: bytes, tmp_path: Path) -> None:
+def test_html_totals_match_the_html_steps(cast: bytes, tmp_path: Path) -> None:
     data = _data(export_recording(export_html.export, tmp_path, cast))
     outcomes = [step["outcome"] for step in data["steps"] if step["kind"] == "call"]
     assert len(outcomes) == data["totals"]["calls"]
@@ -168,7 +166,7 @@ def test_a_page_and_its_steps_agree(cast: bytes, tmp_path: Path) -> None:
     ]
 
 
-def test_a_pull_request_has_the_numbers_of_the_list(
+def test_markdown_footer_matches_the_run_summary(
     cast: bytes, row: dict[str, Any], tmp_path: Path
 ) -> None:
     names, _, values = (
@@ -189,7 +187,7 @@ def test_a_pull_request_has_the_numbers_of_the_list(
     ] == format_duration(row["duration_s"])
 
 
-def test_a_trajectory_has_the_numbers_of_the_list(
+def test_atif_metrics_match_the_run_summary(
     cast: bytes, row: dict[str, Any], tmp_path: Path
 ) -> None:
     metrics = json.loads(export_recording(export_atif.export, tmp_path, cast))["final_metrics"]
@@ -204,9 +202,7 @@ def test_a_trajectory_has_the_numbers_of_the_list(
     assert extra["duration_s"] == pytest.approx(row["duration_s"], abs=0.001)
 
 
-def test_spans_have_the_numbers_of_the_list(
-    cast: bytes, row: dict[str, Any], tmp_path: Path
-) -> None:
+def test_otel_spans_match_the_run_summary(cast: bytes, row: dict[str, Any], tmp_path: Path) -> None:
     spans = [(span, _attributes(span)) for span in spans_of(tmp_path, cast)]
     turns = [
         attributes
@@ -228,7 +224,7 @@ def test_spans_have_the_numbers_of_the_list(
     ) == count_output_tokens(row["tokens"])
 
 
-def test_the_stream_has_the_results_of_the_list(
+def test_ndjson_results_match_the_run_summary(
     cast: bytes, row: dict[str, Any], tmp_path: Path
 ) -> None:
     stream = export_recording(export_ndjson.export, tmp_path, cast).splitlines()
@@ -244,7 +240,7 @@ def test_the_stream_has_the_results_of_the_list(
     )
 
 
-def test_a_drawing_has_the_numbers_of_the_list(cast: bytes, row: dict[str, Any]) -> None:
+def test_terminal_output_matches_the_run_summary(cast: bytes, row: dict[str, Any]) -> None:
     drawn_lines = render_recording(cast).splitlines()
     ends = [each for each in drawn_lines if each.startswith(ENDED)]
     assert (
@@ -276,7 +272,7 @@ def _attributes(span: dict[str, Any]) -> dict[str, Any]:
 # -- one turn --------------------------------------------------------------------------------------
 
 
-def test_a_turn_takes_from_its_question_or_from_the_end_of_the_one_before(tmp_path: Path) -> None:
+def test_turn_duration_starts_at_its_message_or_the_previous_result(tmp_path: Path) -> None:
     """A message that came in the middle of a turn makes that one no shorter, and its own begins
     when it is free.
     """
@@ -299,7 +295,7 @@ def test_a_turn_takes_from_its_question_or_from_the_end_of_the_one_before(tmp_pa
     ] == took
 
 
-def test_a_turn_that_nobody_asked_for_begins_with_its_work(tmp_path: Path) -> None:
+def test_turn_without_a_message_starts_with_its_first_output(tmp_path: Path) -> None:
     cast = talk(
         (1.0, "i", build_user_line("one")),
         (3.0, "O", build_result_line()),
@@ -310,7 +306,7 @@ def test_a_turn_that_nobody_asked_for_begins_with_its_work(tmp_path: Path) -> No
     assert load_run_summary(str(tmp_path / "one.cast")).turns.total == 3.0
 
 
-def test_the_tokens_of_a_turn_are_said_alike(tmp_path: Path) -> None:
+def test_token_text_of_a_turn_is_the_same_in_html_and_terminal(tmp_path: Path) -> None:
     """What a cache gave is input too, wherever it is said."""
     cast = build_queued_recording()
     data = _data(export_recording(export_html.export, tmp_path, cast))
@@ -339,7 +335,9 @@ def _causes(cast: bytes, folder: Path) -> Iterator[str]:
     "name", ["claude/2.1.327-api-err529", "claude/2.1.327-max-turns-2", "pi/1.5.2-e401"]
 )
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "a real claude's"])
-def test_why_a_turn_failed_is_one_word(name: str, ours: bool, tmp_path: Path) -> None:
+def test_failure_cause_of_a_turn_is_the_same_in_all_outputs(
+    name: str, ours: bool, tmp_path: Path
+) -> None:
     cast = build_case_recording(find_case(name))
     if not ours:  # without what only the shim says
         cast = re.sub(rb'\\"shim\\":', rb'\\"shin\\":', cast)
@@ -347,7 +345,7 @@ def test_why_a_turn_failed_is_one_word(name: str, ours: bool, tmp_path: Path) ->
     assert len(causes) == 1 and not causes & {"success", "unknown", "completed", ""}
 
 
-def test_a_line_that_is_too_long_to_be_told_is_said_wherever_a_session_is_read(
+def test_oversized_line_is_reported_in_all_outputs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shim.story.reader.MAX_LINE_BYTES", 1_000_000)

@@ -85,17 +85,17 @@ def note(kind: str, **fields: Any) -> str:
         ),
     ],
 )
-def test_a_note_is_a_sentence_or_its_fields(
+def test_note_is_described_as_a_sentence_or_by_its_fields(
     name: str, fields: dict[str, Any], expected: str
 ) -> None:
     assert note(name, **fields) == expected
 
 
-def test_of_long_fields_the_beginning_is_said() -> None:
+def test_long_note_fields_are_truncated() -> None:
     assert len(note("new", text="x" * 10_000)) < MAX_FIELDS_CHARS + 20
 
 
-def test_what_a_user_line_says_and_a_late_result_are_texts() -> None:
+def test_user_line_and_late_result_are_described_as_text() -> None:
     assert format_note_text(
         StoryStep(1, "note", 0.0, name="user", text="[Request interrupted by user]")
     ) == ("[Request interrupted by user]")

@@ -45,7 +45,7 @@ def texts(steps: list[StoryStep], kind: str = "text") -> list[str]:
 
 
 @loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
-def test_every_step_begins_once_and_ends_once(case: Case) -> None:
+def test_every_step_starts_and_ends_once(case: Case) -> None:
     story, changes = read_story(build_case_recording(case))
     for what in ("begin", "end"):
         numbers = [change.step.number for change in changes if change.phase == what]
@@ -57,7 +57,7 @@ def test_every_step_begins_once_and_ends_once(case: Case) -> None:
 
 
 @loop_over_cases(list_fixture_cases("pi", "qwen", "cursor", "acai", "cake"), quick=choose_few_cases)
-def test_what_the_frontend_saw_and_what_the_child_said_are_the_same_story(case: Case) -> None:
+def test_frontend_and_vendor_output_produce_equal_totals(case: Case) -> None:
     frontend_story, _ = read_story(build_case_recording(case))
     vendor_story, _ = read_story(build_case_recording(case, dialect="yume"))
     assert (frontend_story.totals.calls, frontend_story.totals.tokens) == (
@@ -69,7 +69,7 @@ def test_what_the_frontend_saw_and_what_the_child_said_are_the_same_story(case: 
 @loop_over_cases(
     (case for case in list_fixture_cases() if not ODD.search(case.name)), quick=choose_few_cases
 )
-def test_with_partial_messages_and_without_them_the_same_is_said(case: Case) -> None:
+def test_story_is_equal_with_and_without_partial_messages(case: Case) -> None:
     variants = []
     for partial in (False, True):
         lines, _ = translate_case(case, partial=partial)
@@ -88,7 +88,7 @@ def test_with_partial_messages_and_without_them_the_same_is_said(case: Case) -> 
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_streamed_block_is_said_once_whether_its_line_comes_before_its_end_or_after(
+def test_streamed_block_and_its_line_are_a_single_step(
     late: bool,
 ) -> None:
     line = build_assistant_line(build_text_block("Hello"))
@@ -97,7 +97,7 @@ def test_a_streamed_block_is_said_once_whether_its_line_comes_before_its_end_or_
     assert texts(steps) == ["Hello"]
 
 
-def test_a_block_that_was_not_streamed_in_a_streamed_reply_is_not_lost() -> None:
+def test_unstreamed_block_of_a_streamed_message_is_included() -> None:
     _, steps = build_story(
         build_message_start(),
         build_delta("One."),
@@ -108,7 +108,7 @@ def test_a_block_that_was_not_streamed_in_a_streamed_reply_is_not_lost() -> None
     assert texts(steps) == ["One.", "Another thing."]
 
 
-def test_a_line_that_says_more_than_was_streamed_adds_only_the_rest() -> None:
+def test_line_longer_than_its_stream_adds_only_the_remaining_text() -> None:
     _, open_steps = build_story(
         build_message_start(), build_delta("Hel"), build_assistant_line(build_text_block("Hello"))
     )
@@ -121,7 +121,7 @@ def test_a_line_that_says_more_than_was_streamed_adds_only_the_rest() -> None:
     assert (texts(open_steps), texts(closed_steps)) == (["Hello"], ["Hel", "lo"])
 
 
-def test_two_blocks_of_one_reply_that_say_the_same_are_both_said() -> None:
+def test_equal_blocks_of_a_message_are_both_included() -> None:
     _, steps = build_story(
         build_assistant_line(build_text_block("Again.")),
         build_assistant_line(build_text_block("Again.")),
@@ -129,7 +129,7 @@ def test_two_blocks_of_one_reply_that_say_the_same_are_both_said() -> None:
     assert texts(steps) == ["Again.", "Again."]
 
 
-def test_a_reply_that_broke_off_and_came_whole_under_another_id_is_said_once() -> None:
+def test_retried_message_with_another_id_is_included_once() -> None:
     stop = build_stream_event("message_stop")
     _, steps = build_story(
         build_message_start("a"),
@@ -141,7 +141,7 @@ def test_a_reply_that_broke_off_and_came_whole_under_another_id_is_said_once() -
     assert texts(steps) == ["partial"]
 
 
-def test_a_line_that_was_cut_for_its_length_is_the_block_that_was_streamed() -> None:
+def test_truncated_line_matches_its_streamed_block() -> None:
     long_text = "word " * 100
     _, steps = build_story(
         build_message_start(),
@@ -152,7 +152,7 @@ def test_a_line_that_was_cut_for_its_length_is_the_block_that_was_streamed() -> 
     assert texts(steps) == [long_text]
 
 
-def test_thinking_and_text_of_two_agents_do_not_mix() -> None:
+def test_deltas_of_different_agents_and_kinds_are_not_mixed() -> None:
     events = (
         build_delta("a"),
         build_delta("b", parent="t"),
@@ -177,12 +177,12 @@ def test_thinking_and_text_of_two_agents_do_not_mix() -> None:
         {"type": "thinking", "thinking": "", "signature": "x"},
     ],
 )
-def test_thinking_that_is_hidden_is_a_step_without_text(block: Event) -> None:
+def test_hidden_thinking_is_a_step_without_text(block: Event) -> None:
     _, steps = build_story(build_assistant_line(block))
     assert [(step.kind, step.text) for step in steps] == [("thinking", "")]
 
 
-def test_a_streamed_text_keeps_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streamed_text_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shim.story.events.MAX_STREAMED_CHARS", 10)
     _, steps = build_story(
         build_message_start(), build_delta("12345678"), build_delta("9abcdef"), STOP
@@ -196,7 +196,7 @@ def test_a_streamed_text_keeps_no_more_than_its_limit(monkeypatch: pytest.Monkey
 # -- calls -----------------------------------------------------------------------------------------
 
 
-def test_a_call_has_its_result_its_patch_its_outcome_and_its_time() -> None:
+def test_tool_call_step_has_output_patch_outcome_and_time() -> None:
     story, steps = build_story(
         build_assistant_line(build_tool_use("a", "Edit", file_path="x")),
         build_tool_result_line("a", "done", extra={"structuredPatch": []}),
@@ -212,7 +212,7 @@ def test_a_call_has_its_result_its_patch_its_outcome_and_its_time() -> None:
     assert (story.totals.calls, story.totals.failed_calls) == (1, 0)
 
 
-def test_of_two_results_in_one_line_nobody_knows_whose_the_patch_is() -> None:
+def test_patch_is_dropped_if_a_line_has_two_tool_results() -> None:
     blocks = [{"type": "tool_result", "tool_use_id": key, "content": key} for key in "ab"]
     _, steps = build_story(
         build_assistant_line(build_tool_use("a"), build_tool_use("b")),
@@ -221,7 +221,7 @@ def test_of_two_results_in_one_line_nobody_knows_whose_the_patch_is() -> None:
     assert [(step.output, step.extra) for step in steps] == [("a", None), ("b", None)]
 
 
-def test_the_same_id_while_it_is_open_is_the_same_call_and_after_its_result_another() -> None:
+def test_reused_call_id_is_a_new_call_only_after_its_result() -> None:
     _, steps = build_story(
         build_assistant_line(build_tool_use("a")),
         build_assistant_line(build_tool_use("a")),
@@ -232,7 +232,7 @@ def test_the_same_id_while_it_is_open_is_the_same_call_and_after_its_result_anot
     assert [(step.kind, step.outcome) for step in steps] == [("call", "ok"), ("call", "ok")]
 
 
-def test_a_call_without_a_result_is_unanswered_and_its_late_result_is_a_note() -> None:
+def test_late_result_of_an_unanswered_call_is_a_note() -> None:
     _, steps = build_story(
         build_assistant_line(build_tool_use("a")),
         build_result_line(),
@@ -247,7 +247,7 @@ def test_a_call_without_a_result_is_unanswered_and_its_late_result_is_a_note() -
     )
 
 
-def test_a_call_that_was_refused_without_a_question_is_denied() -> None:
+def test_call_denied_without_a_prompt_has_outcome_denied() -> None:
     refused = {
         "type": "system",
         "subtype": "permission_denied",
@@ -262,7 +262,7 @@ def test_a_call_that_was_refused_without_a_question_is_denied() -> None:
     assert [(step.kind, step.outcome) for step in steps] == [("call", "denied")]
 
 
-def test_a_nested_agents_calls_name_the_call_that_they_serve() -> None:
+def test_subagent_calls_name_their_parent_call() -> None:
     story, steps = build_story(
         build_assistant_line(build_tool_use("t", "Agent")),
         build_assistant_line(build_tool_use("b"), parent="t"),
@@ -276,7 +276,7 @@ def test_a_nested_agents_calls_name_the_call_that_they_serve() -> None:
     assert story.totals.seconds == {"idle": 1, "tool": 3, "model": 1}
 
 
-def test_more_calls_than_are_kept_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_beyond_the_open_call_limit_end_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stories, "MAX_OPEN_CALLS", 2)
     _, steps = build_story(
         build_assistant_line(build_tool_use("a"), build_tool_use("b"), build_tool_use("c")),
@@ -285,7 +285,7 @@ def test_more_calls_than_are_kept_end_at_once(monkeypatch: pytest.MonkeyPatch) -
     assert [step.outcome for step in steps] == ["ok", "unanswered", "unanswered"]
 
 
-def test_a_servers_own_tools_are_calls() -> None:
+def test_server_tool_use_is_a_call() -> None:
     block = {
         "type": "web_search_tool_result",
         "tool_use_id": "w",
@@ -304,7 +304,9 @@ def test_a_servers_own_tools_are_calls() -> None:
 
 
 @pytest.mark.parametrize(("behavior", "outcome"), [("allow", "ok"), ("deny", "denied")])
-def test_a_question_waits_for_a_person_and_its_answer_decides(behavior: str, outcome: str) -> None:
+def test_permission_prompt_waits_for_a_person_and_sets_the_outcome(
+    behavior: str, outcome: str
+) -> None:
     story, steps = build_story(
         build_assistant_line(build_tool_use("a")),
         build_permission_request("q", "a", command="rm x"),
@@ -321,7 +323,7 @@ def test_a_question_waits_for_a_person_and_its_answer_decides(behavior: str, out
     assert story.totals.seconds == {"idle": 1, "tool": 1 + 1.5, "person": 0.5, "model": 1}
 
 
-def test_while_one_of_two_questions_is_open_a_person_is_waited_for() -> None:
+def test_person_time_counts_while_any_prompt_is_open() -> None:
     story, _ = build_story(
         build_assistant_line(build_tool_use("a"), build_tool_use("b")),
         build_permission_request("p", "a"),
@@ -333,7 +335,7 @@ def test_while_one_of_two_questions_is_open_a_person_is_waited_for() -> None:
     assert story.totals.seconds["person"] == 3
 
 
-def test_a_question_that_is_withdrawn_waits_for_nobody() -> None:
+def test_cancelled_prompt_stops_counting_person_time() -> None:
     cancel = {"type": "control_cancel_request", "request_id": "q"}
     story, steps = build_story(
         build_assistant_line(build_tool_use("a")),
@@ -345,7 +347,7 @@ def test_a_question_that_is_withdrawn_waits_for_nobody() -> None:
     assert story.totals.seconds["person"] == 1
 
 
-def test_a_prompt_begins_a_turn_and_one_that_comes_meanwhile_does_not() -> None:
+def test_prompt_during_a_running_turn_does_not_start_a_turn() -> None:
     story, steps = build_story(
         INIT,
         build_assistant_line(build_text_block("one")),
@@ -372,7 +374,7 @@ def test_a_prompt_begins_a_turn_and_one_that_comes_meanwhile_does_not() -> None:
     assert story.totals.seconds == {"idle": 0.5 + 1 + 1 + 1, "model": 2.5 + 2 + 1}
 
 
-def test_what_a_frontend_changes_is_a_note() -> None:
+def test_frontend_interrupt_is_a_note() -> None:
     requests = [
         {"type": "control_request", "request": {"subtype": kind}}
         for kind in ("interrupt", "initialize")
@@ -383,7 +385,7 @@ def test_what_a_frontend_changes_is_a_note() -> None:
     assert [step.name for step in steps if step.kind == "note"] == ["interrupt"]
 
 
-def test_a_prompt_that_is_replayed_is_told_once() -> None:
+def test_replayed_prompt_is_included_once() -> None:
     _, steps = build_story(
         INIT, build_user_line("hi") | {"isReplay": True}, sent=[(0.5, build_user_line("hi"))]
     )
@@ -393,7 +395,7 @@ def test_a_prompt_that_is_replayed_is_told_once() -> None:
 # -- beside the conversation -----------------------------------------------------------------------
 
 
-def test_what_goes_wrong_is_told_and_what_always_goes_on_is_not() -> None:
+def test_failures_are_included_and_routine_events_are_omitted() -> None:
     retry = {"type": "system", "subtype": "api_retry", "attempt": 1}
     compact = {"type": "system", "subtype": "compact_boundary"}
     quiet = [
@@ -411,7 +413,7 @@ def test_what_goes_wrong_is_told_and_what_always_goes_on_is_not() -> None:
     ]
 
 
-def test_a_line_of_another_shape_is_told_as_far_as_it_can_be_read() -> None:
+def test_malformed_lines_are_read_as_far_as_possible() -> None:
     odd = [
         {
             "type": "assistant",
@@ -432,7 +434,7 @@ def test_a_line_of_another_shape_is_told_as_far_as_it_can_be_read() -> None:
 # -- sums and times --------------------------------------------------------------------------------
 
 
-def test_tokens_add_up_and_money_is_a_running_total_of_each_conversation() -> None:
+def test_tokens_are_summed_and_cost_is_cumulative_per_session() -> None:
     other = {"session_id": "other"}
     repair_fields = {"shim": {"repairs": {"not_json": 2}}}
     story, _ = build_story(
@@ -447,7 +449,7 @@ def test_tokens_add_up_and_money_is_a_running_total_of_each_conversation() -> No
     assert totals.tokens == {"input_tokens": 40, "output_tokens": 20}
 
 
-def test_a_time_that_goes_back_makes_no_negative_time() -> None:
+def test_backward_timestamps_produce_no_negative_durations() -> None:
     story = stories.Story()
     story.add_prompt(5, "hi")
     story.add_event(3, build_assistant_line(build_tool_use("a")))
@@ -469,9 +471,7 @@ def shares(timeline: ActivityTimeline, count: int) -> dict[str, float]:
 
 @loop_over_rows("changes", [1, 3, 200, 2_000, 20_000])
 @loop_over_rows("count", [1, 78, 368])
-def test_the_columns_of_a_timeline_have_the_shares_of_its_sums_however_long_it_is(
-    changes: int, count: int
-) -> None:
+def test_timeline_columns_preserve_the_activity_shares(changes: int, count: int) -> None:
     timeline = ActivityTimeline()
     at = 0.0
     for number in range(changes):
@@ -490,7 +490,7 @@ def test_the_columns_of_a_timeline_have_the_shares_of_its_sums_however_long_it_i
         assert max(column[0] for column in timeline.compute_column_shares(count)) < 0.9
 
 
-def test_a_column_has_what_its_own_time_was_spent_on() -> None:
+def test_timeline_column_has_the_activity_of_its_time() -> None:
     timeline = ActivityTimeline()
     for at, on in ((0, "model"), (10, "tool"), (15, "idle"), (40, "idle")):
         timeline.switch_activity(at, on)
@@ -504,14 +504,14 @@ def test_a_column_has_what_its_own_time_was_spent_on() -> None:
 # -- casts -----------------------------------------------------------------------------------------
 
 
-def test_a_prompt_is_of_the_command_line_and_of_stdin() -> None:
+def test_prompt_combines_command_line_and_stdin() -> None:
     _, changes = read_story(build_recording([(0.1, "i", b"and this\n"), (0.2, "s", {"child": 1})]))
     prompt = changes[0].step
     assert (prompt.kind, prompt.text, prompt.at) == ("prompt", "say hello\nand this", 0.1)
 
 
 @pytest.mark.parametrize("output_format", ["text", "json"])
-def test_where_the_frontend_got_no_stream_the_childs_output_is_told(output_format: str) -> None:
+def test_child_output_is_used_if_the_frontend_received_no_stream(output_format: str) -> None:
     argv = ["-p", "--output-format", output_format, "say hello"]
     expected_story, _ = read_story(build_case_recording(find_case("pi/1.5.2-bash")))
     story, changes = read_story(build_case_recording(find_case("pi/1.5.2-bash"), argv=argv))
@@ -555,7 +555,9 @@ def results(changes: list[StepChange]) -> list[StoryStep]:
     "noted", [[], [(2.6, "n", {"kind": "result", "turn": 1, "result": DECIDED})]]
 )
 @pytest.mark.parametrize("output_format", ["text", "json"])
-def test_a_turn_whose_child_we_ended_is_no_failure(output_format: str, noted: list[Any]) -> None:
+def test_turn_is_not_a_failure_if_the_shim_ended_the_child(
+    output_format: str, noted: list[Any]
+) -> None:
     """Also in recordings of earlier versions, which have no note of the result."""
     moments = [(2.5, "n", SIGNALLED), (2.5, "x", ENDED_BY_US), *noted]
     _, changes = read_story(text_cast(*moments, output_format=output_format))
@@ -565,12 +567,12 @@ def test_a_turn_whose_child_we_ended_is_no_failure(output_format: str, noted: li
     assert step.facts["duration_ms"] == (2300 if noted else 0)
 
 
-def test_a_child_that_somebody_else_ended_failed() -> None:
+def test_child_ended_by_a_foreign_signal_is_a_failure() -> None:
     _, changes = read_story(text_cast((2.5, "x", ENDED_BY_US)))
     assert [find_failure_cause(step.facts) for step in results(changes)] == ["signal"]
 
 
-def test_what_was_decided_beats_what_is_retold() -> None:
+def test_recorded_result_overrides_the_retranslated_result() -> None:
     _, changes = read_story(
         text_cast(
             (2.5, "x", {"child": 1, "code": 0}), (2.6, "n", {"kind": "result", "result": FAILED})
@@ -580,7 +582,7 @@ def test_what_was_decided_beats_what_is_retold() -> None:
     assert find_failure_cause(step.facts) == "stall" and step.at == 2.5
 
 
-def test_an_interrupted_turn_is_told_as_one_without_the_note_too() -> None:
+def test_interrupted_turn_is_reported_without_a_result_note() -> None:
     caught = {"kind": "caught", "signal": "SIGINT"}
     moments = [
         (0.1, "s", {"child": 1}),
@@ -603,15 +605,13 @@ def test_an_interrupted_turn_is_told_as_one_without_the_note_too() -> None:
         ),
     ],
 )
-def test_a_result_without_a_child_is_the_one_of_the_note(
-    moments: list[Any], causes: list[str]
-) -> None:
+def test_result_without_a_child_comes_from_the_note(moments: list[Any], causes: list[str]) -> None:
     _, changes = read_story(build_recording(moments, argv=["-p", "hi"]))
     assert [find_failure_cause(step.facts) for step in results(changes)] == causes
 
 
 @pytest.mark.parametrize("output_format", ["text", "json", "stream-json"])
-def test_a_result_is_told_once_whatever_says_it(output_format: str) -> None:
+def test_result_is_included_once_for_every_source(output_format: str) -> None:
     note = (2.6, "n", {"kind": "result", "turn": 1, "result": DECIDED})
     line = (
         b'{"type":"result","is_error":false,"result":"hello"}\n'
@@ -624,7 +624,7 @@ def test_a_result_is_told_once_whatever_says_it(output_format: str) -> None:
         assert len(results(changes)) == 1
 
 
-def test_a_prompt_comes_behind_the_result_before_it_and_its_late_note_is_no_second_one() -> None:
+def test_late_result_note_does_not_add_a_second_result() -> None:
     data = find_case("pi/1.5.2-plain").data
     note = {"kind": "result", "turn": 1, "result": DECIDED}
     moments = [
@@ -639,7 +639,7 @@ def test_a_prompt_comes_behind_the_result_before_it_and_its_late_note_is_no_seco
     assert [step.at for step in results(changes)] == [pytest.approx(0.3)]
 
 
-def test_two_children_in_a_row_are_one_session() -> None:
+def test_consecutive_children_are_a_single_session() -> None:
     data = find_case("pi/1.5.2-plain").data
     moments = [
         (n, letter, data if letter == "o" else {"child": n, "code": 0})
@@ -651,7 +651,7 @@ def test_two_children_in_a_row_are_one_session() -> None:
     assert [change.step.kind for change in changes if change.phase == "begin"].count("start") == 1
 
 
-def test_what_nobody_here_can_read_is_told_as_the_text_that_the_frontend_got() -> None:
+def test_output_of_an_unknown_vendor_is_read_from_the_frontend_text() -> None:
     moments = [
         (0.0, "s", {}),
         (0.5, "o", b"gibberish\n"),
@@ -666,7 +666,7 @@ def test_what_nobody_here_can_read_is_told_as_the_text_that_the_frontend_got() -
     ]
 
 
-def test_a_line_in_pieces_is_one_event_and_one_that_is_too_long_is_counted(
+def test_split_line_is_a_single_event_and_too_long_line_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("shim.story.reader.MAX_LINE_BYTES", 3_000_000)
@@ -682,14 +682,14 @@ def test_a_line_in_pieces_is_one_event_and_one_that_is_too_long_is_counted(
     ]
 
 
-def test_what_was_asked_stands_before_why_it_was_refused() -> None:
+def test_prompt_precedes_the_refusal_note() -> None:
     _, changes = read_story(
         build_recording([(0.1, "n", {"kind": "refused", "text": "no program"})])
     )
     assert [change.step.kind for change in changes if change.phase == "end"] == ["prompt", "note"]
 
 
-def test_the_prompt_of_a_session_that_yume_started_is_told():
+def test_prompt_of_a_yume_session_is_included():
     moments = [
         (0.1, "s", {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/"}),
         (0.2, "O", b'{"type":"text"}\n'),
@@ -716,5 +716,5 @@ def test_the_prompt_of_a_session_that_yume_started_is_told():
         ({}, None),
     ],
 )
-def test_how_a_child_ended_is_a_code_or_a_signal_or_not_known(fact, expected):
+def test_child_exit_is_a_code_a_signal_or_none(fact, expected):
     assert parse_child_exit(fact) == expected

@@ -37,7 +37,7 @@ def replies(items, agent=""):
     return [item for name, item in items if isinstance(item, ModelReply) and name == agent]
 
 
-def test_blocks_of_one_message_are_one_reply():
+def test_blocks_of_a_message_are_a_single_reply():
     items, _ = trace_events(
         build_init_line(),
         build_assistant_line("m1", build_thinking_block("hm")),
@@ -49,7 +49,7 @@ def test_blocks_of_one_message_are_one_reply():
     assert (reply.message_id, reply.model) == ("m1", "m-1")
 
 
-def test_a_reply_waits_for_the_results_of_its_calls():
+def test_reply_waits_for_the_results_of_its_calls():
     items, trace = trace_events(
         build_init_line(),
         build_assistant_line("m1", build_tool_use("a"), build_tool_use("b")),
@@ -62,7 +62,7 @@ def test_a_reply_waits_for_the_results_of_its_calls():
     assert [(each.call, each.outcome) for each in reply.calls] == [("a", "failed"), ("b", "ok")]
 
 
-def test_a_reply_waits_for_its_results_though_the_next_one_has_begun():
+def test_reply_waits_for_results_after_the_next_reply_starts():
     items, _ = trace_events(
         build_init_line(),
         build_assistant_line("m1", build_tool_use("a")),
@@ -71,7 +71,7 @@ def test_a_reply_waits_for_its_results_though_the_next_one_has_begun():
     assert replies(items) == []
 
 
-def test_a_result_answers_what_is_open():
+def test_result_event_marks_open_calls_as_unanswered():
     items, _ = trace_events(
         build_init_line(), build_assistant_line("m1", build_tool_use("a")), build_result_line()
     )
@@ -79,7 +79,7 @@ def test_a_result_answers_what_is_open():
     assert items[-1][1].kind == "result"
 
 
-def test_a_reply_was_asked_when_its_prompt_or_the_last_result_came():
+def test_reply_starts_at_its_prompt_or_the_last_tool_result():
     trace = SessionTrace()
     trace.add_prompt(1.0, "go")
     for at, event in (
@@ -94,7 +94,7 @@ def test_a_reply_was_asked_when_its_prompt_or_the_last_result_came():
     assert (second.at, second.first_output_at) == (5.0, 9.0)
 
 
-def test_streamed_blocks_belong_to_the_reply_that_is_streamed():
+def test_streamed_blocks_belong_to_the_streamed_reply():
     end = {
         "type": "message_delta",
         "delta": {"stop_reason": "end_turn"},
@@ -118,7 +118,7 @@ def test_streamed_blocks_belong_to_the_reply_that_is_streamed():
     )
 
 
-def test_tokens_of_a_line_that_came_too_early_are_not_taken_for_the_whole():
+def test_usage_of_an_early_line_is_not_final():
     items, _ = trace_events(
         build_init_line(),
         build_assistant_line(
@@ -130,7 +130,7 @@ def test_tokens_of_a_line_that_came_too_early_are_not_taken_for_the_whole():
     assert reply.usage["input_tokens"] == 9 and not reply.has_final_usage
 
 
-def test_a_nested_agent_has_a_lane_of_its_own():
+def test_subagent_replies_are_separate_from_the_main_agent():
     items, _ = trace_events(
         build_init_line(),
         build_assistant_line("m1", build_tool_use("t", "Task")),
@@ -143,7 +143,7 @@ def test_a_nested_agent_has_a_lane_of_its_own():
     assert [reply.calls[0].call for reply in replies(items)] == ["t"]
 
 
-def test_an_error_of_claudes_own_is_no_reply():
+def test_synthetic_error_is_not_a_reply():
     line = build_assistant_line("m1", build_text_block("no key"), model="<synthetic>") | {
         "error": "authentication_failed"
     }
@@ -151,7 +151,7 @@ def test_an_error_of_claudes_own_is_no_reply():
     assert [item.kind for _, item in items] == ["start", "error", "result"]
 
 
-def test_what_waits_behind_an_endless_call_is_bounded():
+def test_items_waiting_for_an_open_call_are_bounded():
     events = [
         build_assistant_line(f"m{number}", build_text_block("x"))
         for number in range(MAX_WAITING_ITEMS + 5)
@@ -162,7 +162,7 @@ def test_what_waits_behind_an_endless_call_is_bounded():
     assert replies(items)[0].calls[0].call == "a"
 
 
-def test_lanes_are_bounded():
+def test_number_of_agents_is_bounded():
     trace = SessionTrace()
     for number in range(MAX_AGENTS + 50):
         trace.add_event(
@@ -175,7 +175,7 @@ def test_lanes_are_bounded():
 
 
 @loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
-def test_every_call_and_word_of_a_story_is_in_its_trace(case: Case) -> None:
+def test_every_call_and_text_of_a_story_is_in_its_trace(case: Case) -> None:
     reader, records = read_cast(build_case_recording(case))
     assert reader.header is not None
     stories: list[Story] = [Story(), SessionTrace()]

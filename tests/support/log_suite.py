@@ -48,11 +48,11 @@ class LogSuite:
     def log(self) -> Iterator[SessionLog]:
         yield self.open_log(1)
 
-    def test_a_log_begins_empty(self, log):
+    def test_new_log_is_empty(self, log):
         assert (log.first_event_number, log.last_number) == (1, 0)
         assert log.read(0, 10) == []
 
-    def test_what_was_appended_is_read_as_it_was(self, log):
+    def test_appended_records_are_read_unchanged(self, log):
         log.append(build_records(1, 2))
         log.append(build_records(3))
         at = 1_700_000_000_000
@@ -61,14 +61,14 @@ class LogSuite:
         ]
         assert (log.first_event_number, log.last_number) == (1, 3)
 
-    def test_a_read_begins_behind_a_number_and_has_an_end(self, log):
+    def test_read_starts_after_a_number_and_is_limited(self, log):
         for number in range(1, 301):
             log.append(build_records(number))
         assert list_numbers(log.read(150, 5)) == [151, 152, 153, 154, 155]
         assert list_numbers(log.read(298, 5)) == [299, 300]
         assert log.read(300, 5) == [] == log.read(1000, 5)
 
-    def test_questions_answers_and_notes_have_no_number(self, log):
+    def test_control_requests_stdin_and_notes_have_no_number(self, log):
         note = b'{"kind":"settled","question":"q","by":"a","how":"allow"}'
         stdin_record = SessionLogRecord(STDIN_LETTER, 3, b'{"type":"user"}')
         log.append(
@@ -86,21 +86,21 @@ class LogSuite:
         ]
         assert log.last_number == 2
 
-    def test_a_line_of_any_size_is_whole(self, log):
+    def test_long_line_is_read_completely(self, log):
         text = b"0123456789\xe2\x82\xac" * 400_000
         log.append(build_records(1, text=text))
         log.append(build_records(2))
         (first,) = log.read(0, 1)
         assert first.line == build_line(1, text) and list_numbers(log.read(1, 9)) == [2]
 
-    def test_a_line_that_only_speaks_of_the_protocol_has_a_number(self, log):
+    def test_line_that_quotes_a_control_request_has_a_number(self, log):
         assistant_line = (
             b'{"type":"assistant","text":"\\"control_request\\" is {\\"type\\":\\"keep_alive\\"}"}'
         )
         log.append([SessionLogRecord(STDOUT_LETTER, 1, assistant_line, 1)])
         assert [entry.line for entry in log.read(0, 9)] == [assistant_line]
 
-    def test_any_bytes_of_a_line_come_back(self, log):
+    def test_arbitrary_bytes_are_preserved(self, log):
         lines = [
             b'{"type":"x","s":"%b"}' % piece
             for piece in (b"\\u0000", b"\x7f", b"\xff\xfe", b"\xe2\x80\xa8")
@@ -113,14 +113,14 @@ class LogSuite:
         )
         assert [entry.line for entry in log.read(0, 9)] == lines
 
-    def test_times_never_go_back(self, log):
+    def test_timestamps_never_decrease(self, log):
         log.append(
             [*build_records(1, at=9000), *build_records(2, at=5000), *build_records(3, at=9500)]
         )
         times = [entry.at_ms for entry in log.read(0, 9)]
         assert times == sorted(times) and times[0] == 9001
 
-    def test_numbers_go_on_in_the_next_life(self, log):
+    def test_numbers_continue_in_the_next_generation(self, log):
         log.append(build_records(1, 2))
         after = self.open_log(2)
         assert after.last_number == 2
@@ -128,18 +128,18 @@ class LogSuite:
         read = after.read(0, 9)
         assert [(entry.generation, entry.number) for entry in read] == [(1, 1), (1, 2), (2, 3)]
 
-    def test_a_life_that_said_nothing_leaves_no_hole(self, log):
+    def test_generation_without_entries_leaves_no_gap(self, log):
         self.open_log(2)
         third = self.open_log(3)
         third.append(build_records(1))
         assert list_numbers(third.read(0, 9)) == [1]
 
-    def test_a_read_is_bounded_in_bytes(self, log):
+    def test_read_is_limited_in_bytes(self, log):
         log.append(build_records(*range(1, 9), text=b"x" * 1_000_000))
         assert list_numbers(log.read(0, 8, 2_500_000)) == [1, 2, 3]
         assert list_numbers(log.read(0, 8, 1)) == [1]
 
-    async def test_a_follower_sees_what_was_and_what_comes(self, log):
+    async def test_follow_yields_existing_and_new_entries(self, log):
         log.append(build_records(1, 2))
         followed_numbers = list[int]()
         with anyio.fail_after(PATIENCE):

@@ -249,7 +249,7 @@ FLOODS: dict[str, Callable[[Stage, int], None]] = {
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 @loop_over_rows("name", FLOODS)
-def test_a_flood_of_a_verb_grows_nothing(small, name, partial):
+def test_repeated_turn_method_does_not_grow_memory(small, name, partial):
     stage = Stage(partial=partial, limit=LINE_BYTES, evaluator=build_evaluator(hidden=["Hidden"]))
     stage.turn.start_session(session_id="s")
     chunks = []
@@ -266,7 +266,7 @@ def test_a_flood_of_a_verb_grows_nothing(small, name, partial):
 
 
 @loop_over_rows("name", FLOODS)
-def test_a_flood_in_every_turn_of_a_conversation_grows_nothing(small, name):
+def test_repeated_turn_method_does_not_grow_memory_across_turns(small, name):
     stage = Stage(limit=LINE_BYTES)
 
     def step(number: int) -> None:
@@ -377,7 +377,7 @@ def check_events(translation: StreamTranslation, *events: dict[str, Any]) -> Non
 
 
 @loop_over_rows(("vendor", "kind"), vendor_floods())
-def test_a_flood_of_a_vendors_event_grows_nothing(small, vendor, kind):
+def test_repeated_vendor_event_does_not_grow_memory(small, vendor, kind):
     check_events(open_small_translation(vendor, partial=len(kind) % 2 == 0), kinds(vendor)[kind])
 
 
@@ -438,7 +438,7 @@ LASTING = {
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 @pytest.mark.parametrize("name", LASTING)
-def test_what_a_vendor_never_brings_to_an_end_is_not_remembered_for_ever(small, name, partial):
+def test_vendor_state_that_never_ends_does_not_grow_memory(small, name, partial):
     vendor, events = LASTING[name]
     check_events(open_small_translation(vendor, partial=partial), *events)
 
@@ -510,7 +510,7 @@ HEARD = {
 
 @pytest.mark.parametrize("asks", [True, False], ids=["asks", "runs"])
 @pytest.mark.parametrize("name", HEARD)
-def test_a_flood_between_frontend_and_vendor_grows_nothing(small, name, asks):
+def test_repeated_control_traffic_does_not_grow_memory(small, name, asks):
     control = create_control(asks_permissions=asks)
 
     def step(number: int) -> None:
@@ -525,7 +525,7 @@ def test_a_flood_between_frontend_and_vendor_grows_nothing(small, name, asks):
 MANY = 4000  # more than there may be open, asked about or denied
 
 
-def test_the_result_is_a_line_however_many_calls_denials_models_and_kinds_there_were():
+def test_result_stays_within_the_line_limit_for_any_number_of_entries():
     """The line limit holds for the result too, and it is still a result."""
     stage = Stage(limit=LINE_BYTES)
     for number in range(MANY):
@@ -551,7 +551,7 @@ def test_the_result_is_a_line_however_many_calls_denials_models_and_kinds_there_
     assert result["usage"]["output_tokens"] == MANY // 40, "nothing is lost of the sum"
 
 
-def test_large_calls_that_stay_open_take_no_more_memory_than_they_may():
+def test_memory_of_large_open_calls_is_bounded():
     stage = Stage(limit=1_000_000)
     for number in range(150):
         stage.turn.add_tool_call(f"t{number}", "Write", {"content": f"{number}" * 100_000})
@@ -560,7 +560,7 @@ def test_large_calls_that_stay_open_take_no_more_memory_than_they_may():
     assert f"t{149}" in stage.turn.open_calls, "the newest is the one that may still be answered"
 
 
-def test_what_waits_or_was_refused_is_no_larger_than_a_line_can_say():
+def test_memory_of_early_results_and_denials_is_bounded():
     stage = Stage(limit=LINE_BYTES)
     for number in range(tool_calls.MAX_EARLY_RESULTS):
         stage.turn.add_tool_result(f"e{number}", f"{number}" * 200_000)
@@ -573,7 +573,7 @@ def test_what_waits_or_was_refused_is_no_larger_than_a_line_can_say():
 @pytest.mark.parametrize(
     "value", [[[1]] * 50_000, {f"k{n}": n for n in range(50_000)}, ["x"] * 50_000], ids=type
 )
-def test_a_line_whose_strings_are_not_what_is_long_is_still_an_object(value):
+def test_line_with_long_collections_is_truncated_to_valid_json(value):
     """Cut strings do not help there; the list stays a list, the object an object."""
     writer = StreamJsonWriter(STABLE_ID_PREFIX, max_line_bytes=LINE_BYTES)
     writer.write_init("s", {"tools": list(map(str, range(50_000)))})
@@ -592,7 +592,7 @@ def test_a_line_whose_strings_are_not_what_is_long_is_still_an_object(value):
             assert type(event["value"]) is type(value) and event["value"]
 
 
-def test_an_answer_that_is_said_in_full_behind_a_long_stream_adds_only_what_is_new(small):
+def test_full_text_after_a_long_stream_emits_only_the_new_text(small):
     """Of a long block it is known how much was said, not what."""
     stage = Stage(partial=True, limit=LINE_BYTES)
     parts = [f"word {number} \U0001f600 " for number in range(3000)]
@@ -608,7 +608,7 @@ def test_an_answer_that_is_said_in_full_behind_a_long_stream_adds_only_what_is_n
     assert "".join(delta.get("text", "") for delta in deltas) == "".join(parts) + "the end"
 
 
-def test_a_reply_whose_blocks_never_end_has_so_many_and_no_more():
+def test_streamed_blocks_of_an_unfinished_qwen_message_are_bounded():
     translation = open_small_translation("qwen")
     for _ in range(translator.MAX_STREAMED_BLOCKS + 100):
         translation.feed(b"".join(json.dumps(event).encode() + b"\n" for event in LASTING_BLOCKS))
@@ -618,7 +618,7 @@ def test_a_reply_whose_blocks_never_end_has_so_many_and_no_more():
 LASTING_BLOCKS = LASTING["blocks that never end in a reply"][1]
 
 
-def test_of_a_real_claudes_block_that_never_ends_no_more_is_kept_than_a_line_can_say():
+def test_text_of_an_unfinished_claude_block_is_bounded():
     translation = open_small_translation("claude", partial=True)
     block_start = stream(
         type="content_block_start", index=0, content_block={"type": "text", "text": ""}
@@ -628,7 +628,7 @@ def test_of_a_real_claudes_block_that_never_ends_no_more_is_kept_than_a_line_can
     assert reachable(translation.turn.text_blocks.fragments) < 2 * LINE_BYTES
 
 
-def test_an_id_that_comes_again_while_its_first_call_waits_breaks_no_order(small):
+def test_call_id_reused_while_its_first_call_is_queued_preserves_the_order(small):
     stage = FlatStage()
     stage.turn.start_session(session_id=STABLE_SESSION_ID)
     stage.turn.add_tool_call("open", "Bash", {})
@@ -640,7 +640,7 @@ def test_an_id_that_comes_again_while_its_first_call_waits_breaks_no_order(small
     assert summaries[-1] == "message_stop"
 
 
-def test_open_calls_near_their_limit_are_not_measured_again_for_each_call(monkeypatch):
+def test_open_calls_near_the_size_limit_are_not_measured_for_each_new_call(monkeypatch):
     stage = Stage()
     for number in range(40):
         stage.turn.add_tool_call(f"b{number}", "Bash", {"a": "x" * 5000})
@@ -656,7 +656,7 @@ def test_open_calls_near_their_limit_are_not_measured_again_for_each_call(monkey
     assert len(measured) < 200
 
 
-def test_the_long_integers_of_a_line_are_looked_for_once(monkeypatch):
+def test_long_integers_of_a_line_are_searched_once(monkeypatch):
     looked = []
     monkeypatch.setattr(json_text, "find_long_integers", lambda line: looked.append(line) or {})
     stage = Stage()
@@ -666,7 +666,7 @@ def test_the_long_integers_of_a_line_are_looked_for_once(monkeypatch):
     assert looked == [b"a line"]
 
 
-def test_the_streamed_blocks_of_a_message_are_not_remembered_without_end(monkeypatch):
+def test_streamed_blocks_of_a_flat_claude_message_are_bounded(monkeypatch):
     monkeypatch.setattr(translator, "MAX_STREAMED_BLOCKS", FEW)
     flat = claude_flat_stream.FlatClaudeTranslator(Stage().turn)
     inner = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "a"}}

@@ -234,7 +234,7 @@ def turns_of(case: Case, partial: bool) -> list[list[Event]]:
 
 
 @loop_over_cases(CASES)
-def test_a_recording_is_said_under_all_invariants_with_and_without_fragments(case):
+def test_translation_is_valid_and_equal_with_and_without_partials(case):
     full_turns, pieces = turns_of(case, False), turns_of(case, True)
     assert len(full_turns) == len(pieces) >= 1
     if case.passthrough or name_of(case) in PIECES_OTHERWISE:
@@ -257,7 +257,7 @@ def turn_result(turn: list[Event]) -> Any:
 
 
 @loop_over_cases(case for case in CASES if case.vendor in SAID)
-def test_the_last_text_of_a_recording_is_said_whole_and_once(case):
+def test_last_text_of_a_recording_is_written_exactly_once(case):
     expected = SAID[case.vendor](events_of(case)).strip()
     if len(expected) < ONCE_CHARACTERS or name_of(case) in TEXT_OTHERWISE:
         return
@@ -271,7 +271,7 @@ def test_the_last_text_of_a_recording_is_said_whole_and_once(case):
 
 
 @loop_over_cases(case for case in CASES if not case.passthrough)
-def test_the_calls_of_a_recording_have_what_a_frontend_needs_to_show_them(case):
+def test_tool_calls_have_the_arguments_that_frontends_need(case):
     for turn in turns_of(case, False):
         failed = {
             block["tool_use_id"]
@@ -289,7 +289,7 @@ def test_the_calls_of_a_recording_have_what_a_frontend_needs_to_show_them(case):
 
 
 @loop_over_cases(case for case in CASES if not case.passthrough)
-def test_the_usage_of_a_recording_is_counted(case):
+def test_usage_is_counted_if_the_vendor_reports_tokens(case):
     """Of a whole turn whose vendor says numbers of tokens, in whatever words."""
     numbers = [number for event in events_of(case) for number in tokens(event)]
     for turn in turns_of(case, False)[-1:]:
@@ -314,11 +314,11 @@ def tokens(value: Any, inside: bool = False) -> Iterator[int]:
         yield value
 
 
-def test_what_nobody_translates_is_known():
+def test_untranslated_recordings_belong_to_unsupported_vendors():
     assert {name.partition("/")[0] for name in UNKNOWN} <= NOT_YET
 
 
-def test_every_vendor_that_has_a_recording_is_looked_at():
+def test_every_recorded_vendor_has_a_text_reader():
     looked_at = {case.vendor for case in CASES}
     assert looked_at <= set(SAID) | {"demo"}, "its last text is read nowhere"
     assert {"acai", "claude", "codex", "cursor", "gemini", "opencode", "pi", "qwen"} <= looked_at

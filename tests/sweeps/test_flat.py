@@ -38,7 +38,7 @@ GOLDEN = [case for case in CASES if "yume" in case.metadata]
 
 
 @loop_over_cases(GOLDEN)
-def test_the_shim_says_exactly_the_flat_golden(case):
+def test_yume_output_matches_the_golden_file(case):
     output, _ = translate_flat(case)
     golden = case.folder / "yume.ndjson"
     assert golden.exists(), (
@@ -51,13 +51,13 @@ def test_the_shim_says_exactly_the_flat_golden(case):
 
 
 @loop_over_rows("vendor", [*SEEDS, "claude"])
-def test_every_seed_vendor_has_the_ten_scenarios(vendor):
+def test_every_seed_vendor_has_all_ten_scenarios(vendor):
     scenarios = [case.metadata["yume"] for case in GOLDEN if case.folder.parent.name == vendor]
     assert sorted(scenarios) == sorted(SCENARIOS)
 
 
 @loop_over_cases(GOLDEN)
-def test_a_scenario_shows_what_its_name_says(case):
+def test_scenario_contains_the_events_of_its_name(case):
     turns = check_flat(translate_flat(case)[0])
     lines = [line for turn in turns for line in turn]
     kinds = [line["type"] for line in lines]
@@ -79,7 +79,7 @@ def test_a_scenario_shows_what_its_name_says(case):
     assert checks[case.metadata["yume"]], summarize_flat_lines(lines)
 
 
-def test_no_flat_golden_stands_without_its_scenario():
+def test_every_golden_file_belongs_to_a_scenario():
     marked = {case.folder for case in GOLDEN}
     assert {path.parent for path in FIXTURES.glob("*/*/yume.ndjson")} == marked
 
@@ -88,7 +88,7 @@ def test_no_flat_golden_stands_without_its_scenario():
 
 
 @loop_over_cases(CASES)
-def test_every_fixture_keeps_every_rule(case):
+def test_every_fixture_follows_the_yume_rules(case):
     """R1, R3, R4, R5, R6, R7, R9, R10"""
     check_flat(translate_flat(case)[0])
 
@@ -100,7 +100,7 @@ UNCUT = [
 
 
 @loop_over_cases(UNCUT)
-def test_nothing_of_the_conversation_is_lost_on_the_way(case):
+def test_yume_and_claude_dialects_have_the_same_content(case):
     """The texts, the calls and the results of Claude's dialect are those of Yume's."""
     claude = parse_lines(translate_case(case, True)[0])
     flat = parse_lines(translate_flat(case)[0])
@@ -114,7 +114,7 @@ def test_nothing_of_the_conversation_is_lost_on_the_way(case):
 @loop_over_cases(
     case for case in list_fixture_cases("claude") if case.folder.parent.name == "claude"
 )
-def test_nothing_that_a_real_claude_said_is_lost(case):
+def test_claude_output_is_complete_in_the_yume_dialect(case):
     lines = [line for line in case.parse_events() if isinstance(line, dict)]
     blocks = [(line, block) for line in lines for block in content(line)]
     flat = parse_lines(translate_flat(case)[0])
@@ -164,18 +164,18 @@ def join_claude_texts(lines):
 
 
 @loop_over_cases(case for case in GOLDEN if len(case.data) < 20_000)
-def test_a_byte_at_a_time_says_the_same_lines(case):
+def test_byte_by_byte_input_produces_the_same_output(case):
     assert translate_flat(case, chunks=split_bytes(case.data))[0] == translate_flat(case)[0]
 
 
 @loop_over_cases(CASES, quick=choose_small_cases)
-def test_a_stream_cut_behind_any_line_ends_in_a_result(case):
+def test_stream_truncated_after_any_line_follows_the_yume_rules(case):
     for number, cut in enumerate(line_ends(case.data, 4 if sweeps.full else 2)):
         check_flat(translate_flat(case, EXITS[number % len(EXITS)], case.data[:cut])[0])
 
 
 @loop_over_cases((case for case in CASES if case.data), quick=choose_small_cases)
-def test_broken_and_shuffled_lines_break_no_rule(case):
+def test_corrupted_and_shuffled_lines_follow_the_yume_rules(case):
     for chance in iterate_rounds(1, case):
         lines = shuffle_lines(chance, case.data.split(b"\n"))
         check_flat(
@@ -196,7 +196,7 @@ EXPOSED = st.tuples(st.just("expose"), st.sampled_from(["t1", "t2", "t3", "t1~2"
     judged=st.sampled_from([None, build_evaluator(deny=["Denied"], hidden=["Hidden"])]),
     code=st.sampled_from([0, 1, None]),
 )
-def test_any_order_of_verbs_breaks_no_rule(verbs, judged, code):
+def test_any_order_of_turn_calls_follows_the_yume_rules(verbs, judged, code):
     stage = FlatStage(evaluator=judged)
     for verb, kwargs in verbs:
         if verb == "expose":
@@ -209,7 +209,7 @@ def test_any_order_of_verbs_breaks_no_rule(verbs, judged, code):
 
 @limit_examples(80, full_count=200, shrink=True)
 @given(verbs=st.lists(VERBS, max_size=30), limit=st.sampled_from([0, 60, 400]))
-def test_no_order_is_lost_when_too_much_waits(verbs, limit):
+def test_output_beyond_the_buffer_limit_follows_the_yume_rules(verbs, limit):
     """What waits is bounded; what is said about a call that is given up on keeps the rules."""
     before, order.MAX_BUFFERED_BYTES = order.MAX_BUFFERED_BYTES, limit
     try:
@@ -224,7 +224,7 @@ def test_no_order_is_lost_when_too_much_waits(verbs, limit):
     assert all(json.loads(line) for line in stage.bytes.splitlines())
 
 
-def test_a_real_claudes_reply_that_was_cut_and_comes_again_is_said_once():
+def test_repeated_reply_after_a_retry_is_written_once():
     inner = [
         {"type": "message_start", "message": {"model": "m"}},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
@@ -259,13 +259,13 @@ def real_claude(*events):
     return parse_lines(output + translation.close(ChildExit(code=0))), translation.turn
 
 
-def test_a_text_that_a_real_claude_never_streamed_is_the_last_one():
+def test_unstreamed_text_is_the_last_text():
     flat, turn = real_claude(WHOLE, DONE)
     assert [line["content"] for line in flat if line["type"] == "text"] == ["Hello."]
     assert turn.last_text == turn.final_text == "Hello."
 
 
-def test_a_whole_text_of_a_real_claude_that_comes_again_is_said_once():
+def test_repeated_complete_message_after_a_retry_is_written_once():
     retry = {"type": "system", "subtype": "api_retry", "attempt": 1}
     flat, _ = real_claude(WHOLE, retry, WHOLE, DONE)
     assert [line["content"] for line in flat if line["type"] == "text"] == ["Hello."]

@@ -74,7 +74,7 @@ def has_failure(text: str, book: Findings) -> bool:
     return any(text in failure for failure in book.failures.values())
 
 
-def test_a_round_of_the_fuzzers_breaks_no_invariant(tmp_path):
+def test_small_fuzz_run_reports_no_failures(tmp_path):
     book = run_small_fuzz(tmp_path)
     assert not book.failures
     assert book.count_child_lines() > 15 * ROUNDS
@@ -83,16 +83,16 @@ def test_a_round_of_the_fuzzers_breaks_no_invariant(tmp_path):
 @pytest.mark.full
 @settings(create_profile(20), derandomize=True)
 @given(plan=RUNS)
-def test_what_hypothesis_makes_breaks_no_invariant(plan):
+def test_hypothesis_runs_report_no_failures(plan):
     assert [run for run in build_runs(plan) if find_failure(run)] == []
 
 
 @pytest.mark.full
-def test_every_seed_breaks_no_invariant_as_it_is():
+def test_unmodified_seeds_report_no_failures():
     assert [run for run in list_seeds() if find_failure(run)] == []
 
 
-def test_every_vendor_and_dialect_is_fuzzed():
+def test_every_vendor_and_target_has_seeds():
     assert set(CHILDREN) == set(VENDORS)
     assert "claude" in PRESENT and set(PRESENT) <= set(DIALECTS)
     assert {run.target for run in list_seeds()} == set(TARGETS)
@@ -182,7 +182,7 @@ def _deaf(monkeypatch):
     ],
     ids=lambda value: value.__name__.strip("_") if callable(value) else "",
 )
-def test_what_is_broken_is_found(tmp_path, monkeypatch, breaking, target, expected):
+def test_fuzzer_detects_seeded_defects(tmp_path, monkeypatch, breaking, target, expected):
     breaking(monkeypatch)
     if target in FLOODED:
         book = Findings(tmp_path, "small")
@@ -203,7 +203,7 @@ def test_what_is_broken_is_found(tmp_path, monkeypatch, breaking, target, expect
 # -- what is done with a finding -------------------------------------------------------------------
 
 
-def test_an_input_can_be_written_and_read_again():
+def test_fuzz_input_survives_encoding_and_parsing():
     runs = [
         FuzzRun("pi", build_knobs(partial=1, cut=77), [b'{"a":1}', b"", b"\xff"]),
         FuzzRun("control", build_knobs(), [b"x"]),
@@ -214,12 +214,12 @@ def test_an_input_can_be_written_and_read_again():
 @loop_over_rows(
     "data", [b"", b"\n", b"\x1c", b"\x1cnobody 1 x -1 99999999999 \xff\nline", b"no head\nat all"]
 )
-def test_every_file_is_an_input(data):
+def test_any_bytes_parse_to_runs_with_a_valid_target(data):
     assert all(run.target in TARGETS for run in parse_input(data, NAMES))
 
 
 @loop_over_rows("edit", range(len(EDITS)))
-def test_every_edit_takes_any_run(edit):
+def test_every_edit_accepts_any_run(edit):
     for lines in ([], [b""], list(TORTURE), [b'{"a":[1,{"b":"c"}]}'] * 3):
         for seed in range(20):
             assert (
@@ -230,14 +230,14 @@ def test_every_edit_takes_any_run(edit):
             )
 
 
-def test_a_flood_is_many_lines_and_bounded():
+def test_flood_expands_to_a_bounded_number_of_lines():
     flooded = FuzzRun("pi", build_knobs(), [FLOOD + b"99999999 a%d", FLOOD + b"5 b"])
     lines = list(flooded.expand_lines())
     assert (lines[0], lines[1], lines[-1], len(lines)) == (b"a0", b"a1", b"b", FLOOD_LINES + 1)
     assert flooded.count_flood_lines() == FLOOD_LINES
 
 
-def test_a_finding_is_made_small(monkeypatch):
+def test_failing_run_is_shrunk_to_a_single_line(monkeypatch):
     _without_results(monkeypatch)
     lines = [line for line in build_pool().lines["acai"] if b"function_call" in line][:3]
     run = FuzzRun(
@@ -249,7 +249,7 @@ def test_a_finding_is_made_small(monkeypatch):
     assert list_knobs_without_fixture(small) == []
 
 
-def test_a_finding_becomes_a_fixture(tmp_path, monkeypatch):
+def test_failing_run_is_written_as_a_fixture(tmp_path, monkeypatch):
     monkeypatch.setattr("fuzzing.findings.FIXTURES", tmp_path)
     (tmp_path / "pi").mkdir()
     folder = write_fixture(
@@ -266,7 +266,7 @@ def test_a_finding_becomes_a_fixture(tmp_path, monkeypatch):
     )
 
 
-def test_what_a_fixture_cannot_hold_is_named():
+def test_knobs_that_a_fixture_cannot_store_are_listed():
     assert list_knobs_without_fixture(FuzzRun("pi", build_knobs(terms=2, limit=1), [])) == [
         "terms",
         "limit",

@@ -16,7 +16,7 @@ CASES = list_fixture_cases()
 
 
 @loop_over_cases(CASES)
-def test_the_shim_says_exactly_the_golden(case):
+def test_output_matches_the_golden_file(case):
     output, _ = translate_case(case)
     assert case.golden.exists(), (
         f"{case.name} has no claude.ndjson: run `make accept` and read what it wrote"
@@ -30,7 +30,7 @@ def test_the_shim_says_exactly_the_golden(case):
 
 @loop_over_cases(CASES)
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-def test_every_stream_keeps_the_contract(case, partial):
+def test_output_fulfils_the_contract(case, partial):
     """S1, S4, S5, S6, S7, S9, S10, S11, S12, S13, S14, S16, S16c, S17, S19
 
     A golden alone would bless a broken stream.
@@ -41,13 +41,13 @@ def test_every_stream_keeps_the_contract(case, partial):
 
 @loop_over_cases(list_fixture_cases("claude"))
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-def test_a_real_claudes_lines_are_passed_byte_for_byte(case, partial):
+def test_claude_lines_are_passed_byte_for_byte(case, partial):
     output, _ = translate_case(case, partial)
     check_passed(case.data, output, partial)
 
 
 @loop_over_rows("vendor", [*SEEDS, "claude"])
-def test_a_person_has_read_a_golden_of_every_vendor(vendor):
+def test_every_vendor_has_a_reviewed_golden_file(vendor):
     """`read = true` in case.toml: somebody held that golden against the vendor's page, line by
     line.
     """
@@ -57,7 +57,7 @@ def test_a_person_has_read_a_golden_of_every_vendor(vendor):
     )
 
 
-def test_no_golden_stands_without_its_vendors_bytes():
+def test_every_golden_file_has_vendor_input():
     stray = [
         path
         for path in FIXTURES.glob("*/*/claude.ndjson")

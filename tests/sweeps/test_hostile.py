@@ -74,7 +74,7 @@ def translate_undamaged(name):
 
 
 @loop_over_rows(("name", "damage"), REPAIRED)
-def test_what_can_be_repaired_changes_nothing_that_is_said(name, damage):
+def test_repairable_damage_does_not_change_the_output(name, damage):
     chosen = find_case(name)
     lines = clean_lines(chosen.data)
     expected = translate_undamaged(name)
@@ -97,7 +97,7 @@ QUESTIONS = (b'"control_re', b'"session/request_permission"')
 
 
 @loop_over_cases(CASES, quick=choose_small_cases)
-def test_damage_in_several_places_and_pieces_changes_nothing_that_is_said(case):
+def test_repeated_damage_in_split_chunks_does_not_change_the_output(case):
     glued = ("two on a line", "ten on a line", UNSEEN) if case.vendor == "pi" else ()
     kinds = {name: damage for name, damage in REPAIRABLE.items() if name not in glued}
     for chance in iterate_rounds(2 if sweeps.full else 1, case):
@@ -114,7 +114,7 @@ def test_damage_in_several_places_and_pieces_changes_nothing_that_is_said(case):
 
 
 @loop_over_cases(CASES, quick=choose_small_cases)
-def test_damage_that_cannot_be_repaired_breaks_no_rule(case):
+def test_unrepairable_damage_does_not_break_the_output_contract(case):
     for chance in iterate_rounds(2 if sweeps.full else 1, case):
         partial = chance.random() < 0.5
         bad = damage_stream(chance, case.data, REPAIRABLE | LOSSY)

@@ -12,7 +12,7 @@ FULL_MESSAGES = 4000
 
 
 @pytest.mark.parametrize("machine", AGENTS)
-def test_no_conversation_breaks_an_invariant(machine):
+def test_random_conversations_break_no_invariant(machine):
     assert (
         next(find_failures(machine, FULL_MESSAGES if sweeps.full else MESSAGES, seed=0), None)
         is None

@@ -51,7 +51,7 @@ def check(case: Any, output: bytes, partial: bool) -> list[list[dict[str, Any]]]
 
 
 @loop_over_cases((case for case in CASES if len(case.data) <= BYTEWISE), quick=choose_small_cases)
-def test_a_byte_at_a_time_says_the_same_as_the_whole(case):
+def test_output_is_the_same_if_fed_byte_by_byte(case):
     expected, translation = translate(case)
     pieces, second_translation = translate(case, chunks=split_bytes(case.data))
     assert pieces == expected
@@ -59,7 +59,7 @@ def test_a_byte_at_a_time_says_the_same_as_the_whole(case):
 
 
 @loop_over_cases(CASES, quick=choose_small_cases)
-def test_any_split_says_the_same_as_the_whole(case):
+def test_output_is_the_same_for_any_split(case):
     expected, _ = translate(case, not case.partial)
     for chance in iterate_rounds(3 if sweeps.full else 2, case):
         assert (
@@ -230,7 +230,7 @@ def check_cut(case: Any, cut: int, child_exit: ChildExit | None, partial: bool) 
 
 
 @loop_over_cases(CASES, quick=choose_small_cases)
-def test_a_stream_cut_behind_any_line_ends_with_one_true_result(case):
+def test_stream_cut_after_any_line_ends_with_a_single_result(case):
     for number, cut in enumerate(line_ends(case.data, 25 if sweeps.full else 4)):
         exits = (EXITS[0], EXITS[1 + number % 4])
         for child_exit in exits if sweeps.full else exits[number // 2 % 2 :][:1]:
@@ -238,7 +238,7 @@ def test_a_stream_cut_behind_any_line_ends_with_one_true_result(case):
 
 
 @loop_over_cases(CASES, quick=choose_small_cases)
-def test_a_stream_cut_anywhere_ends_with_one_true_result(case):
+def test_stream_cut_at_any_byte_ends_with_a_single_result(case):
     """P10, S1"""
     for chance in iterate_rounds(6 if sweeps.full else 2, case):
         cut = chance.randint(0, len(case.data))
@@ -249,7 +249,7 @@ def test_a_stream_cut_anywhere_ends_with_one_true_result(case):
 
 
 @loop_over_cases(CASES, quick=choose_small_cases)
-def test_repeated_and_swapped_lines_break_no_rule(case):
+def test_repeated_and_swapped_lines_preserve_the_contract(case):
     for chance in iterate_rounds(6 if sweeps.full else 2, case):
         lines = shuffle_lines(chance, case.data.split(b"\n"))
         partial = chance.random() < 0.5
@@ -268,14 +268,14 @@ def shuffle_lines(chance: Random, lines: list[bytes]) -> list[bytes]:
 
 
 @loop_over_cases(CASES, quick=choose_small_cases)
-def test_every_line_twice_breaks_no_rule(case):
+def test_duplicated_lines_preserve_the_contract(case):
     twice = b"".join(line + b"\n" + line + b"\n" for line in case.data.split(b"\n"))
     for partial in (False, True):
         check(case, translate(case, partial, data=twice)[0], partial)
 
 
 @loop_over_cases((case for case in CASES if case.data), quick=choose_small_cases)
-def test_flipped_bytes_break_no_rule(case):
+def test_flipped_bytes_preserve_the_contract(case):
     """P9, P11"""
     for chance in iterate_rounds(8 if sweeps.full else 2, case):
         partial = chance.random() < 0.5
@@ -339,7 +339,7 @@ def _drift(event: Any, path: tuple[Any, ...], value: Any, remove: bool) -> None:
 
 
 @loop_over_cases((case for case in CASES if case.vendor in SEEDS), quick=choose_small_cases)
-def test_a_value_of_the_wrong_type_anywhere_breaks_no_rule(case):
+def test_values_of_the_wrong_type_preserve_the_contract(case):
     """Schema drift: vendors rename, drop and retype fields without notice (hostile-input, demands 5
     and 21).
     """
@@ -484,7 +484,7 @@ def perform(stage: Stage, verb: str, kwargs: dict[str, Any]) -> None:
     judged=st.sampled_from([None, build_evaluator(deny=["Denied"], hidden=["Hidden"])]),
     code=st.sampled_from([0, 1, None]),
 )
-def test_any_order_of_verbs_breaks_no_rule(partial, verbs, limit, judged, code):
+def test_any_order_of_turn_operations_preserves_the_contract(partial, verbs, limit, judged, code):
 
     stage = Stage(partial=partial, max_turns=limit, evaluator=judged)
     for verb, kwargs in verbs:

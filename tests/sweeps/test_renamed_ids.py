@@ -60,14 +60,14 @@ def can_be_renamed(case: Any) -> bool:
     )
 
 
-def test_enough_fixtures_are_read_with_other_ids():
+def test_renamed_fixtures_cover_at_least_7_vendors():
     vendors = {case.vendor for case in list_fixture_cases() if can_be_renamed(case)}
     assert len(vendors) >= 7, vendors
 
 
 @pytest.mark.parametrize("call_id", ["same", ""])
 @loop_over_cases(case for case in list_fixture_cases() if can_be_renamed(case))
-def test_calls_with_one_id_are_written_as_calls_with_ids_of_their_own(case, call_id):
+def test_calls_with_identical_ids_get_unique_ids(case, call_id):
     before, _ = translate_case(case)
     data = case.data
     for call in calls_of(before):
@@ -105,7 +105,7 @@ ID_KEYS = re.compile(
 @loop_over_cases(
     (case for case in list_fixture_cases() if not case.passthrough), quick=choose_small_cases
 )
-def test_any_id_may_be_replaced_by_another_id(case, value):
+def test_replaced_ids_preserve_the_stream_invariants(case, value):
     """Ids of messages and sessions, too: whatever an agent does, each call has an id of its own and
     one result.
     """

@@ -23,7 +23,7 @@ CASES = [(case, vendor) for case in QUICK for vendor in case.vendors]
 
 
 @loop_over_rows(("case", "vendor"), CASES)
-def test_the_text_that_reached_us_is_said(case, vendor):
+def test_received_text_and_calls_are_emitted(case, vendor):
     translation = create_stream_translation(vendor, partial=True, stable=True)
     output = translation.feed(case.data) + translation.close(ChildExit(0))
     (turn,) = check_frames(output)

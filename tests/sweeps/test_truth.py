@@ -24,7 +24,7 @@ CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}
 RESULT = {"type": "result", "id": "c1", "output": "ok"}
 
 
-def test_every_cause_has_its_agreement_and_there_is_no_other():
+def test_agreements_cover_exactly_the_causes():
     assert set(AGREEMENTS) == CAUSES
     assert {kind.cause for kind in FAILURE_KINDS.values()} <= CAUSES
 
@@ -32,7 +32,7 @@ def test_every_cause_has_its_agreement_and_there_is_no_other():
 # -- a good end that is none -----------------------------------------------------------------------
 
 
-def test_a_good_end_behind_calls_that_nothing_came_of_is_truncated():
+def test_success_with_open_calls_is_truncated():
     """Hostile input, demand 3: stop_reason tool_use, an empty result, success."""
     stage = Stage()
     stage.turn.add_block("I'll look.")
@@ -45,7 +45,7 @@ def test_a_good_end_behind_calls_that_nothing_came_of_is_truncated():
     ]
 
 
-def test_a_good_end_with_many_calls_open_names_some():
+def test_truncation_error_names_at_most_eight_open_calls():
     stage = Stage()
     for number in range(10):
         stage.turn.add_tool_call(f"t{number}", "Bash", {})
@@ -56,7 +56,7 @@ def test_a_good_end_with_many_calls_open_names_some():
     )
 
 
-def test_a_model_may_have_nothing_to_add_to_what_its_call_returned():
+def test_success_without_text_after_a_tool_result_is_clean():
     """The acai page, section 1: an empty reply is a success without a message."""
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
@@ -66,14 +66,14 @@ def test_a_model_may_have_nothing_to_add_to_what_its_call_returned():
 
 
 @pytest.mark.parametrize("fields", [{"result": "I left a plan."}, {"structured_output": {"a": 1}}])
-def test_a_vendor_that_gives_a_result_of_its_own_means_its_good_end(fields):
+def test_success_with_an_explicit_result_is_clean_despite_an_open_call(fields):
     stage = Stage()
     stage.turn.add_tool_call("t", "ExitPlanMode", {})
     stage.turn.record_end(**fields)
     assert stage.finish_with_result()["shim"]["cause"] == "clean"
 
 
-def test_a_call_that_was_abandoned_before_the_answer_takes_nothing_from_the_end():
+def test_open_call_followed_by_text_leaves_the_turn_clean():
     """codex#14691: the vendor went on without it, and answered."""
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
@@ -90,14 +90,14 @@ def test_a_call_that_was_abandoned_before_the_answer_takes_nothing_from_the_end(
     [b"Usage: pi [OPTIONS]\n", b'{"hello":"world"}\n', b"[1]\n42\n", b'{"type":"banner"}\n'],
     ids=repr,
 )
-def test_a_good_exit_of_a_child_that_said_nothing_of_its_protocol_says_so(printed):
+def test_clean_exit_without_protocol_output_is_a_protocol_error(printed):
     translation = create_stream_translation("pi", partial=False, stable=True)
     output = translation.feed(printed) + translation.close(ChildExit(code=0), "")
     (turn,) = check_turns(output, partial=False)
     assert check_truth(turn) == "protocol"
 
 
-def test_a_child_that_said_nothing_at_all_is_not_called_wrong():
+def test_clean_exit_without_any_output_is_truncated():
     translation = create_stream_translation("pi", partial=False, stable=True)
     (turn,) = check_turns(
         translation.feed(b"\n\n") + translation.close(ChildExit(code=0), ""), partial=False
@@ -132,7 +132,7 @@ def late_verbs(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-def test_what_comes_behind_the_vendors_end_is_counted_and_not_said(partial):
+def test_events_after_the_vendor_end_are_counted_and_not_written(partial):
     """Time: the verdict stands; a late event is counted, not printed."""
     stage = Stage(partial=partial)
     stage.turn.add_tool_call("t", "Task", {})
@@ -148,7 +148,7 @@ def test_what_comes_behind_the_vendors_end_is_counted_and_not_said(partial):
     check_turns(stage.bytes, partial)
 
 
-def test_a_second_verdict_is_too_late():
+def test_second_end_does_not_change_the_cause():
     stage = Stage()
     stage.turn.record_failure("it broke")
     stage.turn.finalize()
@@ -157,7 +157,7 @@ def test_a_second_verdict_is_too_late():
     assert stage.finish_with_result()["shim"]["cause"] == "vendor_error"
 
 
-def test_what_is_beside_the_conversation_may_come_until_the_result():
+def test_system_event_after_the_end_is_written_before_the_result():
     """The cursor page, section 6: late system events."""
     stage = Stage()
     stage.turn.add_block("Done.")
@@ -167,7 +167,7 @@ def test_what_is_beside_the_conversation_may_come_until_the_result():
     assert stage.finish_turn() == ["init", "text:Done.", "system:note", "end:success Done.", "."]
 
 
-def test_a_vendor_that_is_done_without_a_word_how_may_go_on():
+def test_vendor_may_continue_after_an_end_without_an_outcome():
     """pi's `agent_settled`: the last reply says how, and it may come after it."""
     stage = Stage()
     stage.turn.add_block("One.")
@@ -177,7 +177,7 @@ def test_a_vendor_that_is_done_without_a_word_how_may_go_on():
     assert stage.finish_with_result()["result"] == "Two."
 
 
-def test_a_vendor_that_was_stopped_may_still_say_what_it_had_begun():
+def test_text_after_an_interrupt_is_written():
     """pi settles after an interrupt too, and what it had said of the reply is read at its end."""
     stage = Stage()
     stage.turn.start_message()
@@ -191,7 +191,7 @@ def test_a_vendor_that_was_stopped_may_still_say_what_it_had_begun():
 
 
 @pytest.mark.parametrize("verb", ["record_failure", "record_interrupt", "record_end"])
-def test_what_a_vendor_says_while_we_end_it_is_not_the_reason(verb):
+def test_vendor_events_during_a_stop_do_not_change_the_cause(verb):
     stage = Stage()
     stage.turn.add_block("hi")
     stage.turn.stop("too long", "stall")
@@ -206,7 +206,7 @@ def test_what_a_vendor_says_while_we_end_it_is_not_the_reason(verb):
     )
 
 
-def test_an_interrupt_of_the_frontend_is_the_reason_whatever_we_do_then():
+def test_frontend_interrupt_remains_the_cause_after_a_stop():
     stage = Stage()
     stage.turn.add_block("hi")
     stage.turn.record_interrupt()
@@ -215,7 +215,7 @@ def test_an_interrupt_of_the_frontend_is_the_reason_whatever_we_do_then():
 
 
 @pytest.mark.parametrize("api", [True, False])
-def test_a_cause_of_the_api_goes_with_a_failure_of_the_api(api):
+def test_rate_limit_cause_requires_an_api_failure(api):
     """Contract S10: a rate limit is said as an API failure, or it is none."""
     stage = Stage()
     stage.turn.record_failure("429 Too many requests", api=api)
@@ -234,7 +234,7 @@ def test_a_cause_of_the_api_goes_with_a_failure_of_the_api(api):
     ],
 )
 @loop_over_rows("good", [True, False])
-def test_an_exit_that_was_not_good_is_always_noted(child_exit, noted, good):
+def test_nonzero_exit_is_recorded_in_the_result(child_exit, noted, good):
     """Also where the vendor's page says that it is no error."""
     stage = Stage(clean_exit_codes=frozenset({0, 7}))
     stage.turn.add_block("hi")
@@ -373,7 +373,7 @@ def plain(line: bytes) -> bool:
 @pytest.mark.parametrize("vendor", SEEDS)
 @limit_examples(30, full_count=70)
 @given(data=st.data())
-def test_any_events_and_any_exit_end_in_one_truth(vendor, data):
+def test_any_events_and_exit_produce_a_consistent_result(vendor, data):
     """The truth contract, for every vendor."""
     drawn = st.one_of(st.sampled_from(pool(vendor)), st.sampled_from(verdicts(vendor)))
     lines = data.draw(st.lists(drawn, max_size=8), label="lines")
@@ -473,7 +473,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> list[Done]:
 @pytest.mark.parametrize(
     "number", range(len(PROCESSES)), ids=[f"{row[1]}-{row[3]}" for row in PROCESSES]
 )
-def test_our_exit_status_says_what_the_result_says(ran, number):
+def test_exit_status_matches_the_result(ran, number):
     """P13, P14"""
     _, ending, _, cause, expected_text = PROCESSES[number]
     done = ran[number]

@@ -37,7 +37,7 @@ class Window:
         self.console.size = (columns, self.screen.lines)
 
 
-def test_what_is_said_stands_above_and_what_goes_on_is_drawn_once():
+def test_printed_text_stays_above_the_redrawn_footer():
     window = Window()
     footer = Footer(window.console)
     footer.draw(Text("waiting 1 s\nfor it"))
@@ -50,7 +50,7 @@ def test_what_is_said_stands_above_and_what_goes_on_is_drawn_once():
     assert window.read_rows() == ["hello", "you", ""] and window.screen.cursor_shown
 
 
-def test_the_cursor_stands_where_a_person_types():
+def test_cursor_is_at_the_input_position():
     window = Window()
     footer = Footer(window.console)
     for number in range(9):  # further down than the screen is high
@@ -64,7 +64,7 @@ def test_the_cursor_stands_where_a_person_types():
     assert window.read_rows() == [*(f"line {number}" for number in range(9)), "> ab", "keys"]
 
 
-def test_more_than_fits_the_screen_shows_its_end():
+def test_footer_taller_than_the_screen_shows_its_last_lines():
     window = Window(lines=4)
     footer = Footer(window.console)
     footer.draw(Text("\n".join("abcdefg")))
@@ -73,7 +73,7 @@ def test_more_than_fits_the_screen_shows_its_end():
 
 
 @pytest.mark.parametrize("columns", [5, 7, 19, 40])
-def test_a_terminal_that_changes_its_width_keeps_what_was_said_and_nothing_else(columns):
+def test_footer_is_erased_completely_after_a_resize(columns):
     window = Window(lines=12)
     footer = Footer(window.console)
     footer.print_above(Text("first"))
@@ -84,7 +84,7 @@ def test_a_terminal_that_changes_its_width_keeps_what_was_said_and_nothing_else(
     assert window.read_rows() == ["first", "next", "> t"]
 
 
-def test_the_same_is_not_written_twice():
+def test_unchanged_footer_is_not_written_twice():
     window = Window()
     footer = Footer(window.console)
     footer.draw(Text("waiting"))
@@ -96,7 +96,7 @@ def test_the_same_is_not_written_twice():
 # -- on paper --------------------------------------------------------------------------------------
 
 
-def test_a_line_of_a_session_stands_above_what_is_awaited():
+def test_printed_line_replaces_the_preview():
     window = Window(40)
     paper = TerminalScreen(window.console, live=True)
     paper.show_waiting("waiting")
@@ -108,7 +108,7 @@ def test_a_line_of_a_session_stands_above_what_is_awaited():
     assert window.read_rows() == ["a line", ""]
 
 
-def test_what_a_person_types_stays_when_nothing_is_awaited():
+def test_typed_input_stays_visible_after_waiting_stops():
     window = Window(40)
     paper = TerminalScreen(window.console, live=True)
     paper.render_input = lambda width: TypedInput(Text(f"> hi {width}"), InputCursor(0, 4))
@@ -122,7 +122,7 @@ def test_what_a_person_types_stays_when_nothing_is_awaited():
     assert window.read_rows() == [""]
 
 
-def test_a_terminal_that_can_do_nothing_gets_lines_only():
+def test_dumb_terminal_receives_only_lines():
     file = io.StringIO()
     paper = TerminalScreen(
         Console(file=file, force_terminal=True, width=40, _environ={"TERM": "dumb"}), live=True
@@ -135,7 +135,7 @@ def test_a_terminal_that_can_do_nothing_gets_lines_only():
     assert file.getvalue().split() == ["a", "line"]
 
 
-def test_a_line_on_a_terminal_ends_where_its_text_ends():
+def test_terminal_lines_have_no_trailing_spaces():
     """What is filled up with spaces breaks where the terminal becomes narrower, and is copied with
     the text.
     """

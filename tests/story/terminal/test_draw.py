@@ -56,7 +56,7 @@ def rows(*events: Event, **options: Any) -> list[str]:
     return [row for row in draw_events(*events, **options).split("\n") if row]
 
 
-def test_a_turn_is_drawn_from_its_first_line_to_its_totals():
+def test_complete_turn_is_rendered_with_calls_and_totals():
     output, _ = translate_case(find_case("pi/1.5.2-bash"), partial=True)
     text = draw_events(*parse_lines(output))
     assert "● Bash" in text and "✓" in text
@@ -64,7 +64,7 @@ def test_a_turn_is_drawn_from_its_first_line_to_its_totals():
     assert "✓ done · 2 replies" in text
 
 
-def test_a_text_in_fragments_is_one_text():
+def test_text_deltas_are_rendered_as_a_single_text():
     assert "Hello\n\n" in draw_events(
         build_message_start(),
         build_delta("Hel"),
@@ -73,7 +73,7 @@ def test_a_text_in_fragments_is_one_text():
     )
 
 
-def test_words_in_brackets_are_no_markup():
+def test_brackets_are_not_interpreted_as_markup():
     output = draw_events(
         INIT | {"model": "[blink]m"},
         build_assistant_line(
@@ -84,7 +84,7 @@ def test_words_in_brackets_are_no_markup():
         assert phrase in output
 
 
-def test_who_drives_is_drawn_when_another_takes_over():
+def test_controller_change_is_rendered():
     console, story = Console(file=io.StringIO(), _environ={}), Story()
     drawing = StoryRenderer(console, story)
     for client in ("start", None, "start", "page", None, "page"):
@@ -94,7 +94,7 @@ def test_who_drives_is_drawn_when_another_takes_over():
     assert console.file.getvalue() == "· page drives\n"
 
 
-def test_a_failure_says_why_once():
+def test_failure_reason_is_rendered_once():
     wrong = build_assistant_line(build_text_block("API Error: no key"), error="server_error")
     wrong["message"]["model"] = "<synthetic>"
     ended = build_result_line(is_error=True, errors=["API Error: no key"], shim={"cause": "auth"})
@@ -116,7 +116,7 @@ def test_a_failure_says_why_once():
     ]
 
 
-def test_the_sums_of_a_session_count_one_call_as_one():
+def test_session_totals_use_the_singular_for_a_single_call():
     output = draw_events(
         build_assistant_line(build_tool_use("c", "Bash", command="ls")),
         build_result_line(),
@@ -126,13 +126,13 @@ def test_the_sums_of_a_session_count_one_call_as_one():
     assert "session: 2 turns · 1 call · " in output
 
 
-def test_what_an_interrupt_says_is_drawn_once():
+def test_interrupt_message_is_rendered_once():
     message = "[Request interrupted by user]"
     ended = build_result_line(is_error=True, subtype="error_during_execution", errors=[message])
     assert sum(message in row for row in rows(build_user_line(message), ended)) == 1
 
 
-def test_totals_count_tokens_and_money_and_the_cost_of_a_turn_is_its_own():
+def test_turn_cost_is_the_difference_and_session_cost_the_total():
     usage = {"input_tokens": 1000, "output_tokens": 5, "cache_read_input_tokens": 500, "x": "y"}
     drawn_rows = rows(
         build_result_line(0.5, usage=usage, num_turns=1), build_result_line(0.75, num_turns=3)
@@ -146,7 +146,7 @@ def test_totals_count_tokens_and_money_and_the_cost_of_a_turn_is_its_own():
     )
 
 
-def test_of_a_long_output_the_first_lines_are_shown_and_the_rest_is_counted():
+def test_long_output_is_truncated_and_remaining_lines_are_counted():
     events = (
         build_assistant_line(build_tool_use("a")),
         build_tool_result_line("a", "\n".join(f"line {number}" for number in range(20))),
@@ -157,7 +157,7 @@ def test_of_a_long_output_the_first_lines_are_shown_and_the_rest_is_counted():
     assert "line 19\n" in draw_events(*events, full=True)
 
 
-def test_of_a_long_line_the_beginning_is_shown_and_the_rest_is_counted():
+def test_long_line_is_truncated_and_remaining_characters_are_counted():
     output = draw_events(
         build_assistant_line(build_tool_use("a")), build_tool_result_line("a", "x" * 500)
     )
@@ -166,14 +166,14 @@ def test_of_a_long_line_the_beginning_is_shown_and_the_rest_is_counted():
     )
 
 
-def test_a_command_of_many_lines_is_cut_like_its_output():
+def test_multiline_command_is_truncated():
     output = draw_events(
         build_assistant_line(build_tool_use("a", command="\n".join(map(str, range(50)))))
     )
     assert f"    {MAX_ARGUMENT_LINES - 1}\n    … {50 - MAX_ARGUMENT_LINES} more lines\n" in output
 
 
-def test_thinking_is_folded_to_its_first_line_unless_all_of_it_is_wanted():
+def test_thinking_is_collapsed_to_its_first_line_by_default():
     thought = build_assistant_line({"type": "thinking", "thinking": "One.\nTwo.\n\nThree."})
     assert rows(thought)[0] == "∴ One.  (2 more lines)"
     assert rows(thought, thinking=True)[:3] == ["∴ One.", "Two.", "Three."]
@@ -183,7 +183,7 @@ def test_thinking_is_folded_to_its_first_line_unless_all_of_it_is_wanted():
     )
 
 
-def test_an_edit_is_drawn_as_the_patch_that_was_made_else_as_the_one_that_was_asked_for():
+def test_edit_is_rendered_as_the_applied_patch_or_the_requested_patch():
     edit = {"file_path": "/a", "old_string": "x", "new_string": "y"}
     patch = {
         "oldStart": 7,
@@ -211,7 +211,7 @@ def test_an_edit_is_drawn_as_the_patch_that_was_made_else_as_the_one_that_was_as
     assert failed[2:5] == ["    - x", "    + y", "    no such text"]
 
 
-def test_a_long_diff_is_cut_and_counted():
+def test_long_diff_is_truncated_and_remaining_lines_are_counted():
     events = (
         build_assistant_line(build_tool_use("a", "Write", file_path="/a", content="x\n" * 100)),
         build_tool_result_line("a", "written"),
@@ -220,7 +220,7 @@ def test_a_long_diff_is_cut_and_counted():
     assert len([row for row in rows(*events, full=True) if row == "    + x"]) == 100
 
 
-def test_a_list_of_things_to_do_is_a_list():
+def test_todos_are_rendered_as_a_checklist():
     todos = [
         {"content": "one", "status": "completed"},
         {"content": "two", "status": "in_progress"},
@@ -234,7 +234,7 @@ def test_a_list_of_things_to_do_is_a_list():
     ]
 
 
-def test_a_nested_agent_stands_under_the_call_that_it_serves():
+def test_subagent_is_indented_under_its_parent_call():
     nested = build_assistant_line(
         build_text_block("I look."), build_tool_use("b", "Grep", pattern="x"), parent="t"
     )
@@ -257,7 +257,7 @@ def test_a_nested_agent_stands_under_the_call_that_it_serves():
     ]
 
 
-def test_the_outcome_of_a_call_that_does_not_stand_above_it_names_the_call():
+def test_outcome_that_does_not_follow_its_call_names_the_call():
     drawn_rows = rows(
         build_assistant_line(
             build_tool_use("a", command="one"), build_tool_use("b", command="two")
@@ -276,7 +276,7 @@ def test_the_outcome_of_a_call_that_does_not_stand_above_it_names_the_call():
     ]
 
 
-def test_what_happens_beside_the_conversation_is_a_line():
+def test_system_event_is_rendered_as_a_single_line():
     drawn_rows = rows(
         {
             "type": "system",
@@ -296,7 +296,7 @@ def test_what_happens_beside_the_conversation_is_a_line():
     ]
 
 
-def test_a_repair_that_was_noted_is_not_said_again_with_the_result():
+def test_noted_repair_is_not_repeated_in_the_result():
     shim = {"repairs": {"not_json": 2}, "unknown_events": {"x": 1}}
     console, story = Console(file=io.StringIO(), _environ={}), Story()
     drawing = StoryRenderer(console, story)
@@ -320,7 +320,7 @@ def test_a_repair_that_was_noted_is_not_said_again_with_the_result():
     ]
 
 
-def test_a_session_that_does_nothing_is_drawn_as_nothing():
+def test_empty_session_renders_nothing():
     assert draw_events() == ""
 
 
@@ -340,11 +340,11 @@ def test_a_session_that_does_nothing_is_drawn_as_nothing():
         ),
     ],
 )
-def test_arguments_are_one_line(tool_input, expected):
+def test_arguments_are_formatted_on_a_single_line(tool_input, expected):
     assert format_arguments(tool_input) == expected
 
 
-def test_what_a_call_asks_a_person_is_drawn_in_its_words():
+def test_ask_user_question_is_rendered_as_its_question():
     came = rows(
         build_assistant_line(build_tool_use("c", "AskUserQuestion", questions=[COLOUR])),
         build_permission_request("q", "c", "AskUserQuestion", questions=[COLOUR]),
@@ -392,7 +392,7 @@ def question(name: str, **tool_input: Any) -> list[str]:
     return rows(build_permission_request("q", "c", name, **tool_input), is_interactive=True)
 
 
-def test_a_call_that_one_line_says_is_asked_about_in_one_line():
+def test_simple_call_is_prompted_on_a_single_line():
     assert question("Bash", command="touch x") == ["? may it run Bash touch x"]
 
 
@@ -401,11 +401,11 @@ def test_a_call_that_one_line_says_is_asked_about_in_one_line():
     [{"command": "ls" + " " * 200 + "; rm -rf ~"}, {"command": "ls\n" * 50 + "rm -rf ~"},
      {"command": "ls", "env": {"a": [{"b": "rm -rf ~"}]}}, {"other": "rm -rf ~"}],
 )  # fmt: skip
-def test_all_that_would_run_is_shown_where_a_person_answers(hidden):
+def test_prompt_contains_the_complete_command_and_arguments(hidden):
     assert any("rm -rf ~" in row for row in question("Bash", **hidden))
 
 
-def test_a_change_of_a_file_is_asked_about_with_all_of_its_lines():
+def test_file_change_prompt_contains_all_lines():
     content = "".join(f"line {number}\n" for number in range(200))
     question_rows = question("Write", file_path="a.py", content=content)
     assert question_rows[0] == "? may it run Write a.py" and "    + line 199" in question_rows
@@ -420,18 +420,18 @@ def test_a_change_of_a_file_is_asked_about_with_all_of_its_lines():
 
 
 @loop_over_rows(("name", "tool_input"), HIDDEN_IN_A_CHANGE)
-def test_what_a_diff_does_not_show_of_a_call_is_shown_where_a_person_answers(name, tool_input):
+def test_prompt_contains_input_that_the_diff_omits(name, tool_input):
     assert any("EVIL" in row for row in question(name, **tool_input))
 
 
-def test_what_stays_between_two_changes_is_shown_where_a_person_answers():
+def test_prompt_diff_includes_unchanged_lines_between_changes():
     old = "\n".join(map(str, range(100)))
     new = old.replace("3\n", "x\n", 1).replace("97", "y")
     assert "      50" in question("Edit", file_path="a", old_string=old, new_string=new)
 
 
 @pytest.mark.parametrize("key", ["k" * 300 + "EVIL"])
-def test_neither_a_name_nor_a_key_is_cut_where_a_person_answers(key):
+def test_prompt_truncates_neither_names_nor_keys(key):
     assert key in question(f"mcp__files__{key}", command="ls")[0]
     assert any(key in row for row in question("Bash", **{"command": "ls", key: "1"}))
     assert any(
@@ -440,13 +440,13 @@ def test_neither_a_name_nor_a_key_is_cut_where_a_person_answers(key):
     )
 
 
-def test_what_is_too_long_to_be_shown_is_said_to_be():
+def test_too_long_prompt_warns_about_truncation():
     last_row = question("Bash", command=f"{'x' * 99}\n" * 12_000)[-1]
     assert "say no to what you cannot read" in last_row and "more characters" in last_row
     assert "shim bridge list --json" in last_row
 
 
-def test_a_question_to_the_person_is_shown_with_its_options():
+def test_ask_user_question_prompt_lists_its_options():
     asks = {
         "question": "Which\ncolour?",
         "options": [{"label": "red", "description": "warm"}, {"label": "blue"}],
@@ -462,7 +462,7 @@ def test_a_question_to_the_person_is_shown_with_its_options():
     assert "questions" in question("AskUserQuestion", questions="none")[1]
 
 
-def test_who_settled_a_question_is_said():
+def test_prompt_resolution_names_the_client_or_timeout():
     console, story = Console(file=io.StringIO(), _environ={}), Story()
     drawing = StoryRenderer(console, story)
     for how, by in (("allow", "the page"), ("timeout", "")):

@@ -33,14 +33,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_of_a_folder_the_newest_recording_is_drawn(shim, folder):
+def test_show_and_export_use_the_newest_recording_of_a_folder(shim, folder):
     assert shim("show", str(folder)) == shim("show", str(folder / "new.cast"))
     assert shim("export", str(folder), "--to", "ndjson") == shim(
         "export", str(folder / "new.cast"), "--to", "ndjson"
     )
 
 
-def test_without_a_name_the_folder_that_is_recorded_into_is_meant(shim, folder, monkeypatch):
+def test_show_without_a_path_uses_the_record_folder(shim, folder, monkeypatch):
     assert "no recording is named" in shim("show")[2]
     monkeypatch.setenv("SHIM_RECORD", f"{folder}/")
     assert shim("show") == shim("show", str(folder / "new.cast"))
@@ -50,7 +50,7 @@ def test_without_a_name_the_folder_that_is_recorded_into_is_meant(shim, folder, 
     "args",
     [("show",), ("cast", "list"), ("cast", "stats"), ("cast", "verify"), ("replay", "--check")],
 )
-def test_a_folder_that_is_not_there_is_an_error(shim, local_box, args):
+def test_missing_folder_is_an_error(shim, local_box, args):
     status, output, complaint = shim(*args, str(local_box.path / "nowhere"))
     assert (status, output) == (1, b"")
     assert "nowhere" in complaint and ("does not exist" in complaint or "No such file" in complaint)
@@ -66,7 +66,7 @@ def test_a_folder_that_is_not_there_is_an_error(shim, local_box, args):
         (f"{sys.executable} -u", [sys.executable, "-u"]),
     ],
 )
-def test_the_pager_is_the_readers(pager_setting, expected):
+def test_pager_variable_selects_an_executable_program(pager_setting, expected):
     assert find_pager({"PAGER": pager_setting}) == expected
 
 
@@ -92,21 +92,21 @@ LEAVES = "import sys; sys.stdin.buffer.read(1); print('LEFT')"
 
 
 @pytest.mark.parametrize(("args", "paged"), [((), True), (("--no-pager",), False)])
-def test_on_a_terminal_a_session_is_read_in_the_pager(folder, args, paged):
+def test_show_uses_the_pager_on_a_terminal(folder, args, paged):
     variables = {"PAGER": f'{sys.executable} -c "{PAGER}"', "TERM": "xterm-256color"}
     status, output = on_a_terminal(["show", str(folder), *args], variables)
     assert status == 0
     assert ("PAGED True True" in output) is paged
 
 
-def test_a_reader_who_leaves_the_pager_is_no_failure(tmp_path):
+def test_closing_the_pager_early_is_not_an_error(tmp_path):
     (tmp_path / "long.cast").write_bytes(build_conversation_recording())
     variables = {"PAGER": f'{sys.executable} -c "{LEAVES}"', "TERM": "xterm-256color"}
     status, output = on_a_terminal(["show", "--full", "--raw", str(tmp_path)], variables)
     assert (status, "LEFT" in output, "Traceback" in output) == (0, True, False)
 
 
-def test_a_long_command_says_on_a_terminal_how_far_it_is(monkeypatch):
+def test_long_command_prints_progress_on_a_terminal(monkeypatch):
     """In a process of its own no time would be sure; here the work lasts until the line is there."""
     start_event = threading.Event()
 
@@ -124,5 +124,5 @@ def test_a_long_command_says_on_a_terminal_how_far_it_is(monkeypatch):
         assert start_event.wait(30)
 
 
-def test_a_pipe_gets_no_progress(shim, folder):
+def test_progress_is_not_printed_to_a_pipe(shim, folder):
     assert shim("cast", "list", str(folder))[2] == ""

@@ -61,15 +61,15 @@ def rendered_goldens() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in GOLDENS.glob("*.txt")))
-def test_a_session_in_a_pipe_is_its_golden(rendered_goldens: dict[str, str], name: str) -> None:
+def test_piped_output_matches_its_golden_file(rendered_goldens: dict[str, str], name: str) -> None:
     assert rendered_goldens[name] == (GOLDENS / f"{name}.txt").read_bytes().decode()
 
 
-def test_every_session_that_is_shown_has_its_golden(rendered_goldens: dict[str, str]) -> None:
+def test_every_rendered_session_has_a_golden_file(rendered_goldens: dict[str, str]) -> None:
     assert set(rendered_goldens) == {path.stem for path in GOLDENS.glob("*.txt")}
 
 
-def test_in_a_pipe_nothing_depends_on_the_width_and_nothing_is_coloured() -> None:
+def test_piped_output_is_uncoloured_and_independent_of_the_width() -> None:
     assert render_recording(WHOLE, width=40) == render_recording(WHOLE, width=200)
     assert render_recording(WHOLE, width=40, raw=True) == render_recording(
         WHOLE, width=200, raw=True
@@ -77,7 +77,7 @@ def test_in_a_pipe_nothing_depends_on_the_width_and_nothing_is_coloured() -> Non
     assert "\x1b" not in render_recording(WHOLE)
 
 
-def test_in_a_terminal_markdown_is_drawn_and_lines_go_on_where_they_began() -> None:
+def test_terminal_output_renders_markdown_and_wraps_lines() -> None:
     lines = strip_styles(render_recording(WHOLE, terminal=True, width=60)).split("\n")
     assert "A heading" in lines and "Some bold words and a link (https://example.com/a?b)." in lines
     assert max(map(len, lines)) <= 60
@@ -102,7 +102,7 @@ def test_edits_are_coloured() -> None:
 
 
 @pytest.mark.parametrize("name", [*CASES[:3], "conversation"])
-def test_a_cast_that_is_cut_off_anywhere_still_shows(name: str, tmp_path: Path) -> None:
+def test_recording_truncated_anywhere_is_still_rendered(name: str, tmp_path: Path) -> None:
     data = WHOLE if name == "conversation" else build_case_recording(find_case(name))
     header = data.index(b"\n") + 1
     ends = [at + 1 for at in range(header, len(data) - 1) if data[at : at + 1] == b"\n"]
@@ -119,12 +119,12 @@ def test_a_cast_that_is_cut_off_anywhere_still_shows(name: str, tmp_path: Path) 
     assert CUT not in full_lines
 
 
-def test_a_header_that_is_cut_off_is_no_cast() -> None:
+def test_truncated_header_raises_an_error() -> None:
     with pytest.raises(RecordingError, match="no cast"):
         render_recording(WHOLE[:50])
 
 
-def test_lines_that_are_damaged_are_counted_and_the_others_shown() -> None:
+def test_damaged_lines_are_counted_and_other_lines_are_rendered() -> None:
     lines = WHOLE.split(b"\n")
     lines[3], lines[9] = lines[3][:20], b"\xff" + lines[9]
     output = render_recording(b"\n".join(lines))
@@ -132,7 +132,7 @@ def test_lines_that_are_damaged_are_counted_and_the_others_shown() -> None:
     assert CUT not in output and "Bash" in output
 
 
-def test_a_call_that_was_running_when_the_recording_was_cut_has_no_answer() -> None:
+def test_running_call_in_a_truncated_recording_is_unanswered() -> None:
     cut = build_recording(
         [
             (1, "O", encode_line(build_assistant_line(build_tool_use("a", command="ls")))),
@@ -189,7 +189,7 @@ def partial_recording(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_recording_is_followed_until_its_last_checkpoint(
+def test_recording_is_followed_until_its_last_checkpoint(
     partial_recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     third = len(WHOLE) // 3
@@ -202,7 +202,7 @@ def test_a_recording_is_followed_until_its_last_checkpoint(
     assert writer.waits == 4
 
 
-def test_a_recording_that_is_whole_is_not_waited_for(
+def test_follow_does_not_wait_for_a_complete_recording(
     partial_recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partial_recording.write_bytes(WHOLE)
@@ -210,7 +210,7 @@ def test_a_recording_that_is_whole_is_not_waited_for(
 
 
 @pytest.mark.parametrize("raw", [False, True])
-def test_an_interrupt_ends_following(
+def test_keyboard_interrupt_ends_following(
     partial_recording: Path, monkeypatch: pytest.MonkeyPatch, raw: bool
 ) -> None:
     def interrupt() -> None:
@@ -221,14 +221,14 @@ def test_an_interrupt_ends_following(
     assert raw or "░ model" in writer.snapshots[-1]
 
 
-def test_a_recording_that_goes_away_is_not_waited_for(
+def test_following_ends_if_the_recording_is_deleted(
     partial_recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = follow(partial_recording, monkeypatch, partial_recording.unlink)
     assert "the file is gone" in writer.snapshots[-1]
 
 
-def test_a_recording_that_is_replaced_by_itself_without_secrets_is_at_its_end(
+def test_following_ends_if_the_recording_is_replaced_by_its_redacted_copy(
     partial_recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept = partial_recording.with_suffix(".new")
@@ -245,7 +245,7 @@ def test_a_recording_that_is_replaced_by_itself_without_secrets_is_at_its_end(
 # -- both wires ------------------------------------------------------------------------------------
 
 
-def test_each_record_has_its_time_and_its_direction() -> None:
+def test_raw_output_contains_the_time_and_direction_of_each_record() -> None:
     lines = render_recording(WHOLE, raw=True).split("\n")
     assert [(row[:9].strip(), row[10:20].strip()) for row in lines[1:6]] == [
         ("0.1000", "frontend →"),
@@ -256,7 +256,7 @@ def test_each_record_has_its_time_and_its_direction() -> None:
     ]
 
 
-def test_a_long_line_is_cut_and_counted_unless_all_of_it_is_wanted() -> None:
+def test_long_raw_line_is_truncated_unless_full_output_is_requested() -> None:
     cast = build_recording([(1, "O", b"x" * 5000 + b"\n")])
     row = render_recording(cast, raw=True).split("\n")[1]
     assert len(row) < MAX_PLAIN_CHARS + 30 and row.endswith(f"… (+{5000 - MAX_PLAIN_CHARS})")
@@ -280,7 +280,7 @@ def run_of(
     return status, console.file.getvalue()
 
 
-def test_a_run_is_drawn_like_its_recording() -> None:
+def test_live_run_is_rendered_like_its_recording() -> None:
     stream = [
         INIT,
         build_message_start(),
@@ -303,7 +303,7 @@ def test_a_run_is_drawn_like_its_recording() -> None:
     assert "Hello" in output and "✓ done" in output
 
 
-def test_a_text_is_seen_in_a_terminal_while_it_is_said() -> None:
+def test_live_run_prints_a_waiting_line_in_a_terminal() -> None:
     _, output = run_of(
         encode_line(INIT),
         encode_line(build_message_start()),
@@ -318,7 +318,7 @@ def test_a_text_is_seen_in_a_terminal_while_it_is_said() -> None:
 
 @loop_over_rows("terminal", [False, True])
 @loop_over_rows("options", [{}, {"full": True, "thinking": True}, {"raw": True}])
-def test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_shown(
+def test_rendered_recording_escapes_control_characters(
     options: dict[str, Any], terminal: bool
 ) -> None:
     output = render_recording(build_hostile_recording(), terminal=terminal, width=4000, **options)
@@ -330,7 +330,7 @@ def test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_shown(
 
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("raw", [False, True])
-def test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_followed(
+def test_followed_recording_escapes_control_characters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raw: bool, terminal: bool
 ) -> None:
     cast = tmp_path / "a.cast"
@@ -343,7 +343,7 @@ def test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_followed(
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_nothing_that_a_vendor_printed_is_obeyed_when_it_runs(terminal: bool) -> None:
+def test_live_run_escapes_control_characters(terminal: bool) -> None:
     _, output = run_of(
         *map(encode_line, build_hostile_events()), terminal=terminal, width=4000, prompt=BAD
     )
@@ -352,7 +352,7 @@ def test_nothing_that_a_vendor_printed_is_obeyed_when_it_runs(terminal: bool) ->
         assert phrase in strip_styles(output)
 
 
-def test_links_images_html_and_entities_of_a_markdown_text_are_words() -> None:
+def test_markdown_links_images_html_and_entities_are_rendered_as_text() -> None:
     output = strip_styles(
         render_recording(
             build_recording(
@@ -376,7 +376,7 @@ def test_links_images_html_and_entities_of_a_markdown_text_are_words() -> None:
     assert "**b**" not in output
 
 
-def test_a_text_too_long_for_markdown_is_drawn_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_too_long_for_markdown_is_rendered_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shim.story.terminal.screen.MAX_MARKDOWN_CHARS", 50)
     assert "**bold**" in render_recording(
         build_recording([(1, "O", encode_line(build_assistant_line(build_text_block(MARKDOWN))))]),
@@ -384,7 +384,7 @@ def test_a_text_too_long_for_markdown_is_drawn_as_it_is(monkeypatch: pytest.Monk
     )
 
 
-def test_a_drawing_that_somebody_else_made_has_no_controls_and_no_links() -> None:
+def test_control_code_filter_removes_controls_and_links() -> None:
     from rich.control import Control
     from rich.text import Text
 
@@ -409,7 +409,7 @@ def shim_show(*args: str, **options: Any) -> Done:
     return run_shim(["show", *args], **options)
 
 
-def test_the_command_shows_a_cast(tmp_path: Path) -> None:
+def test_show_command_renders_a_recording(tmp_path: Path) -> None:
     (tmp_path / "a.cast").write_bytes(WHOLE)
     done = shim_show(str(tmp_path / "a.cast"))
     assert (done.status, done.stdout.decode(), done.stderr) == (0, render_recording(WHOLE), "")
@@ -418,7 +418,9 @@ def test_the_command_shows_a_cast(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"), [(None, "No such file"), (b"{}\n", "no cast"), (b"", "no first line")]
 )
-def test_what_is_no_cast_is_said_so(tmp_path: Path, content: bytes | None, reason: str) -> None:
+def test_invalid_recording_is_reported_with_its_path(
+    tmp_path: Path, content: bytes | None, reason: str
+) -> None:
     if content is not None:
         (tmp_path / "a.cast").write_bytes(content)
     done = shim_show(str(tmp_path / "a.cast"))
@@ -426,7 +428,7 @@ def test_what_is_no_cast_is_said_so(tmp_path: Path, content: bytes | None, reaso
     assert done.stderr.startswith(str(tmp_path / "a.cast")), "of several files it says which"
 
 
-def test_who_has_seen_enough_may_leave(tmp_path: Path) -> None:
+def test_show_command_exits_cleanly_if_its_stdout_is_closed(tmp_path: Path) -> None:
     (tmp_path / "a.cast").write_bytes(
         build_recording(
             (n, "O", encode_line(build_assistant_line(build_text_block("word " * 50))))
@@ -443,7 +445,7 @@ def test_who_has_seen_enough_may_leave(tmp_path: Path) -> None:
     assert process.wait() == 0
 
 
-def test_the_header_of_a_cast_is_its_title() -> None:
+def test_recording_header_is_rendered_as_the_title() -> None:
     assert render_recording(build_recording([], end=True)).startswith(
         f"pi · {HEADER['cwd']} · 2026-11-20 10:00:00 UTC · shim 0.1.0"
     )
@@ -453,7 +455,7 @@ def test_the_header_of_a_cast_is_its_title() -> None:
 
 
 @loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
-def test_whatever_was_recorded_is_drawn_and_not_obeyed(case: Case) -> None:
+def test_fixture_recordings_are_rendered_without_control_characters(case: Case) -> None:
     cast = build_case_recording(case)
     assert find_control_characters(render_recording(cast)) == []
     assert find_control_characters(render_recording(cast, terminal=True, width=80)) == []
@@ -475,7 +477,7 @@ def vary_value(value: Any, odd: Any) -> Iterator[Any]:
 
 
 @loop_over_rows("odd", ODD)
-def test_an_event_of_another_shape_is_drawn_as_far_as_it_can_be_read(odd: Any) -> None:
+def test_malformed_events_are_rendered_without_an_exception(odd: Any) -> None:
     console = Console(file=io.StringIO(), _environ={})
     every = 1 if sweeps.full else len(ODD)  # each part of an event gets one of the values
     for number, event in enumerate(build_hostile_events()):
