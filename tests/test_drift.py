@@ -43,13 +43,13 @@ def paths(event):
 # -- the table -------------------------------------------------------------------------------------
 
 
-def test_the_table_is_what_the_fixtures_have():
+def test_recorded_table_matches_the_fixtures():
     """A fixture that has more: `make accept`, and read what became known."""
     assert RECORDED_FILE.read_bytes() == encode_recorded_fields()
 
 
 @loop_over_rows("vendor", NAMES)
-def test_nothing_is_new_in_what_was_tested(vendor):
+def test_fixtures_contain_no_new_names(vendor):
     events = [
         event
         for case in list_real_cases(vendor)
@@ -59,7 +59,7 @@ def test_nothing_is_new_in_what_was_tested(vendor):
     assert news_of(vendor, *events) == {}
 
 
-def test_every_bundled_vendor_that_translates_is_in_the_table():
+def test_table_contains_every_translating_vendor():
     assert set(load_recorded_fields()) == set(NAMES)
 
 
@@ -81,28 +81,28 @@ def test_every_bundled_vendor_that_translates_is_in_the_table():
          ["assistant: tool_calls[]<function>.cost"]),
     ],
 )  # fmt: skip
-def test_a_new_kind_or_field_is_named_with_its_place(vendor, event, news):
+def test_new_kind_or_field_is_reported_with_its_path(vendor, event, news):
     assert list(news_of(vendor, event)) == news
 
 
-def test_what_is_inside_of_something_new_is_not_told_again():
+def test_fields_inside_a_new_field_are_not_reported():
     event = {"type": "turn.started", "plan": {"steps": [{"type": "think", "why": {"a": 1}}]}}
     assert news_of("codex", event) == {"turn.started: plan": 1}
 
 
-def test_arguments_of_tools_are_nobodys_news():
+def test_tool_arguments_are_not_reported():
     call = {"type": "item.completed", "item": {"id": "1", "type": "mcp_tool_call", "arguments": {"anything": 1},
                                                "result": {"at": {"all": 2}}}}  # fmt: skip
     assert news_of("codex", call) == {}
 
 
-def test_ids_that_are_keys_are_nobodys_news():
+def test_id_keys_are_not_reported():
     event = {"type": "item.completed", "item": {"id": "1", "type": "collab_tool_call",
                                                 "agents_states": {"01a1-5f": {"status": "done"}}}}  # fmt: skip
     assert not any("01a1" in name for name in news_of("codex", event))
 
 
-def test_another_release_shows_what_changed_between_two():
+def test_fields_added_by_a_newer_release_are_reported():
     """The older pi as all that is known, a newer one's recordings as a person's own."""
     cases = list_real_cases("pi")
     older = collect_fields(case for case in cases if case.metadata["cli"] == "pi 0.73.1")
@@ -121,7 +121,7 @@ def test_another_release_shows_what_changed_between_two():
 
 
 @loop_over_rows("case", [case for case in list_fixture_cases() if case.name.startswith("torture")])
-def test_hostile_lines_are_looked_through_without_harm(case):
+def test_hostile_events_are_scanned_without_an_error(case):
     vendor = case.vendor if case.vendor in NAMES else "qwen"
     news_of(vendor, *(event for event in case.parse_events() if isinstance(event, dict)))
 
@@ -129,7 +129,7 @@ def test_hostile_lines_are_looked_through_without_harm(case):
 # -- bounds ----------------------------------------------------------------------------------------
 
 
-def test_an_event_without_end_is_looked_at_to_a_bound():
+def test_large_and_deep_events_are_scanned_up_to_a_limit():
     wide = {"type": "x"} | {f"field{number}": number for number in range(10 * MAX_FIELDS)}
     assert len(list_fields(wide)) == MAX_FIELDS
     deep = event = {"type": "x"}
@@ -139,7 +139,7 @@ def test_an_event_without_end_is_looked_at_to_a_bound():
     assert len(list_fields({"many": [{f"a{number}": 1} for number in range(10_000)]})) <= 60
 
 
-def test_keys_that_are_no_names_are_one():
+def test_keys_that_are_not_names_become_a_wildcard():
     assert paths({"a b": 1, "0x": 2, "x" * 100: 3, "é": 4, "models": {"gpt-5": {"cost": 1}}}) == [
         "*", "models", "models.*", "models.*.cost",
     ]  # fmt: skip
@@ -157,33 +157,33 @@ def test_keys_that_are_no_names_are_one():
         ({"type": ""}, "untyped"),
     ],
 )
-def test_a_kind_is_a_short_name(event, kind):
+def test_event_kind_is_a_short_name_or_untyped(event, kind):
     assert format_kind(event) == kind
 
 
 # -- words -----------------------------------------------------------------------------------------
 
 
-def test_the_rules_of_a_profile_are_what_it_knows():
+def test_profile_rules_define_the_handled_names():
     rules = '[[event]]\nmatch = { type = "said.so", "part.kind" = ["a"] }\nemit = "text"\ntext = "part.z || words[0]"\n'
     words = collect_handled_names("heron", build_profile_adapter(rules).translator_class)
     assert {"said.so", "part", "kind", "a", "words"} <= words
     assert "rules" not in words and "mood" not in words
 
 
-def test_the_handlers_of_a_module_are_what_it_knows():
+def test_module_handlers_define_the_handled_names():
     words = collect_handled_names("pi", get_adapter("pi").translator_class)
     assert {"message_update", "stopReason", "cacheRead", "agent_end"} <= words
     assert "weather" not in words
 
 
-def test_every_vendor_without_rules_has_its_words_written_down():
+def test_every_vendor_has_handled_names_or_rules():
     for name in NAMES:
         translator = get_adapter(name).translator_class
         assert len(collect_handled_names(name, translator)) > 20 or list_rules(translator), name
 
 
-def test_what_only_documents_show_is_known_by_the_rules(tmp_path):
+def test_handled_kind_without_a_fixture_is_not_reported(tmp_path):
     assert "web_search" in collect_handled_names("codex", get_adapter("codex").translator_class)
     assert (
         news_of(
@@ -194,6 +194,6 @@ def test_what_only_documents_show_is_known_by_the_rules(tmp_path):
     )
 
 
-def test_the_table_is_json_that_a_person_can_read():
+def test_table_is_readable_json():
     table = json.loads(RECORDED_FILE.read_text(encoding="utf-8"))
     assert "thread_id" in table["codex"]["thread.started"].split()

@@ -127,14 +127,14 @@ def import_graph() -> dict[str, set[str]]:
     return {name: ours(imported) - {name} for name, imported in all_imports().items() if name}
 
 
-def test_the_core_does_no_io():
+def test_core_imports_no_io_module():
     for name, imported_names in all_imports().items():
         if name.startswith(PURE):
             impure = {imported.partition(".")[0] for imported in imported_names} & IMPURE
             assert not impure, f"{name} is pure and may not import {sorted(impure)}"
 
 
-def test_no_room_imports_one_that_stands_on_it():
+def test_no_top_folder_imports_a_higher_layer():
     for name, imported in import_graph().items():
         upward = {
             other
@@ -146,7 +146,7 @@ def test_no_room_imports_one_that_stands_on_it():
         )
 
 
-def test_only_what_a_person_sees_draws():
+def test_only_user_facing_folders_import_typer_or_rich():
     for name, imported_names in all_imports().items():
         drawing = {imported.partition(".")[0] for imported in imported_names} & FOR_PEOPLE
         assert not drawing or find_top_folder(name) in DRAWS, (
@@ -154,11 +154,11 @@ def test_only_what_a_person_sees_draws():
         )
 
 
-def test_nothing_imports_itself_by_way_of_others():
+def test_modules_have_no_import_cycles():
     assert circles(import_graph()) == []
 
 
-def test_no_folder_imports_itself_by_way_of_others():
+def test_folders_have_no_import_cycles():
     folders: dict[str, set[str]] = {}
     for name, imported in import_graph().items():
         here = name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
@@ -171,7 +171,7 @@ def test_no_folder_imports_itself_by_way_of_others():
     assert circles(folders) == []
 
 
-def test_only_the_table_knows_the_vendors():
+def test_only_adapters_import_adapter_modules():
     """No module outside vendors/ names one vendor: what differs is data."""
     for name, imported in import_graph().items():
         vendor_modules = {other for other in imported if other.startswith(f"{VENDORS}.")}
@@ -180,13 +180,13 @@ def test_only_the_table_knows_the_vendors():
         )
 
 
-def test_only_the_front_door_knows_the_commands():
+def test_only_main_imports_the_commands():
     for name, imported in import_graph().items():
         if find_top_folder(name) not in ("commands", "__main__"):
             assert not {other for other in imported if find_top_folder(other) == "commands"}, name
 
 
-def test_every_module_says_what_it_is():
+def test_every_module_has_a_docstring():
     for name in MODULES:
         assert outline(name).docstring, f"{name} has no docstring"
 
@@ -194,5 +194,5 @@ def test_every_module_says_what_it_is():
 @pytest.mark.parametrize(
     "graph", [{"a": {"b"}, "b": {"a"}}, {"a": {"b"}, "b": {"c"}, "c": {"a"}}, {"a": {"a"}}]
 )
-def test_a_circle_is_seen(graph):
+def test_import_cycle_is_detected(graph):
     assert circles(graph)

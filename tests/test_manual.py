@@ -67,13 +67,13 @@ def command_lines(page, program):
             yield args[1:]
 
 
-def test_the_readme_is_short_and_shows_commands():
+def test_readme_is_short_and_shows_commands():
     assert len(text_of(README).splitlines()) <= 150
     assert len(list(command_lines(README, "shim"))) >= 10 and list(command_lines(README, "claude"))
 
 
 @EVERY_PAGE
-def test_every_link_leads_somewhere(page):
+def test_every_link_points_to_a_file(page):
     links = re.findall(r"\]\(([^)]+)\)", text_of(page))
     assert links or page.stem in ("settings", "measurements")
     for link in links:
@@ -81,14 +81,14 @@ def test_every_link_leads_somewhere(page):
         assert (page.parent / path).is_file(), link
 
 
-def test_the_readme_links_every_topic_and_the_picture():
+def test_readme_links_every_topic_and_the_picture():
     text = text_of(README)
     for file in (*MANUAL.glob("*.md"), PICTURE):
         assert f"(shim/manual/{file.name})" in text
 
 
 @EVERY_PAGE
-def test_every_command_that_is_shown_exists(page):
+def test_every_documented_command_exists(page):
     for args in command_lines(page, "shim"):
         if args[0] in ("claude", "…"):
             continue
@@ -105,7 +105,7 @@ def test_every_command_that_is_shown_exists(page):
 
 
 @EVERY_PAGE
-def test_every_flag_of_claude_that_is_shown_is_known(page):
+def test_every_documented_claude_flag_is_supported(page):
     for args in command_lines(page, "claude"):
         if args != ["…"]:
             assert argv.parse_argv(args).other_flags.unknown == (), args
@@ -115,32 +115,32 @@ def test_every_flag_of_claude_that_is_shown_is_known(page):
 
 
 @EVERY_PAGE
-def test_every_path_that_is_named_exists(page):
+def test_every_documented_path_exists(page):
     for snippet in code(page):
         if PATH.fullmatch(snippet):
             assert (ROOT / snippet).exists(), snippet
 
 
-def test_a_line_is_followed_through_five_files_at_most():
+def test_manual_follows_a_line_through_at_most_5_files():
     text = text_of(MANUAL / "how-it-works.md")
     followed = re.findall(r"^\d\. `(shim/[a-z_/]+\.py)`", text, re.MULTILINE)
     assert 3 <= len(followed) <= 5 and len(set(followed)) == len(followed)
 
 
-def test_the_folders_stand_in_the_order_of_their_imports():
+def test_manual_lists_the_folders_in_import_order():
     rows = re.findall(r"^\| `shim/([a-z]+)/` \|", text_of(MANUAL / "how-it-works.md"), re.MULTILINE)
     assert [*rows, "__main__"] == list(FLOORS)
 
 
 @EVERY_PAGE
-def test_every_target_of_make_that_is_named_exists(page):
+def test_every_documented_make_target_exists(page):
     makefile = text_of(ROOT / "Makefile")
     for text in (*code(page), *(text for _, text in blocks(page))):
         for target in re.findall(r"^make ([a-z0-9]+)$", text, re.MULTILINE):
             assert f"\n{target}:" in makefile, target
 
 
-def test_every_setting_is_explained_and_no_other():
+def test_settings_page_lists_exactly_the_supported_settings():
     text = text_of(MANUAL / "settings.md")
     rows = [
         code[0]
@@ -163,7 +163,7 @@ def silent():
     }
 
 
-def test_every_vendor_stands_in_both_tables_with_what_it_asks():
+def test_vendor_tables_list_every_vendor_and_its_permission_support():
     for page in (README, MANUAL / "vendors.md"):
         rows = {
             name: line
@@ -182,7 +182,7 @@ def test_every_vendor_stands_in_both_tables_with_what_it_asks():
                 ), (page.name, name)
 
 
-def test_every_version_of_the_readme_counts_as_tested():
+def test_readme_versions_are_tested_versions():
     rows = [
         line.split("|")
         for line in text_of(README).splitlines()
@@ -198,7 +198,7 @@ def test_every_version_of_the_readme_counts_as_tested():
             )
 
 
-def test_the_command_that_installs_a_vendor_is_the_one_that_install_and_doctor_tell():
+def test_readme_install_commands_match_the_adapters():
     rows = [
         line.split(" | ")
         for line in text_of(README).splitlines()
@@ -216,7 +216,7 @@ def test_the_command_that_installs_a_vendor_is_the_one_that_install_and_doctor_t
 
 
 @pytest.mark.parametrize("page", [README, MANUAL / "security.md"], ids=["README", "security"])
-def test_the_warning_names_every_vendor_that_asks_nobody(page):
+def test_warning_lists_exactly_the_vendors_that_never_ask(page):
     (warning,) = re.findall(r"\*\*\s*(.*?) never ask", text_of(page))
     vendor_names = set(re.findall(r"[a-z]+", warning.replace("Warning", ""))) - {"and"}
     assert vendor_names == silent()
@@ -224,7 +224,7 @@ def test_the_warning_names_every_vendor_that_asks_nobody(page):
     assert "opencode" in text_of(page).partition(warning)[2][:200]
 
 
-def test_the_subcommands_of_claude_that_are_named_exist():
+def test_documented_claude_subcommands_exist():
     text = text_of(MANUAL / "frontends.md")
     (subcommand_list,) = re.findall(r"subcommands \((.*?) …\)", text)
     assert set(CODE.findall(subcommand_list)) <= set(SUBCOMMAND_TEXTS)
@@ -263,7 +263,7 @@ def profile(local_box, monkeypatch):
 
 
 @pytest.mark.usefixtures("profile")
-def test_the_agent_of_a_few_lines_is_a_vendor():
+def test_profile_example_registers_a_vendor():
     assert adapters.get_adapter("mine").cli.always_keeps_child
 
 
@@ -274,7 +274,7 @@ def echo_agent():
 
 
 @pytest.mark.parametrize("way", ["module", "profile"])
-def test_the_examples_of_a_vendor_say_what_their_program_does(way, request):
+def test_vendor_examples_translate_the_output_of_their_program(way, request):
     request.getfixturevalue(way)
     translation = create_stream_translation("echo", stable=True)
     output = translation.feed(echo_agent().encode()) + translation.close(ChildExit(0))
@@ -289,13 +289,13 @@ def test_the_examples_of_a_vendor_say_what_their_program_does(way, request):
     ]
 
 
-def test_there_is_nothing_to_fix_in_the_example_of_a_profile(shim, local_box, profile):
+def test_vendor_check_reports_nothing_to_fix_in_the_profile_example(shim, local_box, profile):
     (local_box.cwd / "day.ndjson").write_text(echo_agent(), encoding="utf-8")
     status, stdout, _ = shim("vendor", "check", "echo", "day.ndjson")
     assert status == 0 and b"nothing to fix" in stdout
 
 
-def test_the_example_of_a_case_has_the_keys_of_the_fixtures():
+def test_case_example_uses_keys_of_the_fixtures():
     (example,) = [text for _, text in blocks(ADD_A_VENDOR) if text.startswith("source =")]
     explained = CODE.findall(text_of(ROOT / "fixtures" / "README.md"))
     assert set(tomllib.loads(example)) <= set(explained)
@@ -308,7 +308,7 @@ def words_of(svg):
     return re.findall(r">([^<>\n]+)</text>", svg)
 
 
-def test_the_picture_is_small_and_loads_nothing():
+def test_picture_is_small_and_loads_no_resources():
     svg = text_of(PICTURE)
     assert len(svg.encode()) < 60_000
     assert (
@@ -316,14 +316,14 @@ def test_the_picture_is_small_and_loads_nothing():
     )
 
 
-def test_the_picture_shows_what_the_demo_draws_today():
+def test_picture_matches_the_demo_output():
     assert words_of(text_of(PICTURE)) == words_of(render_svg()), "`make picture` draws it again"
 
 
 # -- shim help -------------------------------------------------------------------------------------
 
 
-def test_help_lists_the_topics_each_with_its_sentence(shim):
+def test_help_lists_every_topic_with_its_summary(shim):
     status, stdout, _ = shim("help")
     assert status == 0
     for topic in load_topics():
@@ -333,12 +333,12 @@ def test_help_lists_the_topics_each_with_its_sentence(shim):
 
 
 @pytest.mark.parametrize("args", [("add-a-vendor",), ("add", "a", "vendor"), ("Add a vendor",)])
-def test_help_in_a_pipe_is_the_markdown_of_the_topic(shim, args):
+def test_help_in_a_pipe_prints_the_markdown(shim, args):
     assert shim("help", *args) == (0, (MANUAL / "add-a-vendor.md").read_bytes(), "")
 
 
 @pytest.mark.parametrize("topic", [topic.name for topic in load_topics()])
-def test_help_in_a_terminal_is_drawn_and_names_other_topics_as_commands(shim, monkeypatch, topic):
+def test_help_in_a_terminal_is_rendered_without_markdown_syntax(shim, monkeypatch, topic):
     monkeypatch.setenv("FORCE_COLOR", "1")
     status, stdout, complaint = shim("help", topic)
     assert (status, complaint) == (0, "")
@@ -347,7 +347,7 @@ def test_help_in_a_terminal_is_drawn_and_names_other_topics_as_commands(shim, mo
     assert max(map(len, plain.splitlines())) <= 120
 
 
-def test_help_in_a_narrow_terminal_cuts_no_word(shim, monkeypatch):
+def test_help_in_a_narrow_terminal_truncates_no_word(shim, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     for topic in load_topics():
         ellipsis_counts = {}
@@ -358,7 +358,7 @@ def test_help_in_a_narrow_terminal_cuts_no_word(shim, monkeypatch):
         assert ellipsis_counts["80"] == ellipsis_counts["200"], topic.name
 
 
-def test_an_unknown_topic_is_a_wrong_call_that_names_the_topics(shim):
+def test_unknown_topic_exits_with_status_2_and_lists_the_topics(shim):
     status, stdout, complaint = shim("help", "nonsense")
     assert (status, stdout) == (2, b"")
     assert (
@@ -369,15 +369,15 @@ def test_an_unknown_topic_is_a_wrong_call_that_names_the_topics(shim):
 
 
 @pytest.mark.parametrize("args", [("doctor",), ("cast", "list"), ("cast",)])
-def test_the_help_of_a_command_that_is_no_topic_is_its_own(shim, args):
+def test_help_of_a_command_prints_its_help_page(shim, args):
     assert shim("help", *args) == shim(*args, "--help") == shim(*args, "-h")
 
 
-def test_a_topic_that_is_misspelled_is_named(shim):
+def test_misspelled_topic_prints_a_suggestion(shim):
     assert "Did you mean 'permissions'?" in shim("help", "permision")[2]
 
 
-def test_the_package_has_the_manual_in_it():
+def test_package_contains_the_manual():
     """Hatchling packs a whole folder; `e2e/test_wheel.py` builds the wheel and looks."""
     project = tomllib.loads(text_of(ROOT / "pyproject.toml"))
     assert project["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["shim"]}
@@ -387,13 +387,13 @@ def test_the_package_has_the_manual_in_it():
 
 
 @pytest.mark.parametrize("group", [(), ("cast",), ("vendor",)], ids=["shim", "cast", "vendor"])
-def test_a_list_of_commands_cuts_no_sentence(shim, monkeypatch, group):
+def test_command_list_truncates_no_sentence(shim, monkeypatch, group):
     monkeypatch.setenv("COLUMNS", "80")
     status, stdout, _ = shim(*group, "--help")
     assert status == 0 and b"..." not in stdout.partition(b"Commands:")[2]
 
 
-def test_the_page_about_profiles_names_each_key_that_is_warned_of():
+def test_profile_page_lists_every_unused_key():
     page = text_of(MANUAL / "add-a-vendor.md")
     table = page.partition("| key | instead |\n")[2].partition("\n\n")[0]
     rows = [line.replace(r"\|", "").split("|")[1] for line in table.splitlines()]

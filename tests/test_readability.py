@@ -32,7 +32,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_names_are_as_readable_as_they_were(name):
+def test_readability_measures_are_within_their_limits(name):
     measured = measure(ROOT / name)._asdict()
     worse = {
         key: (value, limit)
@@ -42,18 +42,18 @@ def test_names_are_as_readable_as_they_were(name):
     assert not worse, f"measured and limit; `python tests/readability.py` prints all: {worse}"
 
 
-def test_a_word_of_the_dialect_is_found_as_a_part_of_a_name():
+def test_dialect_word_is_detected_as_a_part_of_a_name():
     assert has_dialect_word("said_text") and has_dialect_word("SaidText")
     assert not has_dialect_word("text") and not has_dialect_word("items")
 
 
-def test_all_names_that_are_bound_are_measured():
+def test_all_bound_names_are_measured():
     code = "class Told:\n    def known(self, given):\n        self.kept = said = given\n"
     names = Counter(list_dialect_names(ast.parse(code)))
     assert names == Counter({"Told": 1, "known": 1, "given": 1, "kept": 1, "said": 1})
 
 
-def test_names_after_as_and_in_patterns_are_measured():
+def test_names_in_import_except_and_match_are_measured():
     code = (
         "import os as told, sys\n"
         "try: pass\n"
@@ -67,5 +67,5 @@ def test_names_after_as_and_in_patterns_are_measured():
     assert sorted(list_dialect_names(ast.parse(code))) == ["given", "kept", "known", "said", "told"]
 
 
-def test_a_name_is_split_at_capitals_and_underscores():
+def test_name_is_split_at_capitals_and_underscores():
     assert split_name("HTTPError_and_heardWord") == ["httperror", "and", "heard", "word"]

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 from seeded_faults import list_mismatches, read_faults, try_fault
 
 
-def test_every_seeded_fault_still_fits_the_code():
+def test_every_seeded_fault_matches_the_code():
     """When code moves, its faults move with it: a fault that fits nowhere tests nothing."""
     faults = read_faults()
     assert len(faults) >= 200
     assert list_mismatches(faults) == []
 
 
-def test_a_fault_that_fits_no_longer_is_named():
+def test_seeded_fault_that_does_not_match_the_code_is_reported():
     fault = read_faults()[0]
     moved = dataclasses.replace(
         fault, places=(dataclasses.replace(fault.places[0], old="what never stood there"),)
@@ -22,7 +22,7 @@ def test_a_fault_that_fits_no_longer_is_named():
     assert [message.startswith(f"{fault.name}: ") for message in list_mismatches([moved])] == [True]
 
 
-def test_a_run_that_somebody_ended_tells_nothing_of_the_tests():
+def test_killed_test_run_has_the_outcome_killed():
     copy = SimpleNamespace(
         seed_faults=lambda fault: nullcontext(), run_tests=lambda paths: (-9, "")
     )

@@ -6,7 +6,7 @@ import pytest
 from suite_lock import SuiteBusyError, take_suite_lock
 
 
-def test_a_second_run_waits_and_names_the_first_one(tmp_path):
+def test_second_run_waits_and_reports_the_running_process(tmp_path):
     lock, reports = tmp_path / "cache" / "tests.lock", []
     with take_suite_lock(lock, reports.append):
         assert reports == []
@@ -17,7 +17,7 @@ def test_a_second_run_waits_and_names_the_first_one(tmp_path):
     assert len(reports) == 1
 
 
-def test_a_run_of_single_files_takes_no_lock(pytestconfig):
+def test_suite_lock_is_taken_only_with_the_alone_option(pytestconfig):
     alone = pytestconfig.getoption("alone")
     assert hasattr(pytestconfig, "suite_lock") is (
         alone and not hasattr(pytestconfig, "workerinput")

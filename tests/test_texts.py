@@ -8,13 +8,13 @@ from texts import find_profile_texts, find_sentences, has_prose, list_commands
 from shim.commands.cli import app
 
 
-def test_every_command_has_its_help_page_in_the_file():
+def test_every_cli_command_is_in_the_list_of_help_pages():
     command_lines = set(list_commands())
     assert {(), ("run",), ("cast", "list"), ("sessions", "delete")} <= command_lines
     assert {(name,) for name in typer.main.get_command(app).commands} <= command_lines  # type: ignore[attr-defined]
 
 
-def test_the_sentences_of_a_module_are_found_without_its_documentation(tmp_path):
+def test_sentences_of_a_module_are_listed_without_docstrings(tmp_path):
     path = tmp_path / "module.py"
     path.write_text(
         '"""A module that says things."""\n\n\ndef fail(path):\n    """It fails in a known way."""\n'
@@ -33,11 +33,11 @@ def test_the_sentences_of_a_module_are_found_without_its_documentation(tmp_path)
         ("it is empty", True),
     ],
 )
-def test_a_text_of_a_few_words_is_a_sentence(text, is_prose):
+def test_prose_is_distinguished_from_flags_and_identifiers(text, is_prose):
     assert has_prose(text) is is_prose
 
 
-def test_the_hints_of_profiles_are_among_them():
+def test_profile_hints_and_error_texts_are_collected():
     assert list(
         find_profile_texts({"login": [{"hint": "run it once and log in"}], "bin": "x"})
     ) == ["run it once and log in"]

@@ -46,7 +46,7 @@ def find_one(folder):
     return drift
 
 
-def test_news_are_counted_for_each_vendor_and_version(write_casts):
+def test_new_events_and_fields_are_counted_per_vendor_and_version(write_casts):
     folder = write_casts(
         one=record(NEW, NEW, RICHER),
         two=record(NEW),
@@ -62,7 +62,7 @@ def test_news_are_counted_for_each_vendor_and_version(write_casts):
     assert not drifts["pi", "1.5.2"].has_news()
 
 
-def test_each_child_of_a_recording_counts_for_its_own_vendor(write_casts):
+def test_events_of_each_child_are_counted_for_its_vendor(write_casts):
     """If the first vendor of a list cannot answer, the next one is started in the same recording."""
     lines = (json.dumps(NEW) + "\n").encode()
     children = [
@@ -97,19 +97,19 @@ def test_every_turn_of_a_conversation_is_read(write_casts):
     assert (drift.version, drift.events) == ("0.99.0", {"whim": 3})
 
 
-def test_events_that_their_handlers_cannot_read_are_drift(write_casts):
+def test_malformed_events_are_counted_as_drift(write_casts):
     drift = find_one(
         write_casts(one=record({"type": "assistant", "message": "no object"}, vendor="qwen"))
     )
     assert drift.malformed == 1
 
 
-def test_vendors_whose_lines_pass_unchanged_have_no_drift(write_casts):
+def test_passthrough_vendors_have_no_drift(write_casts):
     folder = write_casts(real=record(NEW, vendor="claude"), demo=record(NEW, vendor="demo"))
     assert find_drift([folder]) == []
 
 
-def test_recordings_of_an_unknown_vendor_are_left_out(write_casts):
+def test_recordings_of_an_unknown_vendor_are_ignored(write_casts):
     assert find_drift([write_casts(one=record(NEW, vendor="nobody-here"))]) == []
 
 
@@ -123,7 +123,7 @@ def test_fields_of_a_very_long_line_are_not_read(write_casts):
     assert not any("new" in name for name in drift.fields)
 
 
-def test_a_last_line_without_a_newline_is_read(write_casts):
+def test_last_line_without_a_newline_is_read(write_casts):
     children = [
         (0.0, "s", {"child": 1}),
         (0.1, "o", json.dumps(NEW).encode()),
@@ -135,11 +135,11 @@ def test_a_last_line_without_a_newline_is_read(write_casts):
     assert (drift.events, drift.fields) == ({"thread.archived": 1}, {"turn.started: weather": 1})
 
 
-def test_a_recording_that_was_cut_off_is_read_to_its_end(write_casts):
+def test_truncated_recording_is_read_to_its_end(write_casts):
     assert find_one(write_casts(torn=record(NEW)[:400])).events == {"thread.archived": 1}
 
 
-def test_a_recording_that_cannot_be_read_is_an_error(write_casts):
+def test_unreadable_recording_raises_an_error(write_casts):
     with pytest.raises(RecordingError):
         find_drift([write_casts(bad=b"not a recording\n")])
 
@@ -147,7 +147,7 @@ def test_a_recording_that_cannot_be_read_is_an_error(write_casts):
 # -- the script ------------------------------------------------------------------------------------
 
 
-def test_the_script_prints_news_and_fails(write_casts, capsys):
+def test_script_prints_new_events_and_exits_with_status_1(write_casts, capsys):
     assert main([write_casts(one=record(NEW, RICHER))]) == 1
     assert capsys.readouterr().out == (
         "codex 0.170.0, recordings: 1\n"
@@ -156,12 +156,12 @@ def test_the_script_prints_news_and_fails(write_casts, capsys):
     )
 
 
-def test_the_script_succeeds_if_nothing_is_new(write_casts, capsys):
+def test_script_succeeds_if_nothing_is_new(write_casts, capsys):
     assert main([write_casts(one=record({"type": "turn.started"}))]) == 0
     assert "nothing is new" in capsys.readouterr().out
 
 
-def test_the_script_skips_recordings_that_cannot_be_read(write_casts, capsys):
+def test_script_reports_unreadable_recordings_and_reads_the_others(write_casts, capsys):
     folder = write_casts(bad=b"not a recording\n", good=record({"type": "turn.started"}))
     assert main([folder]) == 1
     printed = capsys.readouterr()
@@ -169,7 +169,7 @@ def test_the_script_skips_recordings_that_cannot_be_read(write_casts, capsys):
     assert "nothing is new" in printed.out
 
 
-def test_a_folder_without_recordings_is_a_usage_error(tmp_path, capsys):
+def test_directory_without_recordings_is_a_usage_error(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main([str(tmp_path)])
     assert ended.value.code == 2

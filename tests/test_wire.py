@@ -5,7 +5,7 @@ import json
 from wire_names import GOLDEN, describe_wire
 
 
-def test_no_name_that_other_programs_read_changes():
+def test_wire_names_match_the_golden_file():
     frozen = json.loads(GOLDEN.read_bytes())
     current = json.loads(describe_wire())
     changes = []

@@ -189,7 +189,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
     }
 
 
-def test_next_run_finds_nothing_of_the_one_before(runner: ProgramRunner) -> None:
+def test_next_run_is_not_affected_by_the_previous_run(runner: ProgramRunner) -> None:
     before = runner.look()
     status, stdout, stderr = runner.run(CHANGE + LOOK + CLOSE)
     assert (status, stderr) == (0, "")
@@ -198,7 +198,7 @@ def test_next_run_finds_nothing_of_the_one_before(runner: ProgramRunner) -> None
     assert differences(before, runner.look()) == {}
 
 
-def test_commands_leave_nothing_to_the_next_run(
+def test_commands_leave_no_state_for_the_next_run(
     runner: ProgramRunner, box: Box, tmp_path: Path
 ) -> None:
     vendors_folder = box.config.parent / "vendors"
@@ -257,7 +257,7 @@ def test_process_that_cannot_be_restored_ends(runner: ProgramRunner, program: st
         ("import os, sys; os.close(1); print('lost')", 120, ""),
     ],
 )
-def test_run_ends_as_a_process_does(
+def test_run_reports_the_exit_status_and_stderr_of_a_process(
     runner: ProgramRunner, program: str, status: int, stderr: str
 ) -> None:
     ended, stdout, actual_stderr = runner.run(program)
@@ -276,13 +276,13 @@ def test_run_reads_and_writes_more_than_a_pipe_holds(runner: ProgramRunner) -> N
     assert runner.run(copy, stdin=data) == (0, data, "x" * len(data))
 
 
-def test_run_need_not_read_its_stdin(runner: ProgramRunner) -> None:
+def test_run_can_ignore_its_stdin(runner: ProgramRunner) -> None:
     before = runner.pid()
     assert runner.run("print('done')", stdin=b"x" * 10_000_000) == (0, b"done\n", "")
     assert runner.pid() == before
 
 
-def test_run_that_hangs_is_ended(runner: ProgramRunner) -> None:
+def test_hanging_run_can_be_killed(runner: ProgramRunner) -> None:
     before = runner.pid()
     with runner.start("import signal; signal.pause()") as process:
         with pytest.raises(subprocess.TimeoutExpired):
@@ -293,13 +293,13 @@ def test_run_that_hangs_is_ended(runner: ProgramRunner) -> None:
     assert runner.pid() != before
 
 
-def test_runs_at_the_same_time_have_processes_of_their_own(runner: ProgramRunner) -> None:
+def test_concurrent_runs_use_separate_processes(runner: ProgramRunner) -> None:
     with runner.start("print(input())") as first:
         assert runner.run("print('second')") == (0, b"second\n", "")
         assert first.communicate(b"first\n", timeout=PATIENCE)[0] == b"first\n"
 
 
-def test_kill_of_an_ended_run_spares_the_next_run_of_its_worker(runner: ProgramRunner) -> None:
+def test_killing_an_ended_run_does_not_affect_the_next_run(runner: ProgramRunner) -> None:
     with runner.start("pass", start_new_session=True) as first:
         first.communicate(timeout=PATIENCE)
     with runner.start("print(input())", start_new_session=True) as second:
@@ -308,7 +308,7 @@ def test_kill_of_an_ended_run_spares_the_next_run_of_its_worker(runner: ProgramR
         assert second.communicate(b"alive\n", timeout=PATIENCE)[0] == b"alive\n"
 
 
-def test_worker_that_was_killed_is_replaced(runner: ProgramRunner) -> None:
+def test_killed_worker_is_replaced(runner: ProgramRunner) -> None:
     before = runner.pid()
     os.kill(before, signal.SIGKILL)
     assert runner.pid() != before
