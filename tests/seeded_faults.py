@@ -161,11 +161,11 @@ def list_mismatches(faults: Sequence[Fault]) -> list[str]:
     module_names = {f"test_{name}" for area in AREAS.values() for name in area.split()}
     return messages + [
         f"there is no module {name} of the tests"
-        for name in sorted(module_names - set(test_modules()))
+        for name in sorted(module_names - set(list_test_modules()))
     ]
 
 
-def test_modules() -> dict[str, str]:
+def list_test_modules() -> dict[str, str]:
     """The modules of the tests that need nothing but Python: name → path from the root."""
     paths = sorted((ROOT / "tests").rglob("test_*.py"))
     return {
@@ -179,7 +179,7 @@ def plan_rounds(area: str, most: int) -> Iterator[list[str]]:
     """The paths of the tests, those first that should notice a fault of this area, or of any where
     it is "".
     """
-    remaining_tests = test_modules()
+    remaining_tests = list_test_modules()
     names = AREAS[area] if area else " ".join(AREAS.values())
     first = [remaining_tests.pop(f"test_{name}") for name in dict.fromkeys(names.split())]
     yield from [paths for paths in (first, list(remaining_tests.values())) if paths][:most]
