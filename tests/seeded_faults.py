@@ -66,11 +66,11 @@ AREAS = {
     "vendors": "shared_call_ids pi_stream pi_talk qwen_stream qwen_speech codex_talk codex_hook codex_rules "
     "claude_passed launch vendors golden tools claude_settings stream",
     "profiles": "profile_rules profile_fields profile_source profile_calls profile profile_launch golden",
-    "acp": "link shared_call_ids calls stream second form acp_agents machines",
+    "acp": "acp_session shared_call_ids calls stream second form acp_agents machines",
     "drivers": "driver steering pump fallback_driver done timeouts fallback two_way conversation frontend_messages "
     "piped_prompt suggestions",
     "conversation": "messages stdout transcript message_loop passthrough_loop conversation",
-    "servers": "sdk_servers mcp_door inside_calls link",
+    "servers": "sdk_servers mcp_door inside_calls acp_session",
     "control": "control hooks policy messages qwen_speech",
     "policy": "policy sources binding",
     "secrets": "redactor turn_without_secrets redacted_lines clean config transcript recorder recording threats",
@@ -80,7 +80,7 @@ AREAS = {
     "process": "child spawn environment head_and_tail process death",
     "settings": "config find_program environment policy claude_settings files setup transcript threats dropin",
     "exports": "export_any export_atif export_otel export_html trace story",
-    "doctor": "doctor versions cli",
+    "doctor": "doctor VERSIONS cli",
     "person": "run answering explain setup",
     "joined": "own_turns frontend narrower client_rules deaf control client",
     "bridge": "hub hub_machine deaf client_rules session",
