@@ -56,22 +56,22 @@ OWN = "test_seeded_faults"
 # modules.
 ROUNDS = 2
 AREAS = {
-    "matrix": "permission_matrix bundled decide binding",
-    "machine": "machine turn speech tool_calls result claude_passed",
+    "matrix": "permission_matrix bundled_profiles decide binding",
+    "machine": "machine turn speech tool_calls result claude_passthrough",
     "speech": "speech turn surrogates flat golden",
     "calls": "tool_calls call_ids nested turn ids limits golden",
     "result": "result turn api_error_texts numbers golden",
     "pens": "claude_pen line_pieces speech golden",
     "decode": "decode lines surrogates json_text translation pump torture",
-    "vendors": "shared_call_ids pi_stream pi_talk qwen_stream qwen_speech codex_talk codex_hook codex_rules "
-    "claude_passed launch vendors golden tools claude_settings stream",
+    "vendors": "shared_call_ids pi_stream pi_rpc_session qwen_stream qwen_input codex_thread_stream codex_hook codex_rules "
+    "claude_passthrough launch vendors golden tools claude_settings stream",
     "profiles": "profile_rules profile_fields profile_source profile_calls profile profile_launch golden",
     "acp": "acp_session shared_call_ids calls stream second form acp_agents machines",
     "drivers": "driver steering pump fallback_driver done timeouts fallback two_way conversation frontend_messages "
     "piped_prompt suggestions",
     "conversation": "messages stdout transcript message_loop passthrough_loop conversation",
     "servers": "sdk_servers mcp_door inside_calls acp_session",
-    "control": "control hooks policy messages qwen_speech",
+    "control": "control hooks policy messages qwen_input",
     "policy": "policy sources binding",
     "secrets": "redactor turn_without_secrets redacted_lines clean config transcript recorder recording threats",
     "recording": "records recorder verify old_casts cast_fixture recording",

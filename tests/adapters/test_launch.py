@@ -278,7 +278,7 @@ def test_cursor_trust_flag_requires_the_trust_setting():
 # -- prompts ---------------------------------------------------------------------------------------
 
 
-# theirs is guarded by a space: tests/adapters/test_bundled.py
+# theirs is guarded by a space: tests/adapters/test_bundled_profiles.py
 WITHOUT_STDIN = ("amp", "cline", "kimi", "kimi-code")
 REQUESTED = ("qwen-rfc",)  # the prompt is a part of a request
 DASHED = ("acai", "cake", "codex")  # `-` says that the prompt is on stdin

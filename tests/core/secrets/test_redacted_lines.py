@@ -13,7 +13,7 @@ from sweeps import limit_examples, loop_over_cases
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.secrets import claude_lines as redacted_lines
 from shim.core.turn.outcome import ChildExit
-from tests.adapters.test_claude_passed import (
+from tests.adapters.test_claude_passthrough import (
     INIT,
     assistant,
     build_tool_result,
