@@ -73,9 +73,9 @@ newest: $(VENV)/.e2e ## the newest version of each vendor CLI and client, and wh
 bench: $(VENV)/.e2e ## measurements, as ratios inside one run
 	@$(BIN)/python tests/bench/bench.py
 	@$(BIN)/python tests/bench/bench_start.py
-	@$(BIN)/python tests/bench/bench_ends.py
-	@$(BIN)/python tests/bench/bench_inbound.py
-	@$(BIN)/python tests/bench/bench_limits.py
+	@$(BIN)/python tests/bench/bench_shutdown.py
+	@$(BIN)/python tests/bench/bench_inbound_limit.py
+	@$(BIN)/python tests/bench/bench_memory.py
 	@$(BIN)/python tests/bench/bench_show.py
 	@$(BIN)/python tests/bench/bench_record.py
 	@$(BIN)/python tests/bench/bench_profile.py

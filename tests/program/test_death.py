@@ -563,7 +563,7 @@ def test_repeated_turns_leak_no_resources():
     """
     command = [
         sys.executable,
-        str(ROOT / "tests" / "bench" / "bench_ends.py"),
+        str(ROOT / "tests" / "bench" / "bench_shutdown.py"),
         "--only",
         "left",
         "--turns",

@@ -6,7 +6,7 @@ import json
 import subprocess
 
 import pytest
-from bench_inbound import LINES
+from bench_inbound_limit import LINES
 from box import ASK, CONVERSE, END, START, build_text_event, format_ndjson
 from support import check_turns
 
@@ -116,7 +116,7 @@ def test_prompt_above_the_limit_is_refused(limited_box):
 
 @pytest.mark.parametrize("name", LINES)
 def test_large_line_of_a_vendor_is_complete_in_short_output_lines(box, name):
-    """What `bench_inbound.py` measures with 200 MB, with one."""
+    """What `bench_inbound_limit.py` measures with 200 MB, with one."""
     path = box.path / "stream"
     with path.open("wb") as file:
         file.writelines(LINES[name](1))

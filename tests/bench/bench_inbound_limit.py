@@ -1,7 +1,7 @@
 """One line of 200 MB through the drop-in: skipped by default, kept whole with `max_inbound_bytes`
 raised.
 
-`python tests/bench/bench_inbound.py [MEGABYTES]`: peak memory of the drop-in, seconds, and what
+`python tests/bench/bench_inbound_limit.py [MEGABYTES]`: peak memory of the drop-in, seconds, and what
 became of the line.
 """
 

@@ -1,5 +1,5 @@
 """What the drop-in holds in memory whatever it is given: `make bench`, or `python
-tests/bench/bench_limits.py --quick`.
+tests/bench/bench_memory.py --quick`.
 
 a  1 GB of each vendor's words, one message and a conversation; 1 GB as `json`, `json --verbose` and
 `text` b  a frontend that reads 1 MB/s: memory, how far the child runs ahead, and whether all of it

@@ -1,6 +1,6 @@
 """What is left behind, and how soon a tree that will not die is gone.
 
-`make bench`, or `python tests/bench/bench_ends.py`.
+`make bench`, or `python tests/bench/bench_shutdown.py`.
 
 gone   seconds from what ends us to the last process of the vendor's tree: a child, a grandchild in
        its group, one in a
