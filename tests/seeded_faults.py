@@ -82,7 +82,7 @@ AREAS = {
     "exports": "export_any export_atif export_otel export_html trace story",
     "doctor": "doctor VERSIONS cli",
     "person": "run answering explain setup",
-    "joined": "own_turns frontend narrower client_rules deaf control client",
+    "joined": "turn_filter frontend_bridge restrictions client_rules deaf control attach_conversation",
     "bridge": "hub hub_machine deaf client_rules session",
     "doors": "which stop acts background session_doors doctor_bridge",
     "host": "host runner log lock sockets registry start life socket_attacks faults",
