@@ -87,7 +87,7 @@ AREAS = {
     "doors": "which stop acts background session_doors doctor_bridge",
     "host": "host runner log lock sockets registry start life socket_attacks faults",
     "terminal": "talk forged keys attach attached_script below draw",
-    "gateway": "attacks app drawing streams tls tokens server serve hosts",
+    "gateway": "attacks app step_renderer streams tls tokens server serve hosts",
 }
 
 
