@@ -85,7 +85,7 @@ AREAS = {
     "joined": "turn_filter frontend_bridge restrictions client_rules deaf control attach_conversation",
     "bridge": "hub hub_machine deaf client_rules session",
     "doors": "which stop acts background session_doors doctor_bridge",
-    "host": "host runner log lock sockets registry start life socket_attacks faults",
+    "host": "host runner log lock sockets registry start runtime socket_attacks faults",
     "terminal": "talk forged keys attach attached_script below draw",
     "gateway": "attacks app step_renderer streams tls tokens server serve hosts",
 }
