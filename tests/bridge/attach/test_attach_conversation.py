@@ -20,7 +20,7 @@ from shim.bridge import registry
 from shim.bridge.client import connect_to_session_blocking, send_frames_and_collect
 from shim.bridge.stop import stop_hosts
 from shim.core.bridge.frames import WATCH
-from tests.bridge.test_link import HEARS_LATE
+from tests.bridge.test_host_connection import HEARS_LATE
 from tests.conversation.test_conversation import U, request, responses, results, user
 from tests.conversation.test_two_way import (
     ASKING,

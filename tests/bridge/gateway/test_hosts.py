@@ -21,7 +21,7 @@ from shim.bridge.client import connect_to_session_blocking
 from shim.bridge.gateway.hosts import LocalSessionHosts
 from shim.bridge.gateway.tokens import TokenFile
 from shim.bridge.launch import respawn_session
-from tests.bridge.test_link import HEARS_LATE, RUNS
+from tests.bridge.test_host_connection import HEARS_LATE, RUNS
 from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says
 
 STAYS = ["hear", "never"]
