@@ -101,7 +101,7 @@ what a vendor prints is obeyed by a terminal
     test_show.py::test_followed_recording_escapes_control_characters
     test_show.py::test_live_run_escapes_control_characters
     test_show.py::test_fixture_recordings_are_rendered_without_control_characters
-    test_session_doors.py::test_session_names_are_printed_without_control_characters
+    test_session_commands.py::test_session_names_are_printed_without_control_characters
     test_show.py::test_markdown_links_images_html_and_entities_are_rendered_as_text
     test_show.py::test_control_code_filter_removes_controls_and_links
     test_cast_command.py::test_verify_escapes_terminal_sequences_and_markup
@@ -288,7 +288,7 @@ a session begins with wider permissions from the web
     test_app.py::test_invalid_session_parameters_are_rejected_before_start
     test_hosts.py::test_switch_to_bypass_permissions_returns_403
 the number of a host that has died is another process's
-    test_session_doors.py::test_stop_does_not_signal_another_process_with_the_recorded_pid
+    test_session_commands.py::test_stop_does_not_signal_another_process_with_the_recorded_pid
     test_stop.py::test_stop_does_not_signal_a_process_that_reused_the_pid_of_a_host
 a child will not die
     test_threats.py::test_child_exits_after_the_shim_is_killed
