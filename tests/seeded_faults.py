@@ -86,7 +86,7 @@ AREAS = {
     "bridge": "hub hub_machine deaf client_rules session",
     "doors": "session_lookup stop acts background session_commands doctor_bridge",
     "host": "host runner log lock sockets registry host_launch runtime socket_attacks host_failures",
-    "terminal": "talk forged keys attach attached_script below draw",
+    "terminal": "input_controller terminal_injection keys attach attach_without_terminal below draw",
     "gateway": "attacks app step_renderer streams tls tokens server serve hosts",
 }
 

@@ -110,14 +110,14 @@ what a vendor prints is obeyed by a terminal
     test_conform.py::test_table_output_escapes_control_characters_and_markup
     test_conform.py::test_hostile_command_line_is_printed_without_control_characters
 a question is forged in what a terminal draws, or a real one is hidden
-    test_forged.py::test_session_output_cannot_send_control_characters_to_a_terminal
-    test_forged.py::test_session_output_to_a_pipe_contains_no_control_characters
-    test_forged.py::test_keys_do_not_answer_a_permission_prompt_forged_by_the_model
-    test_forged.py::test_real_permission_prompt_stays_above_the_answer_keys_after_a_forgery
-    test_forged.py::test_server_frames_cannot_send_control_characters_to_a_terminal
+    test_terminal_injection.py::test_session_output_cannot_send_control_characters_to_a_terminal
+    test_terminal_injection.py::test_session_output_to_a_pipe_contains_no_control_characters
+    test_terminal_injection.py::test_keys_do_not_answer_a_permission_prompt_forged_by_the_model
+    test_terminal_injection.py::test_real_permission_prompt_stays_above_the_answer_keys_after_a_forgery
+    test_terminal_injection.py::test_server_frames_cannot_send_control_characters_to_a_terminal
     test_draw.py::test_prompt_contains_the_complete_command_and_arguments
-    test_talk.py::test_typed_text_does_not_answer_a_prompt
-    test_talk.py::test_key_within_the_grace_period_does_not_answer_a_prompt
+    test_input_controller.py::test_typed_text_does_not_answer_a_prompt
+    test_input_controller.py::test_key_within_the_grace_period_does_not_answer_a_prompt
 what a model or a vendor says is script or HTML in an export
     test_export_html.py::test_csp_allows_only_the_embedded_script_and_style
     test_export_html.py::test_page_loads_no_external_resources
