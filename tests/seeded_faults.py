@@ -84,7 +84,7 @@ AREAS = {
     "person": "run decisions explain setup",
     "joined": "turn_filter frontend_bridge restrictions client_rules deaf control attach_conversation",
     "bridge": "hub hub_machine deaf client_rules session",
-    "doors": "session_lookup stop acts background session_commands doctor_bridge",
+    "doors": "session_lookup stop actions background session_commands doctor_bridge",
     "host": "host runner log lock sockets registry host_launch runtime socket_attacks host_failures",
     "terminal": "input_controller terminal_injection keys attach attach_without_terminal below draw",
     "gateway": "attacks app step_renderer streams tls tokens server serve hosts",
