@@ -67,7 +67,7 @@ AREAS = {
     "claude_passthrough launch vendors golden tools claude_settings stream",
     "profiles": "profile_rules profile_fields profile_source profile_calls profile profile_launch golden",
     "acp": "acp_session shared_call_ids calls stream second form acp_agents machines",
-    "drivers": "driver steering pump fallback_driver done timeouts fallback two_way conversation frontend_messages "
+    "drivers": "driver steering pump fallback_driver exit_grace timeouts fallback two_way conversation frontend_messages "
     "piped_prompt suggestions",
     "conversation": "messages stdout transcript message_loop passthrough_loop conversation",
     "servers": "sdk_servers mcp_door inside_calls acp_session",
@@ -78,10 +78,10 @@ AREAS = {
     "replay": "script difference choice replay_again",
     "yume": "yume_pen yume_control yume_argv flat",
     "process": "child spawn environment head_and_tail process death",
-    "settings": "config find_program environment policy claude_settings files setup transcript threats dropin",
+    "settings": "config find_program environment policy claude_settings files context transcript threats dropin",
     "exports": "export_any export_atif export_otel export_html trace story",
     "doctor": "doctor VERSIONS cli",
-    "person": "run decisions explain setup",
+    "person": "run decisions explain context",
     "joined": "turn_filter frontend_bridge restrictions client_rules deaf control attach_conversation",
     "bridge": "hub hub_machine deaf client_rules session",
     "doors": "session_lookup stop actions background session_commands doctor_bridge",

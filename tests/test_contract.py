@@ -250,10 +250,10 @@ F10 SHOULD
     test_api_error_texts.py::test_contract_f10_turn_ends_when_a_tool_call_exceeds_the_budget
     test_api_error_texts.py::test_contract_f10_claude_limit_message_precedes_the_vendor_message
 F11 SHOULD
-    test_structured.py::test_contract_f11_prompt_contains_the_schema_and_the_result_the_object
-    test_structured.py::test_contract_f11_text_output_contains_only_the_json_object
-    test_structured.py::test_contract_f11_valid_answer_becomes_a_structured_output_call_and_result
-    test_structured.py::test_contract_f11_every_message_gets_the_schema_and_structured_output
+    test_answer_schema.py::test_contract_f11_prompt_contains_the_schema_and_the_result_the_object
+    test_answer_schema.py::test_contract_f11_text_output_contains_only_the_json_object
+    test_answer_schema.py::test_contract_f11_valid_answer_becomes_a_structured_output_call_and_result
+    test_answer_schema.py::test_contract_f11_every_message_gets_the_schema_and_structured_output
     test_two_way.py::test_contract_f11_persistent_child_receives_the_schema_with_every_message
 F11b SHOULD
     test_dropin.py::test_claude_subcommands_start_no_vendor
