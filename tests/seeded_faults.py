@@ -56,7 +56,7 @@ OWN = "test_seeded_faults"
 # modules.
 ROUNDS = 2
 AREAS = {
-    "matrix": "permission_matrix bundled_profiles decide binding",
+    "matrix": "permission_matrix bundled_profiles startup binding",
     "machine": "machine turn speech tool_calls result claude_passthrough",
     "speech": "speech turn surrogates flat golden",
     "calls": "tool_calls call_ids nested turn ids limits golden",
@@ -67,10 +67,10 @@ AREAS = {
     "claude_passthrough launch vendors golden tools claude_settings stream",
     "profiles": "profile_rules profile_fields profile_source profile_calls profile profile_launch golden",
     "acp": "acp_session shared_call_ids calls stream second form acp_agents machines",
-    "drivers": "driver steering pump fallback_driver exit_grace timeouts fallback two_way conversation frontend_messages "
+    "drivers": "driver steering pump fallback_driver exit_grace timeouts fallback persistent_driver conversation frontend_messages "
     "piped_prompt suggestions",
     "conversation": "messages stdout transcript message_loop passthrough_loop conversation",
-    "servers": "sdk_servers mcp_door inside_calls acp_session",
+    "servers": "sdk_servers mcp_door sdk_server_calls acp_session",
     "control": "control hooks policy messages qwen_input",
     "policy": "policy sources binding",
     "secrets": "redactor turn_without_secrets redacted_lines clean config transcript recorder recording threats",

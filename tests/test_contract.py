@@ -175,10 +175,10 @@ C5 MUST
 C6 MUST
     test_conversation.py::test_interrupt_ends_the_turn_and_the_next_message_succeeds
     test_conversation.py::test_interrupt_while_idle_emits_only_a_control_response
-    test_two_way.py::test_interrupt_is_sent_on_stdin_and_the_child_continues
+    test_persistent_driver.py::test_interrupt_is_sent_on_stdin_and_the_child_continues
 C7 MUST
     test_conversation.py::test_model_and_mode_changes_apply_to_the_next_turn
-    test_two_way.py::test_model_and_mode_changes_are_translated_for_the_vendor
+    test_persistent_driver.py::test_model_and_mode_changes_are_translated_for_the_vendor
     test_control.py::test_impossible_request_returns_claude_error_text
     test_control.py::test_null_model_restores_the_initial_model
 C8 SHOULD
@@ -188,19 +188,19 @@ C8 SHOULD
 C8b SHOULD
     test_control.py::test_request_returns_the_measured_response
 C9 MUST
-    test_two_way.py::test_permission_request_follows_its_call_and_the_allowed_call_runs
-    test_two_way.py::test_denied_call_returns_the_deny_message_and_is_counted
-    test_two_way.py::test_denial_with_interrupt_ends_the_turn
-    test_two_way.py::test_conversation_that_ends_with_an_interrupting_denial_exits_with_1
-    test_two_way.py::test_error_response_to_a_permission_request_denies_the_call
-    test_two_way.py::test_closed_stdin_denies_the_pending_prompt_and_the_turn_continues
-    test_two_way.py::test_call_is_denied_and_reported_if_the_frontend_cannot_prompt
+    test_persistent_driver.py::test_permission_request_follows_its_call_and_the_allowed_call_runs
+    test_persistent_driver.py::test_denied_call_returns_the_deny_message_and_is_counted
+    test_persistent_driver.py::test_denial_with_interrupt_ends_the_turn
+    test_persistent_driver.py::test_conversation_that_ends_with_an_interrupting_denial_exits_with_1
+    test_persistent_driver.py::test_error_response_to_a_permission_request_denies_the_call
+    test_persistent_driver.py::test_closed_stdin_denies_the_pending_prompt_and_the_turn_continues
+    test_persistent_driver.py::test_call_is_denied_and_reported_if_the_frontend_cannot_prompt
     test_control.py::test_valid_permission_update_allows_later_calls
     test_control.py::test_permission_request_has_claude_format
 C10 SHOULD
-    test_two_way.py::test_interrupt_cancels_the_pending_prompt_first
+    test_persistent_driver.py::test_interrupt_cancels_the_pending_prompt_first
 C11 SHOULD
-    test_two_way.py::test_hooks_receive_calls_and_a_hook_denial_is_sent_to_the_vendor
+    test_persistent_driver.py::test_hooks_receive_calls_and_a_hook_denial_is_sent_to_the_vendor
     test_conversation.py::test_hook_denial_stops_the_turn_of_a_vendor_without_permission_requests
     test_hooks.py::test_pre_tool_use_request_contains_the_fields_of_claude
     test_history.py::test_hook_input_contains_the_transcript_path
@@ -246,7 +246,7 @@ F9 SHOULD
     test_process.py::test_init_reports_the_vendor_model_name_or_the_requested_model
 F10 SHOULD
     test_process.py::test_max_turns_ends_a_turn_that_would_continue
-    test_two_way.py::test_max_turns_is_counted_per_message_and_not_passed_to_the_vendor
+    test_persistent_driver.py::test_max_turns_is_counted_per_message_and_not_passed_to_the_vendor
     test_api_error_texts.py::test_contract_f10_turn_ends_when_a_tool_call_exceeds_the_budget
     test_api_error_texts.py::test_contract_f10_claude_limit_message_precedes_the_vendor_message
 F11 SHOULD
@@ -254,7 +254,7 @@ F11 SHOULD
     test_answer_schema.py::test_contract_f11_text_output_contains_only_the_json_object
     test_answer_schema.py::test_contract_f11_valid_answer_becomes_a_structured_output_call_and_result
     test_answer_schema.py::test_contract_f11_every_message_gets_the_schema_and_structured_output
-    test_two_way.py::test_contract_f11_persistent_child_receives_the_schema_with_every_message
+    test_persistent_driver.py::test_contract_f11_persistent_child_receives_the_schema_with_every_message
 F11b SHOULD
     test_dropin.py::test_claude_subcommands_start_no_vendor
     test_dropin.py::test_auth_status_reports_logged_in

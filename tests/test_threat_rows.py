@@ -63,14 +63,14 @@ state is a link, somebody else's, or shared
 an event is forged inside a line that had to be mended
     test_threats.py::test_forged_json_after_tool_output_on_a_line_is_ignored
     test_threats.py::test_forged_result_does_not_make_a_truncated_turn_succeed
-    test_two_way.py::test_permission_request_in_a_repaired_line_is_ignored
+    test_persistent_driver.py::test_permission_request_in_a_repaired_line_is_ignored
     test_threats.py::test_forged_line_is_ignored_after_any_repair
 a line, a kind, an id, a depth or stderr never ends
     test_threats.py::test_diagnostics_of_endless_output_are_bounded
     test_threats.py::test_error_message_is_bounded_if_stderr_is_flooded
     test_account.py::test_kinds_over_the_limit_are_counted_as_overflow
     test_account.py::test_samples_and_kinds_are_truncated_to_200_characters
-    test_two_way.py::test_messages_beyond_the_queue_limit_are_all_answered
+    test_persistent_driver.py::test_messages_beyond_the_queue_limit_are_all_answered
     test_transcript.py::test_file_size_is_limited
     test_bounds.py::test_repeated_turn_method_does_not_grow_memory
     test_bounds.py::test_repeated_vendor_event_does_not_grow_memory
@@ -135,9 +135,9 @@ what a model or a vendor says is script or HTML in an export
     test_cast_stats.py::test_html_page_contains_all_statistics_and_no_scripts
 a frontend gets more permission than it asked for
     test_policy.py::test_allow_rule_permits_only_matching_calls
-    test_two_way.py::test_permission_request_is_denied_without_stream_json_output
-    test_two_way.py::test_deny_rule_answers_the_vendor_request_and_the_turn_continues
-    test_two_way.py::test_denied_call_that_ran_without_a_request_ends_the_turn
+    test_persistent_driver.py::test_permission_request_is_denied_without_stream_json_output
+    test_persistent_driver.py::test_deny_rule_answers_the_vendor_request_and_the_turn_continues
+    test_persistent_driver.py::test_denied_call_that_ran_without_a_request_ends_the_turn
 a vendor sees the tokens of another
     test_threats.py::test_vendor_environment_excludes_claude_and_shim_variables
     test_environment.py::test_variable_listed_by_the_vendor_is_passed_on
@@ -176,9 +176,9 @@ somebody else calls the tools of a frontend's process
     test_mcp_door.py::test_connection_of_another_user_is_closed
     test_mcp_door.py::test_malformed_input_does_not_break_the_connection
     test_mcp_door.py::test_client_that_reads_no_output_is_disconnected
-    test_inside_calls.py::test_mcp_call_that_differs_from_the_allowed_call_is_prompted
-    test_inside_calls.py::test_relay_ticket_is_not_in_argv_or_environment_and_socket_is_removed
-    test_inside_calls.py::test_frontend_that_closes_stdin_during_an_mcp_call_fails_the_call
+    test_sdk_server_calls.py::test_mcp_call_that_differs_from_the_allowed_call_is_prompted
+    test_sdk_server_calls.py::test_relay_ticket_is_not_in_argv_or_environment_and_socket_is_removed
+    test_sdk_server_calls.py::test_frontend_that_closes_stdin_during_an_mcp_call_fails_the_call
 another user's process, or a client that means harm, is at the socket of a session
     test_socket_attacks.py::test_process_of_another_user_cannot_connect
     test_two_users.py::test_session_files_and_environment_are_inaccessible_to_other_users

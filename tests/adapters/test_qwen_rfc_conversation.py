@@ -10,7 +10,13 @@ from box import ASK, CONVERSE, format_ndjson
 
 from tests.conversation.test_conversation import causes, responses, results, stdin, user
 from tests.conversation.test_conversation import request as control
-from tests.conversation.test_two_way import ASKING, answer, question, read_child_stdin, user_texts
+from tests.conversation.test_persistent_driver import (
+    ASKING,
+    answer,
+    question,
+    read_child_stdin,
+    user_texts,
+)
 
 OWN = "session-7"
 HELLO = {

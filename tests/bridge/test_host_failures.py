@@ -31,7 +31,7 @@ from shim.bridge.lock import FileLocksUnsupportedError
 from shim.bridge.log import RecordedSessionLog
 from shim.core.errors import FrontendError
 from tests.conversation.test_conversation import user
-from tests.conversation.test_two_way import HELLO, INIT, TURN, result, says
+from tests.conversation.test_persistent_driver import HELLO, INIT, TURN, result, says
 
 ROUNDS = 200 if sweeps.full else 4
 LATEST = 0.3  # seconds after its start at which a host is killed: its turn is over by then

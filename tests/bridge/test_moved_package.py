@@ -26,7 +26,7 @@ from shim.bridge.gateway.tokens import TokenFile
 from shim.bridge.log import RecordedSessionLog
 from shim.conversation.preload import HOST_FOLDERS, LAZY_MODULES
 from tests.conversation.test_conversation import user
-from tests.conversation.test_two_way import (
+from tests.conversation.test_persistent_driver import (
     ASKING,
     HELLO,
     INIT,

@@ -11,7 +11,7 @@ from box import format_ndjson
 
 from tests.conversation.test_conversation import request as control
 from tests.conversation.test_conversation import results, user
-from tests.conversation.test_two_way import ASKING, answer
+from tests.conversation.test_persistent_driver import ASKING, answer
 
 OPTIONS = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
 GREETED = {"id": 1, "result": {"protocolVersion": 1}}

@@ -13,7 +13,7 @@ from support import FIXTURES
 from shim.core.claude.messages import ALL_KINDS, parse_user_message
 from tests.conversation.test_conversation import IDLE, U, kinds, responses, results, stdin, user
 from tests.conversation.test_conversation import request as control
-from tests.conversation.test_two_way import (
+from tests.conversation.test_persistent_driver import (
     ASKING,
     HELLO,
     TURN,

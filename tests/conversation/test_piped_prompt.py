@@ -8,7 +8,7 @@ from box import ANSWER
 
 from shim.io import prompt
 from tests.commands.claude.test_yume_cli import start
-from tests.conversation.test_two_way import HELLO, TURN, read_child_stdin
+from tests.conversation.test_persistent_driver import HELLO, TURN, read_child_stdin
 
 LOG = b"LINE 1\nLINE 2\n"
 EXPLAINED = "explain\nLINE 1\nLINE 2\n"

@@ -11,7 +11,16 @@ from box import ASK, CONVERSE, format_ndjson
 
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.promises import evaluate_version
-from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says, user
+from tests.conversation.test_persistent_driver import (
+    HELLO,
+    INIT,
+    asks,
+    calls,
+    result,
+    returns,
+    says,
+    user,
+)
 
 PLAN = ("--permission-mode", "plan")
 STDIO = ("--permission-prompt-tool", "stdio")

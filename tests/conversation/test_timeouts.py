@@ -11,7 +11,7 @@ from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError
 from shim.state.config import DEFAULT_TIMEOUTS_S, ShimSettings, VendorSettings, load_shim_settings
 from tests.conversation.test_conversation import results, stdin, user
-from tests.conversation.test_two_way import (
+from tests.conversation.test_persistent_driver import (
     ASKING,
     CANCELLED,
     HELLO,

@@ -18,7 +18,7 @@ from programs import find_node, install_npm_package
 
 from tests.conversation.test_conversation import request as control
 from tests.conversation.test_conversation import results, user
-from tests.conversation.test_two_way import ASKING, answer
+from tests.conversation.test_persistent_driver import ASKING, answer
 
 pytestmark = pytest.mark.e2e
 schema = pytest.importorskip("acp.schema")

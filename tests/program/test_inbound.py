@@ -13,8 +13,8 @@ from support import check_turns
 from shim.conversation.drivers import open_translation
 from tests.conversation.test_conversation import user
 from tests.conversation.test_passthrough_loop import INIT, ODD, RESULT
-from tests.conversation.test_two_way import HELLO, result, says
-from tests.conversation.test_two_way import INIT as QWEN
+from tests.conversation.test_persistent_driver import HELLO, result, says
+from tests.conversation.test_persistent_driver import INIT as QWEN
 
 LIMIT = 20_000
 LONG = build_text_event("x" * 3 * LIMIT)

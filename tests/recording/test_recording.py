@@ -43,7 +43,7 @@ from tests.conversation.test_conversation import IDLE, user
 from tests.conversation.test_conversation import request as control
 from tests.conversation.test_passthrough_loop import ANSWER as REPLY
 from tests.conversation.test_passthrough_loop import TURN
-from tests.conversation.test_two_way import (
+from tests.conversation.test_persistent_driver import (
     ASKING,
     HELLO,
     answer,
@@ -54,7 +54,7 @@ from tests.conversation.test_two_way import (
     returns,
     says,
 )
-from tests.conversation.test_two_way import INIT as QWEN
+from tests.conversation.test_persistent_driver import INIT as QWEN
 from tests.program.test_death import standin
 from tests.program.test_process import BROKEN
 

@@ -22,7 +22,7 @@ from shim.bridge.stop import stop_hosts
 from shim.core.bridge.frames import WATCH
 from tests.bridge.test_host_connection import HEARS_LATE
 from tests.conversation.test_conversation import U, request, responses, results, user
-from tests.conversation.test_two_way import (
+from tests.conversation.test_persistent_driver import (
     ASKING,
     HELLO,
     INIT,

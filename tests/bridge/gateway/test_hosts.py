@@ -22,7 +22,15 @@ from shim.bridge.gateway.hosts import LocalSessionHosts
 from shim.bridge.gateway.tokens import TokenFile
 from shim.bridge.launch import respawn_session
 from tests.bridge.test_host_connection import HEARS_LATE, RUNS
-from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says
+from tests.conversation.test_persistent_driver import (
+    HELLO,
+    INIT,
+    asks,
+    calls,
+    result,
+    returns,
+    says,
+)
 
 STAYS = ["hear", "never"]
 ASKS = (["hear", "go"], ["out", format_ndjson(INIT, calls(), asks())], ["hear", "control_response"])

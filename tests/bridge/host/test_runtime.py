@@ -22,7 +22,7 @@ from shim.bridge.launch import respawn_session
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.policy.settings import ClaudeSettings
 from tests.conversation.test_passthrough_loop import TURN as PASSED
-from tests.conversation.test_two_way import (
+from tests.conversation.test_persistent_driver import (
     HELLO,
     INIT,
     TURN,

@@ -13,7 +13,16 @@ from flat import check_flat, summarize_flat_lines
 
 from shim.conversation.yume_start import derive_session_uuid
 from shim.process.install import install_drop_in
-from tests.conversation.test_two_way import HELLO, INIT, OWN, asks, calls, result, returns, says
+from tests.conversation.test_persistent_driver import (
+    HELLO,
+    INIT,
+    OWN,
+    asks,
+    calls,
+    result,
+    returns,
+    says,
+)
 
 U = "11111111-2222-4333-8444-555555555555"
 CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "ls"}}

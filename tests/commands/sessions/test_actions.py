@@ -12,7 +12,15 @@ from hosting import read_until_result, wait_for_frame
 from shim.bridge.session_lookup import NO_MATCH_WITH_HINT
 from shim.commands.sessions import actions
 from shim.commands.sessions.actions import summarize_permission_request
-from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says
+from tests.conversation.test_persistent_driver import (
+    HELLO,
+    INIT,
+    asks,
+    calls,
+    result,
+    returns,
+    says,
+)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from box import ANSWER, END, PATIENCE, SHIM, START, build_text_event, format_ndj
 from support import ROOT
 from terminal import CTRL_C, CTRL_D, on_terminal
 
-from tests.conversation.test_two_way import (
+from tests.conversation.test_persistent_driver import (
     CANCELLED,
     HELLO,
     INIT,

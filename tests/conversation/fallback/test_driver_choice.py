@@ -13,7 +13,7 @@ from shim.conversation.invocation import select_driver
 from shim.core.claude.argv.flags import parse_argv
 from shim.state.config import ShimSettings, VendorSettings
 from tests.conversation.test_conversation import results, user
-from tests.conversation.test_two_way import ASKING
+from tests.conversation.test_persistent_driver import ASKING
 
 ANSWER = format_ndjson(
     {"type": "init", "session_id": "00000000-0000-4000-8000-000000000001", "model": "m1"},

@@ -24,8 +24,8 @@ from support import check_turns, summarize_lines
 from shim.conversation.fallback import driver
 from tests.conversation.test_conversation import request as control
 from tests.conversation.test_conversation import responses, results, stdin, user
-from tests.conversation.test_two_way import HELLO, INIT, says
-from tests.conversation.test_two_way import result as qwen_result
+from tests.conversation.test_persistent_driver import HELLO, INIT, says
+from tests.conversation.test_persistent_driver import result as qwen_result
 
 U = "11111111-1111-4111-8111-111111111111"
 

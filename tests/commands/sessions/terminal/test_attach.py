@@ -18,7 +18,7 @@ from support import ROOT
 from terminal import CTRL_C, CTRL_D, on_terminal
 
 from shim.commands.sessions.terminal import terminal_loop
-from tests.conversation.test_two_way import (
+from tests.conversation.test_persistent_driver import (
     CANCELLED,
     INIT,
     TURN,

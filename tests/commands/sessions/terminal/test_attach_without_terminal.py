@@ -19,7 +19,7 @@ from terminal import on_terminal
 
 from shim.story.terminal.totals import MIN_BAR_SECONDS
 from tests.commands.sessions.terminal.test_attach import CTRL_Z, ENDED, QUESTION
-from tests.conversation.test_two_way import (
+from tests.conversation.test_persistent_driver import (
     CANCELLED,
     INIT,
     TURN,

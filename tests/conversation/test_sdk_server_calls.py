@@ -9,7 +9,7 @@ import pytest
 from box import format_ndjson
 
 from tests.conversation.test_conversation import user
-from tests.conversation.test_two_way import (
+from tests.conversation.test_persistent_driver import (
     ASKING,
     HELLO,
     INIT,
