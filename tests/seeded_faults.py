@@ -56,23 +56,23 @@ OWN = "test_seeded_faults"
 # modules.
 ROUNDS = 2
 AREAS = {
-    "matrix": "permission_matrix bundled_profiles startup binding",
+    "matrix": "permission_matrix bundled_profiles startup enforcement",
     "machine": "machine turn speech tool_calls result claude_passthrough",
     "speech": "speech turn surrogates flat golden",
     "calls": "tool_calls call_ids nested turn ids limits golden",
     "result": "result turn api_error_texts numbers golden",
     "pens": "claude_pen line_pieces speech golden",
-    "decode": "decode lines surrogates json_text translation pump torture",
+    "decode": "decode lines surrogates json_text translation child_stream torture",
     "vendors": "shared_call_ids pi_stream pi_rpc_session qwen_stream qwen_input codex_thread_stream codex_hook codex_rules "
     "claude_passthrough launch vendors golden tools claude_settings stream",
     "profiles": "profile_rules profile_fields profile_source profile_calls profile profile_launch golden",
     "acp": "acp_session shared_call_ids calls stream second form acp_agents machines",
-    "drivers": "driver steering pump fallback_driver exit_grace timeouts fallback persistent_driver conversation frontend_messages "
+    "drivers": "driver steering child_stream fallback_driver exit_grace timeouts fallback persistent_driver conversation frontend_messages "
     "piped_prompt suggestions",
     "conversation": "messages stdout transcript message_loop passthrough_loop conversation",
     "servers": "sdk_servers mcp_door sdk_server_calls acp_session",
     "control": "control hooks policy messages qwen_input",
-    "policy": "policy sources binding",
+    "policy": "policy sources enforcement",
     "secrets": "redactor turn_without_secrets redacted_lines clean config transcript recorder recording threats",
     "recording": "records recorder verify old_casts cast_fixture recording",
     "replay": "script difference choice replay_again",
