@@ -205,13 +205,13 @@ a client of a session that lives on its own does what it may not
     test_hub.py::test_invalid_answer_leaves_the_prompt_open
     test_hub.py::test_permission_prompt_is_sent_to_new_clients_and_resolved_once
     test_hub.py::test_hook_request_is_sent_to_the_client_that_registered_the_hook
-    test_hub_machine.py::test_hub_invariants_hold_for_random_client_interleavings
+    test_hub_interleavings.py::test_hub_invariants_hold_for_random_client_interleavings
 a call runs because the frontend that would have denied it has gone
     test_hub.py::test_tool_calls_are_denied_after_the_client_with_the_hook_disconnects
     test_hub.py::test_initialize_without_hooks_does_not_remove_hooks_of_another_client
     test_hub.py::test_permission_prompt_is_denied_after_its_timeout
     test_hub.py::test_closing_the_session_denies_open_prompts_and_sends_bye
-    test_deaf.py::test_permission_prompt_is_denied_if_no_client_can_answer
+    test_unanswerable_prompts.py::test_permission_prompt_is_denied_if_no_client_can_answer
     test_client_rules.py::test_rules_of_a_disconnected_client_apply_until_its_turn_ends
 a client of such a session floods it, does not read, or says what is no frame
     test_hub.py::test_messages_are_refused_while_too_many_bytes_are_pending
