@@ -21,8 +21,8 @@ a recording that is played is trusted, or chosen by somebody else
     test_replay.py::test_invalid_replay_path_is_refused_with_an_error_result
     test_replay.py::test_replay_refuses_a_named_pipe_without_waiting
     test_choice.py::test_session_of_another_vendor_is_not_resumed_by_a_replay
-    test_script.py::test_number_of_pending_input_lines_is_bounded
-    test_script.py::test_replay_waits_for_a_stdin_line_until_a_timeout
+    test_replayer.py::test_number_of_pending_input_lines_is_bounded
+    test_replayer.py::test_replay_waits_for_a_stdin_line_until_a_timeout
 a frontend's ids and names are paths or flags
     test_threats.py::test_ids_and_names_that_look_like_paths_or_flags_are_refused
     test_threats.py::test_session_id_that_is_not_a_uuid_is_refused
@@ -80,7 +80,7 @@ a line, a kind, an id, a depth or stderr never ends
     test_hostile.py::test_repairable_damage_does_not_change_the_output
     test_recording.py::test_recording_stops_at_record_max_bytes
     test_recorder.py::test_hanging_disk_uses_bounded_memory_and_warns_once
-    test_clean.py::test_streams_are_separate_and_json_paths_are_bounded
+    test_secrets.py::test_streams_are_separate_and_json_paths_are_bounded
     test_verify.py::test_line_above_the_size_limit_is_reported
     test_verify.py::test_number_of_stored_findings_is_limited_and_the_rest_counted
     test_search.py::test_slow_pattern_times_out_and_restores_the_alarm_signal
@@ -148,8 +148,8 @@ a secret reaches a log, a transcript, an error, a spilled file or a cast
     test_threats.py::test_secret_on_stderr_is_redacted_from_the_result
     test_threats.py::test_secret_is_redacted_from_spilled_files
     test_recording.py::test_planted_secrets_are_redacted_in_the_recording_and_the_log
-    test_clean.py::test_secret_split_over_deltas_is_redacted
-    test_clean.py::test_secret_across_two_chunks_of_a_line_is_redacted
+    test_secrets.py::test_secret_split_over_deltas_is_redacted
+    test_secrets.py::test_secret_across_two_chunks_of_a_line_is_redacted
     test_cast_command.py::test_redact_removes_detected_secrets_and_patterns_from_every_stream
     test_cast_fixture.py::test_unredacted_recording_requires_a_redact_option
 a secret reaches an export
