@@ -61,7 +61,7 @@ AREAS = {
     "speech": "speech turn surrogates flat golden",
     "calls": "tool_calls call_ids nested turn ids limits golden",
     "result": "result turn api_error_texts numbers golden",
-    "pens": "claude_pen line_pieces speech golden",
+    "pens": "writer line_pieces speech golden",
     "decode": "decode lines surrogates json_text translation child_stream torture",
     "vendors": "shared_call_ids pi_stream pi_rpc_session qwen_stream qwen_input codex_thread_stream codex_hook codex_rules "
     "claude_passthrough launch vendors golden tools claude_settings stream",

@@ -106,7 +106,7 @@ S5 MUST
     test_turn.py::test_missing_model_is_reported_as_unknown
 S6 MUST
     test_golden.py::test_output_fulfils_the_contract
-    test_claude_pen.py::test_thinking_block_has_a_signature
+    test_writer.py::test_thinking_block_has_a_signature
     test_tools.py::test_arguments_that_are_not_an_object_are_wrapped_in_raw
 S7 MUST
     test_golden.py::test_output_fulfils_the_contract
@@ -117,7 +117,7 @@ S8 SHOULD
     test_line_pieces.py::test_edit_tool_use_result_contains_both_strings
     test_line_pieces.py::test_tool_use_result_of_a_failure_is_its_text_with_a_prefix
 S9 MUST
-    test_claude_pen.py::test_result_has_every_key_required_by_clients
+    test_writer.py::test_result_has_every_key_required_by_clients
     test_golden.py::test_output_fulfils_the_contract
 S10 MUST
     test_api_error_texts.py::test_contract_s10_vendor_error_is_reported_as_a_claude_api_error
