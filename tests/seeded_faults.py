@@ -72,7 +72,7 @@ AREAS = {
     "conversation": "messages stdout transcript message_loop passthrough_loop conversation",
     "servers": "sdk_servers mcp_door sdk_server_calls acp_session",
     "control": "control hooks policy messages qwen_input",
-    "policy": "policy sources enforcement",
+    "policy": "policy settings enforcement",
     "secrets": "redactor turn_without_secrets redacted_lines secrets config transcript recorder recording threats",
     "recording": "format recorder verify old_casts cast_fixture recording",
     "replay": "replayer compare choice replay_again",
