@@ -68,8 +68,8 @@ an event is forged inside a line that had to be mended
 a line, a kind, an id, a depth or stderr never ends
     test_threats.py::test_diagnostics_of_endless_output_are_bounded
     test_threats.py::test_error_message_is_bounded_if_stderr_is_flooded
-    test_account.py::test_kinds_over_the_limit_are_counted_as_overflow
-    test_account.py::test_samples_and_kinds_are_truncated_to_200_characters
+    test_diagnostics.py::test_kinds_over_the_limit_are_counted_as_overflow
+    test_diagnostics.py::test_samples_and_kinds_are_truncated_to_200_characters
     test_persistent_driver.py::test_messages_beyond_the_queue_limit_are_all_answered
     test_transcript.py::test_file_size_is_limited
     test_bounds.py::test_repeated_turn_method_does_not_grow_memory
