@@ -73,7 +73,7 @@ AREAS = {
     "servers": "sdk_servers mcp_door sdk_server_calls acp_session",
     "control": "control hooks policy messages qwen_input",
     "policy": "policy settings enforcement",
-    "secrets": "redactor turn_without_secrets redacted_lines secrets config transcript recorder recording threats",
+    "secrets": "redactor redacted_turn claude_lines secrets config transcript recorder recording threats",
     "recording": "format recorder verify old_casts cast_fixture recording",
     "replay": "replayer compare choice replay_again",
     "yume": "yume_pen yume_control yume_argv flat",
