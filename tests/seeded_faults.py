@@ -57,11 +57,11 @@ OWN = "test_seeded_faults"
 ROUNDS = 2
 AREAS = {
     "matrix": "permission_matrix bundled_profiles startup enforcement",
-    "machine": "machine turn speech tool_calls result claude_passthrough",
-    "speech": "speech turn surrogates flat golden",
-    "calls": "tool_calls call_ids nested turn ids limits golden",
+    "machine": "machine turn text_blocks tool_calls result claude_passthrough",
+    "speech": "text_blocks turn surrogates flat golden",
+    "calls": "tool_calls call_ids subagents turn ids limits golden",
     "result": "result turn api_error_texts numbers golden",
-    "pens": "writer line_pieces speech golden",
+    "pens": "writer line_pieces text_blocks golden",
     "decode": "json_repair lines surrogates json_text translation child_stream torture",
     "vendors": "shared_call_ids pi_stream pi_rpc_session qwen_stream qwen_input codex_thread_stream codex_hook codex_rules "
     "claude_passthrough launch vendors golden tools claude_settings stream",

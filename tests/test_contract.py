@@ -125,16 +125,16 @@ S10 MUST
     test_golden.py::test_output_fulfils_the_contract
 S11 MUST
     test_golden.py::test_output_fulfils_the_contract
-    test_speech.py::test_fragments_are_deltas_with_partial_messages
+    test_text_blocks.py::test_fragments_are_deltas_with_partial_messages
 S12 MUST
     test_golden.py::test_output_fulfils_the_contract
-    test_speech.py::test_fragments_are_merged_into_a_single_line_without_partial_messages
+    test_text_blocks.py::test_fragments_are_merged_into_a_single_line_without_partial_messages
 S13 MUST
     test_golden.py::test_output_fulfils_the_contract
     test_turn.py::test_message_delta_contains_the_usage_of_the_message
 S14 SHOULD
     test_golden.py::test_output_fulfils_the_contract
-    test_speech.py::test_all_text_and_thinking_fragments_are_emitted_exactly_once
+    test_text_blocks.py::test_all_text_and_thinking_fragments_are_emitted_exactly_once
 S15 SHOULD
     test_process.py::test_every_line_starts_with_its_type_key
 S16 MUST
