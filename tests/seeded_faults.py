@@ -76,7 +76,7 @@ AREAS = {
     "secrets": "redactor redacted_turn claude_lines secrets config transcript recorder recording threats",
     "recording": "format recorder verify old_casts cast_fixture recording",
     "replay": "replayer compare choice replay_again",
-    "yume": "yume_pen yume_control yume_argv flat",
+    "yume": "yume_encoder yume_control yume_argv flat",
     "process": "child spawn environment head_and_tail process death",
     "settings": "config find_program environment policy claude_settings files context transcript threats dropin",
     "exports": "export_any export_atif export_otel export_html trace story",
