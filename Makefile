@@ -68,7 +68,7 @@ e2e: $(VENV)/.e2e ## real vendor CLIs against a model server on loopback, and th
 
 # NAMES="codex pi" tries these alone.
 newest: $(VENV)/.e2e ## the newest version of each vendor CLI and client, and what differs from the pinned ones
-	@$(BIN)/python tests/e2e/newest.py $(NAMES)
+	@$(BIN)/python tests/e2e/newest_versions.py $(NAMES)
 
 bench: $(VENV)/.e2e ## measurements, as ratios inside one run
 	@$(BIN)/python tests/bench/bench.py
@@ -80,7 +80,7 @@ bench: $(VENV)/.e2e ## measurements, as ratios inside one run
 	@$(BIN)/python tests/bench/bench_record.py
 	@$(BIN)/python tests/bench/bench_profile.py
 	@$(BIN)/python tests/bench/bench_bridge.py
-	@$(BIN)/python tests/e2e/bench_real.py
+	@$(BIN)/python tests/e2e/bench_real_vendors.py
 	@$(BIN)/python tests/e2e/bench_drivers.py
 	@$(BIN)/python tests/e2e/bench_export.py
 	@$(BIN)/python tests/e2e/bench_page.py

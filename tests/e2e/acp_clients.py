@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from place import TURN_SECONDS, Line, LineProcess, Sandbox
 from programs import find_node, find_pinned_version, install_npm_package
+from sandbox import TURN_SECONDS, Line, LineProcess, Sandbox
 
 PROTOCOL = 1
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from uuid import uuid4
 
-from scripts import (
+from model_scripts import (
     Failure,
     Json,
     ModelRequest,

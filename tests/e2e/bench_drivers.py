@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from bench_real import FIRST, PROMPT, print_line, start_with_pipes
+from bench_real_vendors import FIRST, PROMPT, print_line, start_with_pipes
 from clis import build_isolated_environment
 from programs import install_program
 from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, Vendor

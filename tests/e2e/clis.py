@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from place import MARK
 from programs import Program, compile_cache, install_program
+from sandbox import MARK
 from vendor_setups import (
     CLAUDE_ITSELF,
     CODEX,

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from clis import Cli, build_isolated_environment, install_drop_in
 from frontend import DropInFrontend
-from place import Sandbox
+from model_scripts import ScriptedServer
 from programs import install_program
-from scripts import ScriptedServer
-from table import Table
+from result_table import Table
+from sandbox import Sandbox
 from vendor_setups import VENDORS, Vendor
 
 # those that are printed: pytest's hooks of a report know no configuration

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from place import TURN_SECONDS, Line, LineProcess, Sandbox
+from sandbox import TURN_SECONDS, Line, LineProcess, Sandbox
 
 END_SECONDS = 60.0  # from an interrupt to the end of the process
 

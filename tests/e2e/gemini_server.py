@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from urllib.parse import unquote
 
-from scripts import (
+from model_scripts import (
     Failure,
     Json,
     ModelRequest,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from scripts import (
+from model_scripts import (
     Failure,
     Json,
     ScriptedAnswer,

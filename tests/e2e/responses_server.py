@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from scripts import (
+from model_scripts import (
     PATCHING,
     Failure,
     Json,

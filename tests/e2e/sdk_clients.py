@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from place import TURN_SECONDS, Line, LineProcess, Sandbox
 from programs import (
     PYTHON_PINS,
     find_node,
@@ -21,6 +20,7 @@ from programs import (
     install_npm_package,
     install_python_package,
 )
+from sandbox import TURN_SECONDS, Line, LineProcess, Sandbox
 
 from shim.process.find_program import is_drop_in
 from shim.process.install import read_drop_in_settings

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from frontend import DropInFrontend
-from place import Line, LineProcess
-from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from model_scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from sandbox import Line, LineProcess
 from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from acp_clients import ACPS
 from clis import BARE, Cli
-from place import Sandbox
-from scripts import REPLY, ScriptedServer
+from model_scripts import REPLY, ScriptedServer
+from sandbox import Sandbox
 from vendor_setups import (
     CLAUDE_ITSELF,
     CODEX,

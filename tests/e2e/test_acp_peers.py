@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from box import CONVERSE, Box, Running
 from jsonschema import Draft202012Validator
-from place import Line
 from programs import find_node, install_npm_package
+from sandbox import Line
 
 from tests.conversation.test_conversation import request as control
 from tests.conversation.test_conversation import results, user

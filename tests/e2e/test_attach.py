@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 from frontend import DropInFrontend
-from place import TURN_SECONDS
-from scripts import REPLY_AFTER_TOOL, ScriptedServer
+from model_scripts import REPLY_AFTER_TOOL, ScriptedServer
+from sandbox import TURN_SECONDS
 from terminal import CTRL_C, CTRL_D, Terminal, on_terminal
 from test_background import Desk, desk, is_turn_over, one_vendor
 from vendor_setups import CLAUDE_ITSELF, QWEN, Vendor

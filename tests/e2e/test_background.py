@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 from frontend import DropInFrontend
-from place import TURN_SECONDS, wait_until
+from model_scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from programs import install_program
-from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from sandbox import TURN_SECONDS, wait_until
 from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e

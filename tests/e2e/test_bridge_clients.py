@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from acp_clients import ACPS, AcpClient
+from background_sessions import list_running_sessions, start_session
 from clis import CLIS, Cli
-from living import list_running_sessions, start_session
-from place import GONE_SECONDS, Line, Sandbox, wait_until
-from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from model_scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from sandbox import GONE_SECONDS, Line, Sandbox, wait_until
 from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
 from test_sdk_servers import NAME, call
 from vendor_setups import CODEX, OPENCODE, PI_CUMULATIVE, QWEN, Vendor

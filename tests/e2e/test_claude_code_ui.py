@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from browser import Browser
 from clis import Cli, build_isolated_environment
-from place import GONE_SECONDS, TURN_SECONDS, Sandbox, find_free_port, wait_until
+from model_scripts import ERROR_MESSAGE, REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from programs import find_node, install_npm_package, install_program
-from scripts import ERROR_MESSAGE, REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from sandbox import GONE_SECONDS, TURN_SECONDS, Sandbox, find_free_port, wait_until
 from sdk_clients import PROGRAMS, put_into
 from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN
 from wrappers import Quiet, copy_folder, is_listening, write_settings

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from frontend import DropInFrontend, check_contract
-from place import MARK
+from sandbox import MARK
 from vendor_setups import PI
 
 pytestmark = pytest.mark.e2e

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from acp_clients import ACPS, AcpClient
-from cells import NEW_NODE, add_scenario
+from client_matrix import NEW_NODE, add_scenario
 from clis import Cli
-from place import GONE_SECONDS, STOP_SECONDS, TURN_SECONDS, Sandbox, scale_timeout
-from scripts import ERROR_MESSAGE, REASONING, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
+from model_scripts import ERROR_MESSAGE, REASONING, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
+from sandbox import GONE_SECONDS, STOP_SECONDS, TURN_SECONDS, Sandbox, scale_timeout
 from sdk_clients import BEFORE, CODE_CLI, PYTHON, PYTHON_OLDEST, SDKS, TYPESCRIPT, SdkClient
 from vendor_setups import GEMINI
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from frontend import DropInFrontend, DropInRun, check_contract, join_result_text
+from model_scripts import EDITED, ERROR_MESSAGES, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
 from programs import install_program
-from scripts import EDITED, ERROR_MESSAGES, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
 from test_scenarios import usage_of
 from vendor_setups import CODEX
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import pytest
 import sweeps
 from clis import Cli
-from place import Sandbox
+from sandbox import Sandbox
 from vendor_setups import CLAUDE_ITSELF, GEMINI, PI, QWEN
 
 from shim.commands.conform.observations import RuleFinding

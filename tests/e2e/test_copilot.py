@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from frontend import END_SECONDS, DropInFrontend, check_contract, join_result_text
+from model_scripts import ERROR_MESSAGES, REPLY, REPLY_AFTER_TOOL
 from model_server import ModelServer
-from place import wait_until
-from scripts import ERROR_MESSAGES, REPLY, REPLY_AFTER_TOOL
+from sandbox import wait_until
 from test_acp import ASKING, FrontendConversation
 from test_scenarios import BYPASS, PARTIAL, is_text_delta
 from vendor_setups import COPILOT

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counters import COUNTERS, NAMES, Usage, read_ccusage_totals
 from frontend import DropInFrontend
+from model_scripts import ScriptedServer
 from programs import find_newer_python
-from scripts import ScriptedServer
 from test_scenarios import BYPASS
+from token_counters import COUNTERS, NAMES, Usage, read_ccusage_totals
 from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN, VENDORS, VIBE, Vendor
 
 pytestmark = pytest.mark.e2e

@@ -15,10 +15,10 @@ import zlib
 
 import pytest
 from acp_clients import ACPS, AcpClient
-from cells import add_dialog
+from client_matrix import add_dialog
 from clis import Cli
-from place import STOP_SECONDS, TURN_SECONDS, Line, Sandbox, scale_timeout, wait_until
-from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from model_scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from sandbox import STOP_SECONDS, TURN_SECONDS, Line, Sandbox, scale_timeout, wait_until
 from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
 
 pytestmark = pytest.mark.e2e

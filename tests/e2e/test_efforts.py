@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from frontend import DropInFrontend
-from scripts import ScriptedServer
+from model_scripts import ScriptedServer
 from test_model_names import StreamConversation
 from vendor_setups import CODEX, COPILOT, OPENCODE, PI, QWEN, Vendor
 

@@ -13,7 +13,7 @@ import page_scenes as scenes
 import pytest
 from browser import Browser
 from foreign_page import ForeignPage
-from page_driving import Page
+from session_page import Page
 from web import StandIn, StandIns, Web, ask_at
 
 from shim.bridge.gateway.server import GatewayEndpoint

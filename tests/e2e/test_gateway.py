@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 from frontend import DropInFrontend
-from place import TURN_SECONDS, wait_until
-from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from model_scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from sandbox import TURN_SECONDS, wait_until
 from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vendor
 from web import Answered, StreamedEvent, ask_at, stream_at
 

@@ -16,10 +16,7 @@ from typing import Any
 
 import pytest
 from frontend import DropInFrontend, DropInRun, check_contract
-from model_server import ModelServer
-from place import LineProcess, wait_until
-from responses_server import ResponsesServer
-from scripts import (
+from model_scripts import (
     PATCHING,
     REPLY_AFTER_TOOL,
     ModelRequest,
@@ -27,6 +24,9 @@ from scripts import (
     ScriptedCall,
     ScriptedServer,
 )
+from model_server import ModelServer
+from responses_server import ResponsesServer
+from sandbox import LineProcess, wait_until
 from vendor_setups import CODEX, COPILOT, Vendor
 
 STEP = "step by step"  # what the script of a prompt without a tag is told

@@ -8,7 +8,7 @@ import json
 
 import pytest
 from frontend import DropInFrontend, check_contract
-from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from model_scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from test_acp import ASKING, FrontendConversation, list_created_files
 from vendor_setups import KIMI_CODE
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from frontend import DropInFrontend
-from place import Line, LineProcess
-from scripts import REPLY_AFTER_TOOL
+from model_scripts import REPLY_AFTER_TOOL
+from sandbox import Line, LineProcess
 from vendor_setups import CODEX, GEMINI, OPENCODE, QWEN, Vendor
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]

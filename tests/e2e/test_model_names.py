@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from frontend import DropInFrontend
+from model_scripts import ScriptedServer
 from model_server import MODEL, SECOND_MODEL
-from place import TURN_SECONDS, Line, LineProcess
-from scripts import ScriptedServer
+from sandbox import TURN_SECONDS, Line, LineProcess
 from vendor_setups import CODEX, COPILOT, GEMINI, OPENCODE, PI, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from anthropic_server import AnthropicServer
 from clis import build_isolated_environment
+from model_scripts import ERROR_MESSAGE, REPLY_TO_HIDDEN_REQUEST, ScriptedServer
 from programs import install_program
-from scripts import ERROR_MESSAGE, REPLY_TO_HIDDEN_REQUEST, ScriptedServer
 from vendor_setups import (
     CLAUDE_ITSELF,
     CODEX,

@@ -1,12 +1,12 @@
 """`make newest` without a registry: what it compares, and a smoke of a program whose pinned version
-is the newest.
+is the newest_versions.
 """
 
 from __future__ import annotations
 
-import newest
+import newest_versions
 import pytest
-from newest import VersionReport, check_vendor, compare_flags, list_checks
+from newest_versions import VersionReport, check_vendor, compare_flags, list_checks
 from programs import find_pinned_version
 from vendor_setups import PI
 
@@ -49,6 +49,6 @@ def test_every_vendor_and_client_has_a_check() -> None:
 
 
 def test_pinned_version_is_reported_as_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(newest, "find_newest", find_pinned_version)
+    monkeypatch.setattr(newest_versions, "find_newest", find_pinned_version)
     report = check_vendor(PI)
     assert report.format() == f"pi: {find_pinned_version(PI.package)}: as pinned"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import page_scenes as scenes
 import pytest
 from browser import Browser
-from page_driving import ENTER, SHIFT_ENTER, Page, build_text_message
+from session_page import ENTER, SHIFT_ENTER, Page, build_text_message
 from web import StandIns, Web
 
 from shim.bridge.gateway.server import GatewayEndpoint

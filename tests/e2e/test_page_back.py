@@ -17,7 +17,7 @@ from bench_bridge import BenchHosting
 from box import Box, Gate
 from browser import DESKTOP, Browser
 from hosting import Hosting
-from page_driving import ENTER, Page, Served
+from session_page import ENTER, Page, Served
 
 from shim.bridge.log import RecordedSessionLog
 from shim.bridge.registry import SessionRecord

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 import pytest
 from browser import DESKTOP, Browser
 from frontend import DropInFrontend
-from page_driving import ENTER, SMALL, Page, Served
-from place import TURN_SECONDS, wait_until
-from scripts import REPLY_AFTER_TOOL, ScriptedServer
+from model_scripts import REPLY_AFTER_TOOL, ScriptedServer
+from sandbox import TURN_SECONDS, wait_until
+from session_page import ENTER, SMALL, Page, Served
 from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e

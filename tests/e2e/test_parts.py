@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from frontend import DropInFrontend
-from scripts import REPLY, ScriptedServer
+from model_scripts import REPLY, ScriptedServer
 from test_acp import ASKING, FrontendConversation
 from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, QWEN
 

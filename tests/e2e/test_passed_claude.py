@@ -6,8 +6,8 @@ import time
 
 import pytest
 from frontend import END_SECONDS, TERMINATOR, DropInFrontend
-from place import TURN_SECONDS, Line, LineProcess, wait_until
-from scripts import ScriptedServer
+from model_scripts import ScriptedServer
+from sandbox import TURN_SECONDS, Line, LineProcess, wait_until
 from vendor_setups import CLAUDE_ITSELF
 
 pytestmark = [

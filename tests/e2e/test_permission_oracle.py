@@ -16,9 +16,9 @@ import judged
 import pytest
 from anthropic_server import AnthropicServer
 from clis import build_isolated_environment
-from place import LineProcess
+from model_scripts import Failure, ModelRequest, ScriptedAnswer, ScriptedCall
 from programs import install_program
-from scripts import Failure, ModelRequest, ScriptedAnswer, ScriptedCall
+from sandbox import LineProcess
 from vendor_setups import CLAUDE_ITSELF
 
 pytestmark = pytest.mark.e2e

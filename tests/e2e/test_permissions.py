@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from frontend import DropInFrontend, DropInRun
+from model_scripts import ModelRequest, ScriptedAnswer, ScriptedServer
 from permission_rows import (
     FOLDER,
     MADE,
@@ -32,7 +33,6 @@ from permission_rows import (
     load_expected_outcomes,
 )
 from programs import install_program
-from scripts import ModelRequest, ScriptedAnswer, ScriptedServer
 from vendor_setups import (
     CLAUDE_ITSELF,
     CLINE,

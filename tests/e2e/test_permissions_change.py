@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from frontend import DropInFrontend
-from place import Line, LineProcess
 from programs import install_program
+from sandbox import Line, LineProcess
 from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from frontend import DropInFrontend
-from place import TURN_SECONDS, LineProcess
-from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from model_scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from sandbox import TURN_SECONDS, LineProcess
 from test_acp import ASKING, FrontendConversation, list_created_files
 from vendor_setups import PI, PI_CUMULATIVE
 

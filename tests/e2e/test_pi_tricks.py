@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from frontend import DropInFrontend
-from scripts import REPLY
+from model_scripts import REPLY
 from test_acp import ASKING, FrontendConversation, list_created_files
 from test_hooked_vendors import STEP, Stepping, SteppingCompletions
 from vendor_setups import PI, PI_CUMULATIVE

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from frontend import DropInFrontend, check_contract, join_result_text
+from model_scripts import REASONING, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
 from model_server import MODEL
 from programs import find_newer_python
-from scripts import REASONING, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
 from test_scenarios import BYPASS, usage_of
 from vendor_setups import KIMI, VIBE
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from frontend import DropInFrontend
-from scripts import REPLY_AFTER_TOOL, ScriptedServer
+from model_scripts import REPLY_AFTER_TOOL, ScriptedServer
 from vendor_setups import QWEN
 
 pytestmark = [pytest.mark.e2e, pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)]

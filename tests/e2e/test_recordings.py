@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from frontend import DropInFrontend
-from place import TURN_SECONDS
+from sandbox import TURN_SECONDS
 from test_acp import FrontendConversation
 from vendor_setups import CODEX, COPILOT, GEMINI, OPENCODE, PI, PI_CUMULATIVE
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from clis import INSTALL_SECONDS, Cli
-from place import MARK, Line, Sandbox
-from scripts import REPLY, REPLY_AFTER_TOOL
+from model_scripts import REPLY, REPLY_AFTER_TOOL
+from sandbox import MARK, Line, Sandbox
 from sdk_clients import PYTHON, TYPESCRIPT, SdkClient, SdkConversation
 from vendor_setups import CLAUDE_ITSELF, PI, QWEN
 

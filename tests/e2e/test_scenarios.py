@@ -15,9 +15,7 @@ from pathlib import Path
 
 import pytest
 from frontend import END_SECONDS, DropInFrontend, Process, check_contract, join_result_text
-from model_server import MODEL, SECOND_MODEL, USAGE
-from place import GONE_SECONDS, TURN_SECONDS, Line, wait_until
-from scripts import (
+from model_scripts import (
     ERROR_MESSAGE,
     ERROR_MESSAGES,
     ERROR_STATUS,
@@ -28,6 +26,8 @@ from scripts import (
     ScriptedServer,
     join_message_text,
 )
+from model_server import MODEL, SECOND_MODEL, USAGE
+from sandbox import GONE_SECONDS, TURN_SECONDS, Line, wait_until
 from vendor_setups import (
     CODEX,
     COPILOT,

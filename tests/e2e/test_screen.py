@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from frontend import DropInFrontend
-from place import GONE_SECONDS
 from programs import install_program
+from sandbox import GONE_SECONDS
 from terminal import CTRL_C, on_terminal
 from vendor_setups import CLAUDE_ITSELF, CODEX, OPENCODE, PI, QWEN, Vendor
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import pytest
 from clis import Cli
-from place import Sandbox
-from scripts import REPLY, REPLY_AFTER_TOOL
+from model_scripts import REPLY, REPLY_AFTER_TOOL
+from sandbox import Sandbox
 from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
 from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, KIMI, OPENCODE, QWEN
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from frontend import DropInFrontend, check_contract
+from model_scripts import ScriptedServer
 from permission_rows import BYPASS, MADE, build_hook_settings
 from programs import install_program
-from scripts import ScriptedServer
 from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e

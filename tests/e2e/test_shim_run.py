@@ -13,8 +13,8 @@ from contextlib import contextmanager
 
 import pytest
 from frontend import DropInFrontend
-from place import GONE_SECONDS, TURN_SECONDS, wait_until
-from scripts import ScriptedServer
+from model_scripts import ScriptedServer
+from sandbox import GONE_SECONDS, TURN_SECONDS, wait_until
 from terminal import CTRL_C, Terminal, on_terminal
 from test_scenarios import ENDLESS_COMMAND
 from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vendor

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 from frontend import DropInFrontend
-from place import Line
-from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from model_scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from sandbox import Line
 from test_acp import FrontendConversation
 from vendor_setups import CLAUDE_ITSELF, CODEX, PI
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from frontend import DropInFrontend
-from scripts import REPLY_AFTER_TOOL, ScriptedServer
+from model_scripts import REPLY_AFTER_TOOL, ScriptedServer
 from vendor_setups import GEMINI, OPENCODE, Vendor
 
 pytestmark = pytest.mark.e2e

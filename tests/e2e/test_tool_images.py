@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 from acp_clients import AcpClient
-from cells import add_dialog
+from client_matrix import add_dialog
 from clis import Cli
-from place import Line, Sandbox
-from scripts import REPLY_AFTER_TOOL, ScriptedServer
+from model_scripts import REPLY_AFTER_TOOL, ScriptedServer
+from sandbox import Line, Sandbox
 from sdk_clients import PYTHON, SdkClient
 from test_dialogs import ADAPTER, SDKS, png
 from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, QWEN, Vendor

@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 from clis import INSTALL_SECONDS
-from place import MARK, Line, LineProcess, Sandbox, scale_timeout, wait_until
 from programs import find_node_folder
+from sandbox import MARK, Line, LineProcess, Sandbox, scale_timeout, wait_until
 from sdk_clients import SDKS, SdkClient
 
 TESTS = Path(__file__).resolve().parent.parent

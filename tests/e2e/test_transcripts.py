@@ -12,8 +12,8 @@ from uuid import uuid4
 
 import pytest
 from anthropic_server import AnthropicServer
-from counters import read_output
 from programs import install_program, install_python_package
+from token_counters import read_output
 
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.claude.writer import CLAUDE_VERSION

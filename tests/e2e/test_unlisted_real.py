@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from clis import build_isolated_environment
+from model_scripts import REPLY, REPLY_AFTER_TOOL
 from model_server import MODEL, ModelServer
 from programs import CLAUDE, install_program
-from scripts import REPLY, REPLY_AFTER_TOOL
 from vendor_setups import QWEN
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))

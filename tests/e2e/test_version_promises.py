@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from frontend import DropInFrontend
+from model_scripts import ScriptedServer
 from permission_rows import MADE, TOUCH, build_deny_flags, build_mode_flags
 from programs import find_pinned_version
-from scripts import ScriptedServer
 from vendor_setups import (
     CLINE,
     CODEX,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import pytest
 from frontend import DropInFrontend
+from model_scripts import ScriptedServer
 from programs import install_program
-from scripts import ScriptedServer
 from vendor_setups import CLAUDE_ITSELF, Vendor
 
 pytestmark = pytest.mark.e2e

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 from clis import INSTALL_SECONDS, Cli, build_isolated_environment, install_drop_in
-from place import GONE_SECONDS, MARK, Sandbox
+from model_scripts import ERROR_MESSAGE, REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from programs import install_program
-from scripts import ERROR_MESSAGE, REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from sandbox import GONE_SECONDS, MARK, Sandbox
 from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN
 from wrappers import WRAPPERS, Wrapper, write_settings
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from clis import build_isolated_environment, remember_answers
-from place import Line, LineProcess, Sandbox
+from model_scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from programs import install_program
-from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from sandbox import Line, LineProcess, Sandbox
 from vendor_setups import CLAUDE_ITSELF, GEMINI, PI, QWEN, Vendor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))

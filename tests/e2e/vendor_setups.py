@@ -9,10 +9,10 @@ from pathlib import Path
 
 from anthropic_server import AnthropicServer
 from gemini_server import GeminiServer
+from model_scripts import ScriptedServer
 from model_server import MODEL, SECOND_MODEL, ModelServer
 from programs import CLAUDE, build_copilot_cache, find_pinned_version
 from responses_server import ResponsesServer
-from scripts import ScriptedServer
 
 QWEN_NO_RELAUNCH = "QWEN_CODE_NO_RELAUNCH"  # without this variable qwen starts itself a third time
 

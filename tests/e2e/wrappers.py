@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from place import MARK, TURN_SECONDS, Line, LineProcess, Sandbox, find_free_port, wait_until
 from programs import find_node, find_pinned_version, install_npm_package, install_python_package
+from sandbox import MARK, TURN_SECONDS, Line, LineProcess, Sandbox, find_free_port, wait_until
 from sdk_clients import PROGRAMS, put_into
 from vendor_setups import CODEX, Vendor
 

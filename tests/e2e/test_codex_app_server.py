@@ -20,8 +20,7 @@ from typing import Any
 
 import pytest
 from frontend import DropInFrontend
-from place import Line, wait_until
-from scripts import (
+from model_scripts import (
     REPLY,
     REPLY_AFTER_TOOL,
     ModelRequest,
@@ -29,6 +28,7 @@ from scripts import (
     ScriptedCall,
     ScriptedServer,
 )
+from sandbox import Line, wait_until
 from test_acp import ASKING, FrontendConversation, list_created_files
 from test_hooked_vendors import (
     LET_OUT,

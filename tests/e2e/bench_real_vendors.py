@@ -20,9 +20,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
+from model_scripts import REPLY
 from model_server import ModelServer
 from programs import install_program
-from scripts import REPLY
 from vendor_setups import PI, QWEN, Vendor
 
 PROMPT = "[[text]] hi"

@@ -1,7 +1,7 @@
 """`make newest`: try the newest version of each vendor program and client, and print what differs
 from the pins.
 
-    python tests/e2e/newest.py [NAME ...]
+    python tests/e2e/newest_versions.py [NAME ...]
 
 Each program is installed into the cache of the e2e tests and is smoke-tested with the model servers
 on loopback: its version, one turn in each permission mode that the shim passes to it, and a
@@ -28,10 +28,10 @@ from pathlib import Path
 import programs
 from acp_clients import ACPS
 from clis import build_isolated_environment, install_drop_in
-from counters import read_ccusage_totals
 from frontend import DropInFrontend, DropInRun
-from scripts import REPLY
+from model_scripts import REPLY
 from sdk_clients import PYTHON, TYPESCRIPT
+from token_counters import read_ccusage_totals
 from vendor_setups import (
     CLAUDE_ITSELF,
     CLINE,

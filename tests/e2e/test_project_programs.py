@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from frontend import DropInFrontend
+from model_scripts import REPLY, ScriptedServer
 from permission_rows import BYPASS
-from scripts import REPLY, ScriptedServer
 from vendor_setups import OPENCODE, PI, PI_CUMULATIVE, Vendor
 
 pytestmark = pytest.mark.e2e

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from place import TURN_SECONDS, Line, Sandbox, wait_until
+from sandbox import TURN_SECONDS, Line, Sandbox, wait_until
 
 from shim.bridge import registry
 from shim.bridge.client import connect_to_session_blocking

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from browser import DESKTOP, Browser
-from place import find_free_port
+from sandbox import find_free_port
 from web import StandIn
 
 from shim.bridge.gateway.tokens import TokenFile

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from acp_clients import ACPS, Editor, Prompt
 from frontend import DropInFrontend
-from place import Line
 from programs import install_program
+from sandbox import Line
 from vendor_setups import GEMINI, OPENCODE, Vendor
 
 pytestmark = pytest.mark.e2e
