@@ -21,8 +21,8 @@ SHARED = (
     "test_export_browser.py",
     "test_exports.py",
     "test_page.py",
-    "test_page_back.py",
-    "test_page_looks.py",
+    "test_page_reconnect.py",
+    "test_page_appearance.py",
     "test_page_vendors.py",
 )
 

@@ -30,7 +30,7 @@ from model_scripts import (
 )
 from sandbox import Line, wait_until
 from test_acp import ASKING, FrontendConversation, list_created_files
-from test_hooked_vendors import (
+from test_policy_hooks import (
     LET_OUT,
     MADE,
     SERVER,

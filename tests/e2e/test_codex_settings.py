@@ -13,7 +13,7 @@ import pytest
 from frontend import DropInFrontend
 from test_acp import ASKING, FrontendConversation, list_created_files
 from test_codex_app_server import shell, stepping
-from test_hooked_vendors import LET_OUT, MADE, SERVER, STEP, STEPPING_CODEX, SUBAGENTS, Stepping
+from test_policy_hooks import LET_OUT, MADE, SERVER, STEP, STEPPING_CODEX, SUBAGENTS, Stepping
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 

@@ -9,7 +9,7 @@ import pytest
 from frontend import DropInFrontend
 from model_scripts import REPLY
 from test_acp import ASKING, FrontendConversation, list_created_files
-from test_hooked_vendors import STEP, Stepping, SteppingCompletions
+from test_policy_hooks import STEP, Stepping, SteppingCompletions
 from vendor_setups import PI, PI_CUMULATIVE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
