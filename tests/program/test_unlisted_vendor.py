@@ -2,7 +2,7 @@
 that it does.
 
 `heron` is a stand-in whose lines have a shape of their own. `grok` is a real one (grok-cli 0.0.34):
-what it printed is in `profiles/grok/`, and `e2e/test_unlisted_real.py` runs it.
+what it printed is in `profiles/grok/`, and `e2e/test_unlisted_cli.py` runs it.
 """
 
 import json
