@@ -70,7 +70,7 @@ AREAS = {
     "drivers": "driver steering child_stream fallback_driver exit_grace timeouts fallback persistent_driver conversation frontend_messages "
     "piped_prompt suggestions",
     "conversation": "messages stdout transcript message_loop passthrough_loop conversation",
-    "servers": "sdk_servers mcp_door sdk_server_calls acp_session",
+    "servers": "sdk_servers relay_server sdk_server_calls acp_session",
     "control": "control hooks policy messages qwen_input",
     "policy": "policy settings enforcement",
     "secrets": "redactor redacted_turn claude_lines secrets config transcript recorder recording threats",

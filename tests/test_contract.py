@@ -203,7 +203,7 @@ C11 SHOULD
     test_persistent_driver.py::test_hooks_receive_calls_and_a_hook_denial_is_sent_to_the_vendor
     test_conversation.py::test_hook_denial_stops_the_turn_of_a_vendor_without_permission_requests
     test_hooks.py::test_pre_tool_use_request_contains_the_fields_of_claude
-    test_history.py::test_hook_input_contains_the_transcript_path
+    test_dropin_transcript.py::test_hook_input_contains_the_transcript_path
 C13 MUST
     test_conversation.py::test_malformed_stdin_line_is_skipped_with_a_warning
     test_conversation.py::test_irrelevant_stdin_lines_are_ignored
@@ -261,7 +261,7 @@ F11b SHOULD
     test_subcommands.py::test_contract_f11b_auth_status_prints_indented_json
     test_subcommands.py::test_contract_f11b_auth_status_imports_no_heavy_modules
 F12 MAY
-    test_history.py::test_turn_writes_a_transcript_with_every_output_format
+    test_dropin_transcript.py::test_turn_writes_a_transcript_with_every_output_format
 """
 
 

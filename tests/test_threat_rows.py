@@ -171,11 +171,11 @@ the drop-in finds itself, or a tool of its child calls it
     test_threats.py::test_drop_in_nested_too_deeply_is_refused
     test_threats.py::test_drop_in_that_starts_itself_exits_with_an_error
 somebody else calls the tools of a frontend's process
-    test_mcp_door.py::test_socket_folder_is_private_and_removed_at_the_end
-    test_mcp_door.py::test_wrong_ticket_closes_the_connection
-    test_mcp_door.py::test_connection_of_another_user_is_closed
-    test_mcp_door.py::test_malformed_input_does_not_break_the_connection
-    test_mcp_door.py::test_client_that_reads_no_output_is_disconnected
+    test_relay_server.py::test_socket_folder_is_private_and_removed_at_the_end
+    test_relay_server.py::test_wrong_ticket_closes_the_connection
+    test_relay_server.py::test_connection_of_another_user_is_closed
+    test_relay_server.py::test_malformed_input_does_not_break_the_connection
+    test_relay_server.py::test_client_that_reads_no_output_is_disconnected
     test_sdk_server_calls.py::test_mcp_call_that_differs_from_the_allowed_call_is_prompted
     test_sdk_server_calls.py::test_relay_ticket_is_not_in_argv_or_environment_and_socket_is_removed
     test_sdk_server_calls.py::test_frontend_that_closes_stdin_during_an_mcp_call_fails_the_call
