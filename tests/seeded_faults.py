@@ -65,7 +65,7 @@ AREAS = {
     "decode": "json_repair lines surrogates json_text translation child_stream torture",
     "vendors": "shared_call_ids pi_stream pi_rpc_session qwen_stream qwen_input codex_thread_stream codex_hook codex_rules "
     "claude_passthrough launch vendors golden tools claude_settings acp_translator",
-    "profiles": "profile_rules profile_fields profile_source profile_calls profile profile_launch golden",
+    "profiles": "profile_rules profile_fields function_builder profile_calls profile profile_launch golden",
     "acp": "acp_session shared_call_ids calls acp_translator acp_v2 form acp_agents machines",
     "drivers": "driver steering child_stream fallback_driver exit_grace timeouts fallback persistent_driver conversation frontend_messages "
     "piped_prompt suggestions",
