@@ -77,7 +77,7 @@ AREAS = {
     "recording": "format recorder verify old_casts cast_fixture recording",
     "replay": "replayer compare choice replay_again",
     "yume": "yume_encoder yume_control yume_argv flat",
-    "process": "child spawn environment head_and_tail process death",
+    "process": "child spawn environment head_and_tail process abnormal_exits",
     "settings": "config find_program environment policy claude_settings files context transcript threats dropin",
     "exports": "export_any export_atif export_otel export_html trace story",
     "doctor": "doctor VERSIONS cli",

@@ -17,10 +17,10 @@ RULES = """
 P1 MUST
     test_dropin.py::test_version_flag_prints_the_version_in_any_position
     test_argv.py::test_version_flag_is_recognized_at_any_position
-    test_door.py::test_claude_command_prints_the_emulated_claude_version
+    test_startup_imports.py::test_claude_command_prints_the_emulated_claude_version
 P2 SHOULD
-    test_door.py::test_version_flag_imports_no_further_modules
-    test_door.py::test_version_flag_after_another_flag_imports_no_heavy_modules
+    test_startup_imports.py::test_version_flag_imports_no_further_modules
+    test_startup_imports.py::test_version_flag_after_another_flag_imports_no_heavy_modules
 P3 MUST
     test_process.py::test_print_mode_works_without_the_print_flag
 P4 MUST

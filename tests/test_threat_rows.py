@@ -59,7 +59,7 @@ state is a link, somebody else's, or shared
     test_cast_fixture.py::test_existing_fixture_folder_is_not_overwritten
     test_threats.py::test_turn_completes_if_the_state_directory_is_unusable
     test_threats.py::test_turn_completes_if_the_home_is_not_a_directory
-    test_death.py::test_unusable_state_folder_does_not_fail_the_turn
+    test_abnormal_exits.py::test_unusable_state_folder_does_not_fail_the_turn
 an event is forged inside a line that had to be mended
     test_threats.py::test_forged_json_after_tool_output_on_a_line_is_ignored
     test_threats.py::test_forged_result_does_not_make_a_truncated_turn_succeed
@@ -75,8 +75,8 @@ a line, a kind, an id, a depth or stderr never ends
     test_bounds.py::test_repeated_turn_method_does_not_grow_memory
     test_bounds.py::test_repeated_vendor_event_does_not_grow_memory
     test_bounds.py::test_repeated_control_traffic_does_not_grow_memory
-    test_inbound.py::test_line_of_the_child_above_the_limit_is_skipped_and_the_turn_succeeds
-    test_inbound.py::test_stdin_line_above_the_limit_is_skipped_with_a_warning
+    test_inbound_limit.py::test_line_of_the_child_above_the_limit_is_skipped_and_the_turn_succeeds
+    test_inbound_limit.py::test_stdin_line_above_the_limit_is_skipped_with_a_warning
     test_hostile.py::test_repairable_damage_does_not_change_the_output
     test_recording.py::test_recording_stops_at_record_max_bytes
     test_recorder.py::test_hanging_disk_uses_bounded_memory_and_warns_once
@@ -296,9 +296,9 @@ a child will not die
     test_child.py::test_stop_ends_a_grandchild_outside_the_process_group
     test_conversation.py::test_daemon_started_by_the_child_is_stopped_when_the_turn_is_aborted
     test_conversation.py::test_child_that_writes_output_exits_when_the_shim_is_killed
-    test_death.py::test_signal_ends_the_turn_with_a_result_and_stops_the_process_tree
-    test_death.py::test_killed_frontend_leaves_no_running_process
-    test_death.py::test_daemon_of_a_stopped_child_is_stopped
+    test_abnormal_exits.py::test_signal_ends_the_turn_with_a_result_and_stops_the_process_tree
+    test_abnormal_exits.py::test_killed_frontend_leaves_no_running_process
+    test_abnormal_exits.py::test_daemon_of_a_stopped_child_is_stopped
 a bug of ours leaves a frontend waiting
     test_threats.py::test_internal_error_ends_in_a_result
     test_threats.py::test_malformed_events_do_not_fail_the_turn

@@ -11,7 +11,7 @@ import pytest
 from box import ANSWER, ASK, PATIENCE, SHIM
 from hosting_box import HostingBox
 
-from tests.program.test_death import PARTIAL, TALKING
+from tests.program.test_abnormal_exits import PARTIAL, TALKING
 
 ENDING = {signal.SIGTERM: 143, signal.SIGINT: 0, signal.SIGHUP: 129}
 RUNS = 200  # enough to see what happens seldom

@@ -55,7 +55,7 @@ from tests.conversation.test_persistent_driver import (
     says,
 )
 from tests.conversation.test_persistent_driver import INIT as QWEN
-from tests.program.test_death import standin
+from tests.program.test_abnormal_exits import standin
 from tests.program.test_process import BROKEN
 
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
