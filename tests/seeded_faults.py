@@ -75,7 +75,7 @@ AREAS = {
     "policy": "policy settings enforcement",
     "secrets": "redactor redacted_turn claude_lines secrets config transcript recorder recording threats",
     "recording": "format recorder verify old_casts cast_fixture recording",
-    "replay": "replayer compare choice replay_again",
+    "replay": "replayer compare selection replay_round_trip",
     "yume": "yume_encoder yume_control yume_argv flat",
     "process": "child spawn environment head_and_tail process abnormal_exits",
     "settings": "config find_program environment policy claude_settings files context transcript threats dropin",

@@ -20,7 +20,7 @@ a recording that is played is trusted, or chosen by somebody else
     test_replay.py::test_model_settings_and_installation_cannot_select_a_recording
     test_replay.py::test_invalid_replay_path_is_refused_with_an_error_result
     test_replay.py::test_replay_refuses_a_named_pipe_without_waiting
-    test_choice.py::test_session_of_another_vendor_is_not_resumed_by_a_replay
+    test_selection.py::test_session_of_another_vendor_is_not_resumed_by_a_replay
     test_replayer.py::test_number_of_pending_input_lines_is_bounded
     test_replayer.py::test_replay_waits_for_a_stdin_line_until_a_timeout
 a frontend's ids and names are paths or flags
@@ -83,7 +83,7 @@ a line, a kind, an id, a depth or stderr never ends
     test_secrets.py::test_streams_are_separate_and_json_paths_are_bounded
     test_verify.py::test_line_above_the_size_limit_is_reported
     test_verify.py::test_number_of_stored_findings_is_limited_and_the_rest_counted
-    test_search.py::test_slow_pattern_times_out_and_restores_the_alarm_signal
+    test_pattern_search.py::test_slow_pattern_times_out_and_restores_the_alarm_signal
 what a vendor prints is obeyed by a terminal
     test_threats.py::test_run_output_escapes_control_characters
     test_threats.py::test_error_messages_escape_control_characters
@@ -92,7 +92,7 @@ what a vendor prints is obeyed by a terminal
     test_doctor.py::test_control_characters_in_program_output_are_escaped
     test_replay.py::test_replay_of_an_invalid_recording_prints_a_single_error_line
     test_replay.py::test_recording_of_an_unknown_vendor_is_refused_without_escapes
-    test_choice.py::test_unrecorded_prompt_is_an_error_that_lists_the_recorded_prompts
+    test_selection.py::test_unrecorded_prompt_is_an_error_that_lists_the_recorded_prompts
     test_replay_check.py::test_different_output_is_reported_with_its_line_without_escape_sequences
     test_draw.py::test_brackets_are_not_interpreted_as_markup
     test_cast_list.py::test_markup_and_escapes_in_a_recording_are_not_interpreted

@@ -29,7 +29,7 @@ from torture import Torture  # noqa: E402
 from torture_cases import list_torture_cases as torture_cases  # noqa: E402
 from version_drift import find_drift  # noqa: E402
 
-from tests.recording.test_replay_again import case_again, torture_again  # noqa: E402
+from tests.recording.test_replay_round_trip import case_again, torture_again  # noqa: E402
 
 pytestmark = pytest.mark.e2e
 
