@@ -25,7 +25,7 @@ from shim.profiles.check.config_node import ConfigSource
 from shim.profiles.load.adapter import build_adapter
 from shim.state.spill import SpillFolder
 from tests.core.cast.test_replayer import START, ReplayHarness, build_exit_record, build_replayer
-from tests.state.test_own_vendors import forgotten, write
+from tests.state.test_user_profiles import forgotten, write
 
 assert forgotten  # what is learned of a user's vendors is forgotten here too
 LAUNCH = """
