@@ -79,7 +79,7 @@ AREAS = {
     "yume": "yume_encoder yume_control yume_argv flat",
     "process": "child spawn environment head_and_tail process abnormal_exits",
     "settings": "config find_program environment policy claude_settings files context transcript threats dropin",
-    "exports": "export_any export_atif export_otel export_html trace story",
+    "exports": "export_robustness export_atif export_otel export_html trace story",
     "doctor": "doctor VERSIONS cli",
     "person": "run decisions explain context",
     "joined": "turn_filter frontend_bridge restrictions client_rules unanswerable_prompts control attach_conversation",
