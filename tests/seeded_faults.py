@@ -86,7 +86,7 @@ AREAS = {
     "bridge": "hub hub_interleavings unanswerable_prompts client_rules status",
     "doors": "session_lookup stop actions background session_commands doctor_bridge",
     "host": "host runner log lock sockets registry host_launch runtime socket_attacks host_failures",
-    "terminal": "input_controller terminal_injection keys attach attach_without_terminal below draw",
+    "terminal": "input_controller terminal_injection keys attach attach_without_terminal footer renderer",
     "gateway": "attacks app step_renderer streams tls tokens server serve hosts",
 }
 

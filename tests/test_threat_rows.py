@@ -94,7 +94,7 @@ what a vendor prints is obeyed by a terminal
     test_replay.py::test_recording_of_an_unknown_vendor_is_refused_without_escapes
     test_selection.py::test_unrecorded_prompt_is_an_error_that_lists_the_recorded_prompts
     test_replay_check.py::test_different_output_is_reported_with_its_line_without_escape_sequences
-    test_draw.py::test_brackets_are_not_interpreted_as_markup
+    test_renderer.py::test_brackets_are_not_interpreted_as_markup
     test_cast_list.py::test_markup_and_escapes_in_a_recording_are_not_interpreted
     test_cast_stats.py::test_markup_and_escapes_in_a_recording_are_escaped
     test_show.py::test_rendered_recording_escapes_control_characters
@@ -115,7 +115,7 @@ a question is forged in what a terminal draws, or a real one is hidden
     test_terminal_injection.py::test_keys_do_not_answer_a_permission_prompt_forged_by_the_model
     test_terminal_injection.py::test_real_permission_prompt_stays_above_the_answer_keys_after_a_forgery
     test_terminal_injection.py::test_server_frames_cannot_send_control_characters_to_a_terminal
-    test_draw.py::test_prompt_contains_the_complete_command_and_arguments
+    test_renderer.py::test_prompt_contains_the_complete_command_and_arguments
     test_input_controller.py::test_typed_text_does_not_answer_a_prompt
     test_input_controller.py::test_key_within_the_grace_period_does_not_answer_a_prompt
 what a model or a vendor says is script or HTML in an export
