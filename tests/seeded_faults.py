@@ -60,7 +60,7 @@ AREAS = {
     "machine": "machine turn text_blocks tool_calls result claude_passthrough",
     "speech": "text_blocks turn surrogates flat golden",
     "calls": "tool_calls call_ids subagents turn ids limits golden",
-    "result": "result turn api_error_texts numbers golden",
+    "result": "result turn api_error_texts statistics_consistency golden",
     "pens": "writer line_pieces text_blocks golden",
     "decode": "json_repair lines surrogates json_text translation child_stream torture",
     "vendors": "shared_call_ids pi_stream pi_rpc_session qwen_stream qwen_input codex_thread_stream codex_hook codex_rules "
@@ -79,7 +79,7 @@ AREAS = {
     "yume": "yume_encoder yume_control yume_argv flat",
     "process": "child spawn environment head_and_tail process abnormal_exits",
     "settings": "config find_program environment policy claude_settings files context transcript threats dropin",
-    "exports": "export_robustness export_atif export_otel export_html trace story",
+    "exports": "export_robustness export_atif export_otel export_html replies story",
     "doctor": "doctor VERSIONS cli",
     "person": "run decisions explain context",
     "joined": "turn_filter frontend_bridge restrictions client_rules unanswerable_prompts control attach_conversation",
