@@ -58,7 +58,7 @@ ROUNDS = 2
 AREAS = {
     "matrix": "permission_matrix bundled_profiles startup enforcement",
     "machine": "machine turn text_blocks tool_calls result claude_passthrough",
-    "speech": "text_blocks turn surrogates flat golden",
+    "speech": "text_blocks turn surrogates yume_dialect golden",
     "calls": "tool_calls call_ids subagents turn ids limits golden",
     "result": "result turn api_error_texts statistics_consistency golden",
     "pens": "writer line_pieces text_blocks golden",
@@ -66,7 +66,7 @@ AREAS = {
     "vendors": "shared_call_ids pi_stream pi_rpc_session qwen_stream qwen_input codex_thread_stream codex_hook codex_rules "
     "claude_passthrough launch vendors golden tools claude_settings acp_translator",
     "profiles": "profile_rules profile_fields function_builder profile_calls profile profile_launch golden",
-    "acp": "acp_session shared_call_ids calls acp_translator acp_v2 form acp_agents machines",
+    "acp": "acp_session shared_call_ids calls acp_translator acp_v2 form acp_agents rpc_fuzzer",
     "drivers": "driver steering child_stream fallback_driver exit_grace timeouts fallback persistent_driver conversation frontend_messages "
     "piped_prompt suggestions",
     "conversation": "messages stdout transcript message_loop passthrough_loop conversation",
@@ -76,7 +76,7 @@ AREAS = {
     "secrets": "redactor redacted_turn claude_lines secrets config transcript recorder recording threats",
     "recording": "format recorder verify old_casts cast_fixture recording",
     "replay": "replayer compare selection replay_round_trip",
-    "yume": "yume_encoder yume_control yume_argv flat",
+    "yume": "yume_encoder yume_control yume_argv yume_dialect",
     "process": "child spawn environment head_and_tail process abnormal_exits",
     "settings": "config find_program environment policy claude_settings files context transcript threats dropin",
     "exports": "export_robustness export_atif export_otel export_html replies story",

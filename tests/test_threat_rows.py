@@ -77,7 +77,7 @@ a line, a kind, an id, a depth or stderr never ends
     test_bounds.py::test_repeated_control_traffic_does_not_grow_memory
     test_inbound_limit.py::test_line_of_the_child_above_the_limit_is_skipped_and_the_turn_succeeds
     test_inbound_limit.py::test_stdin_line_above_the_limit_is_skipped_with_a_warning
-    test_hostile.py::test_repairable_damage_does_not_change_the_output
+    test_hostile_input.py::test_repairable_damage_does_not_change_the_output
     test_recording.py::test_recording_stops_at_record_max_bytes
     test_recorder.py::test_hanging_disk_uses_bounded_memory_and_warns_once
     test_secrets.py::test_streams_are_separate_and_json_paths_are_bounded
