@@ -6,13 +6,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
 
 from drift import RECORDED_FILE
-from drifting import encode_recorded_fields
-from flat import check_flat, translate_flat
+from recorded_fields import encode_recorded_fields
 from rich_session import export_full_session
 from showing import GOLDENS, render_goldens
 from support import FIXTURES, ROOT, check_turns, list_fixture_cases, translate_case
 from wire_names import GOLDEN as WIRE
 from wire_names import describe_wire
+from yume_stream import check_flat, translate_flat
 
 
 def main() -> int:

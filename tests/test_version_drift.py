@@ -4,7 +4,7 @@ import json
 
 import pytest
 from box import ANSWER
-from casting import build_case_recording, build_recording
+from cast_builder import build_case_recording, build_recording
 from planting import BAD, SEEN, find_control_characters
 from support import find_case
 from version_drift import find_drift, main

@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
-from acai_by_hand import ACAI
-from codex_by_hand import CODEX
+from handwritten_acai import ACAI
+from handwritten_codex import CODEX
 from support import build_turn_config, list_fixture_cases
 
 from shim.adapters import get_adapter

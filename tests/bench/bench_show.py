@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
-from casting import HEADER
+from cast_builder import HEADER
 from telling import (
     INIT,
     build_assistant_line,

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.e2e
 def casts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A cast of every fixture, by the fixture's name."""
     sys.path.append(str(TESTS / "support"))  # behind our own modules
-    from casting import build_case_recording
+    from cast_builder import build_case_recording
     from support import list_fixture_cases
 
     folder = tmp_path_factory.mktemp("casts")

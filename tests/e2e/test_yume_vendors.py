@@ -22,7 +22,7 @@ from vendor_setups import CLAUDE_ITSELF, GEMINI, PI, QWEN, Vendor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
-from flat import check_flat, summarize_flat_lines
+from yume_stream import check_flat, summarize_flat_lines
 
 pytestmark = pytest.mark.e2e
 

@@ -38,7 +38,7 @@ if __name__ == "__main__":
     ):
         sys.path.insert(1, str(folder))
 
-from bridging import Frame, MemoryLog, Play, build_user_message
+from hub_harness import Frame, MemoryLog, Play, build_user_message
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from box import ASK, PATIENCE, Done
-from flat import check_flat
+from yume_stream import check_flat
 
 # The signal comes as soon as it would be noted; dropin, argv and all the rest are imported after
 # that.

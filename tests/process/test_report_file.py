@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from box import ASK, format_ndjson
-from casting import read_cast
+from cast_builder import read_cast
 from profiling import HEAD, build_profile_adapter, create_translation, find_result_line
 from support import check_turns, parse_lines
 

@@ -4,7 +4,7 @@ stream.
 
 import pytest
 import sweeps
-from acai_by_hand import ACAI, CAKE
+from handwritten_acai import ACAI, CAKE
 from profiling import find_result_line, translate_events
 from support import build_turn_config, check_turns, list_fixture_cases
 from sweeps import loop_over_cases, loop_over_rows

@@ -13,8 +13,8 @@ import tomllib
 
 import pytest
 from box import CONVERSE, PATIENCE, STREAM, Box, Done, build_stand_in_command
-from flat import check_flat, summarize_flat_lines
 from support import ROOT, check_turns, summarize_lines
+from yume_stream import check_flat, summarize_flat_lines
 
 from tests.conversation.test_conversation import request, responses, results, stdin, user
 

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from casting import read_cast, stream_of
+from cast_builder import read_cast, stream_of
 from support import FIXTURES, parse_lines, summarize_lines
 
 from shim.core.cast.format import FORMAT_VERSION

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 from box import PATIENCE
-from casting import HEADER, read_cast, stream_of
+from cast_builder import HEADER, read_cast, stream_of
 from fake_secrets import generate_secret
 
 from shim.core.reading.diagnostics import Diagnostics

@@ -28,7 +28,7 @@ from box import (
     build_text_event,
     format_ndjson,
 )
-from casting import read_cast, stream_of
+from cast_builder import read_cast, stream_of
 from fake_secrets import SECRETS, generate_secret
 from support import FIXTURES
 

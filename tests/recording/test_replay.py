@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from box import PATIENCE, STREAM, Box, Done, run_shim
-from casting import build_case_recording, build_recording, read_cast, stream_of
+from cast_builder import build_case_recording, build_recording, read_cast, stream_of
 from replaying import (
     START,
     build_exit_record,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from box import STREAM, Box, Running
-from casting import build_case_recording, build_recording, read_cast, stream_of
+from cast_builder import build_case_recording, build_recording, read_cast, stream_of
 from fake_secrets import BARE
 from replaying import START, build_exit_record, encode_control_response, encode_user_message
 from support import Case, find_case, list_fixture_cases

@@ -4,7 +4,7 @@ import os
 import re
 
 import pytest
-from casting import build_recording, read_cast, stream_of
+from cast_builder import build_recording, read_cast, stream_of
 from fake_secrets import generate_secret
 
 from shim.core.cast.encoder import MAX_RECORD_BYTES, HashChain

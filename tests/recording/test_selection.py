@@ -4,7 +4,7 @@ import json
 import subprocess
 
 from box import STREAM
-from casting import build_case_recording, build_recording, read_cast, stream_of
+from cast_builder import build_case_recording, build_recording, read_cast, stream_of
 from replaying import (
     START,
     build_exit_record,

@@ -1,7 +1,7 @@
 """Replies: blocks and calls sorted by who said them, given out when nothing more can come."""
 
-from casting import build_case_recording, read_cast
-from exporting import (
+from cast_builder import build_case_recording, read_cast
+from export_helpers import (
     build_assistant_line,
     build_delta_line,
     build_init_line,

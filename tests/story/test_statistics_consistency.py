@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from casting import Moment, build_case_recording, build_recording
-from exporting import export_recording
+from cast_builder import Moment, build_case_recording, build_recording
+from export_helpers import export_recording
 from rich_session import build_full_session
 from showing import build_conversation_recording, encode_line, render_recording
 from support import find_case

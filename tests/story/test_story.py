@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from casting import build_case_recording, build_recording, split_lines
+from cast_builder import build_case_recording, build_recording, split_lines
 from support import Case, find_case, list_fixture_cases, translate_case
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 from telling import (

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from casting import Moment, build_recording
+from cast_builder import Moment, build_recording
 from showing import encode_line
 from telling import (
     build_assistant_line,

@@ -5,7 +5,7 @@ its lines in time.
 import json
 from collections.abc import Iterable
 
-from casting import Moment, build_recording, read_cast
+from cast_builder import Moment, build_recording, read_cast
 
 from shim.core.cast.protocol_lines import select_child_records
 from shim.core.cast.replayer import RecordingReplayer, ReplayStep

@@ -6,7 +6,7 @@ import json
 import tempfile
 from typing import Any
 
-from casting import Moment, build_recording
+from cast_builder import Moment, build_recording
 
 from shim.story.export.markdown import export
 

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from casting import Moment, build_case_recording, build_recording
+from cast_builder import Moment, build_case_recording, build_recording
 from rich.console import Console
 from support import ROOT, find_case
 from telling import (

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from casting import read_cast
+from cast_builder import read_cast
 
 from shim.story.model import StepChange, Story, StoryStep
 from shim.story.reader import StoryReader

@@ -14,7 +14,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-from flat import FlatStage, summarize_flat_lines
 from ruling import build_evaluator
 from support import (
     SEEDS,
@@ -26,6 +25,7 @@ from support import (
     list_fixture_cases,
 )
 from sweeps import loop_over_rows
+from yume_stream import FlatStage, summarize_flat_lines
 
 from shim.adapters import (
     claude_flat_stream,

@@ -5,7 +5,6 @@ prints.
 import json
 
 import sweeps
-from flat import SCENARIOS, FlatStage, check_flat, summarize_flat_lines, translate_flat
 from hypothesis import given
 from hypothesis import strategies as st
 from ruling import build_evaluator
@@ -17,6 +16,7 @@ from sweeps import (
     loop_over_cases,
     loop_over_rows,
 )
+from yume_stream import SCENARIOS, FlatStage, check_flat, summarize_flat_lines, translate_flat
 
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.turn.outcome import ChildExit

@@ -6,7 +6,7 @@ import socket
 import ssl
 
 import pytest
-from certifying import create_certificate
+from certificates import create_certificate
 from web import PATIENCE, SESSION, GatewayEndpoint, StandIns, Web
 
 from shim.bridge.gateway import server

@@ -10,7 +10,7 @@ from pathlib import Path
 import fake_secrets
 import pytest
 from box import STREAM, Box, Done, run_shim, start_shim
-from casting import build_recording, read_cast, stream_of
+from cast_builder import build_recording, read_cast, stream_of
 from support import ROOT, find_case
 
 from shim.commands.cast.command import app

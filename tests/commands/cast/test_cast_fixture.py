@@ -10,7 +10,7 @@ from typing import Any
 
 import fake_secrets
 import pytest
-from casting import build_case_recording, build_recording
+from cast_builder import build_case_recording, build_recording
 from support import Case, check_turns, list_fixture_cases, read_cases, translate_case
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 

@@ -7,8 +7,8 @@ import re
 import pytest
 import sweeps
 from box import run_shim
-from casting import HEADER, build_case_recording, build_recording
-from exporting import (
+from cast_builder import HEADER, build_case_recording, build_recording
+from export_helpers import (
     SECRETS,
     build_assistant_line,
     build_init_line,

@@ -5,7 +5,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from exporting import (
+from export_helpers import (
     build_assistant_line,
     build_init_line,
     build_result_line,

@@ -9,7 +9,7 @@ import sys
 import pytest
 from box import ANSWER, ASK, END, PATIENCE, START, build_text_event, format_ndjson
 from fake_secrets import generate_secret
-from flat import check_flat, summarize_flat_lines
+from yume_stream import check_flat, summarize_flat_lines
 
 from shim.conversation.yume_start import derive_session_uuid
 from shim.process.install import install_drop_in

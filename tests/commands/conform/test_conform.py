@@ -13,8 +13,8 @@ import anyio
 import pytest
 import sweeps
 from box import PATIENCE, Box, build_stand_in_command, start_shim
-from changed_transcripts import EDITS, apply_edit
 from forking import Forked, possible
+from transcript_defects import EDITS, apply_edit
 
 from shim.bridge import registry
 from shim.bridge.stop import stop_hosts

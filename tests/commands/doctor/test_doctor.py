@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from box import STREAM
-from casting import build_case_recording, build_recording
+from cast_builder import build_case_recording, build_recording
 from planting import BAD, SEEN, find_control_characters
 from support import find_case
 

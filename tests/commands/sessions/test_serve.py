@@ -12,7 +12,7 @@ import urllib.request
 
 import pytest
 from box import PATIENCE, SHIM, start_shim
-from certifying import create_certificate
+from certificates import create_certificate
 from terminal import on_terminal
 
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/")

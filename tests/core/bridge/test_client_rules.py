@@ -1,6 +1,6 @@
 """Rules of a client: they hold in the session while it is here."""
 
-from bridging import Play, build_user_message, select_frames
+from hub_harness import Play, build_user_message, select_frames
 from sweeps import loop_over_rows
 
 from shim.core.bridge.handlers import REFUSED_SUBTYPES

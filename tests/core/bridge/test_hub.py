@@ -1,6 +1,6 @@
 """The hub of a session: what each client is told, and what the conversation is told."""
 
-from bridging import (
+from hub_harness import (
     ALLOW,
     DENY,
     SESSION,

@@ -1,6 +1,6 @@
 """Clients that answer no question: others may, and where there are none the question is denied."""
 
-from bridging import Play, select_frames
+from hub_harness import Play, select_frames
 
 ASKS = {
     "subtype": "can_use_tool",

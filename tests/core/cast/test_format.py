@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from casting import build_case_recording, build_recording, read_cast, stream_of
+from cast_builder import build_case_recording, build_recording, read_cast, stream_of
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Case, list_fixture_cases

@@ -1,7 +1,7 @@
 """One side of a recording, played again: no process, no clock but the test's."""
 
 import pytest
-from casting import build_case_recording, read_cast, stream_of
+from cast_builder import build_case_recording, read_cast, stream_of
 from replaying import (
     RESULT,
     START,
@@ -514,7 +514,7 @@ def test_frontend_replay_writes_the_recorded_frontend_output():
 
 
 def test_frontend_replay_exits_with_the_status_of_the_last_result():
-    from casting import build_recording
+    from cast_builder import build_recording
 
     _, records = read_cast(
         build_recording(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from casting import HEADER, read_cast, stream_of
+from cast_builder import HEADER, read_cast, stream_of
 from fake_secrets import INNOCENT, SECRETS, generate_secret
 from hypothesis import example, given
 from hypothesis import strategies as st

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 
 import sweeps
-from casting import HEADER, build_case_recording, build_recording, split_lines
+from cast_builder import HEADER, build_case_recording, build_recording, split_lines
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Case, list_fixture_cases

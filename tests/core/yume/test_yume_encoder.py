@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from flat import MOST_BYTES, FlatStage, check_flat, summarize_flat_lines, translate_flat
 from support import STABLE_SESSION_ID, find_case
 from sweeps import loop_over_rows
+from yume_stream import MOST_BYTES, FlatStage, check_flat, summarize_flat_lines, translate_flat
 
 from shim.conversation.drivers.open_translation import (
     STABLE_ID_PREFIX,

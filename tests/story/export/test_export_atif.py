@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 from atif_schema import check_trajectory
-from casting import build_case_recording, build_recording
-from exporting import (
+from cast_builder import build_case_recording, build_recording
+from export_helpers import (
     SECRETS,
     build_assistant_line,
     build_init_line,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import sweeps
-from casting import build_case_recording
+from cast_builder import build_case_recording
 from fake_secrets import ONE_OF_EACH_KIND, SECRETS
 from rich_session import SessionBuilder, build_full_session, build_long_session
 from support import list_fixture_cases

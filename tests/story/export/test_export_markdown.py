@@ -7,7 +7,7 @@ import re
 
 import pytest
 import sweeps
-from casting import build_case_recording
+from cast_builder import build_case_recording
 from fake_secrets import ONE_OF_EACH_KIND, SECRETS
 from markdown_it import MarkdownIt
 from rich_session import SessionBuilder, build_full_session, build_long_session, export_full_session

@@ -2,7 +2,7 @@
 
 import orjson
 import pytest
-from casting import (
+from cast_builder import (
     HEADER,
     build_case_recording,
     build_recording,
@@ -11,7 +11,7 @@ from casting import (
     split_lines,
     stream_of,
 )
-from exporting import (
+from export_helpers import (
     SECRETS,
     build_delta_line,
     build_session_with_secret,

@@ -7,8 +7,8 @@ import re
 import sys
 
 import pytest
-from casting import build_case_recording, build_recording
-from exporting import (
+from cast_builder import build_case_recording, build_recording
+from export_helpers import (
     SECRETS,
     build_assistant_line,
     build_delta_line,

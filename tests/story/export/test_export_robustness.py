@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from atif_schema import check_trajectory
-from casting import build_case_recording
-from exporting import export_recording
+from cast_builder import build_case_recording
+from export_helpers import export_recording
 from hypothesis import given
 from hypothesis import strategies as st
 from support import FIXTURES, find_case

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sweeps
 from box import Done, run_shim, start_shim
-from casting import HEADER, build_case_recording, build_recording
+from cast_builder import HEADER, build_case_recording, build_recording
 from planting import (
     BAD,
     SEEN,

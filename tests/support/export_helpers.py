@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import orjson
-from casting import Moment, build_recording
+from cast_builder import Moment, build_recording
 from fake_secrets import BARE
 from telling import build_text_block, build_tool_use
 
