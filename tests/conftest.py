@@ -13,7 +13,7 @@ import pytest
 import sweeps
 import typer
 from box import PATIENCE, Box
-from forking import use_forked_hosts
+from fork_worker import use_forked_hosts
 from hypothesis import HealthCheck, settings
 from memory_box import MemoryBox
 from suite_lock import SuiteBusyError, lock_path, take_suite_lock

@@ -16,7 +16,7 @@ from drift import (
     list_rules,
     load_recorded_fields,
 )
-from profiling import build_profile_adapter
+from profile_builder import build_profile_adapter
 from recorded_fields import collect_fields, encode_recorded_fields, list_real_cases
 from support import list_fixture_cases
 from sweeps import loop_over_rows

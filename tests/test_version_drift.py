@@ -5,8 +5,8 @@ import json
 import pytest
 from box import ANSWER
 from cast_builder import build_case_recording, build_recording
-from planting import BAD, SEEN, find_control_characters
 from support import find_case
+from terminal_injection import BAD, SEEN, find_control_characters
 from version_drift import find_drift, main
 
 from shim.core.cast.format import RecordingError

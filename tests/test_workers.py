@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import sweeps
 from box import ASK, PATIENCE, Box, run_shim
-from forking import WorkerRun, possible
+from fork_worker import WorkerRun, possible
 
 pytestmark = pytest.mark.skipif(not possible or sweeps.full, reason="no process is used twice")
 

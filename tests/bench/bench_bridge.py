@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 import orjson
 from bench import Table, format_spread
 from bench_shutdown import read_usage
-from hosting import Hosting, wait_for_frame
+from session_hosts import Hosting, wait_for_frame
 
 from shim.bridge.client import HostConnection
 from shim.bridge.registry import SessionRecord

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from box import format_ndjson
-from hosting import Hosting
+from session_hosts import Hosting
 
 from shim.commands.turn.demo_child import generate_demo_events
 

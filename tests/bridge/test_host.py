@@ -4,7 +4,7 @@ import os
 import signal
 import time
 
-from hosting import read_until_result, wait_for_frame
+from session_hosts import read_until_result, wait_for_frame
 
 from shim.bridge import registry
 from shim.bridge.client import send_frames_and_collect

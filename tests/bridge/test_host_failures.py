@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 import sweeps
 from box import CONVERSE, STREAM, format_ndjson
-from hosting import PATIENCE, read_until_result, wait_for_frame
-from hosting_box import HostingBox
+from host_box import HostingBox
+from session_hosts import PATIENCE, read_until_result, wait_for_frame
 
 from shim.bridge import launch, lock, registry, sockets
 from shim.bridge.client import connect_to_session_blocking, send_frames_and_collect

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 import sweeps
-from hosting import PATIENCE, read_until_result, wait_for_frame
+from session_hosts import PATIENCE, read_until_result, wait_for_frame
 
 from shim.bridge import launch, lock, registry
 from shim.bridge.client import HostUnavailableError, send_frames_and_collect

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("uvicorn")
 
 from box import CONVERSE, Running, format_ndjson
-from hosting import PATIENCE, Hosting
+from session_hosts import PATIENCE, Hosting
 from web import ask_at, stream_at
 
 import shim

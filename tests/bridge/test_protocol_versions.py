@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from box import END, START, STREAM, build_text_event, format_ndjson
-from hosting import PATIENCE, read_until_result, wait_for_frame
+from session_hosts import PATIENCE, read_until_result, wait_for_frame
 
 from shim.bridge.client import send_frames_and_collect
 from shim.core.bridge.frames import OPTIONAL_KINDS, PROTOCOL_VERSION

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from box import END, START, Box, Done, build_text_event, format_ndjson, run_shim
-from hosting import Hosting
+from session_hosts import Hosting
 
 ANSWER = format_ndjson({**START, "session": "one"}, build_text_event("Hello."), END)
 

@@ -30,7 +30,7 @@ sys.path[:0] = [str(TESTS / "support"), str(TESTS / "bench")]
 
 from bench import Table, format_spread  # noqa: E402 - after their folders are known
 from bench_bridge import BenchHosting, call_of, open_hosting, read_lines  # noqa: E402
-from hosting import wait_for_frame  # noqa: E402
+from session_hosts import wait_for_frame  # noqa: E402
 from session_page import Page, Served  # noqa: E402
 
 from shim.bridge.registry import SessionRecord  # noqa: E402

@@ -16,7 +16,7 @@ import pytest
 from bench_bridge import BenchHosting
 from box import Box, Gate
 from browser import DESKTOP, Browser
-from hosting import Hosting
+from session_hosts import Hosting
 from session_page import ENTER, Page, Served
 
 from shim.bridge.log import RecordedSessionLog

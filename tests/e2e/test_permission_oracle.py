@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import judged
+import policy_cases
 import pytest
 from anthropic_server import AnthropicServer
 from clis import build_isolated_environment
@@ -65,7 +65,7 @@ CHOSEN = {  # the rest is asked in `make full`
 }  # fmt: skip
 CASES = [
     pytest.param(case, id=str(case), marks=[pytest.mark.full] * (case.name not in CHOSEN))
-    for case in judged.load_cases()
+    for case in policy_cases.load_cases()
 ]
 
 

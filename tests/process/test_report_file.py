@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from box import ASK, format_ndjson
 from cast_builder import read_cast
-from profiling import HEAD, build_profile_adapter, create_translation, find_result_line
+from profile_builder import HEAD, build_profile_adapter, create_translation, find_result_line
 from support import check_turns, parse_lines
 
 from shim.core.adapter.adapter import LaunchRequest, RunReportSpec, TurnFiles

@@ -7,7 +7,7 @@ import re
 import tomllib
 
 import pytest
-from profiling import (
+from profile_builder import (
     HEAD,
     LAUNCH,
     build_profile_adapter,

@@ -5,7 +5,7 @@ stream.
 import pytest
 import sweeps
 from handwritten_acai import ACAI, CAKE
-from profiling import find_result_line, translate_events
+from profile_builder import find_result_line, translate_events
 from support import build_turn_config, check_turns, list_fixture_cases
 from sweeps import loop_over_cases, loop_over_rows
 

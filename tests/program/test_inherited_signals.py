@@ -9,7 +9,7 @@ import time
 
 import pytest
 from box import ANSWER, ASK, PATIENCE, SHIM
-from hosting_box import HostingBox
+from host_box import HostingBox
 
 from tests.program.test_abnormal_exits import PARTIAL, TALKING
 

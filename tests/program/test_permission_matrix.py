@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-import judged
 import permission_rows
+import policy_cases
 import pytest
 from memory_run import run_in_memory
 from permission_rows import (
@@ -196,17 +196,19 @@ def test_no_matrix_call_runs_that_the_real_claude_would_not_run(column, local_bo
 
 
 @pytest.fixture(scope="module")
-def furnished_cases(tmp_path_factory) -> list[tuple[judged.Case, Path]]:
+def furnished_cases(tmp_path_factory) -> list[tuple[policy_cases.Case, Path]]:
     """Return each case with the folder of its files. No stand-in writes a file, so all vendors
     share the folders.
     """
-    cases = [(case, tmp_path_factory.mktemp("case")) for case in judged.load_cases()]
+    cases = [(case, tmp_path_factory.mktemp("case")) for case in policy_cases.load_cases()]
     for case, root in cases:
         case.write_files(root)
     return cases
 
 
-def build_calls(column: str, case: judged.Case, root: Path) -> dict[StandInCall, judged.Judged]:
+def build_calls(
+    column: str, case: policy_cases.Case, root: Path
+) -> dict[StandInCall, policy_cases.Judged]:
     """Return the calls of a case, with what the real claude did with each.
 
     A vendor that reads by its shell has no call of Read: Claude's rules see a shell line.
@@ -218,7 +220,7 @@ def build_calls(column: str, case: judged.Case, root: Path) -> dict[StandInCall,
             continue
         argument = (
             str(root / "work" / judged_call.argument)
-            if judged_call.tool in judged.PATHS
+            if judged_call.tool in policy_cases.PATHS
             else judged_call.argument
         )
         calls[StandInCall(judged_call.tool, argument)] = judged_call

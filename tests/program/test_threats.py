@@ -23,7 +23,7 @@ from box import (
     run_shim,
 )
 from fake_secrets import generate_secret
-from hostile import summarize_stream
+from hostile_input import summarize_stream
 from support import check_turns, find_case, find_result, parse_lines, translate_case
 from sweeps import loop_over_rows
 

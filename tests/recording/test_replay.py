@@ -9,7 +9,7 @@ import sys
 import pytest
 from box import PATIENCE, STREAM, Box, Done, run_shim
 from cast_builder import build_case_recording, build_recording, read_cast, stream_of
-from replaying import (
+from replay_harness import (
     START,
     build_exit_record,
     build_signal_note,

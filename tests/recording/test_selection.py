@@ -5,7 +5,7 @@ import subprocess
 
 from box import STREAM
 from cast_builder import build_case_recording, build_recording, read_cast, stream_of
-from replaying import (
+from replay_harness import (
     START,
     build_exit_record,
     encode_control_request,

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import sweeps
-from forking import Forked, WorkerRun, can_run_in_worker, is_forkable
+from fork_worker import Forked, WorkerRun, can_run_in_worker, is_forkable
 from support import ROOT, Line, parse_lines
 
 # -P keeps the working directory off sys.path, as -I does, and leaves PYTHONPATH to whoever breaks a

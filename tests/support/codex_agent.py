@@ -2,7 +2,7 @@
 
 import json
 
-from played import Played
+from agent_conversation import Played
 
 from shim.adapters import get_adapter
 from shim.core.adapter.adapter import LaunchRequest

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from box import OURS, start_shim
-from forking import acquire_terminal
+from fork_worker import acquire_terminal
 
 CTRL_C = "\x03"
 CTRL_D = "\x04"

@@ -5,7 +5,14 @@ is accounted for.
 from functools import cache
 
 import sweeps
-from hostile import LOSSY, REPAIRABLE, clean_lines, damage_stream, join_lines, summarize_stream
+from hostile_input import (
+    LOSSY,
+    REPAIRABLE,
+    clean_lines,
+    damage_stream,
+    join_lines,
+    summarize_stream,
+)
 from support import check_frames, check_turns, find_case, list_fixture_cases, translate_case
 from sweeps import (
     choose_small_cases,

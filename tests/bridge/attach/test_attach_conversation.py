@@ -14,7 +14,7 @@ from textwrap import indent
 
 import pytest
 from box import ASK, CONVERSE, STREAM, format_ndjson, run_shim
-from hosting_box import HostingBox
+from host_box import HostingBox
 
 from shim.bridge import registry
 from shim.bridge.client import connect_to_session_blocking, send_frames_and_collect

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 import sweeps
 from box import PATIENCE, format_ndjson, start_shim
-from hosting_box import HostingBox
+from host_box import HostingBox
 from web import GatewayEndpoint, StreamedEvent, Web, ask_at, stream_at
 
 from shim.bridge import launch, lock

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import anyio
 import pytest
 from box import format_ndjson
-from hosting import PATIENCE, read_until_result, select_claude_lines, wait_for_frame
+from session_hosts import PATIENCE, read_until_result, select_claude_lines, wait_for_frame
 
 from shim.bridge import launch, registry, sockets
 from shim.bridge.client import HostUnavailableError, send_frames_and_collect

@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 import sweeps
-from hosting import PATIENCE, read_until_result, wait_for_frame
+from session_hosts import PATIENCE, read_until_result, wait_for_frame
 
 from shim.bridge import sockets
 from shim.bridge.client import connect_to_session

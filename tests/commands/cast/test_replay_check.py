@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from box import Box, start_shim
 from cast_builder import build_case_recording, build_recording, read_cast
-from replaying import encode_line
+from replay_harness import encode_line
 from support import find_case
 
 from shim.commands.cast import check

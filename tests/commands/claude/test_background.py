@@ -5,7 +5,7 @@ import re
 
 import pytest
 from box import run_shim
-from hosting import read_until_result
+from session_hosts import read_until_result
 
 from shim.bridge import registry
 from shim.io.transcript import read_message_uuids

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 from box import SHIM
-from hosting import read_until_result
+from session_hosts import read_until_result
 from terminal import on_terminal
 
 from shim.bridge import registry

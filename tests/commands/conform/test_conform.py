@@ -13,7 +13,7 @@ import anyio
 import pytest
 import sweeps
 from box import PATIENCE, Box, build_stand_in_command, start_shim
-from forking import Forked, possible
+from fork_worker import Forked, possible
 from transcript_defects import EDITS, apply_edit
 
 from shim.bridge import registry

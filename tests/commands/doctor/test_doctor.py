@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from box import STREAM
 from cast_builder import build_case_recording, build_recording
-from planting import BAD, SEEN, find_control_characters
 from support import find_case
+from terminal_injection import BAD, SEEN, find_control_characters
 
 from shim.adapters import VENDORS, get_adapter
 from shim.commands.doctor import recorded_logins

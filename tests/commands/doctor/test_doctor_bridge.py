@@ -4,7 +4,7 @@ import json
 import os
 import signal
 
-from hosting import PATIENCE, read_until_result
+from session_hosts import PATIENCE, read_until_result
 
 from shim.bridge import registry
 from shim.bridge.gateway.tokens import TokenFile

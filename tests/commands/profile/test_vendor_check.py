@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from profiling import HEAD, LAUNCH
+from profile_builder import HEAD, LAUNCH
 from support import FIXTURES, ROOT
 
 from tests.program.test_threats import ESCAPES, visible

@@ -11,7 +11,7 @@ import tomllib
 from functools import cache
 
 import pytest
-from profiling import create_translation, translate_events
+from profile_builder import create_translation, translate_events
 from support import FIXTURES, ROOT, find_case, parse_lines, translate_case
 from sweeps import loop_over_rows
 

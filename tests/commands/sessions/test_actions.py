@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from box import format_ndjson
-from hosting import read_until_result, wait_for_frame
+from session_hosts import read_until_result, wait_for_frame
 
 from shim.bridge.session_lookup import NO_MATCH_WITH_HINT
 from shim.commands.sessions import actions

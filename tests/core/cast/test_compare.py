@@ -1,6 +1,6 @@
 """What was said then against what is said now, line by line."""
 
-from replaying import encode_line
+from replay_harness import encode_line
 from sweeps import loop_over_rows
 
 from shim.core.cast.compare import OutputNormalizer, compare_output_lines, split_output_lines

@@ -2,7 +2,7 @@
 
 import pytest
 from cast_builder import build_case_recording, read_cast, stream_of
-from replaying import (
+from replay_harness import (
     RESULT,
     START,
     ReplayHarness,

@@ -1,6 +1,6 @@
 """What becomes of a call: as the real claude judges it, or stricter where a line cannot be told."""
 
-import judged
+import policy_cases
 import pytest
 from ruling import build_evaluator
 from sweeps import loop_over_rows
@@ -12,7 +12,7 @@ BYPASS = "bypassPermissions"
 STRICTER = {"allow": 0, "ask": 1, "deny": 2}
 
 
-@pytest.mark.parametrize("case", judged.load_cases(), ids=str)
+@pytest.mark.parametrize("case", policy_cases.load_cases(), ids=str)
 def test_evaluated_outcome_matches_the_recorded_case(case, tmp_path):
     case.write_files(tmp_path)
     policy = case.build_policy(tmp_path)
@@ -26,7 +26,7 @@ def test_evaluated_outcome_matches_the_recorded_case(case, tmp_path):
 
 
 def test_recorded_outcomes_are_never_wider_than_those_of_claude():
-    judged_calls = [call for case in judged.load_cases() for call in case.calls]
+    judged_calls = [call for case in policy_cases.load_cases() for call in case.calls]
     assert len(judged_calls) >= 150
     assert [call for call in judged_calls if STRICTER[call.ours] < STRICTER[call.theirs]] == []
 

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
-from profiling import HEAD, LAUNCH
+from profile_builder import HEAD, LAUNCH
 
 from shim import adapters
 from shim.profiles.check.config_node import ConfigKeys, ConfigNode, ConfigSource

@@ -4,7 +4,7 @@ import re
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from profiling import build_profile_adapter, find_result_line, translate_events
+from profile_builder import build_profile_adapter, find_result_line, translate_events
 from sweeps import loop_over_rows
 
 from shim.profiles.check.config_node import ConfigNode, ConfigSource

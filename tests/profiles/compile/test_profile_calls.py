@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from profiling import (
+from profile_builder import (
     build_profile_adapter,
     create_translation,
     find_result_line,

@@ -1,7 +1,7 @@
 """Rules of a profile: which events they take, in which order, and what they say."""
 
 import pytest
-from profiling import (
+from profile_builder import (
     build_profile_adapter,
     create_translation,
     find_result_line,

@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 
 import pytest
-from profiling import build_profile_adapter
+from profile_builder import build_profile_adapter
 from sweeps import loop_over_rows
 
 from shim import adapters

@@ -13,14 +13,6 @@ import pytest
 import sweeps
 from box import Done, run_shim, start_shim
 from cast_builder import HEADER, build_case_recording, build_recording
-from planting import (
-    BAD,
-    SEEN,
-    TRICKS,
-    build_hostile_events,
-    build_hostile_recording,
-    find_control_characters,
-)
 from rich.console import Console
 from showing import (
     CASES,
@@ -43,6 +35,14 @@ from telling import (
     build_text_block,
     build_tool_result_line,
     build_tool_use,
+)
+from terminal_injection import (
+    BAD,
+    SEEN,
+    TRICKS,
+    build_hostile_events,
+    build_hostile_recording,
+    find_control_characters,
 )
 
 from shim.commands.turn.live_turn import LiveTurn

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from box import PATIENCE, SHIM, Box
-from hosting import Hosting
+from session_hosts import Hosting
 from terminal import on_terminal
 
 from shim.bridge.registry import SessionRecord

@@ -12,7 +12,7 @@ from threading import Thread
 
 import pytest
 from box import PATIENCE, format_ndjson
-from hosting import wait_for_frame
+from session_hosts import wait_for_frame
 from showing import SGR
 from support import ROOT
 from terminal import CTRL_C, CTRL_D, on_terminal

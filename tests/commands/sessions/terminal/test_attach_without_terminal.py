@@ -14,7 +14,7 @@ from functools import partial
 
 import pytest
 from box import PATIENCE, SHIM, format_ndjson, run_shim, start_shim
-from hosting import wait_for_frame
+from session_hosts import wait_for_frame
 from terminal import on_terminal
 
 from shim.story.terminal.totals import MIN_BAR_SECONDS

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from box import Box, Done
-from hosting import PATIENCE
+from session_hosts import PATIENCE
 
 from shim.bridge import registry
 from shim.bridge.client import HostConnection, connect_to_session_blocking
