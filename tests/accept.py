@@ -7,8 +7,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
 
 from drift import RECORDED_FILE
 from recorded_fields import encode_recorded_fields
-from rich_session import export_full_session
-from showing import GOLDENS, render_goldens
+from recording_renderer import GOLDENS, render_goldens
+from session_builder import export_full_session
 from support import FIXTURES, ROOT, check_turns, list_fixture_cases, translate_case
 from wire_names import GOLDEN as WIRE
 from wire_names import describe_wire

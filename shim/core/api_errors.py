@@ -17,7 +17,7 @@ import orjson
 from shim.core.reading.typed import NamedTuple
 
 # All that `result.shim.cause` can say (hostile-input page, section 5); what each goes with is
-# `tests/support/truth.py`.
+# `tests/support/result_consistency.py`.
 Cause = Literal[
     "clean",
     "vendor_error",  # the vendor said that it failed

@@ -7,8 +7,8 @@ writes them in time is in `tests/e2e/test_codex.py`.
 import json
 
 import pytest
+from policy_builder import build_evaluator
 from profile_builder import find_result_line
-from ruling import build_evaluator
 from support import build_turn_config, parse_lines, summarize_lines
 from sweeps import loop_over_rows
 

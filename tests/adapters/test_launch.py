@@ -5,7 +5,7 @@ from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
-from ruling import build_policy
+from policy_builder import build_policy
 from sweeps import loop_over_rows
 
 from shim.adapters import VENDORS, get_adapter

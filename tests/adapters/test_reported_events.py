@@ -1,8 +1,8 @@
 """Events of vendors that people reported: denials, reasoning, finish reasons, and nested agents."""
 
 import pytest
+from policy_builder import build_evaluator
 from profile_builder import build_profile_adapter, find_result_line, translate_events
-from ruling import build_evaluator
 from support import build_turn_config, parse_lines
 from sweeps import loop_over_rows
 

@@ -9,7 +9,7 @@ import acp_agent
 import codex_agent
 import pi_agent
 import pytest
-from ruling import build_evaluator
+from policy_builder import build_evaluator
 from shared_ids import (
     ONE,
     OTHER,

@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
 from cast_builder import HEADER
-from telling import (
+from story_builder import (
     INIT,
     build_assistant_line,
     build_delta,

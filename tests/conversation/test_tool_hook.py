@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from ruling import PLACE, build_policy
+from policy_builder import PLACE, build_policy
 
 from shim.adapters.codex_rules import APPROVAL_HOOK_MODULE as ASKING_CODEX
 from shim.adapters.codex_rules import HOOK_MODULE as CODEX

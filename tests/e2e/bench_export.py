@@ -20,7 +20,7 @@ from browser import DESKTOP, PHONE, Browser
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
-from rich_session import build_long_session
+from session_builder import build_long_session
 
 from shim.story.export.html import export
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from rich_session import (
+from session_builder import (
     BEFORE,
     NEW,
     OLD,

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from box_font import FAMILY, USE_FONT, encode_font
 from browser import DESKTOP, PHONE, Browser
-from rich_session import SessionBuilder, build_full_session, build_long_session
 from sandbox import wait_until
+from session_builder import SessionBuilder, build_full_session, build_long_session
 
 from shim.commands.cast.stats import collect_statistics
 from shim.commands.cast.stats_page import render_stats_page as stats_page

@@ -6,7 +6,7 @@ import tempfile
 from typing import Any
 
 import orjson
-from ruling import build_policy
+from policy_builder import build_policy
 from support import SEPARATORS, build_session_state
 
 from fuzzing.dialects import DIALECTS, select_dialect

@@ -12,7 +12,7 @@ from importlib import import_module
 from random import Random
 from typing import Any
 
-from ruling import build_evaluator
+from policy_builder import build_evaluator
 from support import build_turn_config, check_diagnostics, check_frames, check_memory
 
 from fuzzing.dialects import DIALECTS, select_adapter, select_dialect

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from cast_builder import Moment, build_case_recording, build_recording
 from export_helpers import export_recording
-from rich_session import build_full_session
-from showing import build_conversation_recording, encode_line, render_recording
-from support import find_case
-from telling import (
+from recording_renderer import build_conversation_recording, encode_line, render_recording
+from session_builder import build_full_session
+from story_builder import (
     INIT,
     build_assistant_line,
     build_result_line,
@@ -23,6 +22,7 @@ from telling import (
     build_tool_use,
     build_user_line,
 )
+from support import find_case
 
 from shim.commands.cast.run_summary import RunStatistics
 from shim.commands.cast.summary_loader import load_run_summary

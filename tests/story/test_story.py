@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 from cast_builder import build_case_recording, build_recording, split_lines
-from support import Case, find_case, list_fixture_cases, translate_case
-from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
-from telling import (
+from story_builder import (
     INIT,
     STOP,
     Event,
@@ -27,6 +25,8 @@ from telling import (
     build_user_line,
     read_story,
 )
+from support import Case, find_case, list_fixture_cases, translate_case
+from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.core.turn.outcome import ChildExit
 from shim.story import model as stories

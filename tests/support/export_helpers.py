@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import orjson
 from cast_builder import Moment, build_recording
 from fake_secrets import BARE
-from telling import build_text_block, build_tool_use
+from story_builder import build_text_block, build_tool_use
 
 SECRETS = [secrets[0] for kind, secrets in BARE.items() if "\n" not in secrets[0]]
 

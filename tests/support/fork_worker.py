@@ -698,7 +698,7 @@ def _serve_runs() -> int:
     cannot be restored.
     """
     sys.path.insert(0, os.path.dirname(__file__))
-    from resetting import ProcessSnapshot
+    from process_snapshot import ProcessSnapshot
 
     del sys.path[0]
     channel = socket.socket(fileno=fcntl.fcntl(3, fcntl.F_DUPFD_CLOEXEC, MIN_LINK_FD))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from truth import check_truth
+from result_consistency import check_truth
 
 from shim.conversation.drivers.open_translation import (
     STABLE_ID_PREFIX,

@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 from cast_builder import Moment, build_recording
-from showing import encode_line
-from telling import (
+from recording_renderer import encode_line
+from story_builder import (
     build_assistant_line,
     build_delta,
     build_message_start,

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from ruling import build_evaluator
+from policy_builder import build_evaluator
 from support import (
     SEEDS,
     Stage,

@@ -13,7 +13,7 @@ import pytest
 import sweeps
 from hypothesis import given
 from hypothesis import strategies as st
-from ruling import build_evaluator
+from policy_builder import build_evaluator
 from support import (
     SEEDS,
     Stage,

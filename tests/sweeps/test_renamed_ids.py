@@ -11,9 +11,9 @@ import re
 from typing import Any
 
 import pytest
+from result_consistency import check_calls
 from support import check_turns, list_fixture_cases, parse_lines, translate_case
 from sweeps import choose_small_cases, loop_over_cases
-from truth import check_calls
 
 # The agent's own program gives these ids, and their form says something: the parts of an item, the
 # name of a tool.

@@ -12,9 +12,9 @@ import pytest
 from box import ASK, END, START, Box, Done, build_text_event, format_ndjson, run_shim
 from hypothesis import given
 from hypothesis import strategies as st
+from result_consistency import AGREEMENTS, check_truth
 from support import SEEDS, Stage, check_turns, find_result, list_fixture_cases, parse_lines
 from sweeps import limit_examples, loop_over_rows
-from truth import AGREEMENTS, check_truth
 
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.api_errors import CAUSES, FAILURE_KINDS

@@ -7,7 +7,7 @@ import json
 import sweeps
 from hypothesis import given
 from hypothesis import strategies as st
-from ruling import build_evaluator
+from policy_builder import build_evaluator
 from support import FIXTURES, SEEDS, list_fixture_cases, parse_lines, split_bytes, translate_case
 from sweeps import (
     choose_small_cases,

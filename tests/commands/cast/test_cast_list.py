@@ -16,8 +16,8 @@ from export_helpers import (
     build_session,
     build_tool_result_line,
 )
+from story_builder import build_text_block, build_tool_use
 from support import find_case
-from telling import build_text_block, build_tool_use
 
 from tests.program.test_threats import ESCAPES, visible
 

@@ -12,7 +12,7 @@ from export_helpers import (
     build_session,
     build_tool_result_line,
 )
-from telling import build_tool_use
+from story_builder import build_tool_use
 
 from tests.commands.cast.test_cast_list import COLORS, _terminal, build_header, casts  # noqa: F401 - a fixture
 from tests.program.test_threats import ESCAPES, visible

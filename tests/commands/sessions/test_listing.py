@@ -1,7 +1,7 @@
 """The table of sessions, as a person reads it."""
 
 import pytest
-from showing import strip_styles
+from recording_renderer import strip_styles
 
 from shim.bridge.registry import SessionRecord
 from shim.commands.sessions import listing

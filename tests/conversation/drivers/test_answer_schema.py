@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from box import ANSWER, ASK, END, START, build_text_event, format_ndjson
-from ruling import build_evaluator
+from policy_builder import build_evaluator
 from support import Stage, check_turns
 
 from shim.conversation.drivers.answer_schema import (

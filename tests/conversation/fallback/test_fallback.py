@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 from box import ANSWER, ASK, CONVERSE, Done, build_stand_in_command, format_ndjson
-from several import (
+from fallback_vendors import (
     BYE,
     LIMITED,
     UNAUTHORIZED,

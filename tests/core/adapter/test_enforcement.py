@@ -1,7 +1,7 @@
 """Which vendors are started under which rules: those that keep them before a call runs."""
 
 import pytest
-from ruling import build_policy
+from policy_builder import build_policy
 from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter

@@ -5,7 +5,7 @@
 import json
 
 import pytest
-from ruling import PLACE
+from policy_builder import PLACE
 from sweeps import loop_over_rows
 
 from shim.core.claude.hooks.callbacks import HookDecision

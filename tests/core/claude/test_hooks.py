@@ -4,7 +4,7 @@ import itertools
 import json
 
 import pytest
-from ruling import build_policy
+from policy_builder import build_policy
 from support import build_session_state
 from sweeps import loop_over_rows
 

@@ -2,7 +2,7 @@
 
 import policy_cases
 import pytest
-from ruling import build_evaluator
+from policy_builder import build_evaluator
 from sweeps import loop_over_rows
 
 from shim.core.policy.evaluate import PolicyEvaluator

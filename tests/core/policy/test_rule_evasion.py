@@ -3,7 +3,7 @@ with it.
 """
 
 import pytest
-from ruling import build_evaluator
+from policy_builder import build_evaluator
 from sweeps import loop_over_rows
 
 from shim.core.policy.evaluate import PolicyEvaluator

@@ -3,7 +3,7 @@ claude 2.1.329.
 """
 
 import pytest
-from ruling import build_policy
+from policy_builder import build_policy
 from sweeps import loop_over_rows
 
 from shim.core.policy.policy import ANSWER_SOURCE

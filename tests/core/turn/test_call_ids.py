@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from ruling import build_evaluator
+from policy_builder import build_evaluator
 from support import Stage
 from sweeps import loop_over_rows
 

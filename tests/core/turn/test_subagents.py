@@ -1,7 +1,7 @@
 """A nested agent: whole lines with the id of the call that runs it (contract 5.14)."""
 
 import pytest
-from ruling import build_evaluator, build_policy
+from policy_builder import build_evaluator, build_policy
 from support import Stage, check_turns
 from sweeps import loop_over_rows
 

@@ -4,7 +4,7 @@
 
 import pytest
 from fake_secrets import generate_secret
-from ruling import build_evaluator
+from policy_builder import build_evaluator
 from support import Stage, check_turns
 from sweeps import loop_over_rows
 

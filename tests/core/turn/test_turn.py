@@ -3,7 +3,7 @@ it.
 """
 
 import pytest
-from ruling import build_evaluator
+from policy_builder import build_evaluator
 from support import STABLE_SESSION_ID, Stage, check_turns, summarize_lines
 from sweeps import loop_over_rows
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from policy_builder import build_evaluator
 from profile_builder import (
     build_profile_adapter,
     create_translation,
@@ -10,7 +11,6 @@ from profile_builder import (
     summarize_events,
     translate_events,
 )
-from ruling import build_evaluator
 from support import Stage, build_turn_config, find_case, parse_lines
 from sweeps import loop_over_rows
 

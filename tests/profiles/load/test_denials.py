@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from ruling import build_policy
+from policy_builder import build_policy
 from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter

@@ -10,7 +10,7 @@ import sys
 import pytest
 from box import PATIENCE, start_shim
 from fake_secrets import BARE
-from rich_session import build_full_session
+from session_builder import build_full_session
 
 from shim.story.export.command import FORMATS
 

@@ -10,7 +10,12 @@ import sweeps
 from cast_builder import build_case_recording
 from fake_secrets import ONE_OF_EACH_KIND, SECRETS
 from markdown_it import MarkdownIt
-from rich_session import SessionBuilder, build_full_session, build_long_session, export_full_session
+from session_builder import (
+    SessionBuilder,
+    build_full_session,
+    build_long_session,
+    export_full_session,
+)
 from support import FIXTURES, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 

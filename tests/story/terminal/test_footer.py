@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 from rich.text import Text
-from screen import TerminalEmulator
+from terminal_emulator import TerminalEmulator
 
 from shim.story.terminal.footer import Footer, InputCursor
 from shim.story.terminal.screen import TerminalScreen, TypedInput

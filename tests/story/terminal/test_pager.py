@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from box import start_shim
 from cast_builder import build_case_recording
-from showing import build_conversation_recording
+from recording_renderer import build_conversation_recording
 from support import find_case
 from sweeps import loop_over_rows
 

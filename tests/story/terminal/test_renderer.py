@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support import find_case, parse_lines, translate_case
-from sweeps import loop_over_rows
-from telling import (
+from story_builder import (
     INIT,
     Event,
     build_assistant_line,
@@ -20,6 +18,8 @@ from telling import (
     build_tool_use,
     build_user_line,
 )
+from support import find_case, parse_lines, translate_case
+from sweeps import loop_over_rows
 
 from shim.story.model import Story
 from shim.story.terminal.arguments import MAX_ARGUMENT_CHARS, format_arguments

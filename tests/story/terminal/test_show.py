@@ -13,8 +13,7 @@ import pytest
 import sweeps
 from box import Done, run_shim, start_shim
 from cast_builder import HEADER, build_case_recording, build_recording
-from rich.console import Console
-from showing import (
+from recording_renderer import (
     CASES,
     GOLDENS,
     MARKDOWN,
@@ -24,9 +23,8 @@ from showing import (
     render_recording,
     strip_styles,
 )
-from support import Case, find_case, list_fixture_cases
-from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
-from telling import (
+from rich.console import Console
+from story_builder import (
     INIT,
     build_assistant_line,
     build_delta,
@@ -36,6 +34,8 @@ from telling import (
     build_tool_result_line,
     build_tool_use,
 )
+from support import Case, find_case, list_fixture_cases
+from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 from terminal_injection import (
     BAD,
     SEEN,

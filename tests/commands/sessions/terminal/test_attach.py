@@ -12,8 +12,8 @@ from threading import Thread
 
 import pytest
 from box import PATIENCE, format_ndjson
+from recording_renderer import SGR
 from session_hosts import wait_for_frame
-from showing import SGR
 from support import ROOT
 from terminal import CTRL_C, CTRL_D, on_terminal
 

@@ -1,8 +1,7 @@
 """What a person types at a session, and what becomes of it."""
 
 import pytest
-from sitting import ME, Sitting
-from telling import (
+from story_builder import (
     INIT,
     build_assistant_line,
     build_delta,
@@ -12,6 +11,7 @@ from telling import (
     build_tool_result_line,
     build_tool_use,
 )
+from terminal_session import ME, Sitting
 
 from shim.commands.sessions.terminal import composer
 from shim.commands.sessions.terminal.input_controller import ANSWER_GRACE_S, DOUBLE_INTERRUPT_S

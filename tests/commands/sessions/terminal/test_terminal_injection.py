@@ -5,11 +5,11 @@ theirs is text.
 import io
 
 import pytest
+from recording_renderer import strip_styles
 from rich.console import Console
-from showing import strip_styles
-from sitting import WELCOME, Sitting
-from telling import build_assistant_line, build_text_block
+from story_builder import build_assistant_line, build_text_block
 from terminal_injection import BAD, SEEN, build_hostile_events, find_control_characters
+from terminal_session import WELCOME, Sitting
 
 from shim.commands.sessions.terminal.attach import EXITED_TEXT
 from shim.commands.sessions.terminal.input_controller import ANSWER_GRACE_S

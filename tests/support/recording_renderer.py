@@ -9,8 +9,7 @@ from typing import Any
 
 from cast_builder import Moment, build_case_recording, build_recording
 from rich.console import Console
-from support import ROOT, find_case
-from telling import (
+from story_builder import (
     INIT,
     build_assistant_line,
     build_delta,
@@ -24,6 +23,7 @@ from telling import (
     build_tool_use,
     build_user_line,
 )
+from support import ROOT, find_case
 
 from shim.story.terminal.show import draw_recording
 

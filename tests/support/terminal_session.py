@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from screen import TerminalEmulator
+from terminal_emulator import TerminalEmulator
 
 from shim.commands.sessions.terminal.composer import draw_composer
 from shim.commands.sessions.terminal.input_controller import ANSWER_GRACE_S, InputController
