@@ -17,8 +17,8 @@ import pytest
 pytest.importorskip("uvicorn")
 
 from box import CONVERSE, Running, format_ndjson
+from gateway_harness import ask_at, stream_at
 from session_hosts import PATIENCE, Hosting
-from web import ask_at, stream_at
 
 import shim
 from shim.bridge import registry

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from gateway_harness import StandIn
 from session_builder import (
     BEFORE,
     NEW,
@@ -18,7 +19,6 @@ from session_builder import (
     build_full_session,
     build_long_session,
 )
-from web import StandIn
 
 HOUR = 3_600_000
 NOW = round(time.time() * 1000)

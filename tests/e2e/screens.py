@@ -32,11 +32,11 @@ from browser import Browser
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 import page_scenes as scenes  # noqa: E402 - after its folder is known
+from gateway_harness import StandIn, StandIns, Web  # noqa: E402
 from session_builder import build_full_session, build_long_session  # noqa: E402
 from session_page import Page  # noqa: E402
 from story_builder import build_delta, build_message_start  # noqa: E402
 from terminal_session import Sitting  # noqa: E402
-from web import StandIn, StandIns, Web  # noqa: E402
 
 from shim.bridge.gateway.server import GatewayEndpoint  # noqa: E402
 from shim.bridge.gateway.tokens import TokenFile  # noqa: E402

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from browser import DESKTOP, Browser
+from gateway_harness import StandIn
 from sandbox import find_free_port
-from web import StandIn
 
 from shim.bridge.gateway.tokens import TokenFile
 

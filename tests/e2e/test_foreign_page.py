@@ -13,8 +13,8 @@ import page_scenes as scenes
 import pytest
 from browser import Browser
 from foreign_page import ForeignPage
+from gateway_harness import StandIn, StandIns, Web, ask_at
 from session_page import Page
-from web import StandIn, StandIns, Web, ask_at
 
 from shim.bridge.gateway.server import GatewayEndpoint
 from shim.bridge.gateway.tokens import TokenFile

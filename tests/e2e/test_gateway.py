@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 from frontend import DropInFrontend
+from gateway_harness import Answered, StreamedEvent, ask_at, stream_at
 from model_scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from sandbox import TURN_SECONDS, wait_until
 from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vendor
-from web import Answered, StreamedEvent, ask_at, stream_at
 
 from shim.bridge.gateway.tokens import TokenFile
 

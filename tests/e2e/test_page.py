@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import page_scenes as scenes
 import pytest
 from browser import Browser
+from gateway_harness import StandIns, Web
 from session_page import ENTER, SHIFT_ENTER, Page, build_text_message
-from web import StandIns, Web
 
 from shim.bridge.gateway.server import GatewayEndpoint
 from shim.bridge.gateway.tokens import TokenFile

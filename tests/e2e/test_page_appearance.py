@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import page_scenes as scenes
 import pytest
 from browser import DESKTOP, Browser
+from gateway_harness import StandIn, StandIns, Web
 from session_page import ENTER, ESCAPE, SMALL, TAB, Page, build_text_message
-from web import StandIn, StandIns, Web
 
 from shim.bridge.gateway.server import GatewayEndpoint
 from shim.bridge.gateway.tokens import TokenFile

@@ -18,14 +18,14 @@ def tokens(tmp_path):
 
 @pytest.fixture
 def host():
-    from web import StandIn
+    from gateway_harness import StandIn
 
     return StandIn()
 
 
 @pytest.fixture
 def web(host, tokens):
-    from web import StandIns, Web
+    from gateway_harness import StandIns, Web
 
     from shim.bridge.gateway.server import GatewayEndpoint
 

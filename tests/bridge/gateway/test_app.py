@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from web import OTHER, QUESTION, SESSION
+from gateway_harness import OTHER, QUESTION, SESSION
 
 from shim.bridge.gateway import app as module
 

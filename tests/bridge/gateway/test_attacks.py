@@ -8,7 +8,7 @@ import socket
 import time
 
 import pytest
-from web import PATIENCE, SESSION, GatewayEndpoint, StandIn, StandIns, Web
+from gateway_harness import PATIENCE, SESSION, GatewayEndpoint, StandIn, StandIns, Web
 
 from shim.bridge.gateway import connections, limits, streams
 from shim.bridge.gateway.auth import MAX_BODY_BYTES, RESPONSE_HEADERS

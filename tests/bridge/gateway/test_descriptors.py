@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 import anyio
 import pytest
-from web import PATIENCE, ask_at
+from gateway_harness import PATIENCE, ask_at
 
 from shim.bridge.gateway import connections, limits
 from shim.bridge.gateway.tokens import TokenFile

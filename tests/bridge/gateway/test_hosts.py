@@ -13,8 +13,8 @@ from contextlib import contextmanager
 import pytest
 import sweeps
 from box import PATIENCE, format_ndjson, start_shim
+from gateway_harness import GatewayEndpoint, StreamedEvent, Web, ask_at, stream_at
 from host_box import HostingBox
-from web import GatewayEndpoint, StreamedEvent, Web, ask_at, stream_at
 
 from shim.bridge import launch, lock
 from shim.bridge.client import connect_to_session_blocking

@@ -1,7 +1,7 @@
 """Where the gateway listens, and under which names it answers."""
 
 import pytest
-from web import GatewayEndpoint, StandIns, Web
+from gateway_harness import GatewayEndpoint, StandIns, Web
 
 from shim.bridge.gateway.server import (
     build_server_names,

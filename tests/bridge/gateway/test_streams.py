@@ -6,7 +6,7 @@ import json
 from contextlib import closing
 
 import pytest
-from web import PATIENCE, SESSION
+from gateway_harness import PATIENCE, SESSION
 
 from shim.bridge.gateway import streams
 from shim.bridge.gateway.streams import (

@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 from certificates import create_certificate
-from web import PATIENCE, SESSION, GatewayEndpoint, StandIns, Web
+from gateway_harness import PATIENCE, SESSION, GatewayEndpoint, StandIns, Web
 
 from shim.bridge.gateway import server
 
