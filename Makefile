@@ -54,8 +54,8 @@ full: $(VENV)/.e2e lint ## every test of `make test` and `make e2e`, and every s
 	@$(PYTEST) --full tests
 	@$(PYTEST_E2E) --full tests/e2e
 	@cd tests && $(abspath $(BIN))/python -m fuzzing.shell_lines 100000
-	@cd tests && $(abspath $(BIN))/python -m fuzzing.machines 1000000
-	@cd tests && $(abspath $(BIN))/python -m fuzzing.bridges 10000
+	@cd tests && $(abspath $(BIN))/python -m fuzzing.rpc_fuzzer 1000000
+	@cd tests && $(abspath $(BIN))/python -m fuzzing.hub_interleavings 10000
 
 $(VENV)/.e2e: $(VENV)/.ready
 	@$(PIP) -e '.[e2e]' \

@@ -91,7 +91,7 @@ def run_fuzzers(seconds: int, seed: int) -> int:
     print_report("guided (atheris)", guided, took, notes)
     unguided = Findings(FOLDER, "unguided")
     started_at = time.monotonic()
-    from fuzzing import unguided as hypothesis_fuzzer
+    from fuzzing import hypothesis_fuzzer
 
     hypothesis_fuzzer.run_fuzzer(unguided, max(seconds - took, seconds * (1 - GUIDED)), seed)
     print_report("unguided (hypothesis)", unguided, time.monotonic() - started_at, "")
@@ -118,7 +118,7 @@ def _run_guided(book: Findings, seconds: int, seed: int) -> tuple[float, str, st
     command = [
         sys.executable,
         "-m",
-        "fuzzing.guided",
+        "fuzzing.atheris_fuzzer",
         str(FOLDER),
         str(seconds),
         str(seed % (1 << 31) or 1),

@@ -63,30 +63,49 @@ AREAS = {
     "result": "result turn api_error_texts statistics_consistency golden",
     "pens": "writer line_pieces text_blocks golden",
     "decode": "json_repair lines surrogates json_text translation child_stream torture",
-    "vendors": "shared_call_ids pi_stream pi_rpc_session qwen_stream qwen_input codex_thread_stream codex_hook codex_rules "
-    "claude_passthrough launch vendors golden tools claude_settings acp_translator",
-    "profiles": "profile_rules profile_fields function_builder profile_calls profile profile_launch golden",
+    "vendors": (
+        "shared_call_ids pi_stream pi_rpc_session qwen_stream qwen_input codex_thread_stream "
+        "codex_hook codex_rules claude_passthrough launch vendors golden tools claude_settings "
+        "acp_translator"
+    ),
+    "profiles": (
+        "profile_rules profile_fields function_builder profile_calls profile profile_launch golden"
+    ),
     "acp": "acp_session shared_call_ids calls acp_translator acp_v2 form acp_agents rpc_fuzzer",
-    "drivers": "driver steering child_stream fallback_driver exit_grace timeouts fallback persistent_driver conversation frontend_messages "
-    "piped_prompt suggestions",
+    "drivers": (
+        "driver steering child_stream fallback_driver exit_grace timeouts fallback "
+        "persistent_driver conversation frontend_messages piped_prompt suggestions"
+    ),
     "conversation": "messages stdout transcript message_loop passthrough_loop conversation",
     "servers": "sdk_servers relay_server sdk_server_calls acp_session",
     "control": "control hooks policy messages qwen_input",
     "policy": "policy settings enforcement",
-    "secrets": "redactor redacted_turn claude_lines secrets config transcript recorder recording threats",
+    "secrets": (
+        "redactor redacted_turn claude_lines secrets config transcript recorder recording threats"
+    ),
     "recording": "format recorder verify old_casts cast_fixture recording",
     "replay": "replayer compare selection replay_round_trip",
     "yume": "yume_encoder yume_control yume_argv yume_dialect",
     "process": "child spawn environment head_and_tail process abnormal_exits",
-    "settings": "config find_program environment policy claude_settings files context transcript threats dropin",
+    "settings": (
+        "config find_program environment policy claude_settings files context transcript "
+        "threats dropin"
+    ),
     "exports": "export_robustness export_atif export_otel export_html replies story",
-    "doctor": "doctor VERSIONS cli",
+    "doctor": "doctor versions cli",
     "person": "run decisions explain context",
-    "joined": "turn_filter frontend_bridge restrictions client_rules unanswerable_prompts control attach_conversation",
+    "joined": (
+        "turn_filter frontend_bridge restrictions client_rules unanswerable_prompts control "
+        "attach_conversation"
+    ),
     "bridge": "hub hub_interleavings unanswerable_prompts client_rules status",
     "doors": "session_lookup stop actions background session_commands doctor_bridge",
-    "host": "host runner log lock sockets registry host_launch runtime socket_attacks host_failures",
-    "terminal": "input_controller terminal_injection keys attach attach_without_terminal footer renderer",
+    "host": (
+        "host runner log lock sockets registry host_launch runtime socket_attacks host_failures"
+    ),
+    "terminal": (
+        "input_controller terminal_injection keys attach attach_without_terminal footer renderer"
+    ),
     "gateway": "attacks app step_renderer streams tls tokens server serve hosts",
 }
 

@@ -50,7 +50,7 @@ def _check_yume(output: bytes, partial: bool, limit: int) -> object:
     assert all(len(line) <= limit for line in output.split(b"\n")), (
         f"no line is longer than {limit}"
     )
-    return import_module("flat").check_flat(output)
+    return import_module("yume_stream").check_flat(output)
 
 
 def _create_yume_control(

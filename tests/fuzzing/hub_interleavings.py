@@ -18,7 +18,7 @@ and the clock do:
         waits
     what waits for a client is bounded
 
-    python -m fuzzing.bridges EXAMPLES
+    python -m fuzzing.hub_interleavings EXAMPLES
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ is held, whatever they do:
     every line for the agent is a request, a notification or an answer of JSON-RPC
     no collection of the machine grows beyond its limit
 
-    python -m fuzzing.machines MESSAGES [SEED]
+    python -m fuzzing.rpc_fuzzer MESSAGES [SEED]
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ import orjson
 from support import STABLE_ID_PREFIX, build_turn_config, check_turns
 
 from fuzzing.agents import Agent, Line
-from fuzzing.more_agents import AGENTS
+from fuzzing.vendor_agents import AGENTS
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (

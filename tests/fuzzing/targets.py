@@ -16,8 +16,8 @@ from policy_builder import build_evaluator
 from support import build_turn_config, check_diagnostics, check_frames, check_memory
 
 from fuzzing.dialects import DIALECTS, select_adapter, select_dialect
+from fuzzing.frontend_targets import run_control, run_settings, run_words
 from fuzzing.inputs import KNOBS, FuzzRun
-from fuzzing.outsiders import run_control, run_settings, run_words
 from shim.adapters import VENDORS
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.translation import StreamTranslation

@@ -32,7 +32,7 @@ from shim.core.claude.argv import flags as argv
 from shim.core.reading.diagnostics import MAX_KINDS, MAX_SAMPLE_CHARS
 from shim.process.install import build_drop_in_script
 from shim.state import store
-from tests.conversation import test_two_way as two_way
+from tests.conversation import test_persistent_driver as driver_tests
 
 U = "11111111-2222-4333-8444-555555555555"
 ESCAPES = "\x1b]52;c;ZXZpbA==\x07 \x1b[31mred\x1b[0m \x9b2J \u202egnp.exe \x7f"
@@ -875,34 +875,38 @@ def test_secret_is_redacted_from_spilled_files(box):
 def test_permission_request_input_is_not_redacted(box):
     command = f"printf {GITHUB} > token"
     child = box.create_fake(
-        two_way.HELLO,
+        driver_tests.HELLO,
         ["hear", "go"],
         [
             "out",
             format_ndjson(
-                two_way.INIT, two_way.calls(command=command), two_way.asks(command=command)
+                driver_tests.INIT,
+                driver_tests.calls(command=command),
+                driver_tests.asks(command=command),
             ),
         ],
         ["hear", "control_response"],
         [
             "out",
             format_ndjson(
-                two_way.returns(GITHUB), two_way.says("After."), two_way.result("After.")
+                driver_tests.returns(GITHUB),
+                driver_tests.says("After."),
+                driver_tests.result("After."),
             ),
         ],
         ["record", str(box.recording)],
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child, "SHIM_REDACT": "all"}
     options = {"stdin": subprocess.PIPE, "environment": environment}
-    with box.start_claude(*CONVERSE, *two_way.ASKING, **options) as running:
-        running.send_lines(two_way.user("go"))
-        request_line = two_way.question(running)
+    with box.start_claude(*CONVERSE, *driver_tests.ASKING, **options) as running:
+        running.send_lines(driver_tests.user("go"))
+        request_line = driver_tests.question(running)
         assert request_line["request"]["input"] == {"command": command}
         allowed = {"behavior": "allow", "updatedInput": request_line["request"]["input"]}
-        running.send_lines(two_way.answer(request_line["request_id"], **allowed))
+        running.send_lines(driver_tests.answer(request_line["request_id"], **allowed))
         done = running.end_input()
     assert done.status == 0
-    assert two_way.read_child_stdin(box)[-1] == two_way.answer("q1", behavior="allow"), (
+    assert driver_tests.read_child_stdin(box)[-1] == driver_tests.answer("q1", behavior="allow"), (
         "its own input, which it has"
     )
     other_lines = b"".join(line for line in done.stdout.splitlines() if b"can_use_tool" not in line)
@@ -912,18 +916,24 @@ def test_permission_request_input_is_not_redacted(box):
 def test_hook_input_is_not_redacted(box):
     command = f"printf {GITHUB} > token"
     child = box.create_fake(
-        two_way.HELLO,
+        driver_tests.HELLO,
         ["hear", "go"],
         [
             "out",
             format_ndjson(
-                two_way.INIT, two_way.calls(command=command), two_way.asks(command=command)
+                driver_tests.INIT,
+                driver_tests.calls(command=command),
+                driver_tests.asks(command=command),
             ),
         ],
         ["hear", "control_response"],
         [
             "out",
-            format_ndjson(two_way.returns("ok"), two_way.says("After."), two_way.result("After.")),
+            format_ndjson(
+                driver_tests.returns("ok"),
+                driver_tests.says("After."),
+                driver_tests.result("After."),
+            ),
         ],
         ["record", str(box.recording)],
     )
@@ -935,8 +945,8 @@ def test_hook_input_is_not_redacted(box):
         "request": {"subtype": "initialize", "hooks": hooks},
     }
     options = {"stdin": subprocess.PIPE, "environment": environment}
-    with box.start_claude(*CONVERSE, *two_way.ASKING, **options) as running:
-        running.send_lines(start, two_way.user("go"))
+    with box.start_claude(*CONVERSE, *driver_tests.ASKING, **options) as running:
+        running.send_lines(start, driver_tests.user("go"))
         output = running.read_until(b'"hook_event_name":"PreToolUse"')
         while not output.endswith(b"\n"):
             output = running.read_until(b"\n" + output.rpartition(b"\n")[2])
@@ -946,10 +956,12 @@ def test_hook_input_is_not_redacted(box):
         tool_input = hook_request["request"]["input"]["tool_input"]
         assert tool_input == {"command": command}
         decision = {"permissionDecision": "allow", "updatedInput": tool_input}
-        running.send_lines(two_way.answer(hook_request["request_id"], hookSpecificOutput=decision))
+        running.send_lines(
+            driver_tests.answer(hook_request["request_id"], hookSpecificOutput=decision)
+        )
         done = running.end_input()
     assert done.status == 0
-    assert two_way.read_child_stdin(box)[-1] == two_way.answer("q1", behavior="allow")
+    assert driver_tests.read_child_stdin(box)[-1] == driver_tests.answer("q1", behavior="allow")
 
 
 def test_claude_lines_are_redacted_but_permission_requests_are_not(box):
@@ -992,7 +1004,7 @@ def test_claude_lines_are_redacted_but_permission_requests_are_not(box):
     for redact in ("casts", "all"):
         options = {"stdin": subprocess.PIPE, "environment": environment | {"SHIM_REDACT": redact}}
         with box.start_claude(*CONVERSE, **options) as running:
-            running.send_lines(two_way.user("go"))
+            running.send_lines(driver_tests.user("go"))
             running.read_until(b"success")
             done = running.end_input()
         if redact == "casts":

@@ -59,7 +59,7 @@ def start_shim(
     reuse: bool = False,
     **options: Any,
 ) -> "subprocess.Popen[bytes]":
-    """`shim WORDS` as a process: a fork (forking), or a real start where the interpreter is given
+    """`shim WORDS` as a process: a fork (`fork_worker`), or a real start where the interpreter is given
     something too.
 
     `closed` are descriptors that it does not have; it has all others from `options`, which are

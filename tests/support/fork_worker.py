@@ -10,7 +10,7 @@ which has imported nothing of ours: its forks run that program.
 
 Most runs (`box.run_shim`, `Box.start_claude`) need no fork of their own: a `Worker`, which is such
 a fork, runs one command after the other, and restores after each command everything that it changed
-in the process (`resetting`). If a command leaves something that only the end of a process removes,
+in the process (`process_snapshot`). If a command leaves something that only the end of a process removes,
 such as a thread or a child, the worker exits, and the next run gets a new worker.
 
 What is about starting itself, or about the interpreter, uses `subprocess` (`Box.exec`). `make full`

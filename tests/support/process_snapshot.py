@@ -1,5 +1,5 @@
 """A snapshot of a worker's process, which is restored after each command so that the next can run
-(`forking.Worker`).
+(`fork_worker.Worker`).
 
 The values are saved before the first command. If a command leaves something else, such as a thread,
 a child or an exit function, the process has to end.

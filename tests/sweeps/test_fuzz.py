@@ -16,6 +16,7 @@ from fuzzing.findings import (
     shrink_run,
     write_fixture,
 )
+from fuzzing.hypothesis_fuzzer import RUNS, build_runs, create_profile
 from fuzzing.inputs import (
     FLOOD,
     FLOOD_LINES,
@@ -27,7 +28,6 @@ from fuzzing.inputs import (
 )
 from fuzzing.seeds import TORTURE, build_pool, group_seeds_by_target, list_seeds
 from fuzzing.targets import CHILDREN, TARGETS
-from fuzzing.unguided import RUNS, build_runs, create_profile
 from hypothesis import given, settings
 from sweeps import loop_over_rows
 

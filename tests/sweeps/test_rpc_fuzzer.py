@@ -4,8 +4,8 @@ in `make full`.
 
 import pytest
 import sweeps
-from fuzzing.machines import find_failures
-from fuzzing.more_agents import AGENTS
+from fuzzing.rpc_fuzzer import find_failures
+from fuzzing.vendor_agents import AGENTS
 
 MESSAGES = 1500
 FULL_MESSAGES = 4000

@@ -36,7 +36,7 @@ DOORS = ()
 # each goes on with what one before it left
 SESSION_RUNS = {"session", "resume", "fork", "continue", "session-again"}
 
-# Defect of changed_transcripts.py, or of fake_claude.py, which is executed → the rule that sees it,
+# Defect of transcript_defects.py, or of fake_claude.py, which is executed → the rule that sees it,
 # and the runs that it takes. In the order of the rules.
 MISTAKES, REQUESTS, CONVERSATION, QUEUE = (
     ("run_invalid_arguments",),

@@ -1,7 +1,7 @@
 """Clients by chance, against a plain model of the hub; many more of them in `make full`."""
 
 import sweeps
-from fuzzing.bridges import Bridge
+from fuzzing.hub_interleavings import Bridge
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
