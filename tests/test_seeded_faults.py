@@ -7,14 +7,14 @@ from types import SimpleNamespace
 from seeded_faults import list_mismatches, read_faults, try_fault
 
 
-def test_every_seeded_fault_matches_the_code():
+def test_every_defect_edit_matches_the_code():
     """When code moves, its faults move with it: a fault that fits nowhere tests nothing."""
     faults = read_faults()
     assert len(faults) >= 200
     assert list_mismatches(faults) == []
 
 
-def test_seeded_fault_that_does_not_match_the_code_is_reported():
+def test_defect_edit_that_does_not_match_the_code_is_reported():
     fault = read_faults()[0]
     moved = dataclasses.replace(
         fault, places=(dataclasses.replace(fault.places[0], old="what never stood there"),)
