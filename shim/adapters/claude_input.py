@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 class ClaudeInput:
     """One child's ear; requests are numbered."""
 
-    is_usable = True
-    accepted_kinds: BlockKinds = TEXT_ONLY_KINDS
+    can_accept_prompts = True
+    accepted_block_kinds: BlockKinds = TEXT_ONLY_KINDS
 
     def __init__(self) -> None:
         self._request_number = 0
 
-    def bind_translator(self, translator: "type[Translator]") -> "type[Translator]":
+    def create_translator_factory(self, translator: "type[Translator]") -> "type[Translator]":
         """The translator itself: its answers to requests of ours say nothing that matters."""
         return translator
 
@@ -46,11 +46,11 @@ class ClaudeInput:
             {"type": "user", "session_id": "", "message": payload, "parent_tool_use_id": None}
         )
 
-    def encode_steering(self, message: UserMessage) -> bytes | None:
+    def encode_steering_message(self, message: UserMessage) -> bytes | None:
         """None: the message waits for its own turn."""
         return None
 
-    def pop_undelivered_count(self) -> int:
+    def pop_undelivered_message_count(self) -> int:
         """None: no message was steered."""
         return 0
 

@@ -11,8 +11,8 @@ from shim.core.claude.argv.models import choose_effort
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import QUESTION_TOOL, PermissionDecision, PermissionRequest
 from shim.core.errors import FrontendError
-from shim.profiles.rpc.child_input import RpcInput
-from shim.profiles.rpc.form import format_question_result
+from shim.profiles.rpc.child_input import RpcChildInput
+from shim.profiles.rpc.form import format_ask_user_question_result
 
 THREAD_ID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 SUPPORTED_EFFORTS = ("low", "medium", "high", "xhigh")
@@ -24,7 +24,7 @@ UNCHANGED_MESSAGE = (
 )
 
 
-class CodexInput(RpcInput[CodexThread]):
+class CodexInput(RpcChildInput[CodexThread]):
     """One app-server's ear."""
 
     def __init__(self) -> None:
@@ -49,10 +49,10 @@ class CodexInput(RpcInput[CodexThread]):
             )
         )
 
-    def encode_steering(self, message: UserMessage) -> bytes | None:
-        return self._session.encode_steering(message)
+    def encode_steering_message(self, message: UserMessage) -> bytes | None:
+        return self._session.encode_steering_message(message)
 
-    def pop_undelivered_count(self) -> int:
+    def pop_undelivered_message_count(self) -> int:
         """Those that codex refused, or had not put into the thread when the turn ended."""
         undelivered_count, self._session.pending_steering_count = (
             self._session.pending_steering_count,
@@ -108,7 +108,7 @@ class CodexInput(RpcInput[CodexThread]):
         answer = self._session.encode_decision(
             request_id,
             answers=answers,
-            result_text=format_question_result(decision.updated_input),
+            result_text=format_ask_user_question_result(decision.updated_input),
             **choice,
         )
         # a subagent cannot be told

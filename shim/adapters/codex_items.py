@@ -16,7 +16,7 @@ from typing import Any
 from shim.adapters.codex_approval_hook import NOOP_PREFIX
 from shim.adapters.codex_rollout import ClaudeCall, build_change_calls
 from shim.core.reading.json_text import dump_json
-from shim.profiles.rpc.peer import as_dict
+from shim.profiles.rpc.peer import get_dict_or_empty
 from shim.profiles.run.values import unwrap_shell
 
 COMPLETED = "completed"
@@ -110,7 +110,12 @@ def list_item_calls(item: Mapping[str, Any], working_dirs: Collection[str]) -> l
     if kind == "fileChange":
         return build_patch_calls(item)
     if kind == "mcpToolCall":
-        return [(f"mcp__{item['server']}__{item['tool']}", dict(as_dict(item.get("arguments"))))]
+        return [
+            (
+                f"mcp__{item['server']}__{item['tool']}",
+                dict(get_dict_or_empty(item.get("arguments"))),
+            )
+        ]
     if kind == "collabAgentToolCall":
         return [("Task", {"description": item.get("tool"), "prompt": item.get("prompt") or ""})]
     if kind == "webSearch":
@@ -161,7 +166,7 @@ def build_user_input_answers(
     request: Mapping[str, Any], answered_input: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The answers to `request_user_input`, by its ids of questions (Claude's are by their texts)."""
-    answers_by_text = as_dict(answered_input.get("answers"))
+    answers_by_text = get_dict_or_empty(answered_input.get("answers"))
     return {
         str(question.get("id")): {"answers": [str(answers_by_text[str(question.get("question"))])]}
         for question in request.get("questions") or ()

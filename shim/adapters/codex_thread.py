@@ -13,8 +13,8 @@ from shim.core.claude.messages import BlockKinds, UserMessage
 from shim.core.policy.rules import normalize_mcp_name
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
-from shim.profiles.rpc.form import OpenForms
-from shim.profiles.rpc.peer import JsonRpcPeer, RpcResponse, as_dict
+from shim.profiles.rpc.form import OpenElicitationForms
+from shim.profiles.rpc.peer import JsonRpcPeer, RpcResponse, get_dict_or_empty
 
 MAX_PENDING_REQUESTS = 1000  # of codex's that wait for their answer
 MAX_MCP_SERVERS = 100  # of MCP, that are told to ask
@@ -62,7 +62,7 @@ class ApprovalRequest(NamedTuple):
 class CodexThread:
     """One thread. It is greeted again when another child takes its place."""
 
-    accepted_kinds = ACCEPTED_KINDS
+    accepted_block_kinds = ACCEPTED_KINDS
 
     def __init__(self) -> None:
         self._reset()
@@ -72,7 +72,7 @@ class CodexThread:
         self.thread_id = self.turn_id = ""
         self.cwd = ""  # as codex names it
         self.is_greeted = False  # False where a recording is read, of which our half is not known
-        self.is_usable = True  # whether a thread is there, or may come
+        self.can_accept_prompts = True  # whether a thread is there, or may come
         self.peer = JsonRpcPeer()
         self._params = CodexThreadParams("", lambda servers: {})
         self._waiting_message: UserMessage | None = None
@@ -83,7 +83,9 @@ class CodexThread:
         # the model that the next turn is to have, where it is another one
         self._next_model: str | None = None
         self._requests_by_part: dict[str, ApprovalRequest] = {}  # by each part
-        self.forms = OpenForms()  # what MCP servers want to know, and all answers of a person
+        self.forms = (
+            OpenElicitationForms()
+        )  # what MCP servers want to know, and all answers of a person
 
     def encode_handshake(self, params: CodexThreadParams) -> bytes:
         self._reset()  # another child knows nothing of what was before
@@ -112,7 +114,7 @@ class CodexThread:
             **options,
         )
 
-    def encode_steering(self, message: UserMessage) -> bytes | None:
+    def encode_steering_message(self, message: UserMessage) -> bytes | None:
         """A message into the turn that runs; None where no turn is known to run."""
         if not self.turn_id:
             return None
@@ -249,7 +251,9 @@ class CodexThread:
     ) -> bytes:
         """The answer to a form of a server's."""
         request_id = self.forms.requests[form_name][0]
-        form_answer = self.forms.close_form(form_name, answered_input, allow=allow, ends_turn=stop)
+        form_answer = self.forms.close_form_with_response(
+            form_name, answered_input, allow=allow, ends_turn=stop
+        )
         return self.peer.encode_response(
             request_id, result={"content": None, **form_answer, "_meta": None}
         )
@@ -270,19 +274,21 @@ class CodexThread:
     def read_response(self, message: Mapping[str, Any]) -> RpcResponse | None:
         """An answer of codex's; None for one to nothing that was asked."""
         response = (
-            self.peer.match_response(message) if self.is_greeted else _infer_response(message)
+            self.peer.match_response_to_request(message)
+            if self.is_greeted
+            else _infer_response(message)
         )
         if response is None:
             return None
-        if response.step == HOOKS and response.error is None:
+        if response.request_label == HOOKS and response.error is None:
             response = self._open_thread(response)
         if response.error is not None:
-            if response.step in OPENING_STEPS:
-                self._waiting_message, self.is_usable = None, False
-            if response.step != CONFIG:
+            if response.request_label in OPENING_STEPS:
+                self._waiting_message, self.can_accept_prompts = None, False
+            if response.request_label != CONFIG:
                 return response
-        if response.step == THREAD:
-            self.thread_id = str(as_dict(response.result.get("thread")).get("id") or "")
+        if response.request_label == THREAD:
+            self.thread_id = str(get_dict_or_empty(response.result.get("thread")).get("id") or "")
             self.cwd = str(response.result.get("cwd") or "")
             model = response.result.get("model")
             if self._params.model is None and isinstance(model, str):
@@ -292,24 +298,24 @@ class CodexThread:
         return response
 
     def _continue_opening(self, response: RpcResponse) -> None:
-        if response.step == GREETING:
+        if response.request_label == GREETING:
             cwd = self._params.cwd
             self.outbox += [
                 self.peer.encode_notification("initialized"),
                 self.peer.encode_request(CONFIG, "config/read", cwd=cwd),
             ]
-        elif response.step == CONFIG:
-            self._configured_servers = as_dict(
-                as_dict(response.result.get("config")).get("mcp_servers")
+        elif response.request_label == CONFIG:
+            self._configured_servers = get_dict_or_empty(
+                get_dict_or_empty(response.result.get("config")).get("mcp_servers")
             )
             self.outbox.append(
                 self.peer.encode_request(HOOKS, "hooks/list", cwds=[self._params.cwd])
             )
-        elif response.step == THREAD and self._waiting_message is not None:
+        elif response.request_label == THREAD and self._waiting_message is not None:
             message, self._waiting_message = self._waiting_message, None
             self.outbox.append(self.encode_prompt(message))
-        elif response.step == TURN:
-            self.set_turn(str(as_dict(response.result.get("turn")).get("id") or ""))
+        elif response.request_label == TURN:
+            self.set_turn(str(get_dict_or_empty(response.result.get("turn")).get("id") or ""))
 
     def _open_thread(self, response: RpcResponse) -> RpcResponse:
         """Open the thread, where the hooks that codex lists can be kept from deciding."""

@@ -36,7 +36,7 @@ from shim.core.claude.usage import create_usage
 from shim.core.turn.machine import CLOSED
 from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.turn import Turn
-from shim.profiles.rpc.form import build_form_questions
+from shim.profiles.rpc.form import build_ask_user_question_input
 
 MAX_OPEN_ITEMS = 1000  # of a turn that are not over; the oldest is forgotten
 MAX_SUBAGENTS = 1000  # subagents whose call is known
@@ -419,7 +419,7 @@ class CodexThreadTranslator(Translator):
     def _ask_server(self, request_id: object, params: Event) -> None:
         """A call of a server's tool, or what a server itself wants to know: a form."""
         meta = params.get("_meta") or {}
-        fields = build_form_questions(params)
+        fields = build_ask_user_question_input(params)
         if (
             fields is not None
             and "codex_approval_kind" not in meta
@@ -482,9 +482,9 @@ class CodexThreadTranslator(Translator):
         if response is None:
             self.turn.record_unknown_event("answer", event)
         elif response.error is not None:
-            if response.step in (*OPENING_STEPS, TURN):
+            if response.request_label in (*OPENING_STEPS, TURN):
                 self._fail_turn(response.error)
-        elif response.step == THREAD:
+        elif response.request_label == THREAD:
             self.turn.start_session(session_id=self.thread.thread_id, model=self.thread.model)
 
     def _start_thread_turn(self, params: Event) -> None:

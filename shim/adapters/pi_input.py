@@ -12,7 +12,7 @@ from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.json_text import dump_json
-from shim.profiles.rpc.child_input import RpcInput
+from shim.profiles.rpc.child_input import RpcChildInput
 
 PLAN_MODE = "plan"
 UNSUPPORTED_CHANGE_MESSAGE = (
@@ -21,7 +21,7 @@ UNSUPPORTED_CHANGE_MESSAGE = (
 INTERRUPTED_MESSAGE = "Interrupted by the user."
 
 
-class PiInput(RpcInput[PiRpcSession]):
+class PiInput(RpcChildInput[PiRpcSession]):
     """One pi's ear. Our extension asks about each call in every mode, so that a mode need not be
     told.
     """
@@ -44,10 +44,10 @@ class PiInput(RpcInput[PiRpcSession]):
         )
         return self._session.encode_handshake(params)
 
-    def encode_steering(self, message: UserMessage) -> bytes | None:
-        return self._session.encode_steering(message)
+    def encode_steering_message(self, message: UserMessage) -> bytes | None:
+        return self._session.encode_steering_message(message)
 
-    def pop_undelivered_count(self) -> int:
+    def pop_undelivered_message_count(self) -> int:
         count, self._session.undelivered_count = self._session.undelivered_count, 0
         return count
 

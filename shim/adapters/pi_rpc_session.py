@@ -11,7 +11,7 @@ from shim.adapters.pi_dialogs import build_dialog_answer, build_dialog_form
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
-from shim.profiles.rpc.form import OpenForms, build_form_questions
+from shim.profiles.rpc.form import OpenElicitationForms, build_ask_user_question_input
 
 MAX_REQUESTS = 1000  # of ours that are open, and of pi's that wait for their answer
 IMAGE_KINDS: BlockKinds = frozenset(("image",))
@@ -68,21 +68,23 @@ class PiRpcSession:
         self.session_id = ""
         self.model = ""
         self._default_model = ""  # the model that it chose by itself, as it is told one
-        self.accepted_kinds: BlockKinds = IMAGE_KINDS
+        self.accepted_block_kinds: BlockKinds = IMAGE_KINDS
         self.text_commands: tuple[str, ...] = ()  # commands that a message may begin with
         self.is_greeted = False  # False where a recording is read
         self.is_extension_loaded = False  # our extension has said that it is there
         self.has_early_dialog = False  # another extension has opened a dialog while it started
         self.is_running = False
         self.is_stopping = False
-        self.is_usable = True
+        self.can_accept_prompts = True
         self.undelivered_count = 0  # messages into the run that pi did not take, or gave back
         self._has_steered = False
         self._open_steps: dict[str, str] = {}
         self._request_number = 0
         self._waiting_message: UserMessage | None = None
         self._open_questions: set[str] = set()
-        self.forms = OpenForms()  # dialogs of other extensions that the person is asked with
+        self.forms = (
+            OpenElicitationForms()
+        )  # dialogs of other extensions that the person is asked with
 
     def encode_handshake(self, params: PiRunParams) -> bytes:
         self._reset()  # another child knows nothing of what was before
@@ -104,7 +106,7 @@ class PiRpcSession:
         # behind what an extension may have begun by itself
         return self._encode_message(PROMPT, message, "followUp")
 
-    def encode_steering(self, message: UserMessage) -> bytes | None:
+    def encode_steering_message(self, message: UserMessage) -> bytes | None:
         """A message into the run, which begins another one if the run has just ended; None while
         there is none.
         """
@@ -191,7 +193,7 @@ class PiRpcSession:
             )
         result = self._apply_response(result)
         if result.error and step in (STATE, SETTING):
-            self._waiting_message, self.is_usable = None, False
+            self._waiting_message, self.can_accept_prompts = None, False
         if self._is_ready and self._waiting_message is not None:
             self.outbox.append(self.encode_prompt(self._waiting_message))
         return result
@@ -209,7 +211,7 @@ class PiRpcSession:
                 self._default_model = (
                     f"{model.get('provider')}/{self.model}" if self.params.chooses_model else ""
                 )
-                self.accepted_kinds = (
+                self.accepted_block_kinds = (
                     IMAGE_KINDS if "image" in (model.get("input") or ()) else TEXT_ONLY_KINDS
                 )
         elif response.step == STEER:
@@ -255,7 +257,7 @@ class PiRpcSession:
         """
         dialog_form = build_dialog_form(dialog)
         tool_input = (
-            build_form_questions(dialog_form)
+            build_ask_user_question_input(dialog_form)
             if self.params.can_ask_person and len(self.forms.requests) < MAX_REQUESTS
             else None
         )
@@ -276,7 +278,7 @@ class PiRpcSession:
         """
         if request_id not in self.forms.requests:
             return None
-        form_answer = self.forms.close_form(
+        form_answer = self.forms.close_form_with_response(
             request_id, answered_input, allow=allow, ends_turn=interrupt
         )
         return _encode_line(
@@ -301,7 +303,7 @@ class PiRpcSession:
     def _encode_message(self, step: str, message: UserMessage, behaviour: str) -> bytes:
         images = [
             {"type": "image", "data": part.data, "mimeType": part.media_type}
-            for part in message.select_blocks(self.accepted_kinds)
+            for part in message.select_blocks(self.accepted_block_kinds)
             if part.kind == "image"
         ]
         options = {"images": images} if images else {}

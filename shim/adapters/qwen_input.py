@@ -48,7 +48,7 @@ class QwenInput(ClaudeInput):
         name.
         """
         self._store_attachment = request.files.store_attachment
-        self.accepted_kinds = (
+        self.accepted_block_kinds = (
             TEXT_ONLY_KINDS if request.files.store_attachment is None else frozenset(("image",))
         )
         options: dict[str, Any] = {"hooks": None, "timeout": {"canUseTool": PERMISSION_TIMEOUT_MS}}
@@ -64,7 +64,9 @@ class QwenInput(ClaudeInput):
         """
         return super().encode_prompt(
             message._replace(
-                text="\n".join(map(self._format_part, message.select_blocks(self.accepted_kinds)))
+                text="\n".join(
+                    map(self._format_part, message.select_blocks(self.accepted_block_kinds))
+                )
             )
         )
 

@@ -99,8 +99,8 @@ def build_error_response(request_id: str, message: str) -> RfcObject:
 class QwenRfcInput:
     """One child's ear: prompts are numbered, and name the session once the child said which it is."""
 
-    is_usable = True
-    accepted_kinds: BlockKinds = TEXT_ONLY_KINDS  # the texts show no other part of a message
+    can_accept_prompts = True
+    accepted_block_kinds: BlockKinds = TEXT_ONLY_KINDS  # the texts show no other part of a message
 
     def __init__(self) -> None:
         self._session_id = ""
@@ -108,7 +108,7 @@ class QwenRfcInput:
         self._prompt_number = 0
         self._prompt_id: str | None = None
 
-    def bind_translator(self, translator: "type[Translator]") -> "type[Translator]":
+    def create_translator_factory(self, translator: "type[Translator]") -> "type[Translator]":
         """The translator itself: every line of the program says what it is about."""
         return translator
 
@@ -136,11 +136,11 @@ class QwenRfcInput:
             )
         )
 
-    def encode_steering(self, message: UserMessage) -> bytes | None:
+    def encode_steering_message(self, message: UserMessage) -> bytes | None:
         """None: the texts have no word for it."""
         return None
 
-    def pop_undelivered_count(self) -> int:
+    def pop_undelivered_message_count(self) -> int:
         """None: no message was steered."""
         return 0
 

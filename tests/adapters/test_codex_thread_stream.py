@@ -173,7 +173,7 @@ def test_decision_hooks_and_unreviewed_hooks_are_disabled():
 )
 def test_thread_is_not_started_if_hooks_are_unreadable_or_managed(answer, expected):
     talk = CodexConversation().send_prompt().feed_messages(GREETED, CONFIG, answer)
-    assert not talk.child_input.is_usable and "thread/start" not in methods(talk)
+    assert not talk.child_input.can_accept_prompts and "thread/start" not in methods(talk)
     (turn,) = check_turns(talk.close_stream().lines, partial=False)
     assert expected in turn[-2]["errors"][0]
 
@@ -237,7 +237,7 @@ def test_failed_thread_resume_fails_the_turn_and_the_child():
             GREETED, CONFIG, LISTED, {"id": 4, "error": {"code": -32600, "message": "no rollout"}}
         )
     )
-    assert not talk.child_input.is_usable
+    assert not talk.child_input.can_accept_prompts
     assert "turn/start" not in methods(talk)
     (turn,) = check_turns(talk.close_stream().lines, partial=False)
     assert turn[-2]["errors"] == ["no rollout"]
@@ -418,7 +418,7 @@ def test_denial_message_is_sent_to_the_model():
     assert answer["result"] == {"decision": "decline"}
     assert (reason["method"], reason["params"]["expectedTurnId"]) == ("turn/steer", "u1")
     assert reason["params"]["input"][0]["text"] == "The call was denied: use the other one"
-    assert talk.child_input.pop_undelivered_count() == 0
+    assert talk.child_input.pop_undelivered_message_count() == 0
 
 
 def test_patch_is_accepted_only_after_each_file_is_allowed():
@@ -628,11 +628,11 @@ def test_interrupt_is_delayed_until_the_turn_id_arrives():
 
 def test_steering_message_is_sent_only_while_a_turn_is_running():
     talk = CodexConversation().send_prompt().feed_messages(GREETED, CONFIG, LISTED, OPENED)
-    assert talk.child_input.encode_steering(UserMessage("more")) is None
+    assert talk.child_input.encode_steering_message(UserMessage("more")) is None
     talk.feed_messages(BEGUN)
-    talk.sent_bytes += talk.child_input.encode_steering(UserMessage("more"))
+    talk.sent_bytes += talk.child_input.encode_steering_message(UserMessage("more"))
     assert talk.get_last_message()["params"]["expectedTurnId"] == "u1"
-    talk.sent_bytes += talk.child_input.encode_steering(UserMessage("even more"))
+    talk.sent_bytes += talk.child_input.encode_steering_message(UserMessage("even more"))
     talk.feed_messages(
         {"id": 6, "result": {"turnId": "u1"}},
         {"id": 7, "error": {"code": -32600, "message": "no active turn"}},
@@ -644,12 +644,15 @@ def test_steering_message_is_sent_only_while_a_turn_is_running():
             for thread in ("t1", "t9")
         )
     )
-    assert (talk.child_input.pop_undelivered_count(), talk.child_input.pop_undelivered_count()) == (
+    assert (
+        talk.child_input.pop_undelivered_message_count(),
+        talk.child_input.pop_undelivered_message_count(),
+    ) == (
         1,
         0,
     )
     talk.feed_messages(build_turn_completed())
-    assert talk.child_input.encode_steering(UserMessage("late")) is None
+    assert talk.child_input.encode_steering_message(UserMessage("late")) is None
 
 
 @pytest.mark.parametrize(

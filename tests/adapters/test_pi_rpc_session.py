@@ -110,7 +110,7 @@ def test_turn_ends_when_pi_settles():
 
 def test_prompt_is_not_sent_if_the_permission_extension_is_missing():
     talk = PiConversation().start_run(hello=False)
-    assert "prompt" not in kinds(talk.sent_messages) and not talk.child_input.is_usable
+    assert "prompt" not in kinds(talk.sent_messages) and not talk.child_input.can_accept_prompts
     (result,) = talk.close_stream().results
     assert result["is_error"] and "did not load our extension" in json.dumps(result)
 
@@ -244,7 +244,7 @@ def test_images_are_sent_if_the_model_accepts_them():
         {"type": "image", "data": "aGk=", "mimeType": "image/png"}
     ]
     blind = PiConversation().start_run(model=MODEL | {"input": ["text"]})
-    assert blind.child_input.accepted_kinds == frozenset()
+    assert blind.child_input.accepted_block_kinds == frozenset()
 
 
 # -- questions -------------------------------------------------------------------------------------
@@ -526,7 +526,7 @@ def test_prompt_is_not_sent_if_the_model_change_fails():
     talk.feed_messages(talk.answer_to("set_model", error="Model not found: mock/m9"))
     assert [message.get("message") for message in talk.sent_messages].count(
         "two"
-    ) == 0 and not talk.child_input.is_usable
+    ) == 0 and not talk.child_input.can_accept_prompts
     assert "Model not found" in json.dumps(talk.close_stream().results[-1])
 
 
@@ -540,7 +540,7 @@ def test_mode_change_needs_a_new_child_only_if_the_tools_differ(before, name, ex
 
 def test_steering_message_extends_the_turn_until_its_run_ends():
     talk = start_conversation()
-    talk.record_sent(talk.child_input.encode_steering(UserMessage("also this")))
+    talk.record_sent(talk.child_input.encode_steering_message(UserMessage("also this")))
     assert (talk._sent_messages[-1]["message"], talk._sent_messages[-1]["streamingBehavior"]) == (
         "also this",
         "steer",
@@ -562,11 +562,14 @@ def test_steering_message_extends_the_turn_until_its_run_ends():
 
 def test_rejected_steering_message_is_counted_as_undelivered():
     talk = start_conversation()
-    talk.record_sent(talk.child_input.encode_steering(UserMessage("also this")))
+    talk.record_sent(talk.child_input.encode_steering_message(UserMessage("also this")))
     talk.feed_messages(
         talk.answer_to("prompt", error="Cannot submit a prompt while compaction is in progress.")
     )
-    assert (talk.child_input.pop_undelivered_count(), talk.child_input.pop_undelivered_count()) == (
+    assert (
+        talk.child_input.pop_undelivered_message_count(),
+        talk.child_input.pop_undelivered_message_count(),
+    ) == (
         1,
         0,
     )
@@ -574,11 +577,11 @@ def test_rejected_steering_message_is_counted_as_undelivered():
 
 def test_queued_steering_message_is_undelivered_after_an_interrupt():
     talk = start_conversation()
-    talk.record_sent(talk.child_input.encode_steering(UserMessage("also this")))
+    talk.record_sent(talk.child_input.encode_steering_message(UserMessage("also this")))
     talk.feed_messages(talk.answer_to("prompt", {"disposition": "queued"}))
     talk.record_sent(talk.child_input.encode_interrupt())
     talk.feed_messages(talk.answer_to("clear_queue", {"steering": ["also this"], "followUp": []}))
-    assert talk.child_input.pop_undelivered_count() == 1
+    assert talk.child_input.pop_undelivered_message_count() == 1
 
 
 @pytest.mark.parametrize(("level", "expected"), [("low", "low"), ("max", "xhigh")])
@@ -595,7 +598,7 @@ def test_steering_is_refused_after_the_run_ends():
     assert (
         start_conversation()
         .feed_messages(build_message_end(build_text_block("one")), END, SETTLED)
-        .child_input.encode_steering(UserMessage("late"))
+        .child_input.encode_steering_message(UserMessage("late"))
         is None
     )
 

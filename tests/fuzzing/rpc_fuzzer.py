@@ -71,7 +71,7 @@ class AgentConversation:
         vendor = agent.build_adapter()
         self.child_input = vendor.create_child_input()
         writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-        reader = self.child_input.bind_translator(vendor.translator_class)
+        reader = self.child_input.create_translator_factory(vendor.translator_class)
         self.child_stream = ChildStream(
             StreamTranslation(reader, build_turn_config(agent.vendor_name), writer)
         )
@@ -228,7 +228,7 @@ class AgentConversation:
 
     def _send_next_message(self) -> None:
         """The next message, once the agent has ended the turn of the last."""
-        if not self._is_turn_over or not self.child_input.is_usable:
+        if not self._is_turn_over or not self.child_input.can_accept_prompts:
             return
         self._end_turn(*self.child_stream.finish())
         for command in self.child_stream.skip_late_output(self._late):

@@ -53,7 +53,7 @@ class AcpConversation:
     ):
         self.vendor = made or get_adapter(vendor).cli.build_two_way()
         self.child_input = self.vendor.create_child_input()
-        reader = self.child_input.bind_translator(self.vendor.translator_class)
+        reader = self.child_input.create_translator_factory(self.vendor.translator_class)
         self.stream = ChildStream(
             StreamTranslation(
                 reader,

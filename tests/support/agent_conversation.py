@@ -19,7 +19,7 @@ class Played:
 
     def __init__(self, vendor, **config_fields):
         self.child_input = vendor.create_child_input()
-        self.reader = self.child_input.bind_translator(vendor.translator_class)
+        self.reader = self.child_input.create_translator_factory(vendor.translator_class)
         writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
         self.child_stream = ChildStream(
             StreamTranslation(self.reader, build_turn_config(vendor.name, **config_fields), writer)

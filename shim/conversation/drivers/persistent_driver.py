@@ -65,7 +65,9 @@ class PersistentDriver(StdinDriver):
         self._reset_turn()
         self._deadlines.reset()
         self._decided_calls.finish_turn()
-        if self._child is not None and (self._needs_restart or not self._child_input.is_usable):
+        if self._child is not None and (
+            self._needs_restart or not self._child_input.can_accept_prompts
+        ):
             await self._child.stop()
         if self._child is None or self._child.child_exit is not None or self.stream is None:
             if self._child is not None:
@@ -195,7 +197,7 @@ class PersistentDriver(StdinDriver):
             self._requeue_messages(stream.steered_messages)  # the next child knows nothing of them
         self._child = child = Child(spawned._replace(stdin_bytes=b""))
         self.stream = stream = stream or self.launcher.turn_lifecycle.open_stream(
-            self.stream, self._child_input.bind_translator
+            self.stream, self._child_input.create_translator_factory
         )
         self._service_scope = anyio.CancelScope()
         self._tasks.start_soon(self._service_child, child, self._service_scope)

@@ -50,7 +50,7 @@ class StdinDriver(ChildDriver):
         return message.replace_text(self.launcher.build_prompt(message.text))
 
     def _list_accepted_kinds(self) -> BlockKinds:
-        return self._child_input.accepted_kinds
+        return self._child_input.accepted_block_kinds
 
     async def apply_child_output(self, lines: bytes, commands: StreamCommands) -> None:
         for message in () if self.stream is None else self.stream.take_answered_steered_messages():
@@ -86,7 +86,7 @@ class StdinDriver(ChildDriver):
                 )
             ):
                 return
-            line = self._child_input.encode_steering(self._encode_prompt(message))
+            line = self._child_input.encode_steering_message(self._encode_prompt(message))
             if line is None:
                 return
             messages.remove(message)
@@ -100,7 +100,7 @@ class StdinDriver(ChildDriver):
         then.
         """
         count = max(
-            self._child_input.pop_undelivered_count(),
+            self._child_input.pop_undelivered_message_count(),
             stream.unanswered_steered_count if self._interrupted else 0,
         )
         return stream.steered_messages[-count:] if count else []

@@ -179,9 +179,11 @@ class ChildInput(Protocol):
     """
 
     @property
-    def is_usable(self) -> bool: ...
+    def can_accept_prompts(self) -> bool: ...
 
-    def bind_translator(self, translator: "type[Translator]") -> "Callable[..., Translator]":
+    def create_translator_factory(
+        self, translator: "type[Translator]"
+    ) -> "Callable[..., Translator]":
         """What makes the translator of a child's lines: another one where it has to know what the
         child was asked.
         """
@@ -194,7 +196,7 @@ class ChildInput(Protocol):
         """
 
     @property
-    def accepted_kinds(self) -> "BlockKinds":
+    def accepted_block_kinds(self) -> "BlockKinds":
         """What a message may have beside its text, as far as it is known once the child has
         greeted.
         """
@@ -202,13 +204,13 @@ class ChildInput(Protocol):
     def encode_prompt(self, message: "UserMessage") -> bytes:
         """A message; nothing where the child has to say something first, and it is told then."""
 
-    def encode_steering(self, message: "UserMessage") -> bytes | None:
+    def encode_steering_message(self, message: "UserMessage") -> bytes | None:
         """A message into the turn that runs; None: it cannot be told now, and waits.
 
         It is tried again while the turn goes on, and else gets a turn of its own.
         """
 
-    def pop_undelivered_count(self) -> int:
+    def pop_undelivered_message_count(self) -> int:
         """How many messages, the last ones of `encode_steering`, the vendor did not take before its
         turn ended; then forgotten.
 

@@ -6,7 +6,7 @@ from shim.profiles.acp.blocks import AS_FILE
 from shim.profiles.acp.servers import build_mcp_servers
 from shim.profiles.acp.session import AcpSession, AcpSessionParams
 from shim.profiles.acp.versions import VERSION_1, VERSION_2
-from shim.profiles.rpc.child_input import RpcInput
+from shim.profiles.rpc.child_input import RpcChildInput
 
 CHANGED_INPUT_REFUSAL = (
     "Not run: this agent runs a call as it is or not at all, "
@@ -14,7 +14,7 @@ CHANGED_INPUT_REFUSAL = (
 )
 
 
-class AcpInput(RpcInput[AcpSession]):
+class AcpInput(RpcChildInput[AcpSession]):
     """One agent's ear. `modes` are Claude's names of modes → the agent's; a mode without one is as
     `default`.
     """

@@ -20,12 +20,12 @@ from shim.profiles.acp.versions import (
     PromptProgress,
     build_initialize_params,
 )
-from shim.profiles.rpc.form import DISMISSED_RESULT, OpenForms
+from shim.profiles.rpc.form import DISMISSED_RESULT, OpenElicitationForms
 from shim.profiles.rpc.peer import (
     MAX_OPEN_REQUESTS,
     JsonRpcPeer,
     RpcResponse,
-    as_dict,
+    get_dict_or_empty,
     parse_response,
 )
 
@@ -98,7 +98,7 @@ class AcpSession:
         self.protocol_version: AcpVersion = VERSION_1
         self.prompt_progress = PromptProgress()  # of version 2
         self.agent_info: Mapping[str, Any] = {}  # what it said of itself
-        self.open_forms = OpenForms()
+        self.open_forms = OpenElicitationForms()
         # questions whose answers the agent does not want any more
         self.withdrawn_requests: list[str] = []
         self._params = AcpSessionParams("")
@@ -108,7 +108,7 @@ class AcpSession:
         self._session_result: Mapping[str, Any] = {}
         self._open_requests: dict[str, tuple[object, str, str, list[Mapping[str, Any]]]] = {}
         self._allowed_calls: dict[str, str] = {}  # open calls → what of each was allowed
-        self.is_usable = True  # whether a session is there, or may come
+        self.can_accept_prompts = True  # whether a session is there, or may come
         self.denied_calls: list[str] = []  # calls whose end the agent may never say
         # why calls were denied, which the agent's model was not told
         self.denial_reasons: list[str] = []
@@ -186,7 +186,7 @@ class AcpSession:
         return [server["name"] for server in self._params.servers]
 
     @property
-    def accepted_kinds(self) -> BlockKinds:
+    def accepted_block_kinds(self) -> BlockKinds:
         """What a message may have beside its text; everything until the agent has said what it
         takes.
         """
@@ -216,7 +216,7 @@ class AcpSession:
 
     def read_response(self, message: Mapping[str, Any]) -> RpcResponse | None:
         """An answer of the agent's; None for one to nothing that was asked."""
-        response = self._peer.match_response(message)
+        response = self._peer.match_response_to_request(message)
         if (
             response is None
             and not self.is_initialized
@@ -227,10 +227,13 @@ class AcpSession:
             return None
         step, result, error = response
         if error is not None and step not in (STEP_REPLAY, STEP_EFFORT):
-            self._waiting_message, self.is_usable = None, self.is_usable and step == STEP_PROMPT
+            self._waiting_message, self.can_accept_prompts = (
+                None,
+                self.can_accept_prompts and step == STEP_PROMPT,
+            )
             return response
         if step == STEP_INITIALIZE and not self._negotiate_version(result):
-            self._waiting_message, self.is_usable = None, False
+            self._waiting_message, self.can_accept_prompts = None, False
             return RpcResponse(
                 step, result, {"message": WRONG_VERSION_TEXT.format(result.get("protocolVersion"))}
             )
@@ -338,7 +341,7 @@ class AcpSession:
         request_id = self.open_forms.requests[request_key][0]
         return self._peer.encode_response(
             request_id,
-            result=self.open_forms.close_form(
+            result=self.open_forms.close_form_with_response(
                 request_key, updated_input, allow=allow, ends_turn=ends_turn
             ),
         )
@@ -502,7 +505,7 @@ class AcpSession:
     def find_initial_setting(self, category: str) -> str | None:
         """The model or the mode that the session began with."""
         option = self._find_option(category)
-        mode_id = as_dict(self._session_result.get(f"{category}s")).get(
+        mode_id = get_dict_or_empty(self._session_result.get(f"{category}s")).get(
             f"current{category.capitalize()}Id"
         )
         value = mode_id if option is None else option.get("currentValue")
@@ -514,7 +517,7 @@ class AcpSession:
         self.denial_reasons.clear()
         self.prompt_progress.start_prompt(self._peer.last_number + 1)
         prompt_blocks = build_prompt_blocks(
-            message, self.accepted_kinds, self._params.document_format
+            message, self.accepted_block_kinds, self._params.document_format
         )
         return self._peer.encode_request(
             STEP_PROMPT, "session/prompt", sessionId=self.session_id, prompt=prompt_blocks

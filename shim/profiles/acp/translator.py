@@ -41,8 +41,13 @@ from shim.profiles.acp.session import (
 )
 from shim.profiles.acp.upserts import MAX_CONTENT_ITEMS, UpsertedContent, clear_null_fields
 from shim.profiles.acp.usage import AcpUsage
-from shim.profiles.rpc.form import build_form_questions
-from shim.profiles.rpc.peer import METHOD_NOT_FOUND, RpcResponse, as_dict, format_rpc_error
+from shim.profiles.rpc.form import build_ask_user_question_input
+from shim.profiles.rpc.peer import (
+    METHOD_NOT_FOUND,
+    RpcResponse,
+    format_rpc_error,
+    get_dict_or_empty,
+)
 
 # kinds of a call's content that are written; a diff is in the arguments of its call
 WRITTEN_CONTENT_KINDS = ("content", "diff")
@@ -321,9 +326,9 @@ class AcpTranslator(Translator):
         """A step of a turn that is taken: it ends, or it ends unless the agent goes on."""
         was_paused, self._pending_end = (
             self._pending_end is not None,
-            response.result if response.step == TURN_MAY_END else None,
+            response.result if response.request_label == TURN_MAY_END else None,
         )
-        if response.step == STEP_PROMPT:
+        if response.request_label == STEP_PROMPT:
             self._end_turn(response.result)
         elif self._pending_end is not None:
             self.turn.set_paused()
@@ -512,7 +517,7 @@ class AcpTranslator(Translator):
 
     def _ask_form(self, request_id: object, params: Event) -> None:
         """The agent asks the person: as a call of Claude's tool for that."""
-        questions_input = build_form_questions(params)
+        questions_input = build_ask_user_question_input(params)
         if questions_input is None or not self._is_own_session(params):
             self.session.reply_to_request(
                 request_id,
@@ -573,14 +578,14 @@ class AcpTranslator(Translator):
             self.turn.record_unknown_event("answer", event)
         elif response.error is not None:
             self._fail_prompt(response)
-        elif response.step == STEP_SESSION:
+        elif response.request_label == STEP_SESSION:
             session = self.session
             self.turn.start_session(
                 session_id=session.session_id,
                 model=session.model,
                 mcp_servers=self._list_unreachable_servers(),
             )
-        elif response.step in (STEP_PROMPT, PROMPT_ACCEPTED, TURN_MAY_END):
+        elif response.request_label in (STEP_PROMPT, PROMPT_ACCEPTED, TURN_MAY_END):
             self._apply_turn_step(response)
 
     def _list_unreachable_servers(self) -> list[dict[str, str]] | None:
@@ -610,7 +615,7 @@ class AcpTranslator(Translator):
         if reason == "cancelled":
             turn.record_interrupt()
         elif reason == "error":
-            self._fail_turn(as_dict(result.get("error")))
+            self._fail_turn(get_dict_or_empty(result.get("error")))
             return
         elif reason in SUBTYPE_BY_LIMIT:
             turn.record_failure(

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 class RpcSession(Protocol):
     """The half that knows what was asked: what the program says is read with it."""
 
-    is_usable: bool
+    can_accept_prompts: bool
 
     @property
-    def accepted_kinds(self) -> BlockKinds: ...
+    def accepted_block_kinds(self) -> BlockKinds: ...
 
     def encode_prompt(self, message: UserMessage) -> bytes: ...
 
@@ -25,23 +25,25 @@ class RpcSession(Protocol):
 SessionT = TypeVar("SessionT", bound=RpcSession)
 
 
-class RpcInput(Generic[SessionT]):
+class RpcChildInput(Generic[SessionT]):
     """The half that speaks (`core.adapter.request.ChildInput`), as far as programs do not differ."""
 
     def __init__(self, session: SessionT) -> None:
         self._session = session
 
-    def bind_translator(self, translator: "type[Translator]") -> "Callable[..., Translator]":
+    def create_translator_factory(
+        self, translator: "type[Translator]"
+    ) -> "Callable[..., Translator]":
         create_translator: Any = translator  # one that takes a link
         return lambda turn, partial: create_translator(turn, partial=partial, session=self._session)
 
     @property
-    def is_usable(self) -> bool:
-        return self._session.is_usable
+    def can_accept_prompts(self) -> bool:
+        return self._session.can_accept_prompts
 
     @property
-    def accepted_kinds(self) -> BlockKinds:
-        return self._session.accepted_kinds
+    def accepted_block_kinds(self) -> BlockKinds:
+        return self._session.accepted_block_kinds
 
     def set_session(self, session: str) -> None:
         """Nothing: it said its session itself."""
@@ -53,9 +55,9 @@ class RpcInput(Generic[SessionT]):
     def encode_prompt(self, message: UserMessage) -> bytes:
         return self._session.encode_prompt(message)
 
-    def encode_steering(self, message: UserMessage) -> bytes | None:
+    def encode_steering_message(self, message: UserMessage) -> bytes | None:
         """None, where a session has one prompt at a time."""
         return None
 
-    def pop_undelivered_count(self) -> int:
+    def pop_undelivered_message_count(self) -> int:
         return 0

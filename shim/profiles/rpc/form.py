@@ -9,7 +9,7 @@ values they are joined with commas.
 from collections.abc import Mapping
 from typing import Any
 
-from shim.profiles.rpc.peer import as_dict
+from shim.profiles.rpc.peer import get_dict_or_empty
 
 MAX_FIELDS = 20  # of a form that is asked
 MAX_HEADER_CHARS = 12  # characters of a question's short name, as Claude's own
@@ -18,7 +18,7 @@ BOOLEAN_CHOICES = {"Yes": True, "No": False}
 DECLINED_RESULT, DISMISSED_RESULT = {"action": "decline"}, {"action": "cancel"}
 
 
-class OpenForms:
+class OpenElicitationForms:
     """The forms that the frontend is asked with, by the names of the questions, and the calls that
     are answered.
 
@@ -30,7 +30,7 @@ class OpenForms:
         self.requests: dict[str, tuple[object, str, Mapping[str, Any]]] = {}
         self.results: list[tuple[str, str, bool]] = []
 
-    def close_form(
+    def close_form_with_response(
         self,
         request_key: str,
         updated_input: Mapping[str, Any] | None,
@@ -41,18 +41,18 @@ class OpenForms:
         """The answer to an open form."""
         _, call_id, params = self.requests.pop(request_key)
         result = (
-            build_form_result(params, updated_input)
+            build_elicitation_result(params, updated_input)
             if allow
             else dict(DISMISSED_RESULT if ends_turn else DECLINED_RESULT)
         )
         is_error = result["action"] != "accept"
         self.results.append(
-            (call_id, "" if is_error else format_question_result(updated_input), is_error)
+            (call_id, "" if is_error else format_ask_user_question_result(updated_input), is_error)
         )
         return result
 
 
-def build_form_questions(params: Mapping[str, Any]) -> dict[str, Any] | None:
+def build_ask_user_question_input(params: Mapping[str, Any]) -> dict[str, Any] | None:
     """The arguments of AskUserQuestion; None for what is no form, or for a form that asks nothing
     or too much.
     """
@@ -79,16 +79,16 @@ def build_form_questions(params: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"questions": questions_asked}
 
 
-def build_form_result(
+def build_elicitation_result(
     params: Mapping[str, Any], updated_input: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """The answer to the form, by the arguments of AskUserQuestion that came back.
 
     A form without an answer that it requires, or with one that it does not have, was dismissed.
     """
-    answers, fields = as_dict((updated_input or {}).get("answers")), _list_fields(params)
+    answers, fields = get_dict_or_empty((updated_input or {}).get("answers")), _list_fields(params)
     content = {}
-    required = as_dict(params.get("requestedSchema")).get("required")
+    required = get_dict_or_empty(params.get("requestedSchema")).get("required")
     for (name, field), text in zip(fields.items(), _list_question_texts(params), strict=True):
         value = _convert_answer(field, answers[text]) if text in answers else None
         if value is not None:
@@ -98,15 +98,17 @@ def build_form_result(
     return {"action": "accept", "content": content} if content else dict(DISMISSED_RESULT)
 
 
-def format_question_result(updated_input: Mapping[str, Any] | None) -> str:
+def format_ask_user_question_result(updated_input: Mapping[str, Any] | None) -> str:
     """What the call of a question returned."""
-    answers = as_dict((updated_input or {}).get("answers")).items()
+    answers = get_dict_or_empty((updated_input or {}).get("answers")).items()
     pairs = ", ".join(f'"{question}"="{reply}"' for question, reply in answers)
     return f"User has answered your questions: {pairs}. You can now continue with the user's answers in mind."
 
 
 def _list_fields(params: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    properties = as_dict(as_dict(params.get("requestedSchema")).get("properties"))
+    properties = get_dict_or_empty(
+        get_dict_or_empty(params.get("requestedSchema")).get("properties")
+    )
     return {str(name): field for name, field in properties.items() if isinstance(field, dict)}
 
 
@@ -126,7 +128,7 @@ def _list_options(field: Mapping[str, Any]) -> list[tuple[str, object, Mapping[s
     """The label, the value and the words of each value that a field may have."""
     if field.get("type") == "boolean":
         return [(label, value, {}) for label, value in BOOLEAN_CHOICES.items()]
-    schema = as_dict(field.get("items")) if field.get("type") == "array" else field
+    schema = get_dict_or_empty(field.get("items")) if field.get("type") == "array" else field
     values = next((schema[key] for key in OPTION_KEYS if isinstance(schema.get(key), list)), ())
     options = [option if isinstance(option, dict) else {"const": option} for option in values]
     return [

@@ -14,7 +14,7 @@ METHOD_NOT_FOUND = -32601
 class RpcResponse(NamedTuple):
     """An answer: to which step, and its result, or its error."""
 
-    step: str
+    request_label: str
     result: Mapping[str, Any]
     error: Mapping[str, Any] | None = None
 
@@ -30,11 +30,11 @@ class JsonRpcPeer:
         self._open_steps: dict[int, str] = {}
         self.last_number = 0  # of the last of our requests
 
-    def encode_request(self, step: str, method: str, **params: object) -> bytes:
+    def encode_request(self, request_label: str, method: str, **params: object) -> bytes:
         """A request, whose answer belongs to `step`."""
         self.last_number += 1
         if len(self._open_steps) < MAX_OPEN_REQUESTS:
-            self._open_steps[self.last_number] = step
+            self._open_steps[self.last_number] = request_label
         return self._encode_line(method=method, id=self.last_number, params=params)
 
     def encode_notification(self, method: str, **params: object) -> bytes:
@@ -51,11 +51,11 @@ class JsonRpcPeer:
             request_id, error={"code": METHOD_NOT_FOUND, "message": f"{method} is not offered"}
         )
 
-    def has_open_request(self, step: str) -> bool:
+    def has_open_request(self, request_label: str) -> bool:
         """Whether a request of this step is open."""
-        return step in self._open_steps.values()
+        return request_label in self._open_steps.values()
 
-    def match_response(self, message: Mapping[str, Any]) -> RpcResponse | None:
+    def match_response_to_request(self, message: Mapping[str, Any]) -> RpcResponse | None:
         """An answer of the program's; None for one to nothing that was asked."""
         request_number = message.get("id")
         step = (
@@ -69,12 +69,12 @@ class JsonRpcPeer:
         return dump_json({**self._fixed_fields, **message}) + b"\n"
 
 
-def parse_response(step: str, message: Mapping[str, Any]) -> RpcResponse:
+def parse_response(request_label: str, message: Mapping[str, Any]) -> RpcResponse:
     """What an answer to a step says."""
     result, error = message.get("result"), message.get("error")
     if error is not None and not isinstance(error, dict):
         error = {"message": str(error)}
-    return RpcResponse(step, result if isinstance(result, dict) else {}, error)
+    return RpcResponse(request_label, result if isinstance(result, dict) else {}, error)
 
 
 def format_rpc_error(error: Mapping[str, Any]) -> str:
@@ -86,6 +86,6 @@ def format_rpc_error(error: Mapping[str, Any]) -> str:
     )
 
 
-def as_dict(value: object) -> Mapping[str, Any]:
+def get_dict_or_empty(value: object) -> Mapping[str, Any]:
     """An object of a message, or an empty one in its place."""
     return value if isinstance(value, dict) else {}

@@ -35,15 +35,15 @@ class SteeringInput:
     take.
     """
 
-    is_usable = True
-    accepted_kinds = TEXT_ONLY_KINDS
+    can_accept_prompts = True
+    accepted_block_kinds = TEXT_ONLY_KINDS
     able = True
     refused = 0
 
-    def encode_steering(self, message):
+    def encode_steering_message(self, message):
         return f"steer {message.text}".encode() if self.able else None
 
-    def pop_undelivered_count(self):
+    def pop_undelivered_message_count(self):
         return self.refused
 
 

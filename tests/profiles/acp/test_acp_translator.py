@@ -212,7 +212,7 @@ def test_rejected_model_makes_the_child_unusable():
     talk = AcpConversation(model="nobody's").feed_messages(
         ANSWERS[0], session, {"id": 3, "error": {"code": -32602, "message": "no such"}}
     )
-    assert not talk.child_input.is_usable
+    assert not talk.child_input.can_accept_prompts
     assert b"session/prompt" not in talk.sent_bytes
 
 

@@ -13,9 +13,9 @@ from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.workspace import Workspace
 from shim.profiles.rpc.form import (
     DISMISSED_RESULT,
-    build_form_questions,
-    build_form_result,
-    format_question_result,
+    build_ask_user_question_input,
+    build_elicitation_result,
+    format_ask_user_question_result,
 )
 
 
@@ -38,7 +38,7 @@ SEVERAL = {
 
 
 def test_enum_field_becomes_a_question_with_options():
-    question_input = build_form_questions(form(colour=COLOUR, size=SIZE))
+    question_input = build_ask_user_question_input(form(colour=COLOUR, size=SIZE))
     assert question_input == {
         "questions": [
             {
@@ -79,8 +79,8 @@ def test_enum_field_becomes_a_question_with_options():
 )
 def test_answer_is_converted_to_the_type_of_the_field(field, answer_text, value):
     form_params = form(it=field)
-    text = build_form_questions(form_params)["questions"][0]["question"]
-    assert build_form_result(form_params, {"answers": {text: answer_text}}) == {
+    text = build_ask_user_question_input(form_params)["questions"][0]["question"]
+    assert build_elicitation_result(form_params, {"answers": {text: answer_text}}) == {
         "action": "accept",
         "content": {"it": value},
     }
@@ -92,21 +92,25 @@ def test_answer_is_converted_to_the_type_of_the_field(field, answer_text, value)
 )
 def test_invalid_answer_dismisses_the_form(field, answer_text):
     form_params = form(it=field)
-    text = build_form_questions(form_params)["questions"][0]["question"]
-    assert build_form_result(form_params, {"answers": {text: answer_text}}) == DISMISSED_RESULT
+    text = build_ask_user_question_input(form_params)["questions"][0]["question"]
+    assert (
+        build_elicitation_result(form_params, {"answers": {text: answer_text}}) == DISMISSED_RESULT
+    )
 
 
 def test_missing_answer_dismisses_the_form_if_the_field_is_required():
     form_params = form(["colour"], colour=COLOUR, size=SIZE)
-    assert build_form_result(form_params, {"answers": {"How?\nWhich colour?": "red"}})[
+    assert build_elicitation_result(form_params, {"answers": {"How?\nWhich colour?": "red"}})[
         "content"
     ] == {"colour": "red"}
-    assert build_form_result(form_params, {"answers": {"Size?": "Small"}}) == DISMISSED_RESULT
-    assert build_form_result(form_params, None) == DISMISSED_RESULT
+    assert (
+        build_elicitation_result(form_params, {"answers": {"Size?": "Small"}}) == DISMISSED_RESULT
+    )
+    assert build_elicitation_result(form_params, None) == DISMISSED_RESULT
 
 
 def test_fields_with_equal_titles_get_distinct_questions():
-    question_input = build_form_questions(
+    question_input = build_ask_user_question_input(
         form(
             a={"type": "string", "title": "Name?"}, b={"type": "string", "title": "Name?"}, c=COLOUR
         )
@@ -124,18 +128,18 @@ def test_fields_with_equal_titles_get_distinct_questions():
     ],
 )
 def test_unsupported_form_has_no_questions(params):
-    assert build_form_questions(params) is None
+    assert build_ask_user_question_input(params) is None
 
 
 def test_default_value_is_an_option_of_a_text_field():
-    (question,) = build_form_questions(form(name={"type": "string", "default": "main"}))[
+    (question,) = build_ask_user_question_input(form(name={"type": "string", "default": "main"}))[
         "questions"
     ]
     assert [option["label"] for option in question["options"]] == ["main"]
 
 
 def test_question_result_contains_the_answer():
-    assert '"Size?"="Small"' in format_question_result({"answers": {"Size?": "Small"}})
+    assert '"Size?"="Small"' in format_ask_user_question_result({"answers": {"Size?": "Small"}})
 
 
 # -- in a turn -------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from shim.bridge.decisions import (
 )
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.profiles.rpc.form import build_form_questions, build_form_result
+from shim.profiles.rpc.form import build_ask_user_question_input, build_elicitation_result
 from shim.story.terminal.arguments import (
     MAX_QUESTION_CHARS,
     FormQuestion,
@@ -157,7 +157,7 @@ class QuestionPrompt:
         assert self._current_prompt is not None
         request = self._current_prompt.request
         if request.get("subtype") == ELICITATION_SUBTYPE:
-            return build_form_result(_build_form_params(request), {"answers": form.answers})
+            return build_elicitation_result(_build_form_params(request), {"answers": form.answers})
         return {"behavior": "allow", "updatedInput": {**request["input"], "answers": form.answers}}
 
     # -- what a person is told ---------------------------------------------------------------------
@@ -213,7 +213,7 @@ def build_form_input(request: Request) -> Mapping[str, Any]:
     server.
     """
     if request.get("subtype") == ELICITATION_SUBTYPE:
-        return build_form_questions(_build_form_params(request)) or {}
+        return build_ask_user_question_input(_build_form_params(request)) or {}
     tool_input = request.get("input")
     return (
         tool_input
