@@ -33,7 +33,7 @@ class ClaudeInput:
         """Turn the control protocol on."""
         return self._encode_request(subtype="initialize", hooks=None)
 
-    def set_session(self, session: str) -> None:
+    def set_vendor_session_id(self, session: str) -> None:
         """Nothing: a claude knows its session."""
 
     def encode_heartbeat(self) -> bytes:

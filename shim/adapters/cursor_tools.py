@@ -7,12 +7,12 @@ Older captures spell some keys with underscores.
 from shim.core.adapter.tools import (
     Arguments,
     ToolMapping,
-    build_edits_converter,
+    build_edit_list_converter,
     convert_to_claude_todos,
 )
 from shim.core.reading.typed import Any
 
-_RESHAPE_EDITS = build_edits_converter("oldText", "newText", "replaceAll")
+_RESHAPE_EDITS = build_edit_list_converter("oldText", "newText", "replaceAll")
 
 
 def _reshape_edit(arguments: Arguments) -> tuple[str, Arguments]:

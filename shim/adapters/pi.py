@@ -17,7 +17,7 @@ from shim.core.adapter.adapter import (
     VendorSessionBehavior,
     encode_prompt_stdin,
 )
-from shim.core.adapter.tools import ToolMapping, build_edits_converter, convert_seconds_to_ms
+from shim.core.adapter.tools import ToolMapping, build_edit_list_converter, convert_seconds_to_ms
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_effort
 from shim.core.errors import PermissionModeError
@@ -35,7 +35,7 @@ TOOLS = {
         "Edit",
         {"path": "file_path"},
         drop=_DROPPED_KEYS,
-        reshape=build_edits_converter("oldText", "newText"),
+        reshape=build_edit_list_converter("oldText", "newText"),
     ),
     "grep": ToolMapping(
         "Grep",
@@ -73,7 +73,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         ("--append-system-prompt", invocation.system.append_system_prompt),
     ):
         # the path of a file is as good
-        arguments += [name, request.store_long_text(text) or text] if text else []
+        arguments += [name, request.store_oversized_argument(text) or text] if text else []
     arguments += build_tool_arguments(request)
     enforced_environment: dict[str, str] = {}
     if uses_permission_extension(request) or (

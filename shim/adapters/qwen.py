@@ -49,7 +49,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         arguments.append("--include-partial-messages")
     arguments += request.format_flag("--model", invocation.model)
     arguments += request.format_flag("--fallback-model", invocation.fallback_model)
-    prompt_path = request.store_long_text(invocation.system.system_prompt)
+    prompt_path = request.store_oversized_argument(invocation.system.system_prompt)
     environment = ENVIRONMENT | ({SYSTEM_PROMPT_VARIABLE: prompt_path} if prompt_path else {})
     if uses_shim_settings(request):
         settings_file = ASK_ALL_SETTINGS if request.persistent else ASK_CHANGES_SETTINGS
@@ -82,9 +82,10 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
     # a child that listens is told them
-    private_configs = [] if request.persistent else request.write_private_mcp_configs()
+    private_configs = [] if request.persistent else request.write_private_mcp_config_files()
     arguments += [
-        f"--mcp-config={config}" for config in (*request.list_mcp_configs(), *private_configs)
+        f"--mcp-config={config}"
+        for config in (*request.list_mcp_configs_without_sdk_servers(), *private_configs)
     ]
     if not request.persistent:  # with stream-json input it refuses the flag
         arguments += request.format_flag("--json-schema", invocation.json_schema)

@@ -116,7 +116,7 @@ class QwenRfcInput:
         """The program speaks first, or at its first message."""
         return b""
 
-    def set_session(self, session: str) -> None:
+    def set_vendor_session_id(self, session: str) -> None:
         """The session that every request names."""
         self._session_id = session
 

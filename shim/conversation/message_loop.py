@@ -138,17 +138,17 @@ class MessageLoop(ConversationLoop):
         if self._is_ending or self._interrupted_early:  # there was no turn to interrupt yet
             await self._driver.cancel_turn(message)
         elif refusal is not None:
-            await self._driver.finish_unsent_turn(
+            await self._driver.finish_turn_without_vendor(
                 message, refusal.text, refusal.build_refusal_notice()
             )
             if refusal.stays_in_context:
                 self._store_as_context(message)
         elif not message.needs_reply:
-            await self._driver.finish_unsent_turn(message)
+            await self._driver.finish_turn_without_vendor(message)
             self._store_as_context(message)
         elif self._driver.stream is not None and self._driver.stream.is_over_budget:
             # its result says that the budget is spent
-            await self._driver.finish_unsent_turn(message)
+            await self._driver.finish_turn_without_vendor(message)
         else:
             message = message.prepend_context(self._context_messages)
             self._context_messages.clear()

@@ -146,7 +146,7 @@ class ProgramProbe:
             "utf-8", "replace"
         )
         self._timeout_s = usual_timeout_s
-        message = login_probe.find_missing_login_text(answer)
+        message = login_probe.find_missing_login_message(answer)
         if message or self.has_succeeded:
             return message
         self.failure = self.failure or _get_first_line(answer)

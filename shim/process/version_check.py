@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from shim.adapters import get_adapter
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.promises import (
+    check_vendor_version,
     describe_denial_violation,
     describe_unexpected_version_output,
-    evaluate_version,
     has_tested_versions,
     mark_version_distrusted,
 )
@@ -111,7 +111,7 @@ def _check_version(
 ) -> VersionCheck:
     version_probe = adapter.version_probe
     if version := find_stored_version(version_probe, command, environment):
-        return evaluate_version(adapter, version, "")
+        return check_vendor_version(adapter, version, "")
     from shim.process.probe import ProgramProbe
 
     probe = ProgramProbe(
@@ -120,7 +120,7 @@ def _check_version(
     version = probe.ask_version(version_probe)
     if version is None and probe.is_answer_missing:
         return VersionCheck(note="not remembered; a turn first asks the program for it")
-    return evaluate_version(
+    return check_vendor_version(
         adapter,
         version,
         describe_version_failure(

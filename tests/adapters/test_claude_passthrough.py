@@ -454,7 +454,7 @@ def test_oversized_permission_request_is_denied_by_the_shim():
         f"{INIT}\n{line('control_request', request_id='q', request=request)}\n".encode()
     )
     assert b"control_request" not in output
-    (answer,) = map(json.loads, translation.take_outgoing_lines())
+    (answer,) = map(json.loads, translation.take_child_stdin_lines())
     assert answer["response"]["request_id"] == "q"
     assert answer["response"]["response"]["behavior"] == "deny"
 

@@ -439,7 +439,7 @@ def test_permission_dialog_between_turns_is_refused():
         build_message_end(build_text_block("one")), END, SETTLED
     )
     talk.add_output(*talk.child_stream.finish())
-    (ask,) = talk.child_stream.skip_late_output(
+    (ask,) = talk.child_stream.skip_output_between_turns(
         json.dumps(build_permission_dialog()).encode() + b"\n"
     )
     assert ask.permission.refusal

@@ -315,7 +315,7 @@ def test_unsupported_control_request_gets_an_error_response():
         "Bash",
         {"command": "rm -rf build"},
     )
-    refusals = [parse_lines(line)[0] for line in translation.take_outgoing_lines()]
+    refusals = [parse_lines(line)[0] for line in translation.take_child_stdin_lines()]
     assert refusals == [
         build_error_response("req-2", "Unsupported control request: mcp_message"),
         build_error_response("req-3", "Unsupported control request: hook_callback"),

@@ -104,7 +104,7 @@ def test_heartbeat_and_interrupt_include_the_session_id_once_set():
     assert parse_lines(child_input.encode_interrupt()) == [
         {"type": "control/cancel", "reason": "escape"}
     ]
-    child_input.set_session(SESSION)
+    child_input.set_vendor_session_id(SESSION)
     assert parse_lines(child_input.encode_heartbeat()) == [
         {"type": "heartbeat_request", "session_id": "session-123"}
     ]
@@ -130,7 +130,7 @@ def test_prompt_ids_are_numbered_once_the_session_id_is_set():
     child_input = QwenRfcInput()
     assert child_input.encode_handshake(LaunchRequest(parse_argv(()), "")) == b""
     (first,) = parse_lines(child_input.encode_prompt(UserMessage("one")))
-    child_input.set_session(SESSION)
+    child_input.set_vendor_session_id(SESSION)
     (cancel,) = parse_lines(child_input.encode_interrupt())
     (second,) = parse_lines(child_input.encode_prompt(UserMessage("/chat list")))
     assert (first["session_id"], "prompt_id" in first) == ("_new", False)

@@ -231,7 +231,7 @@ class AgentConversation:
         if not self._is_turn_over or not self.child_input.can_accept_prompts:
             return
         self._end_turn(*self.child_stream.finish())
-        for command in self.child_stream.skip_late_output(self._late):
+        for command in self.child_stream.skip_output_between_turns(self._late):
             match command:
                 case SendToChildCommand(line):
                     self._send_to_agent(line)

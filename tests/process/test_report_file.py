@@ -150,7 +150,7 @@ def result_with(report, *, code=0, interrupt=False):
     else:
         output += translation.feed(lines[1])
     if report is not None:
-        translation.set_run_report(report)
+        translation.set_vendor_run_report(report)
     return find_result_line(parse_lines(output + translation.close(ChildExit(code=code))))
 
 

@@ -544,7 +544,7 @@ def test_forged_line_is_ignored_after_any_repair(name, forged, way):
         repairs.keys() & {"doubtful_event", "malformed_event"}
         or translation.diagnostics.unknown_events
     ), repairs
-    assert translation.turn.pending_permissions == [] and translation.take_outgoing_lines() == []
+    assert translation.turn.pending_permissions == [] and translation.take_child_stdin_lines() == []
 
 
 @pytest.mark.parametrize("hostile", ["kinds", "blank lines", "deep", "long line", "numbers", "ids"])

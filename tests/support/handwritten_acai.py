@@ -14,7 +14,7 @@ from shim.core.adapter.adapter import Adapter, LaunchSpec
 from shim.core.adapter.tools import (
     Arguments,
     ToolMapping,
-    build_edits_converter,
+    build_edit_list_converter,
     convert_seconds_to_ms,
     list_claude_names,
     translate_tool_call,
@@ -46,7 +46,7 @@ TOOLS = {
     "Read": ToolMapping("Read", {"path": "file_path"}, reshape=convert_line_range),
     "Write": ToolMapping("Write", {"path": "file_path"}),
     "Edit": ToolMapping(
-        "Edit", {"path": "file_path"}, reshape=build_edits_converter("old_text", "new_text")
+        "Edit", {"path": "file_path"}, reshape=build_edit_list_converter("old_text", "new_text")
     ),
 }
 FAILED = re.compile(r"\[exit:(-?[1-9]\d*) \| ")  # the footer of a shell command that failed

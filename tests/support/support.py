@@ -16,7 +16,7 @@ from shim.conversation.drivers.open_translation import (
     STABLE_SESSION_ID,
     create_stream_translation,
 )
-from shim.core.adapter.translation import StreamTranslation, redact_turn
+from shim.core.adapter.translation import StreamTranslation, wrap_turn_with_redaction
 from shim.core.claude.session_state import ServingVendor, SessionOptions, SessionState
 from shim.core.claude.writer import NO_USAGE, TERMINATORS, StreamJsonWriter
 from shim.core.reading.diagnostics import MAX_KINDS, MAX_SAMPLE_CHARS, OVERFLOW_KIND, Diagnostics
@@ -212,7 +212,9 @@ class Stage:
         self.config = build_turn_config(**config_fields)
         if max_bytes:
             self.writer.max_bytes = max_bytes
-        self.turn = redact_turn(Turn(self.writer, self.config, self.conversation, self.diagnostics))
+        self.turn = wrap_turn_with_redaction(
+            Turn(self.writer, self.config, self.conversation, self.diagnostics)
+        )
         self.bytes = b""
 
     def take_lines(self) -> list[Line]:

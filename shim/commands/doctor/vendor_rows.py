@@ -7,8 +7,8 @@ from typing import Any
 from shim.commands.doctor.abilities import EMULATED, NO, YES, collect_abilities
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.promises import (
+    check_vendor_version,
     describe_denial_violation,
-    evaluate_version,
     has_tested_versions,
 )
 from shim.core.adapter.versions import VersionCheck
@@ -166,7 +166,7 @@ def evaluate_probed_version(
     problem = describe_version_failure(
         (probe.program,), adapter.version_probe, probe.failure, has_answer=probe.has_answer
     )
-    return evaluate_version(adapter, version, problem)
+    return check_vendor_version(adapter, version, problem)
 
 
 _ABILITY_COLUMNS = {"can": YES, "emulated": EMULATED, "cannot": NO}

@@ -57,7 +57,7 @@ class Driver(Protocol):
     async def cancel_turn(self, message: UserMessage) -> None:
         """End the turn of a message that was interrupted before any child began to answer it."""
 
-    async def finish_unsent_turn(
+    async def finish_turn_without_vendor(
         self, message: UserMessage, text: str = "", notice: Mapping[str, Any] | None = None
     ) -> None:
         """End the turn of a message that is not sent to the vendor, with a successful result and
@@ -318,7 +318,9 @@ class ChildDriver:
         """End a turn that cannot begin with a result that says why; a mistake of ours is said like
         any other.
         """
-        await self._output.write_lines(self._create_unstarted_stream(message).refuse_turn(error))
+        await self._output.write_lines(
+            self._create_unstarted_stream(message).write_turn_start_error(error)
+        )
 
     async def cancel_turn(self, message: UserMessage) -> None:
         stream = self._create_unstarted_stream(message)
@@ -326,7 +328,7 @@ class ChildDriver:
         lines, _ = stream.close(None)
         await self._output.write_lines(lines)
 
-    async def finish_unsent_turn(
+    async def finish_turn_without_vendor(
         self, message: UserMessage, text: str = "", notice: Mapping[str, Any] | None = None
     ) -> None:
         # the child is kept for the next message
@@ -341,7 +343,7 @@ class ChildDriver:
             )
         else:
             stream = self._create_unstarted_stream(message)
-        await self._output.write_lines(stream.finish_unsent_turn(text, notice=notice))
+        await self._output.write_lines(stream.finish_turn_without_vendor(text, notice=notice))
 
     async def _finish_if_interrupted(self, stream: ChildStream) -> bool:
         """Whether the turn was interrupted while it had no child; then it is ended here."""
@@ -427,7 +429,7 @@ class ChildDriver:
         stderr = child.stderr_tail.to_text()
         report_file = self.launcher.report_file
         if report_file is not None and (report := report_file.read_and_remove()) is not None:
-            stream.set_run_report(report)
+            stream.set_vendor_run_report(report)
         if self._stage is TurnStage.FINISHED:
             return True
         if self._retry_if_cut(stream, child_exit, stderr):
@@ -437,7 +439,7 @@ class ChildDriver:
 
     async def _fail_turn(self, stream: ChildStream, error: ShimError) -> None:
         """End a turn whose next child cannot be started."""
-        await self._write_turn_end(*stream.fail_turn(error))
+        await self._write_turn_end(*stream.write_turn_failure(error))
 
 
 def log_child_exit(log: LogFunction, child: Child) -> None:

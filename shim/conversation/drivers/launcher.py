@@ -19,8 +19,8 @@ from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec, McpSer
 from shim.core.adapter.promises import (
     build_untrusted_version_error,
     describe_denial_violation,
-    find_required_guarantee,
-    list_modes_without_guarantees,
+    describe_required_guarantee,
+    list_modes_for_untrusted_version,
     mark_version_distrusted,
 )
 from shim.core.adapter.versions import VersionCheck
@@ -569,7 +569,7 @@ class ChildLauncher:
         )
         distrust = resume_state.version_check.distrust
         if distrust:
-            modes = list_modes_without_guarantees(
+            modes = list_modes_for_untrusted_version(
                 tuple(self.adapter.modes), prompts=state.answers_prompts
             )
             state.serving_vendor = state.serving_vendor._replace(never_asks=True, modes=modes)
@@ -583,9 +583,9 @@ class ChildLauncher:
         if self.resume_state.version_check.distrust:
             self.check_permission_guarantees()
         if self.policy.has_restrictions:
-            from shim.core.adapter.enforcement import check_enforcement
+            from shim.core.adapter.enforcement import check_policy_enforcement
 
-            check_enforcement(
+            check_policy_enforcement(
                 self.adapter,
                 self.policy,
                 request,
@@ -602,7 +602,7 @@ class ChildLauncher:
         if not version_check.distrust:
             return
         has_hooks = state.hooks is not None and state.hooks.can_deny_calls
-        promise = find_required_guarantee(
+        promise = describe_required_guarantee(
             self.adapter,
             self.policy if policy is None else policy,
             state.mode,
@@ -636,12 +636,12 @@ class ChildLauncher:
             self.check_permission_guarantees(policy)
         except PermissionModeError as error:
             return str(error)
-        from shim.core.adapter.enforcement import explain_unenforceable
+        from shim.core.adapter.enforcement import explain_unenforceable_policy
 
         persistent = (
             self.resume_state.persistent or self.session_state.serving_vendor.asks_permissions
         )
-        return explain_unenforceable(
+        return explain_unenforceable_policy(
             self.adapter,
             policy,
             self.last_request._replace(

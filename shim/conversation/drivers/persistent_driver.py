@@ -103,7 +103,7 @@ class PersistentDriver(StdinDriver):
         self, child: Child, stream: ChildStream, message: UserMessage
     ) -> None:
         """The turn of a message, from the prompt to the result."""
-        self._child_input.set_session(self.launcher.vendor_session_id)
+        self._child_input.set_vendor_session_id(self.launcher.vendor_session_id)
         prompt, is_new_child = self._encode_prompt(message), not self._child_has_output
         is_done = await self._send_message(child, stream, prompt)
         was_silent = not (
@@ -174,7 +174,7 @@ class PersistentDriver(StdinDriver):
         for _ in range(MAX_LATE_CHUNKS):
             if not (chunk := child.read_available_stdout()):
                 break
-            for command in stream.skip_late_output(chunk):
+            for command in stream.skip_output_between_turns(chunk):
                 match command:
                     case SendToChildCommand(line):
                         await self._write_to_child(child, line)
@@ -220,7 +220,7 @@ class PersistentDriver(StdinDriver):
         while self._child is child and build_heartbeat():
             await anyio.sleep(self.launcher.timeouts["heartbeat_timeout"] / HEARTBEATS_PER_TIMEOUT)
             if self._turn_running and self._message_sent:
-                self._child_input.set_session(self.launcher.vendor_session_id)
+                self._child_input.set_vendor_session_id(self.launcher.vendor_session_id)
                 await self._write_to_child(child, build_heartbeat())
 
     async def _release_child(self, child: Child) -> None:

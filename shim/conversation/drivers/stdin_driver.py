@@ -120,14 +120,14 @@ class StdinDriver(ChildDriver):
 
     async def _interrupt_child(self, child: Child) -> None:
         self._deadlines.shorten_exit_deadline(INTERRUPT_TIMEOUT_S)
-        self._child_input.set_session(self.launcher.vendor_session_id)
+        self._child_input.set_vendor_session_id(self.launcher.vendor_session_id)
         await self._write_to_child(child, self._child_input.encode_interrupt())
 
     def _needs_restart_for_rules(self) -> bool:
-        from shim.core.adapter.enforcement import needs_restart
+        from shim.core.adapter.enforcement import needs_restart_for_rules
 
         resume_state = self.launcher.resume_state
-        return needs_restart(
+        return needs_restart_for_rules(
             self.launcher.adapter,
             resume_state.restricting_rules,
             self.launcher.policy.restricting_rules,

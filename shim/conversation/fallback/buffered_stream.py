@@ -138,20 +138,20 @@ class BufferedChildStream(ChildStream):
             return b"", NO_COMMANDS
         return self._buffer.release_output(*super().finish())
 
-    def refuse_turn(self, error: Exception) -> bytes:
+    def write_turn_start_error(self, error: Exception) -> bytes:
         if self._buffer.is_active and isinstance(error, VendorError | PermissionModeError):
             self._buffer.discard_output(
                 create_failed_attempt(self.turn.config.vendor.name, error.cause, str(error)),
                 child_started=False,
             )
             return b""
-        return self._buffer.release_output(super().refuse_turn(error))[0]
+        return self._buffer.release_output(super().write_turn_start_error(error))[0]
 
     def find_timeout_cause(self, stderr: str) -> Cause | None:
         """The vendor had its time: why it still waits for its model, if that is all that it does."""
         if self._buffer.same_vendor:
             return "stall"
-        cause = self.find_retry_cause(stderr).cause
+        cause = self.get_api_failure_of_retry(stderr).cause
         return cause if cause in FALLBACK_CAUSES else None
 
     def release(self) -> StreamOutput:
@@ -174,4 +174,6 @@ class BufferedChildStream(ChildStream):
         """
         if self._buffer.same_vendor and self._find_vendor_session() is not None:
             return None
-        return self.find_failed_attempt(child_exit, stderr, any_cause=self._buffer.same_vendor)
+        return self.find_failed_attempt(
+            child_exit, stderr, accepts_any_cause=self._buffer.same_vendor
+        )

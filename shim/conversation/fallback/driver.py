@@ -171,10 +171,10 @@ class FallbackDriver:
         """
         await self._driver.cancel_turn(message)
 
-    async def finish_unsent_turn(
+    async def finish_turn_without_vendor(
         self, message: UserMessage, text: str = "", notice: Mapping[str, Any] | None = None
     ) -> None:
-        await self._driver.finish_unsent_turn(message, text, notice)
+        await self._driver.finish_turn_without_vendor(message, text, notice)
 
     async def interrupt(self) -> None:
         """Stop the turn, whichever vendor has it."""

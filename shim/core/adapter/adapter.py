@@ -14,7 +14,7 @@ from shim.core.adapter.request import (  # what a vendor's module needs, from on
     can_pass_as_argument,
     encode_prompt_stdin,
 )
-from shim.core.adapter.tools import Tools, list_vendor_names
+from shim.core.adapter.tools import Tools, list_vendor_tool_names
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import PermissionModeError
@@ -342,7 +342,7 @@ class Adapter(NamedTuple):
 
     def list_vendor_tools(self, names: tuple[str, ...]) -> list[str]:
         """Its own names of the tools that Claude calls `names`."""
-        return list_vendor_names(self.tools, names)
+        return list_vendor_tool_names(self.tools, names)
 
 
 def _load_class(reference: str) -> Any:

@@ -200,11 +200,11 @@ class ChildStream:
         lines = self.translation.drain()
         return lines, self._collect_commands()
 
-    def skip_late_output(self, chunk: bytes) -> StreamCommands:
+    def skip_output_between_turns(self, chunk: bytes) -> StreamCommands:
         """The commands for bytes between two turns: only questions are read there, to be refused."""
-        self.translation.skip_late_output(chunk)
+        self.translation.skip_output_between_turns(chunk)
         return (
-            *map(SendToChildCommand, self.translation.take_outgoing_lines()),
+            *map(SendToChildCommand, self.translation.take_child_stdin_lines()),
             *self._take_permission_requests(),
         )
 
@@ -213,9 +213,9 @@ class ChildStream:
         self.translation.on_idle()
         return b"", self._collect_commands()
 
-    def set_run_report(self, report: Mapping[str, Any]) -> None:
+    def set_vendor_run_report(self, report: Mapping[str, Any]) -> None:
         """What the child wrote about its run into a file; before `start_retry` and `close`."""
-        self.translation.set_run_report(report)
+        self.translation.set_vendor_run_report(report)
 
     # -- what the frontend says --------------------------------------------------------------------
 
@@ -291,7 +291,7 @@ class ChildStream:
         last_text = self.turn.last_text
         return self.translation.finish_turn(), self._build_last_commands(last_text)
 
-    def finish_unsent_turn(
+    def finish_turn_without_vendor(
         self, text: str = "", *, notice: Mapping[str, Any] | None = None
     ) -> bytes:
         """Return all lines of a successful turn whose message is not sent to the vendor;
@@ -304,7 +304,7 @@ class ChildStream:
         self.turn.record_end(result=text, unsent=True)
         return self.translation.finish_turn()
 
-    def refuse_turn(self, error: Exception) -> bytes:
+    def write_turn_start_error(self, error: Exception) -> bytes:
         """All lines of a turn that cannot begin, because of an error of the shell."""
         if isinstance(error, ShimError):
             self.stop_turn(f"{error}\n{error.hint}".strip(), error.cause)
@@ -312,19 +312,23 @@ class ChildStream:
             self.stop_turn(f"the shim failed: {error!r}", "internal")
         return self.translation.close(None)
 
-    def fail_turn(self, error: ShimError) -> StreamOutput:
+    def write_turn_failure(self, error: ShimError) -> StreamOutput:
         """The last lines of a turn that cannot go on, because of an error of the shell."""
-        return self.refuse_turn(error), (StoreSessionCommand(self._find_vendor_session()),)
+        return self.write_turn_start_error(error), (
+            StoreSessionCommand(self._find_vendor_session()),
+        )
 
     def find_failed_attempt(
-        self, child_exit: ChildExit | None, stderr: str | None, *, any_cause: bool = False
+        self, child_exit: ChildExit | None, stderr: str | None, *, accepts_any_cause: bool = False
     ) -> FailedAttempt | None:
         """Why another vendor may answer in the place of this one; see
         `StreamTranslation.find_failed_attempt`.
         """
-        return self.translation.find_failed_attempt(child_exit, stderr, accepts_any_cause=any_cause)
+        return self.translation.find_failed_attempt(
+            child_exit, stderr, accepts_any_cause=accepts_any_cause
+        )
 
-    def find_retry_cause(self, stderr: str) -> ApiFailure:
+    def get_api_failure_of_retry(self, stderr: str) -> ApiFailure:
         """What the vendor asks its model again for, by its own words or by what it printed on
         stderr.
         """
@@ -374,7 +378,7 @@ class ChildStream:
             or resume_info != self.resume_info
         )
         lines, withdrawn_requests = (
-            translation.take_outgoing_lines(),
+            translation.take_child_stdin_lines(),
             translation.take_withdrawn_requests(),
         )
         if not (

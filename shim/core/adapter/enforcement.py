@@ -29,7 +29,7 @@ ACTING_TOOLS = SHELL_TOOLS | {
 }
 
 
-def check_enforcement(
+def check_policy_enforcement(
     adapter: Adapter, policy: Policy, request: LaunchRequest, *, late_denials: bool
 ) -> None:
     """PermissionModeError for the first rule that the vendor would break.
@@ -72,7 +72,7 @@ def _check_hooks(adapter: Adapter, policy: Policy, request: LaunchRequest) -> No
                 f"a {PRE_TOOL_EVENT} hook in {hook.source} may forbid a call, and it is not run: {hook.refusal}",
                 hint=f"{trust_hint}choose the real claude, or leave the file out with --setting-sources",
             )
-        missed_tools = find_tools_without_hook(adapter, hook, request)
+        missed_tools = list_tools_that_bypass_hook(adapter, hook, request)
         if missed_tools & ACTING_TOOLS or (missed_tools and is_tool_name_list(hook.matcher)):
             raise PermissionModeError(
                 f"{adapter.name} cannot be made to run the {PRE_TOOL_EVENT} hook in {hook.source} before each call of "
@@ -82,7 +82,7 @@ def _check_hooks(adapter: Adapter, policy: Policy, request: LaunchRequest) -> No
             )
 
 
-def find_tools_without_hook(
+def list_tools_that_bypass_hook(
     adapter: Adapter, hook: "SettingsHook", request: LaunchRequest
 ) -> frozenset[str]:
     """The tools that a hook is about, and that run without it; "mcp__" stands for those of all
@@ -111,13 +111,13 @@ def can_enforce_rule(adapter: Adapter, rule: PermissionRule, request: LaunchRequ
         rule
     ):
         return True
-    tools = list_affected_tools(adapter, rule)
+    tools = list_tools_affected_by_rule(adapter, rule)
     if adapter.abilities.can_limit_tools:
         tools -= {name for name in request.removed_tools if adapter.list_vendor_tools((name,))}
     return tools <= adapter.policy_support.list_prompted_tools(request)
 
 
-def list_affected_tools(adapter: Adapter, rule: PermissionRule) -> frozenset[str]:
+def list_tools_affected_by_rule(adapter: Adapter, rule: PermissionRule) -> frozenset[str]:
     """The tools of a vendor, in Claude's words, whose calls a rule may be about."""
     vendor_tools = frozenset(adapter.listed_tools) | {tool.name for tool in adapter.tools.values()}
     if rule.tool == ANY_TOOL:
@@ -151,10 +151,10 @@ def list_removed_tools(adapter: Adapter, policy: Policy) -> tuple[str, ...]:
     return tuple(sorted(removed_tools))
 
 
-def explain_unenforceable(adapter: Adapter, policy: Policy, request: LaunchRequest) -> str:
+def explain_unenforceable_policy(adapter: Adapter, policy: Policy, request: LaunchRequest) -> str:
     """Why a vendor would not keep a policy in the middle of a conversation; "" if it would."""
     try:
-        check_enforcement(
+        check_policy_enforcement(
             adapter,
             policy,
             request._replace(policy=policy, removed_tools=list_removed_tools(adapter, policy)),
@@ -165,7 +165,7 @@ def explain_unenforceable(adapter: Adapter, policy: Policy, request: LaunchReque
     return ""
 
 
-def needs_restart(
+def needs_restart_for_rules(
     adapter: Adapter,
     old_rules: tuple[PermissionRule, ...],
     new_rules: tuple[PermissionRule, ...],
@@ -178,7 +178,7 @@ def needs_restart(
     """
     is_rule_lifted = any(rule not in new_rules for rule in old_rules)
     return is_rule_lifted or any(
-        rule not in old_rules and not list_affected_tools(adapter, rule) <= prompted_tools
+        rule not in old_rules and not list_tools_affected_by_rule(adapter, rule) <= prompted_tools
         for rule in new_rules
     )
 

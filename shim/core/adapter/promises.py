@@ -23,14 +23,16 @@ def has_tested_versions(adapter: Adapter) -> bool:
     return bool(adapter.version_probe.tested_range) and not adapter.cli.replayed_vendor
 
 
-def evaluate_version(adapter: Adapter, version: str | None, problem: str) -> VersionCheck:
+def check_vendor_version(
+    adapter: Adapter, version: str | None, version_problem: str
+) -> VersionCheck:
     """Return what a version means for the promises. `problem` is what was found instead of a
     version.
     """
     probe = adapter.version_probe
     if version is None:
         return VersionCheck(
-            None, distrust=f"the version of {adapter.name} is not recognised: {problem}"
+            None, distrust=f"the version of {adapter.name} is not recognised: {version_problem}"
         )
     if not probe.has_tested_major(version):
         return VersionCheck(
@@ -65,7 +67,7 @@ def mark_version_distrusted(check: VersionCheck, reason: str) -> VersionCheck:
     return check._replace(distrust=reason, withdrawn=True)
 
 
-def find_required_guarantee(
+def describe_required_guarantee(
     adapter: Adapter, policy: Policy, mode: str, *, prompts: bool, hooks: bool, late_denials: bool
 ) -> str:
     """Return what a turn requires that depends on a promise of the vendor, or "".
@@ -131,7 +133,7 @@ def build_untrusted_version_error(
     )
 
 
-def list_modes_without_guarantees(modes: tuple[str, ...], *, prompts: bool) -> tuple[str, ...]:
+def list_modes_for_untrusted_version(modes: tuple[str, ...], *, prompts: bool) -> tuple[str, ...]:
     """Return the modes that a vendor can run in although its promises do not hold."""
     return tuple(
         mode for mode in modes if mode == BYPASS_MODE or (mode == DEFAULT_MODE and not prompts)

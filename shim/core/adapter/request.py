@@ -139,7 +139,7 @@ class LaunchRequest(NamedTuple):
             return []
         return [f"{name}={value}"] if value.startswith("-") else [name, value]
 
-    def store_long_text(self, text: str | None) -> str | None:
+    def store_oversized_argument(self, text: str | None) -> str | None:
         """The path of a file that holds a text which is too long for an argument; None for one that
         is not.
         """
@@ -149,7 +149,7 @@ class LaunchRequest(NamedTuple):
             else None
         )
 
-    def list_mcp_configs(self) -> list[str]:
+    def list_mcp_configs_without_sdk_servers(self) -> list[str]:
         """`--mcp-config`, without the servers of type `sdk`, which live in the frontend itself.
 
         A vendor reaches those through relays of ours, which are among the private servers.
@@ -160,7 +160,7 @@ class LaunchRequest(NamedTuple):
             if (reachable := remove_sdk_servers(config))
         ]
 
-    def write_private_mcp_configs(self) -> list[str]:
+    def write_private_mcp_config_files(self) -> list[str]:
         """The path of a file of ours with the private servers, for a vendor that reads such files."""
         import orjson
 
@@ -190,7 +190,7 @@ class ChildInput(Protocol):
 
     def encode_handshake(self, request: LaunchRequest) -> bytes: ...
 
-    def set_session(self, session: str) -> None:
+    def set_vendor_session_id(self, session: str) -> None:
         """The vendor's own id of the session that goes on, told before anything that may have to
         name it.
         """

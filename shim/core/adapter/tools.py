@@ -11,7 +11,7 @@ from posixpath import normpath
 from shim.core.reading.typed import Any
 
 Arguments = dict[str, Any]
-Reshape = Callable[[Arguments], tuple[str, Arguments]]
+ArgumentReshaper = Callable[[Arguments], tuple[str, Arguments]]
 
 
 class ToolMapping:
@@ -47,7 +47,7 @@ class ToolMapping:
         drop: tuple[str, ...] = (),
         convert: Mapping[str, Callable[[Any], Any]] | None = None,
         extra: Mapping[str, Any] | None = None,
-        reshape: Reshape | None = None,
+        reshape: ArgumentReshaper | None = None,
     ) -> None:
         self.name = name
         self.rename = rename or {}
@@ -132,7 +132,7 @@ def list_claude_names(tools: Tools, names: object) -> list[str]:
     return list(claude_names)
 
 
-def list_vendor_names(tools: Tools, names: tuple[str, ...]) -> list[str]:
+def list_vendor_tool_names(tools: Tools, names: tuple[str, ...]) -> list[str]:
     """The vendor's tools behind Claude's `names` (for its own filter flags); unknown names are left
     out.
     """
@@ -206,12 +206,14 @@ def convert_seconds_to_ms(seconds: Any) -> Any:
     return int(seconds * 1000) if isinstance(seconds, int | float) else seconds
 
 
-def convert_to_one_based_line(line: Any) -> Any:
+def convert_to_one_based_line_number(line: Any) -> Any:
     """Claude's Read offset counts lines from 1 (qwen's from 0)."""
     return line + 1 if isinstance(line, int) else line
 
 
-def build_edits_converter(old_key: str, new_key: str, replace_all_key: str = "") -> Reshape:
+def build_edit_list_converter(
+    old_key: str, new_key: str, replace_all_key: str = ""
+) -> ArgumentReshaper:
     """A list of edits as Edit (one) or MultiEdit (several); `old_key`, `new_key`, `replace_all_key`
     are the vendor's keys in an item.
     """
@@ -261,5 +263,5 @@ def convert_to_claude_todos(items: Any) -> Any:
 # How a converted value is said in the vendor's words again.
 _INVERSE_CONVERSIONS: Mapping[Callable[[Any], Any], Callable[[Any], Any]] = {
     convert_seconds_to_ms: lambda value: value / 1000 if isinstance(value, int | float) else value,
-    convert_to_one_based_line: lambda line: line - 1 if isinstance(line, int) else line,
+    convert_to_one_based_line_number: lambda line: line - 1 if isinstance(line, int) else line,
 }

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request")
 
 
-def redact_turn(turn: Turn) -> Turn:
+def wrap_turn_with_redaction(turn: Turn) -> Turn:
     """The turn, or where no secret may be said an object in its place that leaves them out."""
     if not turn.config.redacts_secrets:
         return turn
@@ -69,7 +69,9 @@ class StreamTranslation:
             )
         else:
             turn = previous_turn.inner_turn.create_next(config, self.diagnostics)
-        self._set_translator(translator(redact_turn(turn), partial=writer.writes_partial_messages))
+        self._set_translator(
+            translator(wrap_turn_with_redaction(turn), partial=writer.writes_partial_messages)
+        )
 
     @property
     def turn(self) -> Turn:
@@ -182,7 +184,7 @@ class StreamTranslation:
             self.diagnostics.record("malformed_end", repr(error))
         self.turn.finalize()
 
-    def set_run_report(self, report: Mapping[str, Any]) -> None:
+    def set_vendor_run_report(self, report: Mapping[str, Any]) -> None:
         """What the child wrote about its run into a file (`RunReportSpec`); before `close` and
         `start_retry`.
         """
@@ -211,7 +213,7 @@ class StreamTranslation:
             JsonRepairer(self.diagnostics),
         )
 
-    def skip_late_output(self, chunk: bytes) -> None:
+    def skip_output_between_turns(self, chunk: bytes) -> None:
         """Bytes behind a turn that is over: their lines are counted. Only questions are read, to be
         refused.
         """
@@ -227,7 +229,7 @@ class StreamTranslation:
         """Whether the frontend has sent the child a message by now."""
         self._translator.has_message = has_message
 
-    def take_outgoing_lines(self) -> list[bytes]:
+    def take_child_stdin_lines(self) -> list[bytes]:
         """Lines for the child's stdin, since the last call: each is whole."""
         lines, self._translator.outbox = self._translator.outbox, []
         return lines

@@ -44,12 +44,12 @@ def _list_unsupported_hooks(
     """
     if not policy.hooks or adapter.policy_support.has_native_rules or adapter.cli.replayed_vendor:
         return []
-    from shim.core.adapter.enforcement import find_tools_without_hook
+    from shim.core.adapter.enforcement import list_tools_that_bypass_hook
 
     missed_hooks = [
         (hook.source, tools)
         for hook in policy.hooks
-        if (tools := sorted(find_tools_without_hook(adapter, hook, request)))
+        if (tools := sorted(list_tools_that_bypass_hook(adapter, hook, request)))
     ]
     return [
         UnsupportedRule(

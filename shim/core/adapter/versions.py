@@ -128,7 +128,7 @@ class LoginProbe(NamedTuple):
     environment: Mapping[str, str] = {}
     login_exception: str = ""
 
-    def find_missing_login_text(self, answer: str) -> str:
+    def find_missing_login_message(self, answer: str) -> str:
         """Its words for a missing login; "" where it says none."""
         import re
 

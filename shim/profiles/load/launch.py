@@ -310,7 +310,10 @@ def _compile_launch(
             if invocation.limits.max_turns is None
             else str(invocation.limits.max_turns),
             "add_dirs": invocation.add_dirs,
-            "mcp_configs": (*request.list_mcp_configs(), *request.write_private_mcp_configs())
+            "mcp_configs": (
+                *request.list_mcp_configs_without_sdk_servers(),
+                *request.write_private_mcp_config_files(),
+            )
             if "mcp_configs" in used_names
             else (),
             "denied_tools": _list_denied_tools(tools, request.removed_tools)

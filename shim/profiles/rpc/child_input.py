@@ -45,7 +45,7 @@ class RpcChildInput(Generic[SessionT]):
     def accepted_block_kinds(self) -> BlockKinds:
         return self._session.accepted_block_kinds
 
-    def set_session(self, session: str) -> None:
+    def set_vendor_session_id(self, session: str) -> None:
         """Nothing: it said its session itself."""
 
     def encode_heartbeat(self) -> bytes:

@@ -192,11 +192,12 @@ def test_permission_request_between_two_turns_is_refused():
     child_stream = start_child_stream()
     fed(child_stream, "hello", "settle")
     child_stream.finish()
-    (ask_command,) = child_stream.skip_late_output(
+    (ask_command,) = child_stream.skip_output_between_turns(
         b'{"type":"say"}\n{"type":"ask","as":"control_request"}\n'
     )
     assert (
-        ask_command.permission.refusal and child_stream.skip_late_output(b'{"type":"tell"}\n') == ()
+        ask_command.permission.refusal
+        and child_stream.skip_output_between_turns(b'{"type":"tell"}\n') == ()
     )
 
 

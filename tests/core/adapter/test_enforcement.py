@@ -24,7 +24,7 @@ def check_rules(name, rules, *, mode="default", persistent=False, late=False):
         policy=rules,
         removed_tools=removed,
     )
-    enforcement.check_enforcement(vendor, rules, request, late_denials=late)
+    enforcement.check_policy_enforcement(vendor, rules, request, late_denials=late)
 
 
 @loop_over_rows(
@@ -92,7 +92,7 @@ def test_ask_user_question_can_be_denied(name):
     request = LaunchRequest(
         parse_argv([]), "", permission_mode="default", persistent=True, policy=rules
     )
-    enforcement.check_enforcement(
+    enforcement.check_policy_enforcement(
         vendor,
         rules,
         request._replace(removed_tools=enforcement.list_removed_tools(vendor, rules)),
@@ -167,16 +167,16 @@ def test_deny_rule_removes_subagent_tools_if_their_calls_are_not_reported():
 
 def test_path_rule_affects_every_tool_that_accesses_files():
     pi = get_adapter("pi")
-    assert enforcement.list_affected_tools(pi, parse_permission_rule("Edit(./x)")) == {
+    assert enforcement.list_tools_affected_by_rule(pi, parse_permission_rule("Edit(./x)")) == {
         "Bash",
         "Edit",
         "MultiEdit",
         "Write",
     }
-    assert enforcement.list_affected_tools(pi, parse_permission_rule("Read(./x)")) >= {
+    assert enforcement.list_tools_affected_by_rule(pi, parse_permission_rule("Read(./x)")) >= {
         "Bash",
         "Edit",
         "Read",
         "Write",
     }
-    assert enforcement.list_affected_tools(pi, parse_permission_rule("Bash(x)")) == {"Bash"}
+    assert enforcement.list_tools_affected_by_rule(pi, parse_permission_rule("Bash(x)")) == {"Bash"}

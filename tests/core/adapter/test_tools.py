@@ -7,13 +7,13 @@ from shim.adapters.pi import TOOLS as PI
 from shim.adapters.qwen_tools import TOOLS as QWEN
 from shim.core.adapter.tools import (
     ToolMapping,
-    build_edits_converter,
+    build_edit_list_converter,
     build_vendor_arguments,
     convert_seconds_to_ms,
     convert_to_claude_todos,
-    convert_to_one_based_line,
+    convert_to_one_based_line_number,
     list_claude_names,
-    list_vendor_names,
+    list_vendor_tool_names,
     translate_tool_call,
 )
 from shim.core.policy.evaluate import PolicyEvaluator
@@ -139,10 +139,10 @@ def test_tool_names_that_are_not_a_list_yield_an_empty_list(names):
 
 
 def test_claude_tool_names_are_mapped_to_vendor_tool_names():
-    assert list_vendor_names(TABLE, ("Bash", "Nothing")) == ["sh", "shell"]
+    assert list_vendor_tool_names(TABLE, ("Bash", "Nothing")) == ["sh", "shell"]
 
 
-RESHAPE = build_edits_converter("old", "new", "all")
+RESHAPE = build_edit_list_converter("old", "new", "all")
 
 
 @loop_over_rows(
@@ -188,7 +188,7 @@ def test_single_edit_becomes_edit_and_several_edits_become_multiedit(tool_input,
 @pytest.mark.parametrize(("line", "expected"), [(0, 1), (9, 10), (None, None), ("x", "x")])
 def test_zero_based_line_becomes_a_line_counted_from_1(line, expected):
     """qwen page, section 8."""
-    assert convert_to_one_based_line(line) == expected
+    assert convert_to_one_based_line_number(line) == expected
 
 
 def test_vendor_todos_become_claude_todos():

@@ -316,7 +316,7 @@ def test_newline_delimited_events_are_read():
 def test_output_between_turns_is_reported_in_the_next_turn():
     _, translation = run(HELLO + SAY + BYE)
     translation.finish_turn()
-    translation.skip_late_output(b'{"type":"say","text":"late"}\n  \n{"type":"bye"}\n')
+    translation.skip_output_between_turns(b'{"type":"say","text":"late"}\n  \n{"type":"bye"}\n')
     assert "late_event" not in translation.diagnostics.repairs
     translation.start_turn()
     late = {"count": 2, "first": '{"type":"say","text":"late"}'}

@@ -200,7 +200,7 @@ def test_mode_response_between_turns_is_processed():
     session = {"id": 2, "result": {"sessionId": "s1", "modes": {"currentModeId": "build"}}}
     talk = AcpConversation().feed_messages(ANSWERS[0], session, DONE).close_stream()
     talk.sent_bytes += talk.child_input.encode_mode_change("plan")
-    talk.stream.skip_late_output(b'{"jsonrpc":"2.0","id":4,"result":{}}\n')
+    talk.stream.skip_output_between_turns(b'{"jsonrpc":"2.0","id":4,"result":{}}\n')
     assert (
         json.loads(talk.child_input.encode_prompt(UserMessage("next")))["method"]
         == "session/prompt"
@@ -396,7 +396,7 @@ def test_allowed_call_requires_a_new_decision_after_the_turn():
     talk = start_conversation().feed_messages(build_permission_request())
     talk.answer_permission(True)
     talk.feed_messages(DONE).close_stream()
-    commands = talk.stream.skip_late_output(
+    commands = talk.stream.skip_output_between_turns(
         json.dumps({"jsonrpc": "2.0"} | build_permission_request(request_id=8)).encode() + b"\n"
     )
     assert [

@@ -8,7 +8,7 @@ from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.core.adapter.adapter import LaunchRequest
-from shim.core.adapter.enforcement import check_enforcement
+from shim.core.adapter.enforcement import check_policy_enforcement
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError, PermissionModeError
 from shim.core.policy.policy import Policy
@@ -63,7 +63,7 @@ def test_acp_agent_without_declared_prompts_is_unattended():
     assert vendor.unattended
     assert list(vendor.modes) == ["default", "bypassPermissions"]
     with pytest.raises(PermissionModeError, match="cannot be kept to Bash"):
-        check_enforcement(
+        check_policy_enforcement(
             vendor, request("Bash(rm:*)").policy, request("Bash(rm:*)"), late_denials=False
         )
 
@@ -72,11 +72,11 @@ def test_rules_are_enforceable_only_for_tools_the_agent_prompts_for():
     vendor = build_profile_from_text(AGENT + ASKS)
     assert not vendor.unattended
     assert list(vendor.modes) == ["default", "acceptEdits", "dontAsk", "bypassPermissions"]
-    check_enforcement(
+    check_policy_enforcement(
         vendor, request("Bash(rm:*)").policy, request("Bash(rm:*)"), late_denials=False
     )
     with pytest.raises(PermissionModeError, match="cannot be kept to Read"):
-        check_enforcement(
+        check_policy_enforcement(
             vendor, request("Read(./x)").policy, request("Read(./x)"), late_denials=False
         )
 
@@ -111,7 +111,7 @@ def test_kimi_is_refused_with_a_web_fetch_deny_rule(way):
     kimi = get_adapter("kimi")
     vendor = kimi if way == "one" else kimi.cli.build_two_way()
     with pytest.raises(PermissionModeError, match="cannot be kept to WebFetch"):
-        check_enforcement(
+        check_policy_enforcement(
             vendor, request("WebFetch").policy, request("WebFetch"), late_denials=False
         )
 

@@ -10,7 +10,7 @@ from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.core.adapter.adapter import LaunchRequest
-from shim.core.adapter.enforcement import check_enforcement, list_removed_tools
+from shim.core.adapter.enforcement import check_policy_enforcement, list_removed_tools
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError, PermissionModeError
 from shim.core.policy.rules import parse_permission_rule
@@ -35,7 +35,7 @@ def build_launch(name, mode="bypassPermissions", *, environment=None, policy_byp
         store_text=keep,
         policy=rules,
     )
-    check_enforcement(vendor, rules, request, late_denials=False)
+    check_policy_enforcement(vendor, rules, request, late_denials=False)
     return vendor.build_launch(request), stored_texts
 
 

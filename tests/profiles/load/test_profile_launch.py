@@ -503,7 +503,7 @@ def test_tool_selection_requires_a_list_of_remaining_tools(profile, able):
         parse_argv(("--tools", "Read")), "", permission_mode="bypassPermissions", policy=only
     )
     with nullcontext() if able else pytest.raises(PermissionModeError, match="a choice of tools"):
-        enforcement.check_enforcement(vendor, only, request, late_denials=False)
+        enforcement.check_policy_enforcement(vendor, only, request, late_denials=False)
 
 
 @pytest.mark.parametrize(
