@@ -379,7 +379,7 @@ class ChildStream:
         )
         lines, withdrawn_requests = (
             translation.take_child_stdin_lines(),
-            translation.take_withdrawn_requests(),
+            translation.take_withdrawn_permission_requests(),
         )
         if not (
             has_changed

@@ -234,9 +234,9 @@ class StreamTranslation:
         lines, self._translator.outbox = self._translator.outbox, []
         return lines
 
-    def take_withdrawn_requests(self) -> list[str]:
+    def take_withdrawn_permission_requests(self) -> list[str]:
         """Questions whose answers the child does not want any more, since the last call."""
-        return self._translator.take_withdrawn_requests()
+        return self._translator.take_withdrawn_permission_requests()
 
     def _end_turn(self, child_exit: ChildExit | None, stderr: str) -> bytes:
         try:

@@ -74,7 +74,7 @@ class Translator:
         """The translator of another child, which is to answer the same message."""
         return type(self)(turn, partial=self.partial)
 
-    def take_withdrawn_requests(self) -> list[str]:
+    def take_withdrawn_permission_requests(self) -> list[str]:
         """Questions whose answers the child does not want any more, since the last call."""
         return []
 

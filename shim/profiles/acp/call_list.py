@@ -7,10 +7,10 @@ from shim.core.turn.open_calls import normalize_call_id
 from shim.profiles.acp.calls import (
     PATH_KEY,
     TOOL_BY_KIND,
-    AcpCall,
-    AcpCallFormat,
+    AcpToolCall,
+    AcpToolCallFormat,
     join_content_text,
-    parse_complete_json,
+    parse_json_if_complete,
 )
 
 MAX_CALLS = 1000  # open calls of a turn; beyond that the oldest is removed
@@ -19,36 +19,38 @@ MAX_ENDED_CALLS = 1000  # ended calls of a turn whose ids are remembered
 STARTED_STATES = ("in_progress", "completed", "failed", "cancelled")
 
 
-class OpenAcpCalls:
+class OpenAcpToolCalls:
     """The open calls of one turn. `create_id` returns an id for a call whose own id is taken or
     empty.
     """
 
-    def __init__(self, call_format: AcpCallFormat) -> None:
+    def __init__(self, call_format: AcpToolCallFormat) -> None:
         self._format = call_format
-        self._calls: list[AcpCall] = []
+        self._calls: list[AcpToolCall] = []
         self._ended_ids: dict[str, None] = {}
 
     def clear(self) -> None:
         self._calls.clear()
         self._ended_ids.clear()
 
-    def list_calls(self, agent_call_id: str) -> list[AcpCall]:
+    def list_calls(self, agent_call_id: str) -> list[AcpToolCall]:
         """Return the calls with this id of the agent, the oldest first."""
         return [call for call in self._calls if call.agent_id == agent_call_id]
 
-    def start_call(self, update: Mapping[str, Any], create_id: Callable[[str], str]) -> AcpCall:
+    def start_call(self, update: Mapping[str, Any], create_id: Callable[[str], str]) -> AcpToolCall:
         """Return the call of a `tool_call`. It is a new call if the update contradicts all calls
         with its id.
         """
         agent_id = normalize_call_id(update.get("toolCallId"))
         self._ended_ids.pop(agent_id, None)  # a new call may reuse the id of an ended call
         for call in self.list_calls(agent_id):
-            if not is_another_call(call, update, self._format):
+            if not is_update_for_another_call(call, update, self._format):
                 return call
         return self._add_call(agent_id, create_id)
 
-    def find_call(self, update: Mapping[str, Any], create_id: Callable[[str], str]) -> AcpCall:
+    def find_call_for_update(
+        self, update: Mapping[str, Any], create_id: Callable[[str], str]
+    ) -> AcpToolCall:
         """Return the call of a `tool_call_update`: a call with the same input, or else the next
         call in order.
         """
@@ -76,7 +78,7 @@ class OpenAcpCalls:
         request_call: Mapping[str, Any],
         create_id: Callable[[str], str],
         is_awaiting_permission: Callable[[str], bool],
-    ) -> AcpCall | None:
+    ) -> AcpToolCall | None:
         """Return the call of a permission request, or None if the request may be about several
         different calls.
 
@@ -111,7 +113,7 @@ class OpenAcpCalls:
             return matches[0] if len(matches) == 1 else None
         return matches[0] if matches else candidates[0]
 
-    def end_call(self, call: AcpCall) -> None:
+    def end_call(self, call: AcpToolCall) -> None:
         """Remove a call that has ended, and remember its id."""
         self._calls = [open_call for open_call in self._calls if open_call is not call]
         if self.list_calls(call.agent_id):
@@ -131,9 +133,9 @@ class OpenAcpCalls:
         """Return whether an update is about a call that has ended."""
         return normalize_call_id(update.get("toolCallId")) in self._ended_ids
 
-    def _add_call(self, agent_id: str, create_id: Callable[[str], str]) -> AcpCall:
+    def _add_call(self, agent_id: str, create_id: Callable[[str], str]) -> AcpToolCall:
         is_free = agent_id and not self.list_calls(agent_id)
-        call = AcpCall(agent_id if is_free else create_id(agent_id), self._format)
+        call = AcpToolCall(agent_id if is_free else create_id(agent_id), self._format)
         call.agent_id = agent_id
         if len(self._calls) >= MAX_CALLS:
             self._calls.pop(0)
@@ -141,7 +143,9 @@ class OpenAcpCalls:
         return call
 
 
-def is_another_call(call: AcpCall, update: Mapping[str, Any], call_format: AcpCallFormat) -> bool:
+def is_update_for_another_call(
+    call: AcpToolCall, update: Mapping[str, Any], call_format: AcpToolCallFormat
+) -> bool:
     """Return whether a `tool_call` announces another call than `call`, which has the same id.
 
     An agent may announce a call again with more details. After a call was written with its input,
@@ -155,7 +159,7 @@ def is_another_call(call: AcpCall, update: Mapping[str, Any], call_format: AcpCa
     if update.get("status") == "pending" and call.is_running:
         return True
     if call_format.input_in_content and call.has_input:
-        return parse_complete_json(join_content_text(update.get("content"))) != call.input
+        return parse_json_if_complete(join_content_text(update.get("content"))) != call.input
     if _has_input(raw_input) and call.has_input:
         return call.is_written and raw_input != call.input
     is_renamed = isinstance(title, str) and bool(call.title) and title != call.title

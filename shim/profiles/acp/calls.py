@@ -50,7 +50,7 @@ BACKGROUND_SUFFIX = " [background]"  # behind either of them
 FOLDER_NOTE_START = "[in "  # how such a note begins that names a folder
 
 
-class CallSignature(NamedTuple):
+class AcpToolCallPattern(NamedTuple):
     """How the calls of one tool are told from others: their kind, the beginning of their title,
     keys of their input.
     """
@@ -60,7 +60,7 @@ class CallSignature(NamedTuple):
     keys: tuple[str, ...] = ()
 
 
-class AcpCallFormat(NamedTuple):
+class AcpToolCallFormat(NamedTuple):
     """Where an agent says what the protocol has no field for.
 
     name_source       where a call has its tool's name: "title", "id", or "kind" for an agent that
@@ -75,18 +75,18 @@ class AcpCallFormat(NamedTuple):
     """
 
     name_source: str = "title"
-    signatures: Mapping[str, CallSignature] = {}
+    signatures: Mapping[str, AcpToolCallPattern] = {}
     question_keys: Mapping[str, tuple[str, ...]] = {}
     input_in_content: bool = False
     error_path: "Pattern[str] | None" = None
 
 
-class AcpCall:
+class AcpToolCall:
     """What was said so far of one call. `start_count` is how often it began: more than once, it may
     be another one by now.
     """
 
-    def __init__(self, call_id: str, call_format: AcpCallFormat) -> None:
+    def __init__(self, call_id: str, call_format: AcpToolCallFormat) -> None:
         self.call_id = call_id  # unique among the open calls
         self.agent_id = call_id  # the agent's id, which several open calls may have
         self.vendor_tool = ""
@@ -117,7 +117,7 @@ class AcpCall:
             self.kind = kind
         content = update.get("content")
         if self._format.input_in_content and update.get("status") == "in_progress":
-            raw_input, content = parse_complete_json(join_content_text(content)), None
+            raw_input, content = parse_json_if_complete(join_content_text(content)), None
         if isinstance(raw_input, dict) and not NEUTRAL_INPUT_KEYS.issuperset(raw_input):
             self.input = raw_input
         if isinstance(content, list):
@@ -150,13 +150,13 @@ class AcpCall:
         )
         return next(matches, "") if self.has_input else ""
 
-    def build_requested_call(self, request_call: Mapping[str, Any]) -> "AcpCall":
+    def build_call_from_permission_request(self, request_call: Mapping[str, Any]) -> "AcpToolCall":
         """The call as a question shows it: what it says of the call counts, and no more than it has
         to say of it.
 
         opencode notes beside the call's own keys what it is to be asked about (`filepath`, `diff`).
         """
-        requested = AcpCall(self.call_id, self._format)
+        requested = AcpToolCall(self.call_id, self._format)
         requested.apply_update(request_call)
         if not self._is_tool_certain(requested):
             requested.vendor_tool = requested.kind = ""
@@ -180,7 +180,7 @@ class AcpCall:
         )
         return requested
 
-    def _is_tool_certain(self, requested: "AcpCall") -> bool:
+    def _is_tool_certain(self, requested: "AcpToolCall") -> bool:
         """Whether it is certain which tool a question is about.
 
         A tool of a server's may have any name, any kind and any input. Its question comes before
@@ -196,7 +196,7 @@ class AcpCall:
         """Whether the input is known."""
         return not NEUTRAL_INPUT_KEYS.issuperset(self.input)
 
-    def translate_call(self, tools: Tools) -> tuple[str, dict[str, Any]]:
+    def translate_to_claude_tool(self, tools: Tools) -> tuple[str, dict[str, Any]]:
         """The tool and its arguments.
 
         copilot takes several places as one text apart, and asks about one of them: a place that the
@@ -435,7 +435,7 @@ def join_content_text(content: object) -> str:
     )
 
 
-def parse_complete_json(text: str) -> object:
+def parse_json_if_complete(text: str) -> object:
     """Return the JSON value of a text, or None while the text is not complete."""
     try:
         return orjson.loads(text) if text.endswith("}") else None

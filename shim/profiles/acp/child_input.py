@@ -14,7 +14,7 @@ CHANGED_INPUT_REFUSAL = (
 )
 
 
-class AcpInput(RpcChildInput[AcpSession]):
+class AcpChildInput(RpcChildInput[AcpSession]):
     """One agent's ear. `modes` are Claude's names of modes → the agent's; a mode without one is as
     `default`.
     """
@@ -100,6 +100,6 @@ class AcpInput(RpcChildInput[AcpSession]):
         if decision.allow and decision.updated_input is not None:
             raise ValueError(CHANGED_INPUT_REFUSAL)
         ends_turn, reason = decision.ends_turn, decision.message
-        return self._session.encode_decision(
+        return self._session.encode_permission_response(
             permission.request_id, allow=decision.allow, ends_turn=ends_turn, reason=reason
         )

@@ -16,8 +16,8 @@ from shim.profiles.acp.blocks import AS_FILE, build_prompt_blocks, list_accepted
 from shim.profiles.acp.versions import (
     VERSION_1,
     VERSIONS,
+    AcpPromptProgress,
     AcpVersion,
-    PromptProgress,
     build_initialize_params,
 )
 from shim.profiles.rpc.form import DISMISSED_RESULT, OpenElicitationForms
@@ -96,7 +96,7 @@ class AcpSession:
         # False where a recording is read, of which our half is not known
         self.is_initialized = False
         self.protocol_version: AcpVersion = VERSION_1
-        self.prompt_progress = PromptProgress()  # of version 2
+        self.prompt_progress = AcpPromptProgress()  # of version 2
         self.agent_info: Mapping[str, Any] = {}  # what it said of itself
         self.open_forms = OpenElicitationForms()
         # questions whose answers the agent does not want any more
@@ -161,7 +161,7 @@ class AcpSession:
         return b"".join(self._encode_effort()) if self.session_id else b""
 
     @property
-    def answers_forms(self) -> bool:
+    def can_answer_forms(self) -> bool:
         """Whether the frontend answers questions to the person."""
         return self._params.answers_forms
 
@@ -240,7 +240,9 @@ class AcpSession:
         if step == STEP_PROMPT and not self.protocol_version.answer_ends_turn:
             return RpcResponse(
                 TURN_MAY_END
-                if self.prompt_progress.record_accepted_prompt(message["id"], is_answered=True)
+                if self.prompt_progress.record_prompt_and_check_turn_end(
+                    message["id"], is_answered=True
+                )
                 else PROMPT_ACCEPTED,
                 result,
             )
@@ -259,11 +261,11 @@ class AcpSession:
         self.agent_info = agent_info
         return version_number == self.protocol_version.number
 
-    def apply_session_state(self, update: Mapping[str, Any]) -> RpcResponse:
+    def convert_session_state_to_response(self, update: Mapping[str, Any]) -> RpcResponse:
         """A state of the session, in version 2: the answer to the prompt where it ends the turn, or
         may end it.
         """
-        ends_turn = self.prompt_progress.apply_session_state(
+        ends_turn = self.prompt_progress.detect_turn_end(
             update.get("state"), self._peer.has_open_request(STEP_PROMPT)
         )
         if not self.is_initialized:  # it is not known what the agent was asked
@@ -275,7 +277,9 @@ class AcpSession:
 
     def record_user_message_echo(self) -> None:
         """The agent says the user's message again: the prompt has its place."""
-        self.prompt_progress.record_accepted_prompt(self._peer.last_number, is_answered=False)
+        self.prompt_progress.record_prompt_and_check_turn_end(
+            self._peer.last_number, is_answered=False
+        )
 
     def reply_to_request(self, request_id: object, **body: object) -> None:
         """Answer a request without a question to anybody.
@@ -286,7 +290,7 @@ class AcpSession:
         if not self._is_open_request(dump_json(request_id).decode()):
             self.outbox.append(self._peer.encode_response(request_id, **body))
 
-    def open_permission_request(
+    def register_permission_request(
         self, request_id: object, call_id: str, options: object, call_text: str = ""
     ) -> str | None:
         """The name under which a question about a call is kept until `encode_decision`; None where
@@ -310,11 +314,15 @@ class AcpSession:
             [option for option in _as_list(options) if isinstance(option, dict)],
         )
         if self._allowed_calls.get(call_id) == call_text:
-            self.outbox.append(self.encode_decision(request_key, allow=True, ends_turn=False))
+            self.outbox.append(
+                self.encode_permission_response(request_key, allow=True, ends_turn=False)
+            )
             return None
         return request_key
 
-    def open_form(self, request_id: object, call_id: str, params: Mapping[str, Any]) -> str | None:
+    def register_form_request(
+        self, request_id: object, call_id: str, params: Mapping[str, Any]
+    ) -> str | None:
         """The name under which a form is kept until `encode_form_answer`; None where nobody is to
         be asked, as for a question.
         """
@@ -354,18 +362,18 @@ class AcpSession:
         """Whether the frontend is asked something under this name."""
         return request_key in self._open_requests or request_key in self.open_forms.requests
 
-    def end_call(self, call_id: str) -> None:
+    def forget_allowed_call(self, call_id: str) -> None:
         """A call has ended: another one may have the same id."""
         self._allowed_calls.pop(call_id, None)
 
-    def encode_denial_reasons(self) -> bytes:
+    def encode_denial_reasons_prompt(self) -> bytes:
         """A prompt with the reasons of the calls that were denied, so that the agent's model goes
         on.
         """
         lines = [f"A call was not allowed: {reason}" for reason in self.denial_reasons]
         return self._encode_prompt(UserMessage("\n".join([*lines, "Go on without it."])))
 
-    def encode_decision(
+    def encode_permission_response(
         self, request_key: str, *, allow: bool, ends_turn: bool, reason: str = ""
     ) -> bytes:
         """The answer to a question. What would allow more than this call is never chosen."""
@@ -392,7 +400,7 @@ class AcpSession:
             outcome = {"outcome": "selected", "optionId": option.get("optionId")}
         return self._peer.encode_response(request_id, result={"outcome": outcome})
 
-    def end_turn(self) -> None:
+    def forget_allowed_calls(self) -> None:
         """The turn is over: nothing that was allowed in it is allowed again."""
         self._allowed_calls.clear()
 

@@ -16,10 +16,10 @@ from shim.core.reading.json_text import dump_json
 from shim.core.turn.machine import CLOSED, TEXT
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
-from shim.profiles.acp.call_list import OpenAcpCalls
+from shim.profiles.acp.call_list import OpenAcpToolCalls
 from shim.profiles.acp.calls import (
-    AcpCall,
-    AcpCallFormat,
+    AcpToolCall,
+    AcpToolCallFormat,
     build_todos,
     find_exit_code,
     format_content_block,
@@ -39,8 +39,8 @@ from shim.profiles.acp.session import (
     TURN_MAY_END,
     AcpSession,
 )
-from shim.profiles.acp.upserts import MAX_CONTENT_ITEMS, UpsertedContent, clear_null_fields
-from shim.profiles.acp.usage import AcpUsage
+from shim.profiles.acp.upserts import MAX_CONTENT_ITEMS, AcpUpsertedContent, clear_null_fields
+from shim.profiles.acp.usage import AcpUsageTracker
 from shim.profiles.rpc.form import build_ask_user_question_input
 from shim.profiles.rpc.peer import (
     METHOD_NOT_FOUND,
@@ -76,7 +76,7 @@ class AcpTranslator(Translator):
 
     untyped = True
     tools: ClassVar[Tools] = {}
-    form: ClassVar[AcpCallFormat] = AcpCallFormat()
+    form: ClassVar[AcpToolCallFormat] = AcpToolCallFormat()
     server_tool: ClassVar[str] = ""  # how it names a tool of a server of MCP
     counts_session: ClassVar[bool] = False  # whether its usage is that of the session so far
     ends_at_denial: ClassVar[bool] = False  # its model hears nothing more when a call was denied
@@ -94,13 +94,13 @@ class AcpTranslator(Translator):
     ) -> None:
         super().__init__(turn, partial=partial)
         self.session = session or AcpSession()
-        self._calls = OpenAcpCalls(self.form)
-        self._usage = AcpUsage(is_session_total=self.counts_session)
+        self._calls = OpenAcpToolCalls(self.form)
+        self._usage = AcpUsageTracker(is_session_total=self.counts_session)
         # of a turn that is over if the agent is silent now
         self._pending_end: Mapping[str, Any] | None = None
         self._last_plan: object = None
         self._plan_count = 0
-        self._upserts = UpsertedContent()
+        self._upserts = AcpUpsertedContent()
         self._server_names: list[str] | None = None
         self._failure_text = ""  # a text that becomes the reason of a failure if the turn ends now
         self._retry_count = 0
@@ -156,7 +156,7 @@ class AcpTranslator(Translator):
     def create_retry_translator(self, turn: Turn) -> Translator:
         return type(self)(turn, partial=self.partial, session=self.session)
 
-    def take_withdrawn_requests(self) -> list[str]:
+    def take_withdrawn_permission_requests(self) -> list[str]:
         requests, self.session.withdrawn_requests = self.session.withdrawn_requests, []
         return requests
 
@@ -295,7 +295,7 @@ class AcpTranslator(Translator):
             return
         self._end_denied_calls()
         message_id, blocks = str(update["messageId"]), update["content"] or ()
-        new_text = self._upserts.replace_message_text(
+        new_text = self._upserts.replace_and_get_appended_text(
             message_id,
             "".join(text for block in blocks if (text := format_content_block(block)) is not None),
         )
@@ -320,7 +320,7 @@ class AcpTranslator(Translator):
         return not self.session.protocol_version.answer_ends_turn
 
     def _translate_state(self, update: Event) -> None:
-        self._apply_turn_step(self.session.apply_session_state(update))
+        self._apply_turn_step(self.session.convert_session_state_to_response(update))
 
     def _apply_turn_step(self, response: RpcResponse) -> None:
         """A step of a turn that is taken: it ends, or it ends unless the agent goes on."""
@@ -357,7 +357,7 @@ class AcpTranslator(Translator):
                 self.diagnostics.record("second_tool_result", str(update.get("toolCallId")))
             return
         else:
-            call = self._calls.find_call(update, self._create_call_id)
+            call = self._calls.find_call_for_update(update, self._create_call_id)
         previous_input = call.input
         if self._uses_upserts:
             clear_null_fields(call, update)
@@ -378,7 +378,7 @@ class AcpTranslator(Translator):
             )
             self.turn.add_tool_result(call.call_id, self._build_result(call), is_error)
             self._calls.end_call(call)
-            self.session.end_call(call.call_id)
+            self.session.forget_allowed_call(call.call_id)
 
     def _create_call_id(self, agent_id: str) -> str:
         """Return a new id for a call whose own id is taken or empty."""
@@ -390,11 +390,11 @@ class AcpTranslator(Translator):
 
     def _add_call_content(self, update: Event) -> None:
         """One more piece of a call's content."""
-        call = self._calls.find_call(update, self._create_call_id)
+        call = self._calls.find_call_for_update(update, self._create_call_id)
         if len(call.output) < MAX_CONTENT_ITEMS:
             call.output = call.content = [*call.output, update["content"]]
 
-    def _write_call(self, call: AcpCall, *, is_over: bool = False) -> None:
+    def _write_call(self, call: AcpToolCall, *, is_over: bool = False) -> None:
         if call.is_written:
             return
         name, arguments = self._translate_tool(call)
@@ -405,7 +405,7 @@ class AcpTranslator(Translator):
         if not self.turn.end_deferral(call.call_id):
             self.turn.add_tool_call(call.call_id, name, arguments)
 
-    def _needs_input(self, call: AcpCall, name: str) -> bool:
+    def _needs_input(self, call: AcpToolCall, name: str) -> bool:
         """Return whether a call waits for its input, which arrives in the frontend's process."""
         if call.has_input or name not in self.turn.config.session.list_servers()[1]:
             return False
@@ -414,14 +414,14 @@ class AcpTranslator(Translator):
             evaluator.is_rule_violation(name, {}) or evaluator.is_hidden_tool(name)
         )
 
-    def _translate_tool(self, call: AcpCall) -> tuple[str, dict[str, Any]]:
+    def _translate_tool(self, call: AcpToolCall) -> tuple[str, dict[str, Any]]:
         """The tool and its arguments as Claude has them; one of a server that was handed over has
         Claude's name.
         """
         claude_name = (
             "" if call.vendor_tool in self.tools else self._resolve_server_tool(call.vendor_tool)
         )
-        return call.translate_call(
+        return call.translate_to_claude_tool(
             {call.vendor_tool: ToolMapping(claude_name)} if claude_name else self.tools
         )
 
@@ -438,7 +438,7 @@ class AcpTranslator(Translator):
             self.server_tool, self._server_names, vendor_tool, self.turn.config.evaluator
         )
 
-    def _build_result(self, call: AcpCall) -> object:
+    def _build_result(self, call: AcpToolCall) -> object:
         """Return the content of a call, or its raw output if there is no content.
 
         Content and raw output may come from different updates. The raw output is preferred if it
@@ -457,7 +457,7 @@ class AcpTranslator(Translator):
             else text
         )
 
-    def _list_result_blocks(self, call: AcpCall) -> list[dict[str, Any]]:
+    def _list_result_blocks(self, call: AcpToolCall) -> list[dict[str, Any]]:
         """Return the content blocks of a call that can be written, and count the others as unknown."""
         if self._uses_upserts:
             blocks = self._upserts.list_output_blocks(call)
@@ -472,7 +472,7 @@ class AcpTranslator(Translator):
             return complete_blocks
         return list_raw_output_blocks(call.raw_output) or complete_blocks
 
-    def _count_unknown_items(self, call: AcpCall) -> None:
+    def _count_unknown_items(self, call: AcpToolCall) -> None:
         for item in call.output:
             kind = item.get("type") if isinstance(item, dict) else None
             if kind not in WRITTEN_CONTENT_KINDS:
@@ -497,7 +497,7 @@ class AcpTranslator(Translator):
             self._write_failure_text()
         if (
             method == "elicitation/create"
-            and self.session.answers_forms
+            and self.session.can_answer_forms
             and isinstance(params, dict)
         ):
             self._ask_form(request_id, params)
@@ -525,7 +525,7 @@ class AcpTranslator(Translator):
             )
             return
         call_id = f"ask_{self.turn.writer.create_uuid()[-12:]}"
-        request_key = self.session.open_form(request_id, call_id, params)
+        request_key = self.session.register_form_request(request_id, call_id, params)
         if request_key is not None:
             self.turn.request_permission(
                 request_key, call_id, QUESTION_TOOL, questions_input, ("elicitation/create", params)
@@ -545,14 +545,14 @@ class AcpTranslator(Translator):
             self.session.reply_to_request(request_id, result=CANCELLED_RESULT)
             return
         requested_call = (
-            AcpCall(call.call_id, self.form) if subject.is_complete else call
-        ).build_requested_call(subject.call)
+            AcpToolCall(call.call_id, self.form) if subject.is_complete else call
+        ).build_call_from_permission_request(subject.call)
         translated = self._translate_tool(requested_call)
         if translated[0] == QUESTION_TOOL:
             # its options are the answers: to allow it would choose one
             self.session.reply_to_request(request_id, result=CANCELLED_RESULT)
             return
-        request_key = self.session.open_permission_request(
+        request_key = self.session.register_permission_request(
             request_id, call.call_id, params.get("options"), dump_json(translated).decode()
         )
         if request_key is not None:
@@ -595,11 +595,11 @@ class AcpTranslator(Translator):
         ] or None
 
     def _end_turn(self, result: Mapping[str, Any]) -> None:
-        self.session.end_turn()
+        self.session.forget_allowed_calls()
         turn, reason = self.turn, result.get("stopReason")
         if turn.state is CLOSED:  # ended by us before the agent heard of it
             return
-        usage = self._usage.compute_usage(result)
+        usage = self._usage.compute_turn_usage(result)
         if self._failure_text and not (usage and usage["output_tokens"]):
             text = self._failure_text[:MAX_FAILURE_CHARS]
             self._failure_text = ""
@@ -610,7 +610,7 @@ class AcpTranslator(Translator):
         turn.end_message(usage, STOP_REASON_BY_ACP_REASON.get(str(reason)), self._usage.cost_usd)
         if self.ends_at_denial and self.session.denial_reasons and self.turn.state is not CLOSED:
             self._usage.cost_usd = 0.0
-            self.outbox.append(self.session.encode_denial_reasons())
+            self.outbox.append(self.session.encode_denial_reasons_prompt())
             return
         if reason == "cancelled":
             turn.record_interrupt()
@@ -628,7 +628,7 @@ class AcpTranslator(Translator):
         turn.finalize()
 
     def _fail_prompt(self, response: RpcResponse) -> None:
-        self.session.end_turn()
+        self.session.forget_allowed_calls()
         if self.turn.state is not CLOSED:
             self._fail_turn(response.error or {})
 

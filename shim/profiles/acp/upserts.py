@@ -9,7 +9,7 @@ import binascii
 from collections.abc import Mapping
 
 from shim.core.reading.typed import Any
-from shim.profiles.acp.calls import AcpCall, list_content_blocks
+from shim.profiles.acp.calls import AcpToolCall, list_content_blocks
 from shim.profiles.rpc.peer import get_dict_or_empty
 
 MAX_MESSAGES = 100  # of a turn that are compared with what is said again of them
@@ -21,7 +21,7 @@ MAX_CONTENT_ITEMS = 1000  # of one call
 NULLABLE_KEYS = ("title", "kind", "rawInput", "content", "locations")
 
 
-class UpsertedContent:
+class AcpUpsertedContent:
     """What a turn has said by id."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class UpsertedContent:
         """More of a message, which was said."""
         self._store_text(message_id, self._messages.get(message_id, "") + text)
 
-    def replace_message_text(self, message_id: str, text: str) -> str | None:
+    def replace_and_get_appended_text(self, message_id: str, text: str) -> str | None:
         """What is new of a message, as a whole; None where it contradicts what was said of it."""
         written = self._messages.get(message_id, "")
         if not text.startswith(written) or len(written) > MAX_MESSAGE_CHARS:
@@ -75,7 +75,7 @@ class UpsertedContent:
         decoded = binascii.a2b_base64(data) if isinstance(data, str) else b""
         self._terminals[terminal_id] = (previous_output + decoded)[-MAX_TERMINAL_BYTES:]
 
-    def list_output_blocks(self, call: AcpCall) -> list[dict[str, Any]]:
+    def list_output_blocks(self, call: AcpToolCall) -> list[dict[str, Any]]:
         """Return the output of a call as content blocks: its own blocks, terminals, and patches of
         files.
         """
@@ -94,7 +94,7 @@ class UpsertedContent:
             return [{"type": "text", "text": patch}] if patch else []
         return list_content_blocks([item])
 
-    def has_failed_terminal(self, call: AcpCall) -> bool:
+    def has_failed_terminal(self, call: AcpToolCall) -> bool:
         """Whether a program of one of its terminals ended with an error."""
         terminal_ids = (
             str(item.get("terminalId"))
@@ -104,7 +104,7 @@ class UpsertedContent:
         return any(self._exits.get(terminal_id) for terminal_id in terminal_ids)
 
 
-def clear_null_fields(call: AcpCall, update: Mapping[str, Any]) -> None:
+def clear_null_fields(call: AcpToolCall, update: Mapping[str, Any]) -> None:
     """Take away of a call what an update says null of."""
     null_keys = {key for key in NULLABLE_KEYS if key in update and update[key] is None}
     call.title, call.kind = (

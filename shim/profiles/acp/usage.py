@@ -8,7 +8,7 @@ from shim.core.claude.usage import USAGE_KEYS, Usage, create_usage, parse_dollar
 from shim.core.reading.typed import Any
 
 
-class AcpUsage:
+class AcpUsageTracker:
     """The bill of one session. `cost_usd` is that of the turn in dollars, `context_tokens` are the
     tokens of the context so far.
 
@@ -40,7 +40,7 @@ class AcpUsage:
         self.cost_usd += max(0.0, amount - previous_cost)
         self._session_cost_usd, self.context_tokens = amount, update.get("used", 0)
 
-    def compute_usage(self, result: Mapping[str, Any]) -> Usage | None:
+    def compute_turn_usage(self, result: Mapping[str, Any]) -> Usage | None:
         """The usage of the turn; cached tokens are among the fresh ones where these and the output
         are all.
         """

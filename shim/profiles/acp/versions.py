@@ -140,7 +140,7 @@ VERSION_2 = AcpVersion(
 VERSIONS = {version.number: version for version in (VERSION_1, VERSION_2)}
 
 
-class PromptProgress:
+class AcpPromptProgress:
     """The work that the prompts of one turn began, as version 2 tells of it: a state of the
     session, and its change.
 
@@ -167,7 +167,7 @@ class PromptProgress:
             )
             self._is_answered = False
 
-    def record_accepted_prompt(self, prompt_number: int, *, is_answered: bool) -> bool:
+    def record_prompt_and_check_turn_end(self, prompt_number: int, *, is_answered: bool) -> bool:
         """A prompt has its place; whether the turn may be over, because the agent has worked and is
         idle again.
         """
@@ -180,7 +180,7 @@ class PromptProgress:
             and self._state not in WORKING_STATES
         )
 
-    def apply_session_state(self, state: object, has_open_prompt: bool) -> bool | None:
+    def detect_turn_end(self, state: object, has_open_prompt: bool) -> bool | None:
         """Whether a state ends the turn; None where it may. `has_open_prompt`: one more prompt has
         no answer yet.
         """

@@ -59,7 +59,7 @@ from shim.profiles.load.launch import RESUME_PATTERN, LaunchTemplate
 
 if TYPE_CHECKING:
     from shim.core.adapter.request import ChildInput
-    from shim.profiles.acp.calls import AcpCallFormat
+    from shim.profiles.acp.calls import AcpToolCallFormat
     from shim.profiles.acp.translator import AcpTranslator
 
 # Keys of other profiles: an agent that only speaks the protocol has none of them.
@@ -260,8 +260,8 @@ def create_acp_translator_class(acp_node: ConfigNode, tools: Tools) -> "type[Acp
     return translator
 
 
-def _parse_call_format(acp_node: ConfigNode) -> "AcpCallFormat":
-    from shim.profiles.acp.calls import AcpCallFormat, CallSignature
+def _parse_call_format(acp_node: ConfigNode) -> "AcpToolCallFormat":
+    from shim.profiles.acp.calls import AcpToolCallFormat, AcpToolCallPattern
 
     signs = {
         name: acp_node.child("signs").child(name) for name in acp_node.child("signs").read_table()
@@ -269,10 +269,10 @@ def _parse_call_format(acp_node: ConfigNode) -> "AcpCallFormat":
     for sign in signs.values():
         sign.read_table(SIGN_KEYS)
     questions = acp_node.child("questions")
-    return AcpCallFormat(
+    return AcpToolCallFormat(
         acp_node.child("tool_name").read_choice(TOOL_NAME_SOURCES, TOOL_NAME_SOURCES[0]),
         {
-            name: CallSignature(
+            name: AcpToolCallPattern(
                 sign.child("kind").read_text(),
                 sign.child("title").read_text(""),
                 sign.child("keys").read_texts(20),
@@ -287,14 +287,14 @@ def _parse_call_format(acp_node: ConfigNode) -> "AcpCallFormat":
 
 def _build_child_input(acp_node: ConfigNode) -> "ChildInput":
     from shim.profiles.acp.blocks import AS_FILE, AS_IMAGE, LEFT_OUT
-    from shim.profiles.acp.child_input import AcpInput
+    from shim.profiles.acp.child_input import AcpChildInput
 
     modes = {
         mode: acp_node.child("modes").child(mode).read_text()
         for mode in acp_node.child("modes").read_table()
     }
     documents = acp_node.child("documents").read_choice((AS_FILE, AS_IMAGE, LEFT_OUT), AS_FILE)
-    return AcpInput(
+    return AcpChildInput(
         modes,
         sets_model=acp_node.child("model").read_bool(),
         offers_draft=acp_node.child("draft").read_bool(),

@@ -181,7 +181,7 @@ def test_decision_selects_a_matching_permission_option(allow, stop, outcome):
         {"optionId": "yes", "kind": "allow_once"},
         {"optionId": "no", "kind": "reject_once"},
     ]
-    request = session.open_permission_request(7, "c1", options)
+    request = session.register_permission_request(7, "c1", options)
     (line,) = parse_lines(session.encode_decision(request, allow=allow, ends_turn=stop))
     assert (line["id"], line["result"]) == (7, {"outcome": outcome})
     assert session.encode_decision(request, allow=allow, ends_turn=stop) == b""
@@ -189,7 +189,7 @@ def test_decision_selects_a_matching_permission_option(allow, stop, outcome):
 
 def test_call_is_cancelled_if_the_only_option_is_allow_always():
     session = open_session()
-    request = session.open_permission_request(
+    request = session.register_permission_request(
         "q", "c1", [{"optionId": "ever", "kind": "allow_always"}]
     )
     assert parse_lines(session.encode_decision(request, allow=True, ends_turn=False))[0][
@@ -202,9 +202,9 @@ def test_second_permission_request_is_answered_only_for_an_allowed_call(allow):
     session = open_session()
     options = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
     session.encode_decision(
-        session.open_permission_request(7, "c1", options), allow=allow, ends_turn=False
+        session.register_permission_request(7, "c1", options), allow=allow, ends_turn=False
     )
-    assert (session.open_permission_request(8, "c1", options) is None) is allow
+    assert (session.register_permission_request(8, "c1", options) is None) is allow
     assert len(session.outbox) == int(allow)
 
 
@@ -212,7 +212,7 @@ def test_second_permission_request_is_answered_only_for_an_allowed_call(allow):
 def test_allowed_call_requires_permission_in_the_next_turn(waits):
     session = open_session()
     session.encode_decision(
-        session.open_permission_request(7, "c1", [{"optionId": "yes", "kind": "allow_once"}]),
+        session.register_permission_request(7, "c1", [{"optionId": "yes", "kind": "allow_once"}]),
         allow=True,
         ends_turn=False,
     )
@@ -220,7 +220,7 @@ def test_allowed_call_requires_permission_in_the_next_turn(waits):
         session.encode_setting_change("mode", "plan")
     assert (session.encode_prompt(UserMessage("next")) == b"") is waits
     answer_request(session, 3, {})
-    assert session.open_permission_request(8, "c1", []) is not None
+    assert session.register_permission_request(8, "c1", []) is not None
 
 
 def test_response_with_an_unknown_request_id_is_ignored():

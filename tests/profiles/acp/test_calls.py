@@ -4,7 +4,7 @@ import pytest
 from sweeps import loop_over_rows
 
 from shim.core.adapter.tools import ToolMapping
-from shim.profiles.acp.calls import AcpCall, AcpCallFormat, CallSignature
+from shim.profiles.acp.calls import AcpToolCall, AcpToolCallFormat, AcpToolCallPattern
 
 TOOLS = {
     "bash": ToolMapping("Bash"),
@@ -22,14 +22,14 @@ def note(text):
     return {"type": "content", "content": {"type": "text", "text": text}}
 
 
-BY_TITLE, BY_ID = AcpCallFormat(), AcpCallFormat("id")
+BY_TITLE, BY_ID = AcpToolCallFormat(), AcpToolCallFormat("id")
 
 
 def translate_call(*updates, identity="c1", form=BY_TITLE):
-    call = AcpCall(identity, form)
+    call = AcpToolCall(identity, form)
     for update in updates:
         call.apply_update(update)
-    return call.translate_call(TOOLS)
+    return call.translate_to_claude_tool(TOOLS)
 
 
 def test_tool_name_is_read_from_the_first_title_and_input_from_an_update():
@@ -61,16 +61,21 @@ def test_last_nonempty_input_is_used():
     ],
 )
 def test_input_of_a_permission_request_overrides_the_call_input(raw_input, question, expected):
-    call = AcpCall("c1", BY_TITLE)
+    call = AcpToolCall("c1", BY_TITLE)
     call.apply_update({"title": "write", "kind": "edit", "rawInput": raw_input})
-    updated_call = call.build_requested_call({"title": "/w/a", "rawInput": question})
-    assert updated_call.translate_call(TOOLS) == ("Write", {"file_path": "/w/a"} | expected)
+    updated_call = call.build_call_from_permission_request({"title": "/w/a", "rawInput": question})
+    assert updated_call.translate_to_claude_tool(TOOLS) == (
+        "Write",
+        {"file_path": "/w/a"} | expected,
+    )
 
 
 def test_title_of_a_permission_request_overrides_the_command():
-    call = AcpCall("run_shell_command__1", BY_ID)
+    call = AcpToolCall("run_shell_command__1", BY_ID)
     call.apply_update({"title": "ls", "kind": "execute"})
-    assert call.build_requested_call({"title": "rm x"}).translate_call(TOOLS) == (
+    assert call.build_call_from_permission_request({"title": "rm x"}).translate_to_claude_tool(
+        TOOLS
+    ) == (
         "Bash",
         {"command": "rm x"},
     )
@@ -128,12 +133,12 @@ def test_unknown_tool_preserves_its_name_and_input():
 
 
 def test_permission_request_of_another_kind_overrides_the_tool():
-    call = AcpCall("c1", BY_TITLE)
+    call = AcpToolCall("c1", BY_TITLE)
     call.apply_update({"title": "read", "kind": "read", "rawInput": {"filePath": "/w/a"}})
-    updated_call = call.build_requested_call(
+    updated_call = call.build_call_from_permission_request(
         {"title": "touch x", "kind": "execute", "rawInput": {"command": "touch x"}}
     )
-    assert updated_call.translate_call(
+    assert updated_call.translate_to_claude_tool(
         TOOLS | {"read": ToolMapping("Read", only_renamed=True)}
     ) == (
         "Bash",
@@ -142,22 +147,24 @@ def test_permission_request_of_another_kind_overrides_the_tool():
 
 
 def test_command_of_an_execute_call_is_translated_to_bash():
-    call = AcpCall("c1", BY_TITLE)
+    call = AcpToolCall("c1", BY_TITLE)
     call.apply_update({"title": "read", "kind": "execute", "rawInput": {"command": "touch x"}})
-    assert call.translate_call(TOOLS | {"read": ToolMapping("Read", only_renamed=True)}) == (
+    assert call.translate_to_claude_tool(
+        TOOLS | {"read": ToolMapping("Read", only_renamed=True)}
+    ) == (
         "Bash",
         {"command": "touch x"},
     )
 
 
-IN_CONTENT = AcpCallFormat(input_in_content=True)
-BY_KIND = AcpCallFormat(
-    "kind", {"bash": CallSignature("execute", keys=("command",))}, {"execute": ("commands",)}
+IN_CONTENT = AcpToolCallFormat(input_in_content=True)
+BY_KIND = AcpToolCallFormat(
+    "kind", {"bash": AcpToolCallPattern("execute", keys=("command",))}, {"execute": ("commands",)}
 )
 
 
 def test_input_in_the_content_is_available_once_complete():
-    call = AcpCall("c1", IN_CONTENT)
+    call = AcpToolCall("c1", IN_CONTENT)
     call.apply_update(
         {"title": "bash", "status": "in_progress", "content": [note('{"command": "a}')]}
     )
@@ -166,7 +173,7 @@ def test_input_in_the_content_is_available_once_complete():
         {"title": "bash: a}b", "status": "in_progress", "content": [note('{"command": "a}b"}')]}
     )
     call.apply_update({"status": "completed", "content": [note('{"of": "the result"}')]})
-    assert call.translate_call(TOOLS) == ("Bash", {"command": "a}b"})
+    assert call.translate_to_claude_tool(TOOLS) == ("Bash", {"command": "a}b"})
 
 
 def test_unnamed_tool_is_identified_by_kind_and_permission_request_keys():
@@ -176,30 +183,38 @@ def test_unnamed_tool_is_identified_by_kind_and_permission_request_keys():
         "kind": "execute",
         "rawInput": {"command": "ls"},
     }
-    call = AcpCall("c1", BY_KIND)
+    call = AcpToolCall("c1", BY_KIND)
     call.apply_update(first)
     question = {"kind": "execute", "rawInput": {"command": "ls", "commands": ["ls"]}}
-    assert call.build_requested_call(question).translate_call(TOOLS) == ("Bash", {"command": "ls"})
-    assert call.build_requested_call(first).translate_call(TOOLS) == (
+    assert call.build_call_from_permission_request(question).translate_to_claude_tool(TOOLS) == (
+        "Bash",
+        {"command": "ls"},
+    )
+    assert call.build_call_from_permission_request(first).translate_to_claude_tool(TOOLS) == (
         "unknown",
         {"title": "Look", "command": "ls"},
     )
     assert (
-        AcpCall("c2", BY_KIND).build_requested_call(question).translate_call(TOOLS)[0] == "unknown"
+        AcpToolCall("c2", BY_KIND)
+        .build_call_from_permission_request(question)
+        .translate_to_claude_tool(TOOLS)[0]
+        == "unknown"
     )
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_conflicting_command_keys_yield_a_list_of_commands(order):
     raw_input = dict([("cmd", "rm x"), ("command", "ls")][::order])
-    call = AcpCall("c1", BY_TITLE)
+    call = AcpToolCall("c1", BY_TITLE)
     call.apply_update({"title": "sh", "kind": "execute", "rawInput": raw_input})
-    name, tool_input = call.translate_call({"sh": ToolMapping("Bash", {"cmd": "command"})})
+    name, tool_input = call.translate_to_claude_tool(
+        {"sh": ToolMapping("Bash", {"cmd": "command"})}
+    )
     assert (name, tool_input["command"]) == ("Bash", list(raw_input.values()))
 
 
-SEARCHES = AcpCallFormat(
-    "kind", {"look": CallSignature("read", "Searching ", ("pattern",))}, {"read": ("path",)}
+SEARCHES = AcpToolCallFormat(
+    "kind", {"look": AcpToolCallPattern("read", "Searching ", ("pattern",))}, {"read": ("path",)}
 )
 
 
@@ -214,7 +229,7 @@ SEARCHES = AcpCallFormat(
     ],
 )
 def test_path_of_a_permission_request_is_added_to_the_call_paths(own, words):
-    call = AcpCall("c1", SEARCHES)
+    call = AcpToolCall("c1", SEARCHES)
     call.apply_update(
         {
             "sessionUpdate": "tool_call",
@@ -223,15 +238,15 @@ def test_path_of_a_permission_request_is_added_to_the_call_paths(own, words):
             "rawInput": {"pattern": "x"} | own,
         }
     )
-    updated_call = call.build_requested_call(
+    updated_call = call.build_call_from_permission_request(
         {"title": "Access", "kind": "read", "rawInput": {"path": "/out"}}
     )
     tools = {"look": ToolMapping("Grep", {"places": "path"})}
-    assert updated_call.translate_call(tools) == ("Grep", {"pattern": "x"} | words)
+    assert updated_call.translate_to_claude_tool(tools) == ("Grep", {"pattern": "x"} | words)
 
 
 def test_path_of_the_call_does_not_hide_the_path_of_the_permission_request():
-    call = AcpCall("c1", SEARCHES)
+    call = AcpToolCall("c1", SEARCHES)
     raw_input = {"pattern": "x", "places": "a /out", "path": "a"}
     call.apply_update(
         {
@@ -241,10 +256,10 @@ def test_path_of_the_call_does_not_hide_the_path_of_the_permission_request():
             "rawInput": raw_input,
         }
     )
-    updated_call = call.build_requested_call(
+    updated_call = call.build_call_from_permission_request(
         {"title": "Access", "kind": "read", "rawInput": {"path": "/out"}}
     )
     tools = {"look": ToolMapping("Grep", {"places": "path"}, drop=("path",))}
-    assert updated_call.translate_call(tools)[1]["path"] == ["a /out", "/out"]
+    assert updated_call.translate_to_claude_tool(tools)[1]["path"] == ["a /out", "/out"]
     tools = {"look": ToolMapping("Read", {"path": "file_path"}, only_renamed=True)}
-    assert updated_call.translate_call(tools) == ("Read", {"file_path": "/out"})
+    assert updated_call.translate_to_claude_tool(tools) == ("Read", {"file_path": "/out"})
