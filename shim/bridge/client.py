@@ -28,7 +28,7 @@ from shim.core.bridge.frames import (
     FrameError,
     LogCursor,
     encode_frame,
-    extract_claude_line,
+    extract_stream_json_line,
     parse_frame,
 )
 from shim.core.errors import FrontendError, SystemResourceError
@@ -276,7 +276,7 @@ class HostConnection:
             except FrameError:
                 continue  # a host of another version; what cannot be read cannot be meant for us
             if frame["kind"] == "line":
-                frame["raw"] = extract_claude_line(raw)
+                frame["raw"] = extract_stream_json_line(raw)
             self._received_frames.append(frame)
         return bool(chunk)
 

@@ -74,7 +74,7 @@ class RecordedSessionLog:
         self._new_lines_event = anyio.Event()
 
     @property
-    def first_event_number(self) -> int:
+    def first_line_number(self) -> int:
         """The number of the oldest line that is kept."""
         return self._log_files[0].first_number if self._log_files else self._last_number + 1
 
@@ -198,7 +198,7 @@ class RecordedSessionLog:
 
     def list_message_ids(self) -> Iterator[str]:
         """The ids of the last messages that the session has taken: a client may say one again."""
-        after_number = max(self.first_event_number - 1, self._last_number - MAX_RECENT_LINES)
+        after_number = max(self.first_line_number - 1, self._last_number - MAX_RECENT_LINES)
         while entries := self.read(after_number, MAX_RECENT_LINES):
             yield from list_accepted_message_ids(entries)
             after_number = entries[-1].number

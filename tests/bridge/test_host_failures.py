@@ -44,7 +44,7 @@ SAYS = says("some words of a vendor that says a lot")
 def read_log_lines(session):
     """The lines that the log has, by number."""
     log = RecordedSessionLog(os.path.join(session.folder, "log"), 10_000)
-    lines, after = {}, log.first_event_number - 1
+    lines, after = {}, log.first_line_number - 1
     while entries := log.read(after, 1000):
         lines |= {entry.number: entry.line for entry in entries}
         after = entries[-1].number

@@ -57,9 +57,9 @@ def test_oldest_log_files_are_deleted_beyond_the_size_limit(folder):
     for number in range(1, 1001):
         session_log.append(build_records(number))
     size = sum(entry.stat().st_size for entry in os.scandir(folder))
-    assert size < 6000 and session_log.first_event_number > 900
+    assert size < 6000 and session_log.first_line_number > 900
     assert list_numbers(session_log.read(0, 2000)) == list(
-        range(session_log.first_event_number, 1001)
+        range(session_log.first_line_number, 1001)
     )
 
 

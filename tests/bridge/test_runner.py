@@ -10,7 +10,7 @@ from shim.bridge.host.runner import BYE_TIMEOUT_S, ClientConnection, HubRunner
 from shim.bridge.log import RecordedSessionLog
 from shim.core.bridge import subscribers
 from shim.core.bridge.hub import SessionHub
-from shim.core.bridge.status import HubSessionInfo
+from shim.core.bridge.status import BackgroundSessionInfo
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ class Host:
         self.metadata_updates, self.sent_lines, self.failed = [], [], []
         self.log = RecordedSessionLog(str(folder / "log"), 1)
         self.hub = SessionHub(
-            HubSessionInfo(U),
+            BackgroundSessionInfo(U),
             generation=1,
             number=0,
             create_id=lambda: U,

@@ -51,7 +51,7 @@ from hypothesis.stateful import (
 )
 
 from shim.core.bridge import client, partial_block, prompts, subscribers
-from shim.core.bridge.commands import HubCommand, ReadLog
+from shim.core.bridge.commands import ReadLog, SessionHubCommand
 from shim.core.bridge.status import find_strictest_mode
 
 SMALL = {  # module, limit → its value here
@@ -132,7 +132,7 @@ class SlowLog(Play):
             answer_policy="owner" if owner else "any",
         )
 
-    def _run_command(self, command: HubCommand) -> None:
+    def _run_command(self, command: SessionHubCommand) -> None:
         if isinstance(command, ReadLog) and self.slow:
             self.reads.append(command)
         else:

@@ -22,8 +22,8 @@ from shim.core.bridge.frames import (
     LogCursor,
     encode_frame,
     encode_line_frame,
-    encode_partial_frame,
-    extract_claude_line,
+    encode_partial_line_frame,
+    extract_stream_json_line,
     parse_frame,
 )
 
@@ -72,7 +72,7 @@ class StandIn:
     def send_partial(self, **event: Any) -> None:
         """A partial line."""
         self.broadcast_frame(
-            encode_partial_frame(
+            encode_partial_line_frame(
                 2000, json.dumps({"type": "stream_event", "event": event}).encode()
             )
         )
@@ -124,7 +124,9 @@ class Client:
     def deliver_frame(self, raw: bytes) -> None:
         """A frame, as `link.Link` takes it apart."""
         fields = parse_frame(raw)
-        more = {"raw": extract_claude_line(raw.rstrip(b"\n"))} if fields["kind"] == "line" else {}
+        more = (
+            {"raw": extract_stream_json_line(raw.rstrip(b"\n"))} if fields["kind"] == "line" else {}
+        )
         self._into.send_nowait({**fields, **more})
 
     def close(self) -> None:

@@ -11,15 +11,15 @@ from shim.core.bridge.commands import (
     AppendLogRecords,
     DropClient,
     EndSession,
-    HubCommand,
     ReadLog,
-    UpdateMetadata,
+    SessionHubCommand,
+    UpdateSessionMetadata,
     WriteStdin,
 )
 from shim.core.bridge.frames import OPTIONAL_KINDS
 from shim.core.bridge.hub import SessionHub
 from shim.core.bridge.log import SessionLogEntry, SessionLogRecord
-from shim.core.bridge.status import HubSessionInfo
+from shim.core.bridge.status import BackgroundSessionInfo
 
 SESSION = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
 Frame = dict[str, Any]
@@ -71,7 +71,7 @@ class Play:
         self.dropped: dict[int, str] = {}
         self._ids = (f"{number:08x}-0000-4000-8000-000000000000" for number in count(1))
         self.hub = SessionHub(
-            HubSessionInfo(SESSION, **fields),
+            BackgroundSessionInfo(SESSION, **fields),
             generation=self.log.generation,
             number=self.log.last,
             create_id=lambda: next(self._ids),
@@ -86,7 +86,7 @@ class Play:
             for command in commands:
                 self._run_command(command)
 
-    def _run_command(self, command: HubCommand) -> None:
+    def _run_command(self, command: SessionHubCommand) -> None:
         if isinstance(command, AppendLogRecords):
             self.log.append(command.records)
         elif isinstance(command, WriteStdin):
@@ -100,7 +100,7 @@ class Play:
             )
         elif isinstance(command, DropClient):
             self.dropped[command.client_number] = command.reason
-        elif isinstance(command, UpdateMetadata):
+        elif isinstance(command, UpdateSessionMetadata):
             self.status_fields = dict(command.metadata)
         elif isinstance(command, EndSession):
             self.ended_by.append(command.client_name)

@@ -49,7 +49,7 @@ class LogSuite:
         yield self.open_log(1)
 
     def test_new_log_is_empty(self, log):
-        assert (log.first_event_number, log.last_number) == (1, 0)
+        assert (log.first_line_number, log.last_number) == (1, 0)
         assert log.read(0, 10) == []
 
     def test_appended_records_are_read_unchanged(self, log):
@@ -59,7 +59,7 @@ class LogSuite:
         assert log.read(0, 10) == [
             SessionLogEntry(number, 1, at + number, build_line(number)) for number in (1, 2, 3)
         ]
-        assert (log.first_event_number, log.last_number) == (1, 3)
+        assert (log.first_line_number, log.last_number) == (1, 3)
 
     def test_read_starts_after_a_number_and_is_limited(self, log):
         for number in range(1, 301):
@@ -173,7 +173,7 @@ class MemoryLog:
         self._news = anyio.Event()
 
     @property
-    def first_event_number(self) -> int:
+    def first_line_number(self) -> int:
         return self._entries[0].number if self._entries else 1
 
     @property

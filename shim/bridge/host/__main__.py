@@ -149,7 +149,7 @@ def _has_vendor_session(folder: str, session_id: str, metadata: HostMetadata) ->
     log = RecordedSessionLog(
         os.path.join(folder, registry.LOG_FOLDER), metadata.values["generation"]
     )
-    return log.first_event_number > 1 or any(
+    return log.first_line_number > 1 or any(
         _is_vendor_init(entry.line) for entry in log.read(0, MAX_HEAD_LINES)
     )
 

@@ -15,9 +15,9 @@ from shim.core.bridge.commands import (
     AppendLogRecords,
     DropClient,
     EndSession,
-    HubCommand,
     ReadLog,
-    UpdateMetadata,
+    SessionHubCommand,
+    UpdateSessionMetadata,
     WriteStdin,
 )
 from shim.core.bridge.frames import encode_frame
@@ -148,12 +148,16 @@ class HubRunner:
         """
         while not self.failure_reason and (commands := self.hub.take_commands()):
             last_change = next(
-                (command for command in reversed(commands) if isinstance(command, UpdateMetadata)),
+                (
+                    command
+                    for command in reversed(commands)
+                    if isinstance(command, UpdateSessionMetadata)
+                ),
                 None,
             )
             for command in commands:
                 # what was so only in between is kept by nobody
-                if command is last_change or not isinstance(command, UpdateMetadata):
+                if command is last_change or not isinstance(command, UpdateSessionMetadata):
                     self._run_command(command)
         if self.failure_reason:
             return
@@ -163,7 +167,7 @@ class HubRunner:
         else:
             self._write_due.set()
 
-    def _run_command(self, command: HubCommand) -> None:
+    def _run_command(self, command: SessionHubCommand) -> None:
         match command:
             case _ if self.failure_reason:
                 return
@@ -181,7 +185,7 @@ class HubRunner:
             case DropClient(client):
                 if client in self.connections:
                     self.connections[client].close_deadline = time.monotonic() + BYE_TIMEOUT_S
-            case UpdateMetadata(metadata):
+            case UpdateSessionMetadata(metadata):
                 self._update_metadata(metadata)
             case EndSession(client_name):
                 self._end_session(client_name)

@@ -24,7 +24,7 @@ from shim.conversation.preload import HOST_FOLDERS, SKIPPED_IN_HOST, preload_mod
 from shim.conversation.startup import ConversationStartup
 from shim.core.bridge.frames import FrameRefusedError
 from shim.core.bridge.hub import SessionHub
-from shim.core.bridge.status import HubSessionInfo
+from shim.core.bridge.status import BackgroundSessionInfo
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.settings import ClaudeSettings
@@ -147,7 +147,7 @@ class HostRuntime:
             MIN_TICK_INTERVAL_S, min(MAX_TICK_INTERVAL_S, (timeout_s - prompt_timeout_s) / 2)
         )
         hub = SessionHub(
-            HubSessionInfo(
+            BackgroundSessionInfo(
                 session_id,
                 vendor=startup.adapter.display_name,
                 name=values.get("name") or "",
@@ -262,7 +262,7 @@ class HostRuntime:
             f"this session continues with {__version__} until `claude respawn {session_name}`"
         )
         warn(f"{self._upgrade_notice}\n")
-        self.runner.hub.set_connect_notice(self._upgrade_notice)
+        self.runner.hub.set_notice_for_new_clients(self._upgrade_notice)
 
     def _store_lines(self, data: bytes) -> str:
         return self.runner.on_conversation_lines(data)

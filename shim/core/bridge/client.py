@@ -31,7 +31,7 @@ class QueuedFrames(NamedTuple):
     sync_position: int | None = None
 
 
-class HubClient:
+class ConnectedClient:
     """`cursor` is the number of the last line that was queued, `sync_position` that of the last one
     before it came.
 
@@ -89,7 +89,7 @@ class HubClient:
         return self.hello is not None and self.hello.can_control
 
     @property
-    def requested_name(self) -> str:
+    def requested_client_name(self) -> str:
         """What it calls itself; `name` is that of no other client."""
         return "" if self.hello is None else self.hello.client_name
 
@@ -115,7 +115,7 @@ class HubClient:
         """The bytes that wait for it."""
         return self._queued_bytes + self._queued_reply_bytes
 
-    def push(self, item: QueuedFrames) -> None:
+    def queue_frames(self, item: QueuedFrames) -> None:
         """Something to be written behind all that waits."""
         self.queue.append(item)
         self._count_item(item, 1)
@@ -128,15 +128,15 @@ class HubClient:
             self._queued_line_count += sign * (item.line_count or 1)
             self._queued_bytes += sign * len(item.data)
 
-    def push_prompt(self, prompt_id: str, data: bytes) -> None:
+    def queue_prompt_frame(self, prompt_id: str, data: bytes) -> None:
         """A question that is open."""
         self.open_prompt_ids.add(prompt_id)
-        self.push(QueuedFrames(data, prompt_id=prompt_id, is_prompt=True))
+        self.queue_frames(QueuedFrames(data, prompt_id=prompt_id, is_prompt=True))
 
-    def push_outcome(self, prompt_id: str, data: bytes) -> None:
+    def queue_prompt_outcome_frame(self, prompt_id: str, data: bytes) -> None:
         """A question that it believes to be open is settled."""
         self.open_prompt_ids.discard(prompt_id)
-        self.push(QueuedFrames(data, prompt_id=prompt_id))
+        self.queue_frames(QueuedFrames(data, prompt_id=prompt_id))
 
     def drop_queued_frames(self, last_line_number: int) -> None:
         """Leave out what waits: it goes on from the log, which ends with number `last_line_number`."""
@@ -154,7 +154,7 @@ class HubClient:
         self.cursor = first_lost - 1 if first_lost else self.cursor
         self.is_live = self.has_all_prompts = self.skips_open_block = False
         self.has_stale_state, self.read_position = True, None
-        self.push(
+        self.queue_frames(
             QueuedFrames(
                 encode_frame(
                     "gap", **{"from": self.cursor + 1, "to": last_line_number, "reason": "slow"}
@@ -162,7 +162,7 @@ class HubClient:
             )
         )
 
-    def take_bytes(self, max_bytes: int) -> bytes:
+    def take_queued_bytes(self, max_bytes: int) -> bytes:
         """The next frames, about `max_bytes` bytes; at least one."""
         queue = self.queue
         if len(queue) == 1:
@@ -186,23 +186,23 @@ class ClientRoles:
     """
 
     def __init__(self, *, owner_answers: bool) -> None:
-        self.controller: HubClient | None = None
+        self.controller: ConnectedClient | None = None
         self._owner_answers = owner_answers
-        self._last_controller: HubClient | None = None
+        self._last_controller: ConnectedClient | None = None
 
     @property
     def controller_name(self) -> str | None:
         """The name of the client that drives."""
         return None if self.controller is None else self.controller.name
 
-    def check_control_role(self, client: HubClient) -> None:
+    def check_control_role(self, client: ConnectedClient) -> None:
         """FrameRefusedError for a client that only watches."""
         if not client.can_control:
             raise FrameRefusedError(
                 "watch-only", 'this client said hello with the role "watch"; connect with "drive"'
             )
 
-    def check_controller(self, client: HubClient) -> None:
+    def check_controller(self, client: ConnectedClient) -> None:
         """FrameRefusedError for who may not drive now: a watcher, or one beside the driver."""
         self.check_control_role(client)
         if self.controller is not None and self.controller is not client:
@@ -211,7 +211,7 @@ class ClientRoles:
                 f"{self.controller.name} drives this session; `take` drives instead of it",
             )
 
-    def check_can_answer(self, client: HubClient) -> None:
+    def check_can_answer_prompts(self, client: ConnectedClient) -> None:
         """FrameRefusedError for who may not answer a question."""
         self.check_control_role(client)
         if self._owner_answers and client is not (
@@ -222,15 +222,15 @@ class ClientRoles:
                 "only who drives this session answers here (bridge_answers); `take` drives",
             )
 
-    def can_answer(self, client: HubClient) -> bool:
+    def can_answer_prompts(self, client: ConnectedClient) -> bool:
         """Whether it may answer a question, and can."""
         try:
-            self.check_can_answer(client)
+            self.check_can_answer_prompts(client)
         except FrameRefusedError:
             return False
         return not client.declines_prompts
 
-    def set_controller(self, client: HubClient | None) -> bool:
+    def set_controller(self, client: ConnectedClient | None) -> bool:
         """Another client drives, or nobody; whether that is a change."""
         if client is self.controller:
             return False

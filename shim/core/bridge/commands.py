@@ -38,7 +38,7 @@ class DropClient(NamedTuple):
     reason: str
 
 
-class UpdateMetadata(NamedTuple):
+class UpdateSessionMetadata(NamedTuple):
     """Facts for `host.json`: what a `state` frame says, the driver, and the name."""
 
     metadata: Mapping[str, Any]
@@ -52,4 +52,6 @@ class EndSession(NamedTuple):
     client_name: str
 
 
-HubCommand = AppendLogRecords | WriteStdin | ReadLog | DropClient | UpdateMetadata | EndSession
+SessionHubCommand = (
+    AppendLogRecords | WriteStdin | ReadLog | DropClient | UpdateSessionMetadata | EndSession
+)

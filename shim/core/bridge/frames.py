@@ -143,12 +143,12 @@ def encode_line_frame(number: int, generation: int, at_ms: int, line: bytes) -> 
     )
 
 
-def encode_partial_frame(at_ms: int, line: bytes) -> bytes:
+def encode_partial_line_frame(at_ms: int, line: bytes) -> bytes:
     """The frame of a partial line."""
     return b'{"kind":"line","at":%d,"line":%b}\n' % (at_ms, line)
 
 
-def extract_claude_line(raw: bytes) -> bytes:
+def extract_stream_json_line(raw: bytes) -> bytes:
     """Claude's own line out of a `line` frame, byte for byte; b"" if there is none."""
     start = raw.find(LINE_KEY)
     end = raw.rfind(b"}")

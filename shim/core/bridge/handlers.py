@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.bridge.client import HubClient
+from shim.core.bridge.client import ConnectedClient
 from shim.core.bridge.commands import EndSession
 from shim.core.bridge.frames import (
     MAX_ID_CHARS,
@@ -15,13 +15,13 @@ from shim.core.bridge.frames import (
     parse_hello,
     parse_request_id,
 )
-from shim.core.bridge.hub_state import EMPTY_BODY, HubState
+from shim.core.bridge.hub_state import EMPTY_BODY, SessionHubState
 from shim.core.bridge.prompts import (
     check_permission_updates,
     has_permission_mode_change,
-    parse_hook_grant,
+    parse_hook_approval,
     parse_prompt_answer,
-    remove_hook_grant,
+    remove_hook_approval,
 )
 from shim.core.bridge.requests import CallbackRequest, ControlRequest
 from shim.core.bridge.status import ClientRestrictions
@@ -51,14 +51,14 @@ PROTOCOL_DIFFERENCE = (
 )
 
 
-class FrameHandlers:
+class ClientFrameHandlers:
     """FrameRefusedError and FrameError come out of `dispatch_frame`; a frame that is refused does
     nothing.
     """
 
-    def __init__(self, state: HubState) -> None:
+    def __init__(self, state: SessionHubState) -> None:
         self._state = state
-        self._handlers: Mapping[str, Callable[[HubClient, FrameFields, str], bool]] = {
+        self._handlers: Mapping[str, Callable[[ConnectedClient, FrameFields, str], bool]] = {
             "message": self._accept_message,
             "answer": self._answer_prompt,
             "interrupt": self._interrupt_turn,
@@ -73,7 +73,7 @@ class FrameHandlers:
             "deaf": self._decline_prompts,
         }
 
-    def welcome_client(self, client: HubClient, frame: FrameFields) -> None:
+    def welcome_client(self, client: ConnectedClient, frame: FrameFields) -> None:
         """The first frame."""
         hello, state = parse_hello(frame), self._state
         state.subscribers.accept_hello(client, hello)
@@ -103,10 +103,10 @@ class FrameHandlers:
                 ours=PROTOCOL_VERSION, theirs=hello.protocol
             )
         client.has_stale_state = False
-        state.subscribers.send_frame(client, encode_frame("welcome", **welcome_fields))
-        state.subscribers.start_client_sync(client)
+        state.subscribers.send_reply_frame(client, encode_frame("welcome", **welcome_fields))
+        state.subscribers.start_log_replay(client)
 
-    def dispatch_frame(self, client: HubClient, frame: FrameFields) -> None:
+    def dispatch_frame(self, client: ConnectedClient, frame: FrameFields) -> None:
         """A later frame. An unknown kind is ignored, unless its id shows that an answer is waited
         for.
         """
@@ -123,17 +123,17 @@ class FrameHandlers:
             if state.control_requests.is_request_pending(client, request_id):
                 return
             if (client.number, request_id) in state.frame_answers:
-                state.repeat_frame_answer(client, request_id)
+                state.resend_frame_answer(client, request_id)
                 return
         if handler(client, frame, request_id):
-            state.confirm_frame(client, request_id)
+            state.send_accepted_frame(client, request_id)
 
     # -- one method a kind: whether the frame is done with it --------------------------------------
 
-    def _accept_message(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
+    def _accept_message(self, client: ConnectedClient, frame: FrameFields, request_id: str) -> bool:
         state, message = self._state, frame.get("message")
         uuid = parse_uuid(request_id)
-        key = ("", uuid) if uuid else (client.requested_name, request_id)
+        key = ("", uuid) if uuid else (client.requested_client_name, request_id)
         if request_id and key in state.message_ids:
             return True
         state.roles.check_controller(client)
@@ -149,9 +149,9 @@ class FrameHandlers:
             state.message_senders[message_id] = client, request_id
         return True
 
-    def _answer_prompt(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
+    def _answer_prompt(self, client: ConnectedClient, frame: FrameFields, request_id: str) -> bool:
         state, prompt_id = self._state, frame.get("question")
-        state.roles.check_can_answer(client)
+        state.roles.check_can_answer_prompts(client)
         if not isinstance(prompt_id, str) or len(prompt_id) > MAX_ID_CHARS:
             raise FrameError("answer has `question`, the id of a question")
         prompt = state.prompts.open.get(prompt_id)
@@ -161,7 +161,7 @@ class FrameHandlers:
                 raise FrameRefusedError(
                     "unknown-question", "no question of this session has this id"
                 )
-            state.subscribers.send_frame(client, outcome.frame)
+            state.subscribers.send_reply_frame(client, outcome.frame)
             return False
         outcome_kind, body = parse_prompt_answer(
             prompt, frame.get("decision"), can_bypass=state.session.can_bypass
@@ -174,7 +174,7 @@ class FrameHandlers:
         return True
 
     def _check_mode_change(
-        self, client: HubClient, tool: object, body: FrameFields, lifted_client: int | None
+        self, client: ConnectedClient, tool: object, body: FrameFields, lifted_client: int | None
     ) -> bool:
         """Whether allowing a call changes the mode. FrameRefusedError where that is not the
         client's to do, or where a ceiling of another than `lifted_client` is in the way."""
@@ -197,7 +197,7 @@ class FrameHandlers:
             )
         return tool == PLAN_EXIT_TOOL or has_permission_mode_change(body)
 
-    def _interrupt_turn(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
+    def _interrupt_turn(self, client: ConnectedClient, frame: FrameFields, request_id: str) -> bool:
         state = self._state
         state.roles.check_control_role(client)
         state.send_control_request(
@@ -206,7 +206,7 @@ class FrameHandlers:
         state.resolve_all_prompts(client.name, "interrupt")
         return False
 
-    def _change_model(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
+    def _change_model(self, client: ConnectedClient, frame: FrameFields, request_id: str) -> bool:
         model = frame.get("model")
         if not isinstance(model, str | None):
             raise FrameError("model has `model`, a name or null")
@@ -217,7 +217,7 @@ class FrameHandlers:
         )
         return False
 
-    def _change_mode(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
+    def _change_mode(self, client: ConnectedClient, frame: FrameFields, request_id: str) -> bool:
         self._state.roles.check_controller(client)
         self._choose_mode(frame, ControlRequest(client, request_id, MODE_SUBTYPE))
         return False
@@ -245,7 +245,7 @@ class FrameHandlers:
             undo, lambda: self._state.send_permission_mode(request._replace(undo=undo), body)
         )
 
-    def _lift_restriction(self, client: HubClient) -> None:
+    def _lift_restriction(self, client: ConnectedClient) -> None:
         restrictions = self._state.restrictions.get_restrictions(client.number, NARROW_CHANNEL)
         self._state.restrictions.set_restrictions(
             client.number, NARROW_CHANNEL, restrictions._replace(mode="")
@@ -253,7 +253,7 @@ class FrameHandlers:
 
     def _change_restrictions(
         self,
-        client: HubClient,
+        client: ConnectedClient,
         channel: str,
         sent_attribute: str,
         new_restrictions: ClientRestrictions,
@@ -272,7 +272,7 @@ class FrameHandlers:
 
         def undo() -> None:
             if chosen_mode not in (None, previous_mode):
-                restrictions.restore_mode(previous_mode, refused_mode=chosen_mode)
+                restrictions.roll_back_refused_mode(previous_mode, refused_mode=chosen_mode)
             if (
                 client.number in subscribers.clients
                 and restrictions.get_restrictions(client.number, channel) == new_restrictions
@@ -291,7 +291,9 @@ class FrameHandlers:
             undo()
             raise
 
-    def _add_restrictions(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
+    def _add_restrictions(
+        self, client: ConnectedClient, frame: FrameFields, request_id: str
+    ) -> bool:
         """What a client forbids beside the others. It asks for no driver: nobody's rights become
         more by it.
         """
@@ -325,7 +327,9 @@ class FrameHandlers:
             return True
         return False
 
-    def _apply_settings(self, client: HubClient, settings: object, request: ControlRequest) -> None:
+    def _apply_settings(
+        self, client: ConnectedClient, settings: object, request: ControlRequest
+    ) -> None:
         """Of a client's settings what narrows, and the effort; all clients' rules are told beside
         each other.
         """
@@ -365,23 +369,25 @@ class FrameHandlers:
                 "bypass", f"{BYPASS_MODE} can be chosen only if the session began with it"
             )
 
-    def _take_control(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
+    def _take_control(self, client: ConnectedClient, frame: FrameFields, request_id: str) -> bool:
         self._state.roles.check_control_role(client)
         self._state.set_controller(client)
         return True
 
-    def _release_control(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
+    def _release_control(
+        self, client: ConnectedClient, frame: FrameFields, request_id: str
+    ) -> bool:
         self._state.roles.check_control_role(client)
         if self._state.roles.controller is client:
             self._state.set_controller(None)
         return True
 
-    def _end_session(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
+    def _end_session(self, client: ConnectedClient, frame: FrameFields, request_id: str) -> bool:
         self._state.roles.check_controller(client)
         self._state.commands.append(EndSession(client.name))
         return False  # the answer is `bye`
 
-    def _accept_request(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
+    def _accept_request(self, client: ConnectedClient, frame: FrameFields, request_id: str) -> bool:
         state, body = self._state, frame.get("request")
         if not isinstance(body, dict) or not isinstance(body.get("subtype"), str) or not request_id:
             raise FrameError("request has `id`, and `request` with a `subtype`")
@@ -408,7 +414,7 @@ class FrameHandlers:
         return False
 
     def _forward_request(
-        self, client: HubClient, body: FrameFields, request: ControlRequest
+        self, client: ConnectedClient, body: FrameFields, request: ControlRequest
     ) -> None:
         if body["subtype"] in REFUSED_SUBTYPES:
             raise FrameRefusedError(
@@ -418,7 +424,7 @@ class FrameHandlers:
         if body["subtype"] != "initialize":
             self._state.send_control_request(body, request)
             return
-        initialize_request, undo = self._state.callbacks.register_client(client, body)
+        initialize_request, undo = self._state.callbacks.register_client_callbacks(client, body)
         self._send_or_undo(
             undo,
             lambda: self._state.send_control_request(
@@ -426,7 +432,7 @@ class FrameHandlers:
             ),
         )
 
-    def _accept_reply(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
+    def _accept_reply(self, client: ConnectedClient, frame: FrameFields, request_id: str) -> bool:
         state, response = self._state, frame.get("response")
         state.roles.check_control_role(client)
         if not isinstance(response, dict):
@@ -439,7 +445,7 @@ class FrameHandlers:
         return False
 
     def _limit_hook_answer(
-        self, client: HubClient, callback: CallbackRequest, response: FrameFields
+        self, client: ConnectedClient, callback: CallbackRequest, response: FrameFields
     ) -> FrameFields:
         """A hook's answer. What it allows is left out where the client may not, so that the call is
         asked about.
@@ -451,11 +457,11 @@ class FrameHandlers:
             response.get("response"),
             callback.request.get("input"),
         )
-        body = parse_hook_grant(answer)
+        body = parse_hook_approval(answer)
         if body is None or not isinstance(answer, dict):
             return response
         try:
-            state.roles.check_can_answer(client)
+            state.roles.check_can_answer_prompts(client)
             check_permission_updates(body, can_bypass=state.session.can_bypass)
             self._check_mode_change(
                 client,
@@ -464,10 +470,12 @@ class FrameHandlers:
                 None,
             )
         except FrameRefusedError:
-            return {**response, "response": remove_hook_grant(answer)}
+            return {**response, "response": remove_hook_approval(answer)}
         return response
 
-    def _decline_prompts(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
+    def _decline_prompts(
+        self, client: ConnectedClient, frame: FrameFields, request_id: str
+    ) -> bool:
         client.declines_prompts = True
         self._state.deny_unanswerable_prompts()
         return True

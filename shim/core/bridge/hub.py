@@ -20,19 +20,19 @@ from typing import Any
 
 import orjson
 
-from shim.core.bridge.client import HubClient
-from shim.core.bridge.commands import AppendLogRecords, HubCommand
+from shim.core.bridge.client import ConnectedClient
+from shim.core.bridge.commands import AppendLogRecords, SessionHubCommand
 from shim.core.bridge.frames import (
     FrameError,
     FrameRefusedError,
     encode_frame,
     encode_line_frame,
-    encode_partial_frame,
+    encode_partial_line_frame,
     parse_frame,
     parse_request_id,
 )
-from shim.core.bridge.handlers import FrameHandlers
-from shim.core.bridge.hub_state import HubState
+from shim.core.bridge.handlers import ClientFrameHandlers
+from shim.core.bridge.hub_state import SessionHubState
 from shim.core.bridge.log import STDOUT_LETTER, SessionLogEntry, SessionLogRecord
 from shim.core.bridge.prompts import (
     PROMPT_SUBTYPES,
@@ -43,7 +43,7 @@ from shim.core.bridge.prompts import (
     build_timeout_denial,
 )
 from shim.core.bridge.requests import ControlRequest
-from shim.core.bridge.status import HubSessionInfo
+from shim.core.bridge.status import BackgroundSessionInfo
 from shim.core.bridge.subscribers import LineFrame
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
@@ -62,7 +62,7 @@ class SessionHub:
 
     def __init__(
         self,
-        session: HubSessionInfo,
+        session: BackgroundSessionInfo,
         *,
         generation: int,
         number: int,
@@ -71,8 +71,8 @@ class SessionHub:
         clock: Callable[[], float],
         taken_ids: Iterable[str] = (),
     ) -> None:
-        self._state = HubState(session, generation, number, create_id, now_ms, taken_ids)
-        self._frame_handlers = FrameHandlers(self._state)
+        self._state = SessionHubState(session, generation, number, create_id, now_ms, taken_ids)
+        self._frame_handlers = ClientFrameHandlers(self._state)
         self._clock = clock
         self._lines = LineSplitter(MAX_LINE_BYTES)
 
@@ -93,7 +93,7 @@ class SessionHub:
             self._state.send_message(message, uuid)
             self._state.message_ids["", uuid] = True
 
-    def set_connect_notice(self, text: str) -> None:
+    def set_notice_for_new_clients(self, text: str) -> None:
         """Send a sentence about the host to all clients that connect from now on."""
         self._state.notice = text
 
@@ -130,7 +130,7 @@ class SessionHub:
                 self._state.subscribers.drop_client(client, "its frames cannot be read")
 
     def _refuse_frame(
-        self, client: HubClient, frame: Mapping[str, Any], reason: str, text: str
+        self, client: ConnectedClient, frame: Mapping[str, Any], reason: str, text: str
     ) -> None:
         try:
             request_id = parse_request_id(frame) or None
@@ -141,7 +141,7 @@ class SessionHub:
             if reason in ("not-driver", "not-owner")
             else {}
         )
-        self._state.subscribers.send_frame(
+        self._state.subscribers.send_reply_frame(
             client,
             encode_frame("refused", id=request_id, reason=reason, text=text, **controller_fields),
         )
@@ -182,7 +182,7 @@ class SessionHub:
             line, json_line = _parse_line(raw)
             kind = line.get("type")
             if kind == "stream_event":
-                partial_frame = encode_partial_frame(at_ms, json_line)
+                partial_frame = encode_partial_line_frame(at_ms, json_line)
                 frames.append(
                     LineFrame(
                         partial_frame,
@@ -223,8 +223,8 @@ class SessionHub:
     def tick(self) -> None:
         """Time goes by: to be called at least once a second."""
         state, now_s = self._state, self._clock()
-        state.report_detail_changes()
-        state.subscribers.drop_silent_clients(now_s)
+        state.report_status_detail_changes()
+        state.subscribers.drop_clients_without_hello(now_s)
         for prompt_id in state.prompts.list_overdue_prompt_ids(
             now_s, state.session.prompt_timeout_s
         ):
@@ -254,7 +254,7 @@ class SessionHub:
 
     # -- what the host has to do -------------------------------------------------------------------
 
-    def take_commands(self) -> list[HubCommand]:
+    def take_commands(self) -> list[SessionHubCommand]:
         """The commands since the last call."""
         commands = self._state.commands[:]
         self._state.commands.clear()
@@ -303,7 +303,7 @@ class SessionHub:
             state.turn_client_number = None
         elif kind == "system":
             self._record_system_line(line)
-        state.status.record_line(line)
+        state.status.record_stream_json_line(line)
 
     def _record_system_line(self, line: Mapping[str, Any]) -> None:
         state = self._state
@@ -315,7 +315,7 @@ class SessionHub:
             )
         mode = line.get("permissionMode")
         if isinstance(mode, str) and mode:
-            state.record_reported_mode(mode)
+            state.record_reported_permission_mode(mode)
 
     def _route_control_line(
         self, kind: str, line: Mapping[str, Any], raw: bytes, at_ms: int
@@ -380,7 +380,7 @@ class SessionHub:
                 id=request.request_id,
                 response={**response, "request_id": request.request_id},
             )
-            state.answer_frame(
+            state.send_frame_answer(
                 client, request.request_id, answer if client.accepts_frame_kind("response") else b""
             )
         elif has_failed:
@@ -388,7 +388,7 @@ class SessionHub:
                 client, {"id": request.request_id or None}, "failed", str(response.get("error"))
             )
         else:
-            state.confirm_frame(client, request.request_id)
+            state.send_accepted_frame(client, request.request_id)
 
     def _apply_response(self, subtype: str, body: Mapping[str, Any]) -> None:
         """What an answer of the conversation says of it."""

@@ -5,8 +5,13 @@ from it.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from shim.core.bridge.client import ClientRoles, HubClient
-from shim.core.bridge.commands import AppendLogRecords, HubCommand, UpdateMetadata, WriteStdin
+from shim.core.bridge.client import ClientRoles, ConnectedClient
+from shim.core.bridge.commands import (
+    AppendLogRecords,
+    SessionHubCommand,
+    UpdateSessionMetadata,
+    WriteStdin,
+)
 from shim.core.bridge.frames import FrameRefusedError, encode_frame
 from shim.core.bridge.log import NOTE_LETTER, STDIN_LETTER, SessionLogEntry, SessionLogRecord
 from shim.core.bridge.prompts import PendingPrompts, build_prompt_denial
@@ -17,12 +22,12 @@ from shim.core.bridge.requests import (
     PendingControlRequests,
 )
 from shim.core.bridge.status import (
-    HubSessionInfo,
+    BackgroundSessionInfo,
     SessionRestrictions,
     SessionStatus,
     derive_session_name,
 )
-from shim.core.bridge.subscribers import Subscribers
+from shim.core.bridge.subscribers import SessionSubscribers
 from shim.core.claude.messages import parse_json_line
 from shim.core.claude.permissions import NOT_GRANTED_TEXT
 from shim.core.reading.bounded_dict import BoundedDict
@@ -50,7 +55,7 @@ def list_accepted_message_ids(entries: Iterable[SessionLogEntry]) -> Iterator[st
                 yield line["uuid"]
 
 
-class HubState:
+class SessionHubState:
     """What the hub knows of the session, and how it talks to it.
 
     `waiting_messages` are the messages that were told and not yet taken: their uuid and their size;
@@ -61,7 +66,7 @@ class HubState:
 
     def __init__(
         self,
-        session: HubSessionInfo,
+        session: BackgroundSessionInfo,
         generation: int,
         number: int,
         create_id: Callable[[], str],
@@ -71,9 +76,9 @@ class HubState:
         self.session = session
         self.create_id = create_id
         self.now_ms = now_ms
-        self.commands: list[HubCommand] = []
+        self.commands: list[SessionHubCommand] = []
         self.prompts = PendingPrompts()
-        self.subscribers = Subscribers(
+        self.subscribers = SessionSubscribers(
             self.commands, self.prompts, generation, number, self._encode_state
         )
         self.roles = ClientRoles(owner_answers=session.answer_policy == "owner")
@@ -86,7 +91,7 @@ class HubState:
         self.notice = ""  # a sentence about the host, for clients that connect
         self.restrictions = SessionRestrictions(session.mode)
         self.waiting_messages: dict[str, int] = {}
-        self.message_senders: dict[str, tuple[HubClient, str]] = {}
+        self.message_senders: dict[str, tuple[ConnectedClient, str]] = {}
         # whose message the turn answers: 0 for nobody's here, None where it names none
         self.turn_client_number: int | None = None
         self.message_ids = BoundedDict[tuple[str, str], bool](MAX_STORED_IDS)
@@ -97,15 +102,17 @@ class HubState:
 
     # -- what is told to it ------------------------------------------------------------------------
 
-    def write_stdin(self, line: Mapping[str, Any]) -> bytes:
+    def queue_stdin_line(self, line: Mapping[str, Any]) -> bytes:
         """A line of its stdin; gives back the line, without its newline."""
         data = dump_json(line)
         self.commands.append(WriteStdin(data + b"\n"))
         return data
 
-    def append_log_record(self, letter: str, data: bytes) -> None:
+    def append_log_record(self, stream_letter: str, data: bytes) -> None:
         """Something for the log that has no number."""
-        self.commands.append(AppendLogRecords((SessionLogRecord(letter, self.now_ms(), data),)))
+        self.commands.append(
+            AppendLogRecords((SessionLogRecord(stream_letter, self.now_ms(), data),))
+        )
 
     def send_message(self, message: Mapping[str, Any], uuid: str, priority: object = None) -> None:
         """A person's message. FrameRefusedError if too many wait."""
@@ -140,11 +147,13 @@ class HubState:
         """A control request. FrameRefusedError if too many of its client's wait."""
         request_id = self.create_id()
         self.control_requests.add(request_id, pending_request)
-        self.write_stdin({"type": "control_request", "request_id": request_id, "request": body})
+        self.queue_stdin_line(
+            {"type": "control_request", "request_id": request_id, "request": body}
+        )
 
     def send_control_response(self, request_id: str, response: Mapping[str, Any]) -> bytes:
         """Answer a request of the session's; gives back the line."""
-        return self.write_stdin(
+        return self.queue_stdin_line(
             {"type": "control_response", "response": {**response, "request_id": request_id}}
         )
 
@@ -155,7 +164,7 @@ class HubState:
         prompt_id: str,
         client_name: str | None,
         outcome_kind: str,
-        body: Mapping[str, Any] | None = None,
+        answer_body: Mapping[str, Any] | None = None,
     ) -> None:
         """Settle an open question, with an answer of ours or a client's, or because the session
         wants none.
@@ -163,14 +172,14 @@ class HubState:
         outcome = self.prompts.resolve(prompt_id, client_name, outcome_kind)
         if outcome is None:
             return
-        if body is not None:
-            line = {"subtype": "success", "request_id": prompt_id, "response": body}
+        if answer_body is not None:
+            line = {"subtype": "success", "request_id": prompt_id, "response": answer_body}
             data = dump_json({"type": "control_response", "response": line})
             self.append_log_record(STDIN_LETTER, data)
         self.append_log_record(NOTE_LETTER, dump_json({"kind": "settled", **outcome._asdict()}))
-        if body is not None:
+        if answer_body is not None:
             self.commands.append(WriteStdin(data + b"\n"))
-        self.subscribers.send_outcome(outcome)
+        self.subscribers.send_prompt_outcome(outcome)
         self.report_metadata_changes()
 
     def resolve_all_prompts(
@@ -197,7 +206,7 @@ class HubState:
         if (
             controller is None
             or not controller.declines_prompts
-            or any(map(self.roles.can_answer, self.subscribers))
+            or any(map(self.roles.can_answer_prompts, self.subscribers))
         ):
             return
         for prompt in list(self.prompts.open.values()):
@@ -247,7 +256,7 @@ class HubState:
         )
         self.restrictions.sent_rules = deny, ask
 
-    def record_reported_mode(self, mode: str) -> None:
+    def record_reported_permission_mode(self, mode: str) -> None:
         """The conversation says which mode it is in. Where nobody told it that, its agent has
         chosen it.
         """
@@ -266,7 +275,7 @@ class HubState:
                 callback.request_id, self.callbacks.build_fallback_response(callback)
             )
         else:
-            self.subscribers.send_frame(
+            self.subscribers.send_reply_frame(
                 callback.client,
                 encode_frame("ask", id=callback.request_id, request=callback.request),
             )
@@ -293,7 +302,7 @@ class HubState:
         if {**metadata, "detail": self._metadata.get("detail")} != self._metadata:
             self._report_metadata(metadata)
 
-    def report_detail_changes(self) -> None:
+    def report_status_detail_changes(self) -> None:
         """Tell of a detail that changed: at a tick, not with every call."""
         metadata = self._collect_metadata()
         if metadata != self._metadata:
@@ -309,10 +318,10 @@ class HubState:
 
     def _report_metadata(self, metadata: Mapping[str, Any]) -> None:
         self._metadata = metadata
-        self.commands.append(UpdateMetadata(metadata))
+        self.commands.append(UpdateSessionMetadata(metadata))
         self.subscribers.queue_state_update()
 
-    def set_controller(self, client: HubClient | None) -> None:
+    def set_controller(self, client: ConnectedClient | None) -> None:
         """Another client drives, or nobody."""
         if self.roles.set_controller(client):
             self.append_log_record(
@@ -339,12 +348,12 @@ class HubState:
             self.append_log_record(NOTE_LETTER, dump_json({"kind": "unanswered", "message": uuid}))
             client, request_id = self.message_senders.pop(uuid, (None, ""))
             if client is not None and client.number in self.subscribers.clients:
-                self.subscribers.send_frame(
+                self.subscribers.send_reply_frame(
                     client,
                     encode_frame("refused", id=request_id, reason="ended", text=UNANSWERED_TEXT),
                 )
         self.commands.append(
-            UpdateMetadata({**self._metadata, "unanswered": len(self.waiting_messages)})
+            UpdateSessionMetadata({**self._metadata, "unanswered": len(self.waiting_messages)})
         )
 
     def record_answered_message(self, uuid: object) -> None:
@@ -358,10 +367,10 @@ class HubState:
 
     # -- what a client is answered -----------------------------------------------------------------
 
-    def confirm_frame(self, client: HubClient, request_id: str) -> None:
+    def send_accepted_frame(self, client: ConnectedClient, request_id: str) -> None:
         """What a frame asked for was done."""
         if request_id:
-            self.answer_frame(
+            self.send_frame_answer(
                 client,
                 request_id,
                 encode_frame("accepted", id=request_id)
@@ -369,7 +378,7 @@ class HubState:
                 else b"",
             )
 
-    def answer_frame(self, client: HubClient, request_id: str, answer: bytes) -> None:
+    def send_frame_answer(self, client: ConnectedClient, request_id: str, answer: bytes) -> None:
         """The answer to a frame, which is the answer to the same frame again too."""
         stored_answer = answer
         if len(answer) > MAX_STORED_ANSWER_BYTES:
@@ -380,8 +389,8 @@ class HubState:
                 text="this was answered already; use another id",
             )
         self.frame_answers[client.number, request_id] = stored_answer
-        self.subscribers.send_frame(client, answer)
+        self.subscribers.send_reply_frame(client, answer)
 
-    def repeat_frame_answer(self, client: HubClient, request_id: str) -> None:
+    def resend_frame_answer(self, client: ConnectedClient, request_id: str) -> None:
         """A frame that was obeyed came again."""
-        self.subscribers.send_frame(client, self.frame_answers[client.number, request_id])
+        self.subscribers.send_reply_frame(client, self.frame_answers[client.number, request_id])

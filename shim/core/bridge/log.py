@@ -38,7 +38,7 @@ class SessionLog(Protocol):
     """Numbers go on over generations and have no holes but those of files that were dropped."""
 
     @property
-    def first_event_number(self) -> int:
+    def first_line_number(self) -> int:
         """The number of the oldest line that is kept; one more than `last_number` if there is none."""
 
     @property

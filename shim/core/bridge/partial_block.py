@@ -7,7 +7,7 @@ from typing import Any
 MAX_BLOCK_BYTES = 1024 * 1024
 
 
-class PartialBlock:
+class PartialContentBlock:
     """Fed every partial line of the conversation itself; those of nested agents are not kept."""
 
     def __init__(self) -> None:

@@ -202,7 +202,7 @@ def check_permission_updates(body: Mapping[str, Any], *, can_bypass: bool) -> No
         )
 
 
-def parse_hook_grant(answer: object) -> Mapping[str, Any] | None:
+def parse_hook_approval(answer: object) -> Mapping[str, Any] | None:
     """What a hook allows, as the body of an answer to a question about its call; None where it
     allows nothing.
     """
@@ -218,7 +218,7 @@ def parse_hook_grant(answer: object) -> Mapping[str, Any] | None:
     )
 
 
-def remove_hook_grant(answer: Mapping[str, Any]) -> dict[str, Any]:
+def remove_hook_approval(answer: Mapping[str, Any]) -> dict[str, Any]:
     """The same answer of a hook, that allows nothing."""
     fields = {
         key: value for key, value in answer.items() if key != "decision" or value != "approve"

@@ -10,7 +10,7 @@ without the client whose hook judges a call, the call is denied.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shim.core.bridge.client import HubClient
+from shim.core.bridge.client import ConnectedClient
 from shim.core.bridge.frames import FrameRefusedError
 from shim.core.claude.hooks.callbacks import MATCH_ALL, MAX_CALLBACKS_PER_EVENT
 
@@ -32,7 +32,7 @@ class ControlRequest(NamedTuple):
     `undo` is to be called where the conversation refuses it.
     """
 
-    client: HubClient | None
+    client: ConnectedClient | None
     request_id: str
     subtype: str
     wants_body: bool = False
@@ -60,7 +60,7 @@ class PendingControlRequests:
             )
         self._open[request_id] = request
 
-    def is_request_pending(self, client: HubClient, request_id: str) -> bool:
+    def is_request_pending(self, client: ConnectedClient, request_id: str) -> bool:
         """Whether a frame of a client waits for its answer."""
         return any(
             request.client is client and request.request_id == request_id
@@ -75,7 +75,7 @@ class PendingControlRequests:
         """Whose answer the body of a control_response is; None if nobody of us asked."""
         return self._open.pop(str(response.get("request_id")), None)
 
-    def detach_client(self, client: HubClient) -> None:
+    def detach_client(self, client: ConnectedClient) -> None:
         """Nobody waits for the answers of a client that has gone."""
         for request_id, request in list(self._open.items()):
             if request.client is client:
@@ -87,7 +87,7 @@ class CallbackRequest(NamedTuple):
 
     request_id: str
     request: Mapping[str, Any]
-    client: HubClient | None
+    client: ConnectedClient | None
 
 
 class ClientCallbackRouter:
@@ -96,12 +96,12 @@ class ClientCallbackRouter:
     def __init__(self) -> None:
         # by the number of the client that brought them
         self._hooks_by_client: dict[int, HookGroups] = {}
-        self._hook_clients: dict[int, HubClient] = {}  # those of them who are here
-        self._server_clients: dict[str, HubClient] = {}
+        self._hook_clients: dict[int, ConnectedClient] = {}  # those of them who are here
+        self._server_clients: dict[str, ConnectedClient] = {}
         self._open: dict[str, CallbackRequest] = {}
 
-    def register_client(
-        self, client: HubClient, request: Mapping[str, Any]
+    def register_client_callbacks(
+        self, client: ConnectedClient, request: Mapping[str, Any]
     ) -> tuple[dict[str, Any], Callable[[], None]]:
         """A client's `initialize`: what the conversation is to be told instead, and what undoes it.
         FrameRefusedError.
@@ -173,7 +173,7 @@ class ClientCallbackRouter:
     def route_callback(self, request_id: str, request: Mapping[str, Any]) -> CallbackRequest:
         """Whom a request is for. With a client it is open until `pop_answered_callback`."""
         kind = request.get("subtype")
-        client: HubClient | None = None
+        client: ConnectedClient | None = None
         if kind == "hook_callback":
             client_number, _, callback_id = str(request.get("callback_id")).partition(ID_SEPARATOR)
             client = (
@@ -189,7 +189,9 @@ class ClientCallbackRouter:
             self._open[request_id] = callback
         return callback
 
-    def pop_answered_callback(self, request_id: str, client: HubClient) -> CallbackRequest | None:
+    def pop_answered_callback(
+        self, request_id: str, client: ConnectedClient
+    ) -> CallbackRequest | None:
         """An answer of a client; None if it was not asked that."""
         callback = self._open.get(request_id)
         if callback is None or callback.client is not client:
@@ -200,7 +202,7 @@ class ClientCallbackRouter:
         """The session wants no answer any more."""
         self._open.pop(request_id, None)
 
-    def remove_client(self, client: HubClient) -> list[CallbackRequest]:
+    def remove_client(self, client: ConnectedClient) -> list[CallbackRequest]:
         """A client has gone; what it was asked and has not answered."""
         if self._hook_clients.pop(client.number, None) is not None:
             blocking_hooks = self._hooks_by_client.pop(client.number, {}).get(BLOCKING_EVENT)
@@ -260,7 +262,7 @@ def _get_matcher(group: Mapping[str, Any]) -> str:
     return matcher if isinstance(matcher, str) and matcher not in MATCH_ALL else ""
 
 
-def _prefix_callbacks(client: HubClient, raw_hooks: object) -> HookGroups:
+def _prefix_callbacks(client: ConnectedClient, raw_hooks: object) -> HookGroups:
     """A client's hooks, with the client's number in the names of its callbacks."""
     hooks: HookGroups = {}
     for event, groups in raw_hooks.items() if isinstance(raw_hooks, dict) else ():

@@ -20,7 +20,7 @@ TIMEOUT_HINT = "nobody answered in time ({question}); {next}"
 STOPPED_STATE = "stopped"
 
 
-class HubSessionInfo(NamedTuple):
+class BackgroundSessionInfo(NamedTuple):
     """What a client is told of a session, and what holds for it.
 
     session_id        its UUID; its short id is how that begins
@@ -145,7 +145,7 @@ class SessionRestrictions:
         self._previous_modes.pop(mode, None)
         self.chosen_mode = mode
 
-    def restore_mode(self, previous_mode: str, refused_mode: str) -> None:
+    def roll_back_refused_mode(self, previous_mode: str, refused_mode: str) -> None:
         """A choice was refused: where it still stands, the last one before it that was not refused
         stands again.
         """
@@ -300,7 +300,7 @@ class SessionStatus:
         """Record that a question of this turn was denied because it was not answered in time."""
         self._timed_out_prompt = self._timed_out_prompt or describe_prompt(request)
 
-    def record_line(self, line: Mapping[str, Any]) -> None:
+    def record_stream_json_line(self, line: Mapping[str, Any]) -> None:
         """A whole line of the conversation."""
         kind = line.get("type")
         if kind == "result":

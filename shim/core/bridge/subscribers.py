@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from shim.core.bridge.client import HubClient, QueuedFrames
-from shim.core.bridge.commands import DropClient, HubCommand, ReadLog
+from shim.core.bridge.client import ConnectedClient, QueuedFrames
+from shim.core.bridge.commands import DropClient, ReadLog, SessionHubCommand
 from shim.core.bridge.frames import (
     FULL_REASON,
     ClientHello,
@@ -19,7 +19,7 @@ from shim.core.bridge.frames import (
     encode_line_frame,
 )
 from shim.core.bridge.log import SessionLogEntry
-from shim.core.bridge.partial_block import PartialBlock
+from shim.core.bridge.partial_block import PartialContentBlock
 from shim.core.bridge.prompts import PendingPrompt, PendingPrompts, PromptOutcome
 
 MAX_BATCH_LINES = 256  # that are read from the log at once for a client
@@ -38,21 +38,21 @@ class LineFrame(NamedTuple):
     ends_block: bool = False
 
 
-class Subscribers:
+class SessionSubscribers:
     """`last_number` is that of the last line in the log. `encode_state` gives the frames of what is
     true now: state and driver.
     """
 
     def __init__(
         self,
-        commands: list[HubCommand],
+        commands: list[SessionHubCommand],
         prompts: PendingPrompts,
         generation: int,
         last_number: int,
         encode_state: Callable[[], bytes],
     ) -> None:
-        self.clients: dict[int, HubClient] = {}
-        self.partial_block = PartialBlock()
+        self.clients: dict[int, ConnectedClient] = {}
+        self.partial_block = PartialContentBlock()
         self.generation = generation
         self.last_number = last_number
         self._inherited_number = last_number  # number of the last line of the former generations
@@ -63,7 +63,7 @@ class Subscribers:
         self._recent_frames = deque[LineFrame]()  # whole lines
         self._recent_bytes = 0
 
-    def __iter__(self) -> Iterator[HubClient]:
+    def __iter__(self) -> Iterator[ConnectedClient]:
         """Those who have said hello."""
         return (
             client
@@ -73,18 +73,18 @@ class Subscribers:
 
     # -- coming and going --------------------------------------------------------------------------
 
-    def add_client(self, client_number: int, now_s: float) -> HubClient:
-        client = self.clients[client_number] = HubClient(client_number, now_s)
+    def add_client(self, client_number: int, now_s: float) -> ConnectedClient:
+        client = self.clients[client_number] = ConnectedClient(client_number, now_s)
         if len(self.clients) > MAX_CLIENTS:
             self.drop_client(client, f"{MAX_CLIENTS}{FULL_REASON}")
         return client
 
-    def accept_hello(self, client: HubClient, hello: ClientHello) -> None:
+    def accept_hello(self, client: ConnectedClient, hello: ClientHello) -> None:
         """A client has said hello."""
         client.name = self._choose_name(hello.client_name)
         client.hello = hello
 
-    def start_client_sync(self, client: HubClient) -> None:
+    def start_log_replay(self, client: ConnectedClient) -> None:
         """A client was welcomed: it is told what it has not seen."""
         assert client.hello is not None
         client.sync_position, cursor = self.last_number, client.hello.cursor
@@ -94,7 +94,7 @@ class Subscribers:
             client.cursor = cursor.number
         elif cursor is not None:
             reason = "unknown" if cursor.generation == self.generation else "generation"
-            self.send_frame(
+            self.send_reply_frame(
                 client, encode_frame("gap", **{"from": 1, "to": self.last_number, "reason": reason})
             )
         self.continue_log_replay(client)
@@ -129,31 +129,31 @@ class Subscribers:
     def _format_name(requested_name: str, suffix: int) -> str:
         return requested_name if suffix == 1 else f"{requested_name}-{suffix}"
 
-    def drop_client(self, client: HubClient, reason: str) -> None:
+    def drop_client(self, client: ConnectedClient, reason: str) -> None:
         """Nothing more is told to a client or heard of it."""
         if not client.is_dropped:
             client.is_dropped, client.is_live = True, False
-            client.push(QueuedFrames(encode_frame("bye", reason=reason), is_reply=True))
+            client.queue_frames(QueuedFrames(encode_frame("bye", reason=reason), is_reply=True))
             self._ready_clients[client.number] = None
             self._commands.append(DropClient(client.number, reason))
 
-    def drop_silent_clients(self, now_s: float) -> None:
+    def drop_clients_without_hello(self, now_s: float) -> None:
         """Drop those who have not said hello in time."""
         for client in list(self.clients.values()):
             if client.hello is None and now_s - client.connected_at >= HELLO_TIMEOUT_S:
                 self.drop_client(client, f"no hello came in {HELLO_TIMEOUT_S:.0f} s")
 
-    def remove_client(self, client_number: int) -> HubClient | None:
+    def remove_client(self, client_number: int) -> ConnectedClient | None:
         self._ready_clients.pop(client_number, None)
         return self.clients.pop(client_number, None)
 
     # -- what is said ------------------------------------------------------------------------------
 
-    def send_frame(self, client: HubClient, data: bytes) -> None:
+    def send_reply_frame(self, client: ConnectedClient, data: bytes) -> None:
         """An answer to a client's own frame."""
         if client.is_dropped or not data:
             return
-        client.push(QueuedFrames(data, is_reply=True))
+        client.queue_frames(QueuedFrames(data, is_reply=True))
         self._ready_clients[client.number] = None
         if client.has_too_many_replies:
             self.drop_client(client, "it does not read what it is answered")
@@ -178,7 +178,7 @@ class Subscribers:
                 if client.has_full_queue:
                     client.drop_queued_frames(self.last_number)
                 else:
-                    client.push(item)
+                    client.queue_frames(item)
                     client.cursor = last_number or client.cursor
                 self._ready_clients[client.number] = None
 
@@ -189,7 +189,7 @@ class Subscribers:
         while self._recent_bytes > MAX_RECENT_BYTES:
             self._recent_bytes -= len(self._recent_frames.popleft().data)
 
-    def _filter_block(self, client: HubClient, frames: Sequence[LineFrame]) -> QueuedFrames:
+    def _filter_block(self, client: ConnectedClient, frames: Sequence[LineFrame]) -> QueuedFrames:
         """Lines without the rest of a block whose beginning a client was not told."""
         visible_frames = list[LineFrame]()
         for frame in frames:
@@ -207,10 +207,10 @@ class Subscribers:
                 if client.has_full_queue:
                     client.drop_queued_frames(self.last_number)
                 else:
-                    client.push_prompt(prompt.prompt_id, data)
+                    client.queue_prompt_frame(prompt.prompt_id, data)
                 self._ready_clients[client.number] = None
 
-    def send_outcome(self, outcome: PromptOutcome) -> None:
+    def send_prompt_outcome(self, outcome: PromptOutcome) -> None:
         """Tell everybody who believes a question to be open."""
         data = outcome.frame
         for client in self.clients.values():
@@ -218,7 +218,7 @@ class Subscribers:
                 if client.has_full_queue:
                     client.drop_queued_frames(self.last_number)
                 else:
-                    client.push_outcome(outcome.question, data)
+                    client.queue_prompt_outcome_frame(outcome.question, data)
                 self._ready_clients[client.number] = None
 
     def queue_state_update(self) -> None:
@@ -236,7 +236,7 @@ class Subscribers:
         client = self.clients.get(client_number)
         if client is None:
             return b""
-        data = client.take_bytes(max_bytes)
+        data = client.take_queued_bytes(max_bytes)
         if client.hello is not None and not client.is_dropped and not client.has_full_queue:
             if not client.is_live and client.read_position is None:
                 self.continue_log_replay(client)
@@ -249,7 +249,7 @@ class Subscribers:
             self._ready_clients.pop(client_number, None)
         return data
 
-    def continue_log_replay(self, client: HubClient) -> None:
+    def continue_log_replay(self, client: ConnectedClient) -> None:
         """A client that is not in sync goes on with the log, or has come to its end."""
         if client.cursor >= self.last_number:
             self._finish_sync(client)
@@ -283,7 +283,7 @@ class Subscribers:
             client, [LineFrame(encode_line_frame(*entry), entry.number) for entry in entries]
         )
 
-    def _send_log_lines(self, client: HubClient, frames: Sequence[LineFrame]) -> None:
+    def _send_log_lines(self, client: ConnectedClient, frames: Sequence[LineFrame]) -> None:
         """Tell a client lines of the log; without any, all that it has not seen is lost."""
         chunks, first_number = list[bytes](), client.cursor + 1
         for frame in frames:
@@ -294,32 +294,32 @@ class Subscribers:
             chunks.append(frame.data)
             client.cursor = frame.number
             if frame.number == client.sync_position:
-                client.push(QueuedFrames(b"".join(chunks), len(chunks), first_number))
+                client.queue_frames(QueuedFrames(b"".join(chunks), len(chunks), first_number))
                 chunks, first_number = [], frame.number + 1
                 self._send_synced(client)
         if not frames:
             chunks.append(_encode_lost_gap(client.cursor + 1, self.last_number))
             client.cursor = self.last_number
         if chunks:
-            client.push(QueuedFrames(b"".join(chunks), len(chunks), first_number))
+            client.queue_frames(QueuedFrames(b"".join(chunks), len(chunks), first_number))
         self._ready_clients[client.number] = None
         if client.cursor >= self.last_number:
             self._finish_sync(client)
         elif not client.has_full_queue:
             self.continue_log_replay(client)
 
-    def _finish_sync(self, client: HubClient) -> None:
+    def _finish_sync(self, client: ConnectedClient) -> None:
         client.is_live = True
         self._send_synced(client)
         if client.hello is not None and client.hello.wants_partial:
             client.skips_open_block = self.partial_block.has_lost_start
             if block_frames := self.partial_block.frames:
-                client.push(QueuedFrames(block_frames, 1))
+                client.queue_frames(QueuedFrames(block_frames, 1))
         self._send_missed_prompts(client)
 
-    def _send_synced(self, client: HubClient) -> None:
+    def _send_synced(self, client: ConnectedClient) -> None:
         if client.sync_position is not None:
-            client.push(
+            client.queue_frames(
                 QueuedFrames(
                     encode_frame("synced", number=client.sync_position),
                     sync_position=client.sync_position,
@@ -327,7 +327,7 @@ class Subscribers:
             )
             client.sync_position = None
 
-    def _send_missed_prompts(self, client: HubClient) -> None:
+    def _send_missed_prompts(self, client: ConnectedClient) -> None:
         """Tell a client what it does not know of the questions, as far as there is room."""
         missed_prompts = [
             (prompt_id, False) for prompt_id in client.open_prompt_ids - self._prompts.open.keys()
@@ -341,12 +341,12 @@ class Subscribers:
             if client.has_full_queue:
                 break
             if is_open:
-                client.push_prompt(prompt_id, self._prompts.open[prompt_id].frame)
+                client.queue_prompt_frame(prompt_id, self._prompts.open[prompt_id].frame)
             else:
                 outcome = self._prompts.find_outcome(prompt_id) or PromptOutcome(
                     prompt_id, None, "cancelled"
                 )
-                client.push_outcome(prompt_id, outcome.frame)
+                client.queue_prompt_outcome_frame(prompt_id, outcome.frame)
         else:
             client.has_all_prompts = True
         self._ready_clients[client.number] = None

@@ -30,9 +30,9 @@ ERROR = {
 def test_session_status_reports_how_the_turn_ended(result, state, detail):
     now = SessionStatus()
     now.record_waiting_message()
-    now.record_line({"type": "system", "subtype": "init"})
+    now.record_stream_json_line({"type": "system", "subtype": "init"})
     assert now.build_status_fields()["state"] == "working"
-    now.record_line(result)
+    now.record_stream_json_line(result)
     status_fields = now.build_status_fields()
     assert (status_fields["state"], status_fields["status"], status_fields["detail"]) == (
         state,
