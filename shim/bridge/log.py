@@ -108,11 +108,13 @@ class RecordedSessionLog:
             elapsed_s = max(0, record.at_ms - self._file_start_ms) / 1000
             if record.letter == NOTE_LETTER:
                 data.append(
-                    self._encoder.encode_event(NOTE_LETTER, elapsed_s, orjson.loads(record.data))
+                    self._encoder.encode_event_record(
+                        NOTE_LETTER, elapsed_s, orjson.loads(record.data)
+                    )
                 )
             else:
                 data.append(
-                    self._encoder.encode_stream(record.letter, elapsed_s, record.data + b"\n")
+                    self._encoder.encode_stream_chunk(record.letter, elapsed_s, record.data + b"\n")
                 )
         chunk = b"".join(data)
         try:

@@ -134,7 +134,7 @@ class ReplayPlayer:
 
     def _wait_for_input(self, timeout_s: float) -> None:
         if not self._feed_events(timeout_s):
-            self._replayer.skip_wait()
+            self._replayer.skip_awaited_event()
         self._due_time_s = self._clock()
 
     def _pause_output(self, pause_s: float) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
-from shim.core.cast.encoder import HashChain, encode_record_data
+from shim.core.cast.encoder import RecordingHashChain, encode_record_data
 from shim.core.cast.format import (
     CHECKPOINT,
     MAX_LINE_BYTES,
@@ -60,7 +60,7 @@ def rewrite_cast(
     first_redactor = RecordingRedactor(custom_search)
     with _open_source(source) as file_descriptor:
         for line, _ in _read_lines(file_descriptor, LineSplitter(MAX_LINE_BYTES)):
-            if line.is_stream:
+            if line.is_stream_record:
                 first_redactor.redact_record(line.code, line.data, line.has_newline)
         first_redactor.close()
     redactor, record_numbers, splitter = (
@@ -72,7 +72,7 @@ def rewrite_cast(
     def redact_line(line: RecordingLine, raw: bytes) -> bytes:
         if line.code == HEADER_CODE:
             return _redact_header(raw, redactor)
-        if not line.is_stream:
+        if not line.is_stream_record:
             return _redact_other_line(raw, redactor)
         redacted = redactor.redact_record(line.code, line.data, line.has_newline)
         if edits := first_redactor.edits.get(next(record_numbers)):
@@ -105,7 +105,7 @@ def redact_split_secrets(
     def edit_line(line: RecordingLine, raw: bytes) -> bytes:
         if line.code == HEADER_CODE:
             return orjson.dumps({**orjson.loads(raw), "swept": True})
-        if not line.is_stream or (record_number := next(record_numbers)) not in edits:
+        if not line.is_stream_record or (record_number := next(record_numbers)) not in edits:
             return raw
         return _replace_data(line, raw, apply_string_edits(line.data, edits[record_number]))
 
@@ -155,21 +155,21 @@ def _redact_other_line(line: bytes, redactor: RecordingRedactor) -> bytes:
         value = orjson.loads(line)
     except ValueError:
         text = line.decode("utf-8", "surrogateescape")
-        redacted_text: str = redactor.redact_fields(text)
+        redacted_text: str = redactor.redact_json_fields(text)
         return line if redacted_text == text else redacted_text.encode("utf-8", "surrogateescape")
     if not isinstance(value, list):
         return (
             line
-            if redactor.redact_fields(value) == value
-            else orjson.dumps(redactor.redact_fields(value))
+            if redactor.redact_json_fields(value) == value
+            else orjson.dumps(redactor.redact_json_fields(value))
         )
-    redacted = redactor.redact_fields([_redact_command_line(part) for part in value])
+    redacted = redactor.redact_json_fields([_redact_command_line(part) for part in value])
     return line if redacted == value else orjson.dumps(redacted)
 
 
 def _redact_header(line: bytes, redactor: RecordingRedactor) -> bytes:
     fields: dict[str, Any] = orjson.loads(line)
-    redacted_fields = redactor.redact_fields(_redact_command_line(fields))
+    redacted_fields = redactor.redact_json_fields(_redact_command_line(fields))
     redaction_mode = fields.get("redact")
     return orjson.dumps(
         {
@@ -196,7 +196,7 @@ def _encode_copy(
     transform: Callable[[RecordingLine, bytes], bytes],
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[bytes]:
-    hash_chain, pending_lines, size_bytes, has_end = HashChain(), list[bytes](), 0, False
+    hash_chain, pending_lines, size_bytes, has_end = RecordingHashChain(), list[bytes](), 0, False
     for line, raw in lines:
         if has_end := line.code == CHECKPOINT and bool(line.fields["end"]):
             continue

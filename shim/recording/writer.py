@@ -102,7 +102,7 @@ class RecordingWriter:
         self._redactor = RecordingRedactor() if redact else None
         self._encoder = RecordingEncoder(self._redactor.redact_record if self._redactor else None)
         self._header_line = self._encoder.encode_header(
-            header if self._redactor is None else self._redactor.redact_fields(header)
+            header if self._redactor is None else self._redactor.redact_json_fields(header)
         )
         self._written_bytes = 0  # bytes
         self._failed = False
@@ -184,11 +184,13 @@ class RecordingWriter:
         if code in (END_CODE, LAST_NOTE_CODE):
             return self._encode_end(time_s, data)
         if code not in STREAMS:
-            return self._encoder.encode_event(
-                code, time_s, data if self._redactor is None else self._redactor.redact_fields(data)
+            return self._encoder.encode_event_record(
+                code,
+                time_s,
+                data if self._redactor is None else self._redactor.redact_json_fields(data),
             )
         if written_bytes + len(data) <= self._max_bytes:
-            return self._encoder.encode_stream(code, time_s, data)
+            return self._encoder.encode_stream_chunk(code, time_s, data)
         self._queue.closed = True
         warn(
             f"the recording {self._path} is as large as record_max_bytes allows; the turn goes on without it\n"
@@ -199,12 +201,12 @@ class RecordingWriter:
         self._is_encoded = True
         lines = [self._encoder.flush_all_streams(time_s)]
         if note is not None:
-            lines.append(self._encoder.encode_event("n", time_s, note))
+            lines.append(self._encoder.encode_event_record("n", time_s, note))
         if self._redactor is not None:
             self._redactor.close()
             if self._redactor.secret_counts:
                 fields = {"kind": "redaction", "counts": dict(self._redactor.secret_counts)}
-                lines.append(self._encoder.encode_event("n", time_s, fields))
+                lines.append(self._encoder.encode_event_record("n", time_s, fields))
         return b"".join([*lines, self._encoder.encode_recording_end(time_s)])
 
     def _redact_split_secrets(self) -> None:

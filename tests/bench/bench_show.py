@@ -101,12 +101,12 @@ def write_recording(path: str, mix: Callable[[int], Events]) -> None:
             "hello",
         ]
         file.write(encoder.encode_header({**HEADER, "argv": argv}))
-        file.write(encoder.encode_stream("O", at, json.dumps(INIT).encode() + b"\n"))
+        file.write(encoder.encode_stream_chunk("O", at, json.dumps(INIT).encode() + b"\n"))
         while file.tell() < CAST_BYTES:
             number += 1
             for event in mix(number):
                 at += 0.01
-                file.write(encoder.encode_stream("O", at, json.dumps(event).encode() + b"\n"))
+                file.write(encoder.encode_stream_chunk("O", at, json.dumps(event).encode() + b"\n"))
         file.write(encoder.encode_recording_end(at))
 
 

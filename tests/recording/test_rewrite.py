@@ -7,7 +7,7 @@ import pytest
 from cast_builder import build_recording, read_cast, stream_of
 from fake_secrets import generate_secret
 
-from shim.core.cast.encoder import MAX_RECORD_BYTES, HashChain
+from shim.core.cast.encoder import MAX_RECORD_BYTES, RecordingHashChain
 from shim.core.cast.format import RecordingError
 from shim.core.cast.secrets import RecordingRedactor
 from shim.recording.rewrite import RewriteStoppedError, redact_split_secrets, rewrite_cast
@@ -177,12 +177,12 @@ def test_rewrite_of_long_lines_uses_bounded_memory(source, monkeypatch):
     line = b"x" * (MAX_RECORD_BYTES - 1) + b"\n"
     source.write_bytes(build_recording([(0.0, "o", line * 8)]))
     sizes = []
-    add = HashChain.add_lines
+    add = RecordingHashChain.add_lines
 
     def add_measured(chain, lines):
         sizes.append(sum(map(len, lines)))
         return add(chain, lines)
 
-    monkeypatch.setattr(HashChain, "add_lines", add_measured)
+    monkeypatch.setattr(RecordingHashChain, "add_lines", add_measured)
     rewrite_cast(str(source))
     assert max(sizes) < 3 * MAX_RECORD_BYTES and sum(sizes) > 8 * MAX_RECORD_BYTES

@@ -31,9 +31,9 @@ def build_recording(moments: Iterable[Moment], *, end: bool = True, **header: An
     lines, at = [encoder.encode_header({**HEADER, **header})], 0.0
     for at, letter, data in moments:
         lines.append(
-            encoder.encode_stream(letter, at, data)
+            encoder.encode_stream_chunk(letter, at, data)
             if letter in STREAMS
-            else encoder.encode_event(letter, at, data)
+            else encoder.encode_event_record(letter, at, data)
         )
     return b"".join(lines) + (encoder.encode_recording_end(at) if end else b"")
 

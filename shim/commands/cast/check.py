@@ -343,9 +343,7 @@ def _replace_request_id(
 ) -> bytes:
     """A line of the frontend, with today's id of the question that it answers."""
     recorded_id = parse_protocol_line(line).id
-    current_id = current_normalizer.find_raw_id(
-        recorded_normalizer.find_shared_id_name(recorded_id)
-    )
+    current_id = current_normalizer.find_raw_id(recorded_normalizer.find_normalized_id(recorded_id))
     return line.replace(orjson.dumps(recorded_id), orjson.dumps(current_id)) if current_id else line
 
 

@@ -68,15 +68,17 @@ class OutputNormalizer:
         except orjson.JSONDecodeError:
             return self._normalize_text(line.decode("utf-8", "replace").rstrip("\r\n"))
 
-    def find_shared_id_name(self, raw_id: str) -> str:
+    def find_normalized_id(self, raw_id: str) -> str:
         """The name of an id that both sides share, "" for an unknown id."""
         return self._shared_names.get(raw_id, "")
 
-    def find_raw_id(self, shared_name: str) -> str:
+    def find_raw_id(self, normalized_id: str) -> str:
         """The id that has this shared name, "" if there is none."""
         return (
-            next((raw_id for raw_id, name in self._shared_names.items() if name == shared_name), "")
-            if shared_name
+            next(
+                (raw_id for raw_id, name in self._shared_names.items() if name == normalized_id), ""
+            )
+            if normalized_id
             else ""
         )
 

@@ -34,7 +34,7 @@ class RecordingEncoder:
 
     def __init__(self, redact: RedactFunction | None = None) -> None:
         self._redact = redact
-        self._hash_chain = HashChain()
+        self._hash_chain = RecordingHashChain()
         self._encoded_time_s = 0.0
         self._unfinished_lines: dict[str, list[bytes]] = {}
 
@@ -44,7 +44,7 @@ class RecordingEncoder:
             [dump_json({"shimcast": FORMAT_VERSION, **fields}) + b"\n"]
         )
 
-    def encode_stream(self, stream_code: str, time_s: float, chunk: bytes) -> bytes:
+    def encode_stream_chunk(self, stream_code: str, time_s: float, chunk: bytes) -> bytes:
         """The records for bytes of a stream: whole lines, and pieces of a long one.
 
         No bytes: the stream is at its end, and the unfinished line is recorded.
@@ -83,7 +83,9 @@ class RecordingEncoder:
             else b""
         )
 
-    def encode_event(self, event_code: str, time_s: float, fields: Mapping[str, Any]) -> bytes:
+    def encode_event_record(
+        self, event_code: str, time_s: float, fields: Mapping[str, Any]
+    ) -> bytes:
         """The record of a child's start, a note, or a child's end with its unfinished lines before
         it.
         """
@@ -203,7 +205,7 @@ def encode_record_data(stream_code: str, data: bytes, code_suffix: str = "") -> 
     return b'"%s",%s' % ((stream_code + code_suffix).encode(), text)
 
 
-class HashChain:
+class RecordingHashChain:
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
         self._line_count = 0  # lines since the last checkpoint

@@ -102,7 +102,7 @@ class RecordingLine(NamedTuple):
     problems: Sequence[RecordingProblem] = ()
 
     @property
-    def is_stream(self) -> bool:
+    def is_stream_record(self) -> bool:
         return self.code != "" and self.code in STREAMS
 
     @property
@@ -124,12 +124,14 @@ def parse_recording_line(raw: bytes) -> RecordingLine:
         record = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return RecordingLine(
-            problems=[RecordingProblem(DAMAGE, "not_json", f"no JSON: {format_excerpt(raw)}")]
+            problems=[RecordingProblem(DAMAGE, "not_json", f"no JSON: {format_value_excerpt(raw)}")]
         )
     if not isinstance(record, list) or len(record) < 3 or not isinstance(record[1], str):
         return RecordingLine(
             problems=[
-                RecordingProblem(DAMAGE, "no_record", f"no record of a cast: {format_excerpt(raw)}")
+                RecordingProblem(
+                    DAMAGE, "no_record", f"no record of a cast: {format_value_excerpt(raw)}"
+                )
             ]
         )
     delay_s, full_code, data = record[:3]
@@ -141,18 +143,22 @@ def parse_recording_line(raw: bytes) -> RecordingLine:
             )
         )
     if delay_s.__class__ is not float and delay_s.__class__ is not int:
-        problems.append(RecordingProblem(DAMAGE, "time", f"{format_excerpt(delay_s)} is no time"))
+        problems.append(
+            RecordingProblem(DAMAGE, "time", f"{format_value_excerpt(delay_s)} is no time")
+        )
         delay_s = 0
     elif delay_s < 0:
         problems.append(
             RecordingProblem(
-                DAMAGE, "time", f"a time of {format_excerpt(delay_s)} seconds: no time goes back"
+                DAMAGE,
+                "time",
+                f"a time of {format_value_excerpt(delay_s)} seconds: no time goes back",
             )
         )
         delay_s = 0
     elif delay_s > UNUSUAL_DELAY_S:
         problems.append(
-            RecordingProblem(NOTE, "time", f"a pause of {format_excerpt(delay_s)} seconds")
+            RecordingProblem(NOTE, "time", f"a pause of {format_value_excerpt(delay_s)} seconds")
         )
     if code_parts := STREAM_CODES.get(full_code):
         stream_code, has_newline, is_base64 = code_parts
@@ -164,15 +170,19 @@ def parse_recording_line(raw: bytes) -> RecordingLine:
                 return RecordingLine(stream_code, delay_s, content, has_newline, problems=problems)
             except ValueError:
                 problems.append(
-                    RecordingProblem(DAMAGE, "base64", f"no base64: {format_excerpt(data)}")
+                    RecordingProblem(DAMAGE, "base64", f"no base64: {format_value_excerpt(data)}")
                 )
         else:
-            message = f"a record of {stream_code} whose data are no text: {format_excerpt(data)}"
+            message = (
+                f"a record of {stream_code} whose data are no text: {format_value_excerpt(data)}"
+            )
             problems.append(RecordingProblem(DAMAGE, "no_record", message))
     elif len(full_code) != 1 or full_code not in EVENTS:
         problems.append(
             RecordingProblem(
-                NOTE, "unknown_code", f"the code {format_excerpt(full_code)} is not known here"
+                NOTE,
+                "unknown_code",
+                f"the code {format_value_excerpt(full_code)} is not known here",
             )
         )
     elif isinstance(data, dict):
@@ -182,13 +192,13 @@ def parse_recording_line(raw: bytes) -> RecordingLine:
             RecordingProblem(
                 DAMAGE,
                 "no_record",
-                f"a record of {full_code} that is no object: {format_excerpt(data)}",
+                f"a record of {full_code} that is no object: {format_value_excerpt(data)}",
             )
         )
     return RecordingLine(problems=problems)
 
 
-def format_excerpt(value: object) -> str:
+def format_value_excerpt(value: object) -> str:
     """The beginning of a value, for one line of a terminal."""
     try:
         text = value if isinstance(value, str | bytes) else orjson.dumps(value)

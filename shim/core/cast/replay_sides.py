@@ -26,7 +26,7 @@ REQUEST_ID_PATTERN = re.compile(
 UUID_PATTERN = re.compile(rb'("uuid"\s*:\s*)("(?:[^"\\]|\\.){0,%d}")' % (6 * MAX_ID_CHARS))
 
 
-class ReplayRecords:
+class ReplayRecordCursor:
     """The records of one side, one ahead: `output_streams` are its output streams, `input_stream`
     is its input stream.
     """
@@ -60,22 +60,22 @@ class ReplayRecords:
                 break
         return self._next_record
 
-    def take_record_delay(self) -> float:
+    def take_next_record_delay(self) -> float:
         """Pass the next record; the seconds since the one before."""
         record, self._next_record = self._next_record, None
         assert record is not None
         pause_s, self.time_s = record.time_s - self.time_s, record.time_s
         return max(pause_s, 0.0)
 
-    def skip(self) -> None:
+    def skip_next_record(self) -> None:
         """Pass the next record; the seconds before it count for the one behind it."""
         self._next_record = None
 
-    def read_input_line(self) -> ProtocolLine | None:
+    def take_input_line(self) -> ProtocolLine | None:
         """Take the next record, of `input_stream`. Its line; None if it is not whole yet."""
         record = self.peek()
         assert record is not None
-        self.take_record_delay()
+        self.take_next_record_delay()
         self._partial_line += record.data
         next_record = self.peek()
         if (
@@ -124,7 +124,7 @@ class ReplayLiveInput:
     def has_message(self) -> bool:
         return any(line.kind == "user" for line in self.lines)
 
-    def grant_control_request(self, request: ProtocolLine) -> None:
+    def answer_control_request(self, request: ProtocolLine) -> None:
         """Grant a request that the recording does not have: a replay does nothing real."""
         if request.kind.startswith("control_request/") and len(self.responses) < MAX_PENDING_LINES:
             response = {"subtype": "success", "request_id": request.id, "response": {}}
@@ -132,11 +132,11 @@ class ReplayLiveInput:
                 orjson.dumps({"type": "control_response", "response": response}) + b"\n"
             )
 
-    def grant_pending_requests(self) -> None:
+    def answer_pending_control_requests(self) -> None:
         """Grant all requests that wait."""
         for line in [line for line in self.lines if line.kind.startswith("control_request/")]:
             self.lines.remove(line)
-            self.grant_control_request(line)
+            self.answer_control_request(line)
 
 
 class ReplayIdMapper:

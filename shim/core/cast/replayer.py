@@ -25,7 +25,7 @@ from shim.core.cast.replay_sides import (
     REQUEST_ID_PATTERN,
     ReplayIdMapper,
     ReplayLiveInput,
-    ReplayRecords,
+    ReplayRecordCursor,
     encode_id_json,
 )
 
@@ -69,7 +69,7 @@ class RecordingReplayer:
         session_id: str = "",
         select_records: Callable[[bytes], Iterator[RecordingRecord] | None] | None = None,
     ) -> None:
-        self._records = ReplayRecords(iter(records), output_streams, input_stream)
+        self._records = ReplayRecordCursor(iter(records), output_streams, input_stream)
         self._live_input = ReplayLiveInput()
         self._id_mapper = ReplayIdMapper(session_id)
         self._waits_for_signals = waits_for_signals
@@ -115,7 +115,7 @@ class RecordingReplayer:
         )
         self._start_jump()
         while (record := self._records.peek()) is not None and record.code != "x":
-            self._records.take_record_delay()
+            self._records.take_next_record_delay()
             fields = record.fields
             if (
                 record.code == "n"
@@ -141,20 +141,20 @@ class RecordingReplayer:
             return
         if not self._is_turn_running:
             self._expected_line = expected_line
-            self._live_input.grant_control_request(live_line)
+            self._live_input.answer_control_request(live_line)
             return
         self._start_jump()
         while (record := self._records.peek()) is not None and record.code != "x":
             if record.code == self._records.input_stream:
-                recorded_line = self._records.read_input_line()
+                recorded_line = self._records.take_input_line()
                 if recorded_line is not None and recorded_line.kind in INTERRUPT_KINDS:
                     self._pair_lines(recorded_line, live_line)
                     return
                 if recorded_line is not None and recorded_line.kind == "user":
                     break
             else:
-                self._records.take_record_delay()
-        self._live_input.grant_control_request(live_line)
+                self._records.take_next_record_delay()
+        self._live_input.answer_control_request(live_line)
         self._end_step = ReplayStep("end", signal_name="SIGINT")
 
     # -- what comes next ---------------------------------------------------------------------------
@@ -211,18 +211,18 @@ class RecordingReplayer:
         self._expected_line = None
         return True
 
-    def skip_wait(self) -> None:
+    def skip_awaited_event(self) -> None:
         """Continue without the awaited event, which did not come."""
         record = self._records.peek()
         if self._expected_line is not None:
             self._expected_line = None
         elif record is not None and record.code == "n":
-            self._records.take_record_delay()
+            self._records.take_next_record_delay()
         else:
             self._live_input.is_closed = True
 
     def _build_output_step(self, record: RecordingRecord) -> ReplayStep | None:
-        pause_s, data = self._records.take_record_delay(), record.data
+        pause_s, data = self._records.take_next_record_delay(), record.data
         if record.code != self._records.output_streams[0]:
             return ReplayStep("say", pause_s, record.code, data)
         if self._is_at_line_start and self._uses_protocol:
@@ -240,7 +240,7 @@ class RecordingReplayer:
 
     def _expect_input(self) -> ReplayStep | None:
         """The recorded side read something here."""
-        recorded_line = self._records.read_input_line()
+        recorded_line = self._records.take_input_line()
         if recorded_line is None:
             return None
         if recorded_line.kind:
@@ -253,7 +253,7 @@ class RecordingReplayer:
         ) is not None and record.code == self._records.input_stream:
             if parse_protocol_line(record.data).kind:
                 break
-            self._records.take_record_delay()
+            self._records.take_next_record_delay()
         return None
 
     def _match_input(self, recorded_line: ProtocolLine) -> ReplayStep | None:
@@ -280,7 +280,7 @@ class RecordingReplayer:
             self._is_turn_running = self._is_turn_running or recorded_line.kind == "user"
             self._expected_line = None
             return None
-        self._live_input.grant_pending_requests()
+        self._live_input.answer_pending_control_requests()
         if self._live_input.responses:
             return ReplayStep(
                 "say",
@@ -312,14 +312,14 @@ class RecordingReplayer:
         if kind == NOTE_REPORT and self._records.output_streams[0] != "O":
             return ReplayStep(
                 "say",
-                self._records.take_record_delay(),
+                self._records.take_next_record_delay(),
                 NOTE_REPORT,
                 orjson.dumps(record.fields.get("report")),
             )
         self._has_timed_out = self._has_timed_out or kind == "timeout"
         if self._waits_for_signals and kind == NOTE_SIGNAL and not self._has_timed_out:
             return ReplayStep("wait", reason="signal")
-        self._records.skip()
+        self._records.skip_next_record()
         return None
 
     def _build_end_step(self, record: RecordingRecord | None) -> ReplayStep:
@@ -329,7 +329,7 @@ class RecordingReplayer:
         if self._uses_protocol and not self._is_turn_running and not self._live_input.is_closed:
             if self._live_input.has_message:
                 return ReplayStep("fail", reason="the recording has no further message")
-            self._live_input.grant_pending_requests()
+            self._live_input.answer_pending_control_requests()
             self._live_input.lines.clear()
             if self._live_input.responses:
                 return ReplayStep(

@@ -14,14 +14,14 @@ from typing import Any
 import orjson
 
 from shim.core.cast.text_joiner import (
-    JsonPath,
+    JsonPathNode,
+    RecordedString,
     SecretSpan,
-    SpanCursor,
-    StringChunk,
+    SecretSpanCursor,
     TextJoiner,
     count_secret,
     find_secret_spans,
-    replace_spans,
+    replace_secret_spans,
 )
 from shim.core.reading.json_text import (
     dump_json,
@@ -72,11 +72,11 @@ class RecordingRedactor:
         self._redactor = Redactor(self.secret_counts)
         self._uncounted_redactor = Redactor()  # for second looks, which do not count again
         # by the letter of a stream; and a blank for lines that are no JSON
-        self._root_paths: dict[str, JsonPath] = {}
+        self._root_paths: dict[str, JsonPathNode] = {}
         self._path_count = 0
-        self._joiners: dict[JsonPath, TextJoiner] = {}
+        self._joiners: dict[JsonPathNode, TextJoiner] = {}
         self._safe_hashes: set[int] = set()
-        self._current_chunk: StringChunk | None = None  # of the record that is not written yet
+        self._current_chunk: RecordedString | None = None  # of the record that is not written yet
         self._snapshot_chars = 0
         self._record_number = -1
         self._string_number = 0
@@ -124,14 +124,16 @@ class RecordingRedactor:
                 return data
         return dump_json(restore_long_integers(redacted, find_long_integers(data)))
 
-    def redact_fields(self, fields: Any) -> Any:
+    def redact_json_fields(self, fields: Any) -> Any:
         """A fact, or the header, without secrets."""
         redacted = self._redactor.redact_value(fields)
         return redacted if self._custom_search is None else self._redact_custom_patterns(redacted)
 
     def _redact_custom_patterns(self, value: Any) -> Any:
         if isinstance(value, str):
-            return replace_spans(value, self._find_and_count_secrets(value, self.secret_counts))
+            return replace_secret_spans(
+                value, self._find_and_count_secrets(value, self.secret_counts)
+            )
         if isinstance(value, dict):
             return {
                 self._redact_custom_patterns(key): self._redact_custom_patterns(item)
@@ -149,26 +151,26 @@ class RecordingRedactor:
 
     # -- strings -----------------------------------------------------------------------------------
 
-    def _create_root_path(self, name: str) -> JsonPath:
-        path = self._root_paths[name] = JsonPath(None, names_secret=False, is_token=False)
+    def _create_root_path(self, name: str) -> JsonPathNode:
+        path = self._root_paths[name] = JsonPathNode(None, names_secret=False, is_token=False)
         return path
 
-    def _create_child_path(self, parent: JsonPath, key: str) -> JsonPath:
+    def _create_child_path(self, parent: JsonPathNode, key: str) -> JsonPathNode:
         """The place of a key under another one."""
         secrets = self._find_and_count_secrets(key, self.secret_counts)
         redacted_key, names_secret = (
-            replace_spans(key, secrets) if secrets else None,
+            replace_secret_spans(key, secrets) if secrets else None,
             key.lower().endswith(SECRET_NAME_ENDINGS),
         )
         if self._path_count >= MAX_JSON_PATHS:
-            return JsonPath(redacted_key, names_secret=names_secret, is_token=True)
+            return JsonPathNode(redacted_key, names_secret=names_secret, is_token=True)
         self._path_count += 1
-        path = parent.children[key] = JsonPath(
+        path = parent.children[key] = JsonPathNode(
             redacted_key, names_secret=names_secret, is_token=key in _TOKEN_KEYS
         )
         return path
 
-    def _redact_value(self, value: Any, path: JsonPath) -> Any:
+    def _redact_value(self, value: Any, path: JsonPathNode) -> Any:
         """A value of JSON without secrets; the same object if there are none. Strings are numbered
         in their order.
         """
@@ -189,7 +191,7 @@ class RecordingRedactor:
             return self._redact_string(value, path)
         return value
 
-    def _redact_object(self, table: dict[str, Any], parent: JsonPath) -> dict[str, Any]:
+    def _redact_object(self, table: dict[str, Any], parent: JsonPathNode) -> dict[str, Any]:
         children, safe_hashes = parent.children, self._safe_hashes
         changes: dict[str, tuple[str, Any]] | None = None
         for key, item in table.items():
@@ -228,13 +230,13 @@ class RecordingRedactor:
         redacted: str = next(iter(self._redactor.redact_value({key: text}).values()))
         return redacted
 
-    def _redact_string(self, text: str, path: JsonPath) -> str:
+    def _redact_string(self, text: str, path: JsonPathNode) -> str:
         if not path.is_token:
             return self._redact_fragment(text, path)
         return (
             text
             if self._is_safe_text(text)
-            else replace_spans(text, self._find_and_count_secrets(text, self.secret_counts))
+            else replace_secret_spans(text, self._find_and_count_secrets(text, self.secret_counts))
         )
 
     def _is_safe_text(self, text: str) -> bool:
@@ -246,7 +248,7 @@ class RecordingRedactor:
         self._safe_hashes.add(hash(text))
         return True
 
-    def _redact_fragment(self, text: str, path: JsonPath) -> str:
+    def _redact_fragment(self, text: str, path: JsonPathNode) -> str:
         if not text:
             return text
         joiner = path.joiner or self._open_joiner(path)
@@ -263,7 +265,7 @@ class RecordingRedactor:
         stream.feed(text)
         return self._add_chunk(joiner, text)
 
-    def _open_joiner(self, path: JsonPath) -> TextJoiner:
+    def _open_joiner(self, path: JsonPathNode) -> TextJoiner:
         """A new seam; if there are too many, an idle one is closed."""
         joiners = self._joiners
         if len(joiners) >= MAX_TEXT_JOINERS:
@@ -283,7 +285,7 @@ class RecordingRedactor:
 
     def _add_chunk(self, joiner: TextJoiner, text: str) -> str:
         """A string in which a secret may begin, go on or end."""
-        self._current_chunk = chunk = StringChunk(
+        self._current_chunk = chunk = RecordedString(
             self._record_number,
             self._string_number,
             text,
@@ -350,13 +352,13 @@ class RecordingRedactor:
         joiner.chunks = chunks[resolved_count:]
         joiner.size_chars = sum(len(chunk.text) for chunk in joiner.chunks[1:])
 
-    def _distribute_secrets(self, chunks: list[StringChunk], secrets: list[SecretSpan]) -> None:
+    def _distribute_secrets(self, chunks: list[RecordedString], secrets: list[SecretSpan]) -> None:
         """Give each string its piece of the joined text's secrets; the first piece gets the mark.
 
         Places that a string's own secrets cover are skipped. Each string is passed once: one of a
         megabyte may have a hundred thousand secrets.
         """
-        first_index, first_offset, cursors = 0, 0, dict[int, SpanCursor]()
+        first_index, first_offset, cursors = 0, 0, dict[int, SecretSpanCursor]()
         for start, end, placeholder in sorted(secrets):
             while (
                 first_index < len(chunks) and first_offset + len(chunks[first_index].text) <= start
@@ -369,9 +371,9 @@ class RecordingRedactor:
                 chunk_start, chunk_end = max(start - offset, 0), min(end - offset, len(chunk.text))
                 if chunk_start < chunk_end:
                     cursor = cursors.get(index) or cursors.setdefault(
-                        index, SpanCursor(chunk.spans)
+                        index, SecretSpanCursor(chunk.spans)
                     )
-                    if not cursor.is_covered(chunk_start, chunk_end):
+                    if not cursor.is_range_covered(chunk_start, chunk_end):
                         chunk.spans.append(
                             (chunk_start, chunk_end, "" if has_placeholder else placeholder)
                         )
@@ -382,7 +384,7 @@ class RecordingRedactor:
                 offset += len(chunk.text)
                 index += 1
 
-    def _update_snapshots(self, joiner: TextJoiner, chunk: StringChunk) -> None:
+    def _update_snapshots(self, joiner: TextJoiner, chunk: RecordedString) -> None:
         """Blank what the shorter forms of a growing text had of its secrets."""
         snapshots = joiner.snapshots
         if joiner.is_extended_by(chunk.text):
@@ -404,9 +406,9 @@ class RecordingRedactor:
             self._snapshot_chars -= sum(len(snapshot.text) for snapshot in joiner.snapshots)
             joiner.snapshots.clear()
 
-    def _record_edit(self, chunk: StringChunk) -> None:
+    def _record_edit(self, chunk: RecordedString) -> None:
         """Note an edit, if a string should be another text than was written."""
-        redacted = replace_spans(chunk.text, chunk.spans)
+        redacted = replace_secret_spans(chunk.text, chunk.spans)
         if redacted == chunk.written_text:
             return
         chunk.written_text = redacted

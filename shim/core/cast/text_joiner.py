@@ -37,7 +37,7 @@ def find_secret_spans(text: str) -> list[SecretSpan]:
     return collector.spans
 
 
-class StringChunk:
+class RecordedString:
     """A string that may hold a piece of a secret: its record, its number there, its text, and what
     is written.
     """
@@ -53,10 +53,10 @@ class StringChunk:
             text,
             spans,
         )
-        self.written_text = replace_spans(text, spans)
+        self.written_text = replace_secret_spans(text, spans)
 
 
-class SpanCursor:
+class SecretSpanCursor:
     """What a string's own secrets cover. Ask for places in ascending order; `covered_end` is the
     end of the last cover.
     """
@@ -67,7 +67,7 @@ class SpanCursor:
         self._spans = sorted(spans)
         self._index = self.covered_end = 0
 
-    def is_covered(self, start: int, end: int) -> bool:
+    def is_range_covered(self, start: int, end: int) -> bool:
         """Whether the place is covered."""
         while self._index < len(self._spans) and self._spans[self._index][0] <= start:
             self.covered_end = max(self.covered_end, self._spans[self._index][1])
@@ -75,7 +75,7 @@ class SpanCursor:
         return end <= self.covered_end
 
 
-def replace_spans(text: str, spans: list[SecretSpan]) -> str:
+def replace_secret_spans(text: str, spans: list[SecretSpan]) -> str:
     """A text with its secrets replaced; secrets that overlap are one."""
     if not spans:
         return text
@@ -87,7 +87,7 @@ def replace_spans(text: str, spans: list[SecretSpan]) -> str:
     return "".join(parts) + text[copied_end:]
 
 
-class JsonPath:
+class JsonPathNode:
     """A path of keys.
 
     `redacted_key` replaces the last key if that holds a secret. `names_secret`: it names one.
@@ -98,7 +98,7 @@ class JsonPath:
 
     def __init__(self, redacted_key: str | None, *, names_secret: bool, is_token: bool) -> None:
         self.redacted_key, self.names_secret, self.is_token = redacted_key, names_secret, is_token
-        self.children: dict[str, JsonPath] = {}
+        self.children: dict[str, JsonPathNode] = {}
         self.joiner: TextJoiner | None = None
 
 
@@ -111,10 +111,10 @@ class TextJoiner:
         self.counts: dict[str, int] = {}
         self.stream = StreamRedactor(self.counts)
         self.context: deque[str] = deque(maxlen=NAME_CONTEXT_CHARS)
-        self.chunks: list[StringChunk] = []  # the strings that are still undecided
+        self.chunks: list[RecordedString] = []  # the strings that are still undecided
         self.size_chars = 0
         # a growing text's shorter forms, whose ends may be parts of a secret
-        self.snapshots: list[StringChunk] = []
+        self.snapshots: list[RecordedString] = []
 
     def is_extended_by(self, text: str) -> bool:
         """Whether this is the previous text with more behind it."""

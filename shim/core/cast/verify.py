@@ -16,7 +16,7 @@ from shim.core.cast.format import (
     NOTE,
     RecordingError,
     RecordingLine,
-    format_excerpt,
+    format_value_excerpt,
     parse_recording_header,
     parse_recording_line,
     strip_bom,
@@ -175,7 +175,7 @@ class RecordingVerifier:
                 self._add_finding_here(*problem)
             if line.code == CHECKPOINT:
                 self._check_checkpoint(raw, is_end=line.fields["end"])
-            elif line.is_stream:
+            elif line.is_stream_record:
                 self._check_stream_record(line)
             elif line.code:
                 self._check_event(line.code, line.fields)
@@ -221,7 +221,7 @@ class RecordingVerifier:
                 self._add_finding_here(
                     DAMAGE,
                     "header",
-                    f"{key} of the header is not {type_name}: {format_excerpt(fields[key])}",
+                    f"{key} of the header is not {type_name}: {format_value_excerpt(fields[key])}",
                 )
 
     def _check_stream_record(self, line: RecordingLine) -> None:
@@ -238,9 +238,7 @@ class RecordingVerifier:
         if event_code == "s":
             if self._running_child is not None:
                 child_number, start_line = self._running_child
-                message = (
-                    f"a child starts while {format_excerpt(child_number)} of line {start_line} runs"
-                )
+                message = f"a child starts while {format_value_excerpt(child_number)} of line {start_line} runs"
                 self._add_finding(start_line, self.line_count, DAMAGE, "order", message)
             self._running_child = (fields.get("child"), self.line_count)
             self._check_child_number(fields.get("child"))
@@ -250,7 +248,7 @@ class RecordingVerifier:
     def _check_child_number(self, child_number: object) -> None:
         if isinstance(child_number, bool) or not isinstance(child_number, int):
             self._add_finding_here(
-                DAMAGE, "no_record", f"a child's number is {format_excerpt(child_number)}"
+                DAMAGE, "no_record", f"a child's number is {format_value_excerpt(child_number)}"
             )
         elif child_number <= max(self._child_numbers, default=0):
             self._add_finding_here(
@@ -265,7 +263,7 @@ class RecordingVerifier:
             self._add_finding_here(
                 DAMAGE,
                 "order",
-                f"the end of child {format_excerpt(child_number)}, which was not running",
+                f"the end of child {format_value_excerpt(child_number)}, which was not running",
             )
             return
         self._running_child = None
@@ -281,7 +279,7 @@ class RecordingVerifier:
                 self.line_count,
                 NOTE,
                 "order",
-                f"nothing says how child {format_excerpt(child_number)} ended",
+                f"nothing says how child {format_value_excerpt(child_number)} ended",
             )
         if start_line := self._unfinished_lines.get("O", 0):
             self._add_finding(

@@ -47,8 +47,8 @@ def test_chunk_ending_at_a_piece_boundary_is_recorded(data: bytes) -> None:
     encoder = RecordingEncoder()
     lines = (
         encoder.encode_header({})
-        + encoder.encode_stream("o", 0.0, data)
-        + encoder.encode_stream("o", 0.1, b"y\n")
+        + encoder.encode_stream_chunk("o", 0.0, data)
+        + encoder.encode_stream_chunk("o", 0.1, b"y\n")
         + encoder.encode_recording_end(0.2)
     )
     assert stream_of(read_cast(lines)[1], "o") == data + b"y\n"
@@ -119,6 +119,6 @@ def test_extreme_delays_are_clamped(delay: str) -> None:
 
 def test_encoder_without_an_end_leaves_complete_lines() -> None:
     encoder = RecordingEncoder()
-    data = encoder.encode_header({}) + encoder.encode_stream("o", 0.1, b'{"a":1}\n{"b"')
+    data = encoder.encode_header({}) + encoder.encode_stream_chunk("o", 0.1, b'{"a":1}\n{"b"')
     _, records = read_cast(data)
     assert stream_of(records, "o") == b'{"a":1}\n'

@@ -32,7 +32,7 @@ def record_streams(
     encoder = RecordingEncoder(cleaner.redact_record)
     lines = [
         encoder.encode_header(HEADER),
-        *(encoder.encode_stream(letter, 0.0, data) for letter, data in chunks),
+        *(encoder.encode_stream_chunk(letter, 0.0, data) for letter, data in chunks),
         encoder.encode_recording_end(0.0),
     ]
     cleaner.close()
