@@ -12,7 +12,7 @@ from shim.core.reading.json_text import dump_json
 from shim.core.turn.machine import CLOSED, MESSAGE, NEW, READY, TEXT, THINKING
 from shim.core.turn.open_calls import (
     STREAM,
-    OpenCalls,
+    OpenToolCalls,
     ToolCallAnnouncement,
     compute_input_fingerprint,
     normalize_call_id,
@@ -89,7 +89,7 @@ class PassthroughTurn:
             if (
                 self._machine.state is CLOSED
                 and self._turn_end.is_terminated
-                and self._writer.has_terminator
+                and self._writer.has_turn_end_line
             ):
                 # the terminator was said: the end, for whoever asked for one
                 self._machine.record_late_event()
@@ -105,7 +105,7 @@ class PassthroughTurn:
         """Whether the frontend can take all that a real claude says: it reads to no terminator,
         nothing is hidden.
         """
-        return not (self._writer.has_terminator or self._hidden_tools)
+        return not (self._writer.has_turn_end_line or self._hidden_tools)
 
     def _is_in_turn(self, raw: bytes, *, is_user_line: bool = False) -> bool:
         """Whether a line belongs to the turn; the first one says the `init` that did not come.
@@ -265,7 +265,7 @@ class PassthroughTurn:
         elif kind == "content_block_delta":
             fragment = inner["delta"].get("text") or inner["delta"].get("thinking")
             if isinstance(fragment, str) and self._machine.state in (TEXT, THINKING):
-                self._text_blocks.record_fragment(fragment)
+                self._text_blocks.record_passthrough_fragment(fragment)
         elif kind == "content_block_stop":
             self._assistant_message.has_open_block = False
             if self._machine.state is not READY:
@@ -283,18 +283,18 @@ class PassthroughTurn:
             )
         self._writer.set_block_index(index)
         self._machine.move_to(BLOCK_STATES.get(kind, MESSAGE), True)
-        self._text_blocks.clear_fragments()
+        self._text_blocks.clear_recorded_fragments()
         self._assistant_message.has_open_block = (
             self._writer.writes_partial_messages and self._machine.state is MESSAGE
         )
 
 
-def _track_call(table: OpenCalls[Any], block: ClaudeLine, entry: Any) -> None:
+def _track_call(table: OpenToolCalls[Any], block: ClaudeLine, entry: Any) -> None:
     """Remember an open call. Two calls may have the same id; the lines keep it, as the real claude
     wrote them.
     """
     call_id, name, tool_input = normalize_call_id(block["id"]), block["name"], block.get("input")
-    if table.find_repeated_call(call_id, name, tool_input) is None:
+    if table.find_repeated_call_key(call_id, name, tool_input) is None:
         table.add(
             ToolCallAnnouncement(call_id, name, compute_input_fingerprint(tool_input), STREAM),
             f"{call_id}~",
@@ -304,9 +304,9 @@ def _track_call(table: OpenCalls[Any], block: ClaudeLine, entry: Any) -> None:
             table.remove(next(iter(table.calls)))
 
 
-def _end_call(table: OpenCalls[Any], block: ClaudeLine) -> bool:
+def _end_call(table: OpenToolCalls[Any], block: ClaudeLine) -> bool:
     """Remove the call that a result belongs to. Return whether it was open."""
-    key = table.find_call_for_result(normalize_call_id(block.get("tool_use_id")))
+    key = table.find_call_key_for_result(normalize_call_id(block.get("tool_use_id")))
     if key is not None:
         table.remove(key)
     return key is not None

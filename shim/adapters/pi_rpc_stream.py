@@ -124,12 +124,12 @@ class PiRpcTranslator(PiTranslator):
             if self._is_older_version and self._is_complete():
                 self._finish_turn()
             else:
-                self.turn.set_paused()
+                self.turn.record_possible_end()
 
     def on_compaction_end(self, event: Event) -> None:
         super().on_compaction_end(event)
         if self._is_older_version and self._has_run_ended and not event.get("willRetry"):
-            self.turn.set_paused()
+            self.turn.record_possible_end()
 
     on_auto_compaction_end = on_compaction_end
 

@@ -156,7 +156,7 @@ class PiTranslator(Translator):
     def on_agent_start(self, event: Event) -> None:
         """A run begins, the first or one more (a retry, a compaction, another prompt)."""
         self._has_open_reply = True
-        self.turn.reopen()
+        self.turn.cancel_finalization()
 
     on_turn_start = on_agent_start
 
@@ -188,7 +188,7 @@ class PiTranslator(Translator):
         self._has_open_reply = True
         self._result_counts.clear()
         self._malformed_arguments.clear()
-        self.turn.reopen()
+        self.turn.cancel_finalization()
         self._write_failed_message()
         self._clear_updates()
         self.turn.start_message(model=message.get("model"))
@@ -272,7 +272,7 @@ class PiTranslator(Translator):
         self.turn.retract_message()
 
     def on_auto_retry_start(self, event: Event) -> None:
-        self.turn.reopen()
+        self.turn.cancel_finalization()
         self._retract_failed_message()
         attempt, limit, delay = (
             event.get("attempt", 1),
@@ -352,7 +352,7 @@ class PiTranslator(Translator):
 
     def on_compaction_start(self, event: Event) -> None:
         self._is_compacting = True
-        self.turn.reopen()
+        self.turn.cancel_finalization()
         if self._failed_message is not None:
             self._retract_failed_message()
 

@@ -224,7 +224,7 @@ class QwenRfcCallTranslator(Translator):
 
     def _resume_turn(self) -> None:
         self._stop_reason = None
-        self.turn.reopen()
+        self.turn.cancel_finalization()
 
     def _pause_after_result(self) -> None: ...
 

@@ -211,7 +211,7 @@ class QwenRfcReplyTranslator(QwenRfcCallTranslator):
             return
         self._has_open_reply, self._stop_reason = True, None
         turn = self.turn
-        turn.reopen()
+        turn.cancel_finalization()
         if turn.open_calls:
             for _ in range(len(turn.open_calls)):
                 call_id, (announced_id, _, _) = next(iter(turn.open_calls.items()))
@@ -235,7 +235,7 @@ class QwenRfcReplyTranslator(QwenRfcCallTranslator):
 
     def _pause_turn(self) -> None:
         if self._is_complete():
-            self.turn.set_paused()
+            self.turn.record_possible_end()
 
     def _is_complete(self) -> bool:
         """Whether what was said may be a whole turn: a last reply that did not ask for tools, and

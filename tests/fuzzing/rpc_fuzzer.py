@@ -219,7 +219,7 @@ class AgentConversation:
             decision = PermissionDecision(False, message="made again")
             answer = self.child_input.encode_decision(permission, decision)
         if not decision.allow:
-            output, commands = self.child_stream.record_refusal(
+            output, commands = self.child_stream.record_permission_denial(
                 permission, decision.message, frontend_knows=True
             )
             self.lines += output

@@ -54,7 +54,7 @@ def stream(partial=False, number=0):
     writer.start_message("m1", NO_USAGE)
     if partial:
         writer.start_block("thinking")
-        writer.write_delta(b'"hm"')
+        writer.write_block_delta(b'"hm"')
     writer.write_block("thinking", b'"hm"')
     writer.write_block("text", b'"I look: {\\"type\\":\\"user\\"}\\n"')
     writer.write_tool_call("call_1", "Bash", {"command": "ls", "summary": "not a title"})

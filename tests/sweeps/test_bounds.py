@@ -157,7 +157,7 @@ def ask_and_take_permission(stage: Stage, number: int) -> None:
 
 def refuse_call(stage: Stage, number: int) -> None:
     stage.turn.add_tool_call(f"t{number}", "Bash", {})
-    stage.turn.record_refusal(
+    stage.turn.record_permission_denial(
         PermissionRequest(f"r{number}", f"t{number}", "Bash", {"a": LONG}, "shell", {}),
         LONG,
         frontend_knows=True,
@@ -577,7 +577,7 @@ def test_line_with_long_collections_is_truncated_to_valid_json(value):
     """Cut strings do not help there; the list stays a list, the object an object."""
     writer = StreamJsonWriter(STABLE_ID_PREFIX, max_line_bytes=LINE_BYTES)
     writer.write_init("s", {"tools": list(map(str, range(50_000)))})
-    writer.write_system("note", {"value": value})
+    writer.write_system_message("note", {"value": value})
     stage = Stage(limit=LINE_BYTES)
     stage.turn.get_subagent("t").add_tool_call("n", "Odd", {"value": value})
     stage.turn.record_end(structured_output=value, result="x")

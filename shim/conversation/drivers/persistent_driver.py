@@ -388,7 +388,7 @@ class PersistentDriver(StdinDriver):
         """
         if self.stream is not None and self._turn_running:
             try:
-                await self.apply_child_output(*self.stream.write_arrived_call(tool, tool_input))
+                await self.apply_child_output(*self.stream.write_deferred_call(tool, tool_input))
             except FrontendDisconnectedError:  # the turn notices it, too
                 return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         earlier_grant = self._decided_calls.take_decision(tool, tool_input)
@@ -465,7 +465,7 @@ class PersistentDriver(StdinDriver):
             )
             decision = PermissionDecision(False, message=str(error))
             answer = self._child_input.encode_decision(request, decision)
-            stream.record_correction(request, decision.message)
+            stream.record_input_correction(request, decision.message)
         else:
             if not decision.allow:
                 reason = TURN_STOPPED_TEXT if decision.ends_turn else decision.message
@@ -473,7 +473,7 @@ class PersistentDriver(StdinDriver):
                 vendor_knows = bool(answer)
                 frontend_knows = decision.frontend_knows
                 await self.apply_child_output(
-                    *stream.record_refusal(
+                    *stream.record_permission_denial(
                         request, reason, frontend_knows=frontend_knows, vendor_knows=vendor_knows
                     )
                 )

@@ -219,7 +219,7 @@ class ChildStream:
 
     # -- what the frontend says --------------------------------------------------------------------
 
-    def record_refusal(
+    def record_permission_denial(
         self,
         permission: PermissionRequest,
         message: str,
@@ -232,21 +232,21 @@ class ChildStream:
 
         `vendor_knows`: the vendor receives the denial before the call runs.
         """
-        self.turn.record_refusal(
+        self.turn.record_permission_denial(
             permission, message, frontend_knows=frontend_knows, vendor_knows=vendor_knows
         )
         return self._take_output()
 
-    def write_arrived_call(self, tool: str, arguments: Mapping[str, Any]) -> StreamOutput:
+    def write_deferred_call(self, tool: str, arguments: Mapping[str, Any]) -> StreamOutput:
         """Write a call that arrived at the frontend's own server, if the call waited for its
         arguments.
         """
-        self.turn.write_arrived_call(tool, arguments)
+        self.turn.write_deferred_call(tool, arguments)
         return self._take_output()
 
-    def record_correction(self, permission: PermissionRequest, message: str) -> None:
+    def record_input_correction(self, permission: PermissionRequest, message: str) -> None:
         """A call was allowed with another input only; `message` is what its result will say."""
-        self.turn.record_correction(permission, message)
+        self.turn.record_input_correction(permission, message)
 
     def forbid_call(self, call_id: str, reason: str) -> StreamOutput:
         """The frontend forbids a call that runs already: the turn ends."""

@@ -68,7 +68,7 @@ class StreamTranslation:
                 writer, config, ConversationState(config.session.thread_usage), self.diagnostics
             )
         else:
-            turn = previous_turn.inner_turn.create_next(config, self.diagnostics)
+            turn = previous_turn.unredacted_turn.create_next(config, self.diagnostics)
         self._set_translator(
             translator(wrap_turn_with_redaction(turn), partial=writer.writes_partial_messages)
         )
@@ -132,7 +132,7 @@ class StreamTranslation:
         turn = self.turn
         if not turn.can_retry(child_exit, reason):
             return False
-        turn.restart()
+        turn.prepare_retry()
         if stderr is None:
             self._translator.start_turn(turn)
         else:
@@ -151,7 +151,7 @@ class StreamTranslation:
         `any_cause` the cause is.
         """
         error_text = "" if stderr is None else self._read_to_end(child_exit, stderr)
-        return self.turn.find_fallback_reason(child_exit, error_text, any_cause=accepts_any_cause)
+        return self.turn.find_failed_attempt(child_exit, error_text, any_cause=accepts_any_cause)
 
     def _translate_rest(self) -> None:
         self._translate(self._splitter.close())
@@ -243,7 +243,7 @@ class StreamTranslation:
             self.turn.close(child_exit, stderr)
         except Exception as error:
             self.turn.write_internal_error(repr(error))
-        self.turn.write_terminator()
+        self.turn.write_turn_end_line()
         return self.writer.take_bytes()
 
     def interrupt(self) -> None:

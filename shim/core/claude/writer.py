@@ -175,7 +175,7 @@ class StreamJsonWriter:
         }
         self._lines.append(self._encode_line(line) + b"\n")
 
-    def write_system(self, subtype: str, fields: Mapping[str, Any]) -> None:
+    def write_system_message(self, subtype: str, fields: Mapping[str, Any]) -> None:
         vendor_fields = {
             name: value for name, value in fields.items() if name not in RESERVED_FIELDS
         }
@@ -188,7 +188,7 @@ class StreamJsonWriter:
         body = self._encode_line({"type": "result", **fields})
         self._append_line(body[:-1] + self._line_tail)
         self.last_result_line = self._lines[-1]
-        self.write_terminator()
+        self.write_turn_end_line()
 
     def finalize_usage(self, result_fields: Mapping[str, Any]) -> None:
         """For a transcript: what of a result's usage no message was said to have used."""
@@ -200,16 +200,16 @@ class StreamJsonWriter:
         if self.usage_counter is not None:
             self.usage_counter.add_usage(usage)
 
-    def write_passthrough_result(self, line: bytes) -> None:
+    def write_vendor_turn_result(self, line: bytes) -> None:
         """A result that is Claude's already; its terminator comes later."""
         self.write_passthrough_line(line)
         self.last_result_line = self._lines[-1]
 
     @property
-    def has_terminator(self) -> bool:
+    def has_turn_end_line(self) -> bool:
         return bool(self._terminator)
 
-    def write_terminator(self) -> None:
+    def write_turn_end_line(self) -> None:
         """The terminator, if this stream has one; `result` says it by itself."""
         if self._terminator:
             self._lines.append(self._terminator)
@@ -262,7 +262,7 @@ class StreamJsonWriter:
         start_event, self._delta_head, _ = encode_block_event_parts(kind, self._block_index)
         self._lines.append(b"".join((start_event, self._line_tail, next(self._line_ends))))
 
-    def write_delta(self, text_json: bytes) -> None:
+    def write_block_delta(self, text_json: bytes) -> None:
         self._lines.append(
             b"".join((self._delta_head, text_json, self._event_tail, next(self._line_ends)))
         )
@@ -306,7 +306,7 @@ class StreamJsonWriter:
             )
         self._block_index += 1
 
-    def write_complete_block(self, kind: str, text_json: bytes) -> None:
+    def write_unstreamed_block(self, kind: str, text_json: bytes) -> None:
         """A whole block that was never streamed, its content already dumped; with partial messages
         it is one delta.
         """
@@ -449,7 +449,7 @@ class StreamJsonWriter:
         body = b'{"type":"user","message":{"role":"user","content":[{"type":"text","text":'
         self._append_line(body + dump_json(text) + b"}]}" + MAIN_AGENT_MEMBER + self._line_tail)
 
-    def echo_message(
+    def echo_user_message(
         self, message: Mapping[str, Any], message_id: str | None, timestamp: str
     ) -> None:
         """The user's own message, said again (contract C15)."""

@@ -66,7 +66,7 @@ class RedactedTextBlocks:
             stream_redactor.record_passed(fragment)
         elif not (fragment := stream_redactor.feed(fragment)):
             return
-        text_blocks.append_text(fragment)
+        text_blocks.append_to_open_block(fragment)
         if stream_redactor.is_busy and machine.state is not TEXT:
             self._open_block(stream_redactor, TEXT, block_key)
 
@@ -122,7 +122,7 @@ class RedactedTextBlocks:
             and not (state is kind and block_key == self._text_blocks.block_key)
         ):
             self._stream_redactor = self._spare_redactor
-            self._text_blocks.open_block(kind, "…", block_key)
+            self._text_blocks.open_block_for_fragment(kind, "…", block_key)
             self._stream_redactor = previous_redactor
 
     def write_buffered_text(self) -> None:
@@ -138,7 +138,7 @@ class RedactedTextBlocks:
             raise TypeError(f"a block of {kind} is no text")
         block_key = self._switch_block(kind, block_key)
         stream_redactor = StreamRedactor({})
-        written_text, redacted_text = self._text_blocks.compare_block(
+        written_text, redacted_text = self._text_blocks.get_texts_to_compare(
             kind, block_key, stream_redactor.feed(full_text)
         )
         if redacted_text.startswith(written_text):
@@ -213,9 +213,9 @@ class RedactedTurn:
         self._text_blocks.discard_buffered_text()
         self.turn.retract_message()
 
-    def restart(self) -> None:
+    def prepare_retry(self) -> None:
         self._text_blocks.discard_buffered_text()
-        self.turn.restart()
+        self.turn.prepare_retry()
 
     # -- who says it -------------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ class RedactedTurn:
     def add_denial(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
         self.turn.add_denial(*map(self._redactor.redact_value, (call_id, name, tool_input)))
 
-    def record_refusal(
+    def record_permission_denial(
         self,
         permission: PermissionRequest,
         message: str,
@@ -258,7 +258,7 @@ class RedactedTurn:
         redacted_request = permission._replace(
             tool_input=self._redactor.redact_value(permission.tool_input)
         )
-        self.turn.record_refusal(
+        self.turn.record_permission_denial(
             redacted_request,
             self._redactor.redact_text(message),
             frontend_knows=frontend_knows,
@@ -270,7 +270,10 @@ class RedactedTurn:
 
     def _redact_nested(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """A message of a nested agent, unless it is the question to the frontend."""
-        if self.turn.tool_calls.asks_by_call_line and message["content"][0]["type"] == "tool_use":
+        if (
+            self.turn.tool_calls.uses_call_line_as_prompt
+            and message["content"][0]["type"] == "tool_use"
+        ):
             return message
         redacted_message: Mapping[str, Any] = self._redactor.redact_value(message)
         return redacted_message
@@ -313,10 +316,10 @@ class RedactedTurn:
         count_redaction_placeholders(stderr, self._counts)
         self.turn.close(child_exit, self._redactor.redact_text(stderr))
 
-    def find_fallback_reason(
+    def find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str, *, any_cause: bool = False
     ) -> FailedAttempt | None:
-        failed_attempt = self.turn.find_fallback_reason(
+        failed_attempt = self.turn.find_failed_attempt(
             child_exit, Redactor().redact_text(stderr), any_cause=any_cause
         )
         if failed_attempt is not None:

@@ -8,8 +8,8 @@ from shim.core.claude.usage import NO_USAGE, Usage, get_model_usage, parse_dolla
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.head_and_tail import shorten_middle
 from shim.core.turn.context import MAX_NAME_CHARS, OutputWriter, TurnConfig
-from shim.core.turn.machine import MESSAGE, NEW, READY, TEXT, THINKING, TurnMachine, TurnState
-from shim.core.turn.outcome import OutcomeTracker
+from shim.core.turn.machine import MESSAGE, NEW, READY, TEXT, THINKING, TurnState, TurnStateMachine
+from shim.core.turn.outcome import TurnOutcomeTracker
 
 SYNTHETIC_MODEL = "<synthetic>"  # the model of what no model said: ours to say, never a vendor's
 
@@ -34,19 +34,19 @@ class AssistantMessage:
 
     def __init__(
         self,
-        machine: TurnMachine,
+        machine: TurnStateMachine,
         writer: OutputWriter,
         config: TurnConfig,
         diagnostics: Diagnostics,
-        outcome_tracker: OutcomeTracker,
+        outcome_tracker: TurnOutcomeTracker,
     ) -> None:
         self._machine = machine
         self._writer = writer
         self._can_retry = config.can_retry  # what it said is remembered to the end of the turn
         self._partial = writer.writes_partial_messages
         self._outcome_tracker = outcome_tracker
-        self.written_blocks = WrittenBlockTexts(diagnostics, self.shorten_text)
-        self.written_text = WrittenMessageText()
+        self.written_blocks = BlockTextHistory(diagnostics, self.shorten_text)
+        self.written_text = RepeatedMessageTracker()
         self.number = 0  # of replies that said something
         self.model = ""
         self.start_usage: Usage = NO_USAGE  # said with the reply's lines
@@ -72,7 +72,7 @@ class AssistantMessage:
             self.written_text.clear()
         self._writer.start_message(self.model, self.start_usage)
 
-    def stop(self) -> None:
+    def write_message_stop(self) -> None:
         if self.has_open_block:
             self.has_open_block = False
             self._writer.end_block()
@@ -160,7 +160,7 @@ class AssistantMessage:
         model_usage["output_tokens"] += usage["output_tokens"]
 
 
-class WrittenBlockTexts:
+class BlockTextHistory:
     """What the blocks of the open reply said: a vendor that sends the whole of a block again says
     only what is new.
 
@@ -234,7 +234,7 @@ class WrittenBlockTexts:
         self._stored_chars = 0
 
 
-class WrittenMessageText:
+class RepeatedMessageTracker:
     """What the open reply said, by kind: where it is cut and comes again, nothing is said twice.
 
     `char_count` is in characters; 0 when there is nothing to forget.
@@ -263,7 +263,7 @@ class WrittenMessageText:
         self._thinking_texts.clear()
         self.char_count = 0
 
-    def start_repeated_message(self) -> bool:
+    def start_message_repetition(self) -> bool:
         """The reply was cut: what it said is compared with what comes. False where it had said
         nothing.
         """
@@ -273,23 +273,23 @@ class WrittenMessageText:
         }
         return any(text for text, _ in self._cut_texts.values())
 
-    def restart_repeated_message(self) -> bool:
+    def restart_message_repetition(self) -> bool:
         """The reply was cut while it was repeated."""
         self._cut_texts = {kind: (text, 0) for kind, (text, _) in self._cut_texts.items()}
         return any(text for text, _ in self._cut_texts.values())
 
-    def get_cut_text(self, kind: TurnState) -> tuple[str, int]:
+    def get_repetition_progress(self, kind: TurnState) -> tuple[str, int]:
         """What the cut reply said, and how many of its characters came again."""
         return self._cut_texts.get(kind, ("", 0))
 
-    def set_repeated_chars(self, kind: TurnState, char_count: int) -> None:
+    def set_repeated_char_count(self, kind: TurnState, char_count: int) -> None:
         """So much of what the cut reply said came again."""
-        self._cut_texts[kind] = self.get_cut_text(kind)[0], char_count
+        self._cut_texts[kind] = self.get_repetition_progress(kind)[0], char_count
 
     def get_repeated_texts(self) -> dict[TurnState, str]:
         """What came again so far, by kind."""
         return {kind: text[:position] for kind, (text, position) in self._cut_texts.items()}
 
-    def end_repeated_message(self) -> None:
+    def end_message_repetition(self) -> None:
         """What comes now is new."""
         self._cut_texts = {}

@@ -101,7 +101,7 @@ class ConversationState:
         used_ids.add(call_id)
         if len(used_ids) == size or call_id in self.older_ids:
             diagnostics.record("reused_tool_id", call_id)
-            call_id = self.create_call_id(call_id)
+            call_id = self.create_unused_call_id(call_id)
             used_ids.add(call_id)
         if size > MAX_USED_IDS // 2:
             self.clear_old_call_ids()
@@ -111,7 +111,7 @@ class ConversationState:
         """Forget the older half of the tool ids."""
         self.older_ids, self.used_ids = self.used_ids, set()
 
-    def create_call_id(self, call_id: str) -> str:
+    def create_unused_call_id(self, call_id: str) -> str:
         """Another id for a call whose own was used before; never the same one, whatever is
         forgotten.
         """
@@ -269,7 +269,7 @@ class OutputWriter(Protocol):
     last_call_bytes: int
 
     @property
-    def has_terminator(self) -> bool:
+    def has_turn_end_line(self) -> bool:
         """Whether a terminator follows each result."""
 
     @property
@@ -303,7 +303,7 @@ class OutputWriter(Protocol):
     def write_passthrough_line(self, line: bytes) -> None:
         """A line that is in the dialect already, without its LF."""
 
-    def write_passthrough_result(self, line: bytes) -> None:
+    def write_vendor_turn_result(self, line: bytes) -> None:
         """A result that is; its terminator comes later."""
 
     def record_prompt(self, prompt: str) -> None:
@@ -315,13 +315,13 @@ class OutputWriter(Protocol):
     def write_session_change(self, session_id: str) -> None:
         """The session goes on under another id."""
 
-    def write_system(self, subtype: str, fields: Mapping[str, Any]) -> None:
+    def write_system_message(self, subtype: str, fields: Mapping[str, Any]) -> None:
         """A line beside the conversation."""
 
     def write_result(self, fields: Mapping[str, Any]) -> None:
         """The result, then the terminator if this stream has one."""
 
-    def write_terminator(self) -> None:
+    def write_turn_end_line(self) -> None:
         """The terminator that a passed result still owes."""
 
     def start_message(self, model: str, usage: Usage) -> None:
@@ -333,7 +333,7 @@ class OutputWriter(Protocol):
     def start_block(self, kind: str) -> None:
         """A streamed block of `text` or `thinking` opens."""
 
-    def write_delta(self, text_json: bytes) -> None:
+    def write_block_delta(self, text_json: bytes) -> None:
         """A fragment of the open block, already dumped."""
 
     def write_block(self, kind: str, text_json: bytes, is_aborted: bool = False) -> None:
@@ -341,7 +341,7 @@ class OutputWriter(Protocol):
         it was said in fragments.
         """
 
-    def write_complete_block(self, kind: str, text_json: bytes) -> None:
+    def write_unstreamed_block(self, kind: str, text_json: bytes) -> None:
         """A whole block that was never streamed, its content already dumped."""
 
     def end_block(self) -> None:
@@ -373,7 +373,7 @@ class OutputWriter(Protocol):
     def write_user_text(self, text: str) -> None:
         """What is said for the user (the interrupt's line)."""
 
-    def echo_message(
+    def echo_user_message(
         self, message: Mapping[str, Any], message_id: str | None, timestamp: str
     ) -> None:
         """The user's own message, said again."""

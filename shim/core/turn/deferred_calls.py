@@ -13,7 +13,7 @@ MAX_EARLY_CALLS = 100  # calls that arrived before the vendor announced them
 ToolInput = Mapping[str, Any]
 
 
-class DeferredCalls:
+class DeferredToolCalls:
     """The calls of one turn that wait for their arguments, in the order in which the vendor
     announced them.
     """
@@ -39,7 +39,7 @@ class DeferredCalls:
         self._waiting_calls[call_id] = name
         return None
 
-    def match_arrived_input(self, name: str, tool_input: ToolInput) -> str | None:
+    def match_input_to_call(self, name: str, tool_input: ToolInput) -> str | None:
         """Return the id of the first call of this tool that waits for arguments, and stop waiting
         for them.
 
@@ -60,7 +60,7 @@ class DeferredCalls:
         self._written_ids.add(call_id)
         return call_id
 
-    def end_refused_call(self, call_id: str) -> bool:
+    def remove_refused_call(self, call_id: str) -> bool:
         """Stop waiting for a call that was refused: it is written without arguments. Return whether
         it waited.
         """

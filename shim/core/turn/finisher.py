@@ -8,13 +8,13 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn import outcome as outcomes
 from shim.core.turn.assistant_message import AssistantMessage
 from shim.core.turn.context import ConversationState, OutputWriter, StructuredAnswer
-from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnMachine
-from shim.core.turn.outcome import ChildExit, OutcomeTracker, TurnOutcome, TurnSnapshot
+from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnStateMachine
+from shim.core.turn.outcome import ChildExit, TurnOutcome, TurnOutcomeTracker, TurnSnapshot
 from shim.core.turn.permission_requests import PermissionRequests
 from shim.core.turn.result import (
     INTERRUPTED,
     INTERRUPTED_IN_TOOL,
-    TurnEnd,
+    FinishedTurn,
     TurnResult,
     build_minimal_error_result,
     build_turn_result,
@@ -29,7 +29,7 @@ class TurnFinisher:
 
     def __init__(
         self,
-        machine: TurnMachine,
+        machine: TurnStateMachine,
         writer: OutputWriter,
         conversation: ConversationState,
         diagnostics: Diagnostics,
@@ -38,7 +38,7 @@ class TurnFinisher:
         tool_calls: ToolCalls,
         subagents: SubagentTracker,
         permission_requests: PermissionRequests,
-        outcome_tracker: OutcomeTracker,
+        outcome_tracker: TurnOutcomeTracker,
     ) -> None:
         self.result: TurnResult | None = None
         self._machine = machine
@@ -85,20 +85,20 @@ class TurnFinisher:
         if outcome_tracker.outcome.kind == "ended" and self._is_over_budget(
             outcome_tracker.outcome
         ):
-            outcome_tracker.outcome = outcomes.make_budget_outcome(
+            outcome_tracker.outcome = outcomes.build_over_budget_outcome(
                 self._turn_start.config.limits.max_budget_usd or 0.0, outcome_tracker.outcome.fields
             )
         outcome_tracker.child_exit = child_exit
         self._permission_requests.refuse_pending_requests()
         machine.move_to(CLOSED)
 
-    def find_fallback_reason(
+    def find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str, *, any_cause: bool
     ) -> FailedAttempt | None:
         """Why the vendor said nothing, where another may be asked; None where this turn is the
         answer.
         """
-        return outcomes.find_fallback_reason(
+        return outcomes.find_failed_attempt(
             self._take_snapshot(), child_exit, stderr, any_cause=any_cause
         )
 
@@ -121,19 +121,19 @@ class TurnFinisher:
             self._writer.write_init(self._conversation.session_id or config.session.new_id, {})
         self._writer.write_result(self.result.line)
 
-    def write_terminator(self) -> None:
+    def write_turn_end_line(self) -> None:
         """Say the terminator that a passed result still owes: nothing at all comes behind it."""
         if not self._outcome_tracker.is_terminated:
             self._outcome_tracker.is_terminated = True
-            self._writer.write_terminator()
+            self._writer.write_turn_end_line()
 
     # -- the steps of the table --------------------------------------------------------------------
 
-    def fill_results(self) -> None:
+    def write_missing_results(self) -> None:
         """Results that never came, and the user line of an interrupt."""
-        text = self._tool_calls.answer_open_calls()
-        self._subagents.answer_open_calls(text)
-        self._tool_calls.record_orphan_results()
+        text = self._tool_calls.write_missing_results()
+        self._subagents.write_missing_results(text)
+        self._tool_calls.record_orphan_tool_results()
         if self._outcome_tracker.is_interrupted and not self._outcome_tracker.has_interrupt_line:
             self._writer.write_user_text(
                 INTERRUPTED_IN_TOOL if self._tool_calls.has_interrupted_call else INTERRUPTED
@@ -151,12 +151,12 @@ class TurnFinisher:
         if vendor_line and outcome is vendor_outcome:
             text = message.last_text if outcome.kind == "ended" else outcome.message
             self.result = TurnResult({}, outcome.kind != "ended", outcome.cause, text)
-            self._writer.write_passthrough_result(vendor_line)
+            self._writer.write_vendor_turn_result(vendor_line)
             outcome_tracker.is_terminated = False
             return
         turn_start, conversation = self._turn_start, self._conversation
         self.result = result = build_turn_result(
-            TurnEnd(
+            FinishedTurn(
                 config=turn_start.config,
                 diagnostics=self._diagnostics,
                 outcome=outcome,

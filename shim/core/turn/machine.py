@@ -63,7 +63,7 @@ SILENT_TRANSITIONS: dict[TurnState, frozenset[TurnState]] = {
     CLOSED: frozenset((CLOSED,)),
 }
 
-Step = Callable[[], None]
+TransitionAction = Callable[[], None]
 
 
 class TurnTransitionError(Exception):
@@ -73,7 +73,7 @@ class TurnTransitionError(Exception):
         super().__init__(f"a turn that is {state} cannot become {goal}")
 
 
-class TurnMachine:
+class TurnStateMachine:
     """The state of one turn. `set_transition_steps` gives it the table's words as calls.
 
     `before_move` is called before the way is looked up; what was held back of the open block is
@@ -84,11 +84,11 @@ class TurnMachine:
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self.state = NEW
-        self.before_move: Step | None = None
+        self.before_move: TransitionAction | None = None
         self._diagnostics = diagnostics
-        self._steps_by_path: dict[TurnState, dict[TurnState, tuple[Step, ...]]] = {}
+        self._steps_by_path: dict[TurnState, dict[TurnState, tuple[TransitionAction, ...]]] = {}
 
-    def set_transition_steps(self, **steps: Step) -> None:
+    def set_transition_actions(self, **steps: TransitionAction) -> None:
         """What is done for each word of the table."""
         self._steps_by_path = {
             state: {goal: tuple([steps[name] for name in cell]) for goal, cell in row.items()}

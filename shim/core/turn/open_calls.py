@@ -73,7 +73,7 @@ class ToolCallAnnouncement:
         """Return whether any source has given arguments."""
         return any(self.inputs_by_source.values())
 
-    def add_source(self, source: str, tool_input: object) -> None:
+    def add_input_from_source(self, source: str, tool_input: object) -> None:
         """Remember the arguments with which another source announced the call."""
         if len(self.inputs_by_source) < MAX_SOURCES or source in self.inputs_by_source:
             self.inputs_by_source[source] = (
@@ -81,7 +81,7 @@ class ToolCallAnnouncement:
             )
 
 
-class OpenCalls(Generic[Entry]):
+class OpenToolCalls(Generic[Entry]):
     """The open calls of a turn, or of its nested agents.
 
     `calls` has an entry for each open call. The key of the oldest call with an id is the vendor's
@@ -97,11 +97,11 @@ class OpenCalls(Generic[Entry]):
         # the vendor's id → keys of the later calls; "" → calls without an id
         self._later_keys: dict[str, list[str]] = {}
 
-    def has_id(self, call_id: str) -> bool:
+    def has_call_id(self, call_id: str) -> bool:
         """Return whether a call with this id is open or hidden."""
         return call_id in self.calls or call_id in self.hidden_keys or call_id in self._later_keys
 
-    def list_keys(self, call_id: str) -> list[str]:
+    def list_keys_of_call_id(self, call_id: str) -> list[str]:
         """Return the keys of the open and hidden calls with an id, the oldest first.
 
         `call_id` may also be the key of a later call.
@@ -114,13 +114,13 @@ class OpenCalls(Generic[Entry]):
             keys = [call_id]
         return keys
 
-    def find_repeated_call(
+    def find_repeated_call_key(
         self,
         call_id: str,
         name: str,
         tool_input: object,
         source: str = STREAM,
-        accepts: Callable[[str], bool] | None = None,
+        accepts_key: Callable[[str], bool] | None = None,
     ) -> str | None:
         """Return the key of the open call that is announced again, or None if this is another call.
 
@@ -128,7 +128,11 @@ class OpenCalls(Generic[Entry]):
         announce it with other arguments, and a call without arguments may get them later. Without
         an id, one source announces a call once.
         """
-        keys = [key for key in self.list_keys(call_id) if accepts is None or accepts(key)]
+        keys = [
+            key
+            for key in self.list_keys_of_call_id(call_id)
+            if accepts_key is None or accepts_key(key)
+        ]
         same_name = [(key, self._announcements[key]) for key in keys if key in self._announcements]
         same_name = [
             (key, announcement) for key, announcement in same_name if announcement.name == name
@@ -178,7 +182,7 @@ class OpenCalls(Generic[Entry]):
         announcement = self._announcements[key]
         is_new = not announcement.has_input(tool_input)
         if is_new or source not in announcement.inputs_by_source:
-            announcement.add_source(source, tool_input)
+            announcement.add_input_from_source(source, tool_input)
         return is_new
 
     def set_forbidden(self, key: str) -> None:
@@ -208,23 +212,23 @@ class OpenCalls(Generic[Entry]):
         self._announcements[key] = announcement
         return key
 
-    def find_call_for_result(
+    def find_call_key_for_result(
         self,
         call_id: str,
         name: str | None = None,
         tool_input: object = None,
-        accepts: Callable[[str], bool] | None = None,
+        accepts_key: Callable[[str], bool] | None = None,
     ) -> str | None:
         """Return the key of the call that a result belongs to, or None if no call waits for it.
 
         It is the oldest call with the result's id, if possible with its name and arguments. A
         result without an id belongs to a call without an id, or else to any open call.
         """
-        keys = self.list_keys(call_id)
+        keys = self.list_keys_of_call_id(call_id)
         if not keys and not call_id:
             keys = list(self.calls)
-        if accepts is not None:
-            keys = [key for key in keys if accepts(key)]
+        if accepts_key is not None:
+            keys = [key for key in keys if accepts_key(key)]
         same_name = [
             key
             for key in keys
@@ -260,7 +264,7 @@ class OpenCalls(Generic[Entry]):
             self._ended_calls.clear()
         self._ended_calls[call_id] = name, compute_input_fingerprint(tool_input)
 
-    def is_different_ended_call(self, call_id: str, name: str | None, tool_input: object) -> bool:
+    def differs_from_ended_call(self, call_id: str, name: str | None, tool_input: object) -> bool:
         """Return whether a result names another call than the ended call with the same id."""
         ended_call = self._ended_calls.get(call_id)
         return (

@@ -13,7 +13,7 @@ from shim.core.reading.diagnostics import strip_colors
 from shim.core.reading.head_and_tail import shorten_middle
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.context import TurnConfig
-from shim.core.turn.machine import CLOSED, NEW, TurnMachine, TurnState
+from shim.core.turn.machine import CLOSED, NEW, TurnState, TurnStateMachine
 
 # of a vendor's stderr in an error text: enough for a reason, short enough for a dialog
 STDERR_EXCERPT_CHARS = 2000
@@ -60,10 +60,10 @@ class TurnOutcome(NamedTuple):
     ended_by_shim: bool = False
 
 
-class OutcomeTracker:
+class TurnOutcomeTracker:
     """What the vendor says of the end, in verbs, and what we decided."""
 
-    def __init__(self, machine: TurnMachine) -> None:
+    def __init__(self, machine: TurnStateMachine) -> None:
         self._machine = machine
         self.outcome: TurnOutcome | None = None
         self.has_vendor_outcome = False  # the vendor said how the turn ended
@@ -216,7 +216,7 @@ def decide_outcome(
     )
 
 
-def make_budget_outcome(max_budget_usd: float, fields: Mapping[str, Any]) -> TurnOutcome:
+def build_over_budget_outcome(max_budget_usd: float, fields: Mapping[str, Any]) -> TurnOutcome:
     """Return the outcome of a turn after which the session has cost more than its budget, in
     Claude's words.
     """
@@ -227,7 +227,7 @@ def make_budget_outcome(max_budget_usd: float, fields: Mapping[str, Any]) -> Tur
     )
 
 
-def find_fallback_reason(
+def find_failed_attempt(
     snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr: str, *, any_cause: bool
 ) -> FailedAttempt | None:
     """Why a vendor that is at its end said nothing, where another may be asked; None where its turn
@@ -267,10 +267,10 @@ def can_retry(snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr: str)
         and child_exit is not None
         and snapshot.state is not NEW
     )
-    return is_cut or outcome.failure.kind == "connection" or is_disconnect(outcome.message)
+    return is_cut or outcome.failure.kind == "connection" or is_disconnect_message(outcome.message)
 
 
-def is_disconnect(message: str) -> bool:
+def is_disconnect_message(message: str) -> bool:
     """Whether an error text is about a stream that broke off."""
     return any(phrase in message.lower() for phrase in DISCONNECT_PHRASES)
 

@@ -8,8 +8,8 @@ from shim.core.policy.rules import normalize_tool_name
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.context import TurnConfig
-from shim.core.turn.deferred_calls import DeferredCalls
-from shim.core.turn.machine import CLOSED, TurnMachine
+from shim.core.turn.deferred_calls import DeferredToolCalls
+from shim.core.turn.machine import CLOSED, TurnStateMachine
 from shim.core.turn.open_calls import PERMISSION_REQUEST, normalize_call_id
 from shim.core.turn.tool_calls import PermissionDenials, ToolCalls
 
@@ -22,7 +22,7 @@ class PermissionRequests:
 
     def __init__(
         self,
-        machine: TurnMachine,
+        machine: TurnStateMachine,
         config: TurnConfig,
         diagnostics: Diagnostics,
         sanitizer: JsonSanitizer,
@@ -37,7 +37,7 @@ class PermissionRequests:
         self._tool_calls = tool_calls
         self.pending: list[PermissionRequest] = []
         self._request_ids: set[str] = set()
-        self.deferred_calls = DeferredCalls()
+        self.deferred_calls = DeferredToolCalls()
 
     def add(
         self,
@@ -71,9 +71,9 @@ class PermissionRequests:
                 self._sanitizer.clean(announced_call[1]),
             )
         key = (
-            next(iter(table.list_keys(call_id)), None)
+            next(iter(table.list_keys_of_call_id(call_id)), None)
             if is_unique
-            else table.find_repeated_call(call_id, *lookup_call, PERMISSION_REQUEST)
+            else table.find_repeated_call_key(call_id, *lookup_call, PERMISSION_REQUEST)
         )
         refusal = self._find_refusal(request_id, key, name)
         if not refusal and is_deferred:
@@ -105,19 +105,19 @@ class PermissionRequests:
         if tool_input is not None:
             self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)
 
-    def write_arrived_call(self, name: str, tool_input: Mapping[str, Any]) -> None:
+    def write_deferred_call(self, name: str, tool_input: Mapping[str, Any]) -> None:
         """Write a call that arrived at the frontend's own server, if the call waited for its
         arguments.
         """
         if any(call[1:] == (name, tool_input) for call in self._tool_calls.open_calls.values()):
             return
-        call_id = self.deferred_calls.match_arrived_input(name, tool_input)
+        call_id = self.deferred_calls.match_input_to_call(name, tool_input)
         if call_id is not None:
             self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)
 
     def write_refused_call(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
         """Write a deferred call that was refused, without the arguments that it waited for."""
-        if self.deferred_calls.end_refused_call(call_id):
+        if self.deferred_calls.remove_refused_call(call_id):
             self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)
 
     def refuse_pending_requests(self) -> None:

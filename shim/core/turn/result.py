@@ -26,7 +26,7 @@ ERROR_SUBTYPES = frozenset(("error_during_execution", "error_max_turns", "error_
 _TERMINAL_REASONS = {"limit": "budget_exhausted", "interrupted": "aborted_streaming"}
 
 
-class TurnEnd(NamedTuple):
+class FinishedTurn(NamedTuple):
     """All that a result is made of."""
 
     config: TurnConfig
@@ -67,7 +67,7 @@ class TurnResult(NamedTuple):
     api_error: ApiErrorLine | None = None
 
 
-def build_turn_result(turn_end: TurnEnd) -> TurnResult:
+def build_turn_result(turn_end: FinishedTurn) -> TurnResult:
     """The end of a turn: the line of an API failure, if it was one, and the result."""
     outcome, failure, text = turn_end.outcome, turn_end.outcome.failure, turn_end.outcome.message
     is_error = outcome.kind != "ended"
@@ -137,7 +137,7 @@ def build_minimal_error_result(
     }
 
 
-def _format_failed_attempts(turn_end: TurnEnd) -> str:
+def _format_failed_attempts(turn_end: FinishedTurn) -> str:
     """Why the vendors that were asked before did not answer either, where this one said nothing
     too.
     """
@@ -148,7 +148,7 @@ def _format_failed_attempts(turn_end: TurnEnd) -> str:
     )
 
 
-def _format_api_error(turn_end: TurnEnd) -> str:
+def _format_api_error(turn_end: FinishedTurn) -> str:
     config, outcome = turn_end.config, turn_end.outcome
     if config.vendor.has_claude_errors:
         return outcome.message
@@ -162,7 +162,7 @@ def _format_api_error(turn_end: TurnEnd) -> str:
     )
 
 
-def _list_limit_errors(turn_end: TurnEnd) -> list[str]:
+def _list_limit_errors(turn_end: FinishedTurn) -> list[str]:
     """A turn limit that the vendor itself counted, in Claude's words (contract F10) and then in its
     own.
     """
@@ -182,7 +182,7 @@ def _choose_subtype(outcome: TurnOutcome) -> str:
     return outcome.subtype if outcome.subtype in ERROR_SUBTYPES else "error_during_execution"
 
 
-def _count_turns(turn_end: TurnEnd) -> int:
+def _count_turns(turn_end: FinishedTurn) -> int:
     """Contract 5.3: one, and one for each tool result, and one for an interrupt; none if it never
     began (5.10).
 
@@ -196,7 +196,7 @@ def _count_turns(turn_end: TurnEnd) -> int:
     return 1 + turn_end.result_count + (outcome.kind == "interrupted")
 
 
-def _choose_stop_reason(turn_end: TurnEnd, is_error: bool) -> str | None:
+def _choose_stop_reason(turn_end: FinishedTurn, is_error: bool) -> str | None:
     if turn_end.outcome.is_api_error:
         return "refusal" if turn_end.outcome.failure.kind == "filtered" else "stop_sequence"
     if is_error or turn_end.outcome.fields.get("unsent"):
@@ -225,7 +225,7 @@ def _format_usage(totals: UsageTotals) -> dict[str, Any]:
     }
 
 
-def _choose_terminal_reason(turn_end: TurnEnd) -> str:
+def _choose_terminal_reason(turn_end: FinishedTurn) -> str:
     outcome = turn_end.outcome
     if outcome.kind == "ended":
         return "completed"
@@ -238,7 +238,7 @@ def _choose_terminal_reason(turn_end: TurnEnd) -> str:
     return _TERMINAL_REASONS.get(outcome.cause, "model_error")
 
 
-def _build_shim_member(turn_end: TurnEnd) -> dict[str, Any]:
+def _build_shim_member(turn_end: FinishedTurn) -> dict[str, Any]:
     """The member that is ours: who answered, why it ended, and what had to be mended."""
     diagnostics, child_exit = turn_end.diagnostics, turn_end.child_exit
     member: dict[str, Any] = {"vendor": turn_end.config.vendor.name}
@@ -263,7 +263,7 @@ def _build_shim_member(turn_end: TurnEnd) -> dict[str, Any]:
     return member
 
 
-def _list_unsupported_rules(turn_end: TurnEnd) -> list[dict[str, str]]:
+def _list_unsupported_rules(turn_end: FinishedTurn) -> list[dict[str, str]]:
     """The rules that allow a tool of which a call was denied, because the vendor could not be told
     them.
     """

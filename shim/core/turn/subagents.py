@@ -11,10 +11,10 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import JsonSanitizer, convert_to_text
 from shim.core.turn.assistant_message import AssistantMessage
 from shim.core.turn.context import MAX_NAME_CHARS, ConversationState, OutputWriter
-from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnMachine
+from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnStateMachine
 from shim.core.turn.open_calls import (
     STREAM,
-    OpenCalls,
+    OpenToolCalls,
     ToolCallAnnouncement,
     compute_input_fingerprint,
     normalize_call_id,
@@ -38,7 +38,7 @@ class SubagentTracker:
 
     def __init__(
         self,
-        machine: TurnMachine,
+        machine: TurnStateMachine,
         writer: OutputWriter,
         conversation: ConversationState,
         diagnostics: Diagnostics,
@@ -64,7 +64,7 @@ class SubagentTracker:
         self.redact_message: Callable[[MessageFields], MessageFields] | None = None
         # False: only calls and results are emitted, which is the real claude's default
         self.forwards_text = True
-        self.table: OpenCalls[SubagentCall] = OpenCalls()
+        self.table: OpenToolCalls[SubagentCall] = OpenToolCalls()
         self.open_calls: dict[str, SubagentCall] = self.table.calls  # by the vendor's id
 
     def get_subagent(
@@ -80,7 +80,7 @@ class SubagentTracker:
             return Subagent(self, None, usage)
         return Subagent(self, written_parent_id or parent_call_id, usage)
 
-    def answer_open_calls(self, text: str) -> None:
+    def write_missing_results(self, text: str) -> None:
         """Answer the calls that are open at the end."""
         while self.open_calls:
             call_id, call = next(iter(self.open_calls.items()))
@@ -123,8 +123,8 @@ class Subagent:
         )
         if tracker.machine.is_over or len(tracker.open_calls) >= MAX_SUBAGENT_CALLS:
             return
-        key = tracker.table.find_repeated_call(
-            call_id, name, clean_input, accepts=self._is_agent_call
+        key = tracker.table.find_repeated_call_key(
+            call_id, name, clean_input, accepts_key=self._is_agent_call
         )
         if key is not None:
             self._check_call(call_id, tracker.open_calls[key].call_id, name, clean_input)
@@ -159,9 +159,9 @@ class Subagent:
             tracker.machine.record_late_event()
             return
         call_id = normalize_call_id(call_id)
-        key = tracker.table.find_call_for_result(
-            call_id, accepts=self._is_agent_call
-        ) or tracker.table.find_call_for_result(call_id)
+        key = tracker.table.find_call_key_for_result(
+            call_id, accepts_key=self._is_agent_call
+        ) or tracker.table.find_call_key_for_result(call_id)
         if key is None:
             tracker.diagnostics.record("orphan_tool_result", call_id)
             return
@@ -181,11 +181,11 @@ class Subagent:
         if tool_input is not None and not is_error:
             tracker.report_forbidden_run(call.call_id, call.name, tool_input)
 
-    def has_call(self, call_id: object) -> bool:
+    def has_open_call(self, call_id: object) -> bool:
         """Return whether a call of this agent waits for a result with this id."""
         return (
-            self._tracker.table.find_call_for_result(
-                normalize_call_id(call_id), accepts=self._is_agent_call
+            self._tracker.table.find_call_key_for_result(
+                normalize_call_id(call_id), accepts_key=self._is_agent_call
             )
             is not None
         )

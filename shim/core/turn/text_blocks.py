@@ -16,8 +16,17 @@ from shim.core.reading.surrogates import (
 )
 from shim.core.turn.assistant_message import AssistantMessage
 from shim.core.turn.context import OutputWriter, TurnConfig
-from shim.core.turn.machine import ECHO, MESSAGE, NEW, READY, TEXT, THINKING, TurnMachine, TurnState
-from shim.core.turn.outcome import OutcomeTracker
+from shim.core.turn.machine import (
+    ECHO,
+    MESSAGE,
+    NEW,
+    READY,
+    TEXT,
+    THINKING,
+    TurnState,
+    TurnStateMachine,
+)
+from shim.core.turn.outcome import TurnOutcomeTracker
 
 MAX_ESCAPE_FACTOR = 3  # times longer is a text at most once its separators are escaped
 
@@ -27,12 +36,12 @@ class TextBlocks:
 
     def __init__(
         self,
-        machine: TurnMachine,
+        machine: TurnStateMachine,
         writer: OutputWriter,
         config: TurnConfig,
         diagnostics: Diagnostics,
         assistant_message: AssistantMessage,
-        outcome_tracker: OutcomeTracker,
+        outcome_tracker: TurnOutcomeTracker,
     ) -> None:
         self._machine = machine
         self._writer = writer
@@ -80,7 +89,7 @@ class TextBlocks:
         if size > self.max_bytes:
             self._split_long_block(TEXT, fragment, block_key)
 
-    def append_text(self, fragment: str) -> None:
+    def append_to_open_block(self, fragment: str) -> None:
         """A fragment of the text that is open, where no half of a character waits."""
         self.fragments.append(fragment)
         if self._partial:
@@ -113,11 +122,11 @@ class TextBlocks:
             full_text = replace_lone_surrogates(full_text)
             text_json = dump_json(full_text)
         if len(text_json) <= self._safe_bytes:
-            self._writer.write_complete_block(state, text_json)
+            self._writer.write_unstreamed_block(state, text_json)
         else:
             text_json = b""  # it may be large
             for piece in split_text(full_text, self.max_bytes):
-                self._writer.write_complete_block(state, dump_json(piece))
+                self._writer.write_unstreamed_block(state, dump_json(piece))
                 self._writer.merge_buffered_lines()
         message = self._assistant_message
         # a reply of known usage is complete
@@ -134,7 +143,7 @@ class TextBlocks:
         """
         if full_text.__class__ is not str:
             raise TypeError(f"a block of {kind} is no text")
-        written_text, full_text = self.compare_block(kind, block_key, full_text)
+        written_text, full_text = self.get_texts_to_compare(kind, block_key, full_text)
         if full_text.startswith(written_text):
             if new_text := full_text[len(written_text) :]:
                 self.add_fragment(kind, new_text, block_key)
@@ -142,7 +151,9 @@ class TextBlocks:
             # copilot streams a text and then sends it trimmed
             self._diagnostics.record("contradicted_block", full_text)
 
-    def compare_block(self, kind: TurnState, block_key: object, full_text: str) -> tuple[str, str]:
+    def get_texts_to_compare(
+        self, kind: TurnState, block_key: object, full_text: str
+    ) -> tuple[str, str]:
         """What was said of a block, and what of its whole text has to be compared with it."""
         written_text, full_text = self._assistant_message.written_blocks.get_texts_to_compare(
             kind, block_key, full_text
@@ -176,20 +187,20 @@ class TextBlocks:
             machine.move_to(MESSAGE, True)
         if machine.state is ECHO:
             message.written_blocks.clear()
-            message.written_text.restart_repeated_message()
+            message.written_text.restart_message_repetition()
             return
         if machine.state is not NEW:
             message.was_aborted = machine.state is not READY
             machine.move_to(READY)
         message.written_blocks.clear()
-        if message.written_text.start_repeated_message():
+        if message.written_text.start_message_repetition():
             machine.move_to(ECHO, True)
 
-    def clear_fragments(self) -> None:
+    def clear_recorded_fragments(self) -> None:
         """The beginning of a block has passed."""
         self.fragments, self._size = [], 0
 
-    def record_fragment(self, fragment: str) -> None:
+    def record_passthrough_fragment(self, fragment: str) -> None:
         """A fragment has passed; a block that is longer than a line is not remembered to its end."""
         if self._size < self.max_bytes:
             self.fragments.append(fragment)
@@ -197,21 +208,21 @@ class TextBlocks:
 
     # -- the steps of the table --------------------------------------------------------------------
 
-    def start_text(self) -> None:
+    def start_text_block(self) -> None:
         if self._partial:
             self._writer.start_block(TEXT)
 
-    def start_thinking(self) -> None:
+    def start_thinking_block(self) -> None:
         if self._partial:
             self._writer.start_block(THINKING)
 
-    def close_block(self) -> None:
+    def write_open_block(self) -> None:
         """The open block is complete: its last delta, its line, its stop."""
         kind, parts, writer = self._machine.state, self.fragments, self._writer
         if self.half_character:
             half, self.half_character = self.half_character, ""
             if self._partial:
-                writer.write_delta(dump_json(half))
+                writer.write_block_delta(dump_json(half))
         text = parts[0] if len(parts) == 1 else "".join(parts)
         self.fragments = []
         try:
@@ -231,11 +242,11 @@ class TextBlocks:
                 writer.merge_buffered_lines()
         self._record_block(kind, text)
 
-    def end_repeated_message(self) -> None:
+    def end_message_repetition(self) -> None:
         """A repeated reply turns out to be nothing new: the answer is what came again of it."""
         message = self._assistant_message
         message.last_text = message.written_text.get_repeated_texts().get(TEXT, "")
-        message.written_text.end_repeated_message()
+        message.written_text.end_message_repetition()
 
     # -- how it is done ----------------------------------------------------------------------------
 
@@ -251,7 +262,7 @@ class TextBlocks:
         ):
             block_key = None
         if (self._machine.state is not kind or block_key != self.block_key) and not (
-            fragment := self.open_block(kind, fragment, block_key)
+            fragment := self.open_block_for_fragment(kind, fragment, block_key)
         ):
             return
         if self.half_character:
@@ -265,7 +276,7 @@ class TextBlocks:
         if size > self.max_bytes:
             self._split_long_block(kind, fragment, block_key)
 
-    def open_block(self, kind: TurnState, fragment: str, block_key: object) -> str:
+    def open_block_for_fragment(self, kind: TurnState, fragment: str, block_key: object) -> str:
         """Open a block of `kind` for `block_key`; gives back what of `fragment` is left to say."""
         if self._machine.state is ECHO:
             fragment = self._skip_repeated(kind, fragment, block_key)
@@ -296,7 +307,7 @@ class TextBlocks:
             text_json = b""  # it may be large
             self._split_long_block(kind, fragment, block_key)
         else:
-            self._writer.write_delta(text_json)
+            self._writer.write_block_delta(text_json)
 
     def _split_half_character(self, fragment: str) -> str:
         """A fragment without half a character at its end, which waits for the next fragment."""
@@ -336,11 +347,13 @@ class TextBlocks:
     def _write_pieces(self, kind: TurnState, fragment: str, block_key: object) -> None:
         """A fragment that is longer than a line by itself."""
         for piece in split_text(replace_lone_surrogates(fragment), self.max_bytes):
-            if self._machine.state is not kind and not self.open_block(kind, piece, block_key):
+            if self._machine.state is not kind and not self.open_block_for_fragment(
+                kind, piece, block_key
+            ):
                 return
             self.fragments.append(piece)
             if self._partial:
-                self._writer.write_delta(dump_json(piece))
+                self._writer.write_block_delta(dump_json(piece))
             self._close_long_block(kind, block_key)
             self._writer.merge_buffered_lines()
 
@@ -360,9 +373,9 @@ class TextBlocks:
         """
         message, diagnostics = self._assistant_message, self._diagnostics
         blocks, written_text = message.written_blocks, message.written_text
-        expected_text, position = written_text.get_cut_text(kind)
+        expected_text, position = written_text.get_repetition_progress(kind)
         if expected_text.startswith(fragment, position):
-            written_text.set_repeated_chars(kind, position + len(fragment))
+            written_text.set_repeated_char_count(kind, position + len(fragment))
             if block_key is not None:
                 blocks.add(kind, block_key, fragment)
             diagnostics.record("repeated_reply")

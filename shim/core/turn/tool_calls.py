@@ -22,17 +22,17 @@ from shim.core.turn.context import (
     OutputWriter,
     TurnConfig,
 )
-from shim.core.turn.machine import CLOSED, MESSAGE, READY, TurnMachine
+from shim.core.turn.machine import CLOSED, MESSAGE, READY, TurnStateMachine
 from shim.core.turn.open_calls import (
     PERMISSION_REQUEST,
     STREAM,
     UPDATE,
-    OpenCalls,
+    OpenToolCalls,
     ToolCallAnnouncement,
     compute_input_fingerprint,
     normalize_call_id,
 )
-from shim.core.turn.outcome import MAX_TURNS_TEXT, OutcomeTracker
+from shim.core.turn.outcome import MAX_TURNS_TEXT, TurnOutcomeTracker
 
 if TYPE_CHECKING:
     from shim.core.policy.evaluate import PolicyEvaluator
@@ -105,7 +105,9 @@ class PermissionDenials:
             return False
         return call_id in self._truncated_ids or bool(entry["tool_input"] == tool_input)
 
-    def resolve_written_id(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> str:
+    def resolve_written_call_id(
+        self, call_id: str, name: str, tool_input: Mapping[str, Any]
+    ) -> str:
         """Return the id with which a call of the vendor was written in this turn."""
         call_id, name = normalize_call_id(call_id), normalize_tool_name(name)
         renamed_calls = self._renamed_ids.get(call_id)
@@ -128,23 +130,23 @@ class PermissionDenials:
             renamed_calls[-1][0],
         )
 
-    def record_written_id(
-        self, call_id: str, written_id: str, name: str, tool_input: Mapping[str, Any]
+    def record_written_call_id(
+        self, call_id: str, written_call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> None:
         """Remember the id with which a call is written: the vendor may deny the call later, with
         its own id.
         """
-        if written_id == call_id:
+        if written_call_id == call_id:
             if len(self._unchanged_ids) >= MAX_USED_IDS:
                 self._unchanged_ids.clear()
             self._unchanged_ids.add(call_id)
         elif call_id and len(self._renamed_ids) < MAX_RENAMED_CALLS:
             renamed_calls = self._renamed_ids.setdefault(call_id, [])
-            renamed_calls.append((written_id, name, compute_input_fingerprint(tool_input)))
+            renamed_calls.append((written_call_id, name, compute_input_fingerprint(tool_input)))
             del renamed_calls[:-MAX_RENAMED_CALLS]
             # the denial came before the call, with the vendor's id
             if self.has_denial(call_id, name, tool_input):
-                self._rename_entry(call_id, written_id)
+                self._rename_entry(call_id, written_call_id)
 
     def _rename_entry(self, old_id: str, new_id: str) -> None:
         """Give the entry of a refused call the id with which the call is written."""
@@ -164,7 +166,7 @@ class EarlyToolResults:
         return self._count > 0
 
     @property
-    def can_add(self) -> bool:
+    def can_add_result(self) -> bool:
         return self._count < MAX_EARLY_RESULTS
 
     def add(self, call_id: str, content: object, is_error: bool) -> None:
@@ -191,14 +193,14 @@ class ToolCalls:
 
     def __init__(
         self,
-        machine: TurnMachine,
+        machine: TurnStateMachine,
         writer: OutputWriter,
         config: TurnConfig,
         conversation: ConversationState,
         diagnostics: Diagnostics,
         sanitizer: JsonSanitizer,
         assistant_message: AssistantMessage,
-        outcome_tracker: OutcomeTracker,
+        outcome_tracker: TurnOutcomeTracker,
         denials: PermissionDenials,
         finish: Callable[[], None],
     ) -> None:
@@ -219,7 +221,7 @@ class ToolCalls:
         self._max_bytes = writer.max_bytes // 2
         # what a call's id, name and arguments are said as
         self.redact: Callable[[Any], Any] | None = None
-        self.table: OpenCalls[OpenCall] = OpenCalls()
+        self.table: OpenToolCalls[OpenCall] = OpenToolCalls()
         # the vendor's id → the oldest open call with it
         self.open_calls: dict[str, OpenCall] = self.table.calls
         self.result_count = 0  # that were said
@@ -264,8 +266,8 @@ class ToolCalls:
             if value.__class__ in REPAIRABLE_TYPES:
                 tool_input = self._sanitizer.clean(tool_input)
                 break
-        if self.table.has_id(call_id):
-            key = self.table.find_repeated_call(call_id, name, tool_input, source)
+        if self.table.has_call_id(call_id):
+            key = self.table.find_repeated_call_key(call_id, name, tool_input, source)
             if key is not None and not self._remove_hidden_call(key, name, tool_input):
                 return self._note_repetition(key, name, tool_input, source)
         is_denied, evaluator = False, self._config.evaluator
@@ -286,7 +288,7 @@ class ToolCalls:
         # a hook's answer may hand them back to the vendor, so it is asked about these
         vendor_tool, vendor_input = name, tool_input
         vendor_id = call_id  # a result and another announcement have it as it is
-        if self.redact is not None and not self.asks_by_call_line:
+        if self.redact is not None and not self.uses_call_line_as_prompt:
             vendor_id, name, tool_input = (
                 self.redact(vendor_id),
                 self.redact(name),
@@ -297,7 +299,7 @@ class ToolCalls:
             if vendor_id
             else self._writer.create_uuid()
         )
-        self._denials.record_written_id(vendor_id, written_id, name, tool_input)
+        self._denials.record_written_call_id(vendor_id, written_id, name, tool_input)
         self._assistant_message.ends_with_call = True
         cut_input = self._writer.write_tool_call(written_id, name, tool_input)
         if cut_input is not None:
@@ -336,10 +338,10 @@ class ToolCalls:
                 HookEvent("PreToolUse", self.open_calls[key][0], name, tool_input)
             )
 
-    def update_call(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
+    def replace_call_input(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
         """Replace the arguments of an open call."""
         name, tool_input = normalize_tool_name(name), self._sanitizer.clean(tool_input)
-        key = self.table.find_call_for_result(normalize_call_id(call_id))
+        key = self.table.find_call_key_for_result(normalize_call_id(call_id))
         if key is not None and self._remove_hidden_call(key, name, tool_input):
             self.add_tool_call(call_id, name, tool_input, source=UPDATE)
             return
@@ -415,7 +417,7 @@ class ToolCalls:
         if self._config.limits.max_turns is not None:
             self._check_max_turns(self._config.limits.max_turns)
 
-    def fill_results(self, content: str = "") -> None:
+    def fill_open_call_results(self, content: str = "") -> None:
         """The vendor never says what its open calls returned: each gets `content`."""
         if self.open_calls and self._machine.move_to(READY):
             calls = list(self.open_calls.values())
@@ -437,7 +439,7 @@ class ToolCalls:
             )
             self._finish()
 
-    def check_subagent_call(
+    def enforce_rules_on_subagent_call(
         self, call_id: str, written_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> bool:
         """Check a call of a nested agent against the rules, and stop the turn if the call is
@@ -458,7 +460,7 @@ class ToolCalls:
         self._stop_for_forbidden_call(written_id, name, tool_input)
         return False
 
-    def report_forbidden_run(
+    def stop_after_forbidden_call_ran(
         self, written_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> None:
         """Stop the turn because the vendor ran a call although it knew the rule that forbids the
@@ -467,7 +469,9 @@ class ToolCalls:
         self._denials.tool_that_ran = name
         self._stop_for_forbidden_call(written_id, name, tool_input)
 
-    def record_refusal(self, call_id: str, message: str, *, vendor_knows: bool = False) -> None:
+    def record_denial_reason(
+        self, call_id: str, message: str, *, vendor_knows: bool = False
+    ) -> None:
         """Keep why an open call was refused, for its result.
 
         `vendor_knows`: the vendor received the denial before the call ran.
@@ -496,7 +500,7 @@ class ToolCalls:
         return None if key is None else self.open_calls[key]
 
     @property
-    def asks_by_call_line(self) -> bool:
+    def uses_call_line_as_prompt(self) -> bool:
         """Whether a call's line may be the question to the frontend: it decides about what it is
         shown.
         """
@@ -523,7 +527,7 @@ class ToolCalls:
             call_id, STRUCTURED_OUTPUT_TOOL, value, STRUCTURED_RESULT_TEXT, False
         )
 
-    def answer_open_calls(self) -> str:
+    def write_missing_results(self) -> str:
         """Answer the calls that are open at the end; gives back what their results say."""
         is_interrupted = self._outcome_tracker.is_interrupted
         text = INTERRUPTED_TEXT if is_interrupted else UNANSWERED_TEXT
@@ -538,7 +542,7 @@ class ToolCalls:
         self.table.remove_visible_calls()
         return text
 
-    def record_orphan_results(self) -> None:
+    def record_orphan_tool_results(self) -> None:
         """The results whose calls never came."""
         for call_id in self._early_results.list_call_ids():
             self._diagnostics.record("orphan_tool_result", call_id)
@@ -579,7 +583,7 @@ class ToolCalls:
 
         With a `name`, the missing call is announced now.
         """
-        key = self.table.find_call_for_result(call_id, name, tool_input)
+        key = self.table.find_call_key_for_result(call_id, name, tool_input)
         if (
             key is not None
             and name is not None
@@ -593,13 +597,13 @@ class ToolCalls:
         elif (
             call_id
             and self._conversation.has_used_call_id(call_id)
-            and not self.table.is_different_ended_call(call_id, name, tool_input)
+            and not self.table.differs_from_ended_call(call_id, name, tool_input)
         ):
             self._diagnostics.record("second_tool_result", call_id)
         elif name is not None:
             key = self.add_tool_call(call_id, name, tool_input or {})
             return key if key in self.open_calls else None
-        elif call_id and self._early_results.can_add:
+        elif call_id and self._early_results.can_add_result:
             self._early_results.add(call_id, self._fit_content(content), is_error)
         else:  # without an id it would be taken for the result of a later call
             self._diagnostics.record("orphan_tool_result", call_id)
@@ -607,10 +611,10 @@ class ToolCalls:
 
     def _find_open_key(self, call_id: str, name: str | None, tool_input: object) -> str | None:
         """Return the key of the open call that a result belongs to, or None."""
-        key = self.table.find_call_for_result(call_id, name, tool_input)
+        key = self.table.find_call_key_for_result(call_id, name, tool_input)
         if key is None and call_id and not self._conversation.has_used_call_id(call_id):
             # a call that was announced without its id
-            key = next(iter(self.table.list_keys("")), None)
+            key = next(iter(self.table.list_keys_of_call_id("")), None)
         return key if key in self.open_calls else None
 
     def _has_run_forbidden(
@@ -708,7 +712,7 @@ class ToolCalls:
             )
             self._finish()
 
-    def check_budget(self, max_budget_usd: float) -> None:
+    def finish_if_over_budget(self, max_budget_usd: float) -> None:
         """Claude's `--max-budget-usd` for a vendor that says what a reply cost: no reply follows
         that is beyond it.
 

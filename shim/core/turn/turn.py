@@ -36,10 +36,10 @@ from shim.core.turn.machine import (
     READY,
     TEXT,
     THINKING,
-    TurnMachine,
     TurnState,
+    TurnStateMachine,
 )
-from shim.core.turn.outcome import ChildExit, OutcomeTracker, TurnOutcome
+from shim.core.turn.outcome import ChildExit, TurnOutcome, TurnOutcomeTracker
 from shim.core.turn.permission_requests import PermissionRequests
 from shim.core.turn.result import TurnResult
 from shim.core.turn.subagents import Subagent, SubagentCall, SubagentTracker
@@ -79,8 +79,8 @@ class Turn:
         self.conversation = conversation
         self.diagnostics = diagnostics
         sanitizer = JsonSanitizer(diagnostics)
-        self.machine = machine = TurnMachine(diagnostics)
-        self.outcome_tracker = outcome_tracker = OutcomeTracker(machine)
+        self.machine = machine = TurnStateMachine(diagnostics)
+        self.outcome_tracker = outcome_tracker = TurnOutcomeTracker(machine)
         self.assistant_message = assistant_message = AssistantMessage(
             machine, writer, config, diagnostics, outcome_tracker
         )
@@ -106,9 +106,9 @@ class Turn:
         self.subagents = subagents = SubagentTracker(
             machine, writer, conversation, diagnostics, sanitizer, assistant_message
         )
-        subagents.record_id = denials.record_written_id
-        subagents.check_call = tool_calls.check_subagent_call
-        subagents.report_forbidden_run = tool_calls.report_forbidden_run
+        subagents.record_id = denials.record_written_call_id
+        subagents.check_call = tool_calls.enforce_rules_on_subagent_call
+        subagents.report_forbidden_run = tool_calls.stop_after_forbidden_call_ran
         subagents.forwards_text = config.forwards_subagent_text
         self.permission_requests = permission_requests = PermissionRequests(
             machine, config, diagnostics, sanitizer, tool_calls, denials
@@ -139,15 +139,15 @@ class Turn:
             if config.limits.max_budget_usd is None
             else self._end_message_with_budget
         )
-        machine.set_transition_steps(
+        machine.set_transition_actions(
             init=turn_start.write_init,
             start=self._start_message,
-            text=text_blocks.start_text,
-            thinking=text_blocks.start_thinking,
-            close=text_blocks.close_block,
-            stop=assistant_message.stop,
-            unecho=text_blocks.end_repeated_message,
-            fill=finisher.fill_results,
+            text=text_blocks.start_text_block,
+            thinking=text_blocks.start_thinking_block,
+            close=text_blocks.write_open_block,
+            stop=assistant_message.write_message_stop,
+            unecho=text_blocks.end_message_repetition,
+            fill=finisher.write_missing_results,
             end=finisher.write_result,
         )
 
@@ -184,7 +184,7 @@ class Turn:
         return write_line
 
     @property
-    def inner_turn(self) -> "Turn":
+    def unredacted_turn(self) -> "Turn":
         return self
 
     @property
@@ -319,13 +319,13 @@ class Turn:
         """
         return self.tool_calls.find_call(call_id, name, tool_input)
 
-    def update_call(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
+    def replace_call_input(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
         """Replace the arguments of an open call. The rules apply to the new arguments, too."""
-        self.tool_calls.update_call(call_id, name, tool_input)
+        self.tool_calls.replace_call_input(call_id, name, tool_input)
 
     def fill_results(self, content: str = "") -> None:
         """The vendor never says what its open calls returned: each gets `content`."""
-        self.tool_calls.fill_results(content)
+        self.tool_calls.fill_open_call_results(content)
 
     def add_denial(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
         """A call that was refused: an entry in the result's `permission_denials` (once per id).
@@ -333,7 +333,7 @@ class Turn:
         One that is said behind this breaks no rule: it never ran.
         """
         self.permission_requests.denials.add(
-            self.permission_requests.denials.resolve_written_id(call_id, name, tool_input),
+            self.permission_requests.denials.resolve_written_call_id(call_id, name, tool_input),
             name,
             tool_input,
         )
@@ -372,17 +372,17 @@ class Turn:
         """Hold back a call of a tool in the frontend's process until its arguments are known."""
         self.permission_requests.defer_call(call_id, name)
 
-    def write_arrived_call(self, name: str, tool_input: Mapping[str, Any]) -> None:
+    def write_deferred_call(self, name: str, tool_input: Mapping[str, Any]) -> None:
         """Write a call that arrived at the frontend's own server, if the call waited for its
         arguments.
         """
-        self.permission_requests.write_arrived_call(name, tool_input)
+        self.permission_requests.write_deferred_call(name, tool_input)
 
-    def end_deferral(self, call_id: str) -> bool:
+    def stop_waiting_for_call_input(self, call_id: str) -> bool:
         """Stop waiting for the arguments of a call. Return whether it was written already."""
         return self.permission_requests.deferred_calls.stop_waiting_for_input(call_id)
 
-    def record_refusal(
+    def record_permission_denial(
         self,
         permission: PermissionRequest,
         message: str,
@@ -408,11 +408,11 @@ class Turn:
                 tool_use_id=permission.call_id,
                 message=message,
             )
-        self.tool_calls.record_refusal(permission.call_id, message, vendor_knows=vendor_knows)
+        self.tool_calls.record_denial_reason(permission.call_id, message, vendor_knows=vendor_knows)
 
-    def record_correction(self, permission: PermissionRequest, message: str) -> None:
+    def record_input_correction(self, permission: PermissionRequest, message: str) -> None:
         """A call was allowed with another input only: its result will say so, and it is no denial."""
-        self.tool_calls.record_refusal(permission.call_id, message)
+        self.tool_calls.record_denial_reason(permission.call_id, message)
 
     def forbid_call(self, call_id: str, reason: str) -> None:
         """The frontend forbids a call that the vendor runs without asking: the turn is stopped."""
@@ -430,7 +430,9 @@ class Turn:
             return self.subagents.get_subagent(parent_call_id, subagent_call.call_id, usage)
         # the call has ended
         return self.subagents.get_subagent(
-            self.permission_requests.denials.resolve_written_id(parent_call_id, "", {}), None, usage
+            self.permission_requests.denials.resolve_written_call_id(parent_call_id, "", {}),
+            None,
+            usage,
         )
 
     # -- beside the conversation -------------------------------------------------------------------
@@ -442,7 +444,7 @@ class Turn:
         if self.machine.state is CLOSED:
             self.machine.record_late_event()
         else:
-            self.writer.write_system(subtype, self.subagents.sanitizer.clean(fields))
+            self.writer.write_system_message(subtype, self.subagents.sanitizer.clean(fields))
 
     def write_retry(self, attempt: int, max_attempts: int, delay_ms: int, message: str) -> None:
         """The vendor asks its model again (contract 5.8, `api_retry`)."""
@@ -522,18 +524,18 @@ class Turn:
             self.machine.move_to(READY)
             self.machine.move_to(DONE, True)
 
-    def reopen(self) -> None:
+    def cancel_finalization(self) -> None:
         """The vendor goes on after all. Once it said how it ended, it is too late for that."""
         self.outcome_tracker.is_finalized = self.machine.state is DONE
         self.outcome_tracker.is_paused = False
 
-    def set_paused(self) -> None:
+    def record_possible_end(self) -> None:
         """The vendor may be done, and has no word for it: for a child that stays, a silence is the
         end.
         """
         self.outcome_tracker.is_paused = not self.machine.is_over
 
-    def restart(self) -> None:
+    def prepare_retry(self) -> None:
         """The whole turn is asked for once more: what was said stays said, and is not said twice."""
         self.outcome_tracker.reset()
         if self.machine.state is DONE:
@@ -549,13 +551,13 @@ class Turn:
         """The child's stdout is at its end. `child_exit` is None when we ended the child ourselves."""
         self.finisher.close(child_exit, stderr)
 
-    def find_fallback_reason(
+    def find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str, *, any_cause: bool = False
     ) -> FailedAttempt | None:
         """Why the vendor said nothing, where another may be asked; None where this turn is the
         answer.
         """
-        return self.finisher.find_fallback_reason(child_exit, stderr, any_cause=any_cause)
+        return self.finisher.find_failed_attempt(child_exit, stderr, any_cause=any_cause)
 
     def can_retry(self, child_exit: ChildExit | None, stderr: str) -> bool:
         """Whether the stream was cut, and nothing has happened that must not happen twice (Yume's
@@ -567,9 +569,9 @@ class Turn:
         """The end itself failed, our own mistake: a result all the same."""
         self.finisher.write_internal_error(reason)
 
-    def write_terminator(self) -> None:
+    def write_turn_end_line(self) -> None:
         """Say the terminator that a passed result still owes: nothing at all comes behind it."""
-        self.finisher.write_terminator()
+        self.finisher.write_turn_end_line()
 
     def create_next(
         self, config: TurnConfig | None = None, diagnostics: Diagnostics | None = None
@@ -589,4 +591,4 @@ class Turn:
 
     def _end_message_with_budget(self, *args: Any, **kwargs: Any) -> None:
         self.assistant_message.end(*args, **kwargs)
-        self.tool_calls.check_budget(self.config.limits.max_budget_usd or 0.0)
+        self.tool_calls.finish_if_over_budget(self.config.limits.max_budget_usd or 0.0)

@@ -165,7 +165,7 @@ class TurnStart:
         of it.
         """
         if self.replays_message:
-            self._writer.echo_message(
+            self._writer.echo_user_message(
                 user_message.raw_message, user_message.uuid, user_message.timestamp
             )
         if notice := user_message.describe_omitted_blocks(

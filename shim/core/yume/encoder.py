@@ -63,7 +63,7 @@ class YumeEncoder:
     """
 
     writes_partial_messages = True
-    has_terminator = True
+    has_turn_end_line = True
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class YumeEncoder:
             self._session_id, self._frontend_session_id = session_id, ""
             self._write_line({"type": "system", "subtype": "session_id", "session_id": session_id})
 
-    def write_system(self, subtype: str, fields: Mapping[str, Any]) -> None:
+    def write_system_message(self, subtype: str, fields: Mapping[str, Any]) -> None:
         """Of what stands beside the conversation Yume knows the compaction (R12)."""
         if subtype == "compact_boundary":
             compact_metadata = fields.get("compact_metadata")
@@ -214,10 +214,10 @@ class YumeEncoder:
         self.last_result_line = self._lines[-1]
         if self.transcript_writer:
             self.transcript_writer.finalize_usage(fields)
-        self.write_terminator()
+        self.write_turn_end_line()
         self._reset_turn()
 
-    def write_terminator(self) -> None:
+    def write_turn_end_line(self) -> None:
         """The terminator; `result` says it by itself."""
         self._lines.append(TERMINATOR)
 
@@ -289,7 +289,7 @@ class YumeEncoder:
     def start_block(self, kind: str) -> None:
         self._block_kind = kind
 
-    def write_delta(self, text_json: bytes) -> None:
+    def write_block_delta(self, text_json: bytes) -> None:
         """A fragment is a line (R2, R13)."""
         if not text_json.isascii():
             text_json = escape_line_separators(text_json)
@@ -305,10 +305,10 @@ class YumeEncoder:
         if self.transcript_writer:
             self.transcript_writer.write_block(kind, text_json, is_aborted)
 
-    def write_complete_block(self, kind: str, text_json: bytes) -> None:
+    def write_unstreamed_block(self, kind: str, text_json: bytes) -> None:
         """A whole block is one fragment."""
         self._block_kind = kind
-        self.write_delta(text_json)
+        self.write_block_delta(text_json)
         if self.transcript_writer:
             self.transcript_writer.write_block(kind, text_json)
 
@@ -355,7 +355,7 @@ class YumeEncoder:
         if self.transcript_writer:
             self.transcript_writer.write_user_text(text)
 
-    def echo_message(
+    def echo_user_message(
         self, message: Mapping[str, Any], message_id: str | None, timestamp: str
     ) -> None:
         """Yume knows what it said."""
@@ -417,7 +417,7 @@ class YumeEncoder:
     def write_passthrough_line(self, line: bytes) -> None:
         """Nothing passes."""
 
-    def write_passthrough_result(self, line: bytes) -> None:
+    def write_vendor_turn_result(self, line: bytes) -> None:
         """Nothing passes."""
 
     # -- lines -------------------------------------------------------------------------------------
@@ -425,7 +425,7 @@ class YumeEncoder:
     def _write_text(self, kind: str, text: str) -> None:
         for piece in split_text(text, self.max_bytes):
             self._block_kind = kind
-            self.write_delta(dump_json(piece))
+            self.write_block_delta(dump_json(piece))
 
     def _encode_text(self, kind: str, text_json: bytes, parent_call_id: str | None = "") -> bytes:
         parent_member = self._encode_parent(parent_call_id)

@@ -6,7 +6,7 @@ import re
 
 from shim.core.api_errors import MAX_READ_CHARS, classify_api_error
 from shim.core.reading.json_text import convert_to_text
-from shim.core.turn.outcome import is_disconnect
+from shim.core.turn.outcome import is_disconnect_message
 
 # The `code` of an error line, by the `error` of Claude's line for a failure of the API, else by our
 # cause.
@@ -61,7 +61,7 @@ def parse_yume_mode(name: object) -> tuple[str, bool, bool]:
 def choose_yume_error_code(error: str, cause: str, message: str) -> str:
     """The code of a failure: `error` is Claude's word for one of the API, `cause` ours for any."""
     if error in ("", "server_error") and (
-        is_disconnect(message) or classify_api_error(message).kind == "connection"
+        is_disconnect_message(message) or classify_api_error(message).kind == "connection"
     ):
         return ERROR_CODES["truncated"]
     return ERROR_CODES.get(error) or ERROR_CODES.get(cause) or cause.upper()

@@ -331,9 +331,9 @@ class AcpTranslator(Translator):
         if response.request_label == STEP_PROMPT:
             self._end_turn(response.result)
         elif self._pending_end is not None:
-            self.turn.set_paused()
+            self.turn.record_possible_end()
         elif was_paused:
-            self.turn.reopen()
+            self.turn.cancel_finalization()
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """The agent is silent, or has gone: a turn that might have been over is over."""
@@ -363,7 +363,7 @@ class AcpTranslator(Translator):
             clear_null_fields(call, update)
         call.apply_update(update)
         if call.is_written and call.input is not previous_input and call.input != previous_input:
-            self.turn.update_call(call.call_id, *self._translate_tool(call))
+            self.turn.replace_call_input(call.call_id, *self._translate_tool(call))
         if (
             call.has_input
             or is_over
@@ -383,7 +383,7 @@ class AcpTranslator(Translator):
     def _create_call_id(self, agent_id: str) -> str:
         """Return a new id for a call whose own id is taken or empty."""
         return (
-            self.turn.conversation.create_call_id(agent_id)
+            self.turn.conversation.create_unused_call_id(agent_id)
             if agent_id
             else self.turn.writer.create_uuid()
         )
@@ -402,7 +402,7 @@ class AcpTranslator(Translator):
             self.turn.defer_call(call.call_id, name)
             return
         call.is_written = True
-        if not self.turn.end_deferral(call.call_id):
+        if not self.turn.stop_waiting_for_call_input(call.call_id):
             self.turn.add_tool_call(call.call_id, name, arguments)
 
     def _needs_input(self, call: AcpToolCall, name: str) -> bool:

@@ -204,7 +204,7 @@ class NestedAgentEvents:
         self.write_open_blocks(call_id)
         turn = self._engine.turn
         agent = turn.get_subagent(parent)
-        if not agent.has_call(call_id):  # its calls may have the ids of the main agent's calls
+        if not agent.has_open_call(call_id):  # its calls may have the ids of the main agent's calls
             if call_id in turn.open_calls or call_id in turn.tool_calls.table.hidden_keys:
                 turn.add_tool_result(call_id, content, is_error)
                 return

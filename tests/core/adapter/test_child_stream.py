@@ -49,14 +49,14 @@ class Toy(Translator):
         self.turn.record_heartbeat()
 
     def on_pause(self, event):
-        self.turn.set_paused()
+        self.turn.record_possible_end()
 
     def on_settle(self, event):
         self.turn.record_end()
         self.turn.finalize()
 
     def on_go_on(self, event):
-        self.turn.reopen()
+        self.turn.cancel_finalization()
 
     def on_spend(self, event):
         self.turn.add_usage({"input_tokens": 1}, 0.0)

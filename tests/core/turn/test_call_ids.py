@@ -284,7 +284,7 @@ def test_result_with_a_denied_input_of_a_hidden_tool_stops_the_turn():
 def test_update_of_a_hidden_call_with_denied_input_stops_the_turn():
     stage = start_stage(evaluator=build_evaluator(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
-    stage.turn.update_call("t", "Bash", {"command": "rm a"})
+    stage.turn.replace_call_input("t", "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
 
 
@@ -377,7 +377,7 @@ def test_refused_calls_are_listed_with_distinct_ids():
     stage.turn.add_tool_call("t", *read("/w/a"))
     permission = ask(stage, "t", "/w/b")
     stage.turn.add_tool_call("t", *read("/w/c"))
-    stage.turn.record_refusal(permission, "no", frontend_knows=True)
+    stage.turn.record_permission_denial(permission, "no", frontend_knows=True)
     stage.turn.add_denial("t", *read("/w/c"))
     assert denials(stage) == [("t", "Read"), ("t~2", "Read")]
 
