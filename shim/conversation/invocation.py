@@ -163,9 +163,9 @@ def apply_yume_mode(invocation: Invocation) -> Invocation:
     mode_name = invocation.permissions.permission_mode
     if mode_name in (None, "manual", *PERMISSION_MODES):
         return invocation
-    from shim.core.yume.protocol import parse_yume_mode
+    from shim.core.yume.protocol import parse_yume_permission_mode
 
-    mode, asks_frontend, is_known = parse_yume_mode(mode_name)
+    mode, asks_frontend, is_known = parse_yume_permission_mode(mode_name)
     if not is_known:
         warn(
             f"the permission mode {escape_control_chars(str(mode_name)[:60])!r} is not known: default\n"

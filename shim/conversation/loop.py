@@ -110,7 +110,7 @@ class ConversationLoop:
 
     def _apply_signal(self, name: str, tasks: TaskGroup) -> None:
         if self._recorder is not None:
-            self._recorder.record_note("caught", signal=name)
+            self._recorder.record_run_event("caught", signal=name)
         if name in EXIT_STATUS_BY_SIGNAL:
             self._stop_signal = name
             self._work_scope.cancel()

@@ -248,7 +248,7 @@ class PassthroughLoop(ConversationLoop):
         """Interrupt, then end a child that printed nothing for too long; its turn gets a result."""
         timeout_name, timeout_s = self._deadlines.timeout_name, self._deadlines.timeout_s
         if self._recorder is not None:
-            self._recorder.record_note("timeout", name=timeout_name, seconds=timeout_s)
+            self._recorder.record_run_event("timeout", name=timeout_name, seconds=timeout_s)
         reason = self._stream.describe_stall(
             f"claude said nothing for {timeout_s:g} s ({timeout_name})"
         )

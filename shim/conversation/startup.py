@@ -37,7 +37,7 @@ from shim.core.reading.ids import validate_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.io.ids import create_session_ids
 from shim.io.log import open_log
-from shim.io.prompt import load_prompt_files, read_prompt
+from shim.io.prompt import load_system_prompt_files, read_prompt
 from shim.io.stderr import warn
 from shim.process.environment import MAX_DEPTH, get_working_directory, parse_shim_depth
 from shim.process.version_check import find_installed_adapter
@@ -155,7 +155,7 @@ class ConversationStartup:
         self._mcp_servers: Mapping[str, Any] = {}
         # a real claude reads its files itself
         if self.vendor_list.is_translated or not self.adapter.passthrough:
-            invocation = load_prompt_files(invocation)
+            invocation = load_system_prompt_files(invocation)
             self._mcp_servers = load_mcp_servers(invocation, self.cwd)
         if not (self.vendor_list.has_several or self.adapter.passthrough):
             invocation = self._apply_settings(invocation)
@@ -183,7 +183,7 @@ class ConversationStartup:
         for attempt in self.vendor_list.skipped_attempts:
             warn(f"{attempt.vendor} cannot answer ({attempt.cause}): {attempt.reason}\n")
             if self.recorder is not None:
-                self.recorder.record_note(NOTE_PASSED_OVER, started=False, **attempt.to_json())
+                self.recorder.record_run_event(NOTE_PASSED_OVER, started=False, **attempt.to_json())
 
     def _apply_settings(self, invocation: Invocation) -> Invocation:
         """The invocation under Claude's settings files; a real claude reads them itself."""

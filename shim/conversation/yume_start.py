@@ -17,7 +17,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.yume.cli import YumeInvocation
-from shim.core.yume.protocol import parse_yume_mode
+from shim.core.yume.protocol import parse_yume_permission_mode
 from shim.io.prompt import CHUNK_BYTES, LIMIT_HINT, NO_PROMPT_ERROR
 from shim.io.stderr import warn
 from shim.state import store
@@ -161,7 +161,7 @@ def _apply_mode(call: YumeInvocation, invocation: Invocation) -> Invocation:
     """
     if not call.mode:
         return invocation
-    mode, asks_frontend, is_known = parse_yume_mode(call.mode)
+    mode, asks_frontend, is_known = parse_yume_permission_mode(call.mode)
     if not is_known:
         warn(
             escape_control_chars(

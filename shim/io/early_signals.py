@@ -31,7 +31,7 @@ def start_collecting_signals() -> None:
     unblock_signals()
 
 
-def restore_default_handlers() -> None:
+def restore_default_signal_handlers() -> None:
     """Let signals end the process as usual, a noted one at once: what follows is short and writes
     no result.
     """

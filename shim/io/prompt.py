@@ -72,7 +72,7 @@ def read_background_prompt(invocation: Invocation, descriptor: int, max_bytes: i
     return prompt
 
 
-def load_prompt_files(invocation: Invocation) -> Invocation:
+def load_system_prompt_files(invocation: Invocation) -> Invocation:
     """The invocation with the texts of `--system-prompt-file` and `--append-system-prompt-file` in
     their places.
     """

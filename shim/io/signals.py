@@ -11,7 +11,7 @@ from shim.io import early_signals
 IMPORT_FRAME_FILE = "<frozen importlib._bootstrap>"  # the file of the frames that import a module
 
 
-class StartStoppedError(ShimError):
+class StartInterruptedError(ShimError):
     """A signal came before there was a child."""
 
     def __init__(self, signal_number: int) -> None:
@@ -52,7 +52,7 @@ class SignalRecorder:
         """StartStoppedError for a signal that came while a module was imported."""
         if self.pending_signals and not self.is_started:
             self.is_started = True  # one error is enough
-            raise StartStoppedError(self.pending_signals[0])
+            raise StartInterruptedError(self.pending_signals[0])
 
     def _on_signal(self, signal_number: int, frame: FrameType | None) -> None:
         self.pending_signals.append(signal_number)

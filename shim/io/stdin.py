@@ -34,7 +34,7 @@ class FrontendLineSource(Protocol):
         """The next bytes, b"" at the end."""
 
 
-def can_read_block(descriptor: int) -> bool:
+def can_block_on_read(descriptor: int) -> bool:
     """Whether a read may have to wait. A file and /dev/null answer at once, and no selector takes
     them.
     """
@@ -60,7 +60,7 @@ class Stdin:
         self.line_splitter = LineSplitter(max_bytes)
         self.received_lines: list[bytes] = []
         self._descriptor = descriptor
-        self._can_block = can_read_block(descriptor)
+        self._can_block = can_block_on_read(descriptor)
 
     def read_available_lines(self) -> list[bytes]:
         """The whole lines that have come, without waiting. They are kept in `received_lines` as

@@ -207,7 +207,7 @@ class FrontendOutput:
     async def finish_turn(self, turn: Turn) -> None:
         """The turn is over; said once."""
         was_ended = self._has_ended
-        await self.write_answer(turn.final_text, turn.writer.last_result_line)
+        await self.write_final_answer(turn.final_text, turn.writer.last_result_line)
         if (
             self._is_text
             and not was_ended
@@ -216,7 +216,7 @@ class FrontendOutput:
         ):
             warn(VENDOR_ERROR_HINT.format(name=turn.config.vendor.name))
 
-    async def write_answer(self, text: str, result_line: bytes) -> None:
+    async def write_final_answer(self, text: str, result_line: bytes) -> None:
         """The answer is there, as a text and as its line; said once."""
         if self._has_ended:
             return

@@ -14,7 +14,7 @@ class RunRecordSink(Protocol):
         pauses in a line.
         """
 
-    def record_note(self, kind: str, **fields: Any) -> None:
+    def record_run_event(self, kind: str, **fields: Any) -> None:
         """An event that is in no stream."""
 
 
@@ -41,7 +41,7 @@ class ChildRecordSink(Protocol):
 
     def record_exit(self, child_exit: "ChildExit") -> None: ...
 
-    def drain_pipes(self, process: PipedProcess) -> None:
+    def record_remaining_output(self, process: PipedProcess) -> None:
         """Nothing more is read from the child. What is in its pipes by now was its last."""
 
     def finish(self) -> None:

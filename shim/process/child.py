@@ -238,7 +238,7 @@ class Child:
         """Close its pipes, and remove the files that were for this child alone."""
         watchdog.stop_watchdog(self._process.pid)
         if self._recorder is not None:
-            self._recorder.drain_pipes(self._process)
+            self._recorder.record_remaining_output(self._process)
         close_pipes(self._process)
         remove_files(self._temporary_paths)
 

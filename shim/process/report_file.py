@@ -45,7 +45,7 @@ class RunReportFile:
         self.remove()
         values = parse_json_keys(data, self._report.usage_keys) if data else None
         if values is not None and self._recorder is not None:
-            self._recorder.record_note("report", report=values)
+            self._recorder.record_run_event("report", report=values)
         return values
 
     def remove(self) -> None:

@@ -194,7 +194,9 @@ def parse_recorded_invocation(header: RecordingHeader) -> Invocation:
     if get_recorded_program(header) != "claude":
         call = parse_yume(header.argv)
         session_ids = parse_uuid(call.session), parse_uuid(call.resume)
-        return call.to_invocation().with_flags(session_id=session_ids[0], resume=session_ids[1])
+        return call.to_claude_invocation().with_flags(
+            session_id=session_ids[0], resume=session_ids[1]
+        )
     try:
         return parse_argv(header.argv)
     except FrontendError:

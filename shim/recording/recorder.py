@@ -76,7 +76,7 @@ class RunRecorder:
     def record_event(self, event_code: str, fields: Mapping[str, Any]) -> None:
         self._queue.put_event(event_code, fields)
 
-    def record_note(self, kind: str, **fields: Any) -> None:
+    def record_run_event(self, kind: str, **fields: Any) -> None:
         self.record_event("n", {"kind": kind, **fields})
 
     def record_child_start(self, argv: list[str], cwd: str, vendor: str = "") -> "ChildRecorder":
@@ -101,15 +101,15 @@ class RunRecorder:
     def record_diagnostics(self, diagnostics: Diagnostics) -> None:
         """Notes of what a turn's account counted, when the turn is over."""
         for kind, count in diagnostics.repairs.items():
-            self.record_note("repair", repair=kind, count=count, turn=self.turn_number)
+            self.record_run_event("repair", repair=kind, count=count, turn=self.turn_number)
         for kind, count in diagnostics.unknown_events.items():
-            self.record_note("unknown_event", event=kind, count=count, turn=self.turn_number)
+            self.record_run_event("unknown_event", event=kind, count=count, turn=self.turn_number)
 
     def record_result(self, result_line: Mapping[str, Any]) -> None:
         """What was decided at the end of a turn, whatever the frontend was told of it; not the
         answer itself.
         """
-        self.record_note(
+        self.record_run_event(
             NOTE_RESULT,
             turn=self.turn_number,
             result={name: result_line[name] for name in result_line if name not in ANSWER_FIELDS},
@@ -163,13 +163,15 @@ class ChildRecorder:
             self._record_exit_if_complete()
 
     def record_signal(self, signal_name: str) -> None:
-        self._run_recorder.record_note(NOTE_SIGNAL, child=self._child_number, signal=signal_name)
+        self._run_recorder.record_run_event(
+            NOTE_SIGNAL, child=self._child_number, signal=signal_name
+        )
 
     def record_exit(self, child_exit: ChildExit) -> None:
         self._exit = child_exit
         self._record_exit_if_complete()
 
-    def drain_pipes(self, process: "PipedProcess") -> None:
+    def record_remaining_output(self, process: "PipedProcess") -> None:
         """Nobody reads the child any more: record what its pipes still hold."""
         for stream_code, pipe in (("o", process.stdout), ("e", process.stderr)):
             if stream_code in self._open_streams and pipe is not None and not pipe.closed:

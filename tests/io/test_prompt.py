@@ -8,7 +8,7 @@ import pytest
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError
 from shim.io import prompt as prompts
-from shim.io.prompt import load_prompt_files, read_prompt
+from shim.io.prompt import load_system_prompt_files, read_prompt
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_prompt_files_are_loaded_into_the_system_prompts(tmp_path):
     first_file, other = tmp_path / "one", tmp_path / "other"
     first_file.write_text("You are X.", encoding="utf-8")
     other.write_bytes(b"caf\xe9")
-    invocation = load_prompt_files(
+    invocation = load_system_prompt_files(
         parse_argv(
             ["--system-prompt-file", str(first_file), "--append-system-prompt-file", str(other)]
         )
@@ -167,7 +167,7 @@ def test_prompt_files_are_loaded_into_the_system_prompts(tmp_path):
 @pytest.mark.parametrize("flag", ["--system-prompt-file", "--append-system-prompt-file"])
 def test_missing_prompt_file_is_reported(tmp_path, flag):
     with pytest.raises(FrontendError, match=r"nowhere cannot be read: No such file"):
-        load_prompt_files(parse_argv([flag, str(tmp_path / "nowhere")]))
+        load_system_prompt_files(parse_argv([flag, str(tmp_path / "nowhere")]))
 
 
 def test_prompt_file_larger_than_the_limit_is_rejected(tmp_path, monkeypatch):
@@ -175,4 +175,4 @@ def test_prompt_file_larger_than_the_limit_is_rejected(tmp_path, monkeypatch):
     path = tmp_path / "large"
     path.write_text("12345", encoding="utf-8")
     with pytest.raises(FrontendError, match="larger than 4 bytes"):
-        load_prompt_files(parse_argv(["--system-prompt-file", str(path)]))
+        load_system_prompt_files(parse_argv(["--system-prompt-file", str(path)]))

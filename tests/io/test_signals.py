@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from shim.io import early_signals
-from shim.io.signals import SignalRecorder, StartStoppedError
+from shim.io.signals import SignalRecorder, StartInterruptedError
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def signals():
 
 
 def test_signal_before_the_child_starts_ends_startup_immediately(signals):
-    with pytest.raises(StartStoppedError, match="stopped by SIGTERM before the turn began"):
+    with pytest.raises(StartInterruptedError, match="stopped by SIGTERM before the turn began"):
         os.kill(os.getpid(), signal.SIGTERM)
     assert signals.pending_signals == [signal.SIGTERM]
 
@@ -35,7 +35,7 @@ def test_signal_during_an_import_ends_startup_after_the_import(signals, tmp_path
     import interrupted_import
 
     assert interrupted_import.WHOLE and signals.pending_signals == [signal.SIGHUP]
-    with pytest.raises(StartStoppedError, match="SIGHUP"):
+    with pytest.raises(StartInterruptedError, match="SIGHUP"):
         signals.raise_if_stopped()
     signals.raise_if_stopped()  # told once is enough
 
@@ -49,5 +49,5 @@ def test_signal_after_the_child_starts_stays_pending(signals):
 
 def test_signal_received_before_listening_ends_startup(signals, monkeypatch):
     monkeypatch.setattr(early_signals, "received_signals", [signal.SIGTERM])
-    with pytest.raises(StartStoppedError, match="SIGTERM"):
+    with pytest.raises(StartInterruptedError, match="SIGTERM"):
         signals.start_listening()

@@ -197,7 +197,7 @@ async def test_verbose_json_array_is_valid_after_a_cancelled_or_late_write():
         scope.cancel()
         await output.write_lines(b'{"a":1}\n')
     await output.write_lines(b'{"b":2}\n')
-    await output.write_answer("", b"")
+    await output.write_final_answer("", b"")
     await output.write_lines(b'{"c":3}\n')
     assert json.loads(memory.output) == [{"b": 2}]
 

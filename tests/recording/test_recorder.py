@@ -115,7 +115,7 @@ def test_hanging_disk_blocks_neither_events_nor_close(record, capfd, monkeypatch
     assert hung.called.wait(10)
     for _ in range(1000):  # each would wait for ever
         recorder.record_stream("o", b"line\n")
-        recorder.record_note("kind")
+        recorder.record_run_event("kind")
     recorder.close()
     assert not hung.free.is_set() and "the disk is too slow" in capfd.readouterr().err
     recorder.close()

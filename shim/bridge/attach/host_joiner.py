@@ -25,7 +25,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.writer import TERMINATORS
 from shim.core.errors import FrontendError, SystemResourceError
 from shim.io.ids import create_uuid
-from shim.io.signals import SignalRecorder, StartStoppedError
+from shim.io.signals import SignalRecorder, StartInterruptedError
 from shim.io.stderr import warn
 from shim.io.stdout import FrontendOutput, Stdout
 from shim.process.environment import get_working_directory
@@ -114,7 +114,7 @@ class HostJoiner:
         session, deadline = self._session, time.monotonic() + HOST_EXIT_TIMEOUT_S
         while registry.is_session_running(session.session_id, os.environ):
             if signals.pending_signals:
-                raise StartStoppedError(signals.pending_signals[0])
+                raise StartInterruptedError(signals.pending_signals[0])
             if time.monotonic() > deadline:
                 raise SystemResourceError(
                     f"the session {session.session_id} has a host that does not answer (pid {session.metadata['pid']})",

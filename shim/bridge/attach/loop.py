@@ -217,7 +217,7 @@ class AttachLoop(ConversationLoop):
                     if isinstance(text, str)
                     else "\n".join(map(str, result.get("errors") or ()))
                 )
-                await self._output.write_answer(result_text, frontend.turn_filter.result_line)
+                await self._output.write_final_answer(result_text, frontend.turn_filter.result_line)
 
     # -- ends --------------------------------------------------------------------------------------
 

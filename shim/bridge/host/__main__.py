@@ -23,7 +23,7 @@ from shim.core.claude.argv.paths import is_json
 from shim.core.claude.messages import parse_json_line
 from shim.core.errors import ShimError
 from shim.io import early_signals
-from shim.io.signals import SignalRecorder, StartStoppedError
+from shim.io.signals import SignalRecorder, StartInterruptedError
 from shim.io.stderr import warn
 from shim.state import store
 
@@ -66,7 +66,7 @@ def main(args: list[str]) -> int:
             "failed" if status and status not in SIGNAL_STATUSES else REASON_STOPPED,
             runtime.stdout.failure_reason or None,
         )
-    except StartStoppedError:
+    except StartInterruptedError:
         metadata.record_end(REASON_STOPPED)
     except Exception as error:
         signals.is_started = True

@@ -43,7 +43,7 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
             dialect=resolve_dialect(chosen_dialect or installed_dialect),
         )
     if invocation.version or invocation.help or invocation.subcommand:
-        early_signals.restore_default_handlers()
+        early_signals.restore_default_signal_handlers()
         from shim.commands.claude.subcommands import run_subcommand
 
         return run_subcommand(invocation, installed_options)
@@ -54,14 +54,14 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
         return status
     invocation = expand_short_id(invocation)
     if invocation.session.background and not invocation.shim_flags.shim_explain:
-        early_signals.restore_default_handlers()
+        early_signals.restore_default_signal_handlers()
         from shim.commands.claude.background import start_background_session
 
         return start_background_session(invocation, installed_options)
     if installed_dialect and not (chosen_dialect or invocation.shim_flags.shim_dialect):
         invocation = invocation.with_flags(shim_dialect=installed_dialect)
     if invocation.shim_flags.shim_explain:
-        early_signals.restore_default_handlers()
+        early_signals.restore_default_signal_handlers()
         from shim.commands.claude.command_output import CommandOutput, print_command_output
         from shim.commands.turn.explain import explain_invocation as explain
 

@@ -32,7 +32,7 @@ from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.result import build_minimal_error_result
 from shim.io import early_signals
 from shim.io.ids import create_session_ids
-from shim.io.signals import StartStoppedError
+from shim.io.signals import StartInterruptedError
 from shim.io.stderr import warn, write_all
 from shim.process.environment import get_working_directory
 from shim.state import config
@@ -83,7 +83,7 @@ def report_start_failure(
     """Tell what kept a conversation from beginning; the exit status. `is_stopped` and `display_id`
     as `refuse_turn` has them.
     """
-    if isinstance(error, StartStoppedError):
+    if isinstance(error, StartInterruptedError):
         cause: Cause = "interrupted" if error.signal_number == signal.SIGINT else "signal"
         refuse_turn(invocation, error, cause, is_stopped, display_id, recorder)
         return SIGNAL_EXIT_CODES[signal.Signals(error.signal_number)]
@@ -160,7 +160,7 @@ def refuse_turn(
     for. `display_id` is the frontend's own name for the session, where that is no UUID.
     """
     if recorder is not None:
-        recorder.record_note("refused", text=str(error), cause=cause)
+        recorder.record_run_event("refused", text=str(error), cause=cause)
     if invocation.streams.output_format == "text":
         return MISSING_PROGRAM_EXIT_CODE if isinstance(error, VendorError) else 1
     dialect = resolve_dialect(find_dialect(invocation))

@@ -41,7 +41,7 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
     reopen_closed_stdio()
     call = parse_yume_argv(argv)
     if call.command in ("version", "help", "auth"):
-        early_signals.restore_default_handlers()
+        early_signals.restore_default_signal_handlers()
     if call.command in ("version", "help"):
         from shim.commands.claude.command_output import CommandOutput, print_command_output
 
@@ -65,7 +65,7 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
 def _start(call: YumeInvocation, installed_options: Mapping[str, str], argv: Sequence[str]) -> int:
     for note in call.warnings:
         warn(escape_control_chars(f"{call.vendor_name or 'yume-cli'}: {note}\n"))
-    invocation = call.to_invocation()
+    invocation = call.to_claude_invocation()
     from shim.conversation.yume_start import create_yume_startup, derive_session_uuid
 
     resumed_name = call.resume or call.session

@@ -71,7 +71,7 @@ def start_interactive_vendor(
 
     ShimError where the program cannot be started.
     """
-    early_signals.restore_default_handlers()
+    early_signals.restore_default_signal_handlers()
     settings = config.load_shim_settings(invocation, os.environ, installed_options)
     if settings.tui == "vendor":
         _replace_process(*_build_command(invocation, installed_options, argv, settings))

@@ -275,7 +275,7 @@ class SpillStore:
             self._spill = self._spill or SpillFolder(self._context.environment, self._session_id)
             path = self._spill.store_text(text, suffix)
             if self._context.recorder is not None:
-                self._context.recorder.record_note("spill", path=path, characters=len(text))
+                self._context.recorder.record_run_event("spill", path=path, characters=len(text))
             return path
         except Exception:  # on a full disk not even an import is certain
             return None

@@ -271,7 +271,7 @@ class ChildDriver:
         """
         timeout_name, timeout_s = self._deadlines.timeout_name, self._deadlines.timeout_s
         if self.launcher.recorder is not None:
-            self.launcher.recorder.record_note("timeout", name=timeout_name, seconds=timeout_s)
+            self.launcher.recorder.record_run_event("timeout", name=timeout_name, seconds=timeout_s)
         stream.stop_stalled_turn(
             f"{self.launcher.adapter.name} said nothing for {timeout_s:g} s ({timeout_name})"
         )
@@ -413,7 +413,7 @@ class ChildDriver:
         if self._is_retry:
             self._stage = TurnStage.RUNNING
             if self.launcher.recorder is not None:
-                self.launcher.recorder.record_note("retry")
+                self.launcher.recorder.record_run_event("retry")
             warn(
                 f"{self.launcher.adapter.name}: the stream was cut; the message is sent once more\n"
             )

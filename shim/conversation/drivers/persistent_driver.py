@@ -460,7 +460,7 @@ class PersistentDriver(StdinDriver):
         try:
             answer = self._encode_answer(request, decision)
         except ValueError as error:  # the call has to be made again; then it was allowed already
-            self._decided_calls.allow_call(
+            self._decided_calls.allow_call_once(
                 request.tool, decision.updated_input or {}, PermissionDecision(True)
             )
             decision = PermissionDecision(False, message=str(error))
@@ -495,7 +495,7 @@ class PersistentDriver(StdinDriver):
             and request.vendor_input
             and request.tool in self._control_session.session_state.sdk_servers.tool_names
         ):
-            self._decided_calls.allow_call(request.tool, request.tool_input, decision)
+            self._decided_calls.allow_call_once(request.tool, request.tool_input, decision)
             decision = decision._replace(updated_input=None)
         return self._child_input.encode_decision(request, decision)
 

@@ -131,7 +131,7 @@ class FallbackDriver:
         if has_started and driver.stream is not None:
             launcher.turn_lifecycle.record_diagnostics(driver.stream)
         if launcher.recorder is not None:
-            launcher.recorder.record_note(
+            launcher.recorder.record_run_event(
                 NOTE_PASSED_OVER, started=has_started, **attempt.to_json()
             )
 

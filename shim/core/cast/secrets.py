@@ -31,7 +31,7 @@ from shim.core.reading.json_text import (
 )
 from shim.core.secrets.mcp_servers import has_mcp_servers, redact_mcp_servers
 from shim.core.secrets.patterns import NAME_CONTEXT_CHARS, SECRET_NAME_ENDINGS
-from shim.core.secrets.redactor import CUT_PLACEHOLDER, Redactor, has_no_secret_start
+from shim.core.secrets.redactor import CUT_PLACEHOLDER, Redactor, has_no_secret_prefix
 
 # Texts that are followed at the same time; a vendor has a few dozen paths with texts. When there
 # are more, one that is not in the middle of a secret is dropped.
@@ -241,7 +241,7 @@ class RecordingRedactor:
 
     def _is_safe_text(self, text: str) -> bool:
         """Whether no secret begins in a text, whatever precedes it; if so, the text is remembered."""
-        if self._custom_search is not None or not has_no_secret_start(text):
+        if self._custom_search is not None or not has_no_secret_prefix(text):
             return False
         if len(self._safe_hashes) >= MAX_SAFE_HASHES:
             self._safe_hashes.clear()

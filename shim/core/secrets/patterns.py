@@ -25,7 +25,7 @@ def build_literal_part(*texts: str, any_case: bool = False) -> SecretPatternPart
     """One of several fixed texts."""
     full_expression, prefix_expression = (
         "|".join(map(re.escape, texts)),
-        build_prefix_expression(texts),
+        build_prefix_regex_source(texts),
     )
     return (
         SecretPatternPart(f"(?i:{full_expression})", f"(?i:{prefix_expression})")
@@ -52,7 +52,7 @@ def build_lookahead_part(expression: str, prefix_expression: str = "") -> Secret
     return SecretPatternPart(expression, prefix_expression)
 
 
-def build_prefix_expression(texts: Iterable[str], *, with_full_texts: bool = False) -> str:
+def build_prefix_regex_source(texts: Iterable[str], *, with_full_texts: bool = False) -> str:
     """An expression for the beginnings of words, at the end of a text; with `with_full_texts` for
     the whole words too.
     """
@@ -67,7 +67,7 @@ def build_prefix_expression(texts: Iterable[str], *, with_full_texts: bool = Fal
             with_full_texts or any(len(suffix) > 1 for suffix in nonempty_suffixes)
         ):
             endings.append(
-                build_prefix_expression(
+                build_prefix_regex_source(
                     [suffix for suffix in nonempty_suffixes if with_full_texts or len(suffix) > 1],
                     with_full_texts=with_full_texts,
                 )

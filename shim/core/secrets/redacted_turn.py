@@ -20,7 +20,7 @@ from shim.core.errors import FailedAttempt
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import convert_to_tool_content
 from shim.core.secrets.claude_lines import LineRedactor
-from shim.core.secrets.redactor import Redactor, StreamRedactor, count_redaction_placeholders
+from shim.core.secrets.redactor import Redactor, StreamRedactor, add_placeholder_counts
 from shim.core.turn.context import TurnConfig
 from shim.core.turn.machine import CLOSED, ECHO, TEXT, THINKING, TurnState
 from shim.core.turn.outcome import ChildExit
@@ -143,7 +143,7 @@ class RedactedTextBlocks:
         )
         if redacted_text.startswith(written_text):
             stream_redactor.counts = self._counts
-            count_redaction_placeholders(redacted_text[len(written_text) :], self._counts)
+            add_placeholder_counts(redacted_text[len(written_text) :], self._counts)
             self._write_before_buffered(
                 stream_redactor, kind, redacted_text[len(written_text) :], block_key
             )
@@ -313,7 +313,7 @@ class RedactedTurn:
         if self._line_redactor is not None and self._write_line is not None:
             for line, event in self._line_redactor.flush():
                 self._write_line(line, event)
-        count_redaction_placeholders(stderr, self._counts)
+        add_placeholder_counts(stderr, self._counts)
         self.turn.close(child_exit, self._redactor.redact_text(stderr))
 
     def find_failed_attempt(
@@ -323,7 +323,7 @@ class RedactedTurn:
             child_exit, Redactor().redact_text(stderr), any_cause=any_cause
         )
         if failed_attempt is not None:
-            count_redaction_placeholders(failed_attempt.reason, self._counts)
+            add_placeholder_counts(failed_attempt.reason, self._counts)
         return failed_attempt
 
     def write_internal_error(self, reason: str) -> None:

@@ -24,7 +24,7 @@ from shim.core.secrets.patterns import (
     TOKEN_PATTERNS,
     URL_PASSWORD_PATTERN,
     SecretPattern,
-    build_prefix_expression,
+    build_prefix_regex_source,
 )
 
 # Characters. A stream holds back at most this: the longest pattern without its tail (a test
@@ -65,14 +65,14 @@ def _group_by_root(patterns: Iterable[SecretPattern]) -> dict[str, list[StemEntr
 _TOKEN_ENTRIES, _DASHED_ENTRIES = _group_by_root(TOKEN_PATTERNS), _group_by_root(DASHED_PATTERNS)
 _TOKEN_ROOT = re.compile(
     f"[^a-z0-9](?=[{''.join({root[0] for root in _TOKEN_ENTRIES})}])"
-    f"{build_prefix_expression(_TOKEN_ENTRIES, with_full_texts=True)}"
+    f"{build_prefix_regex_source(_TOKEN_ENTRIES, with_full_texts=True)}"
 )
 _SIGN = re.compile(
-    f"{'|'.join(SIGN_CHARS)}|{build_prefix_expression(_DASHED_ENTRIES, with_full_texts=True)}"
+    f"{'|'.join(SIGN_CHARS)}|{build_prefix_regex_source(_DASHED_ENTRIES, with_full_texts=True)}"
 )
 # The same for a whole text without any name of a secret.
 _SIGN_WITHOUT_NAME = re.compile(
-    f"://|{build_prefix_expression(_DASHED_ENTRIES, with_full_texts=True)}"
+    f"://|{build_prefix_regex_source(_DASHED_ENTRIES, with_full_texts=True)}"
 )
 _SECRET_NAME = re.compile("passw|passphrase|pwd|secret|token|key|credential|authorization|sig=")
 
@@ -170,7 +170,7 @@ class Redactor:
         return self.redact_text(f'{assignment_start}{item}"')[len(assignment_start) : -1]
 
 
-def has_no_secret_start(text: str) -> bool:
+def has_no_secret_prefix(text: str) -> bool:
     """Whether no secret can begin in a text, whatever stands before the text."""
     lower_text = f"{TEXT_START}{text}".lower()
     return _SIGN.search(lower_text, 1) is None and _TOKEN_ROOT.search(lower_text) is None
@@ -254,9 +254,9 @@ class StreamRedactor:
             self.harmless_fragments.add(fragment)
         self._passed_fragments.append(fragment)
 
-    def redact_full_text(self, text: str, sign_regex: re.Pattern[str] = _SIGN) -> str:
+    def redact_full_text(self, text: str, candidate_regex: re.Pattern[str] = _SIGN) -> str:
         """A text in one piece, redacted; `sign_regex` finds the places to look at."""
-        return self._scan_text(TEXT_START + text, 1, is_final=True, sign_regex=sign_regex)
+        return self._scan_text(TEXT_START + text, 1, is_final=True, sign_regex=candidate_regex)
 
     def flush(self) -> str:
         """The text has ended: gives back what was held back, redacted."""
@@ -445,7 +445,7 @@ class RedactedHeadTailBuffer(HeadTailBuffer):
 _PLACEHOLDER = re.compile("\\[REDACTED:([a-z-]{1,40})\\]")
 
 
-def count_redaction_placeholders(text: str, counts_by_kind: dict[str, int]) -> None:
+def add_placeholder_counts(text: str, counts_by_kind: dict[str, int]) -> None:
     """Count the marks in a text that was redacted before."""
     for kind in _PLACEHOLDER.findall(text):
         counts_by_kind[kind] = counts_by_kind.get(kind, 0) + 1

@@ -80,7 +80,7 @@ class YumeInvocation(NamedTuple):
         name = self.provider.strip().lower()
         return VENDOR_BY_PROVIDER.get(name, name)
 
-    def to_invocation(self) -> Invocation:
+    def to_claude_invocation(self) -> Invocation:
         """The command line in Claude's words, except ids and modes, which the shell reads."""
         return Invocation(self.prompt or None, print_mode=True).with_flags(
             output_format="stream-json",

@@ -38,7 +38,7 @@ from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.core.yume.encoder import YumeEncoder
-from shim.core.yume.protocol import parse_yume_mode
+from shim.core.yume.protocol import parse_yume_permission_mode
 
 # Yume's own limit for a turn is ten minutes, so no question needs to wait longer.
 APPROVAL_TIMEOUT_S = 600.0
@@ -122,7 +122,7 @@ class YumeControlSession(ControlSession):
         )
 
     def _apply_requested_mode(self, name: object) -> list[FrontendAction]:
-        mode, answers_prompts, is_valid = parse_yume_mode(name)
+        mode, answers_prompts, is_valid = parse_yume_permission_mode(name)
         if not is_valid:
             self._report_bad_line(
                 f"the permission mode {escape_control_chars(str(name)[:MAX_TYPE_CHARS])!r} is not known: default",

@@ -324,7 +324,7 @@ class YumeEncoder:
         self._output_chars += len(input_json)
         line = self._encode_call(call_id, "", name, input_json)
         self.last_call_bytes = len(line)
-        self._ordered_output.add_call("", call_id, line)
+        self._ordered_output.add_tool_call_line("", call_id, line)
         if self.transcript_writer:
             self.transcript_writer.write_tool_call(call_id, name, written_input)
         return None if written_input is tool_input else written_input
@@ -342,7 +342,7 @@ class YumeEncoder:
             self.transcript_writer.write_tool_result(call_id, name, tool_input, content, is_error)
         text = format_tool_result(content)
         self._input_chars += len(text)
-        self._ordered_output.add_result(
+        self._ordered_output.add_tool_result_line(
             "", call_id, self._encode_result(call_id, "", text, is_error)
         )
 
@@ -383,7 +383,7 @@ class YumeEncoder:
             kind = block["type"]
             if kind == "tool_use":
                 input_json, _ = self._shorten_input(block["input"])
-                self._ordered_output.add_call(
+                self._ordered_output.add_tool_call_line(
                     parent_call_id,
                     block["id"],
                     self._encode_call(block["id"], parent_call_id, block["name"], input_json),
@@ -395,7 +395,9 @@ class YumeEncoder:
                     format_tool_result(block["content"]),
                     block["is_error"],
                 )
-                self._ordered_output.add_result(parent_call_id, block["tool_use_id"], line)
+                self._ordered_output.add_tool_result_line(
+                    parent_call_id, block["tool_use_id"], line
+                )
             elif role == "assistant" and kind in ("text", "thinking"):
                 for piece in split_text(block[kind], self.max_bytes):
                     self._ordered_output.add_line(

@@ -56,7 +56,7 @@ class OrderedOutput:
         else:
             self._buffer_line(parent_call_id, "", line)
 
-    def add_call(self, parent_call_id: ParentCallId, call_id: str, line: bytes) -> None:
+    def add_tool_call_line(self, parent_call_id: ParentCallId, call_id: str, line: bytes) -> None:
         """Take a call. A call whose id comes again while it waits is written after all waiting
         lines.
         """
@@ -69,7 +69,7 @@ class OrderedOutput:
             self._ensure_output(parent_call_id).open_calls[call_id] = None
             self._output_lines.append(line)
 
-    def add_result(self, parent_call_id: ParentCallId, call_id: str, line: bytes) -> None:
+    def add_tool_result_line(self, parent_call_id: ParentCallId, call_id: str, line: bytes) -> None:
         """Take a result. A result of a call that was given up is counted."""
         output = self._outputs.get(parent_call_id)
         if output is not None and call_id in output.open_calls:

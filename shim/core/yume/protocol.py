@@ -47,7 +47,7 @@ _RETRY_DELAY = re.compile(
 _SECONDS_PER_UNIT = {"": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def parse_yume_mode(name: object) -> tuple[str, bool, bool]:
+def parse_yume_permission_mode(name: object) -> tuple[str, bool, bool]:
     """Claude's mode, whether the frontend is asked, and whether the name is known. An unknown one
     is `default` (R15).
 

@@ -36,7 +36,7 @@ class ToolCallDecisions:
         self._pending: dict[str, PendingPermissionDecision] = {}
         self._request_count = 0
 
-    def allow_call(
+    def allow_call_once(
         self, tool: str, tool_input: Mapping[str, Any], decision: PermissionDecision
     ) -> None:
         """This call is allowed, once: it was asked about already, or is to be made again in this

@@ -146,7 +146,7 @@ class McpRelayServer:
                 return
             self._servers.add_connection(relay)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(relay.write_lines)
+                tasks.start_soon(relay.write_queued_lines)
                 await self._forward_lines(relay, lines, tasks)
                 while chunk := await _read_chunk(connection):
                     await self._forward_lines(relay, splitter.feed(chunk), tasks)
@@ -251,7 +251,7 @@ class McpRelayConnection:
         self._lines.append(line)
         self._has_lines.set()
 
-    async def write_lines(self) -> None:
+    async def write_queued_lines(self) -> None:
         """Write what is delivered, until cancelled or the relay has gone."""
         while True:
             while self._lines:

@@ -8,7 +8,7 @@ from shim.bridge.attach import host_joiner
 from shim.bridge.client import HostUnavailableError
 from shim.bridge.registry import SessionRecord
 from shim.core.claude.argv.flags import parse_argv
-from shim.io.signals import SignalRecorder, StartStoppedError
+from shim.io.signals import SignalRecorder, StartInterruptedError
 from shim.state.config import ShimSettings
 
 
@@ -24,7 +24,7 @@ def test_signal_aborts_the_join_while_waiting_for_a_host_to_exit(monkeypatch):
     )
     monkeypatch.setattr(host_joiner, "HOST_EXIT_TIMEOUT_S", 0.5)
     record = SessionRecord("0123abcd-0000-4000-8000-000000000001", "/gone", True, {"pid": 1})
-    with pytest.raises(StartStoppedError):
+    with pytest.raises(StartInterruptedError):
         host_joiner.HostJoiner(
             record, parse_argv([]), ShimSettings(), owns_host=False
         ).join_session(signals, None, None)

@@ -20,7 +20,7 @@ from shim.core.secrets.redactor import (
     RedactedHeadTailBuffer,
     Redactor,
     StreamRedactor,
-    count_redaction_placeholders,
+    add_placeholder_counts,
     describe_redactions,
     redact_argv,
 )
@@ -235,7 +235,7 @@ def test_stderr_is_redacted_before_its_middle_is_omitted():
 
 def test_existing_placeholders_are_counted():
     counts = {"jwt": 1}
-    count_redaction_placeholders("a [REDACTED:jwt] b [REDACTED:api-key] [REDACTED:]", counts)
+    add_placeholder_counts("a [REDACTED:jwt] b [REDACTED:api-key] [REDACTED:]", counts)
     assert counts == {"jwt": 2, "api-key": 1}
 
 

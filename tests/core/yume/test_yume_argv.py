@@ -30,7 +30,7 @@ def test_all_flags_are_parsed():
 def test_yume_invocation_converts_to_a_claude_invocation():
     invocation = parse_yume_argv(
         ["start", "--provider", "openai", "--model", "m", "--permission-mode", "deny"]
-    ).to_invocation()
+    ).to_claude_invocation()
     flag_names = (
         "shim_vendor",
         "model",

@@ -19,7 +19,7 @@ from shim.core.yume.protocol import (
     choose_yume_error_code,
     format_tool_result,
     parse_retry_delay_s,
-    parse_yume_mode,
+    parse_yume_permission_mode,
 )
 
 U = "11111111-2222-4333-8444-555555555555"
@@ -368,7 +368,7 @@ def test_r14_denied_call_has_an_error_result_with_the_denial_message(stage):
 
 @loop_over_rows("name", ["yolo", "", None, 7, "bypassPermissions"])
 def test_r15_unknown_mode_falls_back_to_default(name):
-    assert parse_yume_mode(name) == ("default", False, False)
+    assert parse_yume_permission_mode(name) == ("default", False, False)
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_r15_unknown_mode_falls_back_to_default(name):
     ],
 )
 def test_r15_yume_modes_map_to_claude_permission_modes(name, mode, asks):
-    assert parse_yume_mode(name) == (mode, asks, True)
+    assert parse_yume_permission_mode(name) == (mode, asks, True)
 
 
 # -- the shapes ------------------------------------------------------------------------------------

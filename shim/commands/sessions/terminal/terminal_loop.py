@@ -82,7 +82,7 @@ class TerminalLoop:
         self._line_splitter = LineSplitter(MAX_LINE_BYTES)
         self._waiting_lines = deque[str]()
         self._reads_stdin = input_controller is not None
-        self._stdin_can_block = input_controller is not None and stdin.can_read_block(0)
+        self._stdin_can_block = input_controller is not None and stdin.can_block_on_read(0)
         self._stdin_end_time = 0.0  # when a script had said all
         self._last_input_time = 0.0  # when the last bytes came from stdin
 
