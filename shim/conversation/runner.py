@@ -241,9 +241,9 @@ class ConversationRunner:
 
     def _load_answered_ids(self) -> list[str]:
         """Return the ids of the messages that the resumed session has answered."""
-        from shim.io.transcript import read_user_uuids
+        from shim.io.transcript import read_user_message_uuids
 
-        return read_user_uuids(self._launcher.session_state.transcript_path)
+        return read_user_message_uuids(self._launcher.session_state.transcript_path)
 
     def _create_states(self) -> "SessionStateReporter | None":
         """What tells the state around one message. A real claude says its own."""

@@ -23,12 +23,12 @@ from shim.io.stderr import warn
 from shim.io.transcript_lines import (
     UUID_CHARS,
     TranscriptUsageWriter,
-    encode_project_folder,
+    encode_project_folder_name,
     extract_prompt_title,
-    find_last_uuid,
-    find_transcript_messages,
+    find_last_uuid_json,
+    list_message_line_spans,
     list_message_uuids,
-    list_user_uuids,
+    list_user_message_uuids,
 )
 
 MAX_FILE_BYTES = 256 * 1024 * 1024  # readers load a whole transcript, and show no larger one
@@ -45,9 +45,9 @@ _INIT_PREFIX, _SESSION_ID_KEY = b'{"type":"system","subtype":"init",', b'"sessio
 MAX_RESUMED_BYTES = 16 * 1024 * 1024
 
 
-def read_user_uuids(path: str) -> list[str]:
+def read_user_message_uuids(path: str) -> list[str]:
     """Return the ids of the user's messages in a transcript, or [] if it cannot be read."""
-    return list_user_uuids(_read_end(path))
+    return list_user_message_uuids(_read_end(path))
 
 
 def read_message_uuids(path: str) -> list[str]:
@@ -131,7 +131,7 @@ class Transcript:
         return (
             ""
             if self._is_closed
-            else f"{self._projects_dir}/{encode_project_folder(self._cwd)}/{session_id}.jsonl"
+            else f"{self._projects_dir}/{encode_project_folder_name(self._cwd)}/{session_id}.jsonl"
         )
 
     def write_prompt(self, content: object, uuid: str | None = None) -> None:
@@ -173,12 +173,15 @@ class Transcript:
         pieces: list[bytes] = []
         new_offsets: dict[bytes, int] = {}
         offsets, size_bytes = self._usage_writer.offsets, 0
-        for line in find_transcript_messages(data):
+        for line in list_message_line_spans(data):
             if not self._ensure_open():
                 return
             front_members = b'{"parentUuid":%b%b' % (self._parent_uuid, self._build_front_members())
             is_first = line.message_id not in offsets and line.message_id not in new_offsets
-            line_pieces = (front_members, *line.split_around_usage(data, is_first=is_first))
+            line_pieces = (
+                front_members,
+                *line.split_around_usage(data, is_first_of_message=is_first),
+            )
             if is_first and line.message_id:
                 new_offsets[line.message_id] = size_bytes + len(front_members) + len(line_pieces[1])
             pieces += line_pieces
@@ -236,7 +239,7 @@ class Transcript:
             os.makedirs(path, mode=0o700, exist_ok=True)
         projects_descriptor = _open_folder(self._projects_dir, None)
         try:
-            project_name = encode_project_folder(self._cwd)
+            project_name = encode_project_folder_name(self._cwd)
             try:
                 os.mkdir(project_name, 0o700, dir_fd=projects_descriptor)
             except FileExistsError:
@@ -276,7 +279,7 @@ class Transcript:
         while data:
             count = os.write(descriptor, data)
             self._size_bytes += count
-            self._parent_uuid = find_last_uuid(data[-TAIL_BYTES:])
+            self._parent_uuid = find_last_uuid_json(data[-TAIL_BYTES:])
             data = data[count:]
 
     def _continue_file(self, descriptor: int) -> None:
@@ -291,7 +294,7 @@ class Transcript:
         tail = os.pread(descriptor, TAIL_BYTES, max(0, status.st_size - TAIL_BYTES))
         # Its last line may be cut: we were killed, or the disk was full.
         self._missing_newline = b"" if tail.endswith(b"\n") else b"\n"
-        self._parent_uuid = find_last_uuid(tail)
+        self._parent_uuid = find_last_uuid_json(tail)
 
     def _append_lines(self, pieces: list[bytes]) -> int:
         """Append whole lines in one call, so that another process' lines come before or after them.
@@ -317,7 +320,7 @@ class Transcript:
 
     def _stop_writing(self, reason: str) -> None:
         warn(
-            f"no transcript is written to {self._projects_dir}/{encode_project_folder(self._cwd)}/"
+            f"no transcript is written to {self._projects_dir}/{encode_project_folder_name(self._cwd)}/"
             f"{self._file_name}: {reason}\n"
         )
         self._close_file()

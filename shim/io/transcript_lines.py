@@ -36,7 +36,7 @@ _USAGE_KEY = b'"usage":'  # unescaped, so it stands in no text
 _NUMBER_DIGITS = len(str(MAX_COUNT))
 
 
-class TranscriptLine(NamedTuple):
+class TranscriptLineSpan(NamedTuple):
     """A line of the stream that is written: where it begins and ends, and the id of a message of
     the model's.
     """
@@ -45,7 +45,9 @@ class TranscriptLine(NamedTuple):
     end: int
     message_id: bytes = b""
 
-    def split_around_usage(self, data: bytes, *, is_first: bool) -> tuple[bytes, bytes, bytes]:
+    def split_around_usage(
+        self, data: bytes, *, is_first_of_message: bool
+    ) -> tuple[bytes, bytes, bytes]:
         """What is written of it, in three pieces of which the second is its usage; `is_first` of
         its message or not.
         """
@@ -59,7 +61,7 @@ class TranscriptLine(NamedTuple):
             )
         usage_start = data.rindex(_USAGE_KEY, start, end) + len(_USAGE_KEY)
         request = b'"requestId":"req_%b",' % self.message_id[len(_MODEL_ID_PREFIX) :]
-        usage = _format_usage(NO_USAGE) if is_first else NO_USAGE_JSON
+        usage = _format_usage(NO_USAGE) if is_first_of_message else NO_USAGE_JSON
         return (
             request + data[start + 1 : usage_start],
             usage,
@@ -117,7 +119,7 @@ def _format_usage(usage: Usage) -> bytes:
     return b"{%b}" % b",".join(members)
 
 
-def find_transcript_messages(data: bytes) -> Iterator[TranscriptLine]:
+def list_message_line_spans(data: bytes) -> Iterator[TranscriptLineSpan]:
     """The messages of the main conversation in `data`, which is whole lines.
 
     Most lines are fragments: one byte of each is looked at, which is faster than to search for the
@@ -146,11 +148,11 @@ def find_transcript_messages(data: bytes) -> Iterator[TranscriptLine]:
                 message_id = data[
                     position + len(MESSAGE_HEAD) : data.index(b'"', position + len(MESSAGE_HEAD))
                 ]
-            yield TranscriptLine(position, end, message_id)
+            yield TranscriptLineSpan(position, end, message_id)
         position = end
 
 
-def encode_project_folder(cwd: str) -> str:
+def encode_project_folder_name(cwd: str) -> str:
     """The folder of a working directory's transcripts, as the real one names it.
 
     Each UTF-16 unit that is no letter or digit of ASCII becomes a dash.
@@ -179,7 +181,7 @@ def _format_hash(code_units: list[int]) -> str:
     return digits or "0"
 
 
-def list_user_uuids(data: bytes) -> list[str]:
+def list_user_message_uuids(data: bytes) -> list[str]:
     """Return the ids of the user's lines in a part of a transcript."""
     return _list_uuids(data, (b'"type":"user"',))
 
@@ -198,7 +200,7 @@ def _list_uuids(data: bytes, kinds: tuple[bytes, ...]) -> list[str]:
     return [line[line.rfind(b'"uuid":"') + 8 : -2].decode("utf-8", "replace") for line in lines]
 
 
-def find_last_uuid(tail: bytes) -> bytes:
+def find_last_uuid_json(tail: bytes) -> bytes:
     """The id of the last message in the end of a file, dumped."""
     uuid_start = max(tail.rfind(b'"uuid":"') + 8, tail.rfind(b'"leafUuid":"') + 12)
     uuid = tail[uuid_start : uuid_start + UUID_CHARS].decode("ascii", "replace")

@@ -90,7 +90,7 @@ class Child:
             self._recorder.record_output("o", chunk)
         return chunk
 
-    async def write_and_close_stdin(self) -> None:
+    async def write_initial_stdin_and_close(self) -> None:
         """Write its stdin and close it. A child that does not read its stdin is not an error."""
         try:
             await self.write_stdin(self._stdin)
@@ -141,7 +141,7 @@ class Child:
     async def wait_for_exit(self) -> ChildExit:
         """How the child ended, once it has. What is left of its group is ended too."""
         if self.child_exit is None:
-            await self.wait_for_main_process()
+            await self.wait_for_exit_without_reaping()
             if self._was_signalled:
                 with anyio.move_on_after(GROUP_EXIT_TIMEOUT_S):
                     while descendants.count_running_processes(self._descendants, self._process.pid):
@@ -158,7 +158,7 @@ class Child:
                 self._recorder.record_exit(self.child_exit)
         return self.child_exit
 
-    async def wait_for_main_process(self) -> None:
+    async def wait_for_exit_without_reaping(self) -> None:
         """Wait for the end of the child, and leave the rest of its group running."""
         with contextlib.suppress(AttributeError, OSError):
             descriptor = os.pidfd_open(self._process.pid)
@@ -181,7 +181,7 @@ class Child:
         if self._process.returncode is None:
             self._was_signalled = signal_name != "SIGKILL"
             self._was_terminated = self._was_terminated or signal_name == "SIGTERM"
-            self._descendants.update(descendants.find_descendants(self._process.pid))
+            self._descendants.update(descendants.find_descendant_start_times(self._process.pid))
             if self._recorder is not None:
                 self._recorder.record_signal(signal_name)
             signal_process_group(self._process, signal_name)
@@ -201,11 +201,11 @@ class Child:
             [*steps, ("SIGTERM", TERMINATE_TIMEOUT_S), ("SIGKILL", KILL_TIMEOUT_S)]
         )
 
-    async def shut_down_idle(self) -> None:
+    async def shut_down_idle_process(self) -> None:
         """End an idle child: its stdin is closed, then comes the ladder. All of it takes at most
         1.5 s.
         """
-        self._descendants.update(descendants.find_descendants(self._process.pid))
+        self._descendants.update(descendants.find_descendant_start_times(self._process.pid))
         self.close_stdin()
         with anyio.CancelScope(shield=True), anyio.move_on_after(IDLE_EXIT_TIMEOUT_S):
             await self.wait_for_exit()

@@ -38,7 +38,7 @@ def kill_orphans(excluded_pids: Collection[int] = ()) -> None:
     """End every process below us, except the children `excluded_pids` and the processes below them."""
     if not _is_subreaper:
         return
-    kill_running_processes(find_descendants(os.getpid(), excluded_pids))
+    kill_running_processes(find_descendant_start_times(os.getpid(), excluded_pids))
     reap_orphans(excluded_pids)
 
 
@@ -52,7 +52,7 @@ def reap_orphans(excluded_pids: Collection[int]) -> None:
                 os.waitpid(pid, os.WNOHANG)
 
 
-def find_descendants(pid: int, excluded_pids: Collection[int] = ()) -> dict[int, bytes]:
+def find_descendant_start_times(pid: int, excluded_pids: Collection[int] = ()) -> dict[int, bytes]:
     """Every process below this one with its start time, which tells it from a later process of the
     same number.
 
@@ -71,12 +71,14 @@ def find_descendants(pid: int, excluded_pids: Collection[int] = ()) -> dict[int,
     return start_times
 
 
-def count_running_processes(start_times: Mapping[int, bytes], group_id: int | None = None) -> int:
+def count_running_processes(
+    start_time_by_pid: Mapping[int, bytes], group_id: int | None = None
+) -> int:
     """How many of these processes still run, without zombies; with `group_id` only those that are
     in it.
     """
     count = 0
-    for pid, start_time in start_times.items():
+    for pid, start_time in start_time_by_pid.items():
         fields = _read_stat_fields(pid)
         if (
             fields
@@ -87,9 +89,9 @@ def count_running_processes(start_times: Mapping[int, bytes], group_id: int | No
     return count
 
 
-def kill_running_processes(start_times: Mapping[int, bytes]) -> None:
+def kill_running_processes(start_time_by_pid: Mapping[int, bytes]) -> None:
     """Kill those processes that still run."""
-    for pid, start_time in start_times.items():
+    for pid, start_time in start_time_by_pid.items():
         if _read_start_time(pid) == start_time:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)

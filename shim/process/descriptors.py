@@ -5,7 +5,7 @@ import resource
 MIN_CONNECTIONS = 8  # a process with fewer descriptors cannot start a session anyway
 
 
-def limit_connections(max_connections: int, *, per_connection: int, reserved: int) -> int:
+def compute_connection_limit(max_connections: int, *, per_connection: int, reserved: int) -> int:
     """Return how many connections the descriptors allow, at most `max_connections`.
 
     Each connection needs `per_connection` descriptors. `reserved` descriptors remain for files,

@@ -71,7 +71,7 @@ def build_launch_environment(
 LAST_STRICT_SDK_VERSION = (0, 1, 39)  # of the Python SDK: newer ones skip what they do not know
 
 
-def is_strict_sdk(environment: Mapping[str, str]) -> bool:
+def is_sdk_rejecting_unknown_messages(environment: Mapping[str, str]) -> bool:
     """Whether the frontend is a Python SDK that fails on an unknown kind of line."""
     if not environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-py"):
         return False

@@ -168,7 +168,7 @@ def read_usage(pid: int) -> Left:
     """What a process holds now."""
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
         kilobytes = next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
-    descendant_pids = descendants.find_descendants(pid)
+    descendant_pids = descendants.find_descendant_start_times(pid)
     zombies = 0
     for child in descendant_pids:
         try:

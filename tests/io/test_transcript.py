@@ -16,7 +16,7 @@ from shim.core.claude.usage import MAX_COUNT, NO_USAGE, UsageCounter, create_usa
 from shim.core.claude.writer import StreamJsonWriter
 from shim.core.yume.encoder import YumeEncoder
 from shim.io import transcript as module
-from shim.io.transcript import FILE_PREFIX, Transcript, encode_project_folder
+from shim.io.transcript import FILE_PREFIX, Transcript, encode_project_folder_name
 
 U = "11111111-2222-4333-8444-55555555abcd"
 PROMPT = "aaaaaaaa-2222-4333-8444-55555555abcd"
@@ -563,7 +563,7 @@ def test_file_and_folders_are_private(transcript, home, file):
     ],
 )
 def test_project_folder_is_encoded_like_claude(cwd, name):
-    assert encode_project_folder(cwd) == name
+    assert encode_project_folder_name(cwd) == name
 
 
 def test_claude_config_dir_is_used(home):

@@ -62,7 +62,7 @@ async def read_all(child):
     chunks = []
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(child.write_and_close_stdin)
+            tasks.start_soon(child.write_initial_stdin_and_close)
             tasks.start_soon(child.drain_stderr)
             while chunk := await child.read_stdout():
                 chunks.append(chunk)
@@ -155,7 +155,7 @@ async def test_stdout_written_before_exit_is_read_after_exit(box):
         [sys.executable, "-c", IMPATIENT], box.build_environment(), str(box.cwd), opens_stdin=True
     )
     child = Child(SpawnedChild(process, b"go"))
-    await child.write_and_close_stdin()
+    await child.write_initial_stdin_and_close()
     status = process.wait()
     stdout = b""
     while chunk := await child.read_stdout():

@@ -299,8 +299,8 @@ def _protect_pid(pid: int) -> None:
     from shim.process import descendants
 
     if not protected_pids:
-        find_all = descendants.find_descendants
-        descendants.find_descendants = lambda root, excluded_pids=(): find_all(
+        find_all = descendants.find_descendant_start_times
+        descendants.find_descendant_start_times = lambda root, excluded_pids=(): find_all(
             root, {*excluded_pids, *protected_pids}
         )
     protected_pids.add(pid)

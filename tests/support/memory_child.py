@@ -129,13 +129,13 @@ class MemoryChild(Child):
             self.stderr_drained.set()
 
     async def wait_for_exit(self) -> ChildExit:
-        await self.wait_for_main_process()
+        await self.wait_for_exit_without_reaping()
         self.child_exit = self._program.exit
         self._program.returncode = 0
         assert self.child_exit is not None
         return self.child_exit
 
-    async def wait_for_main_process(self) -> None:
+    async def wait_for_exit_without_reaping(self) -> None:
         while self._program.exit is None:
             await self._wait_for_change()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from shim.process.descriptors import limit_connections
+from shim.process.descriptors import compute_connection_limit
 
 # at once, if the process has enough file descriptors; a person needs about ten
 MAX_CONNECTIONS = 512
@@ -29,7 +29,7 @@ WRITE_TIMEOUT_S = 60.0  # a client that takes nothing of its answer for so long 
 
 def compute_max_connections() -> int:
     """Return how many connections may be open at once."""
-    return limit_connections(
+    return compute_connection_limit(
         MAX_CONNECTIONS, per_connection=DESCRIPTORS_PER_CONNECTION, reserved=RESERVED_DESCRIPTORS
     )
 

@@ -13,7 +13,7 @@ from shim.core.bridge.frames import FULL_REASON, encode_frame
 from shim.core.reading.lines import LineSplitter
 from shim.io.mcp.socket_folder import is_same_user_peer
 from shim.io.stderr import warn
-from shim.process.descriptors import limit_connections
+from shim.process.descriptors import compute_connection_limit
 from shim.state.files import select_spill_file_opener
 
 # at once: frontends, and the streams of a gateway's pages; each costs a few KiB and a descriptor
@@ -36,7 +36,7 @@ class UnixServer:
         self._runner = runner
         self._hub_stdin = hub_stdin
         self._client_numbers = count(1)
-        self._max_connections = limit_connections(
+        self._max_connections = compute_connection_limit(
             MAX_CONNECTIONS, per_connection=1, reserved=RESERVED_DESCRIPTORS
         )
 

@@ -231,7 +231,7 @@ class ClaudeProcess:
         """
         self.run.sent_signal = signal_name
         self.record_line_count("signalled")
-        self._descendants = descendants.find_descendants(self._process.pid)
+        self._descendants = descendants.find_descendant_start_times(self._process.pid)
         self.run.descendant_count = len(self._descendants)
         with contextlib.suppress(OSError):
             os.kill(self._process.pid, getattr(signal, signal_name))
@@ -307,7 +307,7 @@ class ClaudeProcess:
         open.
         """
         with contextlib.suppress(ChildProcessError):  # we ended it ourselves meanwhile
-            await self._child.wait_for_main_process()
+            await self._child.wait_for_exit_without_reaping()
         self.run.ended_at = self.elapsed_s()
         with anyio.move_on_after(DRAIN_TIMEOUT_S):
             await self.stdout_ended.wait()

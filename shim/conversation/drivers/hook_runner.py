@@ -96,10 +96,10 @@ async def _run_hook_command(
 
     try:
         async with anyio.create_task_group() as tasks:
-            for task in (child.write_and_close_stdin, child.drain_stderr, read_stdout):
+            for task in (child.write_initial_stdin_and_close, child.drain_stderr, read_stdout):
                 tasks.start_soon(task)
             with anyio.move_on_after(min(hook.timeout_s, MAX_HOOK_TIMEOUT_S)) as timeout_scope:
-                await child.wait_for_main_process()
+                await child.wait_for_exit_without_reaping()
             await anyio.sleep(0)  # what it wrote before its end is in the pipes
             while chunk := child.read_available_stdout():
                 stdout.extend(chunk[: MAX_OUTPUT_BYTES + 1 - len(stdout)])

@@ -87,7 +87,7 @@ class PerTurnDriver(ChildDriver):
         is_done, failure = False, None
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            for task in (child.write_and_close_stdin, child.drain_stderr):
+            for task in (child.write_initial_stdin_and_close, child.drain_stderr):
                 tasks.start_soon(task)
             tasks.start_soon(self._watch_child_exit, child)
             try:

@@ -530,6 +530,6 @@ class PersistentDriver(StdinDriver):
     async def stop(self) -> None:
         """Close its stdin, and make sure of its end."""
         if (child := self._child) is not None:
-            await child.shut_down_idle()
+            await child.shut_down_idle_process()
             await self._release_child(child)
         self._remove_attachments()

@@ -22,7 +22,7 @@ from shim.core.turn.context import (
     VendorInfo,
 )
 from shim.io.stderr import warn
-from shim.process.environment import is_strict_sdk
+from shim.process.environment import is_sdk_rejecting_unknown_messages
 from shim.process.vendor_data_dir import open_data_dir
 from shim.state import store
 from shim.state.files import select_spill_file_opener
@@ -175,7 +175,7 @@ class TurnLifecycle:
             read_answer=self._schema.select_parser(persistent=resume_state.persistent),
             data_dir=open_data_dir(adapter, self._environment),
             store_text=self._store_text,
-            rejects_unknown_lines=is_strict_sdk(context.environment),
+            rejects_unknown_lines=is_sdk_rejecting_unknown_messages(context.environment),
             output_style=context.claude_settings.output_style,
             forwards_subagent_text=self._forwards_subagent_text(),
             failed_attempts=resume_state.failed_attempts,

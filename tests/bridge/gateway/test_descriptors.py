@@ -17,7 +17,7 @@ from gateway_harness import PATIENCE, ask_at
 
 from shim.bridge.gateway import connections, limits
 from shim.bridge.gateway.tokens import TokenFile
-from shim.process.descriptors import MIN_CONNECTIONS, limit_connections
+from shim.process.descriptors import MIN_CONNECTIONS, compute_connection_limit
 
 MACOS = 256
 
@@ -96,7 +96,7 @@ def test_connection_limit_depends_on_the_descriptor_limit(monkeypatch, soft, all
     monkeypatch.setattr(
         resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     )
-    assert limit_connections(7, per_connection=2, reserved=9) == 7
+    assert compute_connection_limit(7, per_connection=2, reserved=9) == 7
 
 
 def test_open_streams_leave_connections_free_for_requests(monkeypatch):

@@ -21,7 +21,7 @@ from torture import (
 
 from shim.adapters.claude_stream import ClaudeTranslator
 from shim.conversation.drivers.open_translation import create_stream_translation
-from shim.process.environment import is_strict_sdk
+from shim.process.environment import is_sdk_rejecting_unknown_messages
 
 COMPACTION = encode_line({"type": "compaction_start", "reason": "threshold"})
 COMPACTED = encode_line(
@@ -134,10 +134,12 @@ def test_strict_sdk_receives_no_line_of_an_unknown_type():
 )
 def test_python_sdk_up_to_0_1_39_is_strict(version, old):
     assert (
-        is_strict_sdk({"CLAUDE_CODE_ENTRYPOINT": "sdk-py", "CLAUDE_AGENT_SDK_VERSION": version})
+        is_sdk_rejecting_unknown_messages(
+            {"CLAUDE_CODE_ENTRYPOINT": "sdk-py", "CLAUDE_AGENT_SDK_VERSION": version}
+        )
         is old
     )
-    assert not is_strict_sdk(
+    assert not is_sdk_rejecting_unknown_messages(
         {"CLAUDE_CODE_ENTRYPOINT": "sdk-ts", "CLAUDE_AGENT_SDK_VERSION": version}
     )
 
