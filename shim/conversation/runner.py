@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shim.io.stdin import FrontendLineSource, Stdin
     from shim.io.stdout import FrontendLineSink, FrontendOutput
     from shim.io.transcript import Transcript
-    from shim.process.spawn import SpawnedChild
+    from shim.process.spawn import ChildSpawnResult
     from shim.recording.recorder import RunRecorder
 
 
@@ -196,7 +196,7 @@ class ConversationRunner:
 
         return anyio.run(run_loop)
 
-    def _start_child(self, prompt: str, *, persistent: bool = False) -> "SpawnedChild | None":
+    def _start_child(self, prompt: str, *, persistent: bool = False) -> "ChildSpawnResult | None":
         """The first child; None if it cannot be started and another vendor may answer, which the
         loop asks then.
         """
@@ -268,7 +268,7 @@ class ConversationRunner:
             kill_child(spawned.process)
             raise
 
-    def _run_passthrough_loop(self, spawned: "SpawnedChild") -> int:
+    def _run_passthrough_loop(self, spawned: "ChildSpawnResult") -> int:
         import anyio
 
         from shim.conversation.passthrough import PassthroughLoop

@@ -18,7 +18,7 @@ from shim.process.exit_status import format_signal_name
 from shim.process.spawn import (
     KILL_TIMEOUT_S,
     POLL_INTERVAL_S,
-    SpawnedChild,
+    ChildSpawnResult,
     close_pipes,
     remove_files,
     running_pids,
@@ -47,7 +47,7 @@ class Child:
     and `stop` make sure of its end.
     """
 
-    def __init__(self, spawned_child: SpawnedChild) -> None:
+    def __init__(self, spawned_child: ChildSpawnResult) -> None:
         (
             self._process,
             self._stdin,

@@ -62,7 +62,9 @@ def _resolve_program(program: str, environment: Mapping[str, str], cwd: str) -> 
     return next(list_program_candidates(program, environment, cwd), None)
 
 
-def find_command_prefix(args: Sequence[str], environment: Mapping[str, str], cwd: str) -> list[str]:
+def resolve_command_prefix(
+    args: Sequence[str], environment: Mapping[str, str], cwd: str
+) -> list[str]:
     """The words in front of a command, the first as an absolute path. VendorError if it cannot be
     found.
     """
@@ -83,7 +85,7 @@ def list_program_candidates(name: str, environment: Mapping[str, str], cwd: str)
     """
     for directory in list_search_dirs(environment, cwd):
         path = os.path.join(directory, name)
-        if is_drop_in(path):
+        if is_drop_in_script(path):
             path += BACKUP_SUFFIX
         if os.path.isfile(path) and os.access(path, os.X_OK):
             yield path
@@ -118,7 +120,7 @@ def _is_inside(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)
 
 
-def is_drop_in(path: str) -> bool:
+def is_drop_in_script(path: str) -> bool:
     """Whether a file is a drop-in that `shim install` wrote."""
     try:
         with open(path, "rb") as file:
@@ -175,7 +177,7 @@ def find_policy_bypass(
     return ""
 
 
-def check_project_programs(
+def check_project_autostart_programs(
     adapter: Adapter, request: LaunchRequest, environment: Mapping[str, str], cwd: str
 ) -> None:
     """PermissionModeError where a vendor would start programs of the working directory that nobody

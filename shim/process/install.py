@@ -13,7 +13,7 @@ from typing import NamedTuple
 import shim
 from shim.core.errors import FrontendError
 from shim.process.environment import SAVED_PREFIX
-from shim.process.find_program import BACKUP_SUFFIX, DROP_IN_MARKER, is_drop_in
+from shim.process.find_program import BACKUP_SUFFIX, DROP_IN_MARKER, is_drop_in_script
 from shim.state.files import replace_file, write_all
 
 PROGRAM_NAMES = ("claude", "yume-cli")
@@ -63,7 +63,7 @@ def build_drop_in_script(settings: Mapping[str, str], name: str = "claude") -> b
     return b"#!/bin/sh\n# " + DROP_IN_MARKER + text.encode()
 
 
-def install_drop_in(
+def install_drop_in_script(
     directory: str, name: str, settings: Mapping[str, str], *, force: bool
 ) -> tuple[str, str | None]:
     """Write DIRECTORY/NAME. Returns its path, and where an old file is kept now (None: there was no
@@ -79,7 +79,7 @@ def install_drop_in(
             f"the folder {os.path.dirname(path)} cannot be made: {error.strerror}"
         ) from None
     backup_path = None
-    if os.path.lexists(path) and (os.path.islink(path) or not is_drop_in(path)):
+    if os.path.lexists(path) and (os.path.islink(path) or not is_drop_in_script(path)):
         if not force:
             raise FrontendError(
                 f"{path} exists already and is not ours",
@@ -97,7 +97,7 @@ def install_drop_in(
     return path, backup_path
 
 
-class UninstallResult(NamedTuple):
+class DropInUninstallResult(NamedTuple):
     """What `uninstall_drop_in` did: the file, whether it was ours, whether an old one is back, and
     where it recorded runs.
     """
@@ -108,20 +108,20 @@ class UninstallResult(NamedTuple):
     record_path: str = ""
 
 
-def uninstall_drop_in(directory: str, name: str) -> UninstallResult:
+def uninstall_drop_in_script(directory: str, name: str) -> DropInUninstallResult:
     """Remove DIRECTORY/NAME and restore an old file. A file that is not ours is left alone, and
     none is no error.
     """
     path = _resolve_target(directory, name)
-    if os.path.islink(path) or not is_drop_in(path):
-        return UninstallResult(path, was_drop_in=False)
+    if os.path.islink(path) or not is_drop_in_script(path):
+        return DropInUninstallResult(path, was_drop_in=False)
     record_path = read_drop_in_settings(path)[1].get("record", "")
     os.unlink(path)
     backup_path = path + BACKUP_SUFFIX
     has_restored = os.path.lexists(backup_path)
     if has_restored:
         os.rename(backup_path, path)
-    return UninstallResult(path, True, has_restored, record_path)
+    return DropInUninstallResult(path, True, has_restored, record_path)
 
 
 def read_drop_in_settings(path: str) -> tuple[str, dict[str, str]]:
@@ -183,7 +183,7 @@ def _has_bytecode(source_path: str) -> bool:
     return file_header[:4] == MAGIC_NUMBER and (is_hash_based or file_header[8:] == expected_stamp)
 
 
-def find_first_on_path(name: str, path_variable: str) -> str | None:
+def find_first_program_on_path(name: str, path_variable: str) -> str | None:
     """The program that a shell finds under `name`."""
     for directory in path_variable.split(os.pathsep):
         candidate = os.path.join(directory or ".", name)

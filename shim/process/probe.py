@@ -19,7 +19,7 @@ from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.errors import ShimError
 from shim.process.environment import build_child_environment
-from shim.process.find_program import find_command_prefix, find_program
+from shim.process.find_program import find_program, resolve_command_prefix
 from shim.state.config import VendorSettings, get_state_dir
 from shim.state.files import read_file, remove_file, write_file
 from shim.state.stored_versions import store_version
@@ -95,7 +95,7 @@ class ProgramProbe:
     def get_help_text(self) -> str:
         """The help text, "" when there is none."""
         if self._help_text is None:
-            self._help_text = self.run_query(HELP_ARGS)
+            self._help_text = self.get_command_output(HELP_ARGS)
             self._help_timed_out = self.has_timed_out
         return self._help_text
 
@@ -103,7 +103,7 @@ class ProgramProbe:
         """Its version; None when the program does not say it. `refresh` asks although an answer is
         remembered.
         """
-        answer = self.run_query(version_probe.args, refresh=refresh, cache_failures=False)
+        answer = self.get_command_output(version_probe.args, refresh=refresh, cache_failures=False)
         version = version_probe.parse_version(answer)
         self.has_answer = version is None and bool(answer.strip())
         if self.has_answer:
@@ -124,7 +124,7 @@ class ProgramProbe:
                 self._timeout_s,
                 max(self._timeout_s, START_TIMEOUT_S),
             )
-            self.run_query(model_probe.args, refresh=True)
+            self.get_command_output(model_probe.args, refresh=True)
             self._timeout_s = usual_timeout_s
 
     def list_cached_models(self, model_probe: ModelProbe) -> list[str]:
@@ -152,7 +152,7 @@ class ProgramProbe:
         self.failure = self.failure or _get_first_line(answer)
         return None
 
-    def run_query(
+    def get_command_output(
         self, args: Sequence[str], *, refresh: bool = False, cache_failures: bool = True
     ) -> str:
         """Return the output of the program when it is started with `args`: stdout, then stderr; ""
@@ -240,7 +240,7 @@ class ProgramProbe:
         return output
 
 
-def create_probe(
+def create_program_probe(
     adapter: Adapter,
     settings: VendorSettings,
     environment: Mapping[str, str],
@@ -256,7 +256,7 @@ def create_probe(
     `ProgramProbe` has it.
     """
     command = [
-        *find_command_prefix(settings.launcher, environment, cwd),
+        *resolve_command_prefix(settings.launcher, environment, cwd),
         find_program(adapter, settings, environment, cwd),
     ]
     variables = build_child_environment(adapter, settings, environment)
@@ -274,7 +274,7 @@ def find_cached_version(
     ):
         return None
     try:
-        return create_probe(adapter, settings, environment, cwd).find_cached_version(
+        return create_program_probe(adapter, settings, environment, cwd).find_cached_version(
             adapter.version_probe
         )
     except (ShimError, OSError, ValueError):
@@ -291,7 +291,7 @@ def find_unsupported_argument(
     if not args or (adapter.cli.bundled_module and not environment.get("SHIM_BIN")):
         return ""
     try:
-        probe = create_probe(adapter, settings, environment, cwd, cache_only=True)
+        probe = create_program_probe(adapter, settings, environment, cwd, cache_only=True)
         return next(
             (
                 arg
@@ -311,7 +311,7 @@ def list_cached_models(
     if adapter.cli.replayed_vendor:
         return []
     try:
-        return create_probe(adapter, settings, environment, cwd).list_cached_models(
+        return create_program_probe(adapter, settings, environment, cwd).list_cached_models(
             adapter.cli.model_probe
         )
     except (ShimError, OSError, ValueError):

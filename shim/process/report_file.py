@@ -43,7 +43,7 @@ class RunReportFile:
             return None
         data = read_file(self.folder, self._report.file_name, MAX_REPORT_BYTES)
         self.remove()
-        values = parse_json_keys(data, self._report.usage_keys) if data else None
+        values = parse_selected_json_keys(data, self._report.usage_keys) if data else None
         if values is not None and self._recorder is not None:
             self._recorder.record_run_event("report", report=values)
         return values
@@ -57,7 +57,7 @@ class RunReportFile:
                 os.rmdir(os.path.dirname(folder))
 
 
-def parse_json_keys(data: bytes, keys: tuple[str, ...]) -> dict[str, Any] | None:
+def parse_selected_json_keys(data: bytes, keys: tuple[str, ...]) -> dict[str, Any] | None:
     """These keys of a JSON object; None for other bytes."""
     try:
         value: object = orjson.loads(data)

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     AnyProcess = SpawnedProcess | subprocess.Popen[bytes]
 
 
-class SpawnedChild(NamedTuple):
+class ChildSpawnResult(NamedTuple):
     """A child that was started: all that a `Child` is made of.
 
     process              the process, with our ends of its pipes

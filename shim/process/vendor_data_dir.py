@@ -15,7 +15,9 @@ MAX_ENTRIES = 10_000  # entries of a folder that are searched: more sessions tha
 TAIL_BYTES = 4 * 1024 * 1024  # of a record's end, which is larger than a change of a file
 
 
-def open_data_dir(adapter: Adapter, environment: Mapping[str, str]) -> "VendorDataDir | None":
+def open_vendor_data_dir(
+    adapter: Adapter, environment: Mapping[str, str]
+) -> "VendorDataDir | None":
     """The folder of a vendor that keeps records. `environment` is that of its children."""
     return (
         None

@@ -21,7 +21,7 @@ from shim.core.adapter.promises import (
 from shim.core.adapter.versions import VersionCheck, VersionProbe
 from shim.core.errors import ShimError
 from shim.process.environment import build_child_environment
-from shim.process.find_program import find_command_prefix, find_program
+from shim.process.find_program import find_program, resolve_command_prefix
 from shim.state.broken_promises import find_denial_violation
 from shim.state.config import TWIN_VENDORS, VendorSettings
 from shim.state.stored_versions import find_stored_version
@@ -83,7 +83,7 @@ def find_installed_adapter(
     twin_adapter = get_adapter(TWIN_VENDORS[adapter.name], flat=flat)
     try:
         program = find_program(adapter, settings, environment, cwd)
-        command = [*find_command_prefix(settings.launcher, environment, cwd), program]
+        command = [*resolve_command_prefix(settings.launcher, environment, cwd), program]
     except ShimError:
         return adapter  # the turn reports the error
     if find_stored_version(twin_adapter.version_probe, command, environment):

@@ -24,7 +24,7 @@ from shim.core.claude.messages import UserMessage
 from shim.io.log import SILENT_LOG
 from shim.io.stdout import FrontendDisconnectedError
 from shim.process import child as children
-from shim.process.spawn import SpawnedChild, spawn_child
+from shim.process.spawn import ChildSpawnResult, spawn_child
 from shim.state.config import DEFAULT_TIMEOUTS_S
 
 TALKING = format_ndjson(START, build_text_event("I am "))
@@ -120,7 +120,7 @@ def play(box):
         launcher = FakeLauncher(
             translation or create_stream_translation(vendor, stable=True), end_grace
         )
-        driver = PerTurnDriver(launcher, paper, first_child=SpawnedChild(process, stdin))
+        driver = PerTurnDriver(launcher, paper, first_child=ChildSpawnResult(process, stdin))
         session = MessageLoop(driver, paper, first_message=UserMessage("hi"))
         statuses = []
 

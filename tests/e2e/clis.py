@@ -27,8 +27,8 @@ from vendor_setups import (
 )
 
 from shim.adapters import get_adapter
-from shim.process.install import install_drop_in as put
-from shim.process.probe import create_probe
+from shim.process.install import install_drop_in_script as put
+from shim.process.probe import create_program_probe
 from shim.state.config import VendorSettings
 
 INSTALL_SECONDS = 60.0
@@ -125,7 +125,7 @@ def _probe_answers(vendor: Vendor) -> Mapping[Path, bytes]:
         program = install_program(vendor.package)
         environment = build_isolated_environment(vendor, program, NOWHERE, root)
         environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(root / "state")}
-        probe = create_probe(
+        probe = create_program_probe(
             adapter, VendorSettings(), environment, environment["HOME"], INSTALL_SECONDS
         )
         probe.ask_version(adapter.version_probe)

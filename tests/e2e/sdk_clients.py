@@ -22,7 +22,7 @@ from programs import (
 )
 from sandbox import TURN_SECONDS, Line, LineProcess, Sandbox
 
-from shim.process.find_program import is_drop_in
+from shim.process.find_program import is_drop_in_script
 from shim.process.install import read_drop_in_settings
 
 PROGRAMS = Path(__file__).with_name("clients")
@@ -172,7 +172,7 @@ class SdkClient:
             "resume": resume,
         }
         argv = [*self.command(), json.dumps(start)]
-        if self.bundled_file and is_drop_in(str(sandbox.claude)):
+        if self.bundled_file and is_drop_in_script(str(sandbox.claude)):
             module = _copy_package(Path(argv[-2]), sandbox)
             put_into(module.with_name(self.bundled_file), sandbox)
             argv[-2:] = [str(module), json.dumps({**start, "claude": None})]

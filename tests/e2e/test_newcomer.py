@@ -30,7 +30,7 @@ from vendor_setups import (
 )
 
 from shim.adapters import get_adapter
-from shim.process.probe import create_probe
+from shim.process.probe import create_program_probe
 from shim.state.config import VendorSettings
 
 pytestmark = pytest.mark.e2e
@@ -167,7 +167,9 @@ def test_login_probe_sends_no_model_request(
     newcomer = Newcomer(vendor, tmp_path, model.url, ready=ready)
     newcomer.environment["SHIM_BIN"] = str(install_program(vendor.package).executable)
     adapter = get_adapter(vendor.name)
-    probe = create_probe(adapter, VendorSettings(), newcomer.environment, str(newcomer.home_folder))
+    probe = create_program_probe(
+        adapter, VendorSettings(), newcomer.environment, str(newcomer.home_folder)
+    )
     reason = probe.find_login_error(adapter.cli.login_probe)
     assert reason is not None and bool(reason) is not (
         ready and not adapter.cli.login_probe.login_exception

@@ -24,7 +24,7 @@ from sandbox import MARK, TURN_SECONDS, Line, LineProcess, Sandbox, find_free_po
 from sdk_clients import PROGRAMS, put_into
 from vendor_setups import CODEX, Vendor
 
-from shim.process.find_program import is_drop_in
+from shim.process.find_program import is_drop_in_script
 
 MODEL = "sonnet"  # every program has Claude's names for models, most no others
 NATIVE = "@anthropic-ai/claude-agent-sdk-*/claude"  # below node_modules, of the TypeScript SDK
@@ -79,7 +79,7 @@ class OfNpm(Wrapper):
         self, sandbox: Sandbox, prompts: Sequence[str], *, abort: bool = False
     ) -> list[Line]:
         folder = install_npm_package(self.package)
-        if self.brings_claude and is_drop_in(str(sandbox.claude)):
+        if self.brings_claude and is_drop_in_script(str(sandbox.claude)):
             folder = copy_folder(folder, sandbox)
             for file in folder.glob(f"node_modules/{NATIVE}"):
                 put_into(file, sandbox)
@@ -100,7 +100,7 @@ class OfPyPI(Wrapper):
         self, sandbox: Sandbox, prompts: Sequence[str], *, abort: bool = False
     ) -> list[Line]:
         folders = [install_python_package(self.package)]
-        if is_drop_in(str(sandbox.claude)):
+        if is_drop_in_script(str(sandbox.claude)):
             folders.insert(0, copy_folder(folders[0] / "claude_agent_sdk", sandbox).parent)
             put_into(folders[0] / "claude_agent_sdk" / "_bundled" / "claude", sandbox)
         argv = [sys.executable, "-S", "-P", str(PROGRAMS / "pypi_frontend.py"), self.package]

@@ -15,7 +15,7 @@ from box import PATIENCE
 from shim.core.turn.outcome import ChildExit
 from shim.process import child as children
 from shim.process.child import Child
-from shim.process.spawn import STDOUT_PIPE_BYTES, SpawnedChild, kill_child, spawn_child
+from shim.process.spawn import STDOUT_PIPE_BYTES, ChildSpawnResult, kill_child, spawn_child
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +38,7 @@ def start(box):
             str(box.cwd),
             opens_stdin=bool(stdin),
         )
-        child = Child(SpawnedChild(process, stdin))
+        child = Child(ChildSpawnResult(process, stdin))
         started.append((process, child))
         return child
 
@@ -76,7 +76,7 @@ async def test_interrupt_timeout_can_be_extended(box, monkeypatch):
         ["ignore", "SIGTERM"], ["out_on", "SIGINT", "late\n", 0], ["out", "ready\n"], ["hang"]
     )
     process = spawn_child([started], box.build_environment(), str(box.cwd), opens_stdin=False)
-    child = Child(SpawnedChild(process, b"", interrupt_timeout_s=PATIENCE))
+    child = Child(ChildSpawnResult(process, b"", interrupt_timeout_s=PATIENCE))
     with anyio.fail_after(PATIENCE):
         assert await child.read_stdout() == b"ready\n"
         await child.stop("SIGINT")
@@ -154,7 +154,7 @@ async def test_stdout_written_before_exit_is_read_after_exit(box):
     process = spawn_child(
         [sys.executable, "-c", IMPATIENT], box.build_environment(), str(box.cwd), opens_stdin=True
     )
-    child = Child(SpawnedChild(process, b"go"))
+    child = Child(ChildSpawnResult(process, b"go"))
     await child.write_initial_stdin_and_close()
     status = process.wait()
     stdout = b""

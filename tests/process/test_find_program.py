@@ -8,7 +8,7 @@ from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError, PermissionModeError, VendorError
 from shim.process.find_program import (
     MAX_SETTINGS_BYTES,
-    check_project_programs,
+    check_project_autostart_programs,
     find_policy_bypass,
     find_program,
     find_programs_on_path,
@@ -177,7 +177,7 @@ def refusal(vendor, folder, *, environment=None, trust=False, knows=True):
         parse_argv([]), "", opens_trust_prompt=trust, has_flag=lambda flag: knows
     )
     try:
-        check_project_programs(
+        check_project_autostart_programs(
             get_adapter(vendor), request, {"HOME": "/nowhere", **(environment or {})}, str(folder)
         )
     except PermissionModeError as error:

@@ -9,15 +9,15 @@ import pytest
 from box import ANSWER, ASK, PATIENCE, Running
 
 from shim.core.errors import FrontendError
-from shim.process.find_program import is_drop_in
+from shim.process.find_program import is_drop_in_script
 from shim.process.install import (
-    UninstallResult,
+    DropInUninstallResult,
     build_drop_in_script,
     compile_bytecode,
-    find_first_on_path,
-    install_drop_in,
+    find_first_program_on_path,
+    install_drop_in_script,
     list_uncompiled_modules,
-    uninstall_drop_in,
+    uninstall_drop_in_script,
 )
 
 
@@ -28,7 +28,7 @@ def put(box, **options):
         "installed": {"vendor": "demo"},
         "force": False,
     } | options
-    return install_drop_in(
+    return install_drop_in_script(
         params["directory"], params["name"], params["installed"], force=params["force"]
     )
 
@@ -43,7 +43,7 @@ def test_drop_in_is_a_short_shell_script_with_a_marker(box):
     assert " -I " in started and lines[-1].endswith('claude "$@"')
     assert len(lines) == 12
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o755
-    assert is_drop_in(path)
+    assert is_drop_in_script(path)
     assert os.listdir(box.bin) == ["claude"]
 
 
@@ -139,7 +139,7 @@ def test_missing_package_is_reported_with_a_hint(box, monkeypatch):
 
 def test_missing_directory_is_created(box):
     path, _ = put(box, directory=str(box.path / "a" / "b"))
-    assert is_drop_in(path)
+    assert is_drop_in_script(path)
 
 
 def test_special_characters_in_paths_are_quoted(box):
@@ -178,7 +178,7 @@ def test_forced_install_backs_up_and_uninstall_restores_the_program(box):
     path, backup = put(box, force=True)
     assert backup == f"{path}.before-shim"
     assert "echo real" in (box.bin / "claude.before-shim").read_text(encoding="utf-8")
-    assert uninstall_drop_in(str(box.bin), "claude") == UninstallResult(
+    assert uninstall_drop_in_script(str(box.bin), "claude") == DropInUninstallResult(
         path, was_drop_in=True, has_restored=True
     )
     assert os.listdir(box.bin) == ["claude"]
@@ -221,7 +221,7 @@ def test_symlink_to_a_drop_in_is_not_treated_as_a_drop_in(box):
     (box.bin / "claude").symlink_to(box.path / "real" / "claude")
     with pytest.raises(FrontendError):
         put(box)
-    assert not uninstall_drop_in(str(box.bin), "claude").was_drop_in
+    assert not uninstall_drop_in_script(str(box.bin), "claude").was_drop_in
     assert (box.bin / "claude").is_symlink()
 
 
@@ -239,13 +239,17 @@ def test_uninstall_removes_only_a_drop_in(box, existing_file):
     if existing_file != "nothing":
         box.write_program("claude", "echo real\n")
     path = str(box.bin / "claude")
-    assert uninstall_drop_in(str(box.bin), "claude") == UninstallResult(path, was_drop_in=False)
+    assert uninstall_drop_in_script(str(box.bin), "claude") == DropInUninstallResult(
+        path, was_drop_in=False
+    )
     assert os.path.exists(path) is (existing_file != "nothing")
 
 
 def test_uninstall_without_a_backup_restores_nothing(box):
     path, _ = put(box)
-    assert uninstall_drop_in(str(box.bin), "claude") == UninstallResult(path, was_drop_in=True)
+    assert uninstall_drop_in_script(str(box.bin), "claude") == DropInUninstallResult(
+        path, was_drop_in=True
+    )
     assert os.listdir(box.bin) == []
 
 
@@ -257,7 +261,7 @@ def test_unsupported_drop_in_name_is_refused(box, name):
 
 def test_drop_in_can_be_named_yume_cli(box):
     path, _ = put(box, name="yume-cli")
-    assert is_drop_in(path) and path.endswith("/yume-cli")
+    assert is_drop_in_script(path) and path.endswith("/yume-cli")
 
 
 def test_find_first_on_path_returns_the_first_match(box):
@@ -265,10 +269,10 @@ def test_find_first_on_path_returns_the_first_match(box):
     box.write_program("claude", "", folder=first)
     box.write_program("claude", "", folder=second)
     (box.path / "empty").mkdir()
-    assert find_first_on_path("claude", f"{box.path}/empty:{first}:{second}") == str(
+    assert find_first_program_on_path("claude", f"{box.path}/empty:{first}:{second}") == str(
         first / "claude"
     )
-    assert find_first_on_path("claude", str(box.path / "empty")) is None
+    assert find_first_program_on_path("claude", str(box.path / "empty")) is None
 
 
 def test_drop_in_script_without_settings_has_no_installed_flag():

@@ -20,7 +20,7 @@ from shim.core.cast.protocol_lines import NOTE_REPORT
 from shim.core.claude.argv.flags import parse_argv as parse_argv
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import ChildExit
-from shim.process.report_file import MAX_REPORT_BYTES, RunReportFile, parse_json_keys
+from shim.process.report_file import MAX_REPORT_BYTES, RunReportFile, parse_selected_json_keys
 from shim.profiles.check.config_node import ConfigSource
 from shim.profiles.load.adapter import build_adapter
 from shim.state.spill import SpillFolder
@@ -122,7 +122,7 @@ def test_oversized_report_is_ignored(box):
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"1", b"{", b'{"nests":', b"\xff\xfe"])
 def test_parse_json_keys_returns_none_for_invalid_json(data):
-    assert parse_json_keys(data, KEYS) is None
+    assert parse_selected_json_keys(data, KEYS) is None
 
 
 def test_report_folder_is_not_created_in_a_shared_spill_folder(box):

@@ -13,7 +13,7 @@ import pytest
 from shim.core.errors import FrontendError
 from shim.process import spawn as starting
 from shim.process.child import Child
-from shim.process.spawn import SpawnedChild, kill_child, spawn_child
+from shim.process.spawn import ChildSpawnResult, kill_child, spawn_child
 
 SELF_PORTRAIT = """
 import json, os, signal
@@ -123,7 +123,7 @@ def test_child_reaped_elsewhere_is_treated_as_a_clean_exit(box):
 
     async def end():
         child = Child(
-            SpawnedChild(spawn_child(["/bin/true"], {}, os.getcwd(), opens_stdin=False), b"")
+            ChildSpawnResult(spawn_child(["/bin/true"], {}, os.getcwd(), opens_stdin=False), b"")
         )
         os.waitpid(child._process.pid, 0)
         try:

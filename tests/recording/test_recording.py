@@ -36,7 +36,7 @@ from shim.adapters import get_adapter
 from shim.core.cast.format import STREAMS, RecordingHeader, RecordingRecord
 from shim.core.cast.verify import verify_recording
 from shim.process import probe
-from shim.process.probe import create_probe
+from shim.process.probe import create_program_probe
 from shim.recording.recorded_run import load_recorded_run
 from shim.state.config import VendorSettings
 from tests.conversation.test_conversation import IDLE, user
@@ -176,9 +176,9 @@ def test_vendor_version_is_recorded_and_probed_only_once(box, ask, casts, monkey
     ask(program, vendor="pi")
     environment = box.build_environment(SHIM_BIN=program)
     assert (
-        create_probe(get_adapter("pi"), VendorSettings(), environment, str(box.cwd)).ask_version(
-            get_adapter("pi").version_probe
-        )
+        create_program_probe(
+            get_adapter("pi"), VendorSettings(), environment, str(box.cwd)
+        ).ask_version(get_adapter("pi").version_probe)
         == "0.87.1"
     )
     probe_count = calls_file.read_text(encoding="utf-8").count("--version")

@@ -10,7 +10,7 @@ import anyio
 
 from shim.core.turn.outcome import ChildExit
 from shim.process.child import CHUNK_BYTES, Child
-from shim.process.spawn import SpawnedChild
+from shim.process.spawn import ChildSpawnResult
 
 MAX_UNREAD_STDIN_BYTES = 64 * 1024  # as in a pipe
 
@@ -72,7 +72,7 @@ class MemoryChild(Child):
     same timeouts.
     """
 
-    def __init__(self, started: SpawnedChild) -> None:
+    def __init__(self, started: ChildSpawnResult) -> None:
         super().__init__(started)
         self._program: Any = started.process
         self._waiting: list[anyio.Event] = []

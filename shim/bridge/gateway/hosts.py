@@ -21,7 +21,7 @@ from shim.core.adapter.adapter import Adapter
 from shim.core.bridge.frames import DRIVE, WATCH, LogCursor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
-from shim.process.find_program import find_command_prefix, find_program
+from shim.process.find_program import find_program, resolve_command_prefix
 from shim.process.spawn_error import create_spawn_error
 from shim.state import own_profiles
 from shim.state.config import ShimSettings, VendorSettings, load_shim_settings
@@ -179,7 +179,7 @@ class LocalSessionHosts:
         vendor_settings = load_shim_settings(
             Invocation(), self._environment, self._installed_options
         ).get_vendor_settings(vendor_name)
-        command_prefix = find_command_prefix(vendor_settings.launcher, self._environment, cwd)
+        command_prefix = resolve_command_prefix(vendor_settings.launcher, self._environment, cwd)
         if vendor is None or vendor.cli.bundled_module:
             return
         program = find_program(vendor, vendor_settings, self._environment, cwd)

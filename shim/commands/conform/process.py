@@ -18,7 +18,7 @@ import anyio
 
 from shim.process import descendants
 from shim.process.child import Child
-from shim.process.spawn import SpawnedChild, spawn_child
+from shim.process.spawn import ChildSpawnResult, spawn_child
 
 if TYPE_CHECKING:
     from shim.process.spawn import AnyProcess
@@ -362,7 +362,7 @@ async def run_process(
     started.
     """
     process = spawn_child([*command, *run.argv], environment, cwd, opens_stdin=has_stdin)
-    child = Child(SpawnedChild(process, b""))
+    child = Child(ChildSpawnResult(process, b""))
     claude_process = ClaudeProcess(run, process, child, timeout_s)
     try:
         async with anyio.create_task_group() as tasks:

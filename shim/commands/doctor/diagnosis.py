@@ -40,7 +40,7 @@ from shim.core.errors import ShimError, format_suggestion
 from shim.process import probe as probes
 from shim.process.environment import build_child_environment
 from shim.process.find_program import list_ignored_path_entries
-from shim.process.probe import ProgramProbe, create_probe, find_unsupported_argument
+from shim.process.probe import ProgramProbe, create_program_probe, find_unsupported_argument
 from shim.process.version_check import find_installed_adapter
 from shim.state import own_profiles
 from shim.state.broken_promises import clear_denial_violations
@@ -234,7 +234,7 @@ def check_vendor(
         )
     if program is None and (is_required or vendor_settings.bin or not adapter.cli.unreleased_note):
         try:
-            probe = create_probe(
+            probe = create_program_probe(
                 adapter,
                 vendor_settings,
                 environment,

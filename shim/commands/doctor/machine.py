@@ -21,8 +21,12 @@ from shim.core.bridge.frames import WATCH
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
 from shim.io.log import open_log
-from shim.process.find_program import is_drop_in, list_ignored_path_entries
-from shim.process.install import find_first_on_path, list_uncompiled_modules, read_drop_in_settings
+from shim.process.find_program import is_drop_in_script, list_ignored_path_entries
+from shim.process.install import (
+    find_first_program_on_path,
+    list_uncompiled_modules,
+    read_drop_in_settings,
+)
 from shim.recording.open_recorder import explain_unrecordable_path
 from shim.state.config import ShimSettings, get_state_dir, load_shim_settings
 from shim.state.files import ensure_private_dir, find_dir_problem, remove_file, write_file
@@ -82,8 +86,8 @@ def find_startup_error(
 
     The turn is prepared by the code of every turn, up to the command that would be started.
     """
-    path = find_first_on_path("claude", environment.get("PATH", ""))
-    installed_options = read_drop_in_settings(path)[1] if path and is_drop_in(path) else {}
+    path = find_first_program_on_path("claude", environment.get("PATH", ""))
+    installed_options = read_drop_in_settings(path)[1] if path and is_drop_in_script(path) else {}
     invocation = Invocation(prompt="hello", print_mode=True).with_flags(shim_vendor=vendor)
     try:
         ConversationStartup(
@@ -100,9 +104,9 @@ def list_default_vendors(settings: ShimSettings, environment: Mapping[str, str])
     """
     if vendor_variable := environment.get("SHIM_VENDOR"):
         return () if vendor_variable.startswith("replay:") else parse_vendor_list(vendor_variable)
-    path = find_first_on_path("claude", environment.get("PATH", ""))
+    path = find_first_program_on_path("claude", environment.get("PATH", ""))
     installed_vendor = (
-        read_drop_in_settings(path)[1].get("vendor") if path and is_drop_in(path) else None
+        read_drop_in_settings(path)[1].get("vendor") if path and is_drop_in_script(path) else None
     )
     return parse_vendor_list(installed_vendor) if installed_vendor else settings.vendor
 
@@ -266,10 +270,10 @@ def check_gateway(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
 
 def _check_claude(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
     """What a frontend starts when it calls `claude`."""
-    path = find_first_on_path("claude", environment.get("PATH", ""))
+    path = find_first_program_on_path("claude", environment.get("PATH", ""))
     if path is None:
         return [DiagnosisFinding(NOTE, "PATH finds no claude", "`shim install` writes one")]
-    if not is_drop_in(path):
+    if not is_drop_in_script(path):
         fix = "run `shim install` and put its folder before this one on PATH, or give its path to your frontend"
         return [DiagnosisFinding(NOTE, f"PATH finds {path}, which is not ours", fix)]
     python, installed_options = read_drop_in_settings(path)

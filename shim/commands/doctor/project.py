@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from shim.commands.doctor.claude_files import MAX_FOLDERS, build_backup_path, find_claude_files
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding
 from shim.core.errors import FrontendError
-from shim.process.find_program import is_drop_in
-from shim.process.install import find_first_on_path, read_drop_in_settings
+from shim.process.find_program import is_drop_in_script
+from shim.process.install import find_first_program_on_path, read_drop_in_settings
 
 
 def check_project_binaries(folder: str, environment: Mapping[str, str]) -> list[DiagnosisFinding]:
@@ -20,7 +20,7 @@ def check_project_binaries(folder: str, environment: Mapping[str, str]) -> list[
     claude_files = find_claude_files(folder)
     findings = [_check_claude_file(path) for path in claude_files.files]
     if not findings:
-        path_claude = find_first_on_path("claude", environment.get("PATH", ""))
+        path_claude = find_first_program_on_path("claude", environment.get("PATH", ""))
         text = f"no program below {folder} keeps a claude of its own; those that are there start the claude of PATH"
         findings.append(DiagnosisFinding(NOTE, f"{text}: {path_claude or 'there is none'}"))
     if not claude_files.is_complete:
@@ -31,7 +31,7 @@ def check_project_binaries(folder: str, environment: Mapping[str, str]) -> list[
 
 def _check_claude_file(path: str) -> DiagnosisFinding:
     backup_path = build_backup_path(path)
-    if is_drop_in(path):
+    if is_drop_in_script(path):
         python, installed_options = read_drop_in_settings(path)
         if not os.access(python, os.X_OK):
             text = f"{path} is ours and runs {python or 'nothing'}, which does not exist"

@@ -18,7 +18,7 @@ from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.stderr import warn
 from shim.process import probe as probes
-from shim.process.probe import ProgramProbe, create_probe, find_unsupported_argument
+from shim.process.probe import ProgramProbe, create_program_probe, find_unsupported_argument
 from shim.process.version_check import describe_version_failure, find_installed_adapter
 from shim.state import own_profiles
 from shim.state.broken_promises import find_denial_violation
@@ -116,7 +116,7 @@ def describe_vendor(
     version, missing_feature, version_check = None, "", VersionCheck()
     if program is None and not adapter.cli.unreleased_note:
         try:
-            probe = create_probe(
+            probe = create_program_probe(
                 adapter, vendor_settings, environment, cwd, probes.INTERACTIVE_TIMEOUT_S
             )
             program, version = probe.program, probe.ask_version(adapter.version_probe)

@@ -22,9 +22,9 @@ from shim.process.find_program import find_programs_on_path
 from shim.process.install import (
     DEFAULT_DIR,
     compile_bytecode,
-    find_first_on_path,
-    install_drop_in,
-    uninstall_drop_in,
+    find_first_program_on_path,
+    install_drop_in_script,
+    uninstall_drop_in_script,
 )
 from shim.state.config import CHOICES, ShimSettings
 from shim.state.own_profiles import load_readable_adapters
@@ -82,7 +82,7 @@ def install_dropin(
         compile_bytecode()
         _report_vendors(names)
         return
-    path, backup = install_drop_in(to, name, installed_options, force=force)
+    path, backup = install_drop_in_script(to, name, installed_options, force=force)
     compile_bytecode()
     print_line(f"wrote {path}")
     if backup:
@@ -141,7 +141,10 @@ def _resolve_vendors(names: tuple[str, ...], settings: ShimSettings) -> tuple[st
 
 def _check_path(path: str, name: str) -> DiagnosisFinding:
     """Which file PATH finds under `name`; a warning if that is not `path`."""
-    path_match, folder = find_first_on_path(name, os.environ.get("PATH", "")), os.path.dirname(path)
+    path_match, folder = (
+        find_first_program_on_path(name, os.environ.get("PATH", "")),
+        os.path.dirname(path),
+    )
     if path_match is None:
         fix = f'put it there: export PATH="{folder}:$PATH"; or give {path} to your frontend'
         return DiagnosisFinding(WARNING, f"{folder} is not on PATH", fix)
@@ -184,7 +187,7 @@ def uninstall_dropin(
             raise typer.BadParameter("it does not go with --into", param_hint="--purge")
         uninstall_dropin_with_report(into)
         return
-    removal = uninstall_drop_in(to, name)
+    removal = uninstall_drop_in_script(to, name)
     remaining = list_leftovers(os.environ, removal.record_path)
     if removal.has_restored:
         print_line(f"removed {removal.path}; the file that was there before is back")
@@ -202,5 +205,5 @@ def uninstall_dropin(
             if removed
             else f"left {leftover.path}: {leftover.description}{hint}"
         )
-    path_match = find_first_on_path(name, os.environ.get("PATH", ""))
+    path_match = find_first_program_on_path(name, os.environ.get("PATH", ""))
     print_line(f"PATH finds {path_match}" if path_match else f"PATH finds no {name}")

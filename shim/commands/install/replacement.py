@@ -18,7 +18,7 @@ from shim.commands.doctor.claude_files import (
     list_backups,
 )
 from shim.core.errors import FrontendError
-from shim.process.find_program import DROP_IN_MARKER, is_drop_in
+from shim.process.find_program import DROP_IN_MARKER, is_drop_in_script
 from shim.process.install import JAVASCRIPT_PREFIX, build_drop_in_script
 from shim.state.files import replace_file, write_all
 
@@ -89,7 +89,7 @@ def replace_with_dropin(file: str, installed_options: Mapping[str, str]) -> Repl
     path = _resolve_target(file)
     backup = build_backup_path(path)
     settings = {**installed_options, "replaced": backup}
-    if is_drop_in(path):
+    if is_drop_in_script(path):
         _write_dropin(path, settings)
         return ReplacementResult(path, backup if os.path.lexists(backup) else None)
     old_backup = None
@@ -125,7 +125,10 @@ def restore_replaced_file(file: str) -> RestorationResult:
     alone.
     """
     path = os.path.abspath(os.path.expanduser(file))
-    backup, is_dropin = build_backup_path(path), is_drop_in(path) and not os.path.islink(path)
+    backup, is_dropin = (
+        build_backup_path(path),
+        is_drop_in_script(path) and not os.path.islink(path),
+    )
     if not is_dropin and os.path.lexists(path):
         return RestorationResult(
             path, was_ours=False, restored=False, old_backups=list_backups(path)

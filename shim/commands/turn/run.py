@@ -9,8 +9,8 @@ import typer
 from shim.commands.turn.live_turn import LiveTurn
 from shim.commands.turn.next_steps import print_next_steps
 from shim.commands.turn.person import TerminalAnswerReader
-from shim.process.find_program import is_drop_in
-from shim.process.install import DEFAULT_DIR, find_first_on_path, read_drop_in_settings
+from shim.process.find_program import is_drop_in_script
+from shim.process.install import DEFAULT_DIR, find_first_program_on_path, read_drop_in_settings
 from shim.story.terminal.console import BrokenPipeHandler, open_console
 
 
@@ -87,8 +87,8 @@ def load_installed_options() -> dict[str, str]:
     folder.
     """
     default_path = os.path.join(os.path.expanduser(DEFAULT_DIR), "claude")
-    for path in (find_first_on_path("claude", os.environ.get("PATH", "")), default_path):
-        if path is not None and is_drop_in(path):
+    for path in (find_first_program_on_path("claude", os.environ.get("PATH", "")), default_path):
+        if path is not None and is_drop_in_script(path):
             return read_drop_in_settings(path)[1]
     return {}
 

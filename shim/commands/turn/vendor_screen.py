@@ -28,7 +28,7 @@ from shim.process.environment import (
     parse_extra_args,
     parse_shim_depth,
 )
-from shim.process.find_program import find_command_prefix, find_program
+from shim.process.find_program import find_program, resolve_command_prefix
 from shim.process.spawn import DEFAULT_SIGNALS
 from shim.process.spawn_error import create_spawn_error
 from shim.state import config
@@ -114,7 +114,7 @@ def _build_command(
     vendor_args = (
         _remove_shim_flags(argv) if vendor.passthrough else _check_claude_flags(invocation, vendor)
     )
-    command_prefix = find_command_prefix(vendor_settings.launcher, environment, cwd)
+    command_prefix = resolve_command_prefix(vendor_settings.launcher, environment, cwd)
     program = find_program(vendor, vendor_settings, environment, cwd)
     command = [
         *command_prefix,

@@ -23,7 +23,7 @@ from shim.core.errors import ShimError
 from shim.core.policy.policy import Policy
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.process.child import Child
-from shim.process.spawn import SpawnedChild, kill_child, spawn_child
+from shim.process.spawn import ChildSpawnResult, kill_child, spawn_child
 
 # of a hook's stdout; one that says more blocks, because nobody knows what it means
 MAX_OUTPUT_BYTES = 1024 * 1024
@@ -87,7 +87,7 @@ async def _run_hook_command(
         process = spawn_child(argv, environment, cwd, opens_stdin=True)
     except ShimError as error:
         return HookExit(None, error=str(error))
-    child = Child(SpawnedChild(process, hook_input))
+    child = Child(ChildSpawnResult(process, hook_input))
     stdout = bytearray()
 
     async def read_stdout() -> None:

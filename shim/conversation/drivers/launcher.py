@@ -41,12 +41,12 @@ from shim.process.environment import (
     parse_extra_args,
 )
 from shim.process.find_program import (
-    check_project_programs,
-    find_command_prefix,
+    check_project_autostart_programs,
     find_policy_bypass,
     find_program,
+    resolve_command_prefix,
 )
-from shim.process.spawn import SpawnedChild, spawn_child
+from shim.process.spawn import ChildSpawnResult, spawn_child
 from shim.process.version_check import check_installed_version
 from shim.state.config import DEFAULT_TIMEOUTS_S
 
@@ -85,7 +85,7 @@ class VendorProgram:
         """
         context = self._context
         if not self._program_argv:
-            self.command_prefix = find_command_prefix(
+            self.command_prefix = resolve_command_prefix(
                 context.vendor_settings.launcher, context.environment, context.cwd
             )
             if context.adapter.cli.bundled_module and (
@@ -202,7 +202,7 @@ class ChildLauncher:
         self.forked_transcript = ""  # path of the transcript of the session that was forked
         self.list_replayed_attempts: Callable[[], tuple[FailedAttempt, ...]] | None = None
         # a child that was started before the loop, for its first message
-        self.early_child: SpawnedChild | None = None
+        self.early_child: ChildSpawnResult | None = None
         # that the last child was started for
         self.last_request = LaunchRequest(context.invocation, "")
         self.report_file: RunReportFile | None = None  # of the child that was started last
@@ -303,7 +303,7 @@ class ChildLauncher:
             prompt = self.adapter.policy_support.escape_prompt(prompt)
         return self._answer_schema.add_instruction(prompt, persistent=resume_state.persistent)
 
-    def start_child(self, prompt: str, *, persistent: bool = False) -> SpawnedChild:
+    def start_child(self, prompt: str, *, persistent: bool = False) -> ChildSpawnResult:
         """Start a child, or give the one that runs ahead. VendorError or FrontendError when that
         cannot be.
         """
@@ -356,12 +356,12 @@ class ChildLauncher:
         environment = build_launch_environment(
             self.child_environment, launch, context.vendor_settings
         )
-        check_project_programs(self.adapter, request, environment, context.cwd)
+        check_project_autostart_programs(self.adapter, request, environment, context.cwd)
         return LaunchPlan(
             [*self.program.argv, *launch.arguments, *extra_args], environment, launch, request
         )
 
-    def _spawn_child(self, plan: LaunchPlan) -> SpawnedChild:
+    def _spawn_child(self, plan: LaunchPlan) -> ChildSpawnResult:
         context, adapter = self.context, self.adapter
         command, environment, launch, request = plan
         self.last_request = request
@@ -409,7 +409,7 @@ class ChildLauncher:
             from shim.core.secrets.redactor import RedactedHeadTailBuffer
 
             stderr_tail = RedactedHeadTailBuffer()
-        return SpawnedChild(
+        return ChildSpawnResult(
             process,
             launch.stdin,
             stderr_tail,

@@ -13,7 +13,7 @@ from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import ShimError
 from shim.io.stdout import FrontendOutput
 from shim.process.child import Child
-from shim.process.spawn import SpawnedChild, kill_child
+from shim.process.spawn import ChildSpawnResult, kill_child
 
 if TYPE_CHECKING:
     from shim.core.claude.control import ControlSession
@@ -30,7 +30,7 @@ class PerTurnDriver(ChildDriver):
         launcher: ChildLauncher,
         output: FrontendOutput,
         control: "ControlSession | None" = None,
-        first_child: SpawnedChild | None = None,
+        first_child: ChildSpawnResult | None = None,
     ) -> None:
         """`first_child` is the first message's child, if it was started already."""
         super().__init__(launcher, output, control)

@@ -23,7 +23,7 @@ from shim.core.turn.context import (
 )
 from shim.io.stderr import warn
 from shim.process.environment import is_sdk_rejecting_unknown_messages
-from shim.process.vendor_data_dir import open_data_dir
+from shim.process.vendor_data_dir import open_vendor_data_dir
 from shim.state import store
 from shim.state.files import select_spill_file_opener
 
@@ -173,7 +173,7 @@ class TurnLifecycle:
             evaluator=_build_evaluator(adapter, request, resume_state),
             can_retry=self.retries_cut_streams,
             read_answer=self._schema.select_parser(persistent=resume_state.persistent),
-            data_dir=open_data_dir(adapter, self._environment),
+            data_dir=open_vendor_data_dir(adapter, self._environment),
             store_text=self._store_text,
             rejects_unknown_lines=is_sdk_rejecting_unknown_messages(context.environment),
             output_style=context.claude_settings.output_style,

@@ -14,7 +14,7 @@ from shim.core.errors import (
     VendorError,
     create_failed_attempt,
 )
-from shim.process.find_program import find_command_prefix, find_program
+from shim.process.find_program import find_program, resolve_command_prefix
 from shim.state.config import ShimSettings
 
 MAX_VENDORS = 8  # in a list: each vendor may take its time before the next one is asked
@@ -92,7 +92,7 @@ class VendorList:
             adapter.resolve_mode_arguments(mode)
         self.require_permission_prompts(adapter)
         vendor_settings = self._settings.get_vendor_settings(adapter.name)
-        find_command_prefix(vendor_settings.launcher, self._environment, self._cwd)
+        resolve_command_prefix(vendor_settings.launcher, self._environment, self._cwd)
         if not adapter.cli.bundled_module:
             find_program(adapter, vendor_settings, self.build_environment(adapter.name), self._cwd)
 

@@ -57,7 +57,7 @@ class ConfigNode:
         `description` are words for it.
         """
         value_text = description or escape_control_chars(
-            format_toml(self.value if value is None else value)
+            format_as_toml(self.value if value is None else value)
         )
         if len(value_text) > MAX_EXCERPT_CHARS:
             value_text = value_text[: MAX_EXCERPT_CHARS - 1] + "…"
@@ -177,7 +177,7 @@ class ConfigNode:
             raise self.build_error(f"a regular expression ({error})") from None
 
 
-def format_toml(value: object) -> str:
+def format_as_toml(value: object) -> str:
     """A value as a TOML file has it."""
     import json
 
@@ -186,9 +186,9 @@ def format_toml(value: object) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(format_toml, value))}]"
+        return f"[{', '.join(map(format_as_toml, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key} = {format_toml(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{key} = {format_as_toml(item)}' for key, item in value.items())}}}"
     return str(value)
 
 

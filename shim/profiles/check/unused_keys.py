@@ -11,8 +11,8 @@ from shim.profiles.check.config_node import (
     ConfigKeys,
     ConfigSource,
     find_key_line,
+    format_as_toml,
     format_key_path,
-    format_toml,
 )
 
 # Name (see `ProfileKey`) → what to write instead, "" if there is nothing. A test compares it with
@@ -88,7 +88,7 @@ def build_unused_key_warnings(profile: Mapping[str, Any], source: ConfigSource) 
     for name, keys in unused_keys.items():
         key_text = format_key_path(keys)
         if name.startswith("emit."):
-            key_text = f"{key_text} = {format_toml(name.removeprefix('emit.'))}"
+            key_text = f"{key_text} = {format_as_toml(name.removeprefix('emit.'))}"
         successor = f"; write {UNUSED[name]} instead" if UNUSED[name] else ""
         warnings[name] = (
             f"{source.path}:{find_key_line(text, keys)}: no bundled profile uses `{key_text}`, "

@@ -3,9 +3,13 @@
 from collections.abc import Callable, Mapping
 
 from shim.profiles.check.config_node import ConfigNode
-from shim.profiles.compile.fields import compile_membership, compile_pattern_test, read_literals
+from shim.profiles.compile.fields import (
+    compile_membership_test,
+    compile_pattern_test,
+    read_literals,
+)
 from shim.profiles.compile.function_builder import FunctionBuilder
-from shim.profiles.compile.paths import compile_path
+from shim.profiles.compile.paths import compile_path_expression
 
 MAX_CONDITIONS = 20  # of one rule
 _OPERATORS = ("exists", "kind", "in", "not_in", "regex")
@@ -36,13 +40,13 @@ class MatchCondition:
         self.build_test = build_test
         self.texts = texts
 
-    def is_text_match_at(self, path: ConfigNode) -> bool:
+    def is_text_comparison_at(self, path: ConfigNode) -> bool:
         """Whether it only asks which text stands at this path."""
         return bool(self.texts) and self.path.value == path.value
 
-    def compile_test(self, builder: FunctionBuilder) -> str:
+    def compile_expression(self, builder: FunctionBuilder) -> str:
         """The condition as an expression."""
-        return self.build_test(compile_path(self.path, builder), builder)
+        return self.build_test(compile_path_expression(self.path, builder), builder)
 
 
 def parse_conditions(
@@ -63,9 +67,13 @@ def parse_conditions(
     return conditions
 
 
-def compile_conditions(conditions: list[MatchCondition], builder: FunctionBuilder) -> str:
+def compile_conditions_expression(
+    conditions: list[MatchCondition], builder: FunctionBuilder
+) -> str:
     """All of some conditions as one expression."""
-    return " and ".join([condition.compile_test(builder) for condition in conditions]) or "True"
+    return (
+        " and ".join([condition.compile_expression(builder) for condition in conditions]) or "True"
+    )
 
 
 def _parse_condition(node: ConfigNode, path_node: ConfigNode) -> list[MatchCondition]:
@@ -88,7 +96,9 @@ def _parse_condition(node: ConfigNode, path_node: ConfigNode) -> list[MatchCondi
     )
     return [
         MatchCondition(
-            path_node, lambda value, builder: compile_membership(value, literals, builder), texts
+            path_node,
+            lambda value, builder: compile_membership_test(value, literals, builder),
+            texts,
         )
     ]
 
@@ -104,4 +114,4 @@ def _compile_operator(node: ConfigNode, name: str) -> Callable[[str, FunctionBui
         kind_test = _KIND_TESTS[node.read_choice(_KIND_TESTS)]
         return lambda value, builder: f"{value}{kind_test}"
     literals, negation = read_literals(node), "" if name == "in" else "not "
-    return lambda value, builder: f"{negation}{compile_membership(value, literals, builder)}"
+    return lambda value, builder: f"{negation}{compile_membership_test(value, literals, builder)}"

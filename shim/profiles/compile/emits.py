@@ -41,10 +41,10 @@ from shim.core.api_errors import Cause
 from shim.core.claude.usage import USAGE_KEYS
 from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.compile.fields import (
-    compile_boolean_field,
-    compile_field,
-    compile_fields,
-    compile_optional_field,
+    compile_boolean_field_expression,
+    compile_field_expression,
+    compile_field_expressions,
+    compile_optional_field_expression,
 )
 from shim.profiles.compile.function_builder import FunctionBuilder, format_literal
 
@@ -58,7 +58,7 @@ USAGE_FIELDS = (*USAGE_KEYS, "cost_usd")
 PROFILE_CAUSES: tuple[Cause, ...] = ("vendor_error", "limit", "refused", "truncated")
 
 
-class StreamOptions:
+class ProfileStreamOptions:
     """What a profile says once for all its rules.
 
     tools               its tools in Claude's words
@@ -111,7 +111,9 @@ def _find_reconciled_kinds(rules: list[ConfigNode], text_mode: str) -> frozenset
     return frozenset(kind for kind, modes in modes_by_kind.items() if len(modes) > 1)
 
 
-def write_emit_code(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+def write_emit_code(
+    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+) -> None:
     """Write what a rule does with an event, or with an item of it."""
     name = node.child("emit").read_choice(tuple(_EMIT_WRITERS))
     write, keys = _EMIT_WRITERS[name]
@@ -126,7 +128,9 @@ def write_emit_code(node: ConfigNode, options: StreamOptions, builder: FunctionB
     if write_nested is None or not options.parent_node:
         write(node, options, builder)
         return
-    parent_binding, parent_name = builder.bind_value(compile_field(options.parent_node, builder))
+    parent_binding, parent_name = builder.bind_value(
+        compile_field_expression(options.parent_node, builder)
+    )
     with builder.open_block(f"if {parent_binding}:"):
         write_nested(node, options, builder, f"format_id({parent_name})")
     with builder.open_block("else:"):
@@ -139,13 +143,19 @@ COMMON_RULE_KEYS = ("match", "foreach", "item_match", "once", "emit", "continue"
 # -- who speaks, and what is said ------------------------------------------------------------------
 
 
-def _write_session(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+def _write_session(
+    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+) -> None:
     names = ("model", "cwd", "mode", "vendor_version", "key_source")
     arguments = [
-        f"{name}={compile_field(node.child(name), builder)}" for name in names if node.child(name)
+        f"{name}={compile_field_expression(node.child(name), builder)}"
+        for name in names
+        if node.child(name)
     ]
     if node.child("tools"):
-        tools_binding, bound_name = builder.bind_value(compile_field(node.child("tools"), builder))
+        tools_binding, bound_name = builder.bind_value(
+            compile_field_expression(node.child("tools"), builder)
+        )
         visible_tools = (
             f"engine.list_visible_tools({bound_name})"
             if options.hides_unknown_tools
@@ -155,7 +165,7 @@ def _write_session(node: ConfigNode, options: StreamOptions, builder: FunctionBu
             f"tools=list_claude_names({builder.add_constant(options.tools)}, {visible_tools}) "
             f"if {tools_binding} is not None else None"
         )
-    session = compile_optional_field(node.child("session_id"), builder)
+    session = compile_optional_field_expression(node.child("session_id"), builder)
     if arguments:
         builder.add_line(f"session = {session}")
         with builder.open_block("if engine.is_doubtful:"):
@@ -168,10 +178,14 @@ def _write_session(node: ConfigNode, options: StreamOptions, builder: FunctionBu
         builder.add_line(f"engine.set_session({bound_name})")
 
 
-def _create_text_writer(kind: str) -> Callable[[ConfigNode, StreamOptions, FunctionBuilder], None]:
-    def write_text(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
-        text = compile_field(node.child("text"), builder)
-        block = compile_optional_field(node.child("block"), builder)
+def _create_text_writer(
+    kind: str,
+) -> Callable[[ConfigNode, ProfileStreamOptions, FunctionBuilder], None]:
+    def write_text(
+        node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+    ) -> None:
+        text = compile_field_expression(node.child("text"), builder)
+        block = compile_optional_field_expression(node.child("block"), builder)
         mode = node.child("mode").read_choice(TEXT_MODES, options.text_mode)
         call_text = (
             f"add_block({text})" if kind == "text" else f"add_block({text}, {format_literal(kind)})"
@@ -197,18 +211,18 @@ def _create_text_writer(kind: str) -> Callable[[ConfigNode, StreamOptions, Funct
     return write_text
 
 
-def _write_reply(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+def _write_reply(node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder) -> None:
     if options.has_split_calls:
         builder.add_line("engine.finish_partial_calls()")
     builder.add_line(
-        f"engine.turn.start_message(model={compile_optional_field(node.child('model'), builder)})"
+        f"engine.turn.start_message(model={compile_optional_field_expression(node.child('model'), builder)})"
     )
 
 
 # -- calls -----------------------------------------------------------------------------------------
 
 
-def _compile_id(value: str, options: StreamOptions, builder: FunctionBuilder) -> str:
+def _compile_id(value: str, options: ProfileStreamOptions, builder: FunctionBuilder) -> str:
     """An id as text; `engine.id_prefix` tells the ids of one process from those of another."""
     if value == "None":
         return value
@@ -220,11 +234,15 @@ def _compile_id(value: str, options: StreamOptions, builder: FunctionBuilder) ->
     return f"({bound_name} if {binding}.__class__ is str else format_id({bound_name}))"
 
 
-def _write_tool_use(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
-    call_id = _compile_id(compile_optional_field(node.child("id"), builder), options, builder)
+def _write_tool_use(
+    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+) -> None:
+    call_id = _compile_id(
+        compile_optional_field_expression(node.child("id"), builder), options, builder
+    )
     name, tool_input = (
-        compile_field(node.child("name"), builder),
-        compile_optional_field(node.child("input"), builder),
+        compile_field_expression(node.child("name"), builder),
+        compile_optional_field_expression(node.child("input"), builder),
     )
     source = _compile_source_argument(node)
     if options.has_split_calls or options.hides_unknown_tools:
@@ -251,50 +269,54 @@ def _compile_source_argument(node: ConfigNode) -> str:
     return f", source={format_literal(kind)}" if isinstance(kind, str) else ""
 
 
-def _write_tool_input(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+def _write_tool_input(
+    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+) -> None:
     id_variable, key_variable = builder.create_variable(), builder.create_variable()
-    call_id = compile_optional_field(node.child("id"), builder)
+    call_id = compile_optional_field_expression(node.child("id"), builder)
     builder.add_line(f"{id_variable} = {_compile_id(call_id, options, builder)}")
     if options.parent_node:
         parent_binding, parent_name = builder.bind_value(
-            compile_field(options.parent_node, builder)
+            compile_field_expression(options.parent_node, builder)
         )
         with builder.open_block(f"if {parent_binding}:"):
             builder.add_line(
                 f"engine.nested.start_partial_call(format_id({parent_name}), {id_variable})"
             )
     builder.add_line(
-        f"{key_variable} = {compile_field(node.child('block'), builder) if node.child('block') else call_id}"
+        f"{key_variable} = {compile_field_expression(node.child('block'), builder) if node.child('block') else call_id}"
     )
     builder.add_line(
         f"engine.add_call_fragment({key_variable}, {id_variable}, "
-        f"{compile_optional_field(node.child('name'), builder)}, "
-        f"{compile_field(node.child('input'), builder)})"
+        f"{compile_optional_field_expression(node.child('name'), builder)}, "
+        f"{compile_field_expression(node.child('input'), builder)})"
     )
     if node.child("done"):
-        with builder.open_block(f"if {compile_field(node.child('done'), builder)}:"):
+        with builder.open_block(f"if {compile_field_expression(node.child('done'), builder)}:"):
             builder.add_line(f"engine.finish_partial_calls({key_variable})")
 
 
-def _write_tool_result(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+def _write_tool_result(
+    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+) -> None:
     content_binding, bound_name = builder.bind_value(
-        compile_optional_field(node.child("content"), builder)
+        compile_optional_field_expression(node.child("content"), builder)
     )
     content = (
         f'("" if {content_binding} is None else {bound_name})' if node.child("content") else '""'
     )
-    raw_id = compile_field(node.child("id"), builder)
+    raw_id = compile_field_expression(node.child("id"), builder)
     call_id = _compile_id(raw_id, options, builder)
     if node.child("oldest").read_bool() and not node.child("name"):
         raw_id, bound_name = builder.bind_value(raw_id)
         call_id = (
             f"({_compile_id(bound_name, options, builder)} if {raw_id} else engine.oldest_call)"
         )
-    is_error = compile_boolean_field(node.child("is_error"), builder)
+    is_error = compile_boolean_field_expression(node.child("is_error"), builder)
     if node.child("name"):
         name, tool_input = (
-            compile_field(node.child("name"), builder),
-            compile_optional_field(node.child("input"), builder),
+            compile_field_expression(node.child("name"), builder),
+            compile_optional_field_expression(node.child("input"), builder),
         )
         builder.add_line(
             f"engine.write_result_with_call({call_id}, {content}, {is_error}, {name}, {tool_input})"
@@ -314,13 +336,15 @@ def _write_tool_result(node: ConfigNode, options: StreamOptions, builder: Functi
             builder.add_line("engine.write_buffered()")
 
 
-def _write_denied(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+def _write_denied(
+    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+) -> None:
     call_id, name = (
-        _compile_id(compile_field(node.child("id"), builder), options, builder),
-        compile_optional_field(node.child("name"), builder),
+        _compile_id(compile_field_expression(node.child("id"), builder), options, builder),
+        compile_optional_field_expression(node.child("name"), builder),
     )
     builder.add_line(
-        f"engine.record_denial({call_id}, {name}, {compile_optional_field(node.child('input'), builder)})"
+        f"engine.record_denial({call_id}, {name}, {compile_optional_field_expression(node.child('input'), builder)})"
     )
 
 
@@ -330,11 +354,15 @@ def _write_denied(node: ConfigNode, options: StreamOptions, builder: FunctionBui
 def _compile_usage_and_cost(node: ConfigNode, builder: FunctionBuilder) -> tuple[str, str]:
     """Usage and cost of a rule; None for a usage that is not there."""
     usage_node = node.child("usage")
-    counts = compile_fields(usage_node, builder) if usage_node.read_table(USAGE_FIELDS) else {}
+    counts = (
+        compile_field_expressions(usage_node, builder)
+        if usage_node.read_table(USAGE_FIELDS)
+        else {}
+    )
     cost = (
         counts.pop("cost_usd")
         if "cost_usd" in counts
-        else compile_optional_field(node.child("cost_usd"), builder)
+        else compile_optional_field_expression(node.child("cost_usd"), builder)
     )
     cost = "0.0" if cost == "None" else f"parse_dollars({cost})"
     return (
@@ -344,14 +372,16 @@ def _compile_usage_and_cost(node: ConfigNode, builder: FunctionBuilder) -> tuple
     ), cost
 
 
-def _write_usage(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+def _write_usage(node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder) -> None:
     usage, cost = _compile_usage_and_cost(node, builder)
     builder.add_line(
-        f"engine.end_reply({usage}, {compile_optional_field(node.child('stop_reason'), builder)}, {cost})"
+        f"engine.end_reply({usage}, {compile_optional_field_expression(node.child('stop_reason'), builder)}, {cost})"
     )
 
 
-def _write_result(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+def _write_result(
+    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+) -> None:
     names = (
         "is_error",
         "error",
@@ -362,16 +392,20 @@ def _write_result(node: ConfigNode, options: StreamOptions, builder: FunctionBui
         "limit",
         "interrupted",
     )
-    values = {name: compile_field(node.child(name), builder) for name in names if node.child(name)}
+    values = {
+        name: compile_field_expression(node.child(name), builder)
+        for name in names
+        if node.child(name)
+    }
     arguments = "".join(f", {name}={value}" for name, value in values.items())
     usage, cost = _compile_usage_and_cost(node, builder)
     builder.add_line(f"engine.end_turn({usage}, {cost}{arguments})")
 
 
-def _write_error(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+def _write_error(node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder) -> None:
     error_text, code = (
-        compile_field(node.child("error"), builder),
-        compile_optional_field(node.child("code"), builder),
+        compile_field_expression(node.child("error"), builder),
+        compile_optional_field_expression(node.child("code"), builder),
     )
     cause = node.child("cause").read_choice(PROFILE_CAUSES) if node.child("cause") else None
     with builder.open_block(
@@ -380,38 +414,48 @@ def _write_error(node: ConfigNode, options: StreamOptions, builder: FunctionBuil
         builder.add_line(f"engine.fail_turn({error_text}, {code}, {format_literal(cause)})")
 
 
-def _write_notice(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
-    builder.add_line(f"engine.record_notice({compile_field(node.child('text'), builder)})")
+def _write_notice(
+    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+) -> None:
+    builder.add_line(
+        f"engine.record_notice({compile_field_expression(node.child('text'), builder)})"
+    )
 
 
-def _write_retry(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+def _write_retry(node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder) -> None:
     values = [
-        compile_optional_field(node.child(name), builder)
+        compile_optional_field_expression(node.child(name), builder)
         for name in ("attempt", "max", "delay_ms", "text")
     ]
     builder.add_line(f"engine.record_retry({', '.join(values)})")
 
 
-def _write_retract(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+def _write_retract(
+    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+) -> None:
     builder.add_line("engine.finish_partial_calls(is_complete=False)")
     builder.add_line("engine.turn.retract_message()")
 
 
-def _write_compacted(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+def _write_compacted(
+    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+) -> None:
     builder.add_line(
-        f"engine.record_compaction({compile_optional_field(node.child('trigger'), builder)}, "
-        f"{compile_optional_field(node.child('tokens'), builder)})"
+        f"engine.record_compaction({compile_optional_field_expression(node.child('trigger'), builder)}, "
+        f"{compile_optional_field_expression(node.child('tokens'), builder)})"
     )
 
 
-def _write_input(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+def _write_input(node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder) -> None:
     if options.has_split_calls:
         builder.add_line("engine.finish_partial_calls()")
     with builder.open_block("if engine.buffered_blocks:"):
         builder.add_line("engine.write_buffered()")
 
 
-def _write_nothing(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+def _write_nothing(
+    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+) -> None:
     """Nothing is said."""
 
 
@@ -420,12 +464,12 @@ def _write_nothing(node: ConfigNode, options: StreamOptions, builder: FunctionBu
 
 def _create_nested_text_writer(
     kind: str,
-) -> Callable[[ConfigNode, StreamOptions, FunctionBuilder, str], None]:
+) -> Callable[[ConfigNode, ProfileStreamOptions, FunctionBuilder, str], None]:
     def write_text(
-        node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
+        node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder, parent: str
     ) -> None:
-        text = compile_field(node.child("text"), builder)
-        block = compile_optional_field(node.child("block"), builder)
+        text = compile_field_expression(node.child("text"), builder)
+        block = compile_optional_field_expression(node.child("block"), builder)
         mode = node.child("mode").read_choice(TEXT_MODES, options.text_mode)
         builder.add_line(
             f"engine.nested.add_text({parent}, {format_literal(kind)}, {text}, {block}, {format_literal(mode)})"
@@ -435,18 +479,20 @@ def _create_nested_text_writer(
 
 
 def _write_nested_reply(
-    node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
+    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder, parent: str
 ) -> None:
     builder.add_line(f"engine.nested.start_reply({parent})")
 
 
 def _write_nested_call(
-    node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
+    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder, parent: str
 ) -> None:
-    call_id = _compile_id(compile_optional_field(node.child("id"), builder), options, builder)
+    call_id = _compile_id(
+        compile_optional_field_expression(node.child("id"), builder), options, builder
+    )
     name, tool_input = (
-        compile_field(node.child("name"), builder),
-        compile_optional_field(node.child("input"), builder),
+        compile_field_expression(node.child("name"), builder),
+        compile_optional_field_expression(node.child("input"), builder),
     )
     builder.add_line(
         f"engine.nested.write_call({parent}, {call_id}, {name}, {tool_input}{_compile_source_argument(node)})"
@@ -454,20 +500,20 @@ def _write_nested_call(
 
 
 def _write_nested_result(
-    node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
+    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder, parent: str
 ) -> None:
     content_binding, bound_name = builder.bind_value(
-        compile_optional_field(node.child("content"), builder)
+        compile_optional_field_expression(node.child("content"), builder)
     )
     call_id, is_error = (
-        _compile_id(compile_field(node.child("id"), builder), options, builder),
-        compile_boolean_field(node.child("is_error"), builder),
+        _compile_id(compile_field_expression(node.child("id"), builder), options, builder),
+        compile_boolean_field_expression(node.child("is_error"), builder),
     )
     call_arguments = ""
     if node.child("name"):
         call_arguments = (
-            f", {compile_field(node.child('name'), builder)}, "
-            f"{compile_optional_field(node.child('input'), builder)}"
+            f", {compile_field_expression(node.child('name'), builder)}, "
+            f"{compile_optional_field_expression(node.child('input'), builder)}"
         )
     builder.add_line(
         f"engine.nested.write_result({parent}, {call_id}, "
@@ -476,43 +522,47 @@ def _write_nested_result(
 
 
 def _write_nested_denied(
-    node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
+    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder, parent: str
 ) -> None:
     call_id, name = (
-        _compile_id(compile_field(node.child("id"), builder), options, builder),
-        compile_optional_field(node.child("name"), builder),
+        _compile_id(compile_field_expression(node.child("id"), builder), options, builder),
+        compile_optional_field_expression(node.child("name"), builder),
     )
     builder.add_line(
-        f"engine.nested.record_denial({call_id}, {name}, {compile_optional_field(node.child('input'), builder)})"
+        f"engine.nested.record_denial({call_id}, {name}, {compile_optional_field_expression(node.child('input'), builder)})"
     )
 
 
 def _write_nested_usage(
-    node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
+    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder, parent: str
 ) -> None:
     usage, cost = _compile_usage_and_cost(node, builder)
     builder.add_line(f"engine.nested.end_reply({parent}, {usage}, {cost})")
 
 
 def _write_nested_error(
-    node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
+    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder, parent: str
 ) -> None:
-    builder.add_line(f"engine.record_notice({compile_field(node.child('error'), builder)})")
+    builder.add_line(
+        f"engine.record_notice({compile_field_expression(node.child('error'), builder)})"
+    )
 
 
 def _write_nested_retract(
-    node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
+    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder, parent: str
 ) -> None:
     builder.add_line(f"engine.nested.discard_block({parent})")
 
 
 def _write_nested_nothing(
-    node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
+    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder, parent: str
 ) -> None:
     """Write nothing: only events of the main agent have this effect."""
 
 
-_NESTED_WRITERS: Mapping[str, Callable[[ConfigNode, StreamOptions, FunctionBuilder, str], None]] = {
+_NESTED_WRITERS: Mapping[
+    str, Callable[[ConfigNode, ProfileStreamOptions, FunctionBuilder, str], None]
+] = {
     "session": _write_nested_nothing,
     "text": _create_nested_text_writer("text"),
     "thinking": _create_nested_text_writer("thinking"),
@@ -530,7 +580,7 @@ _NESTED_WRITERS: Mapping[str, Callable[[ConfigNode, StreamOptions, FunctionBuild
 _CALL_KEYS = ("id", "name", "input")
 _USAGE_KEYS = ("usage", "cost_usd", "stop_reason")
 _EMIT_WRITERS: Mapping[
-    str, tuple[Callable[[ConfigNode, StreamOptions, FunctionBuilder], None], tuple[str, ...]]
+    str, tuple[Callable[[ConfigNode, ProfileStreamOptions, FunctionBuilder], None], tuple[str, ...]]
 ] = {
     "session": (
         _write_session,

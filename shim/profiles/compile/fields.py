@@ -39,7 +39,7 @@ from shim.profiles.compile.function_builder import (
     PathRoot,
     format_literal,
 )
-from shim.profiles.compile.paths import compile_path
+from shim.profiles.compile.paths import compile_path_expression
 from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS, LazyPattern
 
 MAX_OPERATOR_DEPTH = 16  # inside each other
@@ -55,10 +55,10 @@ StandaloneCompiler = Callable[[ConfigNode, FunctionBuilder, int], str]
 PathOperatorCompiler = Callable[[ConfigNode, FunctionBuilder, str], str]
 
 
-def compile_field(node: ConfigNode, builder: FunctionBuilder, depth: int = 0) -> str:
+def compile_field_expression(node: ConfigNode, builder: FunctionBuilder, depth: int = 0) -> str:
     """A field as a profile says it, as an expression."""
     if isinstance(node.value, str):
-        return compile_path(node, builder)
+        return compile_path_expression(node, builder)
     if not isinstance(node.value, dict) or depth > MAX_OPERATOR_DEPTH:
         raise node.build_error(
             f"a path, or a table with an operator: {', '.join(sorted(_STANDALONE_OPERATORS) + sorted(_PATH_OPERATORS))}"
@@ -94,7 +94,7 @@ def _compile_operator(node: ConfigNode, builder: FunctionBuilder, depth: int) ->
             f"a table with `path` and an operator, or with one of {', '.join(sorted(_STANDALONE_OPERATORS))}"
         )
     table = node.read_table(("path", "default", *_PATH_OPERATORS))
-    value = compile_field(node.child("path"), builder, depth + 1)
+    value = compile_field_expression(node.child("path"), builder, depth + 1)
     for operator, compile_operator in _PATH_OPERATORS.items():
         if operator in table:
             value = compile_operator(node.child(operator), builder, value)
@@ -104,29 +104,29 @@ def _compile_operator(node: ConfigNode, builder: FunctionBuilder, depth: int) ->
     return value
 
 
-def list_field_paths(node: ConfigNode) -> Iterator[ConfigNode]:
+def list_field_path_nodes(node: ConfigNode) -> Iterator[ConfigNode]:
     """Every path that stands somewhere in a rule's fields, as far as it begins at the event."""
     if isinstance(node.value, str):
         yield node
     elif isinstance(node.value, list):
         for index in range(len(node.value)):
-            yield from list_field_paths(node.child(index))
+            yield from list_field_path_nodes(node.child(index))
     elif isinstance(node.value, dict):
         for key in node.value:
             if key not in _KEYS_WITHOUT_PATHS:
-                yield from list_field_paths(node.child(key))
+                yield from list_field_path_nodes(node.child(key))
 
 
-def compile_optional_field(node: ConfigNode, builder: FunctionBuilder) -> str:
+def compile_optional_field_expression(node: ConfigNode, builder: FunctionBuilder) -> str:
     """A field that a rule need not have."""
-    return compile_field(node, builder) if node else "None"
+    return compile_field_expression(node, builder) if node else "None"
 
 
-def compile_boolean_field(node: ConfigNode, builder: FunctionBuilder) -> str:
+def compile_boolean_field_expression(node: ConfigNode, builder: FunctionBuilder) -> str:
     """A field that a rule need not have, as True or False."""
     if not node:
         return "False"
-    value = compile_field(node, builder)
+    value = compile_field_expression(node, builder)
     is_boolean = isinstance(node.value, dict) and not _BOOLEAN_OPERATORS.isdisjoint(node.value)
     return value if is_boolean or value in ("True", "False") else f"bool({value})"
 
@@ -140,7 +140,7 @@ def read_literals(node: ConfigNode) -> list[Any]:
     return node.value
 
 
-def compile_membership(value: str, literals: list[Any], builder: FunctionBuilder) -> str:
+def compile_membership_test(value: str, literals: list[Any], builder: FunctionBuilder) -> str:
     """Whether a value is one of some literals."""
     if len(literals) == 1:
         (literal,) = literals
@@ -219,7 +219,10 @@ _KEYS_WITHOUT_PATHS = frozenset(
 
 
 def _compile_parts(node: ConfigNode, builder: FunctionBuilder, depth: int) -> list[str]:
-    parts = [compile_field(part_node, builder, depth) for part_node in node.read_items(MAX_FIELDS)]
+    parts = [
+        compile_field_expression(part_node, builder, depth)
+        for part_node in node.read_items(MAX_FIELDS)
+    ]
     if not parts:
         raise node.build_error("a list of fields")
     return parts
@@ -238,7 +241,7 @@ def _compile_join(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str
     if not isinstance(separator, str):
         raise node.child("sep").build_error("a string")
     if not isinstance(join_node.value, list):
-        return f"join_list({compile_field(join_node, builder, depth)}, {format_literal(separator)})"
+        return f"join_list({compile_field_expression(join_node, builder, depth)}, {format_literal(separator)})"
     parts = [
         f"str({part})" if part == builder.index else part
         for part in _compile_parts(join_node, builder, depth)
@@ -246,17 +249,21 @@ def _compile_join(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str
     return f"join_values({format_literal(separator)}, {', '.join(parts)})"
 
 
-def compile_fields(node: ConfigNode, builder: FunctionBuilder, depth: int = 0) -> dict[str, str]:
+def compile_field_expressions(
+    node: ConfigNode, builder: FunctionBuilder, depth: int = 0
+) -> dict[str, str]:
     if len(node.read_table()) > MAX_FIELDS:
         raise node.build_error(
             f"a table of at most {MAX_FIELDS} fields", f"a table of {len(node.value)}"
         )
-    return {key: compile_field(node.child(key), builder, depth) for key in node.read_table()}
+    return {
+        key: compile_field_expression(node.child(key), builder, depth) for key in node.read_table()
+    }
 
 
 def _compile_object(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
     """An object of fields; those that are not there are left out."""
-    fields = compile_fields(node, builder, depth)
+    fields = compile_field_expressions(node, builder, depth)
     if len(fields) == 1:
         ((key, value),) = fields.items()
         binding, bound_name = builder.bind_value(value)
@@ -266,14 +273,14 @@ def _compile_object(node: ConfigNode, builder: FunctionBuilder, depth: int) -> s
 
 def _compile_foreach(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
     items_binding, items_name = builder.bind_value(
-        compile_field(node.child("foreach"), builder, depth)
+        compile_field_expression(node.child("foreach"), builder, depth)
     )
     outer_item, builder.item = builder.item, PathRoot(builder.create_variable(), can_preload=False)
     item_node, item_name = node.child("item"), builder.item.name
     item_value = (
         _compile_object(item_node, builder, depth)
         if isinstance(item_node.value, dict)
-        else compile_field(item_node, builder, depth)
+        else compile_field_expression(item_node, builder, depth)
     )
     builder.item = outer_item
     return (
@@ -295,7 +302,7 @@ def _compile_map(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
 
 def _compile_not_in(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
     binding, bound_name = builder.bind_value(value)
-    return f"({binding} is not None and not {compile_membership(bound_name, read_literals(node), builder)})"
+    return f"({binding} is not None and not {compile_membership_test(bound_name, read_literals(node), builder)})"
 
 
 def _compile_ending(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
@@ -341,7 +348,9 @@ _STANDALONE_OPERATORS: dict[str, StandaloneCompiler] = {
     "minus": _create_call_compiler("minus", "subtract_numbers({})"),
     "any": _create_call_compiler("any", "bool({})", " or "),
     "all": _create_call_compiler("all", "bool({})", " and "),
-    "not": lambda node, builder, depth: f"(not {compile_field(node.child('not'), builder, depth)})",
+    "not": lambda node, builder, depth: (
+        f"(not {compile_field_expression(node.child('not'), builder, depth)})"
+    ),
     "foreach": _compile_foreach,
     "object": lambda node, builder, depth: _compile_object(node.child("object"), builder, depth),
 }
@@ -354,7 +363,7 @@ _PATH_OPERATORS: dict[str, PathOperatorCompiler] = {
     "parse": _compile_parse,
     "times": _compile_times,
     "map": _compile_map,
-    "in": lambda node, builder, value: compile_membership(value, read_literals(node), builder),
+    "in": lambda node, builder, value: compile_membership_test(value, read_literals(node), builder),
     "not_in": _compile_not_in,
     "regex": lambda node, builder, value: compile_pattern_test(node, value, builder),
     "ending": _compile_ending,

@@ -20,7 +20,7 @@ MAX_INLINE_STEPS = 8  # steps that are written inside each other; a longer path 
 _STEP_PATTERN = r"\.?(?:([A-Za-z0-9_@:/-]+)|'([^']+)'|\"([^\"]+)\")|\[(\*|-?\d{1,4})\]"
 
 
-def compile_path(node: ConfigNode, builder: FunctionBuilder) -> str:
+def compile_path_expression(node: ConfigNode, builder: FunctionBuilder) -> str:
     """A path as an expression; None where there is nothing."""
     text = node.read_text()
     if len(text) > MAX_PATH_CHARS:
@@ -44,15 +44,15 @@ def preload_shared_paths(path_nodes: Iterable[ConfigNode], builder: FunctionBuil
     texts = [node.value for node in plain_nodes]
     for node in plain_nodes:
         if texts.count(node.value) > 1 and node.value not in builder.current_block.value_names:
-            builder.preload_value(node.value, compile_path(node, builder))
+            builder.preload_value(node.value, compile_path_expression(node, builder))
 
 
 def _compile_alternative(node: ConfigNode, text: str, builder: FunctionBuilder) -> str:
     if text == "$index":
         return builder.index
     if not text.startswith("$"):
-        return _compile_walk(builder, EVENT_ROOT, parse_path(node, text))
-    item_steps = parse_path(node, text[1:], may_be_empty=True)
+        return _compile_walk(builder, EVENT_ROOT, parse_path_steps(node, text))
+    item_steps = parse_path_steps(node, text[1:], may_be_empty=True)
     if builder.item is None:
         return "None"
     return _compile_walk(builder, builder.item, item_steps) if item_steps else builder.item.name
@@ -96,7 +96,7 @@ def _compile_steps(builder: FunctionBuilder, value: str, steps: list[Any]) -> st
     return value
 
 
-def parse_path(node: ConfigNode, text: str, *, may_be_empty: bool = False) -> list[Any]:
+def parse_path_steps(node: ConfigNode, text: str, *, may_be_empty: bool = False) -> list[Any]:
     """The steps of a path: keys, places in a list, EVERY. `may_be_empty`: it stands behind a `$`."""
     if may_be_empty and text[:1] not in ("", ".", "["):
         raise node.build_error("$, $index, or a path behind it such as $.id", f"${text}")

@@ -24,11 +24,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shim.profiles.check.config_node import ConfigNode
-from shim.profiles.compile.conditions import MatchCondition, compile_conditions, parse_conditions
-from shim.profiles.compile.emits import StreamOptions, write_emit_code
-from shim.profiles.compile.fields import list_field_paths
+from shim.profiles.compile.conditions import (
+    MatchCondition,
+    compile_conditions_expression,
+    parse_conditions,
+)
+from shim.profiles.compile.emits import ProfileStreamOptions, write_emit_code
+from shim.profiles.compile.fields import list_field_path_nodes
 from shim.profiles.compile.function_builder import FunctionBuilder
-from shim.profiles.compile.paths import compile_path, preload_shared_paths
+from shim.profiles.compile.paths import compile_path_expression, preload_shared_paths
 from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS
 
 if TYPE_CHECKING:
@@ -91,7 +95,10 @@ class ProfileEventRules:
     """The rules of a profile. `types` are those that they name."""
 
     def __init__(
-        self, nodes: list[ConfigNode], options: StreamOptions, trace: "RuleTrace | None" = None
+        self,
+        nodes: list[ConfigNode],
+        options: ProfileStreamOptions,
+        trace: "RuleTrace | None" = None,
     ) -> None:
         self._options = options
         self._trace = trace
@@ -106,7 +113,7 @@ class ProfileEventRules:
         """Write every rule once. FrontendError, with file, line and key, for one that is wrong."""
         for rule in self._rules:
             builder = FunctionBuilder("engine, event")
-            compile_conditions(rule.parse_conditions(), builder)
+            compile_conditions_expression(rule.parse_conditions(), builder)
             self._write_rule(builder, rule)
 
     def find_event_handler(self, event_type: str | None) -> EventHandler:
@@ -154,11 +161,11 @@ class ProfileEventRules:
             text
             for _, conditions in rules
             for condition in conditions
-            if condition.is_text_match_at(sort_node)
+            if condition.is_text_comparison_at(sort_node)
             for text in condition.texts
         }
         handlers |= {value: create_lazy_handler(value) for value in (*texts, None)}
-        binding, bound_name = builder.bind_value(compile_path(sort_node, builder))
+        binding, bound_name = builder.bind_value(compile_path_expression(sort_node, builder))
         table = builder.add_constant(handlers)
         builder.add_line(
             f"({table}.get({bound_name} if {binding}.__class__ is str else None) or {table}[None])(engine, event)"
@@ -169,7 +176,10 @@ class ProfileEventRules:
             [condition.path for _, conditions in rules for condition in conditions], builder
         )
         groups = _group_rules(
-            [(rule, compile_conditions(conditions, builder)) for rule, conditions in rules]
+            [
+                (rule, compile_conditions_expression(conditions, builder))
+                for rule, conditions in rules
+            ]
         )
         # An event of which nothing but its session was read is an event that nobody understood.
         understood_flags = [
@@ -182,7 +192,11 @@ class ProfileEventRules:
         for (test, group), is_understood in zip(groups, understood_flags, strict=True):
             with builder.open_block(f"if {test}:"):
                 preload_shared_paths(
-                    [field_node for rule in group for field_node in list_field_paths(rule.node)],
+                    [
+                        field_node
+                        for rule in group
+                        for field_node in list_field_path_nodes(rule.node)
+                    ],
                     builder,
                 )
                 for rule in group:
@@ -218,12 +232,14 @@ class ProfileEventRules:
                 raise node.child("item_match").build_error("in a rule with `foreach`")
             self._write_once(builder, node)
             return
-        items_binding, items_name = builder.bind_value(compile_path(node.child("foreach"), builder))
+        items_binding, items_name = builder.bind_value(
+            compile_path_expression(node.child("foreach"), builder)
+        )
         with (
             builder.open_block(f"if {items_binding}.__class__ is list:"),
             builder.open_loop(f"{items_name}[:{MAX_LIST_ITEMS}]"),
         ):
-            test = compile_conditions(conditions, builder)
+            test = compile_conditions_expression(conditions, builder)
             with builder.open_block(f"if {test}:"):
                 self._write_once(builder, node)
 
@@ -232,7 +248,8 @@ class ProfileEventRules:
             write_emit_code(node, self._options, builder)
             return
         values = [
-            compile_path(path_node, builder) for path_node in node.child("once").read_items(10)
+            compile_path_expression(path_node, builder)
+            for path_node in node.child("once").read_items(10)
         ]
         with builder.open_block(
             f"if engine.is_new(({''.join(f'{path_node}, ' for path_node in values)})):"
@@ -263,7 +280,7 @@ def _select_rules(
         if all(
             value in condition.texts
             for condition in conditions
-            if condition.is_text_match_at(sort_node)
+            if condition.is_text_comparison_at(sort_node)
         ):
             selected.append(
                 (
@@ -271,7 +288,7 @@ def _select_rules(
                     [
                         condition
                         for condition in conditions
-                        if not condition.is_text_match_at(sort_node)
+                        if not condition.is_text_comparison_at(sort_node)
                     ],
                 )
             )

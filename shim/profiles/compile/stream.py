@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from shim.core.adapter.tools import Tools
 from shim.profiles.check.config_node import ConfigNode
-from shim.profiles.compile.emits import MAX_RULES, PROFILE_CAUSES, StreamOptions
+from shim.profiles.compile.emits import MAX_RULES, PROFILE_CAUSES, ProfileStreamOptions
 from shim.profiles.compile.rules import ProfileEventRules
 from shim.profiles.run.usage_counter import USAGE_MEANINGS
 
@@ -80,7 +80,7 @@ class StreamProfile:
             node.child("exit_codes"),
         )
         stream_node.read_table(STREAM_KEYS)
-        self.options = StreamOptions(node, tools)
+        self.options = ProfileStreamOptions(node, tools)
         self.rules = ProfileEventRules(event_nodes, self.options, trace)
         if not node.source.is_bundled:
             self.rules.check_all_rules()
@@ -111,7 +111,7 @@ class StreamProfile:
         self.counts_replies = any(event_node.value.get("stop_reason") for event_node in event_nodes)
 
 
-def _parse_reports(node: ConfigNode, options: StreamOptions) -> ProfileEventRules | None:
+def _parse_reports(node: ConfigNode, options: ProfileStreamOptions) -> ProfileEventRules | None:
     """The rules for the file that the program wrote about its run."""
     rule_nodes = node.child("report").read_items(MAX_RULES)
     if not rule_nodes:

@@ -9,8 +9,8 @@ from typing import Any
 from shim.core.adapter.tools import Arguments
 from shim.core.reading.diagnostics import Diagnostics
 from shim.profiles.check.config_node import ConfigNode
-from shim.profiles.compile.conditions import compile_conditions, parse_conditions
-from shim.profiles.compile.fields import compile_field, compile_fields
+from shim.profiles.compile.conditions import compile_conditions_expression, parse_conditions
+from shim.profiles.compile.fields import compile_field_expression, compile_field_expressions
 from shim.profiles.compile.function_builder import FunctionBuilder, format_literal
 from shim.profiles.run.values import RULE_GLOBALS
 
@@ -26,14 +26,16 @@ _NAMESPACE = RULE_GLOBALS | {
 }
 
 
-def compile_tool_conversion(node: ConfigNode, alternatives: list[ConfigNode]) -> ConvertFunction:
+def compile_tool_argument_converter(
+    node: ConfigNode, alternatives: list[ConfigNode]
+) -> ConvertFunction:
     """From a call's arguments to Claude's name and arguments; the arguments that came are not
     changed.
     """
     builder = FunctionBuilder("event")
     for alternative in alternatives:
         with builder.open_block(
-            f"if {compile_conditions(parse_conditions(alternative.child('match')), builder)}:"
+            f"if {compile_conditions_expression(parse_conditions(alternative.child('match')), builder)}:"
         ):
             _write_conversion(alternative, node, builder)
     _write_conversion(node, node, builder)
@@ -54,7 +56,7 @@ def _write_conversion(node: ConfigNode, tool: ConfigNode, builder: FunctionBuild
         )
     else:
         builder.add_line("converted = {}")
-        for key, value in compile_fields(node.child("args"), builder).items():
+        for key, value in compile_field_expressions(node.child("args"), builder).items():
             binding, bound_name = builder.bind_value(value)
             with builder.open_block(f"if {binding} is not None:"):
                 builder.add_line(f"converted[{format_literal(key)}] = {bound_name}")
@@ -65,7 +67,7 @@ def _create_merging_converter(node: ConfigNode) -> Callable[[Arguments], Argumen
     """Fields where arguments that no field names stay; a field stands where the first argument of
     it stood.
     """
-    compile_fields(node, FunctionBuilder("event"))
+    compile_field_expressions(node, FunctionBuilder("event"))
     getters = {key: _compile_getter(node.child(key)) for key in node.read_table()}
     fields_by_argument: dict[str, list[str]] = {}
     for key, value in node.read_table().items():
@@ -96,7 +98,7 @@ def _create_merging_converter(node: ConfigNode) -> Callable[[Arguments], Argumen
 
 def _compile_getter(node: ConfigNode) -> ArgumentGetter:
     builder = FunctionBuilder("event")
-    builder.add_line(f"return {compile_field(node, builder)}")
+    builder.add_line(f"return {compile_field_expression(node, builder)}")
     return builder.compile_function("argument", _NAMESPACE)
 
 

@@ -153,9 +153,9 @@ def _parse_tool(node: ConfigNode) -> ToolMapping:
             raise alternative.build_error("a table with `match`", "a table without `match`")
 
     def compile_converter() -> ConvertFunction:
-        from shim.profiles.compile.tool_arguments import compile_tool_conversion
+        from shim.profiles.compile.tool_arguments import compile_tool_argument_converter
 
-        return compile_tool_conversion(node, alternatives)
+        return compile_tool_argument_converter(node, alternatives)
 
     if not node.source.is_bundled:
         # a mistake is reported before anything is started; our tests compile the bundled profiles

@@ -12,7 +12,7 @@ from fake_secrets import generate_secret
 from yume_stream import check_flat, summarize_flat_lines
 
 from shim.conversation.yume_start import derive_session_uuid
-from shim.process.install import install_drop_in
+from shim.process.install import install_drop_in_script
 from tests.conversation.test_persistent_driver import (
     HELLO,
     INIT,
@@ -821,7 +821,7 @@ def run(path, *args, **options):
 
 
 def test_installed_yume_cli_handles_start_version_and_auth_status(box):
-    path, _ = install_drop_in(str(box.bin), "yume-cli", {"vendor": "demo"}, force=False)
+    path, _ = install_drop_in_script(str(box.bin), "yume-cli", {"vendor": "demo"}, force=False)
     environment = box.build_environment(SHIM_BIN=box.create_fake(["out", ANSWER]))
     done = run(path, "start", "--prompt", "hi", env=environment, cwd=box.cwd)
     assert done.returncode == 0, done.stderr
@@ -836,7 +836,7 @@ def test_installed_yume_cli_handles_start_version_and_auth_status(box):
 
 
 def test_installed_claude_uses_its_configured_dialect(box):
-    path, _ = install_drop_in(
+    path, _ = install_drop_in_script(
         str(box.bin), "claude", {"vendor": "demo", "dialect": "yume"}, force=False
     )
     environment = box.build_environment(SHIM_BIN=box.create_fake(["out", ANSWER]))

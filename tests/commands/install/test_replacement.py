@@ -24,7 +24,7 @@ from shim.commands.install.replacement import (
     restore_replaced_file,
 )
 from shim.core.errors import FrontendError
-from shim.process.find_program import is_drop_in
+from shim.process.find_program import is_drop_in_script
 from shim.process.install import read_drop_in_settings
 
 DEMO = {"vendor": "demo"}
@@ -67,7 +67,7 @@ def test_uninstall_restores_the_replaced_file(bundled_claude):
         f"{bundled_claude}.before-shim",
         None,
     )
-    assert is_drop_in(str(bundled_claude)) and os.access(bundled_claude, os.X_OK)
+    assert is_drop_in_script(str(bundled_claude)) and os.access(bundled_claude, os.X_OK)
     done = restore_replaced_file(str(bundled_claude))
     assert done.restored and done.old_backups == []
     assert bundled_claude.read_bytes() == theirs and names(bundled_claude.parent) == ["claude"]

@@ -8,10 +8,10 @@ from profile_builder import build_profile_adapter, find_result_line, translate_e
 from sweeps import loop_over_rows
 
 from shim.profiles.check.config_node import ConfigNode, ConfigSource
-from shim.profiles.compile.conditions import compile_conditions, parse_conditions
-from shim.profiles.compile.fields import compile_field
+from shim.profiles.compile.conditions import compile_conditions_expression, parse_conditions
+from shim.profiles.compile.fields import compile_field_expression
 from shim.profiles.compile.function_builder import FunctionBuilder, format_literal
-from shim.profiles.compile.tool_arguments import compile_tool_conversion
+from shim.profiles.compile.tool_arguments import compile_tool_argument_converter
 from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS
 
 HOSTILE = [
@@ -40,7 +40,7 @@ def build_node(value):
 
 def value(spec, event):
     here = FunctionBuilder("engine, event")
-    here.add_line(f"return {compile_field(build_node(spec), here)}")
+    here.add_line(f"return {compile_field_expression(build_node(spec), here)}")
     return here.compile_function("value", RULE_GLOBALS)(None, event)
 
 
@@ -83,7 +83,7 @@ def test_condition_accepts_any_key_and_text(key, text):
     here = FunctionBuilder("engine, event")
     condition_table = {f"'{key}'": text, "b": {"in": [text, "x"]}}
     here.add_line(
-        f"return {compile_conditions(parse_conditions(build_node(condition_table)), here)}"
+        f"return {compile_conditions_expression(parse_conditions(build_node(condition_table)), here)}"
     )
     holds = here.compile_function("holds", RULE_GLOBALS)
     assert holds(None, {key: text, "b": text}) and not holds(None, {key: text + "x", "b": text})
@@ -93,7 +93,7 @@ def test_condition_accepts_any_key_and_text(key, text):
 @given(KEYS, WORDS.filter(lambda text: text and "\0" not in text))
 def test_tool_arguments_accept_any_key(key, name):
     table = {"name": name, "args": {key: f"'{key}'"}, "add": {name: key}}
-    assert compile_tool_conversion(build_node(table), [])({key: "v"}) == (
+    assert compile_tool_argument_converter(build_node(table), [])({key: "v"}) == (
         name,
         {key: "v"} | {name: key},
     )
@@ -158,7 +158,7 @@ def test_loop_item_is_available_at_every_depth():
     here = FunctionBuilder("engine, event")
     here.add_line("found = []")
     with here.open_loop("event"):
-        here.add_line(f"found.append({compile_field(build_node(spec), here)})")
+        here.add_line(f"found.append({compile_field_expression(build_node(spec), here)})")
     here.add_line("return found")
     assert here.compile_function("value", RULE_GLOBALS)(None, [{"x": "a"}, {"x": "b"}]) == [
         "a" * 11,

@@ -8,7 +8,7 @@ from sweeps import loop_over_rows
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import Diagnostics
 from shim.profiles.check.config_node import MAX_SEARCHED_CHARS, ConfigNode, ConfigSource
-from shim.profiles.compile.fields import compile_field, find_literal_prefix
+from shim.profiles.compile.fields import compile_field_expression, find_literal_prefix
 from shim.profiles.compile.function_builder import FunctionBuilder
 from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS, unwrap_shell
 
@@ -37,11 +37,11 @@ def value(spec, event=EVENT, items=()):
     node = ConfigNode(ConfigSource("own.toml", lambda: ""), spec, ("event", 0, "text"))
     here = FunctionBuilder("engine, event, items")
     if not items:
-        here.add_line(f"return {compile_field(node, here)}")
+        here.add_line(f"return {compile_field_expression(node, here)}")
         return here.compile_function("value", RULE_GLOBALS)(ENGINE, event, items)
     here.add_line("found = []")
     with here.open_loop("items"):
-        here.add_line(f"found.append({compile_field(node, here)})")
+        here.add_line(f"found.append({compile_field_expression(node, here)})")
     here.add_line("return found")
     return here.compile_function("value", RULE_GLOBALS)(ENGINE, event, items)
 
