@@ -35,8 +35,8 @@ settings.register_profile("quick", settings.get_profile("steady"), max_examples=
 # a bundled profile is read and compiled once
 adapters.profile_loaders[0] = functools.cache(adapters.profile_loaders[0])
 # and its TOML parsed once, for all state folders
-profile_file.parse_profile = profile_files.parse_profile = functools.cache(
-    profile_file.parse_profile
+profile_file.parse_profile_toml = profile_files.parse_profile_toml = functools.cache(
+    profile_file.parse_profile_toml
 )
 load_uncached_vendor = profile_files.load_adapter
 

@@ -152,7 +152,7 @@ class ProfileTranslator(RuleEngine):
         return turn.message_count > 0 and not turn.open_calls and not turn.has_ended_with_calls
 
 
-class UntypedEventTranslator(ProfileTranslator):
+class OptionalEventTypeTranslator(ProfileTranslator):
     """One whose events have no `type` that decides."""
 
     _protocol_translator: Translator | None = None  # of the protocol
@@ -183,7 +183,7 @@ class UntypedEventTranslator(ProfileTranslator):
             self._protocol_translator.feed_eof(child_exit, stderr)
 
 
-class AdapterFirstTranslator(ProfileTranslator):
+class AdapterEventHookTranslator(ProfileTranslator):
     """One whose events an adapter sees first."""
 
     def feed(self, event: Event) -> None:
@@ -208,12 +208,12 @@ def build_translator_class(
 
     `protocol` gives who reads on where a recorded program speaks JSON-RPC.
     """
-    base_class: type[ProfileTranslator] = AdapterFirstTranslator
+    base_class: type[ProfileTranslator] = AdapterEventHookTranslator
     if adapter_class is None:
         base_class = (
             ProfileTranslator
             if all(rule.types for rule in stream.rules)
-            else UntypedEventTranslator
+            else OptionalEventTypeTranslator
         )
         bases: tuple[type, ...] = (base_class,)
     elif issubclass(adapter_class, ProfileTranslator):

@@ -21,8 +21,8 @@ from shim.profiles.load import profile_file
 from shim.profiles.load.profile_file import (
     MAX_PROFILE_BYTES,
     ProfileFile,
-    import_bundled_module,
-    parse_profile,
+    import_bundled_adapter_module,
+    parse_profile_toml,
 )
 from shim.state.config import get_state_dir
 from shim.state.files import open_regular_file, read_file, write_file
@@ -109,7 +109,11 @@ def _load_file(location: str, environment: Mapping[str, str]) -> ProfileFile:
         )
     except OSError as error:
         raise FrontendError(f"the profile {path} cannot be read: {error.strerror}") from None
-    module = _create_importer(os.path.dirname(path)) if is_user_profile else import_bundled_module
+    module = (
+        _create_importer(os.path.dirname(path))
+        if is_user_profile
+        else import_bundled_adapter_module
+    )
     source = ConfigSource(
         path if is_user_profile else location,
         lambda: _read_profile(path).decode("utf-8", "replace"),
@@ -138,7 +142,7 @@ def _load_table(path: str, key: str, environment: Mapping[str, str]) -> Mapping[
             return table
     import json
 
-    table = parse_profile(_read_profile(path), path)
+    table = parse_profile_toml(_read_profile(path), path)
     try:
         encoded = json.dumps({"key": key, "table": table}).encode()
     except (TypeError, RecursionError):

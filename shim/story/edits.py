@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from shim.story.diff import CONTEXT_LINES, FULL_CONTEXT_LINES, build_diff
-from shim.story.events import StoryStep
+from shim.story.events import SessionStep
 
 DiffSign = Literal[" ", "+", "-", "@"]  # a line that stays, is new, is gone; a place in the file
 
@@ -20,7 +20,7 @@ class DiffLine(NamedTuple):
     text: str
 
 
-def find_edit_lines(step: StoryStep) -> list[DiffLine] | None:
+def find_edit_lines(step: SessionStep) -> list[DiffLine] | None:
     """The lines of a call's change; None if it edits nothing."""
     if step.name not in _EDIT_TOOLS:
         return None
@@ -40,7 +40,7 @@ def _list_patch_lines(extra: Mapping[str, Any]) -> Iterator[DiffLine]:
                 yield DiffLine(_LINE_SIGNS[line[0]], line[1:])
 
 
-def _list_argument_diff_lines(step: StoryStep, extra: Mapping[str, Any]) -> Iterator[DiffLine]:
+def _list_argument_diff_lines(step: SessionStep, extra: Mapping[str, Any]) -> Iterator[DiffLine]:
     """The change as the arguments describe it. Places in the file may be unknown; a gap stands
     between two of them.
     """

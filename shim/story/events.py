@@ -38,7 +38,7 @@ MIN_SHARED_CHARS = 20
 
 
 @dataclass(slots=True)
-class StoryStep:
+class SessionStep:
     """One thing that happened. `at` and `until` are seconds since the beginning; `until` is None
     while it goes on.
 
@@ -81,11 +81,11 @@ class StoryStep:
         return self.at - self.since or reported_s
 
 
-class StepChange(NamedTuple):
+class SessionStepChange(NamedTuple):
     """What happened to a step: it begins, it grows by a fragment of text, it is over."""
 
     phase: Literal["begin", "more", "end"]
-    step: StoryStep
+    step: SessionStep
     fragment: str = ""
 
 
@@ -112,7 +112,7 @@ class SessionTotals:
         self.failed_calls += count * (outcome == "failed")
         self.denied_calls += count * (outcome == "denied")
 
-    def add_turn(self, result: Mapping[str, Any]) -> None:
+    def add_turn_result(self, result: Mapping[str, Any]) -> None:
         """Add a finished turn without its cost, which is counted for each conversation."""
         self.turns += 1
         self.errors += bool(result.get("is_error"))
@@ -128,12 +128,12 @@ class SessionTotals:
                     sums[name] = sums.get(name, 0) + count
 
 
-class StreamedBlock:
+class StreamedContentBlock:
     """A block while it is streamed: its fragments, which are joined at its end."""
 
     __slots__ = ("char_count", "fragments", "step")
 
-    def __init__(self, step: StoryStep) -> None:
+    def __init__(self, step: SessionStep) -> None:
         self.step = step
         self.fragments: list[str] = []
         self.char_count = 0
@@ -151,7 +151,7 @@ class StreamedBlock:
         )
 
 
-def is_same_block(streamed_text: str, full_text: str) -> bool:
+def is_same_block_text(streamed_text: str, full_text: str) -> bool:
     """Whether a whole block is the one that was streamed, although one of them may have been cut or
     blanked.
     """
@@ -164,7 +164,7 @@ def is_same_block(streamed_text: str, full_text: str) -> bool:
     )
 
 
-def has_only_plain_questions(tool_input: Mapping[str, Any]) -> bool:
+def has_only_question_texts_and_options(tool_input: Mapping[str, Any]) -> bool:
     """Whether the texts and the options of AskUserQuestion's questions are all that its arguments
     say.
     """

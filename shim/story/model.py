@@ -11,24 +11,24 @@ from typing import Any
 
 from shim.story.events import (
     TOKEN_FIELDS,
+    SessionStep,
+    SessionStepChange,
     SessionTotals,
-    StepChange,
     StepKind,
-    StoryStep,
-    StreamedBlock,
+    StreamedContentBlock,
     find_vendor_name,
     format_content_text,
-    is_same_block,
+    is_same_block_text,
 )
 from shim.story.timeline import ActivityTimeline
 
 __all__ = [
     "TOKEN_FIELDS",
     "SessionTotals",
-    "StepChange",
+    "SessionStepChange",
     "StepKind",
     "Story",
-    "StoryStep",
+    "SessionStep",
     "format_content_text",
 ]
 
@@ -73,11 +73,11 @@ class Story:
         self._turn_number = 0
         self._queued_prompts = 0  # prompts that came during a turn
         self._turn_requested_s: float | None = None  # when the current or next turn was asked for
-        self._open_calls: dict[str, StoryStep] = {}
+        self._open_calls: dict[str, SessionStep] = {}
         # calls of this turn; its result may say that they were denied
-        self._failed_calls: dict[str, StoryStep] = {}
-        self._pending_prompts: dict[str, StoryStep] = {}
-        self._open_blocks: dict[str, StreamedBlock] = {}  # by agent: each has one open block
+        self._failed_calls: dict[str, SessionStep] = {}
+        self._pending_prompts: dict[str, SessionStep] = {}
+        self._open_blocks: dict[str, StreamedContentBlock] = {}  # by agent: each has one open block
         # by agent: streamed blocks whose whole line has not come
         self._streamed_blocks: dict[str, list[tuple[str, str]]] = {}
         # The conversation, the cost of earlier conversations, the cost of this one.
@@ -85,7 +85,7 @@ class Story:
 
     # -- what may happen ---------------------------------------------------------------------------
 
-    def add_prompt(self, time_s: float, content: Any) -> list[StepChange]:
+    def add_prompt(self, time_s: float, content: Any) -> list[SessionStepChange]:
         """A prompt: a text, or the content blocks of a user's message."""
         time_s = self._advance_time(time_s)
         if self.timeline.activity == "idle" or not self._turn_number:
@@ -97,10 +97,10 @@ class Story:
             time_s, self._add_complete_step(time_s, "prompt", text=format_content_text(content))
         )
 
-    def add_event(self, time_s: float, event: Mapping[str, Any]) -> list[StepChange]:
+    def add_event(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
         """Take one of Claude's events. A malformed event is told as far as it can be read."""
         handler = _HANDLERS.get(str(event.get("type")))
-        changes: list[StepChange] = []
+        changes: list[SessionStepChange] = []
         try:
             for change in (
                 handler(self, self._advance_time(time_s), event) if handler is not None else ()
@@ -118,7 +118,7 @@ class Story:
             pass
         return self.emit_changes(time_s, changes)
 
-    def add_note(self, time_s: float, note: Mapping[str, Any]) -> list[StepChange]:
+    def add_note(self, time_s: float, note: Mapping[str, Any]) -> list[SessionStepChange]:
         """A note of the recorder, such as a repair or a timeout."""
         kind = str(note.get("kind") or "note")
         return self.emit_changes(
@@ -128,7 +128,7 @@ class Story:
             ),
         )
 
-    def add_frontend_line(self, time_s: float, event: Mapping[str, Any]) -> list[StepChange]:
+    def add_frontend_line(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
         """A line that a frontend sent: a prompt, an answer to a question, an interrupt, another
         model or mode.
         """
@@ -149,7 +149,7 @@ class Story:
 
     def add_resolved_prompt(
         self, time_s: float, request_id: str, outcome: str, client: str
-    ) -> list[StepChange]:
+    ) -> list[SessionStepChange]:
         """A question of a session that several frontends see was settled: `allow`, `deny`, or
         without an answer.
         """
@@ -165,20 +165,22 @@ class Story:
             ),
         )
 
-    def close(self, time_s: float) -> list[StepChange]:
+    def close(self, time_s: float) -> list[SessionStepChange]:
         """The session is over: end all open steps."""
         time_s = self._advance_time(time_s)
         changes = self.emit_changes(time_s, self._close_all_steps(time_s))
         self.timeline.switch_activity(time_s, self.timeline.activity)
         return changes
 
-    def emit_changes(self, time_s: float, changes: Iterable[StepChange]) -> list[StepChange]:
+    def emit_changes(
+        self, time_s: float, changes: Iterable[SessionStepChange]
+    ) -> list[SessionStepChange]:
         """All changes go through here, with the time at which they are told."""
         return list(changes)
 
     # -- events ------------------------------------------------------------------------------------
 
-    def _on_system(self, time_s: float, event: Mapping[str, Any]) -> Iterator[StepChange]:
+    def _on_system(self, time_s: float, event: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         kind = str(event.get("subtype"))
         if kind == "init":
             yield from self._on_init(time_s, event)
@@ -189,7 +191,7 @@ class Story:
         ):
             yield from self._add_complete_step(time_s, "note", text=kind, name=kind, facts=event)
 
-    def _on_init(self, time_s: float, event: Mapping[str, Any]) -> Iterator[StepChange]:
+    def _on_init(self, time_s: float, event: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         previous_session_id = self.session_id
         self.session_id, self.model = (
             str(event.get("session_id") or ""),
@@ -201,7 +203,9 @@ class Story:
         if not previous_session_id or previous_session_id != self.session_id:
             yield from self._add_complete_step(time_s, "start", text=self.model, facts=event)
 
-    def _on_stream_event(self, time_s: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
+    def _on_stream_event(
+        self, time_s: float, line: Mapping[str, Any]
+    ) -> Iterator[SessionStepChange]:
         event, parent = line["event"], _get_parent_id(line)
         kind = event.get("type")
         if kind == "message_start":
@@ -216,7 +220,7 @@ class Story:
         elif kind in ("content_block_start", "content_block_stop", "message_stop"):
             yield from self._close_block(time_s, parent)
 
-    def _on_assistant(self, time_s: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
+    def _on_assistant(self, time_s: float, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         message, parent = line["message"], _get_parent_id(line)
         self._ensure_turn(time_s)
         is_error = message.get("model") == "<synthetic>" and bool(line.get("error"))
@@ -242,7 +246,7 @@ class Story:
 
     def _add_block(
         self, time_s: float, kind: StepKind, parent: str, full_text: Any
-    ) -> Iterator[StepChange]:
+    ) -> Iterator[SessionStepChange]:
         """A whole block; only what was not streamed of it is told."""
         full_text = full_text if isinstance(full_text, str) else ""
         streamed = self._streamed_blocks.get(parent, [])
@@ -250,7 +254,7 @@ class Story:
         if (
             block is not None
             and block.step.kind == kind
-            and is_same_block(streamed_text := block.join_text(), full_text)
+            and is_same_block_text(streamed_text := block.join_text(), full_text)
         ):
             if full_text.startswith(streamed_text) and len(full_text) > len(streamed_text):
                 yield from self._extend_block(time_s, kind, parent, full_text[len(streamed_text) :])
@@ -262,7 +266,7 @@ class Story:
         for index, (streamed_kind, streamed_text) in enumerate(
             self._streamed_blocks.get(parent, [])
         ):
-            if streamed_kind == kind and is_same_block(streamed_text, full_text):
+            if streamed_kind == kind and is_same_block_text(streamed_text, full_text):
                 del self._streamed_blocks[parent][index]
                 if not full_text.startswith(streamed_text) or len(full_text) == len(streamed_text):
                     return
@@ -271,7 +275,7 @@ class Story:
         if full_text or kind == "thinking":
             yield from self._add_complete_step(time_s, kind, text=full_text, parent=parent)
 
-    def _on_user(self, time_s: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
+    def _on_user(self, time_s: float, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         content, parent = line["message"].get("content"), _get_parent_id(line)
         if line.get("isReplay"):
             return
@@ -297,7 +301,9 @@ class Story:
                     facts=line,
                 )
 
-    def _on_control_request(self, time_s: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
+    def _on_control_request(
+        self, time_s: float, line: Mapping[str, Any]
+    ) -> Iterator[SessionStepChange]:
         request = line["request"]
         if request.get("subtype") != "can_use_tool":
             return
@@ -318,18 +324,18 @@ class Story:
             self.timeline.switch_activity(time_s, "person")
         yield from changes
 
-    def _on_cancel(self, time_s: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
+    def _on_cancel(self, time_s: float, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         yield from self._add_answer(
             time_s, {"request_id": line.get("request_id"), "subtype": "withdrawn"}
         )
 
-    def _on_rate_limit(self, time_s: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
+    def _on_rate_limit(self, time_s: float, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         if line["rate_limit_info"].get("status") != "allowed":
             yield from self._add_complete_step(
                 time_s, "note", text="rate_limit", name="rate_limit", facts=line
             )
 
-    def _on_result(self, time_s: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
+    def _on_result(self, time_s: float, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
         yield from self._close_all_steps(time_s)
         self._streamed_blocks.clear()
         self.timeline.switch_activity(time_s, "idle")
@@ -352,7 +358,7 @@ class Story:
 
     def _add_result_totals(self, line: Mapping[str, Any]) -> None:
         totals = self.totals
-        totals.add_turn(line)
+        totals.add_turn_result(line)
         for denial in _list_blocks(line.get("permission_denials")):
             if (step := self._failed_calls.pop(str(denial.get("tool_use_id")), None)) is not None:
                 step.outcome = "denied"
@@ -369,20 +375,20 @@ class Story:
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def _create_step(self, time_s: float, kind: StepKind, **fields: Any) -> StoryStep:
+    def _create_step(self, time_s: float, kind: StepKind, **fields: Any) -> SessionStep:
         self._step_count += 1
-        return StoryStep(self._step_count, kind, time_s, turn=self._turn_number, **fields)
+        return SessionStep(self._step_count, kind, time_s, turn=self._turn_number, **fields)
 
     def _add_complete_step(
         self, time_s: float, kind: StepKind, **fields: Any
-    ) -> Iterator[StepChange]:
+    ) -> Iterator[SessionStepChange]:
         step = self._create_step(time_s, kind, until=time_s, **fields)
-        yield StepChange("begin", step)
-        yield StepChange("end", step)
+        yield SessionStepChange("begin", step)
+        yield SessionStepChange("end", step)
 
     def _extend_block(
         self, time_s: float, kind: StepKind, parent: str, fragment: str
-    ) -> Iterator[StepChange]:
+    ) -> Iterator[SessionStepChange]:
         block = self._open_blocks.get(parent)
         if block is not None and block.step.kind != kind:
             yield from self._close_block(time_s, parent)
@@ -390,14 +396,14 @@ class Story:
         if block is None:
             if len(self._open_blocks) >= MAX_OPEN_BLOCKS:
                 yield from self._close_block(time_s, next(iter(self._open_blocks)))
-            block = self._open_blocks[parent] = StreamedBlock(
+            block = self._open_blocks[parent] = StreamedContentBlock(
                 self._create_step(time_s, kind, parent=parent)
             )
-            yield StepChange("begin", block.step)
+            yield SessionStepChange("begin", block.step)
         block.add_fragment(fragment)
-        yield StepChange("more", block.step, fragment)
+        yield SessionStepChange("more", block.step, fragment)
 
-    def _close_block(self, time_s: float, parent: str) -> Iterator[StepChange]:
+    def _close_block(self, time_s: float, parent: str) -> Iterator[SessionStepChange]:
         block = self._open_blocks.pop(parent, None)
         if block is not None:
             step = block.step
@@ -405,9 +411,9 @@ class Story:
             streamed = self._streamed_blocks.setdefault(parent, [])
             streamed.append((step.kind, step.text))
             del streamed[:-MAX_OPEN_BLOCKS]
-            yield StepChange("end", step)
+            yield SessionStepChange("end", step)
 
-    def _close_all_steps(self, time_s: float) -> Iterator[StepChange]:
+    def _close_all_steps(self, time_s: float) -> Iterator[SessionStepChange]:
         """End all open steps; open calls are unanswered."""
         for key in list(self._open_blocks):
             yield from self._close_block(time_s, key)
@@ -418,7 +424,7 @@ class Story:
 
     def _open_call(
         self, time_s: float, block: Mapping[str, Any], parent: str
-    ) -> Iterator[StepChange]:
+    ) -> Iterator[SessionStepChange]:
         call_id = str(block.get("id"))
         if call_id in self._open_calls:
             return
@@ -431,7 +437,7 @@ class Story:
             parent=parent,
         )
         self.totals.calls += 1
-        yield StepChange("begin", step)
+        yield SessionStepChange("begin", step)
         if len(self._open_calls) >= MAX_OPEN_CALLS:
             yield self._close_call(time_s, step, "unanswered")
             return
@@ -440,7 +446,7 @@ class Story:
 
     def _add_tool_result(
         self, time_s: float, block: Mapping[str, Any], extra: Any, parent: str
-    ) -> Iterator[StepChange]:
+    ) -> Iterator[SessionStepChange]:
         call_id = str(block.get("tool_use_id"))
         step = self._open_calls.pop(call_id, None)
         content = block.get("content")
@@ -464,14 +470,14 @@ class Story:
         self._update_activity(time_s)
         yield change
 
-    def _close_call(self, time_s: float, step: StoryStep, outcome: str) -> StepChange:
+    def _close_call(self, time_s: float, step: SessionStep, outcome: str) -> SessionStepChange:
         step.until, step.outcome = time_s, outcome
         self.totals.add_call_outcome(outcome)
         if outcome == "failed" and len(self._failed_calls) < MAX_OPEN_CALLS:
             self._failed_calls[step.call] = step
-        return StepChange("end", step)
+        return SessionStepChange("end", step)
 
-    def _add_answer(self, time_s: float, response: Any) -> Iterator[StepChange]:
+    def _add_answer(self, time_s: float, response: Any) -> Iterator[SessionStepChange]:
         if not isinstance(response, Mapping):
             return
         prompt_step = self._pending_prompts.pop(str(response.get("request_id")), None)
@@ -524,7 +530,7 @@ class Story:
             )
 
 
-_HANDLERS: dict[str, Callable[[Story, float, Mapping[str, Any]], Iterator[StepChange]]] = {
+_HANDLERS: dict[str, Callable[[Story, float, Mapping[str, Any]], Iterator[SessionStepChange]]] = {
     "system": Story._on_system,
     "stream_event": Story._on_stream_event,
     "assistant": Story._on_assistant,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.story.events import StoryStep, format_content_text
+from shim.story.events import SessionStep, format_content_text
 from shim.story.formatting import format_inline_value
 
 MAX_FIELDS_CHARS = 300  # of a note without a sentence
@@ -16,7 +16,7 @@ _ID_FIELDS = frozenset(
 EventFields = Mapping[str, Any]
 
 
-def format_note_text(step: StoryStep) -> str:
+def format_note_text(step: SessionStep) -> str:
     """A note as a sentence; without one here, as its kind and its fields."""
     if step.name == "user":
         return step.text

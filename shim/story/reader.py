@@ -28,7 +28,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.core.turn.outcome import ChildExit
 from shim.recording.recorded_run import parse_recorded_invocation
 from shim.state.files import open_regular_file
-from shim.story.model import StepChange, Story
+from shim.story.model import SessionStepChange, Story
 
 CHUNK_BYTES = 256 * 1024
 MAX_PROMPT_BYTES = 1024 * 1024  # of a prompt on stdin; nobody reads more
@@ -167,13 +167,13 @@ class StoryReader:
         """How many lines were too long to be read."""
         return sum(splitter.skipped_lines for splitter in self._splitters.values())
 
-    def read_changes(self, recording: Recording) -> Iterator[tuple[float, StepChange]]:
+    def read_changes(self, recording: Recording) -> Iterator[tuple[float, SessionStepChange]]:
         """All changes of a cast, each with its time in seconds since the beginning."""
         for record in recording.read_records():
             yield from ((record.time_s, change) for change in self.feed(record))
         yield from ((self._time_s, change) for change in self.close())
 
-    def feed(self, record: RecordingRecord) -> list[StepChange]:
+    def feed(self, record: RecordingRecord) -> list[SessionStepChange]:
         self._time_s = time_s = record.time_s
         letter = record.code
         if letter == "i":
@@ -192,7 +192,7 @@ class StoryReader:
             changes += self._add_plain_output(record)
         return changes
 
-    def close(self) -> list[StepChange]:
+    def close(self) -> list[SessionStepChange]:
         changes = [] if self._prompt_added else self._add_prompt()
         for splitter in self._splitters.values():
             splitter.close()
@@ -202,7 +202,7 @@ class StoryReader:
             )
         return changes + self._flush_pending_result() + self.story.close(self._time_s)
 
-    def _add_prompt(self) -> list[StepChange]:
+    def _add_prompt(self) -> list[SessionStepChange]:
         """The prompt, from the command line and from stdin; stdin is whole when other records
         follow.
         """
@@ -211,7 +211,7 @@ class StoryReader:
         text = "\n".join(filter(None, texts))
         return self.story.add_prompt(self._prompt_time_s, text) if text else []
 
-    def _add_sent_record(self, record: RecordingRecord) -> list[StepChange]:
+    def _add_sent_record(self, record: RecordingRecord) -> list[SessionStepChange]:
         if not self._takes_messages:
             self._prompt_time_s = record.time_s
             self._stdin += record.data[: max(MAX_PROMPT_BYTES - len(self._stdin), 0)]
@@ -222,14 +222,14 @@ class StoryReader:
             for change in self.story.add_frontend_line(record.time_s, event)
         ]
 
-    def _add_events(self, time_s: float, lines: bytes) -> list[StepChange]:
+    def _add_events(self, time_s: float, lines: bytes) -> list[SessionStepChange]:
         return [
             change
             for event in parse_json_objects(lines)
             for change in self.story.add_event(time_s, event)
         ]
 
-    def _add_note(self, time_s: float, note: Mapping[str, Any]) -> list[StepChange]:
+    def _add_note(self, time_s: float, note: Mapping[str, Any]) -> list[SessionStepChange]:
         """A note of the recorder; the one about a result is no step of its own."""
         kind = note.get("kind")
         if kind == NOTE_RESULT:
@@ -244,13 +244,13 @@ class StoryReader:
             self._child_stream.interrupt()
         return self.story.add_note(time_s, note)
 
-    def _add_child_record(self, time_s: float, record: RecordingRecord) -> list[StepChange]:
+    def _add_child_record(self, time_s: float, record: RecordingRecord) -> list[SessionStepChange]:
         """What a record of a child means. Its result waits for the note of what was decided."""
         changes = self._flush_pending_result() if record.code != "x" else []
         return changes + self._add_translated_lines(time_s, self._translate_record(record))
 
-    def _add_translated_lines(self, time_s: float, lines: bytes) -> list[StepChange]:
-        changes = list[StepChange]()
+    def _add_translated_lines(self, time_s: float, lines: bytes) -> list[SessionStepChange]:
+        changes = list[SessionStepChange]()
         for event in parse_json_objects(lines):
             if event.get("type") == "result":
                 self._pending_result = time_s, event
@@ -258,7 +258,7 @@ class StoryReader:
                 changes += self.story.add_event(time_s, event)
         return changes
 
-    def _add_result_note(self, note: object) -> list[StepChange]:
+    def _add_result_note(self, note: object) -> list[SessionStepChange]:
         """The note of a result: it beats what was retold. Where nothing was, it says what a text
         does not.
         """
@@ -278,7 +278,7 @@ class StoryReader:
             else []
         )
 
-    def _flush_pending_result(self) -> list[StepChange]:
+    def _flush_pending_result(self) -> list[SessionStepChange]:
         """The result that waits, now that no note of it has come: earlier versions recorded none."""
         if self._pending_result is None:
             return []
@@ -289,7 +289,7 @@ class StoryReader:
         )
         return self.story.add_event(time_s, event)
 
-    def _add_plain_output(self, record: RecordingRecord) -> list[StepChange]:
+    def _add_plain_output(self, record: RecordingRecord) -> list[SessionStepChange]:
         """The frontend's output in another format: one JSON result, Yume's lines, or text."""
         if resolve_dialect(self._header.dialect).is_flat:
             return [
@@ -301,7 +301,7 @@ class StoryReader:
             return self._add_events(record.time_s, self._complete_line(record))
         return self._add_text(record.time_s, record.data.decode("utf-8", "replace"))
 
-    def _add_yume_event(self, time_s: float, event: Mapping[str, Any]) -> list[StepChange]:
+    def _add_yume_event(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
         """A line of Yume's; a session begins and ends as in Claude's stream."""
         return (
             self._add_text(time_s, event.get("content"))
@@ -309,7 +309,7 @@ class StoryReader:
             else self.story.add_event(time_s, event)
         )
 
-    def _add_text(self, time_s: float, text: object) -> list[StepChange]:
+    def _add_text(self, time_s: float, text: object) -> list[SessionStepChange]:
         delta = {"type": "content_block_delta", "delta": {"text": text}}
         return self.story.add_event(time_s, {"type": "stream_event", "event": delta})
 

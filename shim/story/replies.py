@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from shim.story.model import TOKEN_FIELDS, StepChange, Story, StoryStep
+from shim.story.model import TOKEN_FIELDS, SessionStep, SessionStepChange, Story
 from shim.story.reader import Recording, StoryReader
 
 # items of a lane that wait for an earlier one, which is then returned unfinished
@@ -40,14 +40,14 @@ class ModelReply:
     parent: str = ""
     stop_reason: str = ""
     first_output_at: float | None = None
-    parts: list[StoryStep] = field(default_factory=list)
+    parts: list[SessionStep] = field(default_factory=list)
     usage: dict[str, int] = field(default_factory=dict)
     has_final_usage: bool = False
     streamed: bool = False
     is_closed: bool = False
 
     @property
-    def calls(self) -> list[StoryStep]:
+    def calls(self) -> list[SessionStep]:
         return [part for part in self.parts if part.kind == "call"]
 
     def join_text(self, kind: str = "text") -> str:
@@ -68,7 +68,7 @@ class ModelReply:
         return self.is_closed and all(part.until is not None for part in self.parts)
 
 
-TraceItem = ModelReply | StoryStep
+TraceItem = ModelReply | SessionStep
 
 
 class _AgentQueue:
@@ -192,7 +192,7 @@ class ReplySorter:
             queue = self._queues.setdefault(parent, _AgentQueue(time_s))
         return queue
 
-    def add_changes(self, time_s: float, changes: Iterable[StepChange]) -> None:
+    def add_changes(self, time_s: float, changes: Iterable[SessionStepChange]) -> None:
         for phase, step, _ in changes:
             if step.kind in ("text", "thinking", "call"):
                 if phase == "begin":
@@ -202,13 +202,13 @@ class ReplySorter:
             elif phase == "begin":
                 self._add_other_step(time_s, step)
 
-    def _add_part(self, time_s: float, step: StoryStep) -> None:
+    def _add_part(self, time_s: float, step: SessionStep) -> None:
         reply = self._find_reply(time_s, step.parent) or self._start_reply(time_s, step.parent, "")
         reply.parts.append(step)
         reply.first_output_at = time_s if reply.first_output_at is None else reply.first_output_at
         reply.until = max(time_s, reply.until)
 
-    def _add_other_step(self, time_s: float, step: StoryStep) -> None:
+    def _add_other_step(self, time_s: float, step: SessionStep) -> None:
         if step.kind == "start":
             self.init_fields = self.init_fields or step.facts
         queue = self._get_queue(time_s, step.parent)
@@ -226,7 +226,7 @@ class SessionTrace(Story):
         super().__init__()
         self.replies = ReplySorter()
 
-    def add_event(self, time_s: float, event: Mapping[str, Any]) -> list[StepChange]:
+    def add_event(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
         kind = event.get("type")
         if kind in ("assistant", "stream_event"):
             self.replies.add_line(time_s, event)
@@ -236,12 +236,14 @@ class SessionTrace(Story):
             self.replies.end_turn(time_s)
         return changes
 
-    def close(self, time_s: float) -> list[StepChange]:
+    def close(self, time_s: float) -> list[SessionStepChange]:
         changes = super().close(time_s)
         self.replies.end_turn(time_s)
         return changes
 
-    def emit_changes(self, time_s: float, changes: Iterable[StepChange]) -> list[StepChange]:
+    def emit_changes(
+        self, time_s: float, changes: Iterable[SessionStepChange]
+    ) -> list[SessionStepChange]:
         emitted = super().emit_changes(time_s, changes)
         self.replies.add_changes(time_s, emitted)
         return emitted

@@ -11,7 +11,7 @@ from support import FIXTURES, parse_lines, summarize_lines
 
 from shim.core.cast.format import FORMAT_VERSION
 from shim.core.cast.verify import RecordingVerifier
-from shim.story.model import StoryStep
+from shim.story.model import SessionStep
 from shim.story.reader import Recording, StoryReader
 
 CASTS = FIXTURES / "casts"
@@ -35,7 +35,7 @@ def verify_recording(name: str) -> RecordingVerifier:
     return verifier
 
 
-def read_steps(name: str) -> list[StoryStep]:
+def read_steps(name: str) -> list[SessionStep]:
     """The steps of its story."""
     cast = Recording(str(CASTS / f"{name}.cast"))
     teller = StoryReader(cast.header)

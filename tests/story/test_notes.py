@@ -4,12 +4,12 @@ from typing import Any
 
 from sweeps import loop_over_rows
 
-from shim.story.events import StoryStep
+from shim.story.events import SessionStep
 from shim.story.notes import MAX_FIELDS_CHARS, format_note_text
 
 
 def note(kind: str, **fields: Any) -> str:
-    return format_note_text(StoryStep(1, "note", 0.0, name=kind, text=kind, facts=fields))
+    return format_note_text(SessionStep(1, "note", 0.0, name=kind, text=kind, facts=fields))
 
 
 @loop_over_rows(
@@ -97,7 +97,7 @@ def test_long_note_fields_are_truncated() -> None:
 
 def test_user_line_and_late_result_are_described_as_text() -> None:
     assert format_note_text(
-        StoryStep(1, "note", 0.0, name="user", text="[Request interrupted by user]")
+        SessionStep(1, "note", 0.0, name="user", text="[Request interrupted by user]")
     ) == ("[Request interrupted by user]")
-    late = StoryStep(1, "note", 0.0, name="late_result", output=[{"type": "text", "text": "out"}])
+    late = SessionStep(1, "note", 0.0, name="late_result", output=[{"type": "text", "text": "out"}])
     assert format_note_text(late) == "a result that came late, or twice: out"

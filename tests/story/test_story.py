@@ -30,14 +30,19 @@ from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.core.turn.outcome import ChildExit
 from shim.story import model as stories
-from shim.story.events import StepChange, StoryStep, StreamedBlock, find_failure_cause
+from shim.story.events import (
+    SessionStep,
+    SessionStepChange,
+    StreamedContentBlock,
+    find_failure_cause,
+)
 from shim.story.reader import parse_child_exit
 from shim.story.timeline import ACTIVITIES, MAX_BUCKETS, ActivityTimeline
 
 ODD = re.compile("torture|/fuzz-")  # what never comes whole is not said without partial messages
 
 
-def texts(steps: list[StoryStep], kind: str = "text") -> list[str]:
+def texts(steps: list[SessionStep], kind: str = "text") -> list[str]:
     return [step.text for step in steps if step.kind == kind]
 
 
@@ -188,7 +193,7 @@ def test_streamed_text_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         build_message_start(), build_delta("12345678"), build_delta("9abcdef"), STOP
     )
     assert texts(steps) == ["123456789a\n… 5 more characters"]
-    block = StreamedBlock(steps[0])
+    block = StreamedContentBlock(steps[0])
     block.add_fragment("x" * 100)
     assert sum(map(len, block.fragments)) == 10
 
@@ -545,7 +550,7 @@ def text_cast(*after: Any, output_format: str = "text", vendor: str = "pi") -> b
     )
 
 
-def results(changes: list[StepChange]) -> list[StoryStep]:
+def results(changes: list[SessionStepChange]) -> list[SessionStep]:
     return [
         change.step for change in changes if change.phase == "end" and change.step.kind == "result"
     ]

@@ -556,10 +556,12 @@ def _preload_host_modules() -> None:
 
     for name in LAZY_MODULES:
         _import_module(name)
-    profile_file.parse_profile = profile_files.parse_profile = cache(profile_file.parse_profile)
+    profile_file.parse_profile_toml = profile_files.parse_profile_toml = cache(
+        profile_file.parse_profile_toml
+    )
     for file_name in map(adapters.VENDORS.__getitem__, adapters.BUNDLED_PROFILES):
         path = os.path.join(os.path.dirname(str(adapters.__file__)), file_name)
-        profile_files.parse_profile(profile_files._read_profile(path), path)
+        profile_files.parse_profile_toml(profile_files._read_profile(path), path)
 
 
 def _prepare_stand_in() -> None:

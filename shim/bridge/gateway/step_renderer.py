@@ -16,10 +16,10 @@ from shim.bridge import decisions
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.diff import FULL_CONTEXT_LINES, build_diff, list_diffed_arguments
-from shim.story.events import MAIN_ARGUMENTS, has_only_plain_questions
+from shim.story.events import MAIN_ARGUMENTS, has_only_question_texts_and_options
 from shim.story.export.html import build_step_data, build_totals
 from shim.story.export.view_model import SessionExport, StepView
-from shim.story.model import StepChange, Story
+from shim.story.model import SessionStepChange, Story
 
 MAX_TREE_BYTES = 200_000  # of one text's Markdown; a longer one is drawn as it was written
 MAX_DEPTH = 40  # levels of a question's schema or of a host's frame; nobody reads more
@@ -62,7 +62,7 @@ class StepRenderer:
         return self._collect_changed_steps(elapsed_s, changes)
 
     def _collect_changed_steps(
-        self, elapsed_s: float, changes: Iterable[StepChange]
+        self, elapsed_s: float, changes: Iterable[SessionStepChange]
     ) -> list[StepView]:
         changed: dict[int, StepView] = {}
         for change in changes:
@@ -148,7 +148,7 @@ def render_permission_prompt(
         {"url": request["url"]}
         if request.get("url")
         else ()
-        if questions and has_only_plain_questions(tool_input)
+        if questions and has_only_question_texts_and_options(tool_input)
         else tool_input
     )
     remaining = [(key, value) for key, value in dict(visible_input).items() if key not in diff_keys]

@@ -11,7 +11,7 @@ from shim.core.cast.format import RecordingHeader
 from shim.core.reading.diagnostics import OVERFLOW_KIND, escape_control_chars
 from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause, find_vendor_name
-from shim.story.model import SessionTotals, StepChange, StoryStep
+from shim.story.model import SessionStep, SessionStepChange, SessionTotals
 
 MAX_NAMES = 500  # of tools, vendors, causes, repairs; further names are counted together
 MAX_NAME_CHARS = 80
@@ -114,9 +114,9 @@ class RunSummary:
         self.tools: dict[str, ToolCallCounts] = {}
         self.causes: dict[str, int] = {}
         self.turns = DurationSamples()
-        self._failed_calls: list[tuple[StoryStep, ToolCallCounts]] = []
+        self._failed_calls: list[tuple[SessionStep, ToolCallCounts]] = []
 
-    def feed(self, changes: Iterable[StepChange]) -> None:
+    def feed(self, changes: Iterable[SessionStepChange]) -> None:
         for change_kind, step, _ in changes:
             if change_kind == "begin":
                 self._add_started_step(step)
@@ -126,7 +126,7 @@ class RunSummary:
     def close(self, totals: SessionTotals, state: RecordingState) -> None:
         self.totals, self.state = totals, state
 
-    def _add_started_step(self, step: StoryStep) -> None:
+    def _add_started_step(self, step: SessionStep) -> None:
         if step.kind == "prompt":
             self.prompt = self.prompt or format_prompt_excerpt(step.text)
         elif step.kind == "start":
@@ -148,7 +148,7 @@ class RunSummary:
         if vendor and redact_name(vendor) != self.vendor:
             self.vendor, self.version = redact_name(vendor), ""
 
-    def _add_call(self, step: StoryStep) -> None:
+    def _add_call(self, step: SessionStep) -> None:
         calls = self.tools.setdefault(choose_counter_key(self.tools, step.name), ToolCallCounts())
         calls.calls += 1
         calls.failed += step.outcome == "failed"

@@ -26,7 +26,7 @@ from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.process.environment import get_working_directory
-from shim.story.model import StepChange, Story, format_content_text
+from shim.story.model import SessionStepChange, Story, format_content_text
 from shim.story.reader import MAX_LINE_BYTES, parse_json_objects
 from shim.story.terminal.renderer import StoryRenderer
 from shim.story.terminal.screen import REFRESH_SECONDS
@@ -300,7 +300,7 @@ class LiveTurn:
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._start_time
 
-    def _draw_changes(self, changes: Sequence[StepChange]) -> None:
+    def _draw_changes(self, changes: Sequence[SessionStepChange]) -> None:
         for change in changes:
             self._renderer.draw_change(change)
             if change.phase == "end" and change.step.outcome in ("failed", "denied"):

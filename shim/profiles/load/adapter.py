@@ -89,8 +89,8 @@ from shim.profiles.compile.tools import parse_tools
 from shim.profiles.load.launch import (
     LaunchTemplate,
     ModeTools,
-    can_add_allowed_tool,
-    parse_overriding_files,
+    can_add_tool_to_mode,
+    parse_overriding_config_paths,
 )
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def build_adapter(
             api_base_variable=launch_node.child("api_base").read_text(""),
             data_dir=_parse_data_dir(launch_node.child("home")),
             run_report=template.run_report,
-            overriding_files=parse_overriding_files(launch_node.child("overruled_by")),
+            overriding_files=parse_overriding_config_paths(launch_node.child("overruled_by")),
             extra_tool_keys={
                 name: launch_node.child("widened_by").child(name).read_text()
                 for name in launch_node.child("widened_by").read_table()
@@ -335,15 +335,15 @@ def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> PolicySu
     denials, rules = made.denials, made.load_rules
     if denials is not None:
         return PolicySupport(
-            accepts_rule=denials.can_express,
-            allows_unprompted=lambda rule, request: denials.allows_rule(
+            accepts_rule=denials.can_express_rule,
+            allows_unprompted=lambda rule, request: denials.can_apply_allow_rule(
                 rule, request, runs_unasked=unattended
             ),
             covers_subagents=denials.binds_subagents,
         )
     if rules is None and unattended and "allowed_tools" in made.used_names:
         return PolicySupport(
-            allows_unprompted=lambda rule, request: can_add_allowed_tool(
+            allows_unprompted=lambda rule, request: can_add_tool_to_mode(
                 rule, request, made.mode_tools
             )
         )

@@ -39,7 +39,7 @@ PlaceholderValues = Mapping[str, Any]
 PartFormatter = Callable[[PlaceholderValues], list[str]]
 
 
-def compile_argv_part(
+def compile_argv_entry(
     node: ConfigNode, used_names: set[str], delivery: PromptDelivery, variants: tuple[str, ...]
 ) -> PartFormatter:
     """One entry of `argv`, compiled; what it depends on is added to `used_names`."""

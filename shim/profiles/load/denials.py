@@ -118,7 +118,7 @@ class DenialTemplates:
         }
         self.binds_subagents = node.child("subagents").read_bool()
 
-    def can_express(self, rule: PermissionRule) -> bool:
+    def can_express_rule(self, rule: PermissionRule) -> bool:
         """Whether the program can be told of a rule: about a whole tool, a server of MCP, or a tool
         of a server.
         """
@@ -129,7 +129,7 @@ class DenialTemplates:
             profile_tool.name for profile_tool in self._tools.values()
         }
 
-    def allows_rule(
+    def can_apply_allow_rule(
         self, rule: PermissionRule, request: LaunchRequest, *, runs_unasked: bool
     ) -> bool:
         """Whether the program runs what a rule allows. `runs_unasked`: it runs by itself what it is

@@ -102,7 +102,7 @@ from shim.profiles.load.argv_parts import (
     RULES_CONDITION,
     SWITCH_CONDITIONS,
     TEXT_PLACEHOLDERS,
-    compile_argv_part,
+    compile_argv_entry,
 )
 from shim.profiles.load.prompt import (
     PromptDelivery,
@@ -193,7 +193,7 @@ class LaunchTemplate:
         self.load_rules = _create_rules_loader(node.child("rules"))
         self.mode_tools = {
             mode: node.read_texts()
-            for mode, node in read_nodes_by_mode(node, "permission_tools").items()
+            for mode, node in read_nodes_by_permission_mode(node, "permission_tools").items()
         }
         self.denials = _build_denial_templates(node, name, tools, self.mode_tools)
         limits = self.load_rules, self.denials, self.mode_tools
@@ -226,7 +226,7 @@ def _compile_launch(
     delivery = PromptDelivery(node.child("prompt"))
     argv = node.child("argv")
     formatters = [
-        compile_argv_part(part_node, used_names, delivery, variants)
+        compile_argv_entry(part_node, used_names, delivery, variants)
         for part_node in argv.read_items(MAX_ARGS)
     ]
     for placeholder in (
@@ -253,7 +253,7 @@ def _compile_launch(
     )
     environments_by_mode = {
         mode: environment | _parse_environment(mode_node)
-        for mode, mode_node in read_nodes_by_mode(node, "permission_env").items()
+        for mode, mode_node in read_nodes_by_permission_mode(node, "permission_env").items()
     }
     efforts = [
         level_node.read_choice(CLAUDE_EFFORT_LEVELS)
@@ -422,7 +422,7 @@ def _parse_version_probe(node: ConfigNode) -> VersionProbe:
     return VersionProbe(node.child("args").read_texts(10) or defaults.args, regex, tested)
 
 
-def parse_overriding_files(node: ConfigNode) -> dict[str, tuple[str, ...]]:
+def parse_overriding_config_paths(node: ConfigNode) -> dict[str, tuple[str, ...]]:
     """`parse_overriding_files`: system → the folders and files that go before ours."""
     nodes = {system: node.child(system) for system in node.read_table(SYSTEMS)}
     return {
@@ -433,7 +433,7 @@ def parse_overriding_files(node: ConfigNode) -> dict[str, tuple[str, ...]]:
     }
 
 
-def read_nodes_by_mode(launch_node: ConfigNode, key: str) -> dict[str, ConfigNode]:
+def read_nodes_by_permission_mode(launch_node: ConfigNode, key: str) -> dict[str, ConfigNode]:
     """A table of `[launch]` by permission mode; only modes that the profile honours may stand
     there.
     """
@@ -564,7 +564,7 @@ def _list_remaining_tools(
     remaining_tools = set().union(*map(_get_claude_names, tools.values()))
     if mode in mode_tools:
         rules = () if request.policy is None else request.policy.allow
-        added = [rule for rule in rules if can_add_allowed_tool(rule, request, mode_tools)]
+        added = [rule for rule in rules if can_add_tool_to_mode(rule, request, mode_tools)]
         remaining_tools = {
             tool
             for tool in remaining_tools
@@ -575,7 +575,7 @@ def _list_remaining_tools(
     return _list_program_names(tools, remaining_tools - set(request.removed_tools), name)
 
 
-def can_add_allowed_tool(
+def can_add_tool_to_mode(
     rule: "PermissionRule", request: LaunchRequest, mode_tools: ModeTools
 ) -> bool:
     """Return whether an allow rule adds its tool to those of the permission mode."""

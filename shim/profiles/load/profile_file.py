@@ -42,7 +42,7 @@ class ProfileFile:
 ReadProfile = Callable[[str], ProfileFile]
 
 
-def parse_profile(data: bytes, path: str) -> dict[str, Any]:
+def parse_profile_toml(data: bytes, path: str) -> dict[str, Any]:
     """A file's table. FrontendError, with the line, for one that is not TOML."""
     import tomllib
 
@@ -58,9 +58,9 @@ def load_bundled_profile(path: str) -> ProfileFile:
     """A bundled profile, by the loader of its package."""
     data = _read_bundled_data(path)
     return ProfileFile(
-        parse_profile(data, path),
+        parse_profile_toml(data, path),
         ConfigSource(path, lambda: data.decode(), is_bundled=True),
-        import_bundled_module,
+        import_bundled_adapter_module,
     )
 
 
@@ -70,7 +70,7 @@ def _read_bundled_data(path: str) -> bytes:
     return data
 
 
-def import_bundled_module(name: str) -> ModuleType:
+def import_bundled_adapter_module(name: str) -> ModuleType:
     """The module of a bundled profile's adapter."""
     return import_module(f"shim.adapters.{name}")
 

@@ -14,7 +14,7 @@ from shim import __version__
 from shim.core.reading.json_text import dump_json
 from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause
-from shim.story.model import StoryStep, format_content_text
+from shim.story.model import SessionStep, format_content_text
 from shim.story.replies import ModelReply, TracedRecording, TraceItem
 
 ATIF_VERSION = "ATIF-v1.8"
@@ -73,7 +73,7 @@ class _AtifDocument:
             step = self._build_step(trajectory, item)
             if step is not None:
                 self._add_step(trajectory, step)
-            elif isinstance(item, StoryStep) and item.kind == "start":
+            elif isinstance(item, SessionStep) and item.kind == "start":
                 self._write_head()
         self._attach_remaining()
         if not self._root.step_count:
@@ -233,7 +233,7 @@ class _AtifDocument:
         )
         return step | {"llm_call_count": 1, "extra": extra}
 
-    def _build_result(self, trajectory: _AgentTrajectory, call: StoryStep) -> dict[str, Any]:
+    def _build_result(self, trajectory: _AgentTrajectory, call: SessionStep) -> dict[str, Any]:
         result: dict[str, Any] = {
             "source_call_id": call.call,
             "content": format_content_text(call.output),

@@ -17,7 +17,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.claude_lines import LineRedactor
 from shim.core.secrets.redactor import Redactor
 from shim.recording.recorded_run import parse_recorded_invocation
-from shim.story.model import StepChange, Story
+from shim.story.model import SessionStepChange, Story
 from shim.story.reader import Recording, StoryReader
 
 WriteFunction = Callable[[bytes], None]
@@ -35,7 +35,7 @@ class _LineStory(Story):
         super().__init__()
         self._write = write
 
-    def add_event(self, time_s: float, event: Mapping[str, Any]) -> list[StepChange]:
+    def add_event(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
         self._write(orjson.dumps(event) + b"\n")
         return []
 

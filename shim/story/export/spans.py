@@ -19,7 +19,7 @@ import orjson
 from shim.core.reading.json_text import dump_json
 from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause
-from shim.story.model import StoryStep, format_content_text
+from shim.story.model import SessionStep, format_content_text
 from shim.story.replies import ModelReply, TracedRecording
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.0"
@@ -161,7 +161,7 @@ class SpanBuilder:
         for call in reply.calls:
             yield self._build_tool_span(agent_id, turn_number, call)
 
-    def _add_step(self, agent_id: str, step: StoryStep) -> None:
+    def _add_step(self, agent_id: str, step: SessionStep) -> None:
         if step.kind == "prompt":
             if self._open_turn is None or not self._open_turn.prompts:
                 self._ensure_turn(step.at).prompts.append(step.text)
@@ -188,7 +188,7 @@ class SpanBuilder:
 
     # -- spans -------------------------------------------------------------------------------------
 
-    def _end_turn(self, time_s: float, result: StoryStep | None) -> OtelSpan:
+    def _end_turn(self, time_s: float, result: SessionStep | None) -> OtelSpan:
         """The span of a turn; without a `result` the recording was cut off."""
         turn = self._ensure_turn(time_s)
         turn_number, self._open_turn = turn.number, None
@@ -281,7 +281,7 @@ class SpanBuilder:
             attributes,
         )
 
-    def _build_tool_span(self, agent_id: str, turn_number: int, call: StoryStep) -> OtelSpan:
+    def _build_tool_span(self, agent_id: str, turn_number: int, call: SessionStep) -> OtelSpan:
         attributes = self._build_common_attributes("execute_tool", "")
         attributes |= {
             "gen_ai.tool.name": call.name,

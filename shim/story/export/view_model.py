@@ -24,7 +24,7 @@ from shim.story.formatting import (
     format_tokens,
     format_value,
 )
-from shim.story.model import StepChange, StepKind, StoryStep, format_content_text
+from shim.story.model import SessionStep, SessionStepChange, StepKind, format_content_text
 from shim.story.notes import format_note_text
 
 MAX_TOTAL_CHARS = 4_000_000  # characters of all texts: a phone opens a page of 5 MB at once
@@ -170,7 +170,7 @@ class SessionExport:
         self._step_and_depth_by_call: dict[str, tuple[int, int]] = {}
         self._last_text = ""
         # calls of this turn; its result may say that they were denied
-        self._failed_calls: list[tuple[StepView, StoryStep]] = []
+        self._failed_calls: list[tuple[StepView, SessionStep]] = []
 
     # -- the gates ---------------------------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class SessionExport:
 
     # -- the story ---------------------------------------------------------------------------------
 
-    def add_change(self, time_s: float, change: StepChange) -> StepView | None:
+    def add_change(self, time_s: float, change: SessionStepChange) -> StepView | None:
         """Take a change of a step, `time_s` seconds since the beginning. Its sheet; None if there
         was no room for it.
         """
@@ -215,7 +215,7 @@ class SessionExport:
         """The number of the step of a call; 0 for an unknown id."""
         return self._step_and_depth_by_call.get(call_id, (0, 0))[0]
 
-    def _start_step(self, step: StoryStep) -> None:
+    def _start_step(self, step: SessionStep) -> None:
         if len(self.steps) >= MAX_STEPS or self._char_count >= self._max_chars:
             if step.kind not in LANDMARK_KINDS or self._extra_landmarks >= MAX_EXTRA_LANDMARKS:
                 self.omitted_steps += 1
@@ -258,7 +258,7 @@ class SessionExport:
     def _redact(self, value: Any) -> Any:
         return self._redactor.redact_value(value) if self._redactor else value
 
-    def _end_step(self, step: StoryStep, open_step: "_OpenStep") -> None:
+    def _end_step(self, step: SessionStep, open_step: "_OpenStep") -> None:
         step_view, growth = open_step.step_view, open_step.growth
         if step.kind == "note":
             step = replace(step, name=self._redact(step.name), facts=self._redact(step.facts))
@@ -291,7 +291,7 @@ class SessionExport:
         self._shrink_to_fit(step_view)
 
     def _fill_call(
-        self, step: StoryStep, step_view: StepView, tool_input: Mapping[str, Any]
+        self, step: SessionStep, step_view: StepView, tool_input: Mapping[str, Any]
     ) -> None:
         old_text = step.extra.get("originalFile") if isinstance(step.extra, Mapping) else None
         context_lines = FULL_CONTEXT_LINES if step.kind == "question" else CONTEXT_LINES
@@ -317,7 +317,7 @@ class SessionExport:
         ]
         step_view.output = self._truncate_clean_text(format_content_text(step.output))
 
-    def _list_fields(self, step: StoryStep) -> Iterable[tuple[str, str]]:
+    def _list_fields(self, step: SessionStep) -> Iterable[tuple[str, str]]:
         fields = step.facts
         for name, read_field in FIELD_READERS.get(step.kind, {}).items():
             try:
@@ -361,7 +361,7 @@ def _add_growth(growth: list[tuple[int, int]], time_ms: int, size: int) -> None:
         del growth[: len(growth) - 1 : 2]
 
 
-ReadField = Callable[[StoryStep], Any]
+ReadField = Callable[[SessionStep], Any]
 # The facts of a step, by its kind.
 FIELD_READERS: Mapping[StepKind, Mapping[str, ReadField]] = {
     "start": {

@@ -20,8 +20,8 @@ from shim.story.events import (
     MAIN_ARGUMENTS,
     MAX_OPTIONS,
     MAX_QUESTIONS,
-    StoryStep,
-    has_only_plain_questions,
+    SessionStep,
+    has_only_question_texts_and_options,
 )
 
 MAX_ARGUMENT_CHARS = 160
@@ -46,19 +46,19 @@ def format_arguments(tool_input: Mapping[str, Any]) -> str:
     for name in MAIN_ARGUMENTS:
         if isinstance(tool_input.get(name), str):
             return format_short_line(tool_input[name])
-    if has_only_plain_questions(tool_input):
+    if has_only_question_texts_and_options(tool_input):
         return format_short_line(" ".join(map(_summarize_question, parse_questions(tool_input))))
     return format_short_line(
         ", ".join(f"{name}={format_argument(value)}" for name, value in tool_input.items())
     )
 
 
-def format_call(step: StoryStep) -> str:
+def format_call(step: SessionStep) -> str:
     """A call in one line."""
     return " ".join(filter(None, (format_tool_name(step), format_arguments(step.input))))
 
 
-def format_requested_call(step: StoryStep) -> str:
+def format_requested_call(step: SessionStep) -> str:
     """A call that is asked about: `render_call_details` has what its one line cuts, but for the
     name.
     """
@@ -67,7 +67,7 @@ def format_requested_call(step: StoryStep) -> str:
     )
 
 
-def format_tool_name(step: StoryStep) -> str:
+def format_tool_name(step: SessionStep) -> str:
     return format_short_line(step.name) or "?"
 
 
@@ -135,13 +135,13 @@ def _parse_options(options: Any) -> list[tuple[str, str]]:
 # -- whole -----------------------------------------------------------------------------------------
 
 
-def render_call_details(step: StoryStep) -> list[Text]:
+def render_call_details(step: SessionStep) -> list[Text]:
     """All that a call would do and its one line does not say; for what asks a person, its
     questions.
     """
     questions = parse_questions(step.input) if step.name == QUESTION_TOOL else []
     all_lines = [line for question in questions for line in _render_question(*question)]
-    if not questions or not has_only_plain_questions(step.input):
+    if not questions or not has_only_question_texts_and_options(step.input):
         all_lines += _render_arguments(step)
     lines, total_chars = list[Text](), 0
     for line in all_lines:
@@ -156,7 +156,7 @@ def render_call_details(step: StoryStep) -> list[Text]:
     )
 
 
-def _render_arguments(step: StoryStep) -> Iterator[Text]:
+def _render_arguments(step: SessionStep) -> Iterator[Text]:
     edit_lines, short_text = find_edit_lines(step), format_arguments(step.input)
     hidden = list_diffed_arguments(step.name, step.input) if edit_lines else frozenset()
     main = next((name for name in MAIN_ARGUMENTS if isinstance(step.input.get(name), str)), "")

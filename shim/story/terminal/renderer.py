@@ -17,9 +17,9 @@ from shim.story.events import (
     MAIN_ARGUMENTS,
     TODO_SIGNS,
     format_model_name,
-    has_only_plain_questions,
+    has_only_question_texts_and_options,
 )
-from shim.story.model import StepChange, Story, StoryStep, format_content_text
+from shim.story.model import SessionStep, SessionStepChange, Story, format_content_text
 from shim.story.notes import format_note_text
 from shim.story.terminal.arguments import (
     DIFF_STYLES,
@@ -98,7 +98,7 @@ class StoryRenderer:
         self._drawn_notes: set[str] = set()  # kinds of notes that the result need not repeat
         self._error_texts: list[str] = []  # texts of this turn that may be its reason to fail
 
-    def draw_change(self, change: StepChange) -> None:
+    def draw_change(self, change: SessionStepChange) -> None:
         phase, step, fragment = change
         if phase == "more":
             self._screen.add_preview(fragment)
@@ -160,18 +160,18 @@ class StoryRenderer:
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def _start_step(self, step: StoryStep) -> None:
+    def _start_step(self, step: SessionStep) -> None:
         if step.kind == "call":
             self._draw_call(step)
 
-    def _end_step(self, step: StoryStep) -> None:
+    def _end_step(self, step: SessionStep) -> None:
         self._has_output = self._has_output or step.kind in ("text", "thinking", "call")
         draw = _DRAW_METHODS.get(step.kind)
         if draw is not None:
             draw(self, step)
         self._show_current_wait()
 
-    def _draw_start(self, step: StoryStep) -> None:
+    def _draw_start(self, step: SessionStep) -> None:
         fields = step.facts
         shim_fields = fields.get("shim") if isinstance(fields.get("shim"), Mapping) else {}
         parts = [
@@ -190,19 +190,19 @@ class StoryRenderer:
                 Text("this agent runs its tools without asking anybody", style="yellow")
             )
 
-    def _draw_prompt(self, step: StoryStep) -> None:
+    def _draw_prompt(self, step: SessionStep) -> None:
         self._separate_from_last("prompt", step)
         for line in escape_control_chars(step.text).split("\n"):
             self._screen.print_text(
                 Text(f"> {line}", style="bold cyan"), self._compute_indent(step)
             )
 
-    def _draw_text(self, step: StoryStep) -> None:
+    def _draw_text(self, step: SessionStep) -> None:
         if step.text.strip():
             self._separate_from_last("text", step)
             self._screen.print_markdown(step.text.strip("\n"), self._compute_indent(step))
 
-    def _draw_thinking(self, step: StoryStep) -> None:
+    def _draw_thinking(self, step: SessionStep) -> None:
         self._separate_from_last("thinking", step)
         lines = [line for line in escape_control_chars(step.text).split("\n") if line.strip()]
         duration_s = (step.until or step.at) - step.at
@@ -221,7 +221,7 @@ class StoryRenderer:
             text.append(f"  ({', '.join(details)})" if details else ""), self._compute_indent(step)
         )
 
-    def _draw_call(self, step: StoryStep) -> None:
+    def _draw_call(self, step: SessionStep) -> None:
         self._separate_from_last("call", step)
         indent = self._compute_indent(step)
         if len(self._depths) < MAX_OPEN_CALLS:
@@ -239,9 +239,9 @@ class StoryRenderer:
         self._running_calls[step.number] = format_tool_name(step)
         self._show_current_wait()
 
-    def _format_argument_lines(self, step: StoryStep) -> tuple[list[str], list[str]]:
+    def _format_argument_lines(self, step: SessionStep) -> tuple[list[str], list[str]]:
         """The lines of the main argument, and those of the others."""
-        if has_only_plain_questions(step.input):
+        if has_only_question_texts_and_options(step.input):
             return [format_arguments(step.input)], []
         main_name = next(
             (name for name in MAIN_ARGUMENTS if isinstance(step.input.get(name), str)), None
@@ -257,7 +257,7 @@ class StoryRenderer:
             f"… {pluralize(len(others) - MAX_ARGUMENT_LINES, 'more argument')}",
         ]
 
-    def _draw_todos(self, step: StoryStep, indent: int) -> None:
+    def _draw_todos(self, step: SessionStep, indent: int) -> None:
         todos = step.input.get("todos")
         for todo in todos if isinstance(todos, list) else ():
             if isinstance(todo, Mapping):
@@ -267,7 +267,7 @@ class StoryRenderer:
                 )
                 self._screen.print_text(Text(line, style=_TODO_STYLES.get(status, "")), indent)
 
-    def _draw_outcome(self, step: StoryStep) -> None:
+    def _draw_outcome(self, step: SessionStep) -> None:
         self._running_calls.pop(step.number, None)
         if self.is_running and step.outcome == "unanswered":
             return
@@ -308,7 +308,7 @@ class StoryRenderer:
                 Text(f"… {pluralize(len(lines) - limit, 'more line')}", style="dim"), indent
             )
 
-    def _draw_output(self, step: StoryStep, indent: int) -> None:
+    def _draw_output(self, step: SessionStep, indent: int) -> None:
         text = format_content_text(step.output).strip("\n")
         if not text.strip():
             if step.outcome != "unanswered":
@@ -318,7 +318,7 @@ class StoryRenderer:
         for line in self._truncate_lines(text, MAX_OUTPUT_LINES):
             self._screen.print_text(Text(line, style=style), indent)
 
-    def _draw_question(self, step: StoryStep) -> None:
+    def _draw_question(self, step: SessionStep) -> None:
         if len(self._prompt_times) < MAX_OPEN_CALLS:
             self._prompt_times[step.call] = step.at
         call_line = format_requested_call(step) if self._is_interactive else format_call(step)
@@ -331,7 +331,7 @@ class StoryRenderer:
             self._separate_from_last("question", step)
             question = f"may it run {call_line}"
             if step.name == QUESTION_TOOL and (
-                self._is_interactive or has_only_plain_questions(step.input)
+                self._is_interactive or has_only_question_texts_and_options(step.input)
             ):
                 question = "it asks you" if self._is_interactive else format_arguments(step.input)
             self._screen.print_text(
@@ -340,7 +340,7 @@ class StoryRenderer:
         for line in render_call_details(step) if self._is_interactive else ():
             self._screen.print_text(line, self._compute_indent(step) + INDENT_COLUMNS)
 
-    def _draw_answer(self, step: StoryStep) -> None:
+    def _draw_answer(self, step: SessionStep) -> None:
         waited_s = step.at - self._prompt_times.pop(step.call, step.at)
         outcome = _PROMPT_OUTCOMES.get(step.text, step.text)
         response = step.facts.get("response")
@@ -354,7 +354,7 @@ class StoryRenderer:
         )
         self._last_drawn = "answer", step.number
 
-    def _draw_note(self, step: StoryStep) -> None:
+    def _draw_note(self, step: SessionStep) -> None:
         if step.name == "driver" and not self._is_new_controller(
             str(step.facts.get("client") or "")
         ):
@@ -379,7 +379,7 @@ class StoryRenderer:
         previous, self._last_controller = self._last_controller, client or self._last_controller
         return bool(previous) and self._last_controller != previous
 
-    def _draw_error(self, step: StoryStep) -> None:
+    def _draw_error(self, step: SessionStep) -> None:
         self._separate_from_last("error", step)
         self._remember_error(step.text)
         self._screen.print_text(
@@ -391,7 +391,7 @@ class StoryRenderer:
         self._error_texts.append(text)
         del self._error_texts[:-MAX_REMEMBERED_ERRORS]
 
-    def _draw_result(self, step: StoryStep) -> None:
+    def _draw_result(self, step: SessionStep) -> None:
         self._running_calls.clear()
         self._separate_from_last("result", step)
         for reason in list_failure_reasons(step.facts):
@@ -407,12 +407,12 @@ class StoryRenderer:
 
     # -- where it stands ---------------------------------------------------------------------------
 
-    def _compute_indent(self, step: StoryStep) -> int:
+    def _compute_indent(self, step: SessionStep) -> int:
         return (
             INDENT_COLUMNS * min(self._depths.get(step.parent, 0), MAX_DEPTH) if step.parent else 0
         )
 
-    def _separate_from_last(self, kind: str, step: StoryStep) -> None:
+    def _separate_from_last(self, kind: str, step: SessionStep) -> None:
         """Draw a blank line between two things that do not belong together."""
         last = self._last_drawn[0]
         if last and not (kind == last == "note") and not (last == "error" and kind == "result"):

@@ -6,7 +6,7 @@ from typing import Any
 from rich.text import Text
 
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
-from shim.story.events import TOKEN_FIELDS, SessionTotals, StoryStep, find_failure_cause
+from shim.story.events import TOKEN_FIELDS, SessionStep, SessionTotals, find_failure_cause
 from shim.story.formatting import format_call_counts, format_cost, format_duration, format_tokens
 from shim.story.model import Story
 from shim.story.timeline import ACTIVITIES, Activity, ActivityTimeline
@@ -25,7 +25,7 @@ MAX_ERROR_CHARS = 2000
 INTERRUPT_CAUSES = ("interrupted", "aborted_tools", "aborted_streaming")
 
 
-def render_turn_end(step: StoryStep, drawn_notes: Container[str] = ()) -> Iterator[Text]:
+def render_turn_end(step: SessionStep, drawn_notes: Container[str] = ()) -> Iterator[Text]:
     """How a result's turn ended, and what it used.
 
     `drawn_notes` are the kinds of notes that were drawn already: they are not repeated.

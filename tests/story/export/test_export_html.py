@@ -17,7 +17,7 @@ from session_builder import SessionBuilder, build_full_session, build_long_sessi
 from support import list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
-from shim.story.events import StepChange, StoryStep
+from shim.story.events import SessionStep, SessionStepChange
 from shim.story.export.html import ASSETS, SCRIPT_FILES, STYLE_FILES, TIMELINE_COLUMNS, export
 from shim.story.export.view_model import MAX_TEXT_CHARS, MIN_TEXT_CHARS, SessionExport
 
@@ -397,7 +397,10 @@ def test_permission_prompt_contains_all_input_fields():
         "edits": [{"old_string": "a", "new_string": "b"}],
     }
     for name, tool_input in (("Edit", edit), ("Bash", more)):
-        exported, step = SessionExport(), StoryStep(1, "question", 0.0, name=name, input=tool_input)
-        exported.add_change(0, StepChange("begin", step))
-        exported.add_change(0, StepChange("end", step))
+        exported, step = (
+            SessionExport(),
+            SessionStep(1, "question", 0.0, name=name, input=tool_input),
+        )
+        exported.add_change(0, SessionStepChange("begin", step))
+        exported.add_change(0, SessionStepChange("end", step))
         assert any("EVIL" in value.head for _, value in exported.steps[0].fields)

@@ -17,7 +17,7 @@ from sweeps import limit_examples
 from shim.adapters import VENDORS
 from shim.commands.cast.summary_loader import load_run_summary
 from shim.core.cast.format import RecordingError
-from shim.story.events import StepChange, StoryStep
+from shim.story.events import SessionStep, SessionStepChange
 from shim.story.export import atif as export_atif
 from shim.story.export import ndjson as export_ndjson
 from shim.story.export.view_model import SessionExport
@@ -138,5 +138,5 @@ def _places(value):
 def test_steps_above_the_size_limit_are_counted_as_omitted():
     session_export = SessionExport(max_chars=0)
     for number in range(3):
-        session_export.add_change(0.0, StepChange("begin", StoryStep(number, "note", 0.0)))
+        session_export.add_change(0.0, SessionStepChange("begin", SessionStep(number, "note", 0.0)))
     assert (session_export.steps, session_export.omitted_steps) == ([], 3)

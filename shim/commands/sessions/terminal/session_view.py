@@ -17,7 +17,7 @@ from shim.commands.sessions.terminal.question_prompt import build_form_input
 from shim.core.bridge.frames import LogCursor
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import pluralize
-from shim.story.model import StepChange, Story
+from shim.story.model import SessionStepChange, Story
 from shim.story.terminal.arguments import format_short_line
 from shim.story.terminal.renderer import StoryRenderer
 from shim.story.terminal.screen import TypedInput
@@ -60,7 +60,7 @@ class SessionView:
             console, self.story, live=True, thinking=thinking, full=full, is_interactive=can_answer
         )
         self._draws_all = draws_all
-        self._history = deque[Sequence[StepChange]](maxlen=MAX_HISTORY_STEPS)
+        self._history = deque[Sequence[SessionStepChange]](maxlen=MAX_HISTORY_STEPS)
         self._history_steps = 0  # of what was said before
         self._start_ms = 0
         self._last_drawn_number = 0  # a line of this number was drawn
@@ -242,7 +242,7 @@ class SessionView:
         self._start_ms = self._start_ms or int(time_ms)
         return (time_ms - self._start_ms) / MS_PER_SECOND
 
-    def _draw_changes(self, changes: Sequence[StepChange]) -> None:
+    def _draw_changes(self, changes: Sequence[SessionStepChange]) -> None:
         if not (self.is_synced or self._draws_all):
             self._history_steps += sum(change.phase == "end" for change in changes)
             if any(change.phase != "more" for change in changes):
@@ -289,7 +289,7 @@ class SessionView:
         self._console.file.write("".join(reversed(visible_parts)))
         self._console.file.flush()
 
-    def _render_changes(self, changes: Sequence[StepChange]) -> str:
+    def _render_changes(self, changes: Sequence[SessionStepChange]) -> str:
         """What some changes look like, written nowhere yet."""
         file, self._console.file = self._console.file, io.StringIO()
         try:
