@@ -19,7 +19,7 @@ from rich.terminal_theme import MONOKAI
 from shim.commands.turn.demo_child import REPLY_PAUSE_S, TOKEN_PAUSE_S, generate_demo_events
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.turn.outcome import ChildExit
-from shim.story.model import Story
+from shim.story.model import SessionStory
 from shim.story.terminal.renderer import StoryRenderer
 
 PICTURE = Path(__file__).resolve().parent.parent / "shim" / "manual" / "demo.svg"
@@ -38,9 +38,9 @@ def draw_demo() -> Console:
         highlight=False,
     )
     translation = create_stream_translation("demo", partial=True, terminator="none", stable=True)
-    story, clock = Story(), 0.0
+    story, clock = SessionStory(), 0.0
     drawing = StoryRenderer(console, story)
-    for change in story.add_prompt(clock, PROMPT):
+    for change in story.add_user_prompt(clock, PROMPT):
         drawing.draw_change(change)
     for event in generate_demo_events(PROMPT, FOLDER, "demo"):
         clock += {
@@ -50,10 +50,10 @@ def draw_demo() -> Console:
             "result": REPLY_PAUSE_S,
         }.get(event["type"], 0.0)
         for line in translation.feed(json.dumps(event).encode() + b"\n").splitlines():
-            for change in story.add_event(clock, orjson.loads(line)):
+            for change in story.add_claude_event(clock, orjson.loads(line)):
                 drawing.draw_change(change)
     for line in translation.close(ChildExit(0)).splitlines():
-        for change in story.add_event(clock, orjson.loads(line)):
+        for change in story.add_claude_event(clock, orjson.loads(line)):
             drawing.draw_change(change)
     for change in story.close(clock):
         drawing.draw_change(change)

@@ -27,7 +27,7 @@ __all__ = [
     "SessionTotals",
     "SessionStepChange",
     "StepKind",
-    "Story",
+    "SessionStory",
     "SessionStep",
     "format_content_text",
 ]
@@ -56,7 +56,7 @@ _IGNORED_EVENTS = frozenset(
 _SETTING_REQUESTS = ("interrupt", "set_model", "set_permission_mode")
 
 
-class Story:
+class SessionStory:
     """Feed it events in the order of their times; each call gives back the changes that it makes.
 
     A turn begins with a prompt, or by itself after a result; a prompt during a turn belongs to that
@@ -85,7 +85,7 @@ class Story:
 
     # -- what may happen ---------------------------------------------------------------------------
 
-    def add_prompt(self, time_s: float, content: Any) -> list[SessionStepChange]:
+    def add_user_prompt(self, time_s: float, content: Any) -> list[SessionStepChange]:
         """A prompt: a text, or the content blocks of a user's message."""
         time_s = self._advance_time(time_s)
         if self.timeline.activity == "idle" or not self._turn_number:
@@ -93,11 +93,11 @@ class Story:
             self._start_turn(time_s)
         else:
             self._queued_prompts += 1
-        return self.emit_changes(
+        return self.emit_step_changes(
             time_s, self._add_complete_step(time_s, "prompt", text=format_content_text(content))
         )
 
-    def add_event(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
+    def add_claude_event(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
         """Take one of Claude's events. A malformed event is told as far as it can be read."""
         handler = _HANDLERS.get(str(event.get("type")))
         changes: list[SessionStepChange] = []
@@ -116,38 +116,40 @@ class Story:
             RecursionError,
         ):
             pass
-        return self.emit_changes(time_s, changes)
+        return self.emit_step_changes(time_s, changes)
 
-    def add_note(self, time_s: float, note: Mapping[str, Any]) -> list[SessionStepChange]:
+    def add_recorder_note(self, time_s: float, note: Mapping[str, Any]) -> list[SessionStepChange]:
         """A note of the recorder, such as a repair or a timeout."""
         kind = str(note.get("kind") or "note")
-        return self.emit_changes(
+        return self.emit_step_changes(
             time_s,
             self._add_complete_step(
                 self._advance_time(time_s), "note", text=kind, name=kind, facts=note
             ),
         )
 
-    def add_frontend_line(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
+    def add_frontend_message(
+        self, time_s: float, event: Mapping[str, Any]
+    ) -> list[SessionStepChange]:
         """A line that a frontend sent: a prompt, an answer to a question, an interrupt, another
         model or mode.
         """
         time_s = self._advance_time(time_s)
         if event.get("type") == "user" and isinstance(event.get("message"), Mapping):
-            return self.add_prompt(time_s, event["message"].get("content"))
+            return self.add_user_prompt(time_s, event["message"].get("content"))
         if event.get("type") == "control_response":
-            return self.emit_changes(time_s, self._add_answer(time_s, event.get("response")))
+            return self.emit_step_changes(time_s, self._add_answer(time_s, event.get("response")))
         request = event.get("request")
         if (
             isinstance(request, Mapping)
             and (kind := str(request.get("subtype"))) in _SETTING_REQUESTS
         ):
-            return self.emit_changes(
+            return self.emit_step_changes(
                 time_s, self._add_complete_step(time_s, "note", text=kind, name=kind, facts=request)
             )
         return []
 
-    def add_resolved_prompt(
+    def add_permission_answer(
         self, time_s: float, request_id: str, outcome: str, client: str
     ) -> list[SessionStepChange]:
         """A question of a session that several frontends see was settled: `allow`, `deny`, or
@@ -158,7 +160,7 @@ class Story:
             if outcome in ("allow", "deny")
             else {"subtype": outcome}
         )
-        return self.emit_changes(
+        return self.emit_step_changes(
             time_s,
             self._add_answer(
                 self._advance_time(time_s), {"request_id": request_id, "by": client, **response}
@@ -168,11 +170,11 @@ class Story:
     def close(self, time_s: float) -> list[SessionStepChange]:
         """The session is over: end all open steps."""
         time_s = self._advance_time(time_s)
-        changes = self.emit_changes(time_s, self._close_all_steps(time_s))
+        changes = self.emit_step_changes(time_s, self._close_all_steps(time_s))
         self.timeline.switch_activity(time_s, self.timeline.activity)
         return changes
 
-    def emit_changes(
+    def emit_step_changes(
         self, time_s: float, changes: Iterable[SessionStepChange]
     ) -> list[SessionStepChange]:
         """All changes go through here, with the time at which they are told."""
@@ -530,15 +532,17 @@ class Story:
             )
 
 
-_HANDLERS: dict[str, Callable[[Story, float, Mapping[str, Any]], Iterator[SessionStepChange]]] = {
-    "system": Story._on_system,
-    "stream_event": Story._on_stream_event,
-    "assistant": Story._on_assistant,
-    "user": Story._on_user,
-    "result": Story._on_result,
-    "control_request": Story._on_control_request,
-    "control_cancel_request": Story._on_cancel,
-    "rate_limit_event": Story._on_rate_limit,
+_HANDLERS: dict[
+    str, Callable[[SessionStory, float, Mapping[str, Any]], Iterator[SessionStepChange]]
+] = {
+    "system": SessionStory._on_system,
+    "stream_event": SessionStory._on_stream_event,
+    "assistant": SessionStory._on_assistant,
+    "user": SessionStory._on_user,
+    "result": SessionStory._on_result,
+    "control_request": SessionStory._on_control_request,
+    "control_cancel_request": SessionStory._on_cancel,
+    "rate_limit_event": SessionStory._on_rate_limit,
 }
 
 

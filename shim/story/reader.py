@@ -28,7 +28,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.core.turn.outcome import ChildExit
 from shim.recording.recorded_run import parse_recorded_invocation
 from shim.state.files import open_regular_file
-from shim.story.model import SessionStepChange, Story
+from shim.story.model import SessionStepChange, SessionStory
 
 CHUNK_BYTES = 256 * 1024
 MAX_PROMPT_BYTES = 1024 * 1024  # of a prompt on stdin; nobody reads more
@@ -141,7 +141,7 @@ class StoryReader:
     """
 
     def __init__(self, header: RecordingHeader) -> None:
-        self.story = Story()
+        self.story = SessionStory()
         self._header = header
         self._invocation = parse_recorded_invocation(header)
         is_claude_stream = (
@@ -209,7 +209,7 @@ class StoryReader:
         self._prompt_added = True
         texts = [self._invocation.prompt or "", self._stdin.decode("utf-8", "replace").strip()]
         text = "\n".join(filter(None, texts))
-        return self.story.add_prompt(self._prompt_time_s, text) if text else []
+        return self.story.add_user_prompt(self._prompt_time_s, text) if text else []
 
     def _add_sent_record(self, record: RecordingRecord) -> list[SessionStepChange]:
         if not self._takes_messages:
@@ -219,14 +219,14 @@ class StoryReader:
         return [
             change
             for event in parse_json_objects(self._complete_line(record))
-            for change in self.story.add_frontend_line(record.time_s, event)
+            for change in self.story.add_frontend_message(record.time_s, event)
         ]
 
     def _add_events(self, time_s: float, lines: bytes) -> list[SessionStepChange]:
         return [
             change
             for event in parse_json_objects(lines)
-            for change in self.story.add_event(time_s, event)
+            for change in self.story.add_claude_event(time_s, event)
         ]
 
     def _add_note(self, time_s: float, note: Mapping[str, Any]) -> list[SessionStepChange]:
@@ -242,7 +242,7 @@ class StoryReader:
             and not self._child_stream.is_finished
         ):
             self._child_stream.interrupt()
-        return self.story.add_note(time_s, note)
+        return self.story.add_recorder_note(time_s, note)
 
     def _add_child_record(self, time_s: float, record: RecordingRecord) -> list[SessionStepChange]:
         """What a record of a child means. Its result waits for the note of what was decided."""
@@ -255,7 +255,7 @@ class StoryReader:
             if event.get("type") == "result":
                 self._pending_result = time_s, event
             else:
-                changes += self.story.add_event(time_s, event)
+                changes += self.story.add_claude_event(time_s, event)
         return changes
 
     def _add_result_note(self, note: object) -> list[SessionStepChange]:
@@ -265,7 +265,7 @@ class StoryReader:
         fields = note if isinstance(note, Mapping) else {}
         if self._pending_result is not None:
             (time_s, event), self._pending_result = self._pending_result, None
-            return self.story.add_event(time_s, {**event, **fields, "type": "result"})
+            return self.story.add_claude_event(time_s, {**event, **fields, "type": "result"})
         had_result, self._has_unnoted_result = self._has_unnoted_result, False
         has_text_only = (
             self._source_letter == "o"
@@ -273,7 +273,7 @@ class StoryReader:
             and not self._is_translatable
         )
         return (
-            self.story.add_event(self._time_s, {**fields, "type": "result"})
+            self.story.add_claude_event(self._time_s, {**fields, "type": "result"})
             if has_text_only and not had_result
             else []
         )
@@ -287,7 +287,7 @@ class StoryReader:
             None,
             True,
         )
-        return self.story.add_event(time_s, event)
+        return self.story.add_claude_event(time_s, event)
 
     def _add_plain_output(self, record: RecordingRecord) -> list[SessionStepChange]:
         """The frontend's output in another format: one JSON result, Yume's lines, or text."""
@@ -306,12 +306,12 @@ class StoryReader:
         return (
             self._add_text(time_s, event.get("content"))
             if event.get("type") == "text"
-            else self.story.add_event(time_s, event)
+            else self.story.add_claude_event(time_s, event)
         )
 
     def _add_text(self, time_s: float, text: object) -> list[SessionStepChange]:
         delta = {"type": "content_block_delta", "delta": {"text": text}}
-        return self.story.add_event(time_s, {"type": "stream_event", "event": delta})
+        return self.story.add_claude_event(time_s, {"type": "stream_event", "event": delta})
 
     def _complete_line(self, record: RecordingRecord) -> bytes:
         """The whole line that a record completes."""

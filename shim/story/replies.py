@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from shim.story.model import TOKEN_FIELDS, SessionStep, SessionStepChange, Story
+from shim.story.model import TOKEN_FIELDS, SessionStep, SessionStepChange, SessionStory
 from shim.story.reader import Recording, StoryReader
 
 # items of a lane that wait for an earlier one, which is then returned unfinished
@@ -219,18 +219,18 @@ class ReplySorter:
         queue.items.append(step)
 
 
-class SessionTrace(Story):
+class SessionTrace(SessionStory):
     """A story that is also sorted into `replies`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.replies = ReplySorter()
 
-    def add_event(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
+    def add_claude_event(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
         kind = event.get("type")
         if kind in ("assistant", "stream_event"):
             self.replies.add_line(time_s, event)
-        changes = super().add_event(time_s, event)
+        changes = super().add_claude_event(time_s, event)
         if kind == "result":
             self.replies.result_count += 1
             self.replies.end_turn(time_s)
@@ -241,10 +241,10 @@ class SessionTrace(Story):
         self.replies.end_turn(time_s)
         return changes
 
-    def emit_changes(
+    def emit_step_changes(
         self, time_s: float, changes: Iterable[SessionStepChange]
     ) -> list[SessionStepChange]:
-        emitted = super().emit_changes(time_s, changes)
+        emitted = super().emit_step_changes(time_s, changes)
         self.replies.add_changes(time_s, emitted)
         return emitted
 

@@ -13,7 +13,7 @@ from story_builder import build_text_block, build_tool_use
 from support import Case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases
 
-from shim.story.model import Story
+from shim.story.model import SessionStory
 from shim.story.reader import StoryReader
 from shim.story.replies import MAX_AGENTS, MAX_WAITING_ITEMS, ModelReply, SessionTrace
 
@@ -28,7 +28,7 @@ def trace_events(*events):
     """What a trace gives for events that are a second apart, and the trace."""
     trace, items = SessionTrace(), []
     for number, event in enumerate(events):
-        trace.add_event(float(number), event)
+        trace.add_claude_event(float(number), event)
         items += trace.replies.pop_finished_items()
     return items, trace
 
@@ -81,13 +81,13 @@ def test_result_event_marks_open_calls_as_unanswered():
 
 def test_reply_starts_at_its_prompt_or_the_last_tool_result():
     trace = SessionTrace()
-    trace.add_prompt(1.0, "go")
+    trace.add_user_prompt(1.0, "go")
     for at, event in (
         (3.0, build_assistant_line("m1", build_tool_use("a"))),
         (5.0, build_tool_result_line("a")),
         (9.0, build_assistant_line("m2", build_text_block("x"))),
     ):
-        trace.add_event(at, event)
+        trace.add_claude_event(at, event)
     trace.close(9.0)
     first, second = replies(trace.replies.pop_finished_items())
     assert (first.at, first.first_output_at, first.until) == (1.0, 3.0, 3.0)
@@ -165,7 +165,7 @@ def test_items_waiting_for_an_open_call_are_bounded():
 def test_number_of_agents_is_bounded():
     trace = SessionTrace()
     for number in range(MAX_AGENTS + 50):
-        trace.add_event(
+        trace.add_claude_event(
             0.0, build_assistant_line(f"m{number}", build_text_block("x"), parent=f"p{number}")
         )
     trace.close(1.0)
@@ -178,7 +178,7 @@ def test_number_of_agents_is_bounded():
 def test_every_call_and_text_of_a_story_is_in_its_trace(case: Case) -> None:
     reader, records = read_cast(build_case_recording(case))
     assert reader.header is not None
-    stories: list[Story] = [Story(), SessionTrace()]
+    stories: list[SessionStory] = [SessionStory(), SessionTrace()]
     for number, story in enumerate(stories):
         teller = StoryReader(reader.header)
         teller.story = story

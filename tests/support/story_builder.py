@@ -5,14 +5,14 @@ from typing import Any
 
 from cast_builder import read_cast
 
-from shim.story.model import SessionStep, SessionStepChange, Story
+from shim.story.model import SessionStep, SessionStepChange, SessionStory
 from shim.story.reader import StoryReader
 
 Event = dict[str, Any]
 INIT: Event = {"type": "system", "subtype": "init", "session_id": "s", "model": "m", "cwd": "/repo"}
 
 
-def read_story(data: bytes) -> tuple[Story, list[SessionStepChange]]:
+def read_story(data: bytes) -> tuple[SessionStory, list[SessionStepChange]]:
     """The story of a cast, and every change of it."""
     reader, records = read_cast(data)
     assert reader.header is not None
@@ -23,17 +23,21 @@ def read_story(data: bytes) -> tuple[Story, list[SessionStepChange]]:
 
 def build_story(
     *events: Event, sent: Iterable[tuple[float, Event]] = ()
-) -> tuple[Story, list[SessionStep]]:
+) -> tuple[SessionStory, list[SessionStep]]:
     """The story of events that come a second after each other, from 1 on; `sent` came from the
     frontend at its time.
     """
-    story, steps, waiting = Story(), list[SessionStep](), sorted(sent, key=lambda line: line[0])
+    story, steps, waiting = (
+        SessionStory(),
+        list[SessionStep](),
+        sorted(sent, key=lambda line: line[0]),
+    )
     changes: list[SessionStepChange] = []
     for at, event in enumerate(events, 1):
         while waiting and waiting[0][0] < at:
-            changes += story.add_frontend_line(*waiting.pop(0))
-        changes += story.add_event(at, event)
-    changes += [change for line in waiting for change in story.add_frontend_line(*line)]
+            changes += story.add_frontend_message(*waiting.pop(0))
+        changes += story.add_claude_event(at, event)
+    changes += [change for line in waiting for change in story.add_frontend_message(*line)]
     changes += story.close(len(events) + 1)
     for change in changes:
         if change.phase == "begin":

@@ -28,7 +28,7 @@ from shim.recording.folders import VerificationReport
 from shim.recording.rewrite import RewriteResult
 from shim.state.broken_promises import DenialViolation
 from shim.state.store import StoredSession
-from shim.story.export.view_model import StepView
+from shim.story.export.view_model import SessionStepView
 
 GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 
@@ -36,7 +36,7 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 # names.
 WRITTEN_TYPES: tuple[type, ...] = (
     DenialViolation, RecordingFinding, LogCursor, OutputDifference, LintReportEntry, LineExplanation, ShimFlags,
-    PromptOutcome, RewriteResult, StoredSession, StepView, TokenPair, UnsupportedRule, VendorReport,
+    PromptOutcome, RewriteResult, StoredSession, SessionStepView, TokenPair, UnsupportedRule, VendorReport,
     VerificationReport, SessionSpec,
 )  # fmt: skip
 

@@ -17,9 +17,9 @@ from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.diff import FULL_CONTEXT_LINES, build_diff, list_diffed_arguments
 from shim.story.events import MAIN_ARGUMENTS, has_only_question_texts_and_options
-from shim.story.export.html import build_step_data, build_totals
-from shim.story.export.view_model import SessionExport, StepView
-from shim.story.model import SessionStepChange, Story
+from shim.story.export.html import build_session_totals_json, build_step_json
+from shim.story.export.view_model import SessionExport, SessionStepView
+from shim.story.model import SessionStepChange, SessionStory
 
 MAX_TREE_BYTES = 200_000  # of one text's Markdown; a longer one is drawn as it was written
 MAX_DEPTH = 40  # levels of a question's schema or of a host's frame; nobody reads more
@@ -32,18 +32,18 @@ class StepRenderer:
     """
 
     def __init__(self) -> None:
-        self.story = Story()
+        self.story = SessionStory()
         self.start_ms: int | None = None
         self._session_export = SessionExport(redact=False, keeps_steps=False)
         # calls of this turn, which its result may call denied
-        self._failed_calls: dict[int, tuple[StepView, str]] = {}
+        self._failed_calls: dict[int, tuple[SessionStepView, str]] = {}
 
     @property
     def title(self) -> str:
         """The first line of the first prompt."""
         return self._session_export.title
 
-    def add_line(self, at_ms: int, line: bytes) -> list[StepView]:
+    def add_line(self, at_ms: int, line: bytes) -> list[SessionStepView]:
         """The steps that a numbered line changes, by their numbers. `at_ms` is in ms since 1970.
 
         `render_step` draws one. Most steps of a long session are never drawn: Markdown is what
@@ -56,17 +56,17 @@ class StepRenderer:
         elapsed_s = max(at_ms - self.start_ms, 0) / 1000
         message = event.get("message")
         if event.get("type") == "user" and event.get("isReplay") and isinstance(message, Mapping):
-            changes = self.story.add_prompt(elapsed_s, message.get("content"))
+            changes = self.story.add_user_prompt(elapsed_s, message.get("content"))
         else:
-            changes = self.story.add_event(elapsed_s, event)
+            changes = self.story.add_claude_event(elapsed_s, event)
         return self._collect_changed_steps(elapsed_s, changes)
 
     def _collect_changed_steps(
         self, elapsed_s: float, changes: Iterable[SessionStepChange]
-    ) -> list[StepView]:
-        changed: dict[int, StepView] = {}
+    ) -> list[SessionStepView]:
+        changed: dict[int, SessionStepView] = {}
         for change in changes:
-            step = self._session_export.add_change(elapsed_s, change)
+            step = self._session_export.add_step_change(elapsed_s, change)
             if step is None:
                 continue
             changed[step.number] = step
@@ -87,7 +87,7 @@ class StepRenderer:
         event = message.get("event")
         if not isinstance(event, Mapping):
             return None
-        parent_step = self._session_export.find_step_number(
+        parent_step = self._session_export.find_call_step_number(
             str(message.get("parent_tool_use_id") or "")
         )
         block, delta = event.get("content_block"), event.get("delta")
@@ -109,7 +109,10 @@ class StepRenderer:
 
     def build_totals(self) -> dict[str, Any]:
         """The sums of the session, as the exported page has them."""
-        return {**build_totals(self.story), "model": escape_control_chars(self.story.model)}
+        return {
+            **build_session_totals_json(self.story),
+            "model": escape_control_chars(self.story.model),
+        }
 
 
 def find_permission_mode(line: bytes) -> str:
@@ -123,9 +126,9 @@ def find_permission_mode(line: bytes) -> str:
     )
 
 
-def render_step(step: StepView) -> dict[str, Any]:
+def render_step(step: SessionStepView) -> dict[str, Any]:
     """A step as it is now, for the page."""
-    return build_step_data(step, MAX_TREE_BYTES)[0]
+    return build_step_json(step, MAX_TREE_BYTES)[0]
 
 
 def render_permission_prompt(

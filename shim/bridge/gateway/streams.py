@@ -25,7 +25,7 @@ from shim.bridge.gateway.step_renderer import (
 )
 from shim.core.bridge.frames import LogCursor
 from shim.core.errors import ShimError
-from shim.story.export.view_model import StepView
+from shim.story.export.view_model import SessionStepView
 
 # from one comment to the next: proxies and phones give up on silent connections
 HEARTBEAT_INTERVAL_S = 15.0
@@ -143,7 +143,7 @@ class StepEncoder(EventEncoder):
         self._cwd = ""  # the session's folder
         self._renderer = StepRenderer()
         # by number, the last changed one last
-        self._history: dict[int, tuple[StepView, LogCursor]] | None = {}
+        self._history: dict[int, tuple[SessionStepView, LogCursor]] | None = {}
         self._last_step_number = 0  # how many there are: the number of the last one
         self._has_omitted_steps = False  # whether steps are new that are not told
 
@@ -231,7 +231,7 @@ class StepEncoder(EventEncoder):
         if any(step.kind == "result" for step in steps):
             yield encode_server_sent_event("totals", orjson.dumps(self._renderer.build_totals()))
 
-    def _store_history(self, steps: list[StepView], cursor: LogCursor) -> None:
+    def _store_history(self, steps: list[SessionStepView], cursor: LogCursor) -> None:
         assert self._history is not None
         for step in steps:
             self._last_step_number = max(self._last_step_number, step.number)

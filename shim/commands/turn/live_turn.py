@@ -26,7 +26,7 @@ from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.process.environment import get_working_directory
-from shim.story.model import SessionStepChange, Story, format_content_text
+from shim.story.model import SessionStepChange, SessionStory, format_content_text
 from shim.story.reader import MAX_LINE_BYTES, parse_json_objects
 from shim.story.terminal.renderer import StoryRenderer
 from shim.story.terminal.screen import REFRESH_SECONDS
@@ -45,7 +45,7 @@ class LiveTurn:
     def __init__(self, console: Console, person: TerminalAnswerReader | None = None) -> None:
         self._console = console
         self._person = person
-        self._story = Story()
+        self._story = SessionStory()
         self._renderer = StoryRenderer(
             console, self._story, live=True, is_interactive=person is not None
         )
@@ -77,7 +77,7 @@ class LiveTurn:
                 start_new_session=True,
             )
             try:
-                self._draw_changes(self._story.add_prompt(0.0, prompt))
+                self._draw_changes(self._story.add_user_prompt(0.0, prompt))
                 self._renderer.show_waiting("waiting for the agent")
                 self._send_line({"type": "user", "message": {"role": "user", "content": prompt}})
                 self._read_until_closed(selector, signals)
@@ -176,7 +176,7 @@ class LiveTurn:
             if self._person is not None:
                 self._person.questions.clear()
             self._renderer.end_prompt()
-        self._draw_changes(self._story.add_event(self._elapsed_s(), event))
+        self._draw_changes(self._story.add_claude_event(self._elapsed_s(), event))
         if kind == "result":
             self._renderer.stop_waiting()
             self._close_stdin()
@@ -207,7 +207,7 @@ class LiveTurn:
             "request_id": question.request_id,
             "request": question.request,
         }
-        self._draw_changes(self._story.add_event(self._elapsed_s(), line))
+        self._draw_changes(self._story.add_claude_event(self._elapsed_s(), line))
         self._renderer.show_prompt(question.format_input_prompt())
 
     def _read_answer(self, person: TerminalAnswerReader) -> None:
@@ -221,7 +221,7 @@ class LiveTurn:
         answer = question.build_response(choice)
         person.questions.resolve(question.request_id)
         self._renderer.end_prompt()
-        self._draw_changes(self._story.add_frontend_line(self._elapsed_s(), answer))
+        self._draw_changes(self._story.add_frontend_message(self._elapsed_s(), answer))
         self._send_line(answer)
         self._show_question(person)
 
@@ -229,7 +229,7 @@ class LiveTurn:
         """The drop-in needs no answer to a question any more."""
         if person.questions.resolve(str(event.get("request_id"))):
             self._renderer.end_prompt(has_answered=False)
-            self._draw_changes(self._story.add_event(self._elapsed_s(), event))
+            self._draw_changes(self._story.add_claude_event(self._elapsed_s(), event))
             self._show_question(person)
 
     # -- signals and ends --------------------------------------------------------------------------

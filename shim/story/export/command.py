@@ -64,9 +64,9 @@ def export_recording(
             "they work only with --to otel", param_hint="--content, --endpoint"
         )
     if endpoint is not None:
-        from shim.story.export.otel_send import send_spans
+        from shim.story.export.otel_send import send_recording_spans
 
-        count = send_spans(cast, endpoint, redact=redact != "none", content=content)
+        count = send_recording_spans(cast, endpoint, redact=redact != "none", content=content)
         sys.stderr.write(f"sent: {pluralize(count, 'span')}\n")
         return
     if output == "-" and to not in TERMINAL_FORMATS and sys.stdout.isatty():

@@ -20,9 +20,9 @@ from markupsafe import Markup
 from shim import __version__
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.export.load import load_recording
-from shim.story.export.view_model import SessionExport, StepView, TruncatedText
+from shim.story.export.view_model import SessionExport, SessionStepView, TruncatedText
 from shim.story.markdown import build_markdown_tree
-from shim.story.model import Story
+from shim.story.model import SessionStory
 
 ASSETS = os.path.join(os.path.dirname(__file__), "assets")
 STYLE_FILES = ("look.css", "steps.css", "page.css")
@@ -59,15 +59,16 @@ def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
     write(render_html_page(session_export.title or "A session", data))
 
 
-def _build_session(session_export: SessionExport, story: Story) -> dict[str, Any]:
+def _build_session(session_export: SessionExport, story: SessionStory) -> dict[str, Any]:
     totals = story.totals
     return {
         "title": session_export.title,
         "totals": {
-            **build_totals(story),
+            **build_session_totals_json(story),
             "spent": {name: round(1000 * seconds) for name, seconds in totals.seconds.items()},
             "repairs": {
-                session_export.format_field(name): count for name, count in totals.repairs.items()
+                session_export.format_field_value(name): count
+                for name, count in totals.repairs.items()
             },
         },
         "timeline": [
@@ -78,7 +79,7 @@ def _build_session(session_export: SessionExport, story: Story) -> dict[str, Any
     }
 
 
-def build_totals(story: Story) -> dict[str, Any]:
+def build_session_totals_json(story: SessionStory) -> dict[str, Any]:
     """The sums of a session, for a page."""
     totals = story.totals
     return {
@@ -93,22 +94,22 @@ def build_totals(story: Story) -> dict[str, Any]:
     }
 
 
-def _build_steps(step_views: Iterable[StepView]) -> Iterator[dict[str, Any]]:
+def _build_steps(step_views: Iterable[SessionStepView]) -> Iterator[dict[str, Any]]:
     remaining_bytes = MAX_TREE_BYTES
     for step_view in step_views:
-        step, tree_bytes = build_step_data(step_view, remaining_bytes)
+        step, tree_bytes = build_step_json(step_view, remaining_bytes)
         remaining_bytes -= tree_bytes
         yield step
 
 
-def build_step_data(step_view: StepView, max_tree_bytes: int) -> tuple[dict[str, Any], int]:
+def build_step_json(step_view: SessionStepView, max_tree_bytes: int) -> tuple[dict[str, Any], int]:
     """A sheet as the page takes it, without empty fields, and the bytes that its tree took of
     `max_tree_bytes`.
 
     A cut text is a list: its head, the number of characters left out, its tail. A model's text is a
     tree instead; where there is no room, as it was written.
     """
-    step = {name: _encode_value(getattr(step_view, name)) for name in StepView.__slots__}
+    step = {name: _encode_value(getattr(step_view, name)) for name in SessionStepView.__slots__}
     tree_bytes = 0
     if step_view.kind in MARKDOWN_KINDS and step_view.text:
         del step["text"]

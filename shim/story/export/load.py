@@ -7,7 +7,7 @@ from shim.core.reading.diagnostics import pluralize
 from shim.core.secrets.redactor import describe_redactions
 from shim.story.events import format_model_name
 from shim.story.export.view_model import SessionExport
-from shim.story.model import Story
+from shim.story.model import SessionStory
 from shim.story.reader import TOO_LONG_PHRASE, Recording, StoryReader
 
 
@@ -15,7 +15,7 @@ class LoadedRecording(NamedTuple):
     """`source` says where the session is from, `notes` what a reader of the export should know."""
 
     export: SessionExport
-    story: Story
+    story: SessionStory
     source: dict[str, str]
     notes: list[str]
 
@@ -25,19 +25,19 @@ def load_recording(path: str, *, redact: bool) -> LoadedRecording:
     recording = Recording(path)
     export, reader = SessionExport(redact=redact), StoryReader(recording.header)
     for time_s, change in reader.read_changes(recording):
-        export.add_change(time_s, change)
+        export.add_step_change(time_s, change)
     header = recording.header
     # in a fallback list a later vendor may have answered
     vendor = reader.story.vendor or header.vendor
     source = {
-        "vendor": export.format_field(vendor),
-        "version": export.format_field(
+        "vendor": export.format_field_value(vendor),
+        "version": export.format_field_value(
             (header.vendor_version if vendor == header.vendor else "") or ""
         ),
-        "started": export.format_field(header.started),
-        "folder": export.format_field(header.cwd),
-        "shim": export.format_field(header.shim),
-        "model": export.format_field(format_model_name(reader.story.model)),
+        "started": export.format_field_value(header.started),
+        "folder": export.format_field_value(header.cwd),
+        "shim": export.format_field_value(header.shim),
+        "model": export.format_field_value(format_model_name(reader.story.model)),
     }
     return LoadedRecording(
         export, reader.story, source, list(_list_notes(export, recording, reader))

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from shim.story.export.load import LoadedRecording, load_recording
-from shim.story.export.view_model import StepView, truncate_text
+from shim.story.export.view_model import SessionStepView, truncate_text
 from shim.story.formatting import (
     count_cached_tokens,
     count_input_tokens,
@@ -108,7 +108,7 @@ def _list_totals(totals: SessionTotals) -> Iterator[tuple[str, str]]:
 # -- steps -----------------------------------------------------------------------------------------
 
 
-def _format_step(step: StepView) -> str:
+def _format_step(step: SessionStepView) -> str:
     """A step and a blank line. A nested agent's is a quotation, since fences allow no other
     indentation.
     """
@@ -119,15 +119,15 @@ def _format_step(step: StepView) -> str:
     return f"{text}\n\n" if lines else ""
 
 
-def _format_prompt(step: StepView) -> list[str]:
+def _format_prompt(step: SessionStepView) -> list[str]:
     return ["**Prompt**", "", *_quote_lines(sanitize_markdown(step.text.format_text()))]
 
 
-def _format_text(step: StepView) -> list[str]:
+def _format_text(step: SessionStepView) -> list[str]:
     return [sanitize_markdown(step.text.format_text())]
 
 
-def _format_thinking(step: StepView) -> list[str]:
+def _format_thinking(step: SessionStepView) -> list[str]:
     duration_s = ((step.until or step.at) - step.at) / 1000
     return _format_details(
         f"Thought for {format_duration(duration_s)}" if duration_s else "Thought",
@@ -135,7 +135,7 @@ def _format_thinking(step: StepView) -> list[str]:
     )
 
 
-def _format_call(step: StepView) -> list[str]:
+def _format_call(step: SessionStepView) -> list[str]:
     duration_text = f" · {format_duration((step.until - step.at) / 1000)}" if step.until else ""
     outcome = "" if step.outcome == "ok" else f" · {step.outcome or 'running'}"
     title = (
@@ -148,7 +148,7 @@ def _format_call(step: StepView) -> list[str]:
     return _format_details(title, body[1:], is_open=bool(step.diff))
 
 
-def _format_fields(step: StepView) -> Iterator[str]:
+def _format_fields(step: SessionStepView) -> Iterator[str]:
     """The arguments of a call that its title does not show, each after a blank line."""
     for name, value in step.fields:
         text = truncate_text(value, MAX_OUTPUT_CHARS).format_text()
@@ -161,7 +161,7 @@ def _format_fields(step: StepView) -> Iterator[str]:
         )
 
 
-def _format_question(step: StepView) -> list[str]:
+def _format_question(step: SessionStepView) -> list[str]:
     title, body = (
         f"? May <b>{escape_markdown(step.name)}</b> run?{_format_code(step.main)}",
         [*_format_fields(step)],
@@ -169,7 +169,7 @@ def _format_question(step: StepView) -> list[str]:
     return _format_details(title, body[1:]) if body else [title]
 
 
-def _format_answer(step: StepView) -> list[str]:
+def _format_answer(step: SessionStepView) -> list[str]:
     decision = {"allow": "Allowed", "deny": "Denied"}.get(step.text.head, step.text.head)
     reason = "".join(
         f": {escape_markdown(value)}" for name, value in step.facts if name in ("message", "error")
@@ -177,17 +177,17 @@ def _format_answer(step: StepView) -> list[str]:
     return [f"**{escape_markdown(decision)}: {escape_markdown(step.name)}**{reason}"]
 
 
-def _format_note(step: StepView) -> list[str]:
+def _format_note(step: SessionStepView) -> list[str]:
     fields = ", ".join(f"{name} {value}" for name, value in step.facts)
     title = escape_markdown((step.name if step.facts else step.text.head[:200]).replace("_", " "))
     return [f"<sub>{title}{': ' if fields else ''}{escape_markdown(fields)}</sub>"]
 
 
-def _format_error(step: StepView) -> list[str]:
+def _format_error(step: SessionStepView) -> list[str]:
     return [*_quote_lines("**Error**\n"), *_quote_lines(sanitize_markdown(step.text.format_text()))]
 
 
-def _format_result(step: StepView) -> list[str]:
+def _format_result(step: SessionStepView) -> list[str]:
     fields = dict(step.facts)
     counts = [
         f"{name} {escape_markdown(fields[name])}" for name in ("errors", "denied") if name in fields
@@ -199,7 +199,7 @@ def _format_result(step: StepView) -> list[str]:
     ]
 
 
-STEP_FORMATTERS: dict[str, Callable[[StepView], list[str]]] = {
+STEP_FORMATTERS: dict[str, Callable[[SessionStepView], list[str]]] = {
     "start": lambda sheet: [],
     "prompt": _format_prompt,
     "text": _format_text,

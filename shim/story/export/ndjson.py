@@ -17,7 +17,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.claude_lines import LineRedactor
 from shim.core.secrets.redactor import Redactor
 from shim.recording.recorded_run import parse_recorded_invocation
-from shim.story.model import SessionStepChange, Story
+from shim.story.model import SessionStepChange, SessionStory
 from shim.story.reader import Recording, StoryReader
 
 WriteFunction = Callable[[bytes], None]
@@ -30,12 +30,12 @@ _UNLIMITED_BYTES = 1 << 62  # no line is cut
 _UUID_FORMAT = "00000000-0000-4000-9000-{:012d}"
 
 
-class _LineStory(Story):
+class _LineStory(SessionStory):
     def __init__(self, write: WriteFunction) -> None:
         super().__init__()
         self._write = write
 
-    def add_event(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
+    def add_claude_event(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
         self._write(orjson.dumps(event) + b"\n")
         return []
 

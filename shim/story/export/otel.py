@@ -9,7 +9,13 @@ from typing import Any
 
 from shim import __version__
 from shim.core.reading.json_text import dump_json
-from shim.story.export.spans import SCHEMA_URL, SCOPE_NAME, AttributeValue, OtelSpan, SpanBuilder
+from shim.story.export.spans import (
+    SCHEMA_URL,
+    SCOPE_NAME,
+    AttributeValue,
+    OtelSpan,
+    OtelSpanBuilder,
+)
 
 STATUS_ERROR = 2  # status code
 
@@ -18,7 +24,7 @@ WriteFunction = Callable[[bytes], None]
 
 def export(path: str, write: WriteFunction, *, redact: bool, content: bool = False) -> None:
     """Write the spans of the cast at `path`. RecordingError if it is no cast."""
-    spans = SpanBuilder(path, redact=redact, content=content)
+    spans = OtelSpanBuilder(path, redact=redact, content=content)
     head = {"attributes": _encode_attributes(spans.resource)}
     scope = {"name": SCOPE_NAME, "version": __version__}
     write(

@@ -7,14 +7,14 @@ from urllib.parse import urlsplit, urlunsplit
 from shim import __version__
 from shim.core.errors import FrontendError, SystemResourceError
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.story.export.spans import KIND_CLIENT, SCHEMA_URL, SCOPE_NAME, OtelSpan, SpanBuilder
+from shim.story.export.spans import KIND_CLIENT, SCHEMA_URL, SCOPE_NAME, OtelSpan, OtelSpanBuilder
 
 MAX_BATCH_SPANS = 512  # spans of one request, as many as the SDK's own processor sends
 REQUEST_TIMEOUT_S = 10  # seconds for a request and its retries, the exporter's own default
 TRACES_PATH = "/v1/traces"
 
 
-def send_spans(path: str, endpoint: str, *, redact: bool, content: bool = False) -> int:
+def send_recording_spans(path: str, endpoint: str, *, redact: bool, content: bool = False) -> int:
     """Send the spans of the cast at `path` to `endpoint`, an http or https URL; returns their
     number.
 
@@ -35,7 +35,7 @@ def send_spans(path: str, endpoint: str, *, redact: bool, content: bool = False)
             "sending spans needs OpenTelemetry's SDK, which is not installed",
             hint="install claude-shim with its extra `otel` (`pip install '.[otel]'` in a checkout), or write a file",
         ) from None
-    spans = SpanBuilder(path, redact=redact, content=content)
+    spans = OtelSpanBuilder(path, redact=redact, content=content)
     resource = Resource(dict(spans.resource), SCHEMA_URL)
     scope = InstrumentationScope(SCOPE_NAME, __version__, SCHEMA_URL)
 

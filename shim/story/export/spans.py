@@ -81,7 +81,7 @@ class OtelSpan(NamedTuple):
     is_failed: bool = False
 
 
-class SpanBuilder:
+class OtelSpanBuilder:
     """Makes the spans of a cast, each when it is over."""
 
     def __init__(self, path: str, *, redact: bool, content: bool = False) -> None:

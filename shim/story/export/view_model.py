@@ -85,7 +85,7 @@ def truncate_text(text: TruncatedText, max_chars: int) -> TruncatedText:
 
 
 @dataclass(slots=True)
-class StepView:
+class SessionStepView:
     """One step as it is shown. Times are milliseconds since the beginning; `growth` has times and
     the permille of the text that was there.
 
@@ -129,7 +129,7 @@ class StepView:
             or any(value.omitted_chars for _, value in self.fields)
         )
 
-    def truncate(self, max_chars: int) -> None:
+    def truncate_texts(self, max_chars: int) -> None:
         self.text, self.diff, self.output = (
             truncate_text(self.text, max_chars),
             truncate_text(self.diff, max_chars),
@@ -139,7 +139,7 @@ class StepView:
 
 
 class _OpenStep(NamedTuple):
-    step_view: StepView
+    step_view: SessionStepView
     tool_input: Mapping[str, Any]
     growth: list[tuple[int, int]]
 
@@ -155,7 +155,7 @@ class SessionExport:
     def __init__(
         self, *, redact: bool = True, max_chars: int = MAX_TOTAL_CHARS, keeps_steps: bool = True
     ) -> None:
-        self.steps: list[StepView] = []
+        self.steps: list[SessionStepView] = []
         self._keeps_steps = keeps_steps
         self.title = ""
         self.max_text_chars = MAX_TEXT_CHARS
@@ -170,7 +170,7 @@ class SessionExport:
         self._step_and_depth_by_call: dict[str, tuple[int, int]] = {}
         self._last_text = ""
         # calls of this turn; its result may say that they were denied
-        self._failed_calls: list[tuple[StepView, SessionStep]] = []
+        self._failed_calls: list[tuple[SessionStepView, SessionStep]] = []
 
     # -- the gates ---------------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class SessionExport:
         cleaned = self._redactor.redact_text(cleaned) if self._redactor else cleaned
         return escape_control_chars(cleaned.replace("\r\n", "\n"))
 
-    def format_field(self, value: object) -> str:
+    def format_field_value(self, value: object) -> str:
         """A short text as one line."""
         text = value if isinstance(value, str) else format_inline_value(self._redact(value))
         line = self.sanitize_text(text).replace("\n", " ⏎ ")
@@ -191,7 +191,7 @@ class SessionExport:
 
     # -- the story ---------------------------------------------------------------------------------
 
-    def add_change(self, time_s: float, change: SessionStepChange) -> StepView | None:
+    def add_step_change(self, time_s: float, change: SessionStepChange) -> SessionStepView | None:
         """Take a change of a step, `time_s` seconds since the beginning. Its sheet; None if there
         was no room for it.
         """
@@ -211,7 +211,7 @@ class SessionExport:
             self._fill_call(step, open_step.step_view, open_step.tool_input)
         return open_step.step_view
 
-    def find_step_number(self, call_id: str) -> int:
+    def find_call_step_number(self, call_id: str) -> int:
         """The number of the step of a call; 0 for an unknown id."""
         return self._step_and_depth_by_call.get(call_id, (0, 0))[0]
 
@@ -224,7 +224,7 @@ class SessionExport:
         parent_number, depth = (
             self._step_and_depth_by_call.get(step.parent, (0, -1)) if step.parent else (0, -1)
         )
-        step_view = StepView(
+        step_view = SessionStepView(
             step.number,
             step.kind,
             _to_ms(step.at),
@@ -234,10 +234,10 @@ class SessionExport:
         )
         if self._keeps_steps:
             self.steps.append(step_view)
-        step_view.name = self.format_field(step.name)
+        step_view.name = self.format_field_value(step.name)
         tool_input = self._redact(step.input)
         tool_input = tool_input if isinstance(tool_input, Mapping) else {}
-        step_view.main = self.format_field(
+        step_view.main = self.format_field_value(
             next(
                 (
                     tool_input[name]
@@ -291,7 +291,7 @@ class SessionExport:
         self._shrink_to_fit(step_view)
 
     def _fill_call(
-        self, step: SessionStep, step_view: StepView, tool_input: Mapping[str, Any]
+        self, step: SessionStep, step_view: SessionStepView, tool_input: Mapping[str, Any]
     ) -> None:
         old_text = step.extra.get("originalFile") if isinstance(step.extra, Mapping) else None
         context_lines = FULL_CONTEXT_LINES if step.kind == "question" else CONTEXT_LINES
@@ -310,7 +310,7 @@ class SessionExport:
         )
         step_view.fields = [
             (
-                self.format_field(name),
+                self.format_field_value(name),
                 self._truncate_clean_text(value if isinstance(value, str) else format_value(value)),
             )
             for name, value in (*visible_arguments[:MAX_FIELDS], *remaining)
@@ -325,14 +325,14 @@ class SessionExport:
             except (AttributeError, KeyError, TypeError, ValueError, IndexError):
                 continue  # an event of another shape
             if value not in (None, "", [], {}):
-                yield name, self.format_field(value)
+                yield name, self.format_field_value(value)
         # notes of this name are a user's words, without facts
         if step.kind == "note" and step.name != "user":
             for name, value in list(fields.items())[:MAX_FIELDS]:
                 if name not in HIDDEN_FIELDS and value not in (None, "", [], {}):
-                    yield self.format_field(str(name)), self.format_field(value)
+                    yield self.format_field_value(str(name)), self.format_field_value(value)
 
-    def _shrink_to_fit(self, step_view: StepView) -> None:
+    def _shrink_to_fit(self, step_view: SessionStepView) -> None:
         """Make room for a sheet: halve the limit of all texts until the session fits."""
         if not self._keeps_steps:
             return
@@ -340,7 +340,7 @@ class SessionExport:
         while self._char_count > self._max_chars and self.max_text_chars > MIN_TEXT_CHARS:
             self.max_text_chars = max(self.max_text_chars // 2, MIN_TEXT_CHARS)
             for step in self.steps:
-                step.truncate(self.max_text_chars)
+                step.truncate_texts(self.max_text_chars)
             self._char_count = sum(step.char_count for step in self.steps)
 
 

@@ -19,7 +19,7 @@ from shim.story.events import (
     format_model_name,
     has_only_question_texts_and_options,
 )
-from shim.story.model import SessionStep, SessionStepChange, Story, format_content_text
+from shim.story.model import SessionStep, SessionStepChange, SessionStory, format_content_text
 from shim.story.notes import format_note_text
 from shim.story.terminal.arguments import (
     DIFF_STYLES,
@@ -74,7 +74,7 @@ class StoryRenderer:
     def __init__(
         self,
         console: Console,
-        story: Story,
+        story: SessionStory,
         *,
         live: bool = False,
         thinking: bool = False,

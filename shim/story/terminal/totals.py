@@ -8,7 +8,7 @@ from rich.text import Text
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.story.events import TOKEN_FIELDS, SessionStep, SessionTotals, find_failure_cause
 from shim.story.formatting import format_call_counts, format_cost, format_duration, format_tokens
-from shim.story.model import Story
+from shim.story.model import SessionStory
 from shim.story.timeline import ACTIVITIES, Activity, ActivityTimeline
 
 _ACTIVITY_STYLES: dict[Activity, tuple[str, str, str]] = {  # distinct without colours too
@@ -90,7 +90,9 @@ def list_failure_reasons(result_fields: Mapping[str, Any]) -> Iterator[str]:
         yield from (str(error)[:MAX_ERROR_CHARS] for error in causes if error)
 
 
-def render_session_totals(story: Story, width: int, *, has_output: bool = True) -> list[Text]:
+def render_session_totals(
+    story: SessionStory, width: int, *, has_output: bool = True
+) -> list[Text]:
     """The sums of a session, if it had more than one turn, and its timeline, unless no model has
     `has_output`.
     """

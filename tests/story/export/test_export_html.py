@@ -401,6 +401,6 @@ def test_permission_prompt_contains_all_input_fields():
             SessionExport(),
             SessionStep(1, "question", 0.0, name=name, input=tool_input),
         )
-        exported.add_change(0, SessionStepChange("begin", step))
-        exported.add_change(0, SessionStepChange("end", step))
+        exported.add_step_change(0, SessionStepChange("begin", step))
+        exported.add_step_change(0, SessionStepChange("end", step))
         assert any("EVIL" in value.head for _, value in exported.steps[0].fields)

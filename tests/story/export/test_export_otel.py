@@ -30,7 +30,7 @@ from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 from shim.core.cast.format import RecordingError
 from shim.core.errors import FrontendError
 from shim.story.export.otel import export
-from shim.story.export.otel_send import send_spans
+from shim.story.export.otel_send import send_recording_spans
 from shim.story.export.spans import MAX_SPAN_EVENTS
 
 KINDS = {
@@ -375,4 +375,4 @@ def test_sending_spans_without_the_otel_extra_names_the_extra(shim, local_box, m
 @pytest.mark.parametrize("endpoint", ["localhost:4318", "file:///etc/passwd", "", "https://"])
 def test_endpoint_that_is_not_an_http_url_is_refused(endpoint, tmp_path):
     with pytest.raises(FrontendError, match="not an http or https URL"):
-        send_spans(str(tmp_path / "none"), endpoint, redact=True)
+        send_recording_spans(str(tmp_path / "none"), endpoint, redact=True)

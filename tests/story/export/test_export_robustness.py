@@ -138,5 +138,7 @@ def _places(value):
 def test_steps_above_the_size_limit_are_counted_as_omitted():
     session_export = SessionExport(max_chars=0)
     for number in range(3):
-        session_export.add_change(0.0, SessionStepChange("begin", SessionStep(number, "note", 0.0)))
+        session_export.add_step_change(
+            0.0, SessionStepChange("begin", SessionStep(number, "note", 0.0))
+        )
     assert (session_export.steps, session_export.omitted_steps) == ([], 3)

@@ -21,7 +21,7 @@ from story_builder import (
 from support import find_case, parse_lines, translate_case
 from sweeps import loop_over_rows
 
-from shim.story.model import Story
+from shim.story.model import SessionStory
 from shim.story.terminal.arguments import MAX_ARGUMENT_CHARS, format_arguments
 from shim.story.terminal.renderer import (
     MAX_ARGUMENT_LINES,
@@ -39,10 +39,10 @@ COLOUR = {
 
 def draw_events(*events: Event, **options: Any) -> str:
     """What is drawn of events a second after each other."""
-    console, story = Console(file=io.StringIO(), _environ={}), Story()
+    console, story = Console(file=io.StringIO(), _environ={}), SessionStory()
     drawing = StoryRenderer(console, story, **options)
     for at, event in enumerate(events):
-        for change in story.add_event(at, event):
+        for change in story.add_claude_event(at, event):
             drawing.draw_change(change)
     for change in story.close(len(events)):
         drawing.draw_change(change)
@@ -85,10 +85,10 @@ def test_brackets_are_not_interpreted_as_markup():
 
 
 def test_controller_change_is_rendered():
-    console, story = Console(file=io.StringIO(), _environ={}), Story()
+    console, story = Console(file=io.StringIO(), _environ={}), SessionStory()
     drawing = StoryRenderer(console, story)
     for client in ("start", None, "start", "page", None, "page"):
-        for change in story.add_note(0.0, {"kind": "driver", "client": client}):
+        for change in story.add_recorder_note(0.0, {"kind": "driver", "client": client}):
             drawing.draw_change(change)
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == "· page drives\n"
@@ -298,13 +298,13 @@ def test_system_event_is_rendered_as_a_single_line():
 
 def test_noted_repair_is_not_repeated_in_the_result():
     shim = {"repairs": {"not_json": 2}, "unknown_events": {"x": 1}}
-    console, story = Console(file=io.StringIO(), _environ={}), Story()
+    console, story = Console(file=io.StringIO(), _environ={}), SessionStory()
     drawing = StoryRenderer(console, story)
-    for change in story.add_note(
+    for change in story.add_recorder_note(
         0, {"kind": "repair", "repair": "not_json", "count": 2}
-    ) + story.add_event(0, build_result_line(shim=shim)):
+    ) + story.add_claude_event(0, build_result_line(shim=shim)):
         drawing.draw_change(change)
-    for change in story.add_event(0, build_result_line(shim=shim)):
+    for change in story.add_claude_event(0, build_result_line(shim=shim)):
         drawing.draw_change(change)
     assert isinstance(console.file, io.StringIO)
     repair_rows = [
@@ -463,12 +463,12 @@ def test_ask_user_question_prompt_lists_its_options():
 
 
 def test_prompt_resolution_names_the_client_or_timeout():
-    console, story = Console(file=io.StringIO(), _environ={}), Story()
+    console, story = Console(file=io.StringIO(), _environ={}), SessionStory()
     drawing = StoryRenderer(console, story)
     for how, by in (("allow", "the page"), ("timeout", "")):
         for change in (
-            *story.add_event(1, build_permission_request("q", "c")),
-            *story.add_resolved_prompt(3, "q", how, by),
+            *story.add_claude_event(1, build_permission_request("q", "c")),
+            *story.add_permission_answer(3, "q", how, by),
         ):
             drawing.draw_change(change)
     assert isinstance(console.file, io.StringIO)

@@ -17,7 +17,7 @@ from shim.commands.sessions.terminal.question_prompt import build_form_input
 from shim.core.bridge.frames import LogCursor
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import pluralize
-from shim.story.model import SessionStepChange, Story
+from shim.story.model import SessionStepChange, SessionStory
 from shim.story.terminal.arguments import format_short_line
 from shim.story.terminal.renderer import StoryRenderer
 from shim.story.terminal.screen import TypedInput
@@ -47,7 +47,7 @@ class SessionView:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._wall_clock = wall_clock
-        self.story = Story()
+        self.story = SessionStory()
         self.welcome: Frame = {}
         self.state: Frame = {}
         self.controller: str | None = None
@@ -161,11 +161,11 @@ class SessionView:
         elapsed_s = self._compute_elapsed(frame)
         if event.get("type") == "user" and event.get("isReplay"):
             message = event.get("message")
-            changes = self.story.add_prompt(
+            changes = self.story.add_user_prompt(
                 elapsed_s, message.get("content") if isinstance(message, Mapping) else message
             )
         else:
-            changes = self.story.add_event(elapsed_s, event)
+            changes = self.story.add_claude_event(elapsed_s, event)
         self._draw_changes(changes)
         if event.get("type") == "system" and self.is_synced:
             self._on_mode(event.get("permissionMode"))
@@ -200,13 +200,13 @@ class SessionView:
             tool_input = form or {"message": request.get("message"), "url": request.get("url")}
             request = {"subtype": "can_use_tool", "tool_name": name, "input": tool_input}
         line = {"type": "control_request", "request_id": frame.get("question"), "request": request}
-        self._draw_changes(self.story.add_event(self._compute_elapsed(frame), line))
+        self._draw_changes(self.story.add_claude_event(self._compute_elapsed(frame), line))
 
     def _on_settled(self, frame: Frame) -> None:
         resolver = str(frame.get("by") or "")
         resolver = "" if resolver == self.client_name else resolver
         self._draw_changes(
-            self.story.add_resolved_prompt(
+            self.story.add_permission_answer(
                 self._compute_elapsed(frame),
                 str(frame.get("question")),
                 str(frame.get("how")),
