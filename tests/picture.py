@@ -20,7 +20,7 @@ from shim.commands.turn.demo_child import REPLY_PAUSE_S, TOKEN_PAUSE_S, generate
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.turn.outcome import ChildExit
 from shim.story.model import SessionStory
-from shim.story.terminal.renderer import StoryRenderer
+from shim.story.terminal.renderer import SessionStoryRenderer
 
 PICTURE = Path(__file__).resolve().parent.parent / "shim" / "manual" / "demo.svg"
 PROMPT, FOLDER = "make greet.py nicer", "/home/you/hello"
@@ -39,9 +39,9 @@ def draw_demo() -> Console:
     )
     translation = create_stream_translation("demo", partial=True, terminator="none", stable=True)
     story, clock = SessionStory(), 0.0
-    drawing = StoryRenderer(console, story)
+    drawing = SessionStoryRenderer(console, story)
     for change in story.add_user_prompt(clock, PROMPT):
-        drawing.draw_change(change)
+        drawing.draw_step_change(change)
     for event in generate_demo_events(PROMPT, FOLDER, "demo"):
         clock += {
             "thinking": TOKEN_PAUSE_S,
@@ -51,12 +51,12 @@ def draw_demo() -> Console:
         }.get(event["type"], 0.0)
         for line in translation.feed(json.dumps(event).encode() + b"\n").splitlines():
             for change in story.add_claude_event(clock, orjson.loads(line)):
-                drawing.draw_change(change)
+                drawing.draw_step_change(change)
     for line in translation.close(ChildExit(0)).splitlines():
         for change in story.add_claude_event(clock, orjson.loads(line)):
-            drawing.draw_change(change)
+            drawing.draw_step_change(change)
     for change in story.close(clock):
-        drawing.draw_change(change)
+        drawing.draw_step_change(change)
     drawing.close()
     return console
 

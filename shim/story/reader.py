@@ -41,7 +41,7 @@ MAX_TRANSLATED_LINE_BYTES = 1_000_000  # of a line that is translated anew, as f
 
 
 @dataclass
-class ReadBudget:
+class RecordingReadBudget:
     """How much may still be read from the files of several recordings together."""
 
     bytes_left: int
@@ -58,7 +58,7 @@ class Recording:
         self,
         path: str,
         wait_for_more: Callable[[], bool] | None = None,
-        budget: ReadBudget | None = None,
+        budget: RecordingReadBudget | None = None,
     ) -> None:
         self.path = path
         self.reader = RecordingReader()
@@ -133,7 +133,7 @@ def load_cast_header(path: str) -> RecordingHeader:
     return recording.header
 
 
-class StoryReader:
+class SessionStoryReader:
     """Makes the changes of a story from the records of a cast.
 
     The source is the frontend's output if that is Claude's stream, else the child's output, which
@@ -163,11 +163,11 @@ class StoryReader:
         self._has_unnoted_result = False  # a result was told without its note
 
     @property
-    def skipped_lines(self) -> int:
+    def skipped_line_count(self) -> int:
         """How many lines were too long to be read."""
         return sum(splitter.skipped_lines for splitter in self._splitters.values())
 
-    def read_changes(self, recording: Recording) -> Iterator[tuple[float, SessionStepChange]]:
+    def read_step_changes(self, recording: Recording) -> Iterator[tuple[float, SessionStepChange]]:
         """All changes of a cast, each with its time in seconds since the beginning."""
         for record in recording.read_records():
             yield from ((record.time_s, change) for change in self.feed(record))

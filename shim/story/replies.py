@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shim.story.model import TOKEN_FIELDS, SessionStep, SessionStepChange, SessionStory
-from shim.story.reader import Recording, StoryReader
+from shim.story.reader import Recording, SessionStoryReader
 
 # items of a lane that wait for an earlier one, which is then returned unfinished
 MAX_WAITING_ITEMS = 1000
@@ -260,7 +260,7 @@ class TracedRecording:
 
     def read_items(self) -> Iterator[tuple[str, TraceItem]]:
         """The items, each with its agent's lane; those of a lane in order."""
-        story_reader = StoryReader(self.header)
+        story_reader = SessionStoryReader(self.header)
         story_reader.story = self.trace
         for record in self._recording.read_records():
             story_reader.feed(record)

@@ -6,7 +6,7 @@ from shim.commands.cast.run_summary import RunSummary
 from shim.core.cast.format import RecordingError
 from shim.core.reading.diagnostics import pluralize
 from shim.recording.folders import list_cast_paths
-from shim.story.reader import Recording, StoryReader
+from shim.story.reader import Recording, SessionStoryReader
 from shim.story.terminal.console import format_single_line
 from shim.story.terminal.progress import show_progress
 
@@ -25,8 +25,11 @@ def load_run_summary(path: str) -> RunSummary:
     summary = RunSummary(path)
     try:
         recording = Recording(path)
-        summary, story_reader = RunSummary(path, recording.header), StoryReader(recording.header)
-        summary.feed(change for _, change in story_reader.read_changes(recording))
+        summary, story_reader = (
+            RunSummary(path, recording.header),
+            SessionStoryReader(recording.header),
+        )
+        summary.feed(change for _, change in story_reader.read_step_changes(recording))
     except RecordingError as error:
         summary.state, summary.problem = "unreadable", format_single_line(error)
         return summary

@@ -7,7 +7,7 @@ import orjson
 from shim.core.errors import ShimError
 from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS, escape_control_chars
 from shim.recording.folders import get_recording_folder, list_newest_recordings
-from shim.story.reader import ReadBudget, Recording
+from shim.story.reader import Recording, RecordingReadBudget
 
 # A login is only in question for vendors that were used lately, and a person waits for the
 # diagnosis.
@@ -29,7 +29,7 @@ def collect_missing_login_messages(environment: Mapping[str, str]) -> dict[str, 
         return {}
     # vendor → its message, "" if the newest recording has no missing login
     latest: dict[str, str] = {}
-    budget = ReadBudget(MAX_READ_BYTES)
+    budget = RecordingReadBudget(MAX_READ_BYTES)
     for path in paths[:MAX_RECORDINGS]:
         if budget.bytes_left <= 0:
             break
@@ -40,7 +40,7 @@ def collect_missing_login_messages(environment: Mapping[str, str]) -> dict[str, 
     return {vendor: message for vendor, message in latest.items() if message}
 
 
-def _read_recording(path: str, budget: ReadBudget) -> dict[str, str]:
+def _read_recording(path: str, budget: RecordingReadBudget) -> dict[str, str]:
     """Return the vendors of a recording, each with the message of its last result ("" if that is no
     missing login).
     """

@@ -28,7 +28,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.process.environment import get_working_directory
 from shim.story.model import SessionStepChange, SessionStory, format_content_text
 from shim.story.reader import MAX_LINE_BYTES, parse_json_objects
-from shim.story.terminal.renderer import StoryRenderer
+from shim.story.terminal.renderer import SessionStoryRenderer
 from shim.story.terminal.screen import REFRESH_SECONDS
 
 CHUNK_BYTES = 256 * 1024
@@ -46,7 +46,7 @@ class LiveTurn:
         self._console = console
         self._person = person
         self._story = SessionStory()
-        self._renderer = StoryRenderer(
+        self._renderer = SessionStoryRenderer(
             console, self._story, live=True, is_interactive=person is not None
         )
         self._process: subprocess.Popen[bytes]
@@ -78,7 +78,7 @@ class LiveTurn:
             )
             try:
                 self._draw_changes(self._story.add_user_prompt(0.0, prompt))
-                self._renderer.show_waiting("waiting for the agent")
+                self._renderer.show_wait_message("waiting for the agent")
                 self._send_line({"type": "user", "message": {"role": "user", "content": prompt}})
                 self._read_until_closed(selector, signals)
                 return self._finish()
@@ -86,7 +86,7 @@ class LiveTurn:
                 self._stop_process(at_once=True)
                 raise
             finally:
-                self._renderer.stop_waiting()
+                self._renderer.hide_wait_message()
 
     # -- what comes --------------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class LiveTurn:
             is_open = True
         if data and not self._received_signals:
             text = escape_control_chars(data.decode("utf-8", "replace"))
-            self._renderer.stop_waiting(text.partition("\nhint: ")[0].strip("\n"))
+            self._renderer.hide_wait_message(text.partition("\nhint: ")[0].strip("\n"))
             sys.stderr.write(text)
             sys.stderr.flush()
         return is_open
@@ -175,13 +175,13 @@ class LiveTurn:
             self._result_line = event
             if self._person is not None:
                 self._person.questions.clear()
-            self._renderer.end_prompt()
+            self._renderer.end_input_prompt()
         self._draw_changes(self._story.add_claude_event(self._elapsed_s(), event))
         if kind == "result":
-            self._renderer.stop_waiting()
+            self._renderer.hide_wait_message()
             self._close_stdin()
         elif self._current_question is not None:
-            self._renderer.show_prompt(self._current_question.format_input_prompt())
+            self._renderer.show_input_prompt(self._current_question.format_input_prompt())
 
     # -- questions ---------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class LiveTurn:
             "request": question.request,
         }
         self._draw_changes(self._story.add_claude_event(self._elapsed_s(), line))
-        self._renderer.show_prompt(question.format_input_prompt())
+        self._renderer.show_input_prompt(question.format_input_prompt())
 
     def _read_answer(self, person: TerminalAnswerReader) -> None:
         """A line from the terminal, as the answer to the open question."""
@@ -216,11 +216,11 @@ class LiveTurn:
         if question is None:
             return
         if choice is None:
-            self._renderer.show_prompt(question.format_input_prompt())
+            self._renderer.show_input_prompt(question.format_input_prompt())
             return
         answer = question.build_response(choice)
         person.questions.resolve(question.request_id)
-        self._renderer.end_prompt()
+        self._renderer.end_input_prompt()
         self._draw_changes(self._story.add_frontend_message(self._elapsed_s(), answer))
         self._send_line(answer)
         self._show_question(person)
@@ -228,7 +228,7 @@ class LiveTurn:
     def _withdraw_question(self, person: TerminalAnswerReader, event: Mapping[str, Any]) -> None:
         """The drop-in needs no answer to a question any more."""
         if person.questions.resolve(str(event.get("request_id"))):
-            self._renderer.end_prompt(has_answered=False)
+            self._renderer.end_input_prompt(has_answered=False)
             self._draw_changes(self._story.add_claude_event(self._elapsed_s(), event))
             self._show_question(person)
 
@@ -239,11 +239,11 @@ class LiveTurn:
         if len(self._received_signals) > 1 or self._received_signals[0] != signal.SIGINT:
             return True
         if self._person is not None and self._current_question is not None:
-            self._renderer.end_prompt(has_answered=False)
+            self._renderer.end_input_prompt(has_answered=False)
             self._person.questions.clear()
             self._person.set_echo(on=False)
-        self._renderer.print_remark("interrupting; Ctrl-C once more ends it at once", "yellow")
-        self._renderer.show_waiting("waiting for the agent to stop")
+        self._renderer.print_notice("interrupting; Ctrl-C once more ends it at once", "yellow")
+        self._renderer.show_wait_message("waiting for the agent to stop")
         # Before its first line it may not listen to SIGINT yet, and there is no turn to be
         # interrupted.
         self._stopped_early = not self._has_output
@@ -258,7 +258,7 @@ class LiveTurn:
         )
         self._draw_changes(self._story.close(self._elapsed_s()))
         if self._received_signals and (at_once or self._result_line is None):
-            self._renderer.print_remark(
+            self._renderer.print_notice(
                 "■ interrupted" if not at_once else "■ ended at once", "yellow"
             )
         elif self._result_line is not None and not self._received_signals:
@@ -278,7 +278,7 @@ class LiveTurn:
 
     def _print_advice(self, text: str) -> None:
         if text:
-            self._renderer.print_remark(text, "yellow")
+            self._renderer.print_notice(text, "yellow")
 
     def _stop_process(self, *, at_once: bool) -> None:
         """Make sure that the drop-in is gone. `at_once`: it has not said that it is done."""
@@ -302,7 +302,7 @@ class LiveTurn:
 
     def _draw_changes(self, changes: Sequence[SessionStepChange]) -> None:
         for change in changes:
-            self._renderer.draw_change(change)
+            self._renderer.draw_step_change(change)
             if change.phase == "end" and change.step.outcome in ("failed", "denied"):
                 self._failed_outputs[change.step.call] = format_content_text(change.step.output)
 

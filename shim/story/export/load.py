@@ -8,7 +8,7 @@ from shim.core.secrets.redactor import describe_redactions
 from shim.story.events import format_model_name
 from shim.story.export.view_model import SessionExport
 from shim.story.model import SessionStory
-from shim.story.reader import TOO_LONG_PHRASE, Recording, StoryReader
+from shim.story.reader import TOO_LONG_PHRASE, Recording, SessionStoryReader
 
 
 class LoadedRecording(NamedTuple):
@@ -23,8 +23,8 @@ class LoadedRecording(NamedTuple):
 def load_recording(path: str, *, redact: bool) -> LoadedRecording:
     """Read a cast, as far as it goes if it was cut off. RecordingError if it cannot be read."""
     recording = Recording(path)
-    export, reader = SessionExport(redact=redact), StoryReader(recording.header)
-    for time_s, change in reader.read_changes(recording):
+    export, reader = SessionExport(redact=redact), SessionStoryReader(recording.header)
+    for time_s, change in reader.read_step_changes(recording):
         export.add_step_change(time_s, change)
     header = recording.header
     # in a fallback list a later vendor may have answered
@@ -44,14 +44,16 @@ def load_recording(path: str, *, redact: bool) -> LoadedRecording:
     )
 
 
-def _list_notes(export: SessionExport, recording: Recording, reader: StoryReader) -> Iterator[str]:
+def _list_notes(
+    export: SessionExport, recording: Recording, reader: SessionStoryReader
+) -> Iterator[str]:
     skipped = recording.reader.skipped_lines
     if not recording.is_complete:
         yield "The recording was cut off: what happened behind its last line is not known."
     if skipped:
         yield f"{pluralize(skipped, 'line')} of the recording could not be read."
-    if reader.skipped_lines:
-        yield f"{pluralize(reader.skipped_lines, 'line')} of the session {TOO_LONG_PHRASE}."
+    if reader.skipped_line_count:
+        yield f"{pluralize(reader.skipped_line_count, 'line')} of the session {TOO_LONG_PHRASE}."
     if any(step.is_truncated for step in export.steps):
         yield f"Texts are cut to {export.max_text_chars:,} characters; each says how many were left out."
     if export.omitted_steps:

@@ -18,7 +18,7 @@ from shim.core.secrets.claude_lines import LineRedactor
 from shim.core.secrets.redactor import Redactor
 from shim.recording.recorded_run import parse_recorded_invocation
 from shim.story.model import SessionStepChange, SessionStory
-from shim.story.reader import Recording, StoryReader
+from shim.story.reader import Recording, SessionStoryReader
 
 WriteFunction = Callable[[bytes], None]
 
@@ -59,7 +59,7 @@ def export(path: str, write: WriteFunction, *, redact: bool) -> None:
             raise RecordingError(
                 f"the frontend was not given Claude's stream; {error}", error.hint
             ) from None
-        reader = StoryReader(recording.header)
+        reader = SessionStoryReader(recording.header)
         reader.story = _LineStory(write_line)
         for record in recording.read_records():
             reader.feed(record)

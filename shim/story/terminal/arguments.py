@@ -45,30 +45,32 @@ def format_arguments(tool_input: Mapping[str, Any]) -> str:
     """A call's arguments in one line: the main one, what it asks a person, or all."""
     for name in MAIN_ARGUMENTS:
         if isinstance(tool_input.get(name), str):
-            return format_short_line(tool_input[name])
+            return format_truncated_line(tool_input[name])
     if has_only_question_texts_and_options(tool_input):
-        return format_short_line(" ".join(map(_summarize_question, parse_questions(tool_input))))
-    return format_short_line(
+        return format_truncated_line(
+            " ".join(map(_summarize_question, parse_form_questions(tool_input)))
+        )
+    return format_truncated_line(
         ", ".join(f"{name}={format_argument(value)}" for name, value in tool_input.items())
     )
 
 
-def format_call(step: SessionStep) -> str:
+def format_tool_call(step: SessionStep) -> str:
     """A call in one line."""
     return " ".join(filter(None, (format_tool_name(step), format_arguments(step.input))))
 
 
-def format_requested_call(step: SessionStep) -> str:
+def format_permission_request_call(step: SessionStep) -> str:
     """A call that is asked about: `render_call_details` has what its one line cuts, but for the
     name.
     """
     return " ".join(
-        filter(None, (format_full_line(step.name) or "?", format_arguments(step.input)))
+        filter(None, (format_untruncated_line(step.name) or "?", format_arguments(step.input)))
     )
 
 
 def format_tool_name(step: SessionStep) -> str:
-    return format_short_line(step.name) or "?"
+    return format_truncated_line(step.name) or "?"
 
 
 def format_argument(value: object) -> str:
@@ -76,11 +78,11 @@ def format_argument(value: object) -> str:
     return text[: 4 * MAX_ARGUMENT_CHARS]
 
 
-def format_short_line(text: str) -> str:
-    return truncate_line(format_full_line(text))
+def format_truncated_line(text: str) -> str:
+    return truncate_line(format_untruncated_line(text))
 
 
-def format_full_line(text: str) -> str:
+def format_untruncated_line(text: str) -> str:
     """A text in one line, and all of it: what decides is never cut."""
     return escape_control_chars(text).replace("\n", " ⏎ ")
 
@@ -105,7 +107,7 @@ class FormQuestion(NamedTuple):
     allows_several: bool = False
 
 
-def parse_questions(tool_input: Mapping[str, Any]) -> list[FormQuestion]:
+def parse_form_questions(tool_input: Mapping[str, Any]) -> list[FormQuestion]:
     """The questions of a call, as far as they can be read."""
     questions = tool_input.get("questions")
     return [
@@ -135,11 +137,11 @@ def _parse_options(options: Any) -> list[tuple[str, str]]:
 # -- whole -----------------------------------------------------------------------------------------
 
 
-def render_call_details(step: SessionStep) -> list[Text]:
+def render_tool_call_details(step: SessionStep) -> list[Text]:
     """All that a call would do and its one line does not say; for what asks a person, its
     questions.
     """
-    questions = parse_questions(step.input) if step.name == QUESTION_TOOL else []
+    questions = parse_form_questions(step.input) if step.name == QUESTION_TOOL else []
     all_lines = [line for question in questions for line in _render_question(*question)]
     if not questions or not has_only_question_texts_and_options(step.input):
         all_lines += _render_arguments(step)
@@ -167,7 +169,7 @@ def _render_arguments(step: SessionStep) -> Iterator[Text]:
         if name == main and text == short_text:
             continue
         first, *more_lines = text.split("\n")
-        key = format_full_line(name)
+        key = format_untruncated_line(name)
         head = Text(f"{key}: ", style="dim").append(first, style="not dim")
         yield head if not more_lines else Text(f"{key}:", style="dim")
         for line in (first, *more_lines) if more_lines else ():
@@ -189,9 +191,9 @@ def _render_question(
     for line in escape_control_chars(text).split("\n"):
         yield Text(line, style="bold")
     for number, (label, description) in enumerate(options, 1):
-        option = Text().append(f"  {number}  ", style="cyan").append(format_full_line(label))
+        option = Text().append(f"  {number}  ", style="cyan").append(format_untruncated_line(label))
         yield option.append(
-            f"  {format_full_line(description)}" if description else "", style="dim"
+            f"  {format_untruncated_line(description)}" if description else "", style="dim"
         )
     if allows_several:
         yield Text("  (several may be chosen)", style="dim")

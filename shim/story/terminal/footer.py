@@ -24,7 +24,7 @@ class InputCursor(NamedTuple):
     column: int
 
 
-class Footer:
+class TerminalFooter:
     """Draws below the last line of a console, which has to be a terminal."""
 
     def __init__(self, console: Console) -> None:

@@ -23,7 +23,7 @@ class PagedConsole(Console):
         raise BrokenPipeError
 
 
-def find_pager(environment: Mapping[str, str]) -> list[str]:
+def find_pager_command(environment: Mapping[str, str]) -> list[str]:
     """The command line of the reader's pager; empty if the reader wants none, or if it is not
     installed.
     """
@@ -43,7 +43,7 @@ def open_pager(console: Console, *, enabled: bool = True) -> Iterator[Console]:
     """A console that writes into the reader's pager; the given one where that is no terminal, or
     none is wanted.
     """
-    command = find_pager(os.environ) if enabled and console.is_terminal else []
+    command = find_pager_command(os.environ) if enabled and console.is_terminal else []
     if not command:
         yield console
         return

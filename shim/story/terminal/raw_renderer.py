@@ -27,7 +27,7 @@ _DIRECTIONS = {
 }
 
 
-class RawRenderer:
+class RawRecordRenderer:
     """Draws records, one below the other. `full`: no line is cut."""
 
     def __init__(self, console: Console, *, full: bool = False) -> None:
@@ -59,14 +59,14 @@ class RawRenderer:
         """Flush, for a reader of a pipe."""
         self._console.file.flush()
 
-    def print_remark(self, text: str) -> None:
+    def print_notice(self, text: str) -> None:
         """Draw a remark of the shim."""
         self._print_line(escape_control_chars(text), "yellow")
 
-    def close(self, remarks: Iterable[str] = ()) -> None:
+    def close(self, notices: Iterable[str] = ()) -> None:
         """Draw remarks about the recording."""
-        for text in remarks:
-            self.print_remark(text)
+        for text in notices:
+            self.print_notice(text)
         self.flush()
 
     def _print_line(self, text: str, style: str, *, soft_wrap: bool = False) -> None:

@@ -28,11 +28,11 @@ from shim.story.terminal.arguments import (
     MAX_ARGUMENT_CHARS,
     format_argument,
     format_arguments,
-    format_call,
-    format_requested_call,
-    format_short_line,
+    format_permission_request_call,
+    format_tool_call,
     format_tool_name,
-    render_call_details,
+    format_truncated_line,
+    render_tool_call_details,
     truncate_line,
 )
 from shim.story.terminal.screen import TerminalScreen, TypedInput
@@ -65,7 +65,7 @@ _OUTCOME_SIGNS = {
 _TODO_STYLES = {"completed": "green", "in_progress": "yellow"}
 
 
-class StoryRenderer:
+class SessionStoryRenderer:
     """Draws the changes of a story. `live`: show what is going on now; `thinking`: show it whole,
     not as one line; `full`: do not cut output and diffs; `is_interactive`: a person answers, so
     that questions are not cut either.
@@ -98,44 +98,44 @@ class StoryRenderer:
         self._drawn_notes: set[str] = set()  # kinds of notes that the result need not repeat
         self._error_texts: list[str] = []  # texts of this turn that may be its reason to fail
 
-    def draw_change(self, change: SessionStepChange) -> None:
+    def draw_step_change(self, change: SessionStepChange) -> None:
         phase, step, fragment = change
         if phase == "more":
-            self._screen.add_preview(fragment)
+            self._screen.add_preview_fragment(fragment)
         elif phase == "begin":
             self._start_step(step)
         else:
             self._end_step(step)
 
-    def show_waiting(self, message: str) -> None:
+    def show_wait_message(self, message: str) -> None:
         """Show that the first event is awaited."""
-        self._screen.show_waiting(escape_control_chars(message))
+        self._screen.show_wait_message(escape_control_chars(message))
 
-    def print_remark(self, text: str, style: str = "dim") -> None:
+    def print_notice(self, text: str, style: str = "dim") -> None:
         """Draw a remark that is not of the session."""
         self._last_drawn = "said", 0
         self._screen.print_text(Text(escape_control_chars(text), style=style))
 
-    def show_prompt(self, prompt: str) -> None:
+    def show_input_prompt(self, prompt: str) -> None:
         """Draw what stands in front of a person's answer."""
-        self._screen.show_prompt(escape_control_chars(prompt))
+        self._screen.show_input_prompt(escape_control_chars(prompt))
 
-    def end_prompt(self, *, has_answered: bool = True) -> None:
+    def end_input_prompt(self, *, has_answered: bool = True) -> None:
         """The person has answered, or (not `has_answered`) need not answer any more."""
         if not has_answered:
-            self._screen.end_line()
-        self._screen.end_prompt()
+            self._screen.break_input_prompt_line()
+        self._screen.end_input_prompt()
 
-    def stop_waiting(self, printed_text: str = "") -> None:
+    def hide_wait_message(self, printed_text: str = "") -> None:
         """Show nothing that moves. `printed_text` is told elsewhere, so that the result need not
         repeat it.
         """
-        self._screen.end_line()
-        self._screen.stop_waiting()
+        self._screen.break_input_prompt_line()
+        self._screen.hide_wait_message()
         if printed_text:
             self._remember_error(printed_text)
 
-    def show_input(self, render_input: Callable[[int], TypedInput] | None) -> None:
+    def show_typed_input(self, render_input: Callable[[int], TypedInput] | None) -> None:
         """Show below all else what a person types at a width."""
         self._screen.render_input = render_input
 
@@ -145,12 +145,12 @@ class StoryRenderer:
         """
         self._screen.flush(at_once=at_once)
 
-    def close(self, remarks: Iterable[str] = ()) -> None:
+    def close(self, notices: Iterable[str] = ()) -> None:
         """Draw the end: sums, the bar of the time, and remarks about the recording."""
-        self._screen.stop_waiting()
-        for text in remarks:
+        self._screen.hide_wait_message()
+        for text in notices:
             self._draw_blank_line()
-            self.print_remark(text, "yellow")
+            self.print_notice(text, "yellow")
         lines = render_session_totals(self._story, self._screen.width, has_output=self._has_output)
         if lines:
             self._draw_blank_line()
@@ -235,7 +235,7 @@ class StoryRenderer:
             self._screen.print_text(Text(line, style="dim"), indent + INDENT_COLUMNS)
         if step.name == "TodoWrite":
             self._draw_todos(step, indent + INDENT_COLUMNS)
-        self._last_drawn, self._last_call_line = ("call", step.number), format_call(step)
+        self._last_drawn, self._last_call_line = ("call", step.number), format_tool_call(step)
         self._running_calls[step.number] = format_tool_name(step)
         self._show_current_wait()
 
@@ -248,7 +248,7 @@ class StoryRenderer:
         )
         main = self._truncate_lines(step.input[main_name], MAX_ARGUMENT_LINES) if main_name else []
         others = [
-            format_short_line(f"{name}: {format_argument(value)}")
+            format_truncated_line(f"{name}: {format_argument(value)}")
             for name, value in step.input.items()
             if name != main_name and name not in HIDDEN_ARGUMENTS and value not in (None, False, "")
         ]
@@ -262,7 +262,7 @@ class StoryRenderer:
         for todo in todos if isinstance(todos, list) else ():
             if isinstance(todo, Mapping):
                 status = str(todo.get("status"))
-                line = format_short_line(
+                line = format_truncated_line(
                     f"{TODO_SIGNS.get(status, '☐')} {format_argument(todo.get('content'))}"
                 )
                 self._screen.print_text(Text(line, style=_TODO_STYLES.get(status, "")), indent)
@@ -276,7 +276,7 @@ class StoryRenderer:
         parts = [] if step.outcome in ("ok", "failed") else [step.outcome]
         if self._last_drawn != ("call", step.number):
             self._separate_from_last("outcome", step)
-            parts.insert(0, format_call(step))
+            parts.insert(0, format_tool_call(step))
         parts.append(f"{(step.until or step.at) - step.at:.1f} s")
         self._screen.print_text(
             Text(f"{sign} ", style=style).append(" · ".join(parts), style="dim"), indent
@@ -321,7 +321,9 @@ class StoryRenderer:
     def _draw_question(self, step: SessionStep) -> None:
         if len(self._prompt_times) < MAX_OPEN_CALLS:
             self._prompt_times[step.call] = step.at
-        call_line = format_requested_call(step) if self._is_interactive else format_call(step)
+        call_line = (
+            format_permission_request_call(step) if self._is_interactive else format_tool_call(step)
+        )
         # Its call stands right above in full, and the question itself where the person types.
         if (
             self._screen.render_input is None
@@ -337,7 +339,7 @@ class StoryRenderer:
             self._screen.print_text(
                 Text("? ", style="yellow").append(question), self._compute_indent(step)
             )
-        for line in render_call_details(step) if self._is_interactive else ():
+        for line in render_tool_call_details(step) if self._is_interactive else ():
             self._screen.print_text(line, self._compute_indent(step) + INDENT_COLUMNS)
 
     def _draw_answer(self, step: SessionStep) -> None:
@@ -350,7 +352,7 @@ class StoryRenderer:
             f": {reason}" if isinstance(reason, str) and reason else ""
         )
         self._screen.print_text(
-            Text(format_short_line(text), style="yellow"), self._compute_indent(step) + 2
+            Text(format_truncated_line(text), style="yellow"), self._compute_indent(step) + 2
         )
         self._last_drawn = "answer", step.number
 
@@ -424,9 +426,11 @@ class StoryRenderer:
 
     def _show_current_wait(self) -> None:
         if self._running_calls:
-            self._screen.show_waiting(f"{next(reversed(self._running_calls.values()))} is running")
+            self._screen.show_wait_message(
+                f"{next(reversed(self._running_calls.values()))} is running"
+            )
         else:
-            self._screen.show_waiting("waiting for the agent")
+            self._screen.show_wait_message("waiting for the agent")
 
     def _truncate_lines(self, text: str, max_lines: int) -> list[str]:
         """The first lines of a text that are shown, and how many are not."""
@@ -448,14 +452,14 @@ class StoryRenderer:
 
 
 _DRAW_METHODS = {
-    "start": StoryRenderer._draw_start,
-    "prompt": StoryRenderer._draw_prompt,
-    "thinking": StoryRenderer._draw_thinking,
-    "text": StoryRenderer._draw_text,
-    "call": StoryRenderer._draw_outcome,
-    "question": StoryRenderer._draw_question,
-    "answer": StoryRenderer._draw_answer,
-    "note": StoryRenderer._draw_note,
-    "error": StoryRenderer._draw_error,
-    "result": StoryRenderer._draw_result,
+    "start": SessionStoryRenderer._draw_start,
+    "prompt": SessionStoryRenderer._draw_prompt,
+    "thinking": SessionStoryRenderer._draw_thinking,
+    "text": SessionStoryRenderer._draw_text,
+    "call": SessionStoryRenderer._draw_outcome,
+    "question": SessionStoryRenderer._draw_question,
+    "answer": SessionStoryRenderer._draw_answer,
+    "note": SessionStoryRenderer._draw_note,
+    "error": SessionStoryRenderer._draw_error,
+    "result": SessionStoryRenderer._draw_result,
 }

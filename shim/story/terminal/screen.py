@@ -16,7 +16,7 @@ from rich.style import Style
 from rich.text import Text
 
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.story.terminal.footer import Footer, InputCursor
+from shim.story.terminal.footer import InputCursor, TerminalFooter
 
 MAX_MARKDOWN_CHARS = 50_000  # of a text that is parsed as Markdown; a longer one is drawn as it is
 MAX_PREVIEW_CHARS = 4000  # of the end of a streamed text
@@ -75,7 +75,9 @@ class TerminalScreen:
         self._is_waiting = False  # something is awaited
         self._drawn_at = 0.0
         self._footer = (
-            Footer(console) if live and self.is_terminal and not console.is_dumb_terminal else None
+            TerminalFooter(console)
+            if live and self.is_terminal and not console.is_dumb_terminal
+            else None
         )
 
     @property
@@ -103,28 +105,28 @@ class TerminalScreen:
         self._print(Padding(ControlCodeFilter(SafeMarkdown(source)), (0, 0, 0, indent)))
 
     def _print(self, renderable: RenderableType) -> None:
-        self.end_line()
+        self.break_input_prompt_line()
         trimmed = TrailingSpaceFilter(renderable)
         if self._footer is not None and self._has_footer:
             self._footer.print_above(trimmed)
         else:
             self._console.print(trimmed)
 
-    def show_prompt(self, text: str) -> None:
+    def show_input_prompt(self, text: str) -> None:
         """Leave the cursor behind a text, for the answer of a person. Nothing that moves is shown
         until then.
         """
-        self.stop_waiting()
-        self.end_line()
+        self.hide_wait_message()
+        self.break_input_prompt_line()
         self._has_open_prompt = True
         self._console.file.write(text)
         self._console.file.flush()
 
-    def end_prompt(self) -> None:
+    def end_input_prompt(self) -> None:
         """The person has ended the line."""
         self._has_open_prompt = False
 
-    def end_line(self) -> None:
+    def break_input_prompt_line(self) -> None:
         """End a line that waits for a person, because something else is to be drawn."""
         if self._has_open_prompt:
             self._has_open_prompt = False
@@ -157,20 +159,20 @@ class TerminalScreen:
     def _has_footer(self) -> bool:
         return not self._has_open_prompt and (self._is_waiting or self.render_input is not None)
 
-    def show_waiting(self, message: str) -> None:
+    def show_wait_message(self, message: str) -> None:
         if self._footer is not None and not self._has_open_prompt:
             if message != self._wait_message or not self._is_waiting:
                 self._wait_message, self._wait_start = message, time.monotonic()
             self._preview = ""
             self._is_waiting = True
 
-    def add_preview(self, fragment: str) -> None:
+    def add_preview_fragment(self, fragment: str) -> None:
         """Show the end of a streamed text, which is drawn when it is whole."""
         if self._footer is not None and not self._has_open_prompt:
             self._preview = (self._preview + fragment)[-MAX_PREVIEW_CHARS:]
             self._is_waiting = True
 
-    def stop_waiting(self) -> None:
+    def hide_wait_message(self) -> None:
         """Stop showing that something is awaited."""
         self._preview, self._is_waiting = "", False
         if self._footer is not None and not self._has_footer:

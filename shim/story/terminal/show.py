@@ -8,16 +8,16 @@ from rich.console import Console
 
 from shim.core.cast.format import RecordingHeader, RecordingRecord
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
-from shim.story.reader import TOO_LONG_PHRASE, Recording, StoryReader
-from shim.story.terminal.raw_renderer import RawRenderer
-from shim.story.terminal.renderer import StoryRenderer
+from shim.story.reader import TOO_LONG_PHRASE, Recording, SessionStoryReader
+from shim.story.terminal.raw_renderer import RawRecordRenderer
+from shim.story.terminal.renderer import SessionStoryRenderer
 
 POLL_SECONDS = 0.1  # between two looks at a recording that is being written
 TAIL_BYTES = 200  # at the end of a file, with its last checkpoint
 FLUSH_RECORDS = 200  # drawn between two flushes
 
 
-class FileFollower:
+class RecordingFileFollower:
     """Waits for more of a file that is being written: until its last checkpoint, or until it is
     gone.
 
@@ -64,10 +64,10 @@ def draw_recording(
     `is_running`: nothing is said of a missing end, nor of an answer that may still come, because
     the session goes on.
     """
-    follower = FileFollower(path) if follow else None
+    follower = RecordingFileFollower(path) if follow else None
     recording = Recording(path, follower.wait_for_more_data if follower is not None else None)
     if raw:
-        renderer: RawRenderer | _RecordingRenderer = RawRenderer(console, full=full)
+        renderer: RawRecordRenderer | _RecordingRenderer = RawRecordRenderer(console, full=full)
     else:
         renderer = _RecordingRenderer(
             console, recording.header, live=follow, thinking=thinking, full=full
@@ -75,7 +75,7 @@ def draw_recording(
         renderer.is_running = is_running
     if follower is not None:
         follower.on_wait = renderer.flush
-    renderer.print_remark(format_recording_title(recording.header))
+    renderer.print_notice(format_recording_title(recording.header))
     renderer.flush()
     interrupted = False
     try:
@@ -90,7 +90,7 @@ def draw_recording(
 
 
 def _list_remarks(
-    recording: Recording, follower: FileFollower | None, interrupted: bool
+    recording: Recording, follower: RecordingFileFollower | None, interrupted: bool
 ) -> list[str]:
     """Remarks about the recording."""
     remarks = []
@@ -108,26 +108,26 @@ def _list_remarks(
     return remarks
 
 
-class _RecordingRenderer(StoryRenderer):
+class _RecordingRenderer(SessionStoryRenderer):
     """Draws the session of a recording, record by record."""
 
     def __init__(
         self, console: Console, header: RecordingHeader, *, live: bool, thinking: bool, full: bool
     ) -> None:
-        self._reader = StoryReader(header)
+        self._reader = SessionStoryReader(header)
         super().__init__(console, self._reader.story, live=live, thinking=thinking, full=full)
 
     def draw_record(self, record: RecordingRecord) -> None:
         for change in self._reader.feed(record):
-            self.draw_change(change)
+            self.draw_step_change(change)
 
-    def close(self, remarks: Iterable[str] = ()) -> None:
+    def close(self, notices: Iterable[str] = ()) -> None:
         for change in self._reader.close():
-            self.draw_change(change)
-        skipped = self._reader.skipped_lines
+            self.draw_step_change(change)
+        skipped = self._reader.skipped_line_count
         super().close(
             [
-                *remarks,
+                *notices,
                 *(
                     [f"{pluralize(skipped, 'line')} of the session {TOO_LONG_PHRASE}"]
                     if skipped

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 from terminal_emulator import TerminalEmulator
 
-from shim.story.terminal.footer import Footer, InputCursor
+from shim.story.terminal.footer import InputCursor, TerminalFooter
 from shim.story.terminal.screen import TerminalScreen, TypedInput
 
 
@@ -39,7 +39,7 @@ class Window:
 
 def test_printed_text_stays_above_the_redrawn_footer():
     window = Window()
-    footer = Footer(window.console)
+    footer = TerminalFooter(window.console)
     footer.draw(Text("waiting 1 s\nfor it"))
     footer.print_above(Text("hello"))
     footer.print_above(Text("you"))
@@ -52,7 +52,7 @@ def test_printed_text_stays_above_the_redrawn_footer():
 
 def test_cursor_is_at_the_input_position():
     window = Window()
-    footer = Footer(window.console)
+    footer = TerminalFooter(window.console)
     for number in range(9):  # further down than the screen is high
         footer.print_above(Text(f"line {number}"))
         footer.draw(Text("> ab\nkeys"), InputCursor(1, 3))
@@ -66,7 +66,7 @@ def test_cursor_is_at_the_input_position():
 
 def test_footer_taller_than_the_screen_shows_its_last_lines():
     window = Window(lines=4)
-    footer = Footer(window.console)
+    footer = TerminalFooter(window.console)
     footer.draw(Text("\n".join("abcdefg")))
     footer.draw(Text("\n".join("hijklmn")))
     assert window.read_rows() == ["l", "m", "n"]
@@ -75,7 +75,7 @@ def test_footer_taller_than_the_screen_shows_its_last_lines():
 @pytest.mark.parametrize("columns", [5, 7, 19, 40])
 def test_footer_is_erased_completely_after_a_resize(columns):
     window = Window(lines=12)
-    footer = Footer(window.console)
+    footer = TerminalFooter(window.console)
     footer.print_above(Text("first"))
     footer.draw(Text("a preview as long as\nthe row\n> typed"), InputCursor(0, 7))
     window.resize(columns)
@@ -86,7 +86,7 @@ def test_footer_is_erased_completely_after_a_resize(columns):
 
 def test_unchanged_footer_is_not_written_twice():
     window = Window()
-    footer = Footer(window.console)
+    footer = TerminalFooter(window.console)
     footer.draw(Text("waiting"))
     window.read_rows()
     footer.draw(Text("waiting"))
@@ -99,12 +99,12 @@ def test_unchanged_footer_is_not_written_twice():
 def test_printed_line_replaces_the_preview():
     window = Window(40)
     paper = TerminalScreen(window.console, live=True)
-    paper.show_waiting("waiting")
-    paper.add_preview("some text")
+    paper.show_wait_message("waiting")
+    paper.add_preview_fragment("some text")
     paper.flush()
     assert any("some text" in row for row in window.read_rows())
     paper.print_text(Text("a line"))
-    paper.stop_waiting()
+    paper.hide_wait_message()
     assert window.read_rows() == ["a line", ""]
 
 
@@ -112,13 +112,13 @@ def test_typed_input_stays_visible_after_waiting_stops():
     window = Window(40)
     paper = TerminalScreen(window.console, live=True)
     paper.render_input = lambda width: TypedInput(Text(f"> hi {width}"), InputCursor(0, 4))
-    paper.show_waiting("waiting")
+    paper.show_wait_message("waiting")
     paper.flush()
-    paper.stop_waiting()
+    paper.hide_wait_message()
     paper.flush(at_once=True)
     assert window.read_rows() == ["> hi 40"]
     paper.render_input = None
-    paper.stop_waiting()
+    paper.hide_wait_message()
     assert window.read_rows() == [""]
 
 
@@ -127,11 +127,11 @@ def test_dumb_terminal_receives_only_lines():
     paper = TerminalScreen(
         Console(file=file, force_terminal=True, width=40, _environ={"TERM": "dumb"}), live=True
     )
-    paper.show_waiting("waiting")
-    paper.add_preview("some")
+    paper.show_wait_message("waiting")
+    paper.add_preview_fragment("some")
     paper.print_text(Text("a line"))
     paper.flush()
-    paper.stop_waiting()
+    paper.hide_wait_message()
     assert file.getvalue().split() == ["a", "line"]
 
 

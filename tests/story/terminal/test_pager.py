@@ -16,7 +16,7 @@ from support import find_case
 from sweeps import loop_over_rows
 
 from shim.story.terminal import progress as shown_progress
-from shim.story.terminal.pager import find_pager
+from shim.story.terminal.pager import find_pager_command
 from shim.story.terminal.progress import show_progress
 
 
@@ -67,7 +67,7 @@ def test_missing_folder_is_an_error(shim, local_box, args):
     ],
 )
 def test_pager_variable_selects_an_executable_program(pager_setting, expected):
-    assert find_pager({"PAGER": pager_setting}) == expected
+    assert find_pager_command({"PAGER": pager_setting}) == expected
 
 
 def on_a_terminal(args: list[str], variables: dict[str, str]) -> tuple[int, str]:

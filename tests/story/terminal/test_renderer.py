@@ -27,7 +27,7 @@ from shim.story.terminal.renderer import (
     MAX_ARGUMENT_LINES,
     MAX_DIFF_LINES,
     MAX_OUTPUT_LINES,
-    StoryRenderer,
+    SessionStoryRenderer,
 )
 
 COLOUR = {
@@ -40,12 +40,12 @@ COLOUR = {
 def draw_events(*events: Event, **options: Any) -> str:
     """What is drawn of events a second after each other."""
     console, story = Console(file=io.StringIO(), _environ={}), SessionStory()
-    drawing = StoryRenderer(console, story, **options)
+    drawing = SessionStoryRenderer(console, story, **options)
     for at, event in enumerate(events):
         for change in story.add_claude_event(at, event):
-            drawing.draw_change(change)
+            drawing.draw_step_change(change)
     for change in story.close(len(events)):
-        drawing.draw_change(change)
+        drawing.draw_step_change(change)
     drawing.close()
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -86,10 +86,10 @@ def test_brackets_are_not_interpreted_as_markup():
 
 def test_controller_change_is_rendered():
     console, story = Console(file=io.StringIO(), _environ={}), SessionStory()
-    drawing = StoryRenderer(console, story)
+    drawing = SessionStoryRenderer(console, story)
     for client in ("start", None, "start", "page", None, "page"):
         for change in story.add_recorder_note(0.0, {"kind": "driver", "client": client}):
-            drawing.draw_change(change)
+            drawing.draw_step_change(change)
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == "· page drives\n"
 
@@ -299,13 +299,13 @@ def test_system_event_is_rendered_as_a_single_line():
 def test_noted_repair_is_not_repeated_in_the_result():
     shim = {"repairs": {"not_json": 2}, "unknown_events": {"x": 1}}
     console, story = Console(file=io.StringIO(), _environ={}), SessionStory()
-    drawing = StoryRenderer(console, story)
+    drawing = SessionStoryRenderer(console, story)
     for change in story.add_recorder_note(
         0, {"kind": "repair", "repair": "not_json", "count": 2}
     ) + story.add_claude_event(0, build_result_line(shim=shim)):
-        drawing.draw_change(change)
+        drawing.draw_step_change(change)
     for change in story.add_claude_event(0, build_result_line(shim=shim)):
-        drawing.draw_change(change)
+        drawing.draw_step_change(change)
     assert isinstance(console.file, io.StringIO)
     repair_rows = [
         row
@@ -464,13 +464,13 @@ def test_ask_user_question_prompt_lists_its_options():
 
 def test_prompt_resolution_names_the_client_or_timeout():
     console, story = Console(file=io.StringIO(), _environ={}), SessionStory()
-    drawing = StoryRenderer(console, story)
+    drawing = SessionStoryRenderer(console, story)
     for how, by in (("allow", "the page"), ("timeout", "")):
         for change in (
             *story.add_claude_event(1, build_permission_request("q", "c")),
             *story.add_permission_answer(3, "q", how, by),
         ):
-            drawing.draw_change(change)
+            drawing.draw_step_change(change)
     assert isinstance(console.file, io.StringIO)
     answers = [row.strip() for row in console.file.getvalue().split("\n") if "→" in row]
     assert answers == [

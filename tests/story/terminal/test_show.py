@@ -49,7 +49,7 @@ from shim.commands.turn.live_turn import LiveTurn
 from shim.core.cast.format import RecordingError
 from shim.story.model import SessionStory
 from shim.story.terminal.raw_renderer import MAX_PLAIN_CHARS
-from shim.story.terminal.renderer import StoryRenderer
+from shim.story.terminal.renderer import SessionStoryRenderer
 
 WHOLE = build_conversation_recording()
 CUT = "the recording was cut off here"
@@ -483,7 +483,7 @@ def test_malformed_events_are_rendered_without_an_exception(odd: Any) -> None:
     for number, event in enumerate(build_hostile_events()):
         for other in islice(vary_value(event, odd), (ODD.index(odd) + number) % every, None, every):
             story = SessionStory()
-            drawing = StoryRenderer(console, story)
+            drawing = SessionStoryRenderer(console, story)
             lines = (
                 [*build_hostile_events()[:number][-3:], other, build_result_line(1)]
                 if isinstance(other, dict)
@@ -491,5 +491,5 @@ def test_malformed_events_are_rendered_without_an_exception(odd: Any) -> None:
             )
             for at, drawn_event in enumerate(lines):
                 for change in story.add_claude_event(at, drawn_event):
-                    drawing.draw_change(change)
+                    drawing.draw_step_change(change)
             drawing.close()

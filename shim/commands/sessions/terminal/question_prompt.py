@@ -20,7 +20,7 @@ from shim.story.terminal.arguments import (
     MAX_QUESTION_CHARS,
     FormQuestion,
     format_arguments,
-    parse_questions,
+    parse_form_questions,
 )
 
 CHOICES_BY_KEY = {"y": YES, "n": NO, "a": ALWAYS}
@@ -101,7 +101,7 @@ class QuestionPrompt:
         form_questions = (
             []
             if self._current_prompt is None
-            else parse_questions(build_form_input(self._current_prompt.request))
+            else parse_form_questions(build_form_input(self._current_prompt.request))
         )
         self.form = (
             QuestionForm(form_questions)

@@ -18,8 +18,8 @@ from shim.core.bridge.frames import LogCursor
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import pluralize
 from shim.story.model import SessionStepChange, SessionStory
-from shim.story.terminal.arguments import format_short_line
-from shim.story.terminal.renderer import StoryRenderer
+from shim.story.terminal.arguments import format_truncated_line
+from shim.story.terminal.renderer import SessionStoryRenderer
 from shim.story.terminal.screen import TypedInput
 
 MAX_HISTORY_STEPS = 100  # of what was said before, of which the last screens are drawn
@@ -56,7 +56,7 @@ class SessionView:
         self.is_synced = False
         self.end_reason: str | None = None  # why the host closed the connection, in its own word
         self._console = console
-        self._renderer = StoryRenderer(
+        self._renderer = SessionStoryRenderer(
             console, self.story, live=True, thinking=thinking, full=full, is_interactive=can_answer
         )
         self._draws_all = draws_all
@@ -99,11 +99,11 @@ class SessionView:
 
     def draw_note(self, text: str, style: str = "yellow") -> None:
         """Draw a remark of the shim."""
-        self._renderer.print_remark(text, style)
+        self._renderer.print_notice(text, style)
 
     def show_input(self, render_input: Callable[[int], TypedInput] | None) -> None:
         """What a person types is shown below all else."""
-        self._renderer.show_input(render_input)
+        self._renderer.show_typed_input(render_input)
 
     def flush(self, *, at_once: bool = False) -> None:
         """Draw what goes on now; `at_once`: a person has typed."""
@@ -111,7 +111,7 @@ class SessionView:
 
     def stop_animation(self) -> None:
         """Show nothing that moves."""
-        self._renderer.stop_waiting()
+        self._renderer.hide_wait_message()
 
     def close(self, *, is_running: bool) -> None:
         """Draw the sums, where all was drawn. `is_running`: what is open may still be answered, as
@@ -121,7 +121,7 @@ class SessionView:
         self._draw_changes(self.story.close(self._compute_elapsed({})))
         if self._draws_all:
             self._renderer.close()
-        self._renderer.stop_waiting()
+        self._renderer.hide_wait_message()
         self._renderer.flush()
 
     # -- frames ------------------------------------------------------------------------------------
@@ -144,11 +144,11 @@ class SessionView:
             frame.get("model"),
             frame.get("cwd"),
         )
-        self._renderer.print_remark(
-            format_short_line(" · ".join(str(part) for part in parts if part))
+        self._renderer.print_notice(
+            format_truncated_line(" · ".join(str(part) for part in parts if part))
         )
         if frame.get("differs"):
-            self._renderer.print_remark(format_short_line(str(frame["differs"])), "yellow")
+            self._renderer.print_notice(format_truncated_line(str(frame["differs"])), "yellow")
 
     def _on_line(self, frame: Frame) -> None:
         event, number = frame.get("line"), frame.get("number")
@@ -175,7 +175,7 @@ class SessionView:
         if not isinstance(mode, str):
             return
         if self.mode and mode != self.mode:
-            self.draw_note(f"· the permission mode is {format_short_line(mode)} now")
+            self.draw_note(f"· the permission mode is {format_truncated_line(mode)} now")
         self.mode = mode
 
     def _on_synced(self, frame: Frame) -> None:
@@ -224,7 +224,9 @@ class SessionView:
             return
         if self.controller is not None:
             is_own_name = self.controller == self.client_name
-            text = "you drive" if is_own_name else f"{format_short_line(self.controller)} drives"
+            text = (
+                "you drive" if is_own_name else f"{format_truncated_line(self.controller)} drives"
+            )
             self.draw_note(f"· {text} now", "dim")
 
     def _on_bye(self, frame: Frame) -> None:
@@ -249,18 +251,18 @@ class SessionView:
                 self._history.append(changes)
             return
         for change in changes:
-            self._renderer.draw_change(change)
+            self._renderer.draw_step_change(change)
         if changes and self.state.get("status") != "busy":
-            self._renderer.stop_waiting()
+            self._renderer.hide_wait_message()
 
     def _update_activity(self) -> None:
         """Show that the agent is waited for, or nothing that moves."""
         if not self.is_synced:
             return
         if self.state.get("status") == "busy":
-            self._renderer.show_waiting("waiting for the agent")
+            self._renderer.show_wait_message("waiting for the agent")
         else:
-            self._renderer.stop_waiting()
+            self._renderer.hide_wait_message()
 
     def _draw_history(self) -> None:
         """Draw the last screens of what was said before, and how much more there is."""
@@ -285,7 +287,7 @@ class SessionView:
                 f"… {pluralize(self._history_steps, 'earlier step')}: "
                 f"`shim bridge watch {self.welcome.get('id')}` shows all"
             )
-            self._renderer.print_remark(more_text)
+            self._renderer.print_notice(more_text)
         self._console.file.write("".join(reversed(visible_parts)))
         self._console.file.flush()
 
@@ -294,8 +296,8 @@ class SessionView:
         file, self._console.file = self._console.file, io.StringIO()
         try:
             for change in changes:
-                self._renderer.draw_change(change)
-            self._renderer.stop_waiting()
+                self._renderer.draw_step_change(change)
+            self._renderer.hide_wait_message()
             return self._console.file.getvalue()
         finally:
             self._console.file = file
