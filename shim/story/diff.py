@@ -12,7 +12,7 @@ MAX_EDITS = 200  # of one call; nobody reads more
 _EDIT_FIELDS = frozenset(("old_string", "new_string"))
 
 
-def build_diff(
+def build_tool_call_diff(
     tool_name: str,
     tool_input: Mapping[str, Any],
     old_text: Any = None,
@@ -35,7 +35,7 @@ def build_diff(
     return "\n".join(hunks)
 
 
-def list_diffed_arguments(tool_name: str, tool_input: Mapping[str, Any]) -> frozenset[str]:
+def list_arguments_shown_in_diff(tool_name: str, tool_input: Mapping[str, Any]) -> frozenset[str]:
     """The arguments that `build_diff` shows all of: none whose value has a part that is in no line
     of the diff.
 

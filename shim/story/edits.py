@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from shim.story.diff import CONTEXT_LINES, FULL_CONTEXT_LINES, build_diff
+from shim.story.diff import CONTEXT_LINES, FULL_CONTEXT_LINES, build_tool_call_diff
 from shim.story.events import SessionStep
 
 DiffSign = Literal[" ", "+", "-", "@"]  # a line that stays, is new, is gone; a place in the file
@@ -20,7 +20,7 @@ class DiffLine(NamedTuple):
     text: str
 
 
-def find_edit_lines(step: SessionStep) -> list[DiffLine] | None:
+def find_edit_diff_lines(step: SessionStep) -> list[DiffLine] | None:
     """The lines of a call's change; None if it edits nothing."""
     if step.name not in _EDIT_TOOLS:
         return None
@@ -45,7 +45,7 @@ def _list_argument_diff_lines(step: SessionStep, extra: Mapping[str, Any]) -> It
     between two of them.
     """
     context_lines = FULL_CONTEXT_LINES if step.kind == "question" else CONTEXT_LINES
-    difference = build_diff(
+    difference = build_tool_call_diff(
         step.name, step.input, extra.get("originalFile"), context_lines=context_lines
     )
     for index, line in enumerate(difference.split("\n") if difference else ()):

@@ -39,7 +39,7 @@ def count_output_tokens(usage: Mapping[str, Any]) -> int:
     return _read_count(usage, "output_tokens")
 
 
-def format_tokens(usage: Mapping[str, Any], unit: str = "") -> str:
+def format_token_counts(usage: Mapping[str, Any], unit: str = "") -> str:
     """8,571 in (3,600 cached), 171 out; `unit` follows the first number."""
     cached_count = count_cached_tokens(usage)
     cached_text = f" ({cached_count:,} cached)" if cached_count else ""
@@ -67,14 +67,14 @@ def _read_count(counts: Mapping[str, Any], name: str) -> int:
 # -- values ----------------------------------------------------------------------------------------
 
 
-def format_value(value: Any) -> str:
+def format_value_as_lines(value: Any) -> str:
     """A value in words: each entry of a mapping or a list is a line, and what is inside of one is
     indented.
     """
     return "\n".join(_format_lines(value, MAX_DEPTH))
 
 
-def format_inline_value(value: Any) -> str:
+def format_value_as_one_line(value: Any) -> str:
     """A value in one line."""
     return _format_inline(value, MAX_DEPTH)
 

@@ -50,11 +50,11 @@ class ModelReply:
     def calls(self) -> list[SessionStep]:
         return [part for part in self.parts if part.kind == "call"]
 
-    def join_text(self, kind: str = "text") -> str:
+    def join_part_texts(self, kind: str = "text") -> str:
         return "\n\n".join(part.text for part in self.parts if part.kind == kind and part.text)
 
     @property
-    def finished_usage(self) -> dict[str, int]:
+    def reliable_token_counts(self) -> dict[str, int]:
         """Its tokens without a count that may be too low; {} if there are none."""
         reliable = {
             name: count
@@ -64,7 +64,7 @@ class ModelReply:
         return reliable if any(reliable.values()) else {}
 
     @property
-    def is_done(self) -> bool:
+    def is_complete(self) -> bool:
         return self.is_closed and all(part.until is not None for part in self.parts)
 
 
@@ -84,13 +84,13 @@ class _AgentQueue:
         while items:
             head = items[0]
             if isinstance(head, ModelReply) and not (
-                head.is_done or include_unfinished or len(items) > MAX_WAITING_ITEMS
+                head.is_complete or include_unfinished or len(items) > MAX_WAITING_ITEMS
             ):
                 return
             yield items.popleft()
 
 
-class ReplySorter:
+class ModelReplyCollector:
     """Sorts the steps of a story into replies. Its items are Replies, and Steps that belong to
     none.
     """
@@ -112,7 +112,7 @@ class ReplySorter:
             (agent, item) for agent, queue in queues for item in queue.pop_ready(include_unfinished)
         ]
 
-    def add_line(self, time_s: float, line: Mapping[str, Any]) -> None:
+    def add_message_line(self, time_s: float, line: Mapping[str, Any]) -> None:
         """Take from a line what it says of its reply."""
         stream_event, parent = line.get("event"), str(line.get("parent_tool_use_id") or "")
         is_streamed = isinstance(stream_event, Mapping)
@@ -179,7 +179,7 @@ class ReplySorter:
             queue.reply.is_closed = True
             queue.reply = None
 
-    def end_turn(self, time_s: float) -> None:
+    def close_open_replies(self, time_s: float) -> None:
         for queue in self._queues.values():
             self._close_reply(queue, time_s)
             queue.waiting_since = time_s
@@ -192,7 +192,7 @@ class ReplySorter:
             queue = self._queues.setdefault(parent, _AgentQueue(time_s))
         return queue
 
-    def add_changes(self, time_s: float, changes: Iterable[SessionStepChange]) -> None:
+    def add_step_changes(self, time_s: float, changes: Iterable[SessionStepChange]) -> None:
         for phase, step, _ in changes:
             if step.kind in ("text", "thinking", "call"):
                 if phase == "begin":
@@ -224,28 +224,28 @@ class SessionTrace(SessionStory):
 
     def __init__(self) -> None:
         super().__init__()
-        self.replies = ReplySorter()
+        self.replies = ModelReplyCollector()
 
     def add_claude_event(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
         kind = event.get("type")
         if kind in ("assistant", "stream_event"):
-            self.replies.add_line(time_s, event)
+            self.replies.add_message_line(time_s, event)
         changes = super().add_claude_event(time_s, event)
         if kind == "result":
             self.replies.result_count += 1
-            self.replies.end_turn(time_s)
+            self.replies.close_open_replies(time_s)
         return changes
 
     def close(self, time_s: float) -> list[SessionStepChange]:
         changes = super().close(time_s)
-        self.replies.end_turn(time_s)
+        self.replies.close_open_replies(time_s)
         return changes
 
     def emit_step_changes(
         self, time_s: float, changes: Iterable[SessionStepChange]
     ) -> list[SessionStepChange]:
         emitted = super().emit_step_changes(time_s, changes)
-        self.replies.add_changes(time_s, emitted)
+        self.replies.add_step_changes(time_s, emitted)
         return emitted
 
 
@@ -258,7 +258,7 @@ class TracedRecording:
         self.trace = SessionTrace()
         self._start_time = _parse_time(self.header.started)
 
-    def read_items(self) -> Iterator[tuple[str, TraceItem]]:
+    def read_trace_items(self) -> Iterator[tuple[str, TraceItem]]:
         """The items, each with its agent's lane; those of a lane in order."""
         story_reader = SessionStoryReader(self.header)
         story_reader.story = self.trace
@@ -311,7 +311,7 @@ class TracedRecording:
         except OverflowError:
             return None
 
-    def to_nanoseconds(self, time_s: float) -> int:
+    def convert_to_unix_nanoseconds(self, time_s: float) -> int:
         """Since 1970; since the recording's beginning if that is unknown."""
         start_us = (
             0

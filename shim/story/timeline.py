@@ -61,7 +61,7 @@ class ActivityTimeline:
             [left + right for left, right in zip(*pair, strict=True)] for pair in pairs
         ]
 
-    def compute_column_shares(self, column_count: int) -> list[tuple[float, ...]]:
+    def compute_activity_shares_by_column(self, column_count: int) -> list[tuple[float, ...]]:
         """What each of `column_count` equal parts of the time was spent on: shares in the order of
         SPENT, which add up to 1.
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shim.story.edits import find_edit_lines
+from shim.story.edits import find_edit_diff_lines
 from shim.story.events import SessionStep
 
 HUNK = {
@@ -17,7 +17,9 @@ HUNK = {
 
 
 def format_edit(name: str, extra: Any = None, **tool_input: Any) -> list[str] | None:
-    lines = find_edit_lines(SessionStep(1, "call", 0.0, name=name, input=tool_input, extra=extra))
+    lines = find_edit_diff_lines(
+        SessionStep(1, "call", 0.0, name=name, input=tool_input, extra=extra)
+    )
     return None if lines is None else [f"{line.sign}{line.text}" for line in lines]
 
 

@@ -2,7 +2,7 @@
 
 from sweeps import loop_over_rows
 
-from shim.story.formatting import format_duration, format_inline_value, format_value
+from shim.story.formatting import format_duration, format_value_as_lines, format_value_as_one_line
 
 
 @loop_over_rows(
@@ -25,7 +25,7 @@ DEEP = {"where": {"age": {"over": 3}}, "sort": ["name", {"by": "age", "down": Tr
 
 
 def test_value_is_formatted_without_json_syntax() -> None:
-    assert format_value(DEEP).split("\n") == [
+    assert format_value_as_lines(DEEP).split("\n") == [
         "where:",
         "  age:",
         "    over: 3",
@@ -35,15 +35,18 @@ def test_value_is_formatted_without_json_syntax() -> None:
         "    down: true",
         "limit: none",
     ]
-    assert format_inline_value(DEEP) == "where age over 3, sort name, by age, down true, limit none"
+    assert (
+        format_value_as_one_line(DEEP)
+        == "where age over 3, sort name, by age, down true, limit none"
+    )
 
 
 def test_task_list_has_a_symbol_for_each_status() -> None:
     tasks = [{"content": "a", "status": "completed"}, {"content": "b", "status": "odd"}]
-    assert format_value(tasks) == "☑ a\n☐ b"
+    assert format_value_as_lines(tasks) == "☑ a\n☐ b"
 
 
 def test_recursive_value_is_truncated() -> None:
     endless: list[object] = []
     endless.append(endless)
-    assert format_value(endless).endswith("…") and format_inline_value(endless) == "…"
+    assert format_value_as_lines(endless).endswith("…") and format_value_as_one_line(endless) == "…"

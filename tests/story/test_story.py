@@ -466,7 +466,7 @@ def test_backward_timestamps_produce_no_negative_durations() -> None:
 
 def shares(timeline: ActivityTimeline, count: int) -> dict[str, float]:
     """What share of the columns each thing has."""
-    columns = timeline.compute_column_shares(count)
+    columns = timeline.compute_activity_shares_by_column(count)
     assert len(columns) == count and all(sum(column) == pytest.approx(1) for column in columns)
     return {
         spent: sum(column[index] for column in columns) / count
@@ -492,18 +492,18 @@ def test_timeline_columns_preserve_the_activity_shares(changes: int, count: int)
             timeline.seconds.get(spent, 0.0) / at, abs=1e-6
         )
     if changes > 2 * count:
-        assert max(column[0] for column in timeline.compute_column_shares(count)) < 0.9
+        assert max(column[0] for column in timeline.compute_activity_shares_by_column(count)) < 0.9
 
 
 def test_timeline_column_has_the_activity_of_its_time() -> None:
     timeline = ActivityTimeline()
     for at, on in ((0, "model"), (10, "tool"), (15, "idle"), (40, "idle")):
         timeline.switch_activity(at, on)
-    columns = timeline.compute_column_shares(8)
+    columns = timeline.compute_activity_shares_by_column(8)
     assert [ACTIVITIES[column.index(max(column))] for column in columns] == ["model"] * 2 + [
         "tool"
     ] + ["idle"] * 5
-    assert ActivityTimeline().compute_column_shares(8) == []
+    assert ActivityTimeline().compute_activity_shares_by_column(8) == []
 
 
 # -- casts -----------------------------------------------------------------------------------------

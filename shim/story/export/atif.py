@@ -64,7 +64,7 @@ class _AtifDocument:
         self._separator = b""
 
     def write_document(self) -> None:
-        for agent, item in self._recording.read_items():
+        for agent, item in self._recording.read_trace_items():
             trajectory = (
                 self._trajectories.setdefault(agent, _AgentTrajectory(agent))
                 if agent
@@ -198,10 +198,10 @@ class _AtifDocument:
         step = self._build_timestamp(
             reply.at if reply.first_output_at is None else reply.first_output_at
         )
-        step |= {"source": "agent", "message": reply.join_text()}
+        step |= {"source": "agent", "message": reply.join_part_texts()}
         if reply.model and reply.model != self._recording.model:
             step["model_name"] = reply.model
-        if thinking := reply.join_text("thinking"):
+        if thinking := reply.join_part_texts("thinking"):
             step["reasoning_content"] = thinking
         if calls := reply.calls:
             for call in calls:
@@ -224,7 +224,7 @@ class _AtifDocument:
                 if call.output is not None or call.outcome
             ]:
                 step["observation"] = {"results": results}
-        if usage := reply.finished_usage:
+        if usage := reply.reliable_token_counts:
             step["metrics"] = _build_token_counts(
                 usage, "prompt_tokens", "completion_tokens", "cached_tokens"
             )

@@ -73,7 +73,7 @@ def _build_session(session_export: SessionExport, story: SessionStory) -> dict[s
         },
         "timeline": [
             [round(1000 * share) for share in column]
-            for column in story.timeline.compute_column_shares(TIMELINE_COLUMNS)
+            for column in story.timeline.compute_activity_shares_by_column(TIMELINE_COLUMNS)
         ],
         "steps": list(_build_steps(session_export.steps)),
     }

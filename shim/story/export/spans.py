@@ -108,7 +108,7 @@ class OtelSpanBuilder:
 
     def __iter__(self) -> Iterator[OtelSpan]:
         last_time_s = 0.0
-        for agent_id, item in self._recording.read_items():
+        for agent_id, item in self._recording.read_trace_items():
             last_time_s = max(last_time_s, item.at if item.until is None else item.until)
             if isinstance(item, ModelReply):
                 yield from self._build_reply_spans(agent_id, item)
@@ -172,7 +172,9 @@ class OtelSpanBuilder:
             is_free_text = step.kind == "error" or step.name == "user"  # free text, not a name
             event_text = step.kind if is_free_text and not self._has_content else step.text
             self._open_turn.add_event(
-                self._recording.to_nanoseconds(step.at), self._redact(event_text), step.kind
+                self._recording.convert_to_unix_nanoseconds(step.at),
+                self._redact(event_text),
+                step.kind,
             )
 
     def _ensure_turn(self, time_s: float) -> "_OpenTurn":
@@ -253,7 +255,7 @@ class OtelSpanBuilder:
             attributes["gen_ai.response.finish_reasons"] = [
                 FINISH_REASONS.get(reply.stop_reason, reply.stop_reason)
             ]
-        attributes |= _build_usage_attributes(reply.finished_usage)
+        attributes |= _build_usage_attributes(reply.reliable_token_counts)
         if reply.streamed and reply.first_output_at is not None:
             attributes["gen_ai.response.time_to_first_chunk"] = round(
                 reply.first_output_at - reply.at, 6
@@ -358,7 +360,9 @@ class OtelSpanBuilder:
         *,
         is_failed: bool = False,
     ) -> OtelSpan:
-        start_ns, end_ns = (self._recording.to_nanoseconds(time_s) for time_s in interval_s)
+        start_ns, end_ns = (
+            self._recording.convert_to_unix_nanoseconds(time_s) for time_s in interval_s
+        )
         redacted = {key: self._redact(value) for key, value in attributes.items()}
         span_id, parent_id = (
             self._compute_id(turn_number, key, 8),

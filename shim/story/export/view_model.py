@@ -13,16 +13,16 @@ from shim.core.secrets.redactor import Redactor
 from shim.story.diff import (
     CONTEXT_LINES,
     FULL_CONTEXT_LINES,
-    build_diff,
-    list_diffed_arguments,
+    build_tool_call_diff,
+    list_arguments_shown_in_diff,
 )
 from shim.story.events import MAIN_ARGUMENTS, find_failure_cause, format_model_name
 from shim.story.formatting import (
     format_cost,
     format_duration,
-    format_inline_value,
-    format_tokens,
-    format_value,
+    format_token_counts,
+    format_value_as_lines,
+    format_value_as_one_line,
 )
 from shim.story.model import SessionStep, SessionStepChange, StepKind, format_content_text
 from shim.story.notes import format_note_text
@@ -182,7 +182,7 @@ class SessionExport:
 
     def format_field_value(self, value: object) -> str:
         """A short text as one line."""
-        text = value if isinstance(value, str) else format_inline_value(self._redact(value))
+        text = value if isinstance(value, str) else format_value_as_one_line(self._redact(value))
         line = self.sanitize_text(text).replace("\n", " ⏎ ")
         return line if len(line) <= MAX_FIELD_CHARS else f"{line[:MAX_FIELD_CHARS]}…"
 
@@ -295,10 +295,12 @@ class SessionExport:
     ) -> None:
         old_text = step.extra.get("originalFile") if isinstance(step.extra, Mapping) else None
         context_lines = FULL_CONTEXT_LINES if step.kind == "question" else CONTEXT_LINES
-        difference = build_diff(
+        difference = build_tool_call_diff(
             step.name, tool_input, self._redact(old_text), context_lines=context_lines
         )
-        diffed_names = list_diffed_arguments(step.name, tool_input) if difference else frozenset()
+        diffed_names = (
+            list_arguments_shown_in_diff(step.name, tool_input) if difference else frozenset()
+        )
         step_view.diff = self._truncate_clean_text(difference)
         visible_arguments = [
             (name, value) for name, value in tool_input.items() if name not in diffed_names
@@ -311,7 +313,9 @@ class SessionExport:
         step_view.fields = [
             (
                 self.format_field_value(name),
-                self._truncate_clean_text(value if isinstance(value, str) else format_value(value)),
+                self._truncate_clean_text(
+                    value if isinstance(value, str) else format_value_as_lines(value)
+                ),
             )
             for name, value in (*visible_arguments[:MAX_FIELDS], *remaining)
         ]
@@ -381,7 +385,7 @@ FIELD_READERS: Mapping[StepKind, Mapping[str, ReadField]] = {
         "replies": lambda step: step.facts.get("num_turns"),
         "time": lambda step: format_duration(step.duration_s) if step.duration_s else None,
         "tokens": lambda step: (
-            format_tokens(step.facts["usage"]) if any(step.facts["usage"].values()) else None
+            format_token_counts(step.facts["usage"]) if any(step.facts["usage"].values()) else None
         ),
         "cost": lambda step: format_cost(step.cost),
         "denied": lambda step: ", ".join(

@@ -12,7 +12,7 @@ from rich.text import Text
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
-from shim.story.edits import DiffLine, find_edit_lines
+from shim.story.edits import DiffLine, find_edit_diff_lines
 from shim.story.events import (
     MAIN_ARGUMENTS,
     TODO_SIGNS,
@@ -281,7 +281,7 @@ class SessionStoryRenderer:
         self._screen.print_text(
             Text(f"{sign} ", style=style).append(" · ".join(parts), style="dim"), indent
         )
-        lines = find_edit_lines(step)
+        lines = find_edit_diff_lines(step)
         if lines:
             self._draw_diff(lines, indent + 2)
         if step.outcome != "ok" or (lines is None and step.name != "TodoWrite"):

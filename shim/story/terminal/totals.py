@@ -7,7 +7,12 @@ from rich.text import Text
 
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.story.events import TOKEN_FIELDS, SessionStep, SessionTotals, find_failure_cause
-from shim.story.formatting import format_call_counts, format_cost, format_duration, format_tokens
+from shim.story.formatting import (
+    format_call_counts,
+    format_cost,
+    format_duration,
+    format_token_counts,
+)
 from shim.story.model import SessionStory
 from shim.story.timeline import ACTIVITIES, Activity, ActivityTimeline
 
@@ -41,7 +46,7 @@ def render_turn_end(step: SessionStep, drawn_notes: Container[str] = ()) -> Iter
         if isinstance(replies, int) and replies
         else "",
         format_duration(step.duration_s),
-        format_tokens(usage, "tokens")
+        format_token_counts(usage, "tokens")
         if isinstance(usage, Mapping) and any(usage.get(name) for name in TOKEN_FIELDS)
         else "",
         format_cost(step.cost),
@@ -118,7 +123,7 @@ def _format_totals(totals: SessionTotals) -> str:
         )
         if totals.calls
         else "",
-        format_tokens(totals.tokens, "tokens") if totals.tokens else "",
+        format_token_counts(totals.tokens, "tokens") if totals.tokens else "",
         format_cost(totals.cost_usd),
         format_duration(totals.duration_s),
     ]
@@ -144,7 +149,7 @@ def render_timeline(timeline: ActivityTimeline, width: int) -> Text:
     as many cells as it took time, however short each of its moments was.
     """
     bar, deficits = Text(), [0.0] * len(ACTIVITIES)
-    for column in timeline.compute_column_shares(width):
+    for column in timeline.compute_activity_shares_by_column(width):
         deficits = [deficit + share for deficit, share in zip(deficits, column, strict=True)]
         largest = max(
             (index for index, share in enumerate(column) if share),
