@@ -271,11 +271,11 @@ def build_resume_invocation(
 
 
 def _inline_settings(invocation: Invocation) -> Invocation:
-    from shim.state.claude_settings import load_flag_settings  # most starts read none
+    from shim.state.claude_settings import load_settings_from_flag  # most starts read none
 
     settings = invocation.configuration.settings
     return (
-        invocation.with_flags(settings=dump_json(load_flag_settings(settings)).decode())
+        invocation.with_flags(settings=dump_json(load_settings_from_flag(settings)).decode())
         if settings
         else invocation
     )

@@ -25,7 +25,7 @@ from shim.core.cast.format import (
     parse_recording_header,
     parse_recording_line,
 )
-from shim.state.files import create_file, open_regular_file, remove_file, write_all
+from shim.state.files import open_new_file, open_regular_file, remove_file, write_all
 
 # of one file: what a reader may have to pass over, and what is dropped at once
 MAX_FILE_BYTES = 64 * 1024 * 1024
@@ -145,7 +145,7 @@ class RecordedSessionLog:
         }
         header_line = self._encoder.encode_header(header)
         remove_file(path)  # of a life that said nothing
-        self._descriptor = create_file(path)
+        self._descriptor = open_new_file(path)
         write_all(self._descriptor, header_line)
         self._log_files.append(
             _LogFile(path, self.generation, first_number, start_ms, len(header_line))

@@ -28,9 +28,9 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.state.config import get_state_dir
 from shim.state.files import (
+    can_others_write_dir,
     ensure_private_dir,
     explain_unusable_dir,
-    is_foreign_dir,
     open_regular_file,
     overwrite_file,
     replace_file,
@@ -155,7 +155,7 @@ def _list_session_ids(environment: Mapping[str, str]) -> tuple[list[str], list[s
     """
     running_ids, other_ids = list[str](), list[tuple[float, str]]()
     bridge_folder = get_bridge_folder(environment)
-    if is_foreign_dir(bridge_folder):
+    if can_others_write_dir(bridge_folder):
         return [], []
     with suppress(OSError), os.scandir(bridge_folder) as entries:
         for entry in entries:
@@ -192,7 +192,7 @@ def has_session_ended(metadata: Mapping[str, Any]) -> bool:
 def find_session(session_id: str, environment: Mapping[str, str]) -> SessionRecord | None:
     """The session of a UUID; None where it never lived on its own. What a dead host left is tidied."""
     canonical_id, bridge_folder = parse_uuid(session_id), get_bridge_folder(environment)
-    if canonical_id is None or is_foreign_dir(bridge_folder):
+    if canonical_id is None or can_others_write_dir(bridge_folder):
         return None
     folder = os.path.join(bridge_folder, canonical_id)
     metadata = read_metadata(folder)

@@ -275,7 +275,7 @@ class ConversationRunner:
         from shim.process.child import Child
 
         launcher, stderr_redactor = self._launcher, None
-        if launcher.context.settings.resolve_redaction() == "all":
+        if launcher.context.settings.resolve_redaction_mode() == "all":
             from shim.core.secrets.redactor import StreamRedactor
 
             stderr_redactor = StreamRedactor({})
@@ -311,7 +311,7 @@ class ConversationRunner:
                 None,
                 writer.transcript_writer or writer,
             )
-            if context.settings.resolve_redaction() == "all":
+            if context.settings.resolve_redaction_mode() == "all":
                 from shim.core.secrets.redactor import Redactor
 
                 redact = Redactor().redact_value

@@ -113,7 +113,7 @@ class ConversationStartup:
         check_vendor_names(self.settings)
         self.log = open_log(
             None if launcher_class.is_dry else self.settings.log,
-            redact=self.settings.resolve_redaction() != "none",
+            redact=self.settings.resolve_redaction_mode() != "none",
         )
         flat = DIALECTS[self.settings.dialect].is_flat
         if flat:
@@ -161,7 +161,7 @@ class ConversationStartup:
             invocation = self._apply_settings(invocation)
         self.mode = resolve_mode(invocation)
         self.invocation = validate_invocation(invocation)
-        path = config.resolve_record_path(invocation, self.environment, installed, self.settings)
+        path = config.resolve_recording_path(invocation, self.environment, installed, self.settings)
         if path and not launcher_class.is_dry:
             from shim.process.probe import find_cached_version
             from shim.recording.open_recorder import open_recorder

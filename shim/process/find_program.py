@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, PermissionModeError, VendorError
-from shim.state.config import VendorSettings, get_settings_path
+from shim.state.config import VendorSettings, get_shim_settings_path
 
 # in the second line of every file that `shim install` writes
 DROP_IN_MARKER = b"claude-shim drop-in"
@@ -32,7 +32,7 @@ def find_program(
             raise VendorError(
                 f"{adapter.name}: the program {configured} was not found",
                 hint="SHIM_BIN, and `bin` in the settings, take an absolute path, ~/… or a bare name on PATH; "
-                f"the settings are {get_settings_path(Invocation(), environment)}",
+                f"the settings are {get_shim_settings_path(Invocation(), environment)}",
             )
         return path
     for name in adapter.programs:
@@ -46,7 +46,7 @@ def find_program(
     raise VendorError(
         f"{adapter.name}: no program called {' or '.join(adapter.programs)} was found on PATH",
         hint=f"{install_hint}, or name it with SHIM_BIN, or with [vendors.{adapter.name}] bin in "
-        f"{get_settings_path(Invocation(), environment)}; `shim doctor {adapter.name}` looks for more",
+        f"{get_shim_settings_path(Invocation(), environment)}; `shim doctor {adapter.name}` looks for more",
     )
 
 

@@ -21,7 +21,7 @@ from shim.core.errors import ShimError
 from shim.process.environment import build_child_environment
 from shim.process.find_program import find_program, resolve_command_prefix
 from shim.state.config import VendorSettings, get_state_dir
-from shim.state.files import read_file, remove_file, write_file
+from shim.state.files import read_state_file, remove_file, write_state_file
 from shim.state.stored_versions import store_version
 
 PROBE_TIMEOUT_S = 2.0
@@ -168,7 +168,7 @@ class ProgramProbe:
         text = "" if self._cache_only else self._run_program(args).decode("utf-8", "replace")
         if text and key and (cache_failures or self.has_succeeded):
             answers = {**dict(list(cached_answers.items())[: MAX_ANSWERS - 1]), question: text}
-            write_file(self._cache_dir, key, orjson.dumps(answers))
+            write_state_file(self._cache_dir, key, orjson.dumps(answers))
             _remove_old_answers(self._cache_dir)
         return text
 
@@ -190,7 +190,7 @@ class ProgramProbe:
         return sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32] + ".json"
 
     def _load_answers(self, key: str) -> dict[str, str]:
-        data = read_file(self._cache_dir, key, MAX_CACHE_FILE_BYTES) if key else None
+        data = read_state_file(self._cache_dir, key, MAX_CACHE_FILE_BYTES) if key else None
         try:
             answers = orjson.loads(data) if data else {}
         except orjson.JSONDecodeError:

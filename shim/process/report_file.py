@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from shim.core.adapter.adapter import RunReportSpec
-from shim.state.files import read_file
+from shim.state.files import read_state_file
 from shim.state.spill import SpillFolder
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class RunReportFile:
         """Read the wanted keys of its object (None: no file), and remove the folder."""
         if self.folder is None:
             return None
-        data = read_file(self.folder, self._report.file_name, MAX_REPORT_BYTES)
+        data = read_state_file(self.folder, self._report.file_name, MAX_REPORT_BYTES)
         self.remove()
         values = parse_selected_json_keys(data, self._report.usage_keys) if data else None
         if values is not None and self._recorder is not None:

@@ -22,7 +22,7 @@ from shim.core.adapter.versions import VersionCheck, VersionProbe
 from shim.core.errors import ShimError
 from shim.process.environment import build_child_environment
 from shim.process.find_program import find_program, resolve_command_prefix
-from shim.state.broken_promises import find_denial_violation
+from shim.state.broken_promises import find_executed_denied_call
 from shim.state.config import TWIN_VENDORS, VendorSettings
 from shim.state.stored_versions import find_stored_version
 
@@ -57,7 +57,7 @@ def check_installed_version(
         version_check = _check_version(
             adapter, command, environment, child_environment, cache_only=cache_only
         )
-    broken_promise = find_denial_violation(adapter.name, version_check.version, environment)
+    broken_promise = find_executed_denied_call(adapter.name, version_check.version, environment)
     if broken_promise is None:
         return version_check
     return mark_version_distrusted(

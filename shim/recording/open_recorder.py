@@ -18,7 +18,7 @@ from shim.io.ids import format_now
 from shim.io.stderr import warn
 from shim.recording.recorder import RecordingLimits, RunRecorder
 from shim.state.config import ShimSettings
-from shim.state.files import create_file
+from shim.state.files import open_new_file
 
 # for a unique name; its random part has 65,536 values in each millisecond of a process
 MAX_NAME_ATTEMPTS = 5
@@ -49,7 +49,7 @@ def open_recorder(
     except (OSError, ValueError) as error:
         _report_unrecorded(path, error, settings)
         return None
-    redacts = settings.resolve_redaction() != "none"
+    redacts = settings.resolve_redaction_mode() != "none"
     header = {
         "started": start_time,
         "shim": __version__,
@@ -58,7 +58,7 @@ def open_recorder(
         "argv": redact_argv(argv),
         "cwd": cwd,
         "env": _select_variables(environment),
-        "redact": settings.resolve_redaction(),
+        "redact": settings.resolve_redaction_mode(),
         "platform": sys.platform,
         "dialect": settings.dialect,
     }
@@ -114,13 +114,13 @@ def _create_file(path: str, vendor: str, start_time: str) -> tuple[int, str]:
     """A new file, and its path. OSError when it cannot be made."""
     if not path.endswith(os.sep) and not os.path.isdir(path):
         _create_folders(os.path.dirname(path))
-        return create_file(path), path
+        return open_new_file(path), path
     _create_folders(path)
     timestamp = re.sub("[-:.]", "", start_time)
     for _ in range(MAX_NAME_ATTEMPTS):
         name = f"{timestamp}-{vendor}-{os.getpid()}-{os.urandom(2).hex()}{CAST_SUFFIX}"
         with contextlib.suppress(FileExistsError):
-            return create_file(os.path.join(path, name)), os.path.join(path, name)
+            return open_new_file(os.path.join(path, name)), os.path.join(path, name)
     raise FileExistsError
 
 

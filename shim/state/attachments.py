@@ -8,7 +8,12 @@ from base64 import b64decode
 from collections.abc import Mapping
 from secrets import token_hex
 
-from shim.state.files import list_files_by_age, remove_file, write_all, write_new_file
+from shim.state.files import (
+    list_modification_times_and_paths,
+    remove_file,
+    write_all,
+    write_new_file,
+)
 
 FILE_PREFIX = "claude-shim-"
 MAX_AGE_S = 24 * 3600.0  # of a file that a killed process of ours left behind
@@ -57,7 +62,7 @@ class AttachmentStore:
 
     def _remove_old_files(self) -> None:
         """Remove what processes of ours left behind that were killed."""
-        for changed_at_s, path in list_files_by_age(self._folder):
+        for changed_at_s, path in list_modification_times_and_paths(self._folder):
             if changed_at_s >= time.time() - MAX_AGE_S:
                 break
             if os.path.basename(path).startswith(FILE_PREFIX):

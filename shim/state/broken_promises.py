@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from shim.core.reading.typed import NamedTuple
 from shim.state.config import get_state_dir
-from shim.state.files import ensure_usable_dir, read_file, remove_file, write_file
+from shim.state.files import ensure_usable_dir, read_state_file, remove_file, write_state_file
 
 FOLDER_NAME = "promises"
 MAX_RECORD_BYTES = 4096  # a name of a tool has 200 characters at most
@@ -17,7 +17,7 @@ MAX_TOOL_CHARS = 200
 _FILE_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+_-")
 
 
-class DenialViolation(NamedTuple):
+class ExecutedDeniedCall(NamedTuple):
     """A version of a vendor's program that ran a denied call. The version is "" if it is not known."""
 
     vendor: str
@@ -25,21 +25,27 @@ class DenialViolation(NamedTuple):
     tool: str
 
 
-def record_denial_violation(violation: DenialViolation, environment: Mapping[str, str]) -> bool:
+def record_executed_denied_call(
+    denied_call: ExecutedDeniedCall, environment: Mapping[str, str]
+) -> bool:
     """Store that a version ran a denied call. Return False if it cannot be stored."""
     from shim.core.reading.json_text import dump_json
 
-    record = {**violation._asdict(), "tool": violation.tool[:MAX_TOOL_CHARS], "time": time.time()}
-    return write_file(
+    record = {
+        **denied_call._asdict(),
+        "tool": denied_call.tool[:MAX_TOOL_CHARS],
+        "time": time.time(),
+    }
+    return write_state_file(
         _get_folder(environment),
-        _build_file_name(violation.vendor, violation.version),
+        _build_file_name(denied_call.vendor, denied_call.version),
         dump_json(record),
     )
 
 
-def find_denial_violation(
+def find_executed_denied_call(
     vendor: str, version: str | None, environment: Mapping[str, str]
-) -> DenialViolation | None:
+) -> ExecutedDeniedCall | None:
     """Return the record of a version, or None. A file that cannot be read counts as a record."""
     name = _build_file_name(vendor, version or "")
     if not os.path.lexists(os.path.join(_get_folder(environment), name)):
@@ -47,7 +53,9 @@ def find_denial_violation(
     return _read_record(vendor, version or "", name, environment)
 
 
-def clear_denial_violations(vendor: str, environment: Mapping[str, str]) -> list[DenialViolation]:
+def remove_executed_denied_calls(
+    vendor: str, environment: Mapping[str, str]
+) -> list[ExecutedDeniedCall]:
     """Remove and return the records of all versions of a vendor, so that they are trusted again."""
     folder, prefix = _get_folder(environment), f"{vendor}@"
     if not os.path.isdir(folder) or not ensure_usable_dir(folder):
@@ -74,15 +82,17 @@ def _build_file_name(vendor: str, version: str) -> str:
 
 def _read_record(
     vendor: str, version: str, name: str, environment: Mapping[str, str]
-) -> DenialViolation:
+) -> ExecutedDeniedCall:
     import orjson
 
     try:
-        record = orjson.loads(read_file(_get_folder(environment), name, MAX_RECORD_BYTES) or b"{}")
+        record = orjson.loads(
+            read_state_file(_get_folder(environment), name, MAX_RECORD_BYTES) or b"{}"
+        )
     except orjson.JSONDecodeError:
         record = {}
     if not isinstance(record, dict):
         record = {}
-    return DenialViolation(
+    return ExecutedDeniedCall(
         vendor, str(record.get("version") or version), str(record.get("tool") or "a tool")
     )

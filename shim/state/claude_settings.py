@@ -28,7 +28,7 @@ def load_claude_settings(
     return merge_settings(list(_collect_sources(invocation, environment, cwd)))
 
 
-def list_claude_settings_files(
+def list_claude_settings_paths(
     invocation: Invocation, environment: Mapping[str, str], cwd: str
 ) -> list[str]:
     """The names of the settings files that are there and say something."""
@@ -53,7 +53,9 @@ def _collect_sources(
     sources = _collect_managed_sources(invocation)
     if invocation.configuration.settings:
         sources.append(
-            SettingsSource(SETTINGS_FLAG, load_flag_settings(invocation.configuration.settings))
+            SettingsSource(
+                SETTINGS_FLAG, load_settings_from_flag(invocation.configuration.settings)
+            )
         )
     is_trusted = None
     for name, folder, file, base, is_user_file in (
@@ -160,7 +162,7 @@ def _create_unreadable_error(path: str, reason: str | None) -> FrontendError:
     )
 
 
-def load_flag_settings(text: str) -> Mapping[str, Any]:
+def load_settings_from_flag(text: str) -> Mapping[str, Any]:
     """The object in the text of `--settings` itself, or in the file that it names (contract 11).
     CliArgumentError.
     """

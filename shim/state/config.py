@@ -30,7 +30,7 @@ from shim.state.settings_file import (
     Table,
     check_settings_table,
     create_config_node,
-    create_value_error,
+    create_invalid_value_error,
     load_settings_table,
 )
 
@@ -61,7 +61,7 @@ class VendorSettings(NamedTuple):
     timeouts: Mapping[str, float] = {}
 
 
-class BridgeSettings(NamedTuple):
+class BackgroundSessionSettings(NamedTuple):
     """Of sessions that live on their own; each is `bridge` or `bridge_…` in the file.
 
     enabled         each conversation is one
@@ -98,10 +98,10 @@ class ShimSettings(NamedTuple):
     record_max_bytes: int = DEFAULT_RECORD_BYTES
     models: Mapping[str, str] = {}
     tui: str = "none"
-    bridge: "BridgeSettings" = BridgeSettings()
+    bridge: "BackgroundSessionSettings" = BackgroundSessionSettings()
     path: str = ""  # of the file that they were read from
 
-    def create_value_error(
+    def create_invalid_value_error(
         self, keys: Keys, allowed: Collection[str], value: object
     ) -> FrontendError:
         """The error about a word in the file that is none of `allowed`."""
@@ -111,7 +111,7 @@ class ShimSettings(NamedTuple):
         """The error about a key in the file that is none of `allowed`."""
         return create_config_node(self.path, keys, None).build_unknown_key_error(allowed)
 
-    def resolve_redaction(self) -> str:
+    def resolve_redaction_mode(self) -> str:
         """Where secrets are left out: as it was chosen, else what is usual in the dialect (surface
         page).
         """
@@ -216,7 +216,7 @@ CHOICES = {
 }
 
 
-def get_settings_path(invocation: Invocation, environment: Mapping[str, str]) -> str:
+def get_shim_settings_path(invocation: Invocation, environment: Mapping[str, str]) -> str:
     """The settings file: one that was chosen for this run, or the user's, which need not be there."""
     configured_path = invocation.shim_flags.shim_config or environment.get("SHIM_CONFIG")
     return configured_path or os.path.join(get_config_dir(environment), "config.toml")
@@ -232,7 +232,7 @@ def load_shim_settings(
     `installed_settings` is what `shim install` baked in. Raises FrontendError for a mistake in any
     of them.
     """
-    path = get_settings_path(invocation, environment)
+    path = get_shim_settings_path(invocation, environment)
     table = load_settings_table(
         path, must_exist=bool(invocation.shim_flags.shim_config or environment.get("SHIM_CONFIG"))
     )
@@ -242,7 +242,7 @@ def load_shim_settings(
     vendors = {}
     for name, settings in (table.get("vendors") or {}).items():
         if not is_vendor_name(name) or not isinstance(settings, dict):
-            raise create_value_error(
+            raise create_invalid_value_error(
                 path, ("vendors", name), settings, "a table under a vendor's name"
             )
         check_settings_table(path, ("vendors", name), settings, VENDOR_KEY_KINDS)
@@ -316,12 +316,14 @@ def _share_settings(vendors: Mapping[str, VendorSettings]) -> Mapping[str, Vendo
 SWITCH_VALUES = {"1": True, "true": True, "0": False, "false": False}
 
 
-def _parse_bridge(path: str, environment: Mapping[str, str], table: Table) -> BridgeSettings:
+def _parse_bridge(
+    path: str, environment: Mapping[str, str], table: Table
+) -> BackgroundSessionSettings:
     switch = environment.get("SHIM_BRIDGE")
     if switch and switch not in SWITCH_VALUES:
         raise _create_choice_error("SHIM_BRIDGE", switch, SWITCH_VALUES)
-    defaults = BridgeSettings()
-    return BridgeSettings(
+    defaults = BackgroundSessionSettings()
+    return BackgroundSessionSettings(
         enabled=SWITCH_VALUES[switch] if switch else bool(table.get("bridge", defaults.enabled)),
         idle_timeout_s=float(table.get("bridge_idle", defaults.idle_timeout_s)),
         retention_days=float(table.get("bridge_days", defaults.retention_days)),
@@ -365,7 +367,9 @@ def _resolve_max_line_bytes(path: str, environment: Mapping[str, str], table: Ta
 def _parse_bytes(path: str, table: Table, key: str, default: int, minimum: int) -> int:
     value = table.get(key, default)
     if value < minimum:
-        raise create_value_error(path, (key,), value, f"a number of bytes, at least {minimum}")
+        raise create_invalid_value_error(
+            path, (key,), value, f"a number of bytes, at least {minimum}"
+        )
     return int(value)
 
 
@@ -379,12 +383,12 @@ def _parse_record_path(path: str, table: Table) -> str:
     home = os.path.expanduser("~")
     if value.startswith("~/") and os.path.isabs(home):
         return home + value[1:]
-    raise create_value_error(
+    raise create_invalid_value_error(
         path, ("record",), value, "an absolute path, or one that begins with ~/"
     )
 
 
-def resolve_record_path(
+def resolve_recording_path(
     invocation: Invocation,
     environment: Mapping[str, str],
     installed_settings: Mapping[str, str],
@@ -462,7 +466,9 @@ def _check_program(path: str, keys: Keys, value: str | list[str]) -> None:
     """
     program = value if isinstance(value, str) else value[0]
     if os.sep in program and not (os.path.isabs(program) or program.startswith("~/")):
-        raise create_value_error(path, keys, value, "an absolute path, ~/… or a bare name on PATH")
+        raise create_invalid_value_error(
+            path, keys, value, "an absolute path, ~/… or a bare name on PATH"
+        )
 
 
 def _resolve_log(

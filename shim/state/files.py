@@ -53,7 +53,7 @@ def ensure_usable_dir(path: str) -> bool:
     return False
 
 
-def is_foreign_dir(path: str) -> bool:
+def can_others_write_dir(path: str) -> bool:
     """Whether others could have written what is in `path`, a folder in the state directory; one
     line on stderr says so.
 
@@ -86,7 +86,7 @@ def _warn_once(path: str) -> None:
 
 def explain_unusable_dir(path: str) -> str:
     """Return why nothing can be kept in `path`, a folder in the state directory."""
-    folder, error = find_dir_problem(path)
+    folder, error = find_unusable_dir(path)
     reason = (
         NOT_PRIVATE_TEXT.format(path=folder)
         if error is None
@@ -95,7 +95,7 @@ def explain_unusable_dir(path: str) -> str:
     return f"state is not kept: {reason}"
 
 
-def find_dir_problem(path: str) -> tuple[str, OSError | None]:
+def find_unusable_dir(path: str) -> tuple[str, OSError | None]:
     """Return the folder that has to be changed (`path` or the state directory above it), and the
     error.
 
@@ -115,7 +115,7 @@ def find_dir_problem(path: str) -> tuple[str, OSError | None]:
 # -- any file --------------------------------------------------------------------------------------
 
 
-def create_file(path: str, mode: int = 0o600) -> int:
+def open_new_file(path: str, mode: int = 0o600) -> int:
     """A descriptor to write a new file. OSError, also if something has that name already."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
@@ -132,7 +132,7 @@ def write_new_file(path: str, write_content: Callable[[int], None], mode: int = 
 
     OSError, and whatever `write_content` raises.
     """
-    descriptor = create_file(path, mode)
+    descriptor = open_new_file(path, mode)
     try:
         try:
             write_content(descriptor)
@@ -193,7 +193,7 @@ def remove_file(path: str) -> bool:
 # -- files in the state directory ------------------------------------------------------------------
 
 
-def read_file(directory: str, name: str, max_bytes: int) -> bytes | None:
+def read_state_file(directory: str, name: str, max_bytes: int) -> bytes | None:
     """The first `max_bytes` bytes of a file of ours, None when there is none."""
     return (
         _read_regular(os.path.join(directory, name), max_bytes)
@@ -213,20 +213,20 @@ def _read_regular(path: str, max_bytes: int) -> bytes | None:
         os.close(descriptor)
 
 
-def read_newest_files(
+def read_newest_state_files(
     directory: str, suffix: str, max_count: int, max_bytes: int
 ) -> Iterator[tuple[str, bytes]]:
     """At most `max_count` files of ours that end in `suffix`, the last written first, each with its
     first `max_bytes` bytes.
     """
-    entries = list_files_by_age(directory) if ensure_usable_dir(directory) else []
+    entries = list_modification_times_and_paths(directory) if ensure_usable_dir(directory) else []
     for _, path in [entry for entry in reversed(entries) if entry[1].endswith(suffix)][:max_count]:
         data = _read_regular(path, max_bytes)
         if data is not None:
             yield os.path.basename(path), data
 
 
-def list_files_by_age(directory: str) -> list[tuple[float, str]]:
+def list_modification_times_and_paths(directory: str) -> list[tuple[float, str]]:
     """What is in a folder, the oldest first: the time of its last change, in seconds since 1970,
     and its path.
     """
@@ -243,7 +243,7 @@ def list_files_by_age(directory: str) -> list[tuple[float, str]]:
     return sorted(entries)
 
 
-def write_file(directory: str, name: str, data: bytes) -> bool:
+def write_state_file(directory: str, name: str, data: bytes) -> bool:
     """Replace a file of ours; False if it could not be kept."""
     if not ensure_usable_dir(directory):
         return False

@@ -56,7 +56,7 @@ def check_vendor_names(settings: ShimSettings) -> None:
     for name in settings.vendor:
         # which only a flag or a variable may name
         if name not in adapters.VENDORS and not name.startswith("replay"):
-            raise settings.create_value_error(("vendor",), adapters.VENDORS, name)
+            raise settings.create_invalid_value_error(("vendor",), adapters.VENDORS, name)
     for name in settings.vendors:
         if name not in adapters.VENDORS:
             raise settings.create_unknown_key_error(("vendors", name), adapters.VENDORS)

@@ -25,7 +25,7 @@ from shim.profiles.load.profile_file import (
     parse_profile_toml,
 )
 from shim.state.config import get_state_dir
-from shim.state.files import open_regular_file, read_file, write_file
+from shim.state.files import open_regular_file, read_state_file, write_state_file
 
 if TYPE_CHECKING:
     from shim.profiles.compile.rules import RuleTrace
@@ -127,7 +127,7 @@ def _load_table(path: str, key: str, environment: Mapping[str, str]) -> Mapping[
     directory = os.path.join(get_state_dir(environment), "profiles")
     # Two paths with the same end share a place, so the remembered table names its path.
     name = f"{path.encode('utf-8', 'surrogateescape').hex()[-MAX_NAME_CHARS:]}.json"
-    cached_bytes = read_file(directory, name, MAX_CACHE_BYTES)
+    cached_bytes = read_state_file(directory, name, MAX_CACHE_BYTES)
     if cached_bytes is not None:
         try:
             cached = _parse_json(cached_bytes)
@@ -150,7 +150,7 @@ def _load_table(path: str, key: str, environment: Mapping[str, str]) -> Mapping[
     # What JSON cannot say (a date, nan, a long number) is wrong in a profile, and must be refused a
     # second time too.
     if json.loads(encoded)["table"] == table:
-        write_file(directory, name, encoded)
+        write_state_file(directory, name, encoded)
     return table
 
 

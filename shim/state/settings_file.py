@@ -92,7 +92,7 @@ def check_settings_table(
                 value_kinds
             )
         if not _matches_kind(value, value_kinds[key]):
-            raise create_value_error(path, (*parent_keys, key), value, value_kinds[key])
+            raise create_invalid_value_error(path, (*parent_keys, key), value, value_kinds[key])
 
 
 def _matches_kind(value: object, kind: str) -> bool:
@@ -121,7 +121,7 @@ def _matches_kind(value: object, kind: str) -> bool:
     )
 
 
-def create_value_error(path: str, keys: Keys, value: object, allowed: str) -> FrontendError:
+def create_invalid_value_error(path: str, keys: Keys, value: object, allowed: str) -> FrontendError:
     """The error about a value that is none of those `allowed`."""
     return create_config_node(path, keys, value).build_error(allowed)
 

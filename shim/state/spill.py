@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from secrets import token_hex
 
 from shim.state.config import get_state_dir
-from shim.state.files import ensure_private_dir, list_files_by_age, write_file
+from shim.state.files import ensure_private_dir, list_modification_times_and_paths, write_state_file
 
 MAX_AGE_S = 7 * 24 * 3600.0
 MAX_TOTAL_BYTES = 1_000_000_000
@@ -40,7 +40,7 @@ class SpillFolder:
         name = f"{self._file_count}-{token_hex(4)}{suffix}"
         return (
             os.path.join(self._session_dir, name)
-            if write_file(self._session_dir, name, data)
+            if write_state_file(self._session_dir, name, data)
             else None
         )
 
@@ -58,7 +58,7 @@ def _remove_old_folders(root: str, max_bytes: int, current_dir: str) -> None:
     """Remove the folders that are too old, then the oldest until the rest fits."""
     folders = [
         (changed_at_s, path, _measure_folder(path))
-        for changed_at_s, path in list_files_by_age(root)
+        for changed_at_s, path in list_modification_times_and_paths(root)
         if not os.path.islink(path)
     ]
     total_bytes = sum(size_bytes for _, _, size_bytes in folders)

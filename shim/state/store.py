@@ -20,11 +20,11 @@ from shim.core.turn.context import ThreadUsage
 from shim.state.config import get_state_dir
 from shim.state.files import (
     ensure_usable_dir,
-    list_files_by_age,
-    read_file,
-    read_newest_files,
+    list_modification_times_and_paths,
+    read_newest_state_files,
+    read_state_file,
     remove_file,
-    write_file,
+    write_state_file,
 )
 
 MAX_RECORD_BYTES = 64 * 1024
@@ -82,7 +82,7 @@ def find_last_session(
 
 def list_sessions(environment: Mapping[str, str]) -> Iterator[tuple[str, StoredSession]]:
     """Claude's ids and the sessions that are kept, the last used first."""
-    for name, data in read_newest_files(
+    for name, data in read_newest_state_files(
         _get_sessions_dir(environment), _SUFFIX, MAX_SESSIONS, MAX_RECORD_BYTES
     ):
         session_id, session = name.removesuffix(_SUFFIX), _parse_session(data)
@@ -113,7 +113,7 @@ def store_session(session_id: str, session: StoredSession, environment: Mapping[
     record = session._replace(
         created=created, updated=now_s, cwd=_escape_path(session.cwd), shown=spelled_id
     )._asdict()
-    is_stored = write_file(directory, canonical_id + _SUFFIX, dump_json(record))
+    is_stored = write_state_file(directory, canonical_id + _SUFFIX, dump_json(record))
     if os.getpid() % PRUNE_INTERVAL_RUNS == 0:
         remove_old_sessions(directory)
     return is_stored
@@ -121,7 +121,7 @@ def store_session(session_id: str, session: StoredSession, environment: Mapping[
 
 def remove_old_sessions(directory: str) -> None:
     """Forget the oldest sessions beyond 10,000, and unfinished files of killed processes."""
-    entries = list_files_by_age(directory)
+    entries = list_modification_times_and_paths(directory)
     session_paths = [path for _, path in entries if not path.endswith(".tmp")]
     abandoned_paths = [
         path
@@ -133,7 +133,9 @@ def remove_old_sessions(directory: str) -> None:
 
 
 def _read_session(directory: str, canonical_id: str) -> StoredSession | None:
-    return _parse_session(read_file(directory, canonical_id + _SUFFIX, MAX_RECORD_BYTES) or b"")
+    return _parse_session(
+        read_state_file(directory, canonical_id + _SUFFIX, MAX_RECORD_BYTES) or b""
+    )
 
 
 def _parse_session(data: bytes) -> StoredSession | None:

@@ -11,7 +11,12 @@ from collections.abc import Mapping, Sequence
 
 from shim.core.adapter.versions import VersionProbe
 from shim.state.config import get_state_dir
-from shim.state.files import list_files_by_age, read_file, remove_file, write_file
+from shim.state.files import (
+    list_modification_times_and_paths,
+    read_state_file,
+    remove_file,
+    write_state_file,
+)
 
 FOLDER_NAME = "versions"
 MAX_VERSIONS = 200  # programs whose version is stored; the oldest files are removed
@@ -30,7 +35,7 @@ def find_stored_version(
     folder, name = _get_folder(environment), _build_file_name(key)
     if not os.path.lexists(os.path.join(folder, name)):
         return None
-    data = read_file(folder, name, MAX_RECORD_BYTES) or b""
+    data = read_state_file(folder, name, MAX_RECORD_BYTES) or b""
     stored_key, _, version = data.decode("utf-8", "surrogateescape").rpartition("\n")
     return version if stored_key == key and version else None
 
@@ -47,8 +52,8 @@ def store_version(
         return
     folder, name = _get_folder(environment), _build_file_name(key)
     if version:
-        write_file(folder, name, f"{key}\n{version}".encode("utf-8", "surrogateescape"))
-        for _, path in list_files_by_age(folder)[:-MAX_VERSIONS]:
+        write_state_file(folder, name, f"{key}\n{version}".encode("utf-8", "surrogateescape"))
+        for _, path in list_modification_times_and_paths(folder)[:-MAX_VERSIONS]:
             remove_file(path)
     else:
         remove_file(os.path.join(folder, name))

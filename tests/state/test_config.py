@@ -295,11 +295,11 @@ def test_invalid_max_inbound_bytes_is_rejected(box, value):
 )
 def test_redaction_is_the_configured_value_or_the_dialect_default(box, dialect, chosen, redaction):
     assert (
-        load_box_config(box, SHIM_DIALECT=dialect, SHIM_REDACT=chosen).resolve_redaction()
+        load_box_config(box, SHIM_DIALECT=dialect, SHIM_REDACT=chosen).resolve_redaction_mode()
         == redaction
     )
     box.write_settings("" if chosen is None else f'redact = "{chosen}"\n')
-    assert load_box_config(box, SHIM_DIALECT=dialect).resolve_redaction() == redaction
+    assert load_box_config(box, SHIM_DIALECT=dialect).resolve_redaction_mode() == redaction
 
 
 def test_invalid_redact_value_is_rejected(box):

@@ -10,12 +10,12 @@ from shim.state import spill, store
 from shim.state.files import (
     ensure_private_dir,
     open_regular_file,
-    read_file,
-    read_newest_files,
+    read_newest_state_files,
+    read_state_file,
     replace_file,
     write_all,
-    write_file,
     write_new_file,
+    write_state_file,
 )
 from shim.state.spill import SpillFolder
 
@@ -35,8 +35,8 @@ def test_directory_open_to_other_users_is_refused(folder, mode):
     os.makedirs(folder)
     os.chmod(folder, mode)
     assert not ensure_private_dir(folder)
-    assert not write_file(folder, "x", b"data")
-    assert read_file(folder, "x", 10) is None
+    assert not write_state_file(folder, "x", b"data")
+    assert read_state_file(folder, "x", 10) is None
     assert os.listdir(folder) == []
 
 
@@ -53,7 +53,7 @@ def test_symlinked_directory_is_refused(folder, tmp_path):
     os.makedirs(os.path.dirname(folder))
     os.symlink(target, folder)
     assert not ensure_private_dir(folder)
-    assert not write_file(folder, "x", b"data")
+    assert not write_state_file(folder, "x", b"data")
     assert list(target.iterdir()) == []
 
 
@@ -65,16 +65,16 @@ def test_file_instead_of_a_directory_is_refused(folder):
 
 
 def test_written_file_can_be_read_and_replaced(folder):
-    assert write_file(folder, "x", b"one")
-    assert write_file(folder, "x", b"two")
-    assert read_file(folder, "x", 10) == b"two"
-    assert read_file(folder, "x", 2) == b"tw"
+    assert write_state_file(folder, "x", b"one")
+    assert write_state_file(folder, "x", b"two")
+    assert read_state_file(folder, "x", 10) == b"two"
+    assert read_state_file(folder, "x", 2) == b"tw"
     assert os.listdir(folder) == ["x"]
     assert stat.S_IMODE(os.stat(os.path.join(folder, "x")).st_mode) == 0o600
 
 
 def test_missing_file_reads_as_none(folder):
-    assert read_file(folder, "x", 10) is None
+    assert read_state_file(folder, "x", 10) is None
 
 
 def test_symlink_at_a_file_path_is_not_followed(folder, tmp_path):
@@ -82,10 +82,10 @@ def test_symlink_at_a_file_path_is_not_followed(folder, tmp_path):
     victim.write_text("precious", encoding="utf-8")
     ensure_private_dir(folder)
     os.symlink(victim, os.path.join(folder, "x"))
-    assert read_file(folder, "x", 10) is None
-    assert write_file(folder, "x", b"data")
+    assert read_state_file(folder, "x", 10) is None
+    assert write_state_file(folder, "x", b"data")
     assert victim.read_text(encoding="utf-8") == "precious"
-    assert read_file(folder, "x", 10) == b"data"
+    assert read_state_file(folder, "x", 10) == b"data"
 
 
 def test_symlink_at_the_temporary_path_is_not_followed(folder, tmp_path):
@@ -93,7 +93,7 @@ def test_symlink_at_the_temporary_path_is_not_followed(folder, tmp_path):
     victim.write_text("precious", encoding="utf-8")
     ensure_private_dir(folder)
     os.symlink(victim, os.path.join(folder, f"x.{os.getpid()}.tmp"))
-    assert write_file(folder, "x", b"data")
+    assert write_state_file(folder, "x", b"data")
     assert victim.read_text(encoding="utf-8") == "precious"
     assert os.listdir(folder) == ["x"]
 
@@ -103,22 +103,22 @@ def test_leftover_temporary_file_does_not_block_a_write(folder):
     ensure_private_dir(folder)
     with open(os.path.join(folder, f"x.{os.getpid()}.tmp"), "wb") as file:
         file.write(b"half of a long rec")
-    assert write_file(folder, "x", b"data")
-    assert read_file(folder, "x", 10) == b"data"
+    assert write_state_file(folder, "x", b"data")
+    assert read_state_file(folder, "x", 10) == b"data"
     assert os.listdir(folder) == ["x"]
 
 
 def test_named_pipe_at_a_file_path_reads_as_none(folder):
     ensure_private_dir(folder)
     os.mkfifo(os.path.join(folder, "x"))
-    assert read_file(folder, "x", 10) is None
+    assert read_state_file(folder, "x", 10) is None
 
 
 def test_directory_at_a_file_path_is_neither_read_nor_written(folder):
     os.makedirs(os.path.join(folder, "x"))
     os.chmod(folder, 0o700)
-    assert read_file(folder, "x", 10) is None
-    assert not write_file(folder, "x", b"data")
+    assert read_state_file(folder, "x", 10) is None
+    assert not write_state_file(folder, "x", b"data")
     assert os.listdir(folder) == ["x"]
 
 
@@ -165,7 +165,7 @@ def test_only_regular_files_are_opened(tmp_path):
 
 
 def written_at(folder, name, data, age):
-    assert write_file(folder, name, data)
+    assert write_state_file(folder, name, data)
     os.utime(os.path.join(folder, name), ns=(age, age))
 
 
@@ -174,12 +174,12 @@ def test_newest_files_are_listed_first_with_their_content(folder):
     written_at(folder, "b.x", b"three", 30)
     written_at(folder, "c.x", b"two", 20)
     written_at(folder, "d.y", b"another kind", 40)
-    assert list(read_newest_files(folder, ".x", 9, 100)) == [
+    assert list(read_newest_state_files(folder, ".x", 9, 100)) == [
         ("b.x", b"three"),
         ("c.x", b"two"),
         ("a.x", b"one"),
     ]
-    assert list(read_newest_files(folder, ".x", 2, 3)) == [("b.x", b"thr"), ("c.x", b"two")]
+    assert list(read_newest_state_files(folder, ".x", 2, 3)) == [("b.x", b"thr"), ("c.x", b"two")]
 
 
 def test_non_regular_files_are_not_listed(folder, tmp_path):
@@ -189,13 +189,13 @@ def test_non_regular_files_are_not_listed(folder, tmp_path):
     os.symlink(victim, os.path.join(folder, "link.x"))
     os.mkdir(os.path.join(folder, "folder.x"))
     os.mkfifo(os.path.join(folder, "pipe.x"))
-    assert list(read_newest_files(folder, ".x", 9, 100)) == []
+    assert list(read_newest_state_files(folder, ".x", 9, 100)) == []
 
 
 def test_directory_open_to_other_users_is_not_listed(folder):
     written_at(folder, "a.x", b"one", 10)
     os.chmod(folder, 0o755)
-    assert list(read_newest_files(folder, ".x", 9, 100)) == []
+    assert list(read_newest_state_files(folder, ".x", 9, 100)) == []
 
 
 # -- what is removed again -------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from shim.core.claude.argv.invocation import ShimFlags
 from shim.core.policy.rules import UnsupportedRule
 from shim.recording.folders import VerificationReport
 from shim.recording.rewrite import RewriteResult
-from shim.state.broken_promises import DenialViolation
+from shim.state.broken_promises import ExecutedDeniedCall
 from shim.state.store import StoredSession
 from shim.story.export.view_model import SessionStepView
 
@@ -35,7 +35,7 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 # Types whose fields become JSON keys or flags: by `_asdict()`, `asdict()` or a loop over their
 # names.
 WRITTEN_TYPES: tuple[type, ...] = (
-    DenialViolation, RecordingFinding, LogCursor, OutputDifference, LintReportEntry, LineExplanation, ShimFlags,
+    ExecutedDeniedCall, RecordingFinding, LogCursor, OutputDifference, LintReportEntry, LineExplanation, ShimFlags,
     PromptOutcome, RewriteResult, StoredSession, SessionStepView, TokenPair, UnsupportedRule, VendorReport,
     VerificationReport, SessionSpec,
 )  # fmt: skip

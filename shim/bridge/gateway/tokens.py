@@ -20,11 +20,11 @@ from shim.state.config import get_state_dir
 from shim.state.files import (
     ensure_private_dir,
     explain_unusable_dir,
-    read_file,
+    read_state_file,
     remove_file,
     write_all,
-    write_file,
     write_new_file,
+    write_state_file,
 )
 
 Role = Literal["drive", "watch"]
@@ -137,7 +137,7 @@ class TokenFile:
     def replace_token(self, role: Role) -> TokenPair:
         """Make a new token for a role; the old one, and its cookies, are worth nothing from now on."""
         tokens = self.load_tokens()._replace(**{role: _create_token()})
-        if not write_file(self._folder, _FILE_NAME, _encode_tokens(tokens)):
+        if not write_state_file(self._folder, _FILE_NAME, _encode_tokens(tokens)):
             raise self._build_error()
         return tokens
 
@@ -150,7 +150,7 @@ class TokenFile:
 
     def _load_file(self) -> TokenPair | None:
         try:
-            data = orjson.loads(read_file(self._folder, _FILE_NAME, MAX_FILE_BYTES) or b"")
+            data = orjson.loads(read_state_file(self._folder, _FILE_NAME, MAX_FILE_BYTES) or b"")
             tokens = TokenPair(str(data["drive"]), str(data["watch"]))
         except (orjson.JSONDecodeError, TypeError, KeyError):
             return None

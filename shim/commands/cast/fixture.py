@@ -23,7 +23,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.recording.folders import verify_cast_file
 from shim.recording.recorded_run import parse_recorded_invocation
 from shim.recording.rewrite import rewrite_cast
-from shim.state.files import create_file, open_regular_file, remove_file
+from shim.state.files import open_new_file, open_regular_file, remove_file
 from shim.story.reader import Recording, load_cast_header, parse_child_exit
 
 MAX_STDIN_BYTES = 256 * 1024  # of the child's stdin; a longer one is not readable as an example
@@ -230,7 +230,7 @@ def _write_golden(folder: str, vendor: str, partial: bool, details: FixtureChild
 
 
 def _create_file(folder: str, name: str) -> BinaryIO:
-    return os.fdopen(create_file(os.path.join(folder, name), 0o644), "wb")
+    return os.fdopen(open_new_file(os.path.join(folder, name), 0o644), "wb")
 
 
 def _remove_fixture(folder: str) -> None:

@@ -109,7 +109,7 @@ def open_refusal_recorder(
         settings = config.load_shim_settings(invocation, os.environ)
     except FrontendError:  # the settings may be the reason of the refusal
         settings = config.ShimSettings(dialect=find_dialect(invocation))
-    path = config.resolve_record_path(invocation, os.environ, installed_options, settings)
+    path = config.resolve_recording_path(invocation, os.environ, installed_options, settings)
     if not path:
         return None
     from shim.recording.open_recorder import open_recorder

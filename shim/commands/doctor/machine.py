@@ -29,7 +29,7 @@ from shim.process.install import (
 )
 from shim.recording.open_recorder import explain_unrecordable_path
 from shim.state.config import ShimSettings, get_state_dir, load_shim_settings
-from shim.state.files import ensure_private_dir, find_dir_problem, remove_file, write_file
+from shim.state.files import ensure_private_dir, find_unusable_dir, remove_file, write_state_file
 from shim.state.own_profiles import check_vendor_names
 
 WELCOME_TIMEOUT_S = 2.0  # for a host to say welcome, which takes a millisecond
@@ -119,7 +119,7 @@ def _check_state_folder(environment: Mapping[str, str]) -> DiagnosisFinding:
     folder = os.path.join(state, "probes")
     consequence = "sessions cannot be resumed"
     if not ensure_private_dir(folder):
-        path, error = find_dir_problem(folder)
+        path, error = find_unusable_dir(folder)
         if error is not None:
             text = f"nothing is kept, so {consequence}: {path} cannot be created: {error.strerror}"
             return DiagnosisFinding(
@@ -129,7 +129,7 @@ def _check_state_folder(environment: Mapping[str, str]) -> DiagnosisFinding:
         return DiagnosisFinding(
             PROBLEM, text, f"run `chmod 700 {path}`, or name another folder in SHIM_STATE"
         )
-    if not write_file(folder, TRIAL_FILE, b""):
+    if not write_state_file(folder, TRIAL_FILE, b""):
         text = f"nothing is kept, so {consequence}: nothing can be written to {folder}"
         return DiagnosisFinding(
             PROBLEM, text, "free some space, or name another folder in SHIM_STATE"

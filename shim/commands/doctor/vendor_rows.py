@@ -21,7 +21,7 @@ from shim.process import probe as probes
 from shim.process.probe import ProgramProbe, create_program_probe, find_unsupported_argument
 from shim.process.version_check import describe_version_failure, find_installed_adapter
 from shim.state import own_profiles
-from shim.state.broken_promises import find_denial_violation
+from shim.state.broken_promises import find_executed_denied_call
 from shim.state.config import ONE_WAY, ShimSettings, VendorSettings, load_shim_settings
 
 # programs that are asked at the same time; most of them are Node, and slow to start
@@ -121,7 +121,7 @@ def describe_vendor(
             )
             program, version = probe.program, probe.ask_version(adapter.version_probe)
             version_check = evaluate_probed_version(adapter, vendor_settings, probe, version)
-            broken_promise = find_denial_violation(adapter.name, version, environment)
+            broken_promise = find_executed_denied_call(adapter.name, version, environment)
             if broken_promise is not None:
                 version_check = version_check._replace(
                     distrust=describe_denial_violation(adapter, version, broken_promise.tool)

@@ -28,7 +28,7 @@ from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.process.environment import parse_extra_args
 from shim.process.probe import find_cached_version
 from shim.state import config
-from shim.state.claude_settings import list_claude_settings_files
+from shim.state.claude_settings import list_claude_settings_paths
 
 REDACTED_VALUE = "[REDACTED:variable]"
 # Names of variables whose values are secrets, whatever they look like.
@@ -85,11 +85,11 @@ def build_explanation(
         explanation["settings"] = _collect_settings(invocation, installed_options)
         startup = ConversationStartup(invocation, installed_options, launcher_class=DryRunLauncher)
         explanation |= _describe_vendor(startup)
-        explanation["settings"]["record"] = config.resolve_record_path(
+        explanation["settings"]["record"] = config.resolve_recording_path(
             invocation, os.environ, installed_options, startup.settings
         )
         if not startup.adapter.passthrough:  # a real claude reads them itself
-            explanation["settings"]["claude"] = list_claude_settings_files(
+            explanation["settings"]["claude"] = list_claude_settings_paths(
                 startup.invocation, startup.environment, startup.cwd
             )
         child_launcher, plan = startup.plan_first_child()
@@ -118,7 +118,7 @@ def _collect_settings(
     variables = [
         name for name in sorted(os.environ) if name.removeprefix("CLAUDE_").startswith("SHIM_")
     ]
-    path = config.get_settings_path(invocation, os.environ)
+    path = config.get_shim_settings_path(invocation, os.environ)
     return {
         "flags": shim_flags,
         "environment": {name: _redact_variable(name, os.environ[name]) for name in variables},

@@ -121,7 +121,9 @@ class VendorProgram:
                     ("vendors", adapter.name, "variant"),
                     ("auto", *adapter.cli.variants),
                 )
-                raise self._context.settings.create_value_error(keys, allowed, self._variant)
+                raise self._context.settings.create_invalid_value_error(
+                    keys, allowed, self._variant
+                )
             if adapter.cli.detect_variant is not None and self._variant == "auto":
                 self._variant = adapter.cli.detect_variant(cached_probe().get_help_text())
         return request._replace(
@@ -405,7 +407,7 @@ class ChildLauncher:
             else context.recorder.record_child_start(command, context.cwd, adapter.display_name)
         )
         stderr_tail = None
-        if context.settings.resolve_redaction() == "all":
+        if context.settings.resolve_redaction_mode() == "all":
             from shim.core.secrets.redactor import RedactedHeadTailBuffer
 
             stderr_tail = RedactedHeadTailBuffer()
@@ -617,15 +619,15 @@ class ChildLauncher:
         """Record that the installed version ran a denied call of `tool`, so that it is not trusted
         any more.
         """
-        from shim.state.broken_promises import DenialViolation, record_denial_violation
+        from shim.state.broken_promises import ExecutedDeniedCall, record_executed_denied_call
 
         resume_state = self.resume_state
         version = resume_state.version_check.version
         reason = describe_denial_violation(self.adapter, version, tool)
         if resume_state.version_check.distrust == reason:
             return
-        record_denial_violation(
-            DenialViolation(self.adapter.name, version or "", tool), self.context.environment
+        record_executed_denied_call(
+            ExecutedDeniedCall(self.adapter.name, version or "", tool), self.context.environment
         )
         resume_state.version_check = mark_version_distrusted(resume_state.version_check, reason)
         warn(f"{escape_control_chars(reason)}\n")

@@ -168,7 +168,7 @@ class TurnLifecycle:
             cwd=context.cwd,
             tools=adapter.list_available_tools(request),
             mode=state.mode,
-            redacts_secrets=context.settings.resolve_redaction() == "all",
+            redacts_secrets=context.settings.resolve_redaction_mode() == "all",
             asks_by_line=(lambda: state.answers_prompts) if context.dialect.asks_by_line else None,
             evaluator=_build_evaluator(adapter, request, resume_state),
             can_retry=self.retries_cut_streams,

@@ -12,7 +12,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import NamedTuple
 from shim.io.stderr import warn
 from shim.process.find_program import find_programs_on_path
-from shim.state.config import get_settings_path
+from shim.state.config import get_shim_settings_path
 from shim.state.own_profiles import load_readable_adapters
 
 REPLAY_VENDOR = "replay"  # the vendor that plays recordings
@@ -79,6 +79,6 @@ def choose_vendors(
     )
     raise FrontendError(
         "no vendor was chosen",
-        hint=f"set SHIM_VENDOR, `vendor` in {get_settings_path(invocation, environment)}, "
+        hint=f"set SHIM_VENDOR, `vendor` in {get_shim_settings_path(invocation, environment)}, "
         f"or --shim-vendor; found on PATH: {program_list}",
     )

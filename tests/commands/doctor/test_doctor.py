@@ -535,7 +535,7 @@ def test_state_directory_that_is_a_file_is_a_problem(machine, doctor):
 
 
 def test_unwritable_state_directory_is_a_problem(machine, doctor, monkeypatch):
-    monkeypatch.setattr("shim.commands.doctor.machine.write_file", lambda *_: False)
+    monkeypatch.setattr("shim.commands.doctor.machine.write_state_file", lambda *_: False)
     assert get_finding(doctor()[1], "nothing can be written to")[0] == "problem"
 
 
