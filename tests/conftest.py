@@ -38,7 +38,7 @@ adapters.profile_loaders[0] = functools.cache(adapters.profile_loaders[0])
 profile_file.parse_profile_toml = profile_files.parse_profile_toml = functools.cache(
     profile_file.parse_profile_toml
 )
-load_uncached_vendor = profile_files.load_adapter
+load_uncached_vendor = profile_files.load_adapter_from_profile
 
 
 def load_vendor(name: str, path: str, environment: Mapping[str, str], trace: Any = None) -> Adapter:
@@ -52,7 +52,7 @@ def load_vendor(name: str, path: str, environment: Mapping[str, str], trace: Any
     return load_uncached_vendor(name, path, environment, trace)
 
 
-profile_files.load_adapter = load_vendor
+profile_files.load_adapter_from_profile = load_vendor
 # the parser of all commands is made once
 typer.main.get_command = functools.cache(typer.main.get_command)
 # in this process: a guard that nobody waited for is a warning in some other test

@@ -58,7 +58,7 @@ def preload_modules(
     for _ in _import_all(folders, skipped_prefixes, extra_modules):
         pass
     with suppress(ShimError):
-        profile_files.load_bundled_profiles(environment)
+        profile_files.preload_bundled_profiles(environment)
 
 
 async def preload_for_conversation() -> None:

@@ -22,7 +22,7 @@ from shim.process.environment import build_child_environment
 from shim.process.find_program import find_program, resolve_command_prefix
 from shim.state.config import VendorSettings, get_state_dir
 from shim.state.files import read_state_file, remove_file, write_state_file
-from shim.state.stored_versions import store_version
+from shim.state.stored_versions import store_vendor_version
 
 PROBE_TIMEOUT_S = 2.0
 # where a person waits, and not a turn: programs in Node may need some on a busy machine
@@ -109,7 +109,7 @@ class ProgramProbe:
         if self.has_answer:
             self.failure = _get_first_line(answer)
         if not self.is_answer_missing and (version or refresh):
-            store_version(version_probe, self._command, self._environment, version)
+            store_vendor_version(version_probe, self._command, self._environment, version)
         return version
 
     def find_cached_version(self, version_probe: VersionProbe) -> str | None:

@@ -14,7 +14,7 @@ import orjson
 
 from shim.core.adapter.adapter import RunReportSpec
 from shim.state.files import read_state_file
-from shim.state.spill import SpillFolder
+from shim.state.spill import LargeTextFolder
 
 if TYPE_CHECKING:
     from shim.io.taps import RunRecordSink
@@ -35,7 +35,7 @@ class RunReportFile:
     ) -> None:
         self._report = report
         self._recorder = recorder
-        self.folder = SpillFolder(environment, session_id).create_folder()
+        self.folder = LargeTextFolder(environment, session_id).create_private_subfolder()
 
     def read_and_remove(self) -> dict[str, Any] | None:
         """Read the wanted keys of its object (None: no file), and remove the folder."""

@@ -24,7 +24,7 @@ from shim.process.environment import build_child_environment
 from shim.process.find_program import find_program, resolve_command_prefix
 from shim.state.broken_promises import find_executed_denied_call
 from shim.state.config import TWIN_VENDORS, VendorSettings
-from shim.state.stored_versions import find_stored_version
+from shim.state.stored_versions import find_stored_vendor_version
 
 # If the program does not answer in time, a turn that needs its promises is refused. cline 3.0.65
 # needs 1.6 s of CPU for `--version`: with seven busy processes for each core it took 9.6 s, and
@@ -51,7 +51,7 @@ def check_installed_version(
         return VersionCheck()
     if is_trusted or not has_tested_versions(adapter):
         version_check = VersionCheck(
-            find_stored_version(adapter.version_probe, command, environment)
+            find_stored_vendor_version(adapter.version_probe, command, environment)
         )
     else:
         version_check = _check_version(
@@ -86,9 +86,9 @@ def find_installed_adapter(
         command = [*resolve_command_prefix(settings.launcher, environment, cwd), program]
     except ShimError:
         return adapter  # the turn reports the error
-    if find_stored_version(twin_adapter.version_probe, command, environment):
+    if find_stored_vendor_version(twin_adapter.version_probe, command, environment):
         return twin_adapter
-    if cache_only or find_stored_version(adapter.version_probe, command, environment):
+    if cache_only or find_stored_vendor_version(adapter.version_probe, command, environment):
         return adapter
     from shim.process.probe import ProgramProbe
 
@@ -110,7 +110,7 @@ def _check_version(
     cache_only: bool,
 ) -> VersionCheck:
     version_probe = adapter.version_probe
-    if version := find_stored_version(version_probe, command, environment):
+    if version := find_stored_vendor_version(version_probe, command, environment):
         return check_vendor_version(adapter, version, "")
     from shim.process.probe import ProgramProbe
 

@@ -51,12 +51,12 @@ class RecordEventQueue:
             self._event_count += 1
             self._queue.put((time.monotonic() - self._start_time_s, event_code, fields))
 
-    def stop(self, note: Mapping[str, Any]) -> None:
+    def close_with_last_note(self, note: Mapping[str, Any]) -> None:
         """Accept nothing more; the note becomes the last record."""
         self.closed = True
         self._queue.put((time.monotonic() - self._start_time_s, LAST_NOTE_CODE, note))
 
-    def put_end(self) -> None:
+    def put_end_of_recording(self) -> None:
         self._queue.put((time.monotonic() - self._start_time_s, END_CODE, None))
 
     def wait_for_event(self) -> RecordEvent:

@@ -10,7 +10,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.stderr import warn
 from shim.recording.pattern_search import PatternSearch
-from shim.recording.rewrite import RewriteResult, rewrite_cast
+from shim.recording.rewrite import CastRewriteResult, rewrite_cast_without_secrets
 from shim.state.config import load_shim_settings
 from shim.state.files import open_regular_file
 
@@ -91,7 +91,7 @@ def _get_modified_time(path: str) -> float:
         return 0.0
 
 
-class VerificationReport(NamedTuple):
+class CastVerificationReport(NamedTuple):
     """What `verify` found in a file, JSON-ready.
 
     `state` is intact, damaged, cut off or unreadable. `chained`: every checkpoint in the file
@@ -109,7 +109,7 @@ class VerificationReport(NamedTuple):
     left_out: int = 0
 
 
-def verify_cast_file(path: str) -> VerificationReport:
+def verify_cast_file(path: str) -> CastVerificationReport:
     try:
         descriptor = open_regular_file(path)
         try:
@@ -118,8 +118,8 @@ def verify_cast_file(path: str) -> VerificationReport:
             os.close(descriptor)
     except OSError as error:
         finding = RecordingFinding(0, 0, DAMAGE, "unreadable", f"cannot be read: {error.strerror}")
-        return VerificationReport(path, "unreadable", findings=[finding._asdict()])
-    return VerificationReport(
+        return CastVerificationReport(path, "unreadable", findings=[finding._asdict()])
+    return CastVerificationReport(
         path,
         verifier.state,
         verifier.has_valid_hash_chain,
@@ -138,7 +138,7 @@ def redact_cast(
     texts: Sequence[str],
     *,
     force: bool = False,
-) -> RewriteResult:
+) -> CastRewriteResult:
     """Write a cast anew, without known secrets and without what these expressions and texts match.
 
     Without a `target` the new file replaces the old one, which must not be a link. Two cases need
@@ -162,6 +162,6 @@ def redact_cast(
             hint="-o FILE leaves it as it is; use --force if its recording is over",
         )
     if not patterns and not texts:
-        return rewrite_cast(path, target)
-    with custom_search.limit_time():
-        return rewrite_cast(path, target, custom_search)
+        return rewrite_cast_without_secrets(path, target)
+    with custom_search.limit_search_time():
+        return rewrite_cast_without_secrets(path, target, custom_search)

@@ -55,7 +55,7 @@ class PatternSearch:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     @contextlib.contextmanager
-    def limit_time(self) -> Iterator["PatternSearch"]:
+    def limit_search_time(self) -> Iterator["PatternSearch"]:
         """While this lasts, a search that takes too long raises RecordingError. In the main thread
         only.
         """

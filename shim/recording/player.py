@@ -165,7 +165,7 @@ class ReplayPlayer:
 # -- the file --------------------------------------------------------------------------------------
 
 
-def create_replayer(request: ReplayRequest) -> RecordingReplayer:
+def create_recording_replayer(request: ReplayRequest) -> RecordingReplayer:
     """The script of one side of a recording. RecordingError when it has no such child."""
     records = read_records(request.path)
     if request.side == "claude":
@@ -217,7 +217,7 @@ def play_recording(request: ReplayRequest) -> int:
     died of a signal.
     """
     try:
-        replayer = create_replayer(request)
+        replayer = create_recording_replayer(request)
     except RecordingError as error:
         return _print_error(str(error))
     event_reader = ReplayInputReader()

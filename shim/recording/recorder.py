@@ -70,7 +70,7 @@ class RunRecorder:
         line.
         """
         if not self._queue.closed and not self._queue.put_bytes(stream_code, data):
-            self._queue.stop({"kind": "limit", "queued": MAX_QUEUED_BYTES})
+            self._queue.close_with_last_note({"kind": "limit", "queued": MAX_QUEUED_BYTES})
             self._stop_notice.report("the disk is too slow")
 
     def record_event(self, event_code: str, fields: Mapping[str, Any]) -> None:
@@ -127,7 +127,7 @@ class RunRecorder:
             return True
         if self._child_recorder is not None:
             self._child_recorder.finish()
-        self._queue.put_end()
+        self._queue.put_end_of_recording()
         self._writer.finish(is_terminating)
         if not self.strict or not self._stop_notice.reason or self._stop_notice.ended_turn:
             return True

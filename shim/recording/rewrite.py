@@ -31,7 +31,7 @@ CHUNK_BYTES = 256 * 1024
 MAX_BATCH_LINES, MAX_BATCH_BYTES = 1000, 1024 * 1024  # written at once
 
 
-class RewriteResult(NamedTuple):
+class CastRewriteResult(NamedTuple):
     """`counts` are the blanked secrets by kind, `skipped` the lines that were too long to read.
 
     `lost`: more secrets were split over lines than fit into memory; another run blanks the rest.
@@ -42,13 +42,13 @@ class RewriteResult(NamedTuple):
     lost: bool = False
 
 
-class RewriteStoppedError(Exception):
+class CastRewriteStoppedError(Exception):
     """A signal came before the new file was finished; the old one is unchanged."""
 
 
-def rewrite_cast(
+def rewrite_cast_without_secrets(
     source: str, target: str | None = None, custom_search: SecretSearch | None = None
-) -> RewriteResult:
+) -> CastRewriteResult:
     """Write a cast without secrets to `target`, which must not exist, or without a `target` over
     itself.
 
@@ -84,7 +84,7 @@ def rewrite_cast(
             source, target, _encode_copy(_read_lines(file_descriptor, splitter), redact_line)
         )
     redactor.close()
-    return RewriteResult(
+    return CastRewriteResult(
         redactor.secret_counts, splitter.skipped_lines, first_redactor.has_lost_edits
     )
 
@@ -205,7 +205,7 @@ def _encode_copy(
             size_bytes += len(pending_lines[-1])
         if len(pending_lines) >= MAX_BATCH_LINES or size_bytes >= MAX_BATCH_BYTES:
             if is_stopped():
-                raise RewriteStoppedError
+                raise CastRewriteStoppedError
             yield hash_chain.add_lines(pending_lines)
             pending_lines.clear()
             size_bytes = 0

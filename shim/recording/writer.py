@@ -19,7 +19,7 @@ from shim.core.cast.format import STREAMS, RecordingError
 from shim.core.cast.secrets import RecordingRedactor
 from shim.io.stderr import warn
 from shim.recording.event_queue import END_CODE, LAST_NOTE_CODE, RecordEvent, RecordEventQueue
-from shim.recording.rewrite import RewriteStoppedError, redact_split_secrets
+from shim.recording.rewrite import CastRewriteStoppedError, redact_split_secrets
 
 MAX_BATCH_BYTES = 1024 * 1024  # that are encoded at most before they are written
 # At our end the queue is written and the file swept: while that makes progress, and until we are
@@ -218,7 +218,7 @@ class RecordingWriter:
             redact_split_secrets(
                 self._path, redactor.edits, os.fstat(self._file_descriptor), self._check_abandoned
             )
-        except (RecordingError, RewriteStoppedError) as error:
+        except (RecordingError, CastRewriteStoppedError) as error:
             self._warn_secret_left("is still", str(error) or "there was no time to write it anew")
         else:
             if redactor.has_lost_edits:

@@ -18,7 +18,7 @@ FOLDER_NAME = "vendors"
 MAX_PROFILES = 200  # of the folder; more than anybody has agents
 
 
-def load_all_adapters() -> tuple[dict[str, Adapter], dict[str, FrontendError]]:
+def load_adapters_and_errors() -> tuple[dict[str, Adapter], dict[str, FrontendError]]:
     """Every readable vendor by name, and for the others the mistake."""
     adapters_by_name, errors = {}, {}
     for name, location in list(adapters.VENDORS.items()):
@@ -34,9 +34,9 @@ def load_all_adapters() -> tuple[dict[str, Adapter], dict[str, FrontendError]]:
     return adapters_by_name, errors
 
 
-def load_readable_adapters() -> dict[str, Adapter]:
+def load_valid_adapters() -> dict[str, Adapter]:
     """Every readable vendor by name. Others are left out, with a line on stderr."""
-    adapters_by_name, errors = load_all_adapters()
+    adapters_by_name, errors = load_adapters_and_errors()
     for error in errors.values():
         warn(escape_control_chars(f"{error}\n"))
     return adapters_by_name
@@ -89,8 +89,8 @@ def register_user_profiles(
             adapters.VENDORS[name] = path
 
     def load_profile(name: str, location: str) -> Adapter:
-        from shim.state.profile_files import load_adapter
+        from shim.state.profile_files import load_adapter_from_profile
 
-        return load_adapter(name, location, environment)
+        return load_adapter_from_profile(name, location, environment)
 
     adapters.profile_loaders[:] = [*adapters.profile_loaders[:1], load_profile]

@@ -34,7 +34,7 @@ MAX_NAME_CHARS = 200  # of a file's name; no system has fewer than 255
 MAX_CACHE_BYTES = 4 * MAX_PROFILE_BYTES  # of a table as JSON, where a character may take six bytes
 
 
-def load_adapter(
+def load_adapter_from_profile(
     name: str, location: str, environment: Mapping[str, str], trace: "RuleTrace | None" = None
 ) -> Adapter:
     """The vendor of a profile: a user's profile has an absolute path, a bundled one the name of its
@@ -85,7 +85,7 @@ def list_unused_key_warnings(location: str, environment: Mapping[str, str]) -> l
 _bundled_profiles: dict[str, ProfileFile] = {}
 
 
-def load_bundled_profiles(environment: Mapping[str, str]) -> None:
+def preload_bundled_profiles(environment: Mapping[str, str]) -> None:
     """Load all bundled profiles into memory, because an upgrade may replace the files of the
     package.
     """

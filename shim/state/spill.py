@@ -18,7 +18,7 @@ MAX_AGE_S = 7 * 24 * 3600.0
 MAX_TOTAL_BYTES = 1_000_000_000
 
 
-class SpillFolder:
+class LargeTextFolder:
     def __init__(self, environment: Mapping[str, str], session_id: str) -> None:
         self._root_dir = os.path.join(get_state_dir(environment), "spill")
         self._session_dir = os.path.join(self._root_dir, session_id)
@@ -44,7 +44,7 @@ class SpillFolder:
             else None
         )
 
-    def create_folder(self) -> str | None:
+    def create_private_subfolder(self) -> str | None:
         """A new folder that only we may enter (None: impossible). It is removed like old files."""
         if not ensure_private_dir(self._root_dir):
             return None

@@ -23,7 +23,7 @@ MAX_VERSIONS = 200  # programs whose version is stored; the oldest files are rem
 MAX_RECORD_BYTES = 64 * 1024  # a key contains the words of a launcher and a pattern of a profile
 
 
-def find_stored_version(
+def find_stored_vendor_version(
     version_probe: VersionProbe, command: Sequence[str], environment: Mapping[str, str]
 ) -> str | None:
     """Return the stored version of a program, or None if it is not known or the program has
@@ -40,7 +40,7 @@ def find_stored_version(
     return version if stored_key == key and version else None
 
 
-def store_version(
+def store_vendor_version(
     version_probe: VersionProbe,
     command: Sequence[str],
     environment: Mapping[str, str],

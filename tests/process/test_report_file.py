@@ -23,7 +23,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.process.report_file import MAX_REPORT_BYTES, RunReportFile, parse_selected_json_keys
 from shim.profiles.check.config_node import ConfigSource
 from shim.profiles.load.adapter import build_adapter
-from shim.state.spill import SpillFolder
+from shim.state.spill import LargeTextFolder
 from tests.core.cast.test_replayer import START, ReplayHarness, build_exit_record, build_replayer
 from tests.state.test_user_profiles import forgotten, write
 
@@ -91,7 +91,7 @@ def test_report_folder_is_private_and_removed_after_reading(box):
 
 def test_removing_the_report_preserves_spilled_files(box):
     file = report_file(box)
-    spilled = SpillFolder(
+    spilled = LargeTextFolder(
         {"SHIM_STATE": str(box.state)}, "11111111-2222-4333-8444-555566667777"
     ).store_text("long")
     file.remove()

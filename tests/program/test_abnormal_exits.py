@@ -586,7 +586,7 @@ def test_spill_error_does_not_fail_the_turn(local_box, capfd, monkeypatch):
     path.write_text(
         format_ndjson(START, CALL, back, build_text_event("Hello."), END), encoding="utf-8"
     )
-    monkeypatch.setattr(spill.SpillFolder, "store_text", full)
+    monkeypatch.setattr(spill.LargeTextFolder, "store_text", full)
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     monkeypatch.setenv("SHIM_BIN", local_box.write_program("standin", f"exec cat {path}\n"))
     assert dropin.main(list(ASK), {}) == 0

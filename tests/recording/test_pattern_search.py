@@ -87,7 +87,7 @@ def test_slow_pattern_times_out_and_restores_the_alarm_signal(
     before = signal.getsignal(signal.SIGALRM)
     with (
         pytest.raises(RecordingError, match="took more than"),
-        PatternSearch(["(a+)+$"], []).limit_time() as search,
+        PatternSearch(["(a+)+$"], []).limit_search_time() as search,
     ):
         search("a" * 60 + "!")
     assert signal.getsignal(signal.SIGALRM) is before
@@ -95,6 +95,6 @@ def test_slow_pattern_times_out_and_restores_the_alarm_signal(
 
 
 def test_completed_search_clears_its_timer() -> None:
-    with PatternSearch(["a+b"], []).limit_time() as search:
+    with PatternSearch(["a+b"], []).limit_search_time() as search:
         assert search("aab")
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

@@ -16,7 +16,7 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.outcome import ChildExit
 from shim.recording import event_queue, writer
 from shim.recording.recorder import RecordingLimits, RunRecorder
-from shim.recording.rewrite import RewriteStoppedError
+from shim.recording.rewrite import CastRewriteStoppedError
 
 SECRET = f"sk-ant-api03-{generate_secret(80)}"
 
@@ -267,7 +267,7 @@ def test_skipped_redaction_is_reported_if_the_disk_hangs(record, capfd, monkeypa
     def hung(*_):
         start_event.set()
         free.wait(10)
-        raise RewriteStoppedError
+        raise CastRewriteStoppedError
 
     def write(file, data):
         return hung() if hangs in data else os.write(file, data)

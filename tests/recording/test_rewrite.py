@@ -10,7 +10,11 @@ from fake_secrets import generate_secret
 from shim.core.cast.encoder import MAX_RECORD_BYTES, RecordingHashChain
 from shim.core.cast.format import RecordingError
 from shim.core.cast.secrets import RecordingRedactor
-from shim.recording.rewrite import RewriteStoppedError, redact_split_secrets, rewrite_cast
+from shim.recording.rewrite import (
+    CastRewriteStoppedError,
+    redact_split_secrets,
+    rewrite_cast_without_secrets,
+)
 
 SECRET = f"sk-ant-api03-{generate_secret(80)}"
 MARK = b"[REDACTED:anthropic-key]"
@@ -51,7 +55,7 @@ def build_pattern_finder(pattern):
 
 
 def test_rewrite_redacts_an_unredacted_recording(source):
-    done = rewrite_cast(str(source))
+    done = rewrite_cast_without_secrets(str(source))
     data = source.read_bytes()
     reader, records = read_cast(data)
     assert (
@@ -79,7 +83,7 @@ def test_rewrite_redacts_an_unredacted_recording(source):
 
 
 def test_custom_pattern_is_redacted_within_and_across_strings(source):
-    rewrite_cast(
+    rewrite_cast_without_secrets(
         str(source), custom_search=build_pattern_finder("here|or so|two pie[a-z]+|proj.ct")
     )
     _, records = read_cast(source.read_bytes())
@@ -92,7 +96,7 @@ def test_custom_pattern_is_redacted_within_and_across_strings(source):
         for number, part in enumerate((b"my Pro", b"ject", b"X."))
     ]
     source.write_bytes(build_recording(parts))
-    rewrite_cast(str(source), custom_search=build_pattern_finder("ProjectX"))
+    rewrite_cast_without_secrets(str(source), custom_search=build_pattern_finder("ProjectX"))
     assert stream_of(read_cast(source.read_bytes())[1], "o") == (
         b'{"text":"my [REDACTED:own]"}\n{"text":""}\n{"text":"."}\n'
     )
@@ -100,31 +104,31 @@ def test_custom_pattern_is_redacted_within_and_across_strings(source):
 
 def test_rewrite_to_a_new_file_never_overwrites_a_file(source, tmp_path):
     before, target = source.read_bytes(), tmp_path / "two.cast"
-    rewrite_cast(str(source), str(target))
+    rewrite_cast_without_secrets(str(source), str(target))
     assert source.read_bytes() == before and MARK in target.read_bytes()
     with pytest.raises(RecordingError, match="cannot be made"):
-        rewrite_cast(str(source), str(target))
+        rewrite_cast_without_secrets(str(source), str(target))
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "nowhere")
     with pytest.raises(RecordingError, match="cannot be made"):
-        rewrite_cast(str(source), str(link))
+        rewrite_cast_without_secrets(str(source), str(link))
 
 
 def test_invalid_recording_is_not_changed(tmp_path):
     path = tmp_path / "one.txt"
     path.write_bytes(b'{"type":"system"}\n')
     with pytest.raises(RecordingError, match="no cast"):
-        rewrite_cast(str(path))
+        rewrite_cast_without_secrets(str(path))
     assert path.read_bytes() == b'{"type":"system"}\n' and os.listdir(tmp_path) == ["one.txt"]
     for wrong in (str(tmp_path), str(tmp_path / "nothing"), os.devnull):
         with pytest.raises(RecordingError):
-            rewrite_cast(wrong)
+            rewrite_cast_without_secrets(wrong)
 
 
 def test_unknown_lines_are_preserved_without_their_secrets(source):
     odd = f'# {SECRET}\n[0.1,"q","{SECRET}"]\n[broken {SECRET}\n\n{{"a":"{SECRET}"}}\n'
     source.write_bytes(build_recording(MOMENTS, end=False) + odd.encode())
-    rewrite_cast(str(source))
+    rewrite_cast_without_secrets(str(source))
     data = source.read_bytes()
     assert SECRET.encode() not in data
     assert data.endswith(
@@ -137,7 +141,7 @@ def test_stopped_redaction_leaves_the_file_unchanged(tmp_path):
     path = tmp_path / "one.cast"
     path.write_bytes(build_recording((0.0, "o", b"{}\n") for _ in range(3000)))
     before = path.read_bytes()
-    with pytest.raises(RewriteStoppedError):
+    with pytest.raises(CastRewriteStoppedError):
         redact_split_secrets(str(path), {1: [(0, "x")]}, os.stat(path), lambda: True)
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["one.cast"]
 
@@ -157,9 +161,9 @@ def test_redaction_refuses_a_replaced_file(tmp_path):
 
 
 def test_second_rewrite_changes_nothing(source):
-    rewrite_cast(str(source))
+    rewrite_cast_without_secrets(str(source))
     once = source.read_bytes()
-    rewrite_cast(str(source))
+    rewrite_cast_without_secrets(str(source))
     assert source.read_bytes() == once
 
 
@@ -184,5 +188,5 @@ def test_rewrite_of_long_lines_uses_bounded_memory(source, monkeypatch):
         return add(chain, lines)
 
     monkeypatch.setattr(RecordingHashChain, "add_lines", add_measured)
-    rewrite_cast(str(source))
+    rewrite_cast_without_secrets(str(source))
     assert max(sizes) < 3 * MAX_RECORD_BYTES and sum(sizes) > 8 * MAX_RECORD_BYTES

@@ -17,7 +17,7 @@ from shim.state.files import (
     write_new_file,
     write_state_file,
 )
-from shim.state.spill import SpillFolder
+from shim.state.spill import LargeTextFolder
 
 
 @pytest.fixture
@@ -229,10 +229,10 @@ def test_old_spilled_results_are_removed_without_following_symlinks(tmp_path, mo
         (root / name).mkdir(mode=0o700)
         aged(root / name / "1-aaaaaaaa.txt", age)
         os.utime(root / name, (time.time() - age,) * 2)
-    assert SpillFolder(environment, "own").store_text("text")
+    assert LargeTextFolder(environment, "own").store_text("text")
     assert sorted(os.listdir(root)) == ["a file", "link", "newer", "newest", "own"]
     monkeypatch.setattr(spill, "MAX_TOTAL_BYTES", 250)
-    assert SpillFolder(environment, "own").store_text("y" * 100)
+    assert LargeTextFolder(environment, "own").store_text("y" * 100)
     assert sorted(os.listdir(root)) == ["a file", "link", "newest", "own"]
     assert (precious / "precious").exists()
-    assert SpillFolder(environment, "own").store_text("y" * 251) is None
+    assert LargeTextFolder(environment, "own").store_text("y" * 251) is None

@@ -24,8 +24,8 @@ from shim.core.cast.compare import OutputDifference
 from shim.core.cast.verify import RecordingFinding
 from shim.core.claude.argv.invocation import ShimFlags
 from shim.core.policy.rules import UnsupportedRule
-from shim.recording.folders import VerificationReport
-from shim.recording.rewrite import RewriteResult
+from shim.recording.folders import CastVerificationReport
+from shim.recording.rewrite import CastRewriteResult
 from shim.state.broken_promises import ExecutedDeniedCall
 from shim.state.store import StoredSession
 from shim.story.export.view_model import SessionStepView
@@ -36,8 +36,8 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 # names.
 WRITTEN_TYPES: tuple[type, ...] = (
     ExecutedDeniedCall, RecordingFinding, LogCursor, OutputDifference, LintReportEntry, LineExplanation, ShimFlags,
-    PromptOutcome, RewriteResult, StoredSession, SessionStepView, TokenPair, UnsupportedRule, VendorReport,
-    VerificationReport, SessionSpec,
+    PromptOutcome, CastRewriteResult, StoredSession, SessionStepView, TokenPair, UnsupportedRule, VendorReport,
+    CastVerificationReport, SessionSpec,
 )  # fmt: skip
 
 # Functions whose `**` keywords are fields or parameters in Python. No other program reads these

@@ -138,7 +138,7 @@ class LocalSessionHosts:
             settings = ShimSettings()  # the session that is begun says what is wrong with them
         return [
             name
-            for name, vendor in own_profiles.load_all_adapters()[0].items()
+            for name, vendor in own_profiles.load_adapters_and_errors()[0].items()
             if vendor.cli.bundled_module
             or self._has_program(vendor, settings.get_vendor_settings(name))
         ]
@@ -175,7 +175,7 @@ class LocalSessionHosts:
         """Raise VendorError if the program cannot be started, so that no host is started that fails
         at once.
         """
-        vendor = own_profiles.load_all_adapters()[0].get(vendor_name)
+        vendor = own_profiles.load_adapters_and_errors()[0].get(vendor_name)
         vendor_settings = load_shim_settings(
             Invocation(), self._environment, self._installed_options
         ).get_vendor_settings(vendor_name)

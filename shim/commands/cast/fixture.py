@@ -22,7 +22,7 @@ from shim.core.secrets.redactor import describe_redactions
 from shim.core.turn.outcome import ChildExit
 from shim.recording.folders import verify_cast_file
 from shim.recording.recorded_run import parse_recorded_invocation
-from shim.recording.rewrite import rewrite_cast
+from shim.recording.rewrite import rewrite_cast_without_secrets
 from shim.state.files import open_new_file, open_regular_file, remove_file
 from shim.story.reader import Recording, load_cast_header, parse_child_exit
 
@@ -185,7 +185,7 @@ def _write_fixture(
     redacted_counts: Mapping[str, int] = {}
     if redact:
         path, source = os.path.join(folder, REDACTED_FILE), path
-        redacted_counts = rewrite_cast(source, path).counts
+        redacted_counts = rewrite_cast_without_secrets(source, path).counts
         child_run = next(
             redacted_run
             for redacted_run in _list_children(path)

@@ -67,7 +67,7 @@ def build_diagnosis(
     for name in names:
         if name not in VENDORS:
             get_adapter(name)
-    adapters, profile_errors = own_profiles.load_all_adapters()
+    adapters, profile_errors = own_profiles.load_adapters_and_errors()
     loaded_settings, settings_finding = load_and_check_settings(environment)
     settings = loaded_settings or ShimSettings()
     required_names = tuple(names) or list_default_vendors(settings, environment)

@@ -79,7 +79,7 @@ def describe_vendors(environment: Mapping[str, str], cwd: str) -> list[dict[str,
         warn(escape_control_chars(f"{error}\n"))
         settings = ShimSettings()
     search_environment = {name: value for name, value in environment.items() if name != "SHIM_BIN"}
-    adapters = own_profiles.load_readable_adapters().values()
+    adapters = own_profiles.load_valid_adapters().values()
     with ThreadPoolExecutor(MAX_CONCURRENT_PROBES) as pool:
         return list(
             pool.map(

@@ -27,7 +27,7 @@ from shim.process.install import (
     uninstall_drop_in_script,
 )
 from shim.state.config import CHOICES, ShimSettings
-from shim.state.own_profiles import load_readable_adapters
+from shim.state.own_profiles import load_valid_adapters
 from shim.story.terminal.console import check_option_value, print_line, show_status
 
 NameOption = Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")]
@@ -122,7 +122,7 @@ def _report_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
         print_vendor(console, report)
     if reports:
         return reports[0]
-    installed_names = list(find_programs_on_path(load_readable_adapters(), os.environ, os.getcwd()))
+    installed_names = list(find_programs_on_path(load_valid_adapters(), os.environ, os.getcwd()))
     print_finding(console, explain_missing_choice(installed_names))
     return installed_names[0] if installed_names else EXAMPLE_VENDOR
 

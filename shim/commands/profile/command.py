@@ -24,7 +24,7 @@ from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import pluralize
 from shim.core.reading.ids import is_vendor_name
 from shim.state.profile_files import list_unused_key_warnings
-from shim.state.profile_files import load_adapter as load_profile
+from shim.state.profile_files import load_adapter_from_profile as load_profile
 from shim.story.terminal.console import JsonOption, print_json, print_line
 
 MAX_LISTED_ENTRIES = 40  # of one sort of findings or notes; --json has them all

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shim.process.find_program import find_programs_on_path
-from shim.state.own_profiles import load_readable_adapters
+from shim.state.own_profiles import load_valid_adapters
 from shim.story.terminal.console import format_single_line
 
 DEMO_SUMMARY = (
@@ -25,7 +25,7 @@ EXAMPLE_VENDOR = "qwen"
 
 def print_next_steps(console: Console) -> None:
     """Print what the demo showed, and the commands that come next."""
-    names = list(find_programs_on_path(load_readable_adapters(), os.environ, os.getcwd()))
+    names = list(find_programs_on_path(load_valid_adapters(), os.environ, os.getcwd()))
     # a claude needs no drop-in to be one
     name = next((name for name in names if name != "claude"), EXAMPLE_VENDOR)
     shim = find_shim_command(sys.argv[0], os.environ)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shim.core.policy.rules import PermissionRule
     from shim.core.turn.context import StructuredAnswer
     from shim.recording.recorder import RunRecorder
-    from shim.state.spill import SpillFolder
+    from shim.state.spill import LargeTextFolder
     from shim.state.store import StoredSession
 
 
@@ -265,14 +265,16 @@ class SpillStore:
     def __init__(self, context: ConversationContext, session_id: str) -> None:
         self._context = context
         self._session_id = session_id
-        self._spill: SpillFolder | None = None
+        self._spill: LargeTextFolder | None = None
 
     def __call__(self, text: str, suffix: str = ".txt") -> str | None:
         """The path of the file; None where it cannot be written: a copy must not cost the original."""
         try:
-            from shim.state.spill import SpillFolder
+            from shim.state.spill import LargeTextFolder
 
-            self._spill = self._spill or SpillFolder(self._context.environment, self._session_id)
+            self._spill = self._spill or LargeTextFolder(
+                self._context.environment, self._session_id
+            )
             path = self._spill.store_text(text, suffix)
             if self._context.recorder is not None:
                 self._context.recorder.record_run_event("spill", path=path, characters=len(text))

@@ -22,7 +22,7 @@ from shim.state.files import select_spill_file_opener, write_all
 
 if TYPE_CHECKING:
     from shim.core.turn.context import OutputWriter
-    from shim.state.spill import SpillFolder
+    from shim.state.spill import LargeTextFolder
 
 CHUNK_BYTES = 256 * 1024
 # of `--stderr FILE`; its head and tail are what an error text quotes
@@ -135,12 +135,12 @@ def create_stream_translation(
 def _create_text_store(session_id: str) -> StoreText:
     """Where a text goes that is too large for a line."""
 
-    spills: list[SpillFolder] = []
+    spills: list[LargeTextFolder] = []
 
     def store_text(text: str) -> str | None:
-        from shim.state.spill import SpillFolder
+        from shim.state.spill import LargeTextFolder
 
-        spills[:] = spills or [SpillFolder(os.environ, session_id)]
+        spills[:] = spills or [LargeTextFolder(os.environ, session_id)]
         return spills[0].store_text(text)
 
     return store_text

@@ -13,7 +13,7 @@ from shim.core.reading.typed import NamedTuple
 from shim.io.stderr import warn
 from shim.process.find_program import find_programs_on_path
 from shim.state.config import get_shim_settings_path
-from shim.state.own_profiles import load_readable_adapters
+from shim.state.own_profiles import load_valid_adapters
 
 REPLAY_VENDOR = "replay"  # the vendor that plays recordings
 
@@ -73,7 +73,7 @@ def choose_vendors(
         model = None
     if names:
         return VendorChoice(names, model, source)
-    programs = find_programs_on_path(load_readable_adapters(), environment, cwd)
+    programs = find_programs_on_path(load_valid_adapters(), environment, cwd)
     program_list = (
         ", ".join(f"{name} ({path})" for name, path in programs.items()) or "none of those it knows"
     )

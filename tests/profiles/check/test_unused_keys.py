@@ -143,7 +143,7 @@ def own(local_box, monkeypatch):
     def read(text):
         path = local_box.path / "own.toml"
         path.write_text(text, encoding="utf-8")
-        profile_files.load_adapter("own", str(path), os.environ)
+        profile_files.load_adapter_from_profile("own", str(path), os.environ)
         return str(path), "".join(warned).splitlines()
 
     return read
