@@ -95,7 +95,7 @@ class ConversationLoop:
 
     async def _watch_recording(self, recorder: "RunRecorder") -> None:
         """A turn that must be recorded ends when its recording fails."""
-        self._error = SystemResourceError(await recorder.wait_for_failure())
+        self._error = SystemResourceError(await recorder.wait_for_recording_failure())
         self._work_scope.cancel()
 
     async def _receive_signals(self, tasks: TaskGroup, pending: list[int]) -> None:

@@ -192,7 +192,7 @@ class MessageLoop(ConversationLoop):
         """Record how the turn ended. A real claude's own result is in what it printed."""
         result = stream.turn.result
         if self._recorder is not None and result is not None and result.line:
-            self._recorder.record_result(result.line)
+            self._recorder.record_turn_result(result.line)
 
     async def _wait_for_message(self) -> UserMessage | None:
         """Wait for the next message; None when there will be none."""

@@ -199,8 +199,8 @@ class ConversationStartup:
             if self.resumed_session and self.resumed_session.vendor == REPLAY_VENDOR
             else ""
         )
-        return self.recordings.create_adapter(
-            invocation.prompt, vendor_session, flat=self.vendor_list.is_translated
+        return self.recordings.create_replay_adapter(
+            invocation.prompt, vendor_session, without_passthrough=self.vendor_list.is_translated
         )
 
     def _choose_vendors(self, invocation: Invocation, installed: Mapping[str, str]) -> VendorChoice:
@@ -516,7 +516,7 @@ class ConversationStartup:
             stored_session=self.resumed_session,
         )
         if self.recordings is not None:
-            launcher.list_replayed_attempts = self.recordings.get_failed_attempts
+            launcher.list_replayed_attempts = self.recordings.get_failed_vendor_attempts
         state.policy = context.build_policy()
         if self.invocation.session.fork_session and self._needs_transcript():
             launcher.forked_transcript = self._find_resumed_transcript()

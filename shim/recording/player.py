@@ -31,7 +31,7 @@ from shim.recording.replay_request import (
     CHUNK_BYTES,
     ReplayRequest,
     parse_replay_args,
-    read_records,
+    read_recording_records,
 )
 
 # How long a recorded line is waited for: a person may come back tomorrow and press "allow".
@@ -167,7 +167,7 @@ class ReplayPlayer:
 
 def create_recording_replayer(request: ReplayRequest) -> RecordingReplayer:
     """The script of one side of a recording. RecordingError when it has no such child."""
-    records = read_records(request.path)
+    records = read_recording_records(request.path)
     if request.side == "claude":
         return RecordingReplayer(
             select_frontend_records(records), output_streams="O", input_stream="i"
@@ -197,14 +197,14 @@ def _find_records_by_message(
     line: bytes, request: ReplayRequest
 ) -> Iterator[RecordingRecord] | None:
     """The records of the recording that begins with this message, from the message on."""
-    from shim.recording.selection import find_child_by_message
+    from shim.recording.selection import find_recorded_child_by_message
 
-    child = find_child_by_message(line, request.path, request.folder)
+    child = find_recorded_child_by_message(line, request.path, request.folder)
     return (
         None
         if child is None
         else skip_to_first_message(
-            select_child_records(read_records(child.path), child.number), "I"
+            select_child_records(read_recording_records(child.path), child.number), "I"
         )
     )
 

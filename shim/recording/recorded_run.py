@@ -184,14 +184,14 @@ def _read_prompt_records(path: str, reader: RecordingReader) -> Iterator[Recordi
         os.close(descriptor)
 
 
-def get_recorded_program(header: RecordingHeader) -> str:
+def get_recorded_program_name(header: RecordingHeader) -> str:
     """The program of ours that was called."""
     return resolve_dialect(header.dialect).resolve_program(header.argv)
 
 
 def parse_recorded_invocation(header: RecordingHeader) -> Invocation:
     """The recorded command line, of the drop-in or of yume-cli; an empty one if it was refused."""
-    if get_recorded_program(header) != "claude":
+    if get_recorded_program_name(header) != "claude":
         call = parse_yume(header.argv)
         session_ids = parse_uuid(call.session), parse_uuid(call.resume)
         return call.to_claude_invocation().with_flags(

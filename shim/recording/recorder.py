@@ -71,7 +71,7 @@ class RunRecorder:
         """
         if not self._queue.closed and not self._queue.put_bytes(stream_code, data):
             self._queue.close_with_last_note({"kind": "limit", "queued": MAX_QUEUED_BYTES})
-            self._stop_notice.report("the disk is too slow")
+            self._stop_notice.report_stop("the disk is too slow")
 
     def record_event(self, event_code: str, fields: Mapping[str, Any]) -> None:
         self._queue.put_event(event_code, fields)
@@ -105,7 +105,7 @@ class RunRecorder:
         for kind, count in diagnostics.unknown_events.items():
             self.record_run_event("unknown_event", event=kind, count=count, turn=self.turn_number)
 
-    def record_result(self, result_line: Mapping[str, Any]) -> None:
+    def record_turn_result(self, result_line: Mapping[str, Any]) -> None:
         """What was decided at the end of a turn, whatever the frontend was told of it; not the
         answer itself.
         """
@@ -134,7 +134,7 @@ class RunRecorder:
         warn(f"{self._stop_notice.reason}\n")
         return False
 
-    async def wait_for_failure(self) -> str:
+    async def wait_for_recording_failure(self) -> str:
         """Wait until a strict recording fails. Returns the reason."""
         return await self._stop_notice.wait()
 

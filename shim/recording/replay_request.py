@@ -42,7 +42,7 @@ def open_recording_file(path: str) -> int:
         raise RecordingError(f"{path!r} cannot be read: {reason}", hint=hint) from None
 
 
-def read_records(path: str) -> Iterator[RecordingRecord]:
+def read_recording_records(path: str) -> Iterator[RecordingRecord]:
     """The records of a cast, read as they are asked for. RecordingError when it cannot be read or
     is none.
     """

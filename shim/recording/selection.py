@@ -44,7 +44,9 @@ class RecordingSet:
         # the vendor's lines pass unchanged, so they must name the frontend's session
         self._is_passthrough = False
 
-    def create_adapter(self, prompt: str | None, resumed_child_id: str, *, flat: bool) -> Adapter:
+    def create_replay_adapter(
+        self, prompt: str | None, resumed_child_id: str, *, without_passthrough: bool
+    ) -> Adapter:
         """The stand-in for a recorded vendor: of the recording with this prompt or session, else of
         the first one.
         """
@@ -65,10 +67,10 @@ class RecordingSet:
         try:
             adapter = build_replay_adapter(
                 vendor_name,
-                self.build_launch,
+                self.build_replay_launch_spec,
                 lambda: self.child_id,
                 persistent=reads_lines,
-                flat=flat,
+                flat=without_passthrough,
             )
         except FrontendError:
             display_name = escape_control_chars(vendor_name)[:40]
@@ -80,7 +82,7 @@ class RecordingSet:
             raise FrontendError(
                 f"{path} was recorded with the unknown vendor {display_name!r}"
             ) from None
-        self._is_passthrough = adapter.passthrough and not flat
+        self._is_passthrough = adapter.passthrough and not without_passthrough
         self._report_name = (
             adapter.environment.run_report.file_name
             if adapter.environment.run_report is not None
@@ -88,14 +90,14 @@ class RecordingSet:
         )
         return adapter
 
-    def build_launch(self, request: LaunchRequest) -> LaunchSpec:
+    def build_replay_launch_spec(self, request: LaunchRequest) -> LaunchSpec:
         """How the stand-in for the next child is started. VendorError when no recording answers the
         message.
         """
-        child = self.select_child(
+        child = self.select_recorded_child(
             request.prompt,
             request.resume_id or "",
-            allows_suffix=bool(request.invocation.json_schema),
+            allows_prompt_suffix=bool(request.invocation.json_schema),
         )
         self.child_id, self._failed_attempts = child.id, child.failed_attempts
         self._used_ids.add(child.id)
@@ -128,8 +130,8 @@ class RecordingSet:
             b"" if request.persistent else encode_prompt_stdin(request.prompt),
         )
 
-    def select_child(
-        self, prompt: str, resumed_child_id: str, *, allows_suffix: bool = False
+    def select_recorded_child(
+        self, prompt: str, resumed_child_id: str, *, allows_prompt_suffix: bool = False
     ) -> RecordedChild:
         """The child that answers a prompt ("": not known yet). `allows_suffix`: the prompt may end
         in words that we added.
@@ -149,7 +151,7 @@ class RecordingSet:
                 before, later = [*before, *later], []
         if self._is_single_file:
             matches = [
-                child for child in later if _matches_prompt(child, prompt, allows_suffix)
+                child for child in later if _matches_prompt(child, prompt, allows_prompt_suffix)
             ] or later
         else:
             unused = [
@@ -160,7 +162,7 @@ class RecordingSet:
             matches = [
                 child
                 for child in unused
-                if not prompt or _matches_prompt(child, prompt, allows_suffix)
+                if not prompt or _matches_prompt(child, prompt, allows_prompt_suffix)
             ]
             if not matches:
                 from shim.core.secrets.redactor import Redactor
@@ -170,7 +172,7 @@ class RecordingSet:
                 matches = [
                     child
                     for child in unused
-                    if _matches_prompt(child, redacted_prompt, allows_suffix)
+                    if _matches_prompt(child, redacted_prompt, allows_prompt_suffix)
                 ]
             matches = matches or [child for child in unused if child.prompt is None]
         if not matches:
@@ -182,7 +184,7 @@ class RecordingSet:
             first_by_path.setdefault(child.path, child)
         return min(first_by_path.values(), key=lambda child: child.was_stopped)
 
-    def get_failed_attempts(self) -> tuple[FailedAttempt, ...]:
+    def get_failed_vendor_attempts(self) -> tuple[FailedAttempt, ...]:
         """The vendors that did not answer before the child that was chosen last."""
         return self._failed_attempts
 
@@ -248,7 +250,7 @@ class RecordingSet:
             yield run
 
 
-def find_child_by_message(line: bytes, path: str, folder: str) -> RecordedChild | None:
+def find_recorded_child_by_message(line: bytes, path: str, folder: str) -> RecordedChild | None:
     """The child in a folder whose first message was this line, of the same vendor as the recording
     at `path`.
 
@@ -258,7 +260,7 @@ def find_child_by_message(line: bytes, path: str, folder: str) -> RecordedChild 
     prompt = parse_user_message_text(line)
     recordings.restrict_to_vendor(load_recorded_run(path).vendor)
     try:
-        return recordings.select_child(prompt, "") if prompt else None
+        return recordings.select_recorded_child(prompt, "") if prompt else None
     except VendorError:
         return None
 

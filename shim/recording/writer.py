@@ -49,7 +49,7 @@ class RecordingStopReporter:
         self._path = path
         self._alarm_pipe: tuple[int, int] | None = os.pipe() if strict else None
 
-    def report(self, reason: str) -> None:
+    def report_stop(self, reason: str) -> None:
         self.reason = f"the recording {self._path} stopped: {reason}"
         if self._alarm_pipe is None:
             warn(f"{self.reason}; the turn goes on without it\n")
@@ -242,7 +242,7 @@ class RecordingWriter:
         self._failed = True
         if not self._queue.closed:
             self._queue.closed = True
-            self._stop_notice.report(reason)
+            self._stop_notice.report_stop(reason)
 
     def _write_all(self, data: bytes) -> None:
         while data and not self._failed:

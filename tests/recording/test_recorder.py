@@ -216,7 +216,7 @@ async def test_strict_recorder_reports_a_failed_write(record, capfd):
 
     recorder = record(full, strict=True)
     with anyio.fail_after(PATIENCE):
-        assert "No space left on device" in await recorder.wait_for_failure()
+        assert "No space left on device" in await recorder.wait_for_recording_failure()
     assert recorder.close()
     assert capfd.readouterr().err == ""
 

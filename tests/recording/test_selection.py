@@ -194,15 +194,20 @@ def test_single_recording_continues_with_its_next_child_for_any_prompt(box):
     stdin_events = [(0.0, "i", encode_user_message("one") + encode_user_message("two"))]
     path = write_recording(box, build_recording([*stdin_events, *children], argv=LISTENS))
     recordings = RecordingSet(path, "/", {"HOME": "/"})
-    first = recordings.select_child("anything", "")
-    assert first.number == 1 and recordings.select_child("more", first.id).number == 2
-    assert recordings.select_child("two", "").number == 2
+    first = recordings.select_recorded_child("anything", "")
+    assert first.number == 1 and recordings.select_recorded_child("more", first.id).number == 2
+    assert recordings.select_recorded_child("two", "").number == 2
 
 
 def test_suffix_after_a_recorded_prompt_is_ignored_if_allowed(box):
     path = folder(box, ("a", PLAIN), ("b", BASH))
     recordings = RecordingSet(path, "/", {"HOME": "/"})
-    assert recordings.select_child("b\n\nAnswer with JSON", "", allows_suffix=True).prompt == "b"
+    assert (
+        recordings.select_recorded_child(
+            "b\n\nAnswer with JSON", "", allows_prompt_suffix=True
+        ).prompt
+        == "b"
+    )
 
 
 # -- a child that is started before anybody said a word --------------------------------------------
@@ -284,10 +289,12 @@ def test_uninterrupted_recording_is_preferred_to_an_interrupted_recording(box):
         stop = b'[0,"n",{"kind":"signal","child":1,"signal":"SIGINT"}]\n'
         cast.write_bytes(b"".join([*lines[:index], stop, *lines[index:]]))
     recordings = RecordingSet(path, str(box.path), {})
-    assert [recordings.select_child(prompt, "").recording_id[:8] for prompt in ("go", "stop")] == [
+    assert [
+        recordings.select_recorded_child(prompt, "").recording_id[:8] for prompt in ("go", "stop")
+    ] == [
         "20261121",
         "20261122",
     ]
     first = sorted((box.path / "casts").iterdir())[0]
-    assert RecordingSet(str(first), str(box.path), {}).select_child("go", "").was_stopped
+    assert RecordingSet(str(first), str(box.path), {}).select_recorded_child("go", "").was_stopped
     assert said_by(box, path, "go").result["result"] == golden(BASH)

@@ -30,7 +30,7 @@ from shim.core.cast.protocol_lines import parse_protocol_line
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER
 from shim.io.early_signals import SIGNAL_NAMES
-from shim.recording.recorded_run import get_recorded_program, parse_recorded_invocation
+from shim.recording.recorded_run import get_recorded_program_name, parse_recorded_invocation
 from shim.recording.replay_request import open_recording_file
 from shim.state import own_profiles
 from shim.state.config import CHOICES
@@ -153,7 +153,7 @@ def _build_command(header: RecordingHeader) -> list[str]:
     """The arguments of the drop-in, without those that name a vendor, a recording or a file of
     another machine.
     """
-    program = get_recorded_program(header)
+    program = get_recorded_program_name(header)
     args, replay_args = list(header.argv), list[str]()
     while args:
         arg = args.pop(0)
