@@ -74,7 +74,7 @@ def format_value_as_lines(value: Any) -> str:
     return "\n".join(_format_lines(value, MAX_DEPTH))
 
 
-def format_value_as_one_line(value: Any) -> str:
+def format_single_line_value(value: Any) -> str:
     """A value in one line."""
     return _format_inline(value, MAX_DEPTH)
 

@@ -24,11 +24,11 @@ from shim.story.timeline import ActivityTimeline
 
 __all__ = [
     "TOKEN_FIELDS",
-    "SessionTotals",
-    "SessionStepChange",
-    "StepKind",
-    "SessionStory",
     "SessionStep",
+    "SessionStepChange",
+    "SessionStory",
+    "SessionTotals",
+    "StepKind",
     "format_content_text",
 ]
 

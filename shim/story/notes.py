@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim.story.events import SessionStep, format_content_text
-from shim.story.formatting import format_value_as_one_line
+from shim.story.formatting import format_single_line_value
 
 MAX_FIELDS_CHARS = 300  # of a note without a sentence
 
@@ -36,7 +36,7 @@ def _format_fields(fields: EventFields) -> str:
         for key, value in fields.items()
         if key not in _ID_FIELDS and value not in (None, "")
     }
-    text = format_value_as_one_line(visible_fields)
+    text = format_single_line_value(visible_fields)
     return (
         f": {text[:MAX_FIELDS_CHARS]}{'…' if len(text) > MAX_FIELDS_CHARS else ''}" if text else ""
     )

@@ -316,12 +316,12 @@ import sys
 import anyio
 from shim.process import descendants
 from shim.process.child import Child
-from shim.process.spawn import SpawnedChild, spawn_child
+from shim.process.spawn import ChildSpawnResult, spawn_child
 
 async def stop_one():
     descendants.become_subreaper()
     first, second = (
-        Child(SpawnedChild(spawn_child([program], {}, "/", opens_stdin=False), b"")) for program in sys.argv[1:]
+        Child(ChildSpawnResult(spawn_child([program], {}, "/", opens_stdin=False), b"")) for program in sys.argv[1:]
     )
     assert await first.read_stdout() == await second.read_stdout() == b"here"
     await first.stop()

@@ -661,7 +661,7 @@ def test_strict_recording_that_fails_after_the_result_fails_the_run(box, folder)
     code = (
         "from shim.core.cast import encoder as cast\n"
         "def full(chain): raise OSError(28, 'No space left on device')\n"
-        "cast.HashChain.encode_end_checkpoint = full\n"
+        "cast.RecordingHashChain.encode_end_checkpoint = full\n"
         "from shim.__main__ import main\n"
         "main()"
     )

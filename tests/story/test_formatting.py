@@ -2,7 +2,7 @@
 
 from sweeps import loop_over_rows
 
-from shim.story.formatting import format_duration, format_value_as_lines, format_value_as_one_line
+from shim.story.formatting import format_duration, format_single_line_value, format_value_as_lines
 
 
 @loop_over_rows(
@@ -36,7 +36,7 @@ def test_value_is_formatted_without_json_syntax() -> None:
         "limit: none",
     ]
     assert (
-        format_value_as_one_line(DEEP)
+        format_single_line_value(DEEP)
         == "where age over 3, sort name, by age, down true, limit none"
     )
 
@@ -49,4 +49,4 @@ def test_task_list_has_a_symbol_for_each_status() -> None:
 def test_recursive_value_is_truncated() -> None:
     endless: list[object] = []
     endless.append(endless)
-    assert format_value_as_lines(endless).endswith("…") and format_value_as_one_line(endless) == "…"
+    assert format_value_as_lines(endless).endswith("…") and format_single_line_value(endless) == "…"

@@ -45,7 +45,7 @@ def test_blocks_of_a_message_are_a_single_reply():
         build_assistant_line("m2", build_text_block("yes")),
     )
     (reply,) = replies(items)
-    assert (reply.join_text("thinking"), reply.join_text()) == ("hm", "so")
+    assert (reply.join_part_texts("thinking"), reply.join_part_texts()) == ("hm", "so")
     assert (reply.message_id, reply.model) == ("m1", "m-1")
 
 
@@ -56,8 +56,8 @@ def test_reply_waits_for_the_results_of_its_calls():
         build_tool_result_line("b"),
     )
     assert replies(items) == []
-    trace.add_event(7.0, build_tool_result_line("a", failed=True))
-    trace.add_event(8.0, build_assistant_line("m2", build_text_block("so")))
+    trace.add_claude_event(7.0, build_tool_result_line("a", failed=True))
+    trace.add_claude_event(8.0, build_assistant_line("m2", build_text_block("so")))
     (reply,) = replies(trace.replies.pop_finished_items())
     assert [(each.call, each.outcome) for each in reply.calls] == [("a", "failed"), ("b", "ok")]
 
@@ -110,7 +110,7 @@ def test_streamed_blocks_belong_to_the_streamed_reply():
         build_result_line(),
     )
     (reply,) = replies(items)
-    assert (reply.join_text(), reply.stop_reason, reply.usage, reply.has_final_usage) == (
+    assert (reply.join_part_texts(), reply.stop_reason, reply.usage, reply.has_final_usage) == (
         "so it is",
         "end_turn",
         {"output_tokens": 7},
@@ -139,7 +139,7 @@ def test_subagent_replies_are_separate_from_the_main_agent():
         build_tool_result_line("t"),
         build_result_line(),
     )
-    assert [reply.join_text() for reply in replies(items, "t")] == ["inside"]
+    assert [reply.join_part_texts() for reply in replies(items, "t")] == ["inside"]
     assert [reply.calls[0].call for reply in replies(items)] == ["t"]
 
 

@@ -362,7 +362,7 @@ class AcpSession:
         """Whether the frontend is asked something under this name."""
         return request_key in self._open_requests or request_key in self.open_forms.requests
 
-    def forget_allowed_call(self, call_id: str) -> None:
+    def discard_allowed_call(self, call_id: str) -> None:
         """A call has ended: another one may have the same id."""
         self._allowed_calls.pop(call_id, None)
 
@@ -400,7 +400,7 @@ class AcpSession:
             outcome = {"outcome": "selected", "optionId": option.get("optionId")}
         return self._peer.encode_response(request_id, result={"outcome": outcome})
 
-    def forget_allowed_calls(self) -> None:
+    def discard_allowed_calls(self) -> None:
         """The turn is over: nothing that was allowed in it is allowed again."""
         self._allowed_calls.clear()
 

@@ -378,7 +378,7 @@ class AcpTranslator(Translator):
             )
             self.turn.add_tool_result(call.call_id, self._build_result(call), is_error)
             self._calls.end_call(call)
-            self.session.forget_allowed_call(call.call_id)
+            self.session.discard_allowed_call(call.call_id)
 
     def _create_call_id(self, agent_id: str) -> str:
         """Return a new id for a call whose own id is taken or empty."""
@@ -595,7 +595,7 @@ class AcpTranslator(Translator):
         ] or None
 
     def _end_turn(self, result: Mapping[str, Any]) -> None:
-        self.session.forget_allowed_calls()
+        self.session.discard_allowed_calls()
         turn, reason = self.turn, result.get("stopReason")
         if turn.state is CLOSED:  # ended by us before the agent heard of it
             return
@@ -628,7 +628,7 @@ class AcpTranslator(Translator):
         turn.finalize()
 
     def _fail_prompt(self, response: RpcResponse) -> None:
-        self.session.forget_allowed_calls()
+        self.session.discard_allowed_calls()
         if self.turn.state is not CLOSED:
             self._fail_turn(response.error or {})
 

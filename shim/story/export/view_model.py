@@ -14,15 +14,15 @@ from shim.story.diff import (
     CONTEXT_LINES,
     FULL_CONTEXT_LINES,
     build_tool_call_diff,
-    list_arguments_shown_in_diff,
+    list_diff_arguments,
 )
 from shim.story.events import MAIN_ARGUMENTS, find_failure_cause, format_model_name
 from shim.story.formatting import (
     format_cost,
     format_duration,
+    format_single_line_value,
     format_token_counts,
     format_value_as_lines,
-    format_value_as_one_line,
 )
 from shim.story.model import SessionStep, SessionStepChange, StepKind, format_content_text
 from shim.story.notes import format_note_text
@@ -182,7 +182,7 @@ class SessionExport:
 
     def format_field_value(self, value: object) -> str:
         """A short text as one line."""
-        text = value if isinstance(value, str) else format_value_as_one_line(self._redact(value))
+        text = value if isinstance(value, str) else format_single_line_value(self._redact(value))
         line = self.sanitize_text(text).replace("\n", " ⏎ ")
         return line if len(line) <= MAX_FIELD_CHARS else f"{line[:MAX_FIELD_CHARS]}…"
 
@@ -298,9 +298,7 @@ class SessionExport:
         difference = build_tool_call_diff(
             step.name, tool_input, self._redact(old_text), context_lines=context_lines
         )
-        diffed_names = (
-            list_arguments_shown_in_diff(step.name, tool_input) if difference else frozenset()
-        )
+        diffed_names = list_diff_arguments(step.name, tool_input) if difference else frozenset()
         step_view.diff = self._truncate_clean_text(difference)
         visible_arguments = [
             (name, value) for name, value in tool_input.items() if name not in diffed_names

@@ -214,14 +214,14 @@ def test_failed_vendor_ends_its_turn_without_output(is_persistent):
 
 def test_vendor_error_is_a_failed_attempt_and_a_frontend_error_is_written():
     buffer, stream = build_buffered_stream()
-    assert stream.refuse_turn(VendorError("it is not there")) == b""
+    assert stream.write_turn_start_error(VendorError("it is not there")) == b""
     assert (
         buffer.failed_attempt == create_failed_attempt("demo", "not_found", "it is not there")
         and not buffer.child_started
     )
     buffer, stream = build_buffered_stream()
     assert (
-        b"a wrong setting" in stream.refuse_turn(FrontendError("a wrong setting"))
+        b"a wrong setting" in stream.write_turn_start_error(FrontendError("a wrong setting"))
         and buffer.failed_attempt is None
     )
 

@@ -213,9 +213,11 @@ def test_forbidden_call_ends_the_turn():
 
 
 def test_turn_that_cannot_start_reports_the_error_and_its_hint():
-    output = start_child_stream().refuse_turn(VendorError("toy is not there", hint="install it"))
+    output = start_child_stream().write_turn_start_error(
+        VendorError("toy is not there", hint="install it")
+    )
     assert b"toy is not there\\ninstall it" in output
-    assert b"the shim failed: ZeroDivisionError" in start_child_stream().refuse_turn(
+    assert b"the shim failed: ZeroDivisionError" in start_child_stream().write_turn_start_error(
         ZeroDivisionError("x")
     )
 

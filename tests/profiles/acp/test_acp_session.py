@@ -182,9 +182,9 @@ def test_decision_selects_a_matching_permission_option(allow, stop, outcome):
         {"optionId": "no", "kind": "reject_once"},
     ]
     request = session.register_permission_request(7, "c1", options)
-    (line,) = parse_lines(session.encode_decision(request, allow=allow, ends_turn=stop))
+    (line,) = parse_lines(session.encode_permission_response(request, allow=allow, ends_turn=stop))
     assert (line["id"], line["result"]) == (7, {"outcome": outcome})
-    assert session.encode_decision(request, allow=allow, ends_turn=stop) == b""
+    assert session.encode_permission_response(request, allow=allow, ends_turn=stop) == b""
 
 
 def test_call_is_cancelled_if_the_only_option_is_allow_always():
@@ -192,7 +192,7 @@ def test_call_is_cancelled_if_the_only_option_is_allow_always():
     request = session.register_permission_request(
         "q", "c1", [{"optionId": "ever", "kind": "allow_always"}]
     )
-    assert parse_lines(session.encode_decision(request, allow=True, ends_turn=False))[0][
+    assert parse_lines(session.encode_permission_response(request, allow=True, ends_turn=False))[0][
         "result"
     ] == {"outcome": {"outcome": "cancelled"}}
 
@@ -201,7 +201,7 @@ def test_call_is_cancelled_if_the_only_option_is_allow_always():
 def test_second_permission_request_is_answered_only_for_an_allowed_call(allow):
     session = open_session()
     options = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
-    session.encode_decision(
+    session.encode_permission_response(
         session.register_permission_request(7, "c1", options), allow=allow, ends_turn=False
     )
     assert (session.register_permission_request(8, "c1", options) is None) is allow
@@ -211,7 +211,7 @@ def test_second_permission_request_is_answered_only_for_an_allowed_call(allow):
 @pytest.mark.parametrize("waits", [True, False])
 def test_allowed_call_requires_permission_in_the_next_turn(waits):
     session = open_session()
-    session.encode_decision(
+    session.encode_permission_response(
         session.register_permission_request(7, "c1", [{"optionId": "yes", "kind": "allow_once"}]),
         allow=True,
         ends_turn=False,
