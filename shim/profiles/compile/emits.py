@@ -528,9 +528,8 @@ def _write_nested_denied(
         _compile_id(compile_field_expression(node.child("id"), builder), options, builder),
         compile_optional_field_expression(node.child("name"), builder),
     )
-    builder.add_line(
-        f"engine.nested.record_denial({call_id}, {name}, {compile_optional_field_expression(node.child('input'), builder)})"
-    )
+    call_input = compile_optional_field_expression(node.child("input"), builder)
+    builder.add_line(f"engine.nested.record_denial({call_id}, {name}, {call_input})")
 
 
 def _write_nested_usage(
