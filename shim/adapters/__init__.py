@@ -55,7 +55,7 @@ def _load_bundled_profile(name: str, source: str) -> Adapter:
 profile_loaders: list[Callable[[str, str], Adapter]] = [_load_bundled_profile]
 
 
-def get_adapter(name: str, *, flat: bool = False) -> Adapter:
+def get_adapter(name: str, *, without_passthrough: bool = False) -> Adapter:
     """The vendor called `name`; FrontendError when there is none. `flat`: nothing of it may pass
     verbatim.
     """
@@ -64,7 +64,7 @@ def get_adapter(name: str, *, flat: bool = False) -> Adapter:
             f"unknown vendor {name[:40]!r}; known are: {', '.join(VENDORS)}{format_suggestion(name, VENDORS, '; ')}",
             hint="`shim vendors` shows which of them are on this machine",
         )
-    source = (flat and FLAT_ADAPTERS.get(name)) or VENDORS[name]
+    source = (without_passthrough and FLAT_ADAPTERS.get(name)) or VENDORS[name]
     if source.endswith(PROFILE_SUFFIX):
         return profile_loaders[-1](name, source)
     module, _, attribute = source.partition(":")
@@ -79,7 +79,7 @@ def build_replay_adapter(
     read_replay_position: Callable[[], str],
     *,
     persistent: bool,
-    flat: bool,
+    without_passthrough: bool,
 ) -> Adapter:
     """What stands for the vendor called `name` where recordings of it are played: it runs nothing.
 
@@ -88,7 +88,7 @@ def build_replay_adapter(
     what is played, `read_replay_position` says where it is. `persistent`: the recorded child was
     told everything through its stdin.
     """
-    adapter = get_adapter(name, flat=flat)
+    adapter = get_adapter(name, without_passthrough=without_passthrough)
     if persistent and adapter.cli.build_two_way is not None:
         adapter = adapter.cli.build_two_way()
     return adapter._replace(

@@ -101,7 +101,7 @@ ADAPTER = Adapter(
 )
 
 
-def build_flat_launch(request: LaunchRequest) -> LaunchSpec:
+def build_launch_for_translation(request: LaunchRequest) -> LaunchSpec:
     """The real one's own launch, in the session that goes on; it asks through its stdin, if it
     stays.
     """
@@ -115,7 +115,7 @@ def build_flat_launch(request: LaunchRequest) -> LaunchSpec:
 # The same for a dialect that is not its own: its lines are translated like any vendor's.
 FLAT_ADAPTER = ADAPTER._replace(
     translator_ref="shim.adapters.claude_flat_stream:FlatClaudeTranslator",
-    build_launch=build_flat_launch,
+    build_launch=build_launch_for_translation,
     child_input_ref="shim.adapters.claude_input:ClaudeInput",
     abilities=ADAPTER.abilities._replace(can_repeat_reply=True),
 )

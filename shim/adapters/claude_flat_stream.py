@@ -7,7 +7,7 @@ failed request.
 
 from typing import Any
 
-from shim.adapters.claude_input import encode_unsupported_request
+from shim.adapters.claude_input import encode_unsupported_request_error
 from shim.core.adapter.translator import Event, StreamedBlockTranslator, Translator
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import parse_count, parse_usage
@@ -132,7 +132,7 @@ class FlatClaudeTranslator(StreamedBlockTranslator):
                 request_id, normalize_call_id(call_id), tool, tool_input, (tool, tool_input)
             )
         else:
-            self.outbox.append(encode_unsupported_request(request_id, request.get("subtype")))
+            self.outbox.append(encode_unsupported_request_error(request_id, request.get("subtype")))
 
     on_control_response = on_control_cancel_request = Translator.ignore_event
     on_tool_progress = on_command_lifecycle = on_auth_status = on_rate_limit_event = (

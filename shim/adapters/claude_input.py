@@ -65,11 +65,13 @@ class ClaudeInput:
     def encode_effort_change(self, level: str | None) -> bytes | None:
         return self._encode_request(subtype="apply_flag_settings", settings={"effortLevel": level})
 
-    def encode_mode_change(self, name: str) -> bytes | None:
+    def encode_permission_mode_change(self, name: str) -> bytes | None:
         """Claude's own names of modes."""
         return self._encode_request(subtype="set_permission_mode", mode=name)
 
-    def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
+    def encode_permission_response(
+        self, permission: PermissionRequest, decision: PermissionDecision
+    ) -> bytes:
         """An allowed call is sent with its input, as the SDKs do."""
         if decision.allow:
             tool_input = (
@@ -104,7 +106,7 @@ def encode_control_response(response: Mapping[str, Any]) -> bytes:
     return _encode_line({"type": "control_response", "response": response})
 
 
-def encode_unsupported_request(request_id: str, subtype: object) -> bytes:
+def encode_unsupported_request_error(request_id: str, subtype: object) -> bytes:
     """The answer to a request that has none: silence would let it wait."""
     return encode_control_response(
         {

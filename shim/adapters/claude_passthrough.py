@@ -55,7 +55,7 @@ class PassthroughTurn:
         # one
         self._pending_result_count = 0
 
-    def pass_line(self, raw: bytes, event: ClaudeLine) -> None:
+    def forward_claude_line(self, raw: bytes, event: ClaudeLine) -> None:
         """A line of a real claude: `raw` without its LF, `event` as parsed.
 
         A result waits for the next line or the end, which may contradict it. A second `init` before

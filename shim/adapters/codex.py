@@ -113,11 +113,11 @@ class CodexTranslator(ProfileTranslator):
     def on_exit(self, child_exit: ChildExit | None, stderr: str) -> None:
         self._write_pending_changes()
 
-    def translate_unknown_event(self, event: Event) -> Translator:
+    def choose_translator_for_unknown_event(self, event: Event) -> Translator:
         return (
             self
             if self.turn.config.data_dir is None and self._translate_server_line(event)
-            else super().translate_unknown_event(event)
+            else super().choose_translator_for_unknown_event(event)
         )
 
     def _translate_server_line(self, event: Event) -> bool:

@@ -74,7 +74,7 @@ class CodexInput(RpcChildInput[CodexThread]):
             None if supported_level is None else self._session.encode_effort_change(supported_level)
         )
 
-    def encode_mode_change(self, name: str) -> bytes | None:
+    def encode_permission_mode_change(self, name: str) -> bytes | None:
         """codex asks about each call in every mode, and the policy answers; other words need
         another child.
         """
@@ -88,7 +88,9 @@ class CodexInput(RpcChildInput[CodexThread]):
             b"" if codex_rules.build_app_server_arguments(self._request) == old_arguments else None
         )
 
-    def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
+    def encode_permission_response(
+        self, permission: PermissionRequest, decision: PermissionDecision
+    ) -> bytes:
         """Yes to this call alone, or no. ValueError for a changed input, which codex has no word
         for.
         """
@@ -105,7 +107,7 @@ class CodexInput(RpcChildInput[CodexThread]):
             from shim.adapters.codex_items import build_user_input_answers as build_answers
 
             answers = build_answers(permission.vendor_input, decision.updated_input)
-        answer = self._session.encode_decision(
+        answer = self._session.encode_permission_response(
             request_id,
             answers=answers,
             result_text=format_ask_user_question_result(decision.updated_input),

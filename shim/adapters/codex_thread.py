@@ -215,7 +215,7 @@ class CodexThread:
         self._requests_by_part |= dict.fromkeys(part_names, request)
         return part_names
 
-    def encode_decision(
+    def encode_permission_response(
         self,
         part_name: str,
         *,

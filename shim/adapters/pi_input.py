@@ -67,7 +67,7 @@ class PiInput(RpcChildInput[PiRpcSession]):
             else self._session.encode_thinking_level(supported_level)
         )
 
-    def encode_mode_change(self, name: str) -> bytes | None:
+    def encode_permission_mode_change(self, name: str) -> bytes | None:
         """Nothing has to be told where every call is asked about; only a plan has other tools."""
         old_mode, self._mode = self._mode, name
         is_unchanged = name == old_mode or (
@@ -75,7 +75,9 @@ class PiInput(RpcChildInput[PiRpcSession]):
         )
         return b"" if is_unchanged and (self._uses_extension or name == BYPASS_MODE) else None
 
-    def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
+    def encode_permission_response(
+        self, permission: PermissionRequest, decision: PermissionDecision
+    ) -> bytes:
         """What was allowed runs, changed or not. ValueError where pi has no words for the change."""
         form_answer = self._session.encode_form_answer(
             permission.request_id,
@@ -90,7 +92,7 @@ class PiInput(RpcChildInput[PiRpcSession]):
             answer["reason"] = decision.message or INTERRUPTED_MESSAGE
         elif decision.updated_input is not None:
             answer["input"] = _convert_changed_input(permission, decision.updated_input)
-        return self._session.encode_decision(permission.request_id, answer)
+        return self._session.encode_permission_response(permission.request_id, answer)
 
 
 def _convert_changed_input(

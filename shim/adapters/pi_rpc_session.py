@@ -285,7 +285,7 @@ class PiRpcSession:
             type="extension_ui_response", id=request_id, **build_dialog_answer(form_answer)
         )
 
-    def encode_decision(self, request_id: str, answer: Mapping[str, Any]) -> bytes:
+    def encode_permission_response(self, request_id: str, answer: Mapping[str, Any]) -> bytes:
         if request_id not in self._open_questions:
             return b""
         self._open_questions.discard(request_id)

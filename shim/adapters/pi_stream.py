@@ -77,10 +77,10 @@ class PiTranslator(Translator):
         super().start_turn(turn)
         self._reset()
 
-    def translate_unknown_event(self, event: Event) -> Translator:
+    def choose_translator_for_unknown_event(self, event: Event) -> Translator:
         """A dialog of an extension: behind the hello of ours, the whole stream is that of its RPC."""
         if event.get("type") != DIALOG_TYPE:
-            return super().translate_unknown_event(event)
+            return super().choose_translator_for_unknown_event(event)
         if event.get("statusKey") != EXTENSION_NAME or type(self) is not PiTranslator:
             return self
         return build_persistent_adapter().translator_class(self.turn, partial=self.partial)

@@ -80,11 +80,13 @@ class QwenInput(ClaudeInput):
         """None for its own: that cannot be told."""
         return None if level is None else self._encode_request(subtype="set_effort", effort=level)
 
-    def encode_mode_change(self, name: str) -> bytes | None:
+    def encode_permission_mode_change(self, name: str) -> bytes | None:
         """qwen's own names of modes differ."""
-        return super().encode_mode_change(VENDOR_MODES[name])
+        return super().encode_permission_mode_change(VENDOR_MODES[name])
 
-    def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
+    def encode_permission_response(
+        self, permission: PermissionRequest, decision: PermissionDecision
+    ) -> bytes:
         """Arguments that were not changed are not sent: it keeps its own. ValueError: it would run
         the old ones.
         """

@@ -161,7 +161,7 @@ class QwenRfcInput:
         """Nothing: the RFC has no word for it."""
         return b""
 
-    def encode_mode_change(self, name: str) -> bytes | None:
+    def encode_permission_mode_change(self, name: str) -> bytes | None:
         """The RFC has no request for another permission mode."""
         return None
 
@@ -174,7 +174,9 @@ class QwenRfcInput:
             }
         )
 
-    def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
+    def encode_permission_response(
+        self, permission: PermissionRequest, decision: PermissionDecision
+    ) -> bytes:
         """It knows yes and no. ValueError: it would run a changed call as it was."""
         if not decision.allow:
             return _encode_line(

@@ -11,7 +11,7 @@ call as the parent of its own result.
 import re
 from typing import Any
 
-from shim.adapters.claude_input import encode_unsupported_request
+from shim.adapters.claude_input import encode_unsupported_request_error
 from shim.adapters.qwen_tools import TOOLS, UNLISTED_TOOLS, strip_tool_name_hash, translate_call
 from shim.core.adapter.tools import list_claude_names
 from shim.core.adapter.translator import Event, StreamedBlockTranslator, Translator
@@ -50,10 +50,10 @@ class QwenTranslator(StreamedBlockTranslator):
         self._has_started = False
         self._error_event: Event | None = None
 
-    def translate_unknown_event(self, event: Event) -> Translator:
+    def choose_translator_for_unknown_event(self, event: Event) -> Translator:
         """The dialect of the RFC, if the stream begins in it; an error may be of either, and waits."""
         if self._has_started or not is_rfc_event(event):
-            return super().translate_unknown_event(event)
+            return super().choose_translator_for_unknown_event(event)
         if "error" in event and "object" not in event and "type" not in event:
             self._error_event = self._error_event or event
             return self
@@ -233,7 +233,7 @@ class QwenTranslator(StreamedBlockTranslator):
                 request_id, normalize_call_id(call_id), name, arguments, vendor_call
             )
         elif len(self.outbox) < MAX_PENDING_REQUESTS:
-            self.outbox.append(encode_unsupported_request(request_id, request.get("subtype")))
+            self.outbox.append(encode_unsupported_request_error(request_id, request.get("subtype")))
 
     on_control_response = on_control_cancel_request = Translator.ignore_event
 

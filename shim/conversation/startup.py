@@ -394,7 +394,7 @@ class ConversationStartup:
             or self.adapter.cli.build_two_way
         ):
             return None
-        adapter = get_adapter(vendor_name, flat=self.vendor_list.is_translated)
+        adapter = get_adapter(vendor_name, without_passthrough=self.vendor_list.is_translated)
         runs_more = adapter.unattended and self.mode != BYPASS_MODE
         if adapter.cli.build_two_way is None or self.mode not in adapter.modes or runs_more:
             return None
@@ -413,7 +413,9 @@ class ConversationStartup:
 
         environment = self.vendor_list.build_environment(vendor_name)
         adapter = self._select_driver_adapter(
-            self._find_installed_adapter(get_adapter(vendor_name, flat=True), environment),
+            self._find_installed_adapter(
+                get_adapter(vendor_name, without_passthrough=True), environment
+            ),
             environment=environment,
         )
         launcher = first_launcher.create_for_adapter(
@@ -452,7 +454,7 @@ class ConversationStartup:
         the rules.
         """
         names = self.vendor_list.remaining_names[1:] if self.vendor_list.has_several else ()
-        vendors = [self.adapter, *(get_adapter(name, flat=True) for name in names)]
+        vendors = [self.adapter, *(get_adapter(name, without_passthrough=True) for name in names)]
         # only a child of one message keeps to a schema itself, but its edits would leave the folder
         uses_schema = self.invocation.json_schema is not None and self.mode != "acceptEdits"
         needs_gate = has_rules or (
@@ -534,7 +536,7 @@ class ConversationStartup:
         return (
             self.adapter
             if vendor_name == self.adapter.display_name or vendor_name not in VENDORS
-            else get_adapter(vendor_name, flat=True)
+            else get_adapter(vendor_name, without_passthrough=True)
         )
 
     def _open_writer(self, id_prefix: str) -> "OutputWriter":

@@ -80,7 +80,7 @@ def find_installed_adapter(
     """
     if adapter.name not in TWIN_VENDORS:
         return adapter
-    twin_adapter = get_adapter(TWIN_VENDORS[adapter.name], flat=flat)
+    twin_adapter = get_adapter(TWIN_VENDORS[adapter.name], without_passthrough=flat)
     try:
         program = find_program(adapter, settings, environment, cwd)
         command = [*resolve_command_prefix(settings.launcher, environment, cwd), program]

@@ -69,7 +69,7 @@ class ProfileTranslator(RuleEngine):
         self.default_handler = MethodType(self.rules.find_event_handler(None), self)
         self.default_handler(event)
 
-    def translate_unknown_event(self, event: Event) -> Translator:
+    def choose_translator_for_unknown_event(self, event: Event) -> Translator:
         """An event of a type that no rule names: the rules for any type, unless the program was
         driven otherwise.
         """

@@ -70,7 +70,7 @@ class RecordingSet:
                 self.build_replay_launch_spec,
                 lambda: self.child_id,
                 persistent=reads_lines,
-                flat=without_passthrough,
+                without_passthrough=without_passthrough,
             )
         except FrontendError:
             display_name = escape_control_chars(vendor_name)[:40]

@@ -502,6 +502,10 @@ def test_replay_adapter_has_no_data_dir():
     """What is played runs nothing: the person's own codex has no part in it."""
 
     recorded = build_replay_adapter(
-        "codex", get_adapter("demo").build_launch, lambda: "", persistent=True, flat=False
+        "codex",
+        get_adapter("demo").build_launch,
+        lambda: "",
+        persistent=True,
+        without_passthrough=False,
     )
     assert recorded.environment.data_dir is None

@@ -665,9 +665,9 @@ def test_steering_message_is_sent_only_while_a_turn_is_running():
     ],
 )
 def test_mode_change_needs_a_new_child_if_the_sandbox_changes(flags, mode, keeps_child):
-    assert CodexConversation(*flags).start_turn().child_input.encode_mode_change(mode) == (
-        b"" if keeps_child else None
-    )
+    assert CodexConversation(*flags).start_turn().child_input.encode_permission_mode_change(
+        mode
+    ) == (b"" if keeps_child else None)
 
 
 # -- items that come again, and how they ended -----------------------------------------------------

@@ -581,7 +581,7 @@ def test_claude_receives_denied_tools_from_flags_and_settings():
 @pytest.mark.parametrize("persistent", [True, False])
 def test_flat_claude_prompts_on_stdio_only_if_persistent(persistent):
     args = (
-        get_adapter("claude", flat=True)
+        get_adapter("claude", without_passthrough=True)
         .build_launch(LaunchRequest(parse_argv([]), "hi", persistent=persistent))
         .arguments
     )

@@ -120,7 +120,7 @@ def test_bypass_mode_sends_prompts_without_the_permission_extension():
         mode="bypassPermissions", policy_bypass="behind a launcher it might not see our file"
     ).start_run(hello=False)
     assert "prompt" in kinds(talk.sent_messages)
-    assert talk.child_input.encode_mode_change("default") is None
+    assert talk.child_input.encode_permission_mode_change("default") is None
 
 
 def test_late_end_of_the_previous_run_does_not_end_the_next_turn():
@@ -535,7 +535,7 @@ def test_prompt_is_not_sent_if_the_model_change_fails():
     [("default", "acceptEdits", b""), ("default", "plan", None), ("plan", "default", None)],
 )
 def test_mode_change_needs_a_new_child_only_if_the_tools_differ(before, name, expected):
-    assert PiConversation(mode=before).child_input.encode_mode_change(name) == expected
+    assert PiConversation(mode=before).child_input.encode_permission_mode_change(name) == expected
 
 
 def test_steering_message_extends_the_turn_until_its_run_ends():

@@ -26,7 +26,7 @@ ASKED = PermissionRequest(
 )
 def test_permission_response_has_the_request_id_and_no_arguments(decision, answer):
     response = {"subtype": "success", "request_id": "q1", "response": answer}
-    assert json.loads(QwenInput().encode_decision(ASKED, decision)) == {
+    assert json.loads(QwenInput().encode_permission_response(ASKED, decision)) == {
         "type": "control_response",
         "response": response,
     }
@@ -34,7 +34,7 @@ def test_permission_response_has_the_request_id_and_no_arguments(decision, answe
 
 def test_allow_with_changed_arguments_raises_value_error():
     with pytest.raises(ValueError, match=r'\{"command":"pwd"\}'):
-        QwenInput().encode_decision(
+        QwenInput().encode_permission_response(
             ASKED, PermissionDecision(True, updated_input={"command": "pwd"})
         )
 
@@ -69,7 +69,7 @@ def test_each_control_request_has_a_unique_id():
     ],
 )
 def test_permission_mode_is_mapped_to_an_equal_or_stricter_qwen_mode(mode, vendor_mode):
-    assert json.loads(QwenInput().encode_mode_change(mode))["request"] == {
+    assert json.loads(QwenInput().encode_permission_mode_change(mode))["request"] == {
         "subtype": "set_permission_mode",
         "mode": vendor_mode,
     }

@@ -144,7 +144,7 @@ def test_new_model_is_sent_with_the_next_prompt_and_mode_is_not_encoded():
     child_input = QwenRfcInput()
     assert child_input.encode_model_change("qwen-large") == b""
     assert parse_lines(child_input.encode_prompt(UserMessage("one")))[0]["model"] == "qwen-large"
-    assert child_input.encode_mode_change("plan") is None
+    assert child_input.encode_permission_mode_change("plan") is None
 
 
 ASKED = PermissionRequest(
@@ -155,14 +155,14 @@ ASKED = PermissionRequest(
 def test_decision_with_changed_input_raises_value_error_with_the_vendor_input():
     """It would run the call as it was: the RFC has no place for another input."""
     child_input = QwenRfcInput()
-    assert parse_lines(child_input.encode_decision(ASKED, PermissionDecision(True))) == [
+    assert parse_lines(child_input.encode_permission_response(ASKED, PermissionDecision(True))) == [
         build_permission_response("r1", "approve")
     ]
     assert parse_lines(
-        child_input.encode_decision(ASKED, PermissionDecision(False, message="no"))
+        child_input.encode_permission_response(ASKED, PermissionDecision(False, message="no"))
     ) == [build_permission_response("r1", "deny", "no")]
     with pytest.raises(ValueError, match=r'"path":"/b"'):
-        child_input.encode_decision(
+        child_input.encode_permission_response(
             ASKED, PermissionDecision(True, updated_input={"file_path": "/b", "offset": 1})
         )
 

@@ -105,7 +105,9 @@ class AgentConversation:
                 self._send_to_agent(self.child_input.encode_interrupt())
             elif move < 0.96:
                 self._send_to_agent(
-                    self.child_input.encode_mode_change(self._chance.choice(("plan", "default")))
+                    self.child_input.encode_permission_mode_change(
+                        self._chance.choice(("plan", "default"))
+                    )
                     or b""
                 )
             else:
@@ -133,7 +135,7 @@ class AgentConversation:
         if self._is_turn_over:  # as the driver does it
             for permission in self._open_requests:
                 self._send_to_agent(
-                    self.child_input.encode_decision(
+                    self.child_input.encode_permission_response(
                         permission, PermissionDecision(False, ends_turn=True)
                     )
                 )
@@ -154,7 +156,7 @@ class AgentConversation:
                     self._send_to_agent(line)
                 case AskPermissionCommand(permission) if permission.refusal:
                     self._send_to_agent(
-                        self.child_input.encode_decision(
+                        self.child_input.encode_permission_response(
                             permission, PermissionDecision(False, message=permission.refusal)
                         )
                     )
@@ -166,7 +168,7 @@ class AgentConversation:
                     ]:
                         self._open_requests.remove(permission)
                         self._send_to_agent(
-                            self.child_input.encode_decision(
+                            self.child_input.encode_permission_response(
                                 permission, PermissionDecision(False, ends_turn=True)
                             )
                         )
@@ -214,10 +216,10 @@ class AgentConversation:
         if decision.allow and decision.updated_input is None:
             self._granted.append(permission)
         try:
-            answer = self.child_input.encode_decision(permission, decision)
+            answer = self.child_input.encode_permission_response(permission, decision)
         except ValueError:
             decision = PermissionDecision(False, message="made again")
-            answer = self.child_input.encode_decision(permission, decision)
+            answer = self.child_input.encode_permission_response(permission, decision)
         if not decision.allow:
             output, commands = self.child_stream.record_permission_denial(
                 permission, decision.message, frontend_knows=True
@@ -237,7 +239,7 @@ class AgentConversation:
                     self._send_to_agent(line)
                 case AskPermissionCommand(permission):
                     self._send_to_agent(
-                        self.child_input.encode_decision(
+                        self.child_input.encode_permission_response(
                             permission, PermissionDecision(False, message=permission.refusal)
                         )
                     )

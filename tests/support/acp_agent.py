@@ -84,7 +84,7 @@ class AcpConversation:
         return self
 
     def answer_permission(self, allow):
-        self.sent_bytes += self.child_input.encode_decision(
+        self.sent_bytes += self.child_input.encode_permission_response(
             self.pending_permissions.pop(0), PermissionDecision(allow)
         )
 

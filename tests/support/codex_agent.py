@@ -111,7 +111,7 @@ class CodexConversation(Played):
         return self
 
     def answer_permission(self, allow, index=0, **more):
-        self.sent_bytes += self.child_input.encode_decision(
+        self.sent_bytes += self.child_input.encode_permission_response(
             self.pending_permissions.pop(index), PermissionDecision(allow, **more)
         )
         return self

@@ -137,7 +137,7 @@ class PiConversation(Played):
 
     def answer_permission(self, *, allow=True, **decision):
         return self.record_sent(
-            self.child_input.encode_decision(
+            self.child_input.encode_permission_response(
                 self.pending_permissions.pop(0), PermissionDecision(allow, **decision)
             )
         )

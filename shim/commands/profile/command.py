@@ -155,7 +155,7 @@ def _load_traced_adapter(name: str) -> tuple[Adapter, RuleTracer | None, list[st
                 f"{path} cannot be a profile: its name may have lower-case letters, digits and dashes only"
             )
     if not path.endswith(adapters.PROFILE_SUFFIX):
-        return adapters.get_adapter(name, flat=True), None, []
+        return adapters.get_adapter(name, without_passthrough=True), None, []
     tracer = RuleTracer()
     return (
         load_profile(name, path, os.environ, tracer),

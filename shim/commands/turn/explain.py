@@ -196,7 +196,7 @@ def _explain_driver(startup: ConversationStartup) -> str:
     """Why the vendor is driven so, where it has two ways; else ""."""
     name = startup.adapter.name
     vendor = (
-        get_adapter(name, flat=startup.vendor_list.is_translated)
+        get_adapter(name, without_passthrough=startup.vendor_list.is_translated)
         if name in VENDORS
         else startup.adapter
     )

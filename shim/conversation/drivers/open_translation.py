@@ -92,7 +92,7 @@ def create_stream_translation(
     `max_line_bytes` are the bytes of a line of ours at most; what is cut is kept in a file, unless
     the output is `stable`.
     """
-    adapter = get_adapter(vendor_name, flat=DIALECTS[dialect].is_flat)
+    adapter = get_adapter(vendor_name, without_passthrough=DIALECTS[dialect].is_flat)
     new_session_id, id_prefix = (
         (STABLE_SESSION_ID, STABLE_ID_PREFIX) if stable else create_session_ids()
     )

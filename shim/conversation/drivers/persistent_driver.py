@@ -157,7 +157,7 @@ class PersistentDriver(StdinDriver):
             for request in self._control_session.open_permission_requests:
                 await self._write_to_child(
                     child,
-                    self._child_input.encode_decision(
+                    self._child_input.encode_permission_response(
                         request, PermissionDecision(False, ends_turn=True)
                     ),
                 )
@@ -181,7 +181,7 @@ class PersistentDriver(StdinDriver):
                     case AskPermissionCommand(request):
                         denial = PermissionDecision(False, message=request.refusal)
                         await self._write_to_child(
-                            child, self._child_input.encode_decision(request, denial)
+                            child, self._child_input.encode_permission_response(request, denial)
                         )
 
     async def _start_child(
@@ -367,7 +367,7 @@ class PersistentDriver(StdinDriver):
                 await self._output.write_lines(self._control_session.take_output())
                 await self._write_to_child(
                     child,
-                    self._child_input.encode_decision(
+                    self._child_input.encode_permission_response(
                         request, PermissionDecision(False, ends_turn=True)
                     ),
                 )
@@ -464,7 +464,7 @@ class PersistentDriver(StdinDriver):
                 request.tool, decision.updated_input or {}, PermissionDecision(True)
             )
             decision = PermissionDecision(False, message=str(error))
-            answer = self._child_input.encode_decision(request, decision)
+            answer = self._child_input.encode_permission_response(request, decision)
             stream.record_input_correction(request, decision.message)
         else:
             if not decision.allow:
@@ -497,7 +497,7 @@ class PersistentDriver(StdinDriver):
         ):
             self._decided_calls.allow_call_once(request.tool, request.tool_input, decision)
             decision = decision._replace(updated_input=None)
-        return self._child_input.encode_decision(request, decision)
+        return self._child_input.encode_permission_response(request, decision)
 
     # -- what the child is told --------------------------------------------------------------------
 

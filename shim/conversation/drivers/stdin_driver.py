@@ -147,7 +147,7 @@ class StdinDriver(ChildDriver):
             line = (
                 None
                 if self.launcher.policy.has_rules and adapter.policy_support.has_wider_modes
-                else self._child_input.encode_mode_change(mode)
+                else self._child_input.encode_permission_mode_change(mode)
             )
         elif name == "rules":
             # a child was told those of its start, and asks about what these are about

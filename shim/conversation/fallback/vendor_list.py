@@ -70,7 +70,7 @@ class VendorList:
         of the last vendor reports why this vendor cannot start either.
         """
         while len(self.remaining_names) > 1:
-            adapter = get_adapter(self.remaining_names[0], flat=True)
+            adapter = get_adapter(self.remaining_names[0], without_passthrough=True)
             try:
                 self._check_adapter(adapter, mode)
                 break
@@ -79,7 +79,7 @@ class VendorList:
                     create_failed_attempt(adapter.name, error.cause, str(error))
                 )
                 self.remaining_names = self.remaining_names[1:]
-        adapter = get_adapter(self.remaining_names[0], flat=self.is_translated)
+        adapter = get_adapter(self.remaining_names[0], without_passthrough=self.is_translated)
         if not self.has_several:
             self.require_permission_prompts(adapter)
         return adapter

@@ -230,7 +230,7 @@ class ChildInput(Protocol):
         `encode_model_change` does.
         """
 
-    def encode_mode_change(self, name: str) -> bytes | None:
+    def encode_permission_mode_change(self, name: str) -> bytes | None:
         """Another permission mode, in Claude's words; None: it cannot be told, another child has to
         be.
         """
@@ -238,7 +238,7 @@ class ChildInput(Protocol):
     def encode_heartbeat(self) -> bytes:
         """A question whether it is alive; nothing for a vendor that has no answer to that."""
 
-    def encode_decision(
+    def encode_permission_response(
         self, permission: "PermissionRequest", decision: "PermissionDecision"
     ) -> bytes:
         """The answer to its question. ValueError, with words for the model, when it would not do

@@ -340,7 +340,7 @@ class StreamTranslation:
     def _translate_unknown(self, event: dict[str, Any]) -> None:
         """An object that the translator has no handler for; another translator may read on from it."""
         try:
-            successor = self._translator.translate_unknown_event(event)
+            successor = self._translator.choose_translator_for_unknown_event(event)
         except Exception as error:
             self._record_malformed(error)
             return

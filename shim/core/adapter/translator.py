@@ -53,7 +53,7 @@ class Translator:
         else:
             handler(event)
 
-    def translate_unknown_event(self, event: Event) -> "Translator":
+    def choose_translator_for_unknown_event(self, event: Event) -> "Translator":
         """An event without a handler. Gives back who reads on: itself, or the translator of another
         dialect.
 

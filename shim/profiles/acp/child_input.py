@@ -70,7 +70,7 @@ class AcpChildInput(RpcChildInput[AcpSession]):
     def encode_effort_change(self, level: str | None) -> bytes | None:
         return self._session.encode_effort_change(level)
 
-    def encode_mode_change(self, name: str) -> bytes | None:
+    def encode_permission_mode_change(self, name: str) -> bytes | None:
         """The agent asks about each call in every mode, and the policy answers: most modes are one
         to it.
         """
@@ -85,7 +85,9 @@ class AcpChildInput(RpcChildInput[AcpSession]):
     def _map_mode(self, name: str) -> str | None:
         return self._modes.get(name, self._modes.get("default"))
 
-    def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
+    def encode_permission_response(
+        self, permission: PermissionRequest, decision: PermissionDecision
+    ) -> bytes:
         """One of the options that it gave. ValueError for a changed input, which the protocol has
         no word for.
         """

@@ -90,7 +90,7 @@ class Listener:
 class DecisionInput:
     """Tells a decision as its message."""
 
-    def encode_decision(self, permission, decision):
+    def encode_permission_response(self, permission, decision):
         return f"{decision.allow} {decision.message}".encode()
 
 

@@ -199,7 +199,7 @@ def test_ask_user_question_permission_request_is_cancelled():
 def test_mode_response_between_turns_is_processed():
     session = {"id": 2, "result": {"sessionId": "s1", "modes": {"currentModeId": "build"}}}
     talk = AcpConversation().feed_messages(ANSWERS[0], session, DONE).close_stream()
-    talk.sent_bytes += talk.child_input.encode_mode_change("plan")
+    talk.sent_bytes += talk.child_input.encode_permission_mode_change("plan")
     talk.stream.skip_output_between_turns(b'{"jsonrpc":"2.0","id":4,"result":{}}\n')
     assert (
         json.loads(talk.child_input.encode_prompt(UserMessage("next")))["method"]
@@ -385,7 +385,7 @@ def test_permission_request_from_a_malformed_line_is_cancelled(broken):
 def test_decision_with_changed_input_raises_value_error():
     talk = start_conversation().feed_messages(build_permission_request())
     try:
-        talk.child_input.encode_decision(
+        talk.child_input.encode_permission_response(
             talk.pending_permissions[0], PermissionDecision(True, updated_input={"command": "pwd"})
         )
     except ValueError as error:
@@ -489,7 +489,7 @@ def test_denial_reason_is_sent_as_a_second_prompt():
     )
     (request,) = talk.pending_permissions
     assert (request.tool, request.tool_input) == ("Bash", {"command": "ls"})
-    talk.sent_bytes += talk.child_input.encode_decision(
+    talk.sent_bytes += talk.child_input.encode_permission_response(
         talk.pending_permissions.pop(), PermissionDecision(False, message="rather not")
     )
     talk.feed_messages(in_kimis_words("tool_call_update", "rejected", "failed"), DONE)
@@ -510,7 +510,7 @@ def test_denial_that_ends_the_turn_sends_no_second_prompt():
     talk = start_conversation("kimi").feed_messages(
         in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question()
     )
-    talk.sent_bytes += talk.child_input.encode_decision(
+    talk.sent_bytes += talk.child_input.encode_permission_response(
         talk.pending_permissions.pop(), PermissionDecision(False, message="stop", ends_turn=True)
     )
     sent_output = talk.sent_bytes

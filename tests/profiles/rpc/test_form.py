@@ -180,7 +180,7 @@ def test_form_is_answered_by_the_frontend():
     (permission,) = talk.pending_permissions
     assert permission.tool == "AskUserQuestion"
     changed = {**permission.tool_input, "answers": {"How?\nWhich colour?": "blue"}}
-    talk.sent_bytes += talk.child_input.encode_decision(
+    talk.sent_bytes += talk.child_input.encode_permission_response(
         permission, PermissionDecision(True, updated_input=changed)
     )
     assert talk.get_last_message()["result"] == {"action": "accept", "content": {"colour": "blue"}}
@@ -201,7 +201,9 @@ def test_form_is_answered_by_the_frontend():
 )
 def test_form_without_an_answer_is_declined_or_cancelled(decision, action):
     talk = start_conversation(*ASKING).feed_messages(asks())
-    talk.sent_bytes += talk.child_input.encode_decision(talk.pending_permissions[0], decision)
+    talk.sent_bytes += talk.child_input.encode_permission_response(
+        talk.pending_permissions[0], decision
+    )
     assert talk.get_last_message()["result"] == {"action": action}
 
 
