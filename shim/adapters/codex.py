@@ -11,8 +11,8 @@ from shim.adapters.codex_rollout import (
     CHANGE_TOOL_NAMES,
     ClaudeCall,
     CodexRollout,
-    UnstreamedCall,
-    build_change_calls,
+    UnstreamedToolCall,
+    build_file_change_tool_calls,
 )
 from shim.core.adapter.tools import resolve_argument_paths
 from shim.core.adapter.translator import Event, Translator
@@ -72,7 +72,7 @@ class CodexTranslator(ProfileTranslator):
         self._state.rollout = self._state.rollout or CodexRollout(
             data_dir, self.turn.conversation.vendor_session_id or ""
         )
-        missing_calls = self._state.rollout.take_unstreamed_calls()
+        missing_calls = self._state.rollout.take_unstreamed_tool_calls()
         self.turn.update_message(model=self._state.rollout.model)
         for call in missing_calls:
             self._write_missing_call(call)
@@ -150,7 +150,7 @@ class CodexTranslator(ProfileTranslator):
             return True
         self._state.pending_changes.pop(item_id, None)
         recorded = (
-            rollout.take_file_change({path for path, _ in changes})
+            rollout.take_recorded_file_change({path for path, _ in changes})
             if event["type"] == "item.completed"
             else None
         )
@@ -166,7 +166,8 @@ class CodexTranslator(ProfileTranslator):
             new_path = change.get("move_path")
             text = f"{output}\n{path} is now {new_path}" if new_path and not failed else output
             texts |= dict.fromkeys(
-                self._write_calls(f"{item_id}:{index}", build_change_calls(path, change)), text
+                self._write_calls(f"{item_id}:{index}", build_file_change_tool_calls(path, change)),
+                text,
             )
         for call_id, text in texts.items():
             self.turn.add_tool_result(call_id, text, failed)
@@ -186,7 +187,7 @@ class CodexTranslator(ProfileTranslator):
             self.turn.add_tool_call(call_id, name, arguments)
         return call_ids
 
-    def _write_missing_call(self, missing_call: UnstreamedCall) -> None:
+    def _write_missing_call(self, missing_call: UnstreamedToolCall) -> None:
         calls = [
             (name, resolve_argument_paths(arguments, self.turn.config.cwd))
             for name, arguments in missing_call.calls

@@ -59,7 +59,7 @@ def list_hook_calls(event: Mapping[str, Any], workspace: Workspace) -> list[Clau
     if name == "Bash":
         return _build_command_call(_require_text(arguments.get("command")), folder, workspace)
     if name == "apply_patch":
-        return parse_patch(_require_text(arguments.get("command")), folder)
+        return parse_patch_as_tool_calls(_require_text(arguments.get("command")), folder)
     if name == "view_image":
         return [
             ("Read", {"file_path": posixpath.join(folder, _require_text(arguments.get("path")))})
@@ -82,14 +82,14 @@ def find_patch_in_command(command: str) -> str | None:
 def _build_command_call(command: str, folder: str, workspace: Workspace) -> list[ClaudeCall]:
     patch = find_patch_in_command(command)
     if patch is not None:
-        return parse_patch(patch, folder)
+        return parse_patch_as_tool_calls(patch, folder)
     directory_argument = (
         {} if folder in workspace.list_path_spellings(workspace.cwd) else {"directory": folder}
     )
     return [("Bash", {"command": command, **directory_argument})]
 
 
-def parse_patch(patch: str, folder: str) -> list[ClaudeCall]:
+def parse_patch_as_tool_calls(patch: str, folder: str) -> list[ClaudeCall]:
     """A call for each file that a patch changes, and for each part of an edit, with what a hook may
     want to see.
 

@@ -39,7 +39,9 @@ class CodexInput(RpcChildInput[CodexThread]):
         return self._session.encode_handshake(
             CodexThreadParams(
                 cwd="" if request.policy is None else request.policy.workspace.cwd,
-                build_hooks=lambda servers: codex_rules.build_approval_hook(request, servers),
+                build_hooks=lambda servers: codex_rules.build_approval_hook_settings(
+                    request, servers
+                ),
                 resume_id=request.resume_id,
                 fork=bool(request.resume_id and invocation.session.fork_session),
                 model=invocation.model,
@@ -122,7 +124,8 @@ class CodexInput(RpcChildInput[CodexThread]):
             and not (decision.allow or decision.ends_turn)
         )
         return (
-            answer + self._session.encode_denial_reason(DENIED_MESSAGE.format(decision.message))
+            answer
+            + self._session.encode_denial_reason_message(DENIED_MESSAGE.format(decision.message))
             if needs_explanation
             else answer
         )
@@ -137,13 +140,17 @@ def build_persistent_adapter(base: Adapter) -> Adapter:
                 f"{request.resume_id[:60]!r} is no session id of codex", hint="start a new session"
             )
         args = codex_rules.build_app_server_arguments(request)
-        codex_rules.build_approval_hook(request, [])  # where it cannot be, nothing is started
+        codex_rules.build_approval_hook_settings(
+            request, []
+        )  # where it cannot be, nothing is started
         return LaunchSpec(
             (*args, "app-server"), environment={"RUST_LOG": "error"}, needs_stdin_pipe=True
         )
 
     def choose_tools(request: LaunchRequest) -> tuple[str, ...]:
-        question_tools = (QUESTION_TOOL,) if codex_rules.can_ask_frontend(request) else ()
+        question_tools = (
+            (QUESTION_TOOL,) if codex_rules.can_ask_frontend_for_permission(request) else ()
+        )
         has_web_search = codex_rules.can_search_web(request)
         return (
             *(name for name in base.listed_tools if has_web_search or name != codex_rules.WEB_TOOL),

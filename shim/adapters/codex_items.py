@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from shim.adapters.codex_approval_hook import NOOP_PREFIX
-from shim.adapters.codex_rollout import ClaudeCall, build_change_calls
+from shim.adapters.codex_rollout import ClaudeCall, build_file_change_tool_calls
 from shim.core.reading.json_text import dump_json
 from shim.profiles.rpc.peer import get_dict_or_empty
 from shim.profiles.run.values import unwrap_shell
@@ -65,7 +65,7 @@ def _hash_subject(item: Mapping[str, Any]) -> int:
     return hash(dump_json([item.get(key) for key in SUBJECT_KEYS]))
 
 
-def build_command_call(
+def build_command_tool_call(
     command_line: object, folder: object, working_dirs: Collection[str]
 ) -> ClaudeCall:
     """A command, without the shell that runs it and without the word that makes codex ask about it.
@@ -79,7 +79,7 @@ def build_command_call(
     return "Bash", arguments
 
 
-def build_patch_calls(item: Mapping[str, Any]) -> list[ClaudeCall]:
+def build_patch_tool_calls(item: Mapping[str, Any]) -> list[ClaudeCall]:
     """The calls of a patch, one for each file, and one more for the place that a file is moved to."""
     calls: list[ClaudeCall] = []
     for change in item["changes"]:
@@ -87,7 +87,9 @@ def build_patch_calls(item: Mapping[str, Any]) -> list[ClaudeCall]:
         new_path = kind.get("move_path")
         key = "content" if kind["type"] == "add" else "unified_diff"
         calls.append(
-            _merge_edits(build_change_calls(path, {"type": kind["type"], key: change.get("diff")}))
+            _merge_edits(
+                build_file_change_tool_calls(path, {"type": kind["type"], key: change.get("diff")})
+            )
         )
         if isinstance(new_path, str) and new_path:
             calls.append(("Write", {"file_path": new_path}))
@@ -102,13 +104,15 @@ def _merge_edits(calls: list[ClaudeCall]) -> ClaudeCall:
     return "MultiEdit", {"file_path": calls[0][1]["file_path"], "edits": edits}
 
 
-def list_item_calls(item: Mapping[str, Any], working_dirs: Collection[str]) -> list[ClaudeCall]:
+def list_item_tool_calls(
+    item: Mapping[str, Any], working_dirs: Collection[str]
+) -> list[ClaudeCall]:
     """An item's calls; none for an item that is no call."""
     kind = item.get("type")
     if kind == "commandExecution":
-        return [build_command_call(item.get("command"), item.get("cwd"), working_dirs)]
+        return [build_command_tool_call(item.get("command"), item.get("cwd"), working_dirs)]
     if kind == "fileChange":
-        return build_patch_calls(item)
+        return build_patch_tool_calls(item)
     if kind == "mcpToolCall":
         return [
             (
@@ -125,7 +129,7 @@ def list_item_calls(item: Mapping[str, Any], working_dirs: Collection[str]) -> l
     return []
 
 
-def read_item_result(item: Mapping[str, Any]) -> tuple[object, bool]:
+def read_item_tool_result(item: Mapping[str, Any]) -> tuple[object, bool]:
     """What a call gave back, and whether it failed."""
     kind, status = item.get("type"), item.get("status")
     failed = status not in (COMPLETED, None)
@@ -146,7 +150,7 @@ def read_item_result(item: Mapping[str, Any]) -> tuple[object, bool]:
     return item.get("status") or "", failed
 
 
-def build_question_input(raw_questions: object) -> dict[str, Any]:
+def convert_to_ask_user_question_input(raw_questions: object) -> dict[str, Any]:
     """`request_user_input` as Claude's AskUserQuestion."""
     questions = []
     for question in raw_questions if isinstance(raw_questions, list) else ():

@@ -61,7 +61,7 @@ REFUSAL_PREFIXES = (
 ClaudeCall = tuple[str, dict[str, Any]]
 
 
-class UnstreamedCall(NamedTuple):
+class UnstreamedToolCall(NamedTuple):
     """A call of the model that the stream does not have: its id, the calls that it is for Claude,
     its output.
     """
@@ -84,9 +84,9 @@ class CodexRollout:
         self._read_offset = 0
         self._changes: list[dict[str, Any]] = []
         self._calls: dict[str, Mapping[str, Any]] = {}
-        self._missing_calls: list[UnstreamedCall] = []
+        self._missing_calls: list[UnstreamedToolCall] = []
 
-    def take_file_change(self, paths: set[str]) -> dict[str, Any] | None:
+    def take_recorded_file_change(self, paths: set[str]) -> dict[str, Any] | None:
         """The first change of exactly these files that was not returned before, or None."""
         self._read_new_lines()
         for index, change in enumerate(self._changes):
@@ -94,7 +94,7 @@ class CodexRollout:
                 return self._changes.pop(index)
         return None
 
-    def take_unstreamed_calls(self) -> list[UnstreamedCall]:
+    def take_unstreamed_tool_calls(self) -> list[UnstreamedToolCall]:
         """The calls since the last time that the stream does not have."""
         self._read_new_lines()
         missing_calls, self._missing_calls = self._missing_calls, []
@@ -159,7 +159,7 @@ class CodexRollout:
                 del self._missing_calls[:-MAX_PENDING_ENTRIES]
 
 
-def _find_missing_call(call: Mapping[str, Any], output: object) -> UnstreamedCall | None:
+def _find_missing_call(call: Mapping[str, Any], output: object) -> UnstreamedToolCall | None:
     """A call that certainly gets no item: it was refused, or its command has ended. None for any
     other.
     """
@@ -171,7 +171,11 @@ def _find_missing_call(call: Mapping[str, Any], output: object) -> UnstreamedCal
         return None
     arguments = _parse_arguments(call)
     input_text = str(arguments.get("cmd" if name == SHELL_TOOL else "input") or "")
-    calls = parse_patch_calls(input_text) if text.startswith((*HOOK_BLOCKED, *PATCH_ERRORS)) else []
+    calls = (
+        parse_patch_as_tool_calls(input_text)
+        if text.startswith((*HOOK_BLOCKED, *PATCH_ERRORS))
+        else []
+    )
     if not calls and name == "view_image":
         calls = [("Read", {"file_path": str(arguments.get("path") or "")})]
     if not calls:
@@ -181,7 +185,7 @@ def _find_missing_call(call: Mapping[str, Any], output: object) -> UnstreamedCal
             else [(name, arguments)]
         )
     is_error = is_refused or (exit_match is not None and exit_match[1] != "0")
-    return UnstreamedCall(
+    return UnstreamedToolCall(
         str(call["call_id"]),
         calls,
         output_body if exit_match else text,
@@ -210,7 +214,7 @@ def _parse_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
     return arguments if isinstance(arguments, dict) else {"raw": call["arguments"]}
 
 
-def build_change_calls(path: str, change: Mapping[str, Any]) -> list[ClaudeCall]:
+def build_file_change_tool_calls(path: str, change: Mapping[str, Any]) -> list[ClaudeCall]:
     """A recorded change of one file as Claude's calls: one for each part of the change, at least
     one.
     """
@@ -223,7 +227,7 @@ def build_change_calls(path: str, change: Mapping[str, Any]) -> list[ClaudeCall]
     ]
 
 
-def parse_patch_calls(patch: str) -> list[ClaudeCall]:
+def parse_patch_as_tool_calls(patch: str) -> list[ClaudeCall]:
     """A patch in codex's form as Claude's calls, with the paths that the model wrote."""
     calls: list[ClaudeCall] = []
     for part in re.split(r"^\*\*\* (?=(?:Add|Update|Delete) File: )", patch, flags=re.M)[1:]:
@@ -246,11 +250,11 @@ def parse_patch_calls(patch: str) -> list[ClaudeCall]:
 def _build_edit_calls(file_argument: dict[str, Any], diff: str) -> list[ClaudeCall]:
     return [
         ("Edit", file_argument | {"old_string": old, "new_string": new})
-        for old, new in split_hunks(diff)
+        for old, new in split_diff_hunks(diff)
     ]
 
 
-def split_hunks(diff: str) -> Iterator[tuple[str, str]]:
+def split_diff_hunks(diff: str) -> Iterator[tuple[str, str]]:
     """The parts of a unified diff: the old text and the new text of each, with the lines around
     them.
     """

@@ -70,13 +70,13 @@ def build_app_server_arguments(request: LaunchRequest) -> list[str]:
         *_format_setting("features.unified_exec_tty", "false"),
         *_format_setting("features.hooks", "true"),
     ]
-    if can_ask_frontend(request):
+    if can_ask_frontend_for_permission(request):
         args += _format_setting("features.default_mode_request_user_input", "true")
         args += _format_setting("suppress_unstable_features_warning", "true")
     return args + _build_untrusted_projects(policy) + build_sandbox_arguments(request)
 
 
-def can_ask_frontend(request: LaunchRequest) -> bool:
+def can_ask_frontend_for_permission(request: LaunchRequest) -> bool:
     """Whether the frontend can be asked."""
     return request.invocation.permissions.permission_prompt_tool == "stdio"
 
@@ -87,12 +87,14 @@ def build_sandbox_arguments(request: LaunchRequest) -> list[str]:
     """
     policy, mode = request.policy, request.permission_mode
     assert policy is not None, "a turn has a policy"
-    if mode == BYPASS_MODE or (can_ask_frontend(request) and mode not in PROMPTLESS_MODES):
+    if mode == BYPASS_MODE or (
+        can_ask_frontend_for_permission(request) and mode not in PROMPTLESS_MODES
+    ):
         return _format_setting("sandbox_mode", '"danger-full-access"')
     return _build_workspace_sandbox(policy, mode) or _format_setting("sandbox_mode", '"read-only"')
 
 
-def build_approval_hook(request: LaunchRequest, servers: list[str]) -> dict[str, object]:
+def build_approval_hook_settings(request: LaunchRequest, servers: list[str]) -> dict[str, object]:
     """The hook, as the table `hooks` of a thread's settings. `servers` of MCP ask about their tools
     themselves.
 

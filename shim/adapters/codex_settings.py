@@ -53,7 +53,7 @@ def build_mcp_server_tables(
     return tables
 
 
-def convert_mcp_server(config: Mapping[str, Any]) -> dict[str, Any]:
+def convert_mcp_server_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A server of MCP as codex has it."""
     if isinstance(config.get("url"), str):
         return {

@@ -126,13 +126,13 @@ class CodexThread:
         }
         return self.peer.encode_request(STEERING, "turn/steer", **params)
 
-    def record_accepted_message(self) -> None:
+    def record_accepted_steering_message(self) -> None:
         """A message stands in the thread: what was accepted before that is lost when the turn is
         interrupted.
         """
         self.pending_steering_count = max(0, self.pending_steering_count - 1)
 
-    def encode_denial_reason(self, text: str) -> bytes:
+    def encode_denial_reason_message(self, text: str) -> bytes:
         """Words for the model about a call that was denied: codex tells it only that the call was."""
         if not self.turn_id:
             return b""
@@ -172,7 +172,7 @@ class CodexThread:
         """The model that answers: the one that was asked for, or codex's own."""
         return self._params.model or self._default_model
 
-    def set_turn(self, turn_id: str) -> None:
+    def set_running_turn_id(self, turn_id: str) -> None:
         """codex named the turn that runs."""
         if turn_id == self.turn_id:
             return
@@ -180,7 +180,7 @@ class CodexThread:
         if self._is_stopped:
             self.outbox.append(self.encode_interrupt())
 
-    def end_turn(self) -> None:
+    def clear_running_turn(self) -> None:
         """The turn has ended."""
         self.turn_id = ""
         self.forms.requests.clear()
@@ -202,12 +202,14 @@ class CodexThread:
 
     # -- its questions -----------------------------------------------------------------------------
 
-    def add_approval_request(self, request_id: object, kind: str, call_ids: list[str]) -> list[str]:
+    def add_approval_request_parts(
+        self, request_id: object, kind: str, call_ids: list[str]
+    ) -> list[str]:
         """The names under which the parts of a question wait for `encode_decision`; none where it
         was refused at once.
         """
         if not call_ids or len(self._requests_by_part) + len(call_ids) > MAX_PENDING_REQUESTS:
-            self.outbox.append(self.encode_refusal(request_id, kind))
+            self.outbox.append(self.encode_decline_response(request_id, kind))
             return []
         request_key = dump_json(request_id).decode()
         part_names = [f"{request_key}.{index}" for index in range(len(call_ids))]
@@ -244,7 +246,7 @@ class CodexThread:
             self._requests_by_part.pop(other, None)
         if request.kind == USER_INPUT:
             self.forms.results.append((request.call_ids[0], "", True))
-        return self.encode_refusal(request.request_id, request.kind, stop=stop)
+        return self.encode_decline_response(request.request_id, request.kind, stop=stop)
 
     def encode_form_answer(
         self, form_name: str, answered_input: Mapping[str, Any] | None, *, allow: bool, stop: bool
@@ -258,7 +260,9 @@ class CodexThread:
             request_id, result={"content": None, **form_answer, "_meta": None}
         )
 
-    def encode_refusal(self, request_id: object, kind: str, *, stop: bool = False) -> bytes:
+    def encode_decline_response(
+        self, request_id: object, kind: str, *, stop: bool = False
+    ) -> bytes:
         """No, in the words of a question. `encode_stop`: the turn is to end with it."""
         if kind == USER_INPUT:
             return self.peer.encode_response(request_id, result={"answers": {}})
@@ -315,13 +319,15 @@ class CodexThread:
             message, self._waiting_message = self._waiting_message, None
             self.outbox.append(self.encode_prompt(message))
         elif response.request_label == TURN:
-            self.set_turn(str(get_dict_or_empty(response.result.get("turn")).get("id") or ""))
+            self.set_running_turn_id(
+                str(get_dict_or_empty(response.result.get("turn")).get("id") or "")
+            )
 
     def _open_thread(self, response: RpcResponse) -> RpcResponse:
         """Open the thread, where the hooks that codex lists can be kept from deciding."""
         params, configured_servers = self._params, self._configured_servers
         added_servers = {
-            normalize_mcp_name(name): codex_settings.convert_mcp_server(server)
+            normalize_mcp_name(name): codex_settings.convert_mcp_server_config(server)
             for name, server in params.servers.items()
         }
         server_names = [

@@ -198,7 +198,9 @@ class CodexThreadTranslator(Translator):
             self.turn.diagnostics.record("doubtful_event")
             if "id" in event and len(self.outbox) < MAX_PENDING_REQUESTS:
                 # a question must not wait for ever
-                self.outbox.append(self.thread.encode_refusal(event["id"], str(event["method"])))
+                self.outbox.append(
+                    self.thread.encode_decline_response(event["id"], str(event["method"]))
+                )
         else:
             self.feed(event)
 
@@ -213,7 +215,7 @@ class CodexThreadTranslator(Translator):
         if data_dir is None or not self._is_main_thread(params):
             return
         self._rollout = self._rollout or CodexRollout(data_dir, self.thread.thread_id)
-        for missing_call in self._rollout.take_unstreamed_calls():
+        for missing_call in self._rollout.take_unstreamed_tool_calls():
             calls = [
                 (name, resolve_argument_paths(arguments, self.turn.config.cwd))
                 for name, arguments in missing_call.calls
@@ -253,13 +255,16 @@ class CodexThreadTranslator(Translator):
         elif kind == "contextCompaction":
             self.turn.write_compaction("auto", 0)
         elif kind == "userMessage" and params.get("threadId") == self.thread.thread_id:
-            self.thread.record_accepted_message()
+            self.thread.record_accepted_steering_message()
         elif self._completed_items.has_item(item):
             self.turn.diagnostics.record("repeated_item", item_id)
         elif kind not in SILENT_ITEMS:
             self._completed_items.add_item(item)
             self._close_item(item)
-            calls, (content, failed) = self._list_calls(item), codex_items.read_item_result(item)
+            calls, (content, failed) = (
+                self._list_calls(item),
+                codex_items.read_item_tool_result(item),
+            )
             if not calls:
                 self.turn.record_unknown_event(f"item/{kind}", item)
             self._announce_calls(item, "item/completed")
@@ -305,7 +310,7 @@ class CodexThreadTranslator(Translator):
             self.turn.add_tool_call(call_id, name, arguments, source=source)
 
     def _list_calls(self, item: Event) -> list[ClaudeCall]:
-        calls = codex_items.list_item_calls(item, self._working_dirs)
+        calls = codex_items.list_item_tool_calls(item, self._working_dirs)
         if item.get("type") == "mcpToolCall":
             return calls
         return [
@@ -390,17 +395,17 @@ class CodexThreadTranslator(Translator):
         except (KeyError, TypeError, AttributeError, StopIteration):
             # A request that cannot be read must be answered, too: codex would wait for ever.
             self.turn.record_unknown_event(method, params)
-            self.outbox.append(self.thread.encode_refusal(request_id, method))
+            self.outbox.append(self.thread.encode_decline_response(request_id, method))
 
     def _ask_command(self, request_id: object, params: Event) -> None:
         item_id = normalize_call_id(params["itemId"])
-        call = codex_items.build_command_call(
+        call = codex_items.build_command_tool_call(
             params.get("command"), params.get("cwd"), self._working_dirs
         )
         if params.get("kind", "command") == "command" and isinstance(params.get("command"), str):
             self._ask_frontend(request_id, COMMAND_APPROVAL, [item_id], [call], params)
         else:  # of an access to the network, or of what is typed into a program: nobody can be shown the call
-            self.outbox.append(self.thread.encode_refusal(request_id, COMMAND_APPROVAL))
+            self.outbox.append(self.thread.encode_decline_response(request_id, COMMAND_APPROVAL))
 
     def _ask_patch(self, request_id: object, params: Event) -> None:
         item_id = normalize_call_id(params["itemId"])
@@ -437,7 +442,7 @@ class CodexThreadTranslator(Translator):
             and (item.get("server"), item.get("tool"), item.get("arguments")) == call_key
         ]
         if meta.get("codex_approval_kind") != "mcp_tool_call" or not matches:
-            self.outbox.append(self.thread.encode_refusal(request_id, ELICITATION))
+            self.outbox.append(self.thread.encode_decline_response(request_id, ELICITATION))
             return
         self._prompted_items.append(matches[0])
         self._ask_frontend(
@@ -449,7 +454,7 @@ class CodexThreadTranslator(Translator):
         )
 
     def _ask_person(self, request_id: object, params: Event) -> None:
-        call = QUESTION_TOOL, codex_items.build_question_input(params["questions"])
+        call = QUESTION_TOOL, codex_items.convert_to_ask_user_question_input(params["questions"])
         self._ask_frontend(
             request_id, USER_INPUT, [normalize_call_id(params["itemId"])], [call], params
         )
@@ -471,7 +476,7 @@ class CodexThreadTranslator(Translator):
         params: Event,
     ) -> None:
         """Ask the frontend about each call of a question."""
-        names = self.thread.add_approval_request(request_id, kind, call_ids)
+        names = self.thread.add_approval_request_parts(request_id, kind, call_ids)
         for name, call_id, (tool, arguments) in zip(names, call_ids, calls, strict=False):
             self.turn.request_permission(name, call_id, tool, arguments, (kind, params))
 
@@ -490,14 +495,14 @@ class CodexThreadTranslator(Translator):
     def _start_thread_turn(self, params: Event) -> None:
         if self._is_main_thread(params):
             self.start_next_turn()
-            self.thread.set_turn(str(params["turn"]["id"]))
+            self.thread.set_running_turn_id(str(params["turn"]["id"]))
 
     def _complete_turn(self, params: Event) -> None:
         turn_fields = params["turn"]
         if not self._is_main_thread(params) or turn_fields["id"] != self.thread.turn_id:
             return
         self._write_missing_calls(params)
-        self.thread.end_turn()
+        self.thread.clear_running_turn()
         if turn_fields.get("status") == "interrupted":
             self.thread.stop_background_commands(self._subagent_calls)
         if self.turn.state is CLOSED:  # ended by us before codex heard of it

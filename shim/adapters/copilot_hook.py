@@ -13,7 +13,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-from shim.adapters.codex_hook import parse_patch
+from shim.adapters.codex_hook import parse_patch_as_tool_calls
 from shim.core.policy.workspace import Workspace
 
 ClaudeCall = tuple[str, dict[str, Any]]
@@ -42,7 +42,7 @@ def list_hook_calls(event: Mapping[str, Any], workspace: Workspace) -> list[Clau
         raise ValueError("the event names no tool or no folder")
     if name == "apply_patch":
         patch = tool_input.get("input") if isinstance(tool_input, dict) else tool_input
-        return parse_patch(_require_text(patch), folder)
+        return parse_patch_as_tool_calls(_require_text(patch), folder)
     arguments = tool_input if isinstance(tool_input, dict) else {"input": tool_input}
     if name == "bash":
         directory_argument = (

@@ -13,7 +13,7 @@ from support import build_turn_config, parse_lines, summarize_lines
 from sweeps import loop_over_rows
 
 from shim.adapters import build_replay_adapter, get_adapter
-from shim.adapters.codex_rollout import DAY_OFFSETS, MAX_SEARCHES, CodexRollout, split_hunks
+from shim.adapters.codex_rollout import DAY_OFFSETS, MAX_SEARCHES, CodexRollout, split_diff_hunks
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, create_output_writer
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.turn.outcome import ChildExit
@@ -289,7 +289,7 @@ def test_missing_rollout_is_searched_a_limited_number_of_times():
 
     record = CodexRollout(Nowhere(), "0198c0de-0000-7000-8000-000000000000")
     for _ in range(5 * MAX_SEARCHES):
-        assert record.take_unstreamed_calls() == []
+        assert record.take_unstreamed_tool_calls() == []
     assert len(searched_folders) == MAX_SEARCHES * len(DAY_OFFSETS)
 
 
@@ -468,7 +468,7 @@ def test_partial_rollout_line_is_read_when_complete(records, tmp_path):
     ],
 )
 def test_split_hunks_returns_old_and_new_text_pairs(diff, expected):
-    assert list(split_hunks(diff)) == expected
+    assert list(split_diff_hunks(diff)) == expected
 
 
 SAYS = {
