@@ -42,7 +42,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     return LaunchSpec(tuple(arguments), encode_prompt_stdin(prompt))
 
 
-def list_mode_tools(request: LaunchRequest) -> tuple[str, ...]:
+def list_tools_for_permission_mode(request: LaunchRequest) -> tuple[str, ...]:
     """Claude's names of the tools that its mode leaves it."""
     return PLAN_TOOLS if request.permission_mode == "plan" else LISTED_TOOLS
 
@@ -67,7 +67,7 @@ ADAPTER = Adapter(
     },
     tools=TOOLS,
     listed_tools=LISTED_TOOLS,
-    choose_tools=list_mode_tools,
+    choose_tools=list_tools_for_permission_mode,
     abilities=VendorAbilities(can_stream=True, can_resume=True),
     environment=Environment(trust_prompt_text="Workspace Trust"),
     timeouts_s={"idle_timeout": IDLE_TIMEOUT_S},

@@ -74,13 +74,13 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     ):
         # the path of a file is as good
         arguments += [name, request.store_oversized_argument(text) or text] if text else []
-    arguments += build_tool_arguments(request)
+    arguments += build_tool_selection_arguments(request)
     enforced_environment: dict[str, str] = {}
     if uses_permission_extension(request) or (
         request.permission_mode == "acceptEdits" and not request.persistent
     ):
         arguments += ["-e", PERMISSION_EXTENSION]
-        enforced_environment["PI_GATE"] = build_extension_settings(request)
+        enforced_environment["PI_GATE"] = build_extension_settings_json(request)
     if request.resume_id:
         arguments += [
             "--fork" if invocation.session.fork_session else "--session",
@@ -108,7 +108,7 @@ def uses_permission_extension(request: LaunchRequest) -> bool:
     return request.persistent and (is_needed or not request.policy_bypass)
 
 
-def build_extension_settings(request: LaunchRequest) -> str:
+def build_extension_settings_json(request: LaunchRequest) -> str:
     """What our extension is told: to ask, or the folders that pi's tools stay in while edits need
     no question.
     """
@@ -139,7 +139,7 @@ def build_extension_settings(request: LaunchRequest) -> str:
     )
 
 
-def choose_tools(request: LaunchRequest) -> tuple[list[str], bool]:
+def choose_enabled_tools(request: LaunchRequest) -> tuple[list[str], bool]:
     """pi's names of the tools that a request leaves it, and whether that is fewer than it has
     anyway.
 
@@ -167,9 +167,9 @@ def choose_tools(request: LaunchRequest) -> tuple[list[str], bool]:
     return [name for name in names if name not in removed], is_limited
 
 
-def build_tool_arguments(request: LaunchRequest) -> list[str]:
+def build_tool_selection_arguments(request: LaunchRequest) -> list[str]:
     """The arguments that leave pi the chosen tools."""
-    names, is_limited = choose_tools(request)
+    names, is_limited = choose_enabled_tools(request)
     arguments = []
     if needs_mcp_tool_removal(request):
         if request.has_flag("--no-mcp"):
@@ -180,7 +180,7 @@ def build_tool_arguments(request: LaunchRequest) -> list[str]:
         return [*arguments, "--tools", ",".join(names)]
     if is_limited:
         return [*arguments, "--no-tools"]
-    if needs_tool_restore(request):
+    if needs_built_in_tool_restore(request):
         return [*arguments, "--tools", ",".join(f"+{name}" for name in BUILT_IN_TOOLS)]
     return arguments
 
@@ -199,7 +199,7 @@ def needs_mcp_tool_removal(request: LaunchRequest) -> bool:
     )
 
 
-def needs_tool_restore(request: LaunchRequest) -> bool:
+def needs_built_in_tool_restore(request: LaunchRequest) -> bool:
     """Return whether a resumed session gets pi's built-in tools again.
 
     Since 1.3, a session keeps the tools of its last run, which may have been in plan mode. The
@@ -210,9 +210,9 @@ def needs_tool_restore(request: LaunchRequest) -> bool:
     return may_run and bool(request.resume_id) and request.has_flag("+name")
 
 
-def list_claude_tools(request: LaunchRequest) -> tuple[str, ...]:
+def list_claude_tool_names(request: LaunchRequest) -> tuple[str, ...]:
     """Claude's names of the tools that pi will have: its edit is Edit and MultiEdit."""
-    names, _ = choose_tools(request)
+    names, _ = choose_enabled_tools(request)
     listed = [
         claude_name
         for name in names
@@ -263,7 +263,7 @@ ADAPTER = Adapter(
     },
     tools=TOOLS,
     listed_tools=("Read", "Bash", "Edit", "MultiEdit", "Write"),
-    choose_tools=list_claude_tools,
+    choose_tools=list_claude_tool_names,
     unattended=True,
     abilities=VendorAbilities(
         accepts_effort=True,

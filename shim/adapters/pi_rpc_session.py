@@ -146,7 +146,7 @@ class PiRpcSession:
         """How much its model is to think."""
         return self._encode_request(SETTING, "set_thinking_level", level=level)
 
-    def encode_idle_check(self) -> bytes:
+    def encode_idle_state_request(self) -> bytes:
         """Ask whether a run goes on: a message that an extension has answered begins none."""
         return self._encode_request(IDLE_CHECK, "get_state")
 
@@ -165,12 +165,12 @@ class PiRpcSession:
         )
 
     @property
-    def has_open_prompt(self) -> bool:
+    def has_pending_prompt(self) -> bool:
         """Whether it is not known yet if a message of ours begins a run."""
         return not {PROMPT, IDLE_CHECK}.isdisjoint(self._open_steps.values())
 
     @property
-    def has_open_run_request(self) -> bool:
+    def has_pending_abort_or_steering(self) -> bool:
         """Whether an answer is to come that belongs to the run: to an abort, or to a message into
         it.
         """
@@ -247,7 +247,7 @@ class PiRpcSession:
         self._open_questions.add(request_id)
         return True
 
-    def open_dialog(
+    def register_extension_dialog(
         self, request_id: str, call_id: str, dialog: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
         """Keep a dialog of another extension until `encode_form_answer`; the arguments of Claude's
@@ -294,7 +294,7 @@ class PiRpcSession:
         )
 
     @staticmethod
-    def encode_refusal(request_id: object) -> bytes:
+    def encode_cancelled_dialog_response(request_id: object) -> bytes:
         """The answer to a dialog that nobody sees: it was closed."""
         return _encode_line(type="extension_ui_response", id=request_id, cancelled=True)
 

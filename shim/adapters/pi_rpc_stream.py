@@ -87,7 +87,7 @@ class PiRpcTranslator(PiTranslator):
         if kind == DIALOG_TYPE and event.get("method") in DIALOG_METHODS:
             self._refuse_request(event.get("id"))
 
-    def flush_session_outbox(self) -> None:
+    def queue_session_outbox_lines(self) -> None:
         """What pi is told because of what it said."""
         self.outbox += self.session.outbox
         self.session.outbox.clear()
@@ -111,7 +111,7 @@ class PiRpcTranslator(PiTranslator):
 
     def on_agent_settled(self, event: Event) -> None:
         self._has_run_ended = True
-        if self.session.is_running and not self.session.has_open_run_request:
+        if self.session.is_running and not self.session.has_pending_abort_or_steering:
             self._finish_turn()
 
     def _reset(self) -> None:
@@ -120,7 +120,7 @@ class PiRpcTranslator(PiTranslator):
 
     def _end_run(self, *, is_newer_version: bool) -> None:
         self._has_run_ended, self._is_older_version = True, not is_newer_version
-        if not self.session.has_open_run_request:
+        if not self.session.has_pending_abort_or_steering:
             if self._is_older_version and self._is_complete():
                 self._finish_turn()
             else:
@@ -165,22 +165,22 @@ class PiRpcTranslator(PiTranslator):
         elif response.step == PROMPT:
             self._record_prompt_response(response.data.get("disposition"))
         elif response.step == STEER:
-            self.outbox += [self.session.encode_idle_check()] if self._has_run_ended else []
+            self.outbox += [self.session.encode_idle_state_request()] if self._has_run_ended else []
         elif response.step == IDLE_CHECK:
             if not (
                 response.data.get("isStreaming")
-                or self.session.has_open_prompt
+                or self.session.has_pending_prompt
                 or (self.session.is_running and not self._has_run_ended)
             ):
                 self._is_answered_by_extension = True
                 self._finish_turn()
         elif (
             response.step == ABORT
-            and not self.session.has_open_prompt
+            and not self.session.has_pending_prompt
             and (self._has_run_ended or not self.session.is_running)
         ):
             self._finish_turn()
-        self.flush_session_outbox()
+        self.queue_session_outbox_lines()
 
     def _record_prompt_response(self, disposition: object) -> None:
         """A message of ours was taken. Where pi does not say what it made of it, it is asked
@@ -192,7 +192,7 @@ class PiRpcTranslator(PiTranslator):
         elif disposition is not None:
             self.session.is_running = True
         elif self.session.is_greeted and not self.session.is_running:
-            self.outbox.append(self.session.encode_idle_check())
+            self.outbox.append(self.session.encode_idle_state_request())
 
     def _fail_request(self, response: PiResponse) -> None:
         """pi did not do what it was asked. What only changes its setting ends the turn if a message
@@ -230,7 +230,7 @@ class PiRpcTranslator(PiTranslator):
             self._refuse_request(request_id)
             return
         call_id = f"ask_{request_id[-12:]}"
-        tool_input = self.session.open_dialog(request_id, call_id, event)
+        tool_input = self.session.register_extension_dialog(request_id, call_id, event)
         if tool_input is None:
             self._refuse_request(request_id)
         else:
@@ -287,4 +287,4 @@ class PiRpcTranslator(PiTranslator):
 
     def _refuse_request(self, request_id: Any) -> None:
         if self.session.is_greeted and len(self.outbox) < MAX_REQUESTS:
-            self.outbox.append(self.session.encode_refusal(request_id))
+            self.outbox.append(self.session.encode_cancelled_dialog_response(request_id))

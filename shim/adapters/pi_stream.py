@@ -225,7 +225,7 @@ class PiTranslator(Translator):
         reply_usage = convert_usage(message.get("usage"))
         self._write_message(message, reply_usage)
         self.turn.end_message(
-            reply_usage, STOP_REASONS.get(str(reason)), read_cost(message.get("usage"))
+            reply_usage, STOP_REASONS.get(str(reason)), read_message_cost(message.get("usage"))
         )
 
     def _write_message(self, message: dict[str, Any], reply_usage: Usage) -> None:
@@ -261,13 +261,15 @@ class PiTranslator(Translator):
             self._clear_updates()
             reply_usage = convert_usage(message.get("usage"))
             self._write_message(message, reply_usage)
-            self.turn.end_message(reply_usage, None, read_cost(message.get("usage")), aborted=True)
+            self.turn.end_message(
+                reply_usage, None, read_message_cost(message.get("usage")), aborted=True
+            )
 
     def _retract_failed_message(self) -> None:
         """The cut reply is asked for again: it is forgotten, what it cost is not."""
         if self._failed_message is not None:
             raw_usage, self._failed_message = self._failed_message.get("usage"), None
-            self.turn.add_usage(convert_usage(raw_usage), read_cost(raw_usage))
+            self.turn.add_usage(convert_usage(raw_usage), read_message_cost(raw_usage))
         self._clear_updates()
         self.turn.retract_message()
 
@@ -341,7 +343,7 @@ class PiTranslator(Translator):
         turn, call_id = self.turn, normalize_call_id(result.get("toolCallId"))
         tool = result.get("toolName")
         name = translate_tool_call(TOOLS, tool, {})[0] if isinstance(tool, str) else None
-        blocks = convert_result_content(result.get("content"))
+        blocks = convert_tool_result_content(result.get("content"))
         is_error = bool(result.get("isError"))
         if turn.find_call(call_id, name) is not None:
             turn.add_tool_result(call_id, blocks, is_error, name)
@@ -366,7 +368,7 @@ class PiTranslator(Translator):
         trigger = "manual" if event.get("reason") == "manual" else "auto"
         self.turn.write_compaction(trigger, parse_count(result.get("tokensBefore")))
         # its tokens are no reply's (page, section 6)
-        self.turn.add_usage(NO_USAGE, read_cost(result.get("usage")))
+        self.turn.add_usage(NO_USAGE, read_message_cost(result.get("usage")))
 
     on_auto_compaction_start = on_compaction_start
     on_auto_compaction_end = on_compaction_end
@@ -409,7 +411,7 @@ class PiTranslator(Translator):
         )
 
 
-def read_cost(raw_usage: object) -> float:
+def read_message_cost(raw_usage: object) -> float:
     """What a reply cost, in dollars, by pi's own price table."""
     costs = raw_usage.get("cost") if isinstance(raw_usage, dict) else None
     return parse_dollars(costs.get("total")) if isinstance(costs, dict) else 0.0
@@ -427,7 +429,7 @@ def convert_usage(raw_usage: object) -> Usage:
     )
 
 
-def convert_result_content(blocks: object) -> object:
+def convert_tool_result_content(blocks: object) -> object:
     """Return the content of a tool result: only texts as one text, other blocks unchanged, because
     they are MCP's.
     """

@@ -42,7 +42,7 @@ NO_LOGIN_REGEX = r'(No auth type is selected|Missing API key)[^"]*'
 def build_launch(request: LaunchRequest) -> LaunchSpec:
     """Any flag that it does not know ends it, so only its own are passed (page, section 2)."""
     invocation = request.invocation
-    arguments = ["--output-format", "stream-json", *build_mode_arguments(request)]
+    arguments = ["--output-format", "stream-json", *build_permission_mode_arguments(request)]
     if request.persistent:
         arguments += ["--input-format", "stream-json"]
     if invocation.streams.partial:
@@ -110,7 +110,7 @@ ASKING_ARGUMENTS = ("--approval-mode", "default")
 TOOL_FAMILIES = ("edit", "read_file")
 
 
-def build_mode_arguments(request: LaunchRequest) -> tuple[str, ...]:
+def build_permission_mode_arguments(request: LaunchRequest) -> tuple[str, ...]:
     """Its arguments for the mode. While it can ask, it asks before each call, and the policy
     answers.
 
@@ -142,12 +142,12 @@ def list_prompted_tools(request: LaunchRequest) -> frozenset[str]:
         return PROMPTED_WITH_SETTINGS
     return (
         PROMPTED_TOOLS
-        if request.persistent and build_mode_arguments(request) == ASKING_ARGUMENTS
+        if request.persistent and build_permission_mode_arguments(request) == ASKING_ARGUMENTS
         else frozenset()
     )
 
 
-def enforces_mcp_rule(rule: PermissionRule, request: LaunchRequest) -> bool:
+def can_enforce_mcp_permission_rule(rule: PermissionRule, request: LaunchRequest) -> bool:
     """Whether a rule about MCP is kept: it asks about each such call, or the tools are taken away
     by the same name.
     """
@@ -240,7 +240,7 @@ ADAPTER = Adapter(
     },
     policy_support=PolicySupport(
         list_prompted_tools=list_prompted_tools,
-        enforces_rule=enforces_mcp_rule,
+        enforces_rule=can_enforce_mcp_permission_rule,
         accepts_rule=lambda rule: rule.tool == SUBAGENT_TOOL and rule.content is None,
         has_wider_modes=True,
         escape_prompt=lambda prompt: prompt.replace("@", "\\@"),

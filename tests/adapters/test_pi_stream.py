@@ -2,7 +2,7 @@
 
 from sweeps import loop_over_rows
 
-from shim.adapters.pi_stream import convert_result_content
+from shim.adapters.pi_stream import convert_tool_result_content
 
 IMAGE = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
 
@@ -22,4 +22,4 @@ def text(text):
     ],
 )
 def test_text_blocks_are_joined_by_newlines_and_images_are_preserved(blocks, expected):
-    assert convert_result_content(blocks) == expected
+    assert convert_tool_result_content(blocks) == expected
