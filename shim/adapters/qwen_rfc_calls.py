@@ -9,10 +9,10 @@ from shim.adapters.qwen_rfc_tools import (
     FAILED_STATUSES,
     FINAL_STATUSES,
     TOOLS,
-    build_displayed_call,
+    infer_tool_call_from_display,
     is_complete_json,
-    read_display_text,
-    translate_rfc_call,
+    read_tool_result_display_text,
+    translate_chat_tool_call,
 )
 from shim.core.adapter.tools import translate_tool_call
 from shim.core.adapter.translator import Event, Translator
@@ -32,7 +32,7 @@ MAX_FRAGMENT_BYTES = 4 * 1024 * 1024
 FRAGMENT_OVERHEAD_BYTES = 64  # a fragment costs so much besides its characters
 
 
-class RfcPartialCall:
+class PartialChatToolCall:
     """One call: what is known of it so far. `is_complete` until a fragment of it had to be left
     out.
     """
@@ -45,24 +45,24 @@ class RfcPartialCall:
         self.is_complete = True
 
 
-class RfcPartialCallBuffer:
+class ChatToolCallDeltaBuffer:
     """The calls of the open reply. `dropped_count` counts those that were given up, because there
     was too much of them.
     """
 
     def __init__(self) -> None:
-        self._by_index: dict[object, RfcPartialCall] = {}
-        self._last_call: RfcPartialCall | None = None
+        self._by_index: dict[object, PartialChatToolCall] = {}
+        self._last_call: PartialChatToolCall | None = None
         self._fragment_bytes = 0
         self.dropped_count = 0
 
     def __bool__(self) -> bool:
         return bool(self._by_index)
 
-    def has_call(self, call_id: str) -> bool:
+    def has_call_id(self, call_id: str) -> bool:
         return any(part.call_id == call_id for part in self._by_index.values())
 
-    def add_deltas(self, deltas: list[dict[str, Any]]) -> None:
+    def add_tool_call_deltas(self, deltas: list[dict[str, Any]]) -> None:
         """Add the `tool_calls` of one delta. TypeError or AttributeError if they are not fragments."""
         for position, delta in enumerate(deltas):
             function = delta.get("function") or {}
@@ -85,7 +85,7 @@ class RfcPartialCallBuffer:
 
     def _find_or_create(
         self, delta: dict[str, Any], position: int, *, is_only: bool
-    ) -> RfcPartialCall | None:
+    ) -> PartialChatToolCall | None:
         """The call that a fragment belongs to: by index, else by id, else the last one or that at
         its position.
         """
@@ -124,7 +124,7 @@ class RfcPartialCallBuffer:
             }
             previous_part, part = part, None
         if part is None and len(self._by_index) < MAX_CALLS:
-            part = self._by_index[key] = RfcPartialCall()
+            part = self._by_index[key] = PartialChatToolCall()
             # its first piece was added to the call before it
             if previous_part is not None and not function.get("name"):
                 part.call_id, part.name = previous_part.call_id, previous_part.name
@@ -149,7 +149,7 @@ class RfcPartialCallBuffer:
         self._last_call, self._fragment_bytes = None, 0
 
 
-class QwenRfcCallTranslator(Translator):
+class QwenChatToolCallTranslator(Translator):
     """`_choose_stop_reason` is how the last reply ended: None while one is open, or after a tool's
     result.
 
@@ -163,7 +163,7 @@ class QwenRfcCallTranslator(Translator):
 
     def _reset_state(self) -> None:
         self._stop_reason: str | None = None
-        self._partial_calls = RfcPartialCallBuffer()
+        self._partial_calls = ChatToolCallDeltaBuffer()
         self._unreported_results: dict[str, list[bool]] = {}
         # id of a call → number of displayed results without a message yet
         self._displayed_counts: dict[str, int] = {}
@@ -174,7 +174,8 @@ class QwenRfcCallTranslator(Translator):
 
     def _write_call(self, call_id: Any, name: Any, arguments: Any) -> None:
         self.turn.add_tool_call(
-            normalize_call_id(call_id), *translate_rfc_call(name, arguments, self.turn.diagnostics)
+            normalize_call_id(call_id),
+            *translate_chat_tool_call(name, arguments, self.turn.diagnostics),
         )
 
     def _write_partial_calls(self, *, is_cut: bool = False) -> None:
@@ -195,7 +196,7 @@ class QwenRfcCallTranslator(Translator):
         turn, call_id = self.turn, normalize_call_id(raw_id)
         spellings = (call_id, call_id.removeprefix(CALL_ID_PREFIX), CALL_ID_PREFIX + call_id)
         for spelling in spellings:
-            if spelling in turn.open_calls or self._partial_calls.has_call(spelling):
+            if spelling in turn.open_calls or self._partial_calls.has_call_id(spelling):
                 return spelling
         return next(
             (spelling for spelling in spellings if turn.conversation.has_used_call_id(spelling)),
@@ -237,10 +238,10 @@ class QwenRfcCallTranslator(Translator):
         if status not in FINAL_STATUSES and status not in RUNNING_STATUSES:
             turn.record_unknown_event(f"x-qwen-tool-display/{status}", event)
             return
-        if self._partial_calls.has_call(call_id):
+        if self._partial_calls.has_call_id(call_id):
             self._write_partial_calls()
         if turn.find_call(call_id) is None and not turn.conversation.has_used_call_id(call_id):
-            name, arguments = build_displayed_call(event, turn.diagnostics)
+            name, arguments = infer_tool_call_from_display(event, turn.diagnostics)
             if not name and status in RUNNING_STATUSES:
                 return
             turn.add_tool_call(call_id, name or "unknown", arguments)
@@ -251,7 +252,7 @@ class QwenRfcCallTranslator(Translator):
                 self._finish_display(call_id, event, status in FAILED_STATUSES)
 
     def _finish_display(self, call_id: str, event: Event, failed: bool) -> None:
-        text = read_display_text(event)
+        text = read_tool_result_display_text(event)
         if text or event.get("result_display") is not None:
             self.turn.add_tool_result(call_id, text, failed)
             if len(self._displayed_counts) < MAX_OPEN_CALLS:
@@ -279,7 +280,7 @@ class QwenRfcCallTranslator(Translator):
             if not turn.conversation.has_used_call_id(nested_id):
                 child.add_tool_call(
                     nested_id,
-                    *translate_rfc_call(
+                    *translate_chat_tool_call(
                         nested_call.get("name"), nested_call.get("args"), turn.diagnostics
                     ),
                 )

@@ -19,7 +19,7 @@ from shim.core.reading.json_text import dump_json
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
 
-RfcObject = dict[str, Any]
+QwenJsonObject = dict[str, Any]
 
 NEW_SESSION = "_new"  # in place of the id of a session: begin one
 PROMPT_ID_SEPARATOR = "########"  # between the session and the number of the turn in a prompt's id
@@ -38,7 +38,7 @@ COMMAND_GROUPS: Mapping[str, frozenset[str]] = {
 }
 
 
-def parse_slash_command(text: str) -> RfcObject | None:
+def parse_slash_command(text: str) -> QwenJsonObject | None:
     """A text such as `/chat list` as the command that it is; None for one that is none (a path,
     prose).
     """
@@ -57,12 +57,12 @@ def parse_slash_command(text: str) -> RfcObject | None:
 
 def build_user_message(
     text: str, *, session_id: str, prompt_id: str | None, model: str | None
-) -> RfcObject:
+) -> QwenJsonObject:
     """A Qwen Chat Request. A text that is a command is declared as one, so that the program need
     not find it.
     """
     command = parse_slash_command(text)
-    request: RfcObject = {"session_id": session_id}
+    request: QwenJsonObject = {"session_id": session_id}
     if prompt_id is not None:
         request["prompt_id"] = prompt_id
     if model is not None:
@@ -74,7 +74,7 @@ def build_user_message(
     }
 
 
-def build_permission_response(request_id: str, behavior: str, message: str = "") -> RfcObject:
+def build_permission_response(request_id: str, behavior: str, message: str = "") -> QwenJsonObject:
     """The answer to a question. The RFC shows the word `approve` only; `deny` is that of Claude's
     protocol.
     """
@@ -86,7 +86,7 @@ def build_permission_response(request_id: str, behavior: str, message: str = "")
     }
 
 
-def build_error_response(request_id: str, message: str) -> RfcObject:
+def build_error_response(request_id: str, message: str) -> QwenJsonObject:
     """A control request cannot be answered: the program denies what it was about."""
     error = {"message": message, "retryable": False}
     return {

@@ -4,8 +4,8 @@ from typing import Any
 
 import orjson
 
-from shim.adapters.qwen_rfc_calls import QwenRfcCallTranslator, join_message_text
-from shim.adapters.qwen_rfc_tools import TOOLS, format_rfc_error
+from shim.adapters.qwen_rfc_calls import QwenChatToolCallTranslator, join_message_text
+from shim.adapters.qwen_rfc_tools import TOOLS, format_vendor_error
 from shim.core.adapter.tools import list_claude_names
 from shim.core.adapter.translator import Event
 from shim.core.claude.usage import Usage, create_usage
@@ -30,7 +30,7 @@ FILTERED_MESSAGE = "The content filter stopped the reply (finish_reason content_
 MAX_CONTROL_ERRORS = 20  # that one line is read for
 
 
-class QwenRfcReplyTranslator(QwenRfcCallTranslator):
+class QwenChatCompletionTranslator(QwenChatToolCallTranslator):
     """`_pending_stop_reason` is how a chunked reply ended whose usage may still come.
 
     `_usage` are the last numbers, which are the turn's (row 8).
@@ -91,7 +91,7 @@ class QwenRfcReplyTranslator(QwenRfcCallTranslator):
             reason = read_stop_reason(choice) or "stop"
             if reason == "error":
                 self._fail_turn(
-                    format_rfc_error(
+                    format_vendor_error(
                         metadata.get("error")
                         or join_message_text(message.get("content"))
                         or "error"
@@ -104,12 +104,12 @@ class QwenRfcReplyTranslator(QwenRfcCallTranslator):
             else:
                 self._write_message(message, reason, reply_usage, event.get("model"))
                 if metadata.get("error") and not message.get("content"):
-                    self._write_notice(format_rfc_error(metadata["error"]))
+                    self._write_notice(format_vendor_error(metadata["error"]))
         errors = metadata.get("control_errors")
         if isinstance(errors, list) and errors:
             self._write_notice(
                 "control error: "
-                + "; ".join(format_rfc_error(error) for error in errors[:MAX_CONTROL_ERRORS])
+                + "; ".join(format_vendor_error(error) for error in errors[:MAX_CONTROL_ERRORS])
             )
 
     def _write_message(
@@ -120,7 +120,7 @@ class QwenRfcReplyTranslator(QwenRfcCallTranslator):
             join_message_text(message.get("content")),
             message.get("tool_calls") or [],
         )
-        annotations = list_annotations(message)
+        annotations = list_annotation_events(message)
         reasoning = message.get("reasoning_content") or ""
         self._write_thoughts(annotations, model)
         if text or calls or reasoning or self._has_open_reply:
@@ -156,12 +156,12 @@ class QwenRfcReplyTranslator(QwenRfcCallTranslator):
             if not choice.get("index"):
                 self._write_delta(choice, event, reply_usage)
                 if choice.get("finish_reason") == "error":
-                    self._fail_turn(format_rfc_error(metadata.get("error") or "error"))
+                    self._fail_turn(format_vendor_error(metadata.get("error") or "error"))
 
     def _write_delta(self, choice: dict[str, Any], event: Event, reply_usage: Usage | None) -> None:
         delta = choice.get("delta") or choice.get("message") or {}
         reason, model = read_stop_reason(choice), event.get("model")
-        annotations = list_annotations(delta)
+        annotations = list_annotation_events(delta)
         if self._pending_stop_reason is not None and (
             delta.keys() - {"role"} or reason != self._pending_stop_reason
         ):
@@ -180,7 +180,7 @@ class QwenRfcReplyTranslator(QwenRfcCallTranslator):
                 )
             if calls := delta.get("tool_calls"):
                 self._open_reply(model)
-                self._partial_calls.add_deltas(calls)
+                self._partial_calls.add_tool_call_deltas(calls)
         self._translate_annotations(annotations)
         if (
             reason
@@ -303,7 +303,7 @@ def read_stop_reason(choice: dict[str, Any]) -> str:
     return reason if isinstance(reason, str) else ""
 
 
-def list_annotations(message: dict[str, Any]) -> list[Event]:
+def list_annotation_events(message: dict[str, Any]) -> list[Event]:
     """The events that stand inside a message or a delta."""
     return [
         annotation

@@ -15,10 +15,14 @@ from shim.adapters.qwen_rfc_replies import (
     CHUNK_OBJECT,
     COMPLETION_OBJECT,
     TOOL_FINISH_REASONS,
-    QwenRfcReplyTranslator,
+    QwenChatCompletionTranslator,
     read_event_metadata,
 )
-from shim.adapters.qwen_rfc_tools import format_rfc_error, parse_call_arguments, translate_rfc_call
+from shim.adapters.qwen_rfc_tools import (
+    format_vendor_error,
+    parse_call_arguments,
+    translate_chat_tool_call,
+)
 from shim.core.adapter.translator import Event
 from shim.core.claude.usage import parse_count
 from shim.core.reading.json_text import dump_json
@@ -40,7 +44,7 @@ INTERLEAVED_TYPES = frozenset(  # what may come at any moment, also between a re
 PROTOCOL_VERSION = 1  # the only version that the documents know
 
 
-class QwenRfcTranslator(QwenRfcReplyTranslator):
+class QwenRfcTranslator(QwenChatCompletionTranslator):
     """`_exit_code` is the exit code that a terminal event told of, `_notice` what was logged last.
 
     `_runs_tool`: a command started a tool, and nothing more. `_prompted_calls` are the calls that
@@ -204,7 +208,7 @@ class QwenRfcTranslator(QwenRfcReplyTranslator):
         name = str(tool.get("name") or request.get("tool_name") or "unknown")
         raw_arguments = tool.get("arguments", request.get("input"))
         diagnostics = self.turn.diagnostics
-        claude_name, arguments = translate_rfc_call(name, raw_arguments, diagnostics)
+        claude_name, arguments = translate_chat_tool_call(name, raw_arguments, diagnostics)
         raw_id = request.get("tool_call_id") or request.get("tool_use_id") or tool.get("id")
         call_id = (
             self._resolve_call_id(raw_id)
@@ -288,7 +292,9 @@ class QwenRfcTranslator(QwenRfcReplyTranslator):
     def _fail_fatally(self, error: Any) -> None:
         """Row 20: the program gives up, and should end."""
         status = error.get("code") if isinstance(error, dict) else None
-        self._fail_turn(format_rfc_error(error), status=status if status.__class__ is int else None)
+        self._fail_turn(
+            format_vendor_error(error), status=status if status.__class__ is int else None
+        )
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """The end of its output is the end of its turn, if the last reply may be one (row 31)."""

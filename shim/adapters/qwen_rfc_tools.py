@@ -52,7 +52,7 @@ DISPLAY_TOOLS: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
 }
 
 
-def translate_rfc_call(
+def translate_chat_tool_call(
     name: object, arguments: object, diagnostics: Diagnostics
 ) -> tuple[str, Arguments]:
     """A call in Claude's words. Its arguments are JSON in a string; other than an object they stay
@@ -85,7 +85,9 @@ def is_complete_json(arguments: str) -> bool:
     return True
 
 
-def build_displayed_call(event: dict[str, Any], diagnostics: Diagnostics) -> tuple[str, Arguments]:
+def infer_tool_call_from_display(
+    event: dict[str, Any], diagnostics: Diagnostics
+) -> tuple[str, Arguments]:
     """The call of a display that no call came before: by its name if it has one, else by what it
     shows.
 
@@ -94,7 +96,9 @@ def build_displayed_call(event: dict[str, Any], diagnostics: Diagnostics) -> tup
     display = event.get("result_display")
     name = event.get("tool_name") or event.get("name")
     if isinstance(name, str) and name:
-        return translate_rfc_call(name, event.get("arguments") or event.get("args"), diagnostics)
+        return translate_chat_tool_call(
+            name, event.get("arguments") or event.get("args"), diagnostics
+        )
     if isinstance(display, str):
         return "unknown", {}
     if not isinstance(display, dict):
@@ -110,7 +114,7 @@ def build_displayed_call(event: dict[str, Any], diagnostics: Diagnostics) -> tup
     return claude_name, arguments
 
 
-def read_display_text(event: dict[str, Any]) -> str:
+def read_tool_result_display_text(event: dict[str, Any]) -> str:
     """What a finished display shows, as the text of a tool's result; "" where it shows nothing."""
     display = event.get("result_display")
     if not isinstance(display, dict):
@@ -134,7 +138,7 @@ def read_display_text(event: dict[str, Any]) -> str:
 
 def _read_error_text(event: dict[str, Any]) -> str:
     error = event.get("error") or event.get("message") or ""
-    return error if isinstance(error, str) else format_rfc_error(error)
+    return error if isinstance(error, str) else format_vendor_error(error)
 
 
 def _read_first_text(display: dict[str, Any], *keys: str) -> str:
@@ -149,7 +153,7 @@ def _format_todo(item: object) -> str:
     return f"[{item.get('status', 'pending')}] {item.get('content', '')}"
 
 
-def format_rfc_error(error: object) -> str:
+def format_vendor_error(error: object) -> str:
     """An error of the RFC's as a sentence: a string is one, an object has a message and perhaps a
     code.
     """

@@ -12,7 +12,12 @@ import re
 from typing import Any
 
 from shim.adapters.claude_input import encode_unsupported_request_error
-from shim.adapters.qwen_tools import TOOLS, UNLISTED_TOOLS, strip_tool_name_hash, translate_call
+from shim.adapters.qwen_tools import (
+    TOOLS,
+    UNLISTED_TOOLS,
+    strip_tool_name_hash,
+    translate_qwen_tool_call,
+)
 from shim.core.adapter.tools import list_claude_names
 from shim.core.adapter.translator import Event, StreamedBlockTranslator, Translator
 from shim.core.claude.usage import Usage, create_usage
@@ -52,7 +57,7 @@ class QwenTranslator(StreamedBlockTranslator):
 
     def choose_translator_for_unknown_event(self, event: Event) -> Translator:
         """The dialect of the RFC, if the stream begins in it; an error may be of either, and waits."""
-        if self._has_started or not is_rfc_event(event):
+        if self._has_started or not is_chat_completion_protocol_event(event):
             return super().choose_translator_for_unknown_event(event)
         if "error" in event and "object" not in event and "type" not in event:
             self._error_event = self._error_event or event
@@ -247,7 +252,7 @@ class QwenTranslator(StreamedBlockTranslator):
             "structured_output": event.get("structured_result"),
         }
         for denial in event.get("permission_denials") or ():
-            name, arguments = translate_call(
+            name, arguments = translate_qwen_tool_call(
                 str(denial.get("tool_name", "")), denial.get("tool_input")
             )
             self.turn.add_denial(str(denial.get("tool_use_id")), name, arguments)
@@ -282,9 +287,9 @@ class QwenTranslator(StreamedBlockTranslator):
             self._fail_turn(self._error_text, {})
             return
         if self._error_event is not None:
-            from shim.adapters.qwen_rfc_tools import format_rfc_error
+            from shim.adapters.qwen_rfc_tools import format_vendor_error
 
-            self.turn.record_failure(format_rfc_error(self._error_event["error"]))
+            self.turn.record_failure(format_vendor_error(self._error_event["error"]))
             return
         if child_exit.code == CANCELLED_EXIT_CODE:
             self.turn.record_interrupt()
@@ -299,7 +304,7 @@ class QwenTranslator(StreamedBlockTranslator):
             )
 
 
-def is_rfc_event(event: Event) -> bool:
+def is_chat_completion_protocol_event(event: Event) -> bool:
     """Whether an event is of the RFC's dialect: an `object` of OpenAI's, one of its own types, or a
     bare error.
     """
@@ -322,7 +327,7 @@ def translate_tool_use(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         and isinstance(arguments.get("name"), str)
     ):
         name, arguments = arguments["name"], arguments.get("arguments")
-    return translate_call(name, arguments)
+    return translate_qwen_tool_call(name, arguments)
 
 
 def convert_usage(raw_usage: object) -> Usage | None:

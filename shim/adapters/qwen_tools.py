@@ -78,6 +78,6 @@ def strip_tool_name_hash(name: str) -> str:
     return name[:-8] if has_hash else name
 
 
-def translate_call(name: str, arguments: object) -> tuple[str, Arguments]:
+def translate_qwen_tool_call(name: str, arguments: object) -> tuple[str, Arguments]:
     """Return a call in Claude's words."""
     return translate_tool_call(TOOLS, strip_tool_name_hash(name), arguments)

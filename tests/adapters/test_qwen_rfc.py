@@ -19,7 +19,7 @@ from support import (
 )
 from sweeps import loop_over_cases, loop_over_rows
 
-from shim.adapters.qwen_rfc_calls import MAX_CALLS, MAX_FRAGMENT_BYTES, RfcPartialCallBuffer
+from shim.adapters.qwen_rfc_calls import MAX_CALLS, MAX_FRAGMENT_BYTES, ChatToolCallDeltaBuffer
 from shim.adapters.qwen_rfc_input import build_error_response
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.turn.outcome import ChildExit
@@ -361,17 +361,17 @@ def fragment(input_json, **more):
 
 
 def test_partial_calls_beyond_the_limit_are_dropped():
-    parts = RfcPartialCallBuffer()
+    parts = ChatToolCallDeltaBuffer()
     for number in range(MAX_CALLS + 2):
-        parts.add_deltas([fragment("{}", index=number, id=f"c{number}")])
+        parts.add_tool_call_deltas([fragment("{}", index=number, id=f"c{number}")])
     assert (len(parts.take_complete_calls()), parts.dropped_count) == (MAX_CALLS, 2)
 
 
 def test_partial_call_with_oversized_arguments_is_dropped():
-    parts = RfcPartialCallBuffer()
-    parts.add_deltas([fragment("{}", index=0, id="short")])
+    parts = ChatToolCallDeltaBuffer()
+    parts.add_tool_call_deltas([fragment("{}", index=0, id="short")])
     for _ in range(3):
-        parts.add_deltas([fragment("x" * (MAX_FRAGMENT_BYTES // 2), index=1, id="long")])
+        parts.add_tool_call_deltas([fragment("x" * (MAX_FRAGMENT_BYTES // 2), index=1, id="long")])
     assert (parts.take_complete_calls(), parts.dropped_count) == ([("short", "f", "{}")], 1)
     assert not parts
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shim.bridge import registry
-from shim.bridge.attach.local_services import split_sdk_servers
+from shim.bridge.attach.local_services import split_sdk_mcp_servers
 from shim.bridge.launch import SessionRunningError, SessionSpec, build_resume_invocation, start_host
 from shim.bridge.registry import SessionRecord
 from shim.conversation.drivers.dry_launcher import DryRunLauncher
@@ -49,13 +49,13 @@ CANNOT_JOIN_ERROR = (
 NO_BRIDGE_WARNING = "the conversation is run without the bridge: {why}\n"
 
 
-def plan_joined_conversation(
+def plan_background_conversation(
     invocation: Invocation,
     settings: ShimSettings,
     installed_options: Mapping[str, str],
     args: Sequence[str],
     create_startup: Callable[[Invocation], ConversationStartup],
-) -> "JoinedConversation | None":
+) -> "BackgroundConversation | None":
     """The conversation in a host; None for one that is run here. `create_startup` begins that.
     FrontendError as `ConversationStartup`.
     """
@@ -79,7 +79,7 @@ def plan_joined_conversation(
                 f"this session belongs to {session.metadata['vendor']}; {vendor} cannot resume it",
                 hint="start a new session, or leave the choice of vendor to the session",
             )
-        return JoinedConversation(
+        return BackgroundConversation(
             invocation,
             settings,
             installed_options,
@@ -95,7 +95,7 @@ def plan_joined_conversation(
     if reason := _explain_no_bridge(invocation, dialect.is_flat):
         warn(NO_BRIDGE_WARNING.format(why=reason))
         return None
-    return JoinedConversation(
+    return BackgroundConversation(
         invocation, settings, installed_options, args, create_startup, session_id=session_id
     )
 
@@ -125,7 +125,7 @@ def _explain_no_bridge(invocation: Invocation, is_flat: bool) -> str:
     return ""
 
 
-class JoinedConversation:
+class BackgroundConversation:
     """One conversation of a frontend in a host: the one that lives, or a fresh one."""
 
     def __init__(
@@ -187,17 +187,17 @@ class JoinedConversation:
             for _ in range(MAX_JOIN_ATTEMPTS):
                 session = self._running_session or self._start_host()
                 # while its host loads, too
-                from shim.bridge.attach.host_joiner import HostEndedError, HostJoiner
+                from shim.bridge.attach.host_joiner import SessionHostEndedError, SessionHostJoiner
 
-                joiner = HostJoiner(
+                joiner = SessionHostJoiner(
                     session,
                     self._invocation,
                     self._settings,
                     owns_host=self._running_session is None,
                 )
                 try:
-                    return joiner.join_session(signals, prompt, source)
-                except HostEndedError:
+                    return joiner.join_and_run_conversation(signals, prompt, source)
+                except SessionHostEndedError:
                     self._running_session = None
                     if not self._settings.bridge.enabled:
                         return self._run_locally(signals, "")
@@ -298,7 +298,7 @@ def _remove_sdk_servers(invocation: Invocation, cwd: str) -> Invocation:
     """The invocation for a host: what lives in the frontend's process comes with its `initialize`,
     and goes with it.
     """
-    sdk_names, other_servers = split_sdk_servers(invocation, cwd)
+    sdk_names, other_servers = split_sdk_mcp_servers(invocation, cwd)
     if not sdk_names:
         return invocation
     return invocation.with_flags(

@@ -8,7 +8,7 @@ what is to be written is collected, lines for the frontend in `lines`, frames fo
 
 from collections.abc import Callable, Mapping, Sequence
 
-from shim.bridge.attach.local_services import FrontendServices
+from shim.bridge.attach.local_services import FrontendHooksAndMcpServers
 from shim.bridge.attach.turn_filter import FrontendOutputOptions, TurnFilter, TurnOwner
 from shim.core.claude.messages import PRIORITY_NOW, parse_json_line, parse_user_message
 from shim.core.claude.permissions import NOT_GRANTED_TEXT, PROMPT_FAILED_TEXT
@@ -38,7 +38,7 @@ OTHER_CONTROLLER_TEXT = (
 FRONTEND_LEFT_ERROR = "the frontend has said all, and answers nothing any more"
 
 
-class FrontendBridge:
+class FrontendSessionBridge:
     """A frontend and its host, in between.
 
     `can_answer`: it answers questions. `warnings` are lines for stderr. `end_reason` is why the
@@ -69,7 +69,7 @@ class FrontendBridge:
         self._options = options
         self._create_id = create_id
         self._can_answer = can_answer
-        self._local_services = FrontendServices(sdk_servers)
+        self._local_services = FrontendHooksAndMcpServers(sdk_servers)
         self._is_stdin_closed = False
         self._open_requests: dict[str, object] = {}  # our id of a request → the frontend's
         self._prompt_ids_by_answer: dict[str, str] = {}  # our id of an answer → the question
@@ -153,7 +153,7 @@ class FrontendBridge:
                 id=request_id,
                 request={"subtype": "cancel_async_message", "message_uuid": uuid},
             )
-            self.turn_filter.remove_message(uuid)
+            self.turn_filter.remove_waiting_message_id(uuid)
         self._local_services.waiting_messages.clear()
 
     def _on_user_message(self, event: Mapping[str, Any]) -> None:
@@ -170,12 +170,12 @@ class FrontendBridge:
         )
 
     def _send_message(self, message_id: str, message: Mapping[str, Any], **options: str) -> None:
-        self.turn_filter.add_waiting_message(message_id)
+        self.turn_filter.add_waiting_message_id(message_id)
         if (
             self._local_services.refusal
             or len(self._local_services.waiting_messages) >= MAX_OPEN_REQUESTS
         ):
-            self.turn_filter.remove_message(message_id)
+            self.turn_filter.remove_waiting_message_id(message_id)
             self.refusal = self._local_services.refusal or "Too many messages wait already"
         elif self._local_services.is_initialize_pending:
             self._local_services.waiting_messages[message_id] = {"message": message, **options}
@@ -209,7 +209,7 @@ class FrontendBridge:
         """The session has taken what an `initialize` brings, or refused it: messages behind it go,
         or are not said.
         """
-        for message_id, fields in self._local_services.finish_initialize(
+        for message_id, fields in self._local_services.take_messages_after_initialize(
             request_id, refusal
         ).items():
             self._send_message(
@@ -249,7 +249,9 @@ class FrontendBridge:
             self._write_error(frontend_id, "Too many requests are open already")
             return
         self._open_requests[request_id] = frontend_id
-        if subtype == INITIALIZE and self._local_services.start_initialize(request_id, request):
+        if subtype == INITIALIZE and self._local_services.record_pending_initialize(
+            request_id, request
+        ):
             self._take_control_if_idle()
         self._add_frame("request", id=request_id, request=request)
 
@@ -312,7 +314,7 @@ class FrontendBridge:
         state = frame.get("state") or {}
         self.is_busy = state.get("status") in ("busy", "waiting")
         init = frame.get("init")
-        self.turn_filter.attach_to_session(
+        self.turn_filter.record_joined_session(
             dump_json(init) if init else b"", is_running=self.is_busy
         )
         self._set_controller(frame.get("driver"))
@@ -343,7 +345,7 @@ class FrontendBridge:
         if self._options.max_line_bytes and len(line) > self._options.max_line_bytes:
             return  # never cut: somebody else may see all of it
         self._forwarded_prompts.add(prompt_id)
-        self.lines += [*self.turn_filter.build_state_lines("requires_action"), line]
+        self.lines += [*self.turn_filter.build_session_state_lines("requires_action"), line]
 
     def _on_prompt_resolved(self, prompt_id: str, *, is_denied: bool) -> None:
         """A question has its answer; one that was put to the frontend, which did not give it, is
@@ -354,7 +356,7 @@ class FrontendBridge:
         """
         request = self._open_prompts.pop(prompt_id, None)
         if is_denied and request is not None and not self._can_answer:
-            self.lines += self.turn_filter.build_denial_lines(
+            self.lines += self.turn_filter.build_permission_denied_lines(
                 request, NOT_GRANTED_TEXT.format(tool=request.get("tool_name"))
             )
         if prompt_id in self._forwarded_prompts:
@@ -364,7 +366,7 @@ class FrontendBridge:
 
     def _report_running(self) -> None:
         if not self._forwarded_prompts and self.turn_filter.owner is TurnOwner.THIS_FRONTEND:
-            self.lines += self.turn_filter.build_state_lines("running")
+            self.lines += self.turn_filter.build_session_state_lines("running")
 
     def _on_host_request(self, request_id: str, request: object) -> None:
         if self._is_stdin_closed:
@@ -382,7 +384,7 @@ class FrontendBridge:
             return
         body = response.get("response")
         if isinstance(body, dict) and body.get("cancelled") is True:
-            self.turn_filter.remove_message(str(body.get("message_uuid")))
+            self.turn_filter.remove_waiting_message_id(str(body.get("message_uuid")))
         frontend_id = self._open_requests.pop(request_id)
         self._finish_initialize(
             request_id, str(response.get("error")) if response.get("subtype") == "error" else ""
@@ -403,7 +405,9 @@ class FrontendBridge:
             self._send_denial(
                 self._prompt_ids_by_answer.pop(request_id), PROMPT_FAILED_TEXT.format(error=reason)
             )
-        elif not self._resend_message(request_id) and self.turn_filter.remove_message(request_id):
+        elif not self._resend_message(request_id) and self.turn_filter.remove_waiting_message_id(
+            request_id
+        ):
             self.refusal = reason
 
     # -- lines and frames --------------------------------------------------------------------------

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from shim.bridge import registry
-from shim.bridge.attach.frontend_bridge import FrontendBridge, describe_other_controller
-from shim.bridge.attach.local_services import split_sdk_servers
-from shim.bridge.attach.loop import AttachLoop
-from shim.bridge.attach.restrictions import load_join_restrictions
+from shim.bridge.attach.frontend_bridge import FrontendSessionBridge, describe_other_controller
+from shim.bridge.attach.local_services import split_sdk_mcp_servers
+from shim.bridge.attach.loop import AttachedConversationLoop
+from shim.bridge.attach.restrictions import load_restrictions_of_joining_frontend
 from shim.bridge.attach.turn_filter import FrontendOutputOptions
 from shim.bridge.client import HostConnection, HostUnavailableError, connect_to_session
 from shim.bridge.launch import HOST_EXIT_TIMEOUT_S, read_start_invocation
@@ -51,11 +51,11 @@ class SessionBusyError(FrontendError):
     """A turn runs that somebody else drives, or whose questions the frontend could not answer."""
 
 
-class HostEndedError(Exception):
+class SessionHostEndedError(Exception):
     """A host that was to be joined has ended."""
 
 
-class HostJoiner:
+class SessionHostJoiner:
     """A frontend and the host of `session`; `owns_host`: that was begun for this frontend, whose
     flags it has.
     """
@@ -73,7 +73,7 @@ class HostJoiner:
         self._settings = settings
         self._owns_host = owns_host
 
-    def join_session(
+    def join_and_run_conversation(
         self, signals: SignalRecorder, prompt: str | None, stdin: "Stdin | None"
     ) -> int:
         """The conversation; the exit status. HostEndedError where the host has ended meanwhile."""
@@ -105,7 +105,7 @@ class HostJoiner:
                 raise SystemResourceError(
                     f"the session could not begin: {error.reason or 'its host has ended'}"
                 ) from None
-            raise HostEndedError from None
+            raise SessionHostEndedError from None
 
     def _wait_for_host_exit(self, signals: SignalRecorder) -> None:
         """A host that is about to end is waited for: two must not have the same session of the
@@ -130,8 +130,8 @@ class HostJoiner:
         source: "Stdin | None",
     ) -> int:
         streams, can_answer = self._invocation.streams, can_prompt_frontend(self._invocation)
-        sdk_servers, _ = split_sdk_servers(self._invocation, get_working_directory())
-        frontend = FrontendBridge(
+        sdk_servers, _ = split_sdk_mcp_servers(self._invocation, get_working_directory())
+        frontend = FrontendSessionBridge(
             self._build_options(),
             self._session.session_id,
             create_uuid,
@@ -149,13 +149,13 @@ class HostJoiner:
         if not self._owns_host:
             await self._apply_restrictions(connection, frontend)
         output = FrontendOutput(streams.output_format, verbose=streams.verbose, stdout=Stdout())
-        loop = AttachLoop(
+        loop = AttachedConversationLoop(
             frontend, connection, output, prompt=prompt, source=source, ends_session=self._owns_host
         )
         return await loop.run(signals.pending_signals)
 
     async def _apply_restrictions(
-        self, connection: HostConnection, frontend: FrontendBridge
+        self, connection: HostConnection, frontend: FrontendSessionBridge
     ) -> None:
         """Have the session keep to what our flags forbid beyond its own while we are here, or
         refuse it.
@@ -167,7 +167,7 @@ class HostJoiner:
             session_settings = load_claude_settings(
                 read_start_invocation(session), os.environ, str(session.metadata["cwd"])
             )
-        restrictions = load_join_restrictions(
+        restrictions = load_restrictions_of_joining_frontend(
             self._invocation,
             read_start_invocation(session),
             session_settings,
@@ -209,7 +209,7 @@ class HostJoiner:
             )
             # the line that says so comes behind the answer, maybe later
             frontend.turn_filter.mode = strictest_mode
-        if restrictions.has_rules:
+        if restrictions.has_permission_rules:
             await send_restriction(
                 ", ".join(restrictions.sources), deny=restrictions.deny, ask=restrictions.ask
             )
@@ -237,7 +237,7 @@ class HostJoiner:
 
 
 async def _send_request(
-    connection: HostConnection, frontend: FrontendBridge, request: Mapping[str, Any]
+    connection: HostConnection, frontend: FrontendSessionBridge, request: Mapping[str, Any]
 ) -> str:
     """Have a request of ours answered; why it was refused, "" where it was done."""
     if frontend.has_other_controller:
@@ -246,7 +246,7 @@ async def _send_request(
 
 
 async def _send_and_wait(
-    connection: HostConnection, frontend: FrontendBridge, frame: Mapping[str, Any]
+    connection: HostConnection, frontend: FrontendSessionBridge, frame: Mapping[str, Any]
 ) -> str:
     """Have a frame of ours obeyed; why it was refused, "" where it was done."""
     request_id = create_uuid()

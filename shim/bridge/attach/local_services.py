@@ -15,7 +15,7 @@ SERVICES_REFUSED_TEXT = (
 )
 
 
-def split_sdk_servers(invocation: Invocation, cwd: str) -> tuple[list[str], dict[str, Any]]:
+def split_sdk_mcp_servers(invocation: Invocation, cwd: str) -> tuple[list[str], dict[str, Any]]:
     """The MCP servers of the frontend's own process, by their names, and the others with their
     configuration.
     """
@@ -30,7 +30,7 @@ def split_sdk_servers(invocation: Invocation, cwd: str) -> tuple[list[str], dict
     }
 
 
-class FrontendServices:
+class FrontendHooksAndMcpServers:
     """`servers` are the names of those that the command line names; `open_request_ids` what the
     session asks and has no answer yet.
 
@@ -50,19 +50,21 @@ class FrontendServices:
         """Whether the session has yet to take it."""
         return bool(self._pending_ids)
 
-    def start_initialize(self, request_id: str, request: Mapping[str, Any]) -> bool:
+    def record_pending_initialize(self, request_id: str, request: Mapping[str, Any]) -> bool:
         """An `initialize` goes to the session; whether it brings something."""
         if not any(request.get(key) for key in LOCAL_SERVICE_KEYS):
             return False
         self._pending_ids.add(request_id)
         return True
 
-    def finish_initialize(self, request_id: str, refusal: str) -> Mapping[str, Mapping[str, Any]]:
+    def take_messages_after_initialize(
+        self, request_id: str, error_text: str
+    ) -> Mapping[str, Mapping[str, Any]]:
         """The session has taken it, or `refusal` says why not; the messages that waited for that."""
         if request_id not in self._pending_ids:
             return {}
         self._pending_ids.discard(request_id)
-        self.refusal = SERVICES_REFUSED_TEXT.format(why=refusal) if refusal else ""
+        self.refusal = SERVICES_REFUSED_TEXT.format(why=error_text) if error_text else ""
         if self._pending_ids:
             return {}
         messages, self.waiting_messages = self.waiting_messages, {}

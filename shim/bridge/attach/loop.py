@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from shim.bridge.attach.frontend_bridge import FrontendBridge
+from shim.bridge.attach.frontend_bridge import FrontendSessionBridge
 from shim.bridge.attach.turn_filter import TurnOwner
 from shim.bridge.client import (
     ANSWER_TIMEOUT_S,
@@ -55,7 +55,7 @@ SESSION_ENDED_WARNING = (
 )
 
 
-class AttachLoop(ConversationLoop):
+class AttachedConversationLoop(ConversationLoop):
     """One frontend of one host.
 
     A SIGTERM ends the session of the frontend; well behind the end of stdin it only hurries one
@@ -68,7 +68,7 @@ class AttachLoop(ConversationLoop):
 
     def __init__(
         self,
-        frontend: FrontendBridge,
+        frontend: FrontendSessionBridge,
         connection: HostConnection,
         output: FrontendOutput,
         *,
@@ -234,7 +234,7 @@ class AttachLoop(ConversationLoop):
             **build_minimal_error_result(str(welcome.get("vendor")), reason, cause),
             **id_fields,
         }
-        self._frontend.lines += self._frontend.turn_filter.finish_with_result(line)
+        self._frontend.lines += self._frontend.turn_filter.end_turn_with_result(line)
 
     async def _write_last_result(self, reason: str, cause: Cause) -> None:
         if self._frontend.turn_filter.is_idle:

@@ -42,7 +42,7 @@ class OpenAssistantMessage:
         """The whole line of the block that is open."""
         self._texts.clear()
 
-    def build_closing_lines(self) -> list[Mapping[str, Any]]:
+    def build_message_closing_lines(self) -> list[Mapping[str, Any]]:
         """The lines that are missing (contract S11), without what all lines have."""
         lines: list[Mapping[str, Any]] = []
         for (kind, key), parts in self._texts.items() if self._text_chars <= MAX_TEXT_CHARS else ():

@@ -73,11 +73,11 @@ class JoinRestrictions(NamedTuple):
     ignored_flags: tuple[str, ...] = ()
 
     @property
-    def has_rules(self) -> bool:
+    def has_permission_rules(self) -> bool:
         return bool(self.deny or self.ask)
 
 
-def load_join_restrictions(
+def load_restrictions_of_joining_frontend(
     frontend: Invocation,
     session: Invocation,
     session_settings: ClaudeSettings,
@@ -96,7 +96,7 @@ def load_join_restrictions(
     frontend_settings = _resolve_settings_paths(
         load_claude_settings(frontend, environment, session_cwd), frontend_cwd, session_cwd
     )
-    return compute_join_restrictions(
+    return compute_restrictions_of_joining_frontend(
         frontend,
         frontend_settings,
         session,
@@ -115,7 +115,7 @@ def _resolve_settings_paths(
     return settings._replace(deny=deny, ask=ask, allow=allow)
 
 
-def compute_join_restrictions(
+def compute_restrictions_of_joining_frontend(
     frontend: Invocation,
     frontend_settings: ClaudeSettings,
     session: Invocation,

@@ -80,18 +80,18 @@ class TurnFilter:
         """Whether every message has its result."""
         return not self.waiting_ids and self.owner is not TurnOwner.THIS_FRONTEND
 
-    def attach_to_session(self, init_line: bytes, *, is_running: bool) -> None:
+    def record_joined_session(self, init_line: bytes, *, is_running: bool) -> None:
         """The session as it is found; `init` is its last one, "" where it has had no turn."""
         self._init_line, self.owner = (
             init_line,
             TurnOwner.OTHER_CLIENT if is_running else TurnOwner.NO_TURN,
         )
 
-    def add_waiting_message(self, message_id: str) -> None:
+    def add_waiting_message_id(self, message_id: str) -> None:
         """A message goes to the session."""
         self.waiting_ids[message_id] = None
 
-    def remove_message(self, message_id: str) -> bool:
+    def remove_waiting_message_id(self, message_id: str) -> bool:
         """The session does not take a message; whether it was still waiting."""
         return self.waiting_ids.pop(message_id, self) is None
 
@@ -136,7 +136,7 @@ class TurnFilter:
             self._open_message.on_complete_line()
         return [self._fit_line(raw)] if self.owner is TurnOwner.THIS_FRONTEND else []
 
-    def build_state_lines(self, state: str) -> list[bytes]:
+    def build_session_state_lines(self, state: str) -> list[bytes]:
         """The session's state, for a frontend that wants to know."""
         if not self._options.state_events:
             return []
@@ -144,7 +144,9 @@ class TurnFilter:
         line = {"type": "system", "subtype": "session_state_changed", "state": state, **visibility}
         return [dump_json(line | {"uuid": self._create_id(), "session_id": self._session_id})]
 
-    def build_denial_lines(self, request: Mapping[str, Any], message: str) -> list[bytes]:
+    def build_permission_denied_lines(
+        self, request: Mapping[str, Any], message: str
+    ) -> list[bytes]:
         """A call of the frontend's own turn that nobody could be asked about."""
         if self.owner is not TurnOwner.THIS_FRONTEND:
             return []
@@ -160,7 +162,7 @@ class TurnFilter:
         }
         return [dump_json(line | {"uuid": self._create_id()})]
 
-    def finish_with_result(self, line: Mapping[str, Any]) -> list[bytes]:
+    def end_turn_with_result(self, line: Mapping[str, Any]) -> list[bytes]:
         """A result of ours, in the place of one that does not come any more; every message has its
         result then.
 
@@ -175,7 +177,7 @@ class TurnFilter:
         common_fields = {"parent_tool_use_id": None, "session_id": self._session_id}
         lines += [
             dump_json({**closing_line, **common_fields, "uuid": self._create_id()})
-            for closing_line in self._open_message.build_closing_lines()
+            for closing_line in self._open_message.build_message_closing_lines()
         ]
         lines += self._build_result_lines(dump_json(line), line)
         self.owner = next_owner
@@ -227,7 +229,7 @@ class TurnFilter:
             else []
         )
         self.owner, self._buffered_lines = TurnOwner.THIS_FRONTEND, []
-        lines = self.build_state_lines("running")
+        lines = self.build_session_state_lines("running")
         for raw in buffered_lines:
             if not raw.startswith(PARTIAL_PREFIX):
                 lines.append(self._fit_line(raw))
@@ -252,7 +254,7 @@ class TurnFilter:
         self.owner = TurnOwner.NO_TURN
         self.result, self.result_line = line, raw + b"\n"
         terminator = self._options.terminator.rstrip(b"\n")
-        return [raw, *([terminator] if terminator else []), *self.build_state_lines("idle")]
+        return [raw, *([terminator] if terminator else []), *self.build_session_state_lines("idle")]
 
     def _fit_line(self, raw: bytes) -> bytes:
         """A line of a session whose own limit is another."""

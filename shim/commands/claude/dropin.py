@@ -16,7 +16,7 @@ from shim.io.stderr import warn
 from shim.state import config
 
 if TYPE_CHECKING:
-    from shim.bridge.attach.conversation import JoinedConversation
+    from shim.bridge.attach.conversation import BackgroundConversation
     from shim.recording.recorder import RunRecorder
 
 SIGNAL_EXIT_CODES = (143, 129)  # the sender of the signal waits a moment, and then kills us
@@ -111,20 +111,20 @@ def _build_raiser(error: ShimError) -> "Callable[[], ConversationStartup]":
 
 def plan_conversation(
     invocation: Invocation, installed_options: Mapping[str, str], argv: Sequence[str]
-) -> "ConversationStartup | JoinedConversation":
+) -> "ConversationStartup | BackgroundConversation":
     """The conversation that is to be run: one of ours, or one that lives in a process of its own
     (topic "bridge").
     """
     settings = config.load_shim_settings(invocation, os.environ, installed_options)
     if settings.bridge.enabled or can_resume_background_session(invocation):
-        from shim.bridge.attach.conversation import plan_joined_conversation
+        from shim.bridge.attach.conversation import plan_background_conversation
 
         def start_locally(changed_invocation: Invocation) -> ConversationStartup:
             return ConversationStartup(
                 changed_invocation, installed_options, argv, settings=settings
             )
 
-        client = plan_joined_conversation(
+        client = plan_background_conversation(
             invocation, settings, installed_options, argv, start_locally
         )
         if client is not None:
@@ -164,7 +164,7 @@ def has_background_sessions() -> bool:
 
 def run_conversation(
     invocation: Invocation,
-    create_runner: "Callable[[], ConversationStartup | JoinedConversation]",
+    create_runner: "Callable[[], ConversationStartup | BackgroundConversation]",
     installed_options: Mapping[str, str],
     argv: Sequence[str],
     display_id: str = "",
@@ -175,7 +175,7 @@ def run_conversation(
     recorded where the run was refused before it had a recording of its own.
     """
     signals = SignalRecorder()
-    runner: ConversationStartup | JoinedConversation | None = None
+    runner: ConversationStartup | BackgroundConversation | None = None
     recorder: RunRecorder | None = None
     status = 1
     try:

@@ -4,7 +4,7 @@ import itertools
 
 import orjson
 
-from shim.bridge.attach.frontend_bridge import FrontendBridge
+from shim.bridge.attach.frontend_bridge import FrontendSessionBridge
 from shim.bridge.attach.turn_filter import FrontendOutputOptions
 
 PLAIN = FrontendOutputOptions()
@@ -22,7 +22,9 @@ RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "
 
 def build_frontend(*, can_answer=True, driver="us", busy=False, wants=PLAIN, **welcome):
     counter = itertools.count(1)
-    frontend = FrontendBridge(wants, SESSION, lambda: f"id-{next(counter)}", can_answer=can_answer)
+    frontend = FrontendSessionBridge(
+        wants, SESSION, lambda: f"id-{next(counter)}", can_answer=can_answer
+    )
     state = {"status": "busy" if busy else "idle"}
     greeting = {
         "kind": "welcome",

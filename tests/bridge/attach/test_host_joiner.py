@@ -25,6 +25,6 @@ def test_signal_aborts_the_join_while_waiting_for_a_host_to_exit(monkeypatch):
     monkeypatch.setattr(host_joiner, "HOST_EXIT_TIMEOUT_S", 0.5)
     record = SessionRecord("0123abcd-0000-4000-8000-000000000001", "/gone", True, {"pid": 1})
     with pytest.raises(StartInterruptedError):
-        host_joiner.HostJoiner(
+        host_joiner.SessionHostJoiner(
             record, parse_argv([]), ShimSettings(), owns_host=False
-        ).join_session(signals, None, None)
+        ).join_and_run_conversation(signals, None, None)

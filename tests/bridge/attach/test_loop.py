@@ -11,8 +11,8 @@ from box import PATIENCE
 
 from shim.bridge import client as links
 from shim.bridge.attach import host_joiner, loop
-from shim.bridge.attach.frontend_bridge import FrontendBridge
-from shim.bridge.attach.loop import AttachLoop
+from shim.bridge.attach.frontend_bridge import FrontendSessionBridge
+from shim.bridge.attach.loop import AttachedConversationLoop
 from shim.bridge.attach.turn_filter import FrontendOutputOptions
 from shim.bridge.client import HostConnection, HostNotAnsweringError
 from shim.core.bridge.frames import encode_frame, encode_line_frame
@@ -80,13 +80,13 @@ class Joined:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         self.host, self.theirs, self.stdout, self.status = Host(theirs), theirs, Stdout(), None
-        self.frontend = FrontendBridge(
+        self.frontend = FrontendSessionBridge(
             FrontendOutputOptions(), SESSION, iter(map(str, range(100))).__next__, can_answer=True
         )
         self.frontend.on_host_frame({**WELCOME, "knows": ["accepted"]})
         self.connection = HostConnection(SESSION, ours, {}, pid=4711)
         output = FrontendOutput("stream-json", verbose=True, stdout=self.stdout)
-        self.loop = AttachLoop(
+        self.loop = AttachedConversationLoop(
             self.frontend, self.connection, output, prompt=prompt, source=None, ends_session=False
         )
 
@@ -186,13 +186,15 @@ async def test_end_frame_is_sent_only_once():
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     host, stdout = Host(theirs), Stdout()
-    frontend = FrontendBridge(
+    frontend = FrontendSessionBridge(
         FrontendOutputOptions(), SESSION, iter(map(str, range(100))).__next__, can_answer=True
     )
     frontend.on_host_frame(WELCOME)
     output = FrontendOutput("text", verbose=False, stdout=stdout)
     connection, status = HostConnection(SESSION, ours, {}), None
-    ending = AttachLoop(frontend, connection, output, prompt="hi", source=None, ends_session=True)
+    ending = AttachedConversationLoop(
+        frontend, connection, output, prompt="hi", source=None, ends_session=True
+    )
 
     async def run():
         nonlocal status

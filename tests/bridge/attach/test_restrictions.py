@@ -4,8 +4,8 @@ import pytest
 
 from shim.bridge.attach.restrictions import (
     JoinRestrictions,
-    compute_join_restrictions,
-    load_join_restrictions,
+    compute_restrictions_of_joining_frontend,
+    load_restrictions_of_joining_frontend,
 )
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.policy.rules import parse_permission_rules
@@ -17,7 +17,7 @@ NO_FILES = ClaudeSettings()
 
 
 def less(flags="", session_flags="", mode="default", settings=NO_FILES, known_settled=NO_FILES):
-    return compute_join_restrictions(
+    return compute_restrictions_of_joining_frontend(
         parse_argv(flags.split()), settings, parse_argv(session_flags.split()), known_settled, mode
     )
 
@@ -166,7 +166,7 @@ def test_flags_that_widen_or_change_the_session_are_listed_as_ignored():
         ignored_flags=("--allowedTools", "--mcp-config", "--effort", "--append-system-prompt")
     )
     assert (
-        compute_join_restrictions(
+        compute_restrictions_of_joining_frontend(
             parse_argv(["--system-prompt", ""]), NO_FILES, parse_argv([]), NO_FILES, "default"
         )
         == JoinRestrictions()
@@ -268,7 +268,7 @@ def test_relative_paths_are_resolved_against_the_folder_of_their_flags(tmp_path,
     )
 
     def build_restrictions(*argv):
-        return load_join_restrictions(
+        return load_restrictions_of_joining_frontend(
             parse_argv(argv), session, read, str(other_folder), "default", {"HOME": str(tmp_path)}
         )
 

@@ -33,7 +33,7 @@ def view(wants=PLAIN, *, driving=True, sent=(MINE,)):
     turns = TurnFilter(wants, SESSION, lambda: f"id-{next(counter)}")
     turns.is_controller = driving
     for message_id in sent:
-        turns.add_waiting_message(message_id)
+        turns.add_waiting_message_id(message_id)
     return turns
 
 
@@ -67,14 +67,14 @@ def test_turn_of_another_clients_message_is_dropped():
 
 def test_rest_of_a_turn_that_was_running_before_the_join_is_dropped():
     turns = view()
-    turns.attach_to_session(INIT, is_running=True)
+    turns.record_joined_session(INIT, is_running=True)
     assert filter_lines(turns, DELTA, TEXT, RESULT, STATUS) == [STATUS]
     assert not turns.is_idle
 
 
 def test_message_sent_during_a_running_turn_is_answered_by_the_rest_of_the_turn():
     turns = view()
-    turns.attach_to_session(INIT, is_running=True)
+    turns.record_joined_session(INIT, is_running=True)
     assert filter_lines(turns, TEXT, echo(MINE), TEXT, RESULT) == [INIT, TEXT, RESULT]
     assert turns.is_idle
 
@@ -131,7 +131,7 @@ def test_generated_result_follows_the_init_event_of_its_turn():
     turns = view()
     turns.filter_line(INIT)
     assert turns.owner is TurnOwner.UNKNOWN
-    assert turns.finish_with_result({"type": "result", "is_error": True}) == [
+    assert turns.end_turn_with_result({"type": "result", "is_error": True}) == [
         INIT,
         b'{"type":"result","is_error":true}',
     ]
@@ -154,7 +154,8 @@ def test_generated_result_closes_the_partial_message_and_drops_later_lines():
         delta,
     )
     messages = [
-        orjson.loads(raw) for raw in turns.finish_with_result({"type": "result", "is_error": True})
+        orjson.loads(raw)
+        for raw in turns.end_turn_with_result({"type": "result", "is_error": True})
     ]
     kinds = [message.get("event", message)["type"] for message in messages]
     assert kinds == ["assistant", "content_block_stop", "message_delta", "message_stop", "result"]
@@ -163,7 +164,7 @@ def test_generated_result_closes_the_partial_message_and_drops_later_lines():
     assert filter_lines(turns, DELTA, TEXT, RESULT) == [], (
         "the rest of the turn is not its own any more"
     )
-    turns.add_waiting_message(THEIRS)
+    turns.add_waiting_message_id(THEIRS)
     assert filter_lines(turns, INIT, echo(THEIRS), TEXT, RESULT) == [INIT, TEXT, RESULT], (
         "the next one is"
     )
