@@ -326,7 +326,7 @@ def connect_to_session_blocking(
     return connection
 
 
-def send_frames_and_collect(
+def send_frames_and_collect_answers(
     session_id: str,
     frames: Sequence[Mapping[str, Any]],
     environment: Mapping[str, str],

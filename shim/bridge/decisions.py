@@ -42,11 +42,11 @@ class PermissionPrompt(NamedTuple):
     def format_input_prompt(self) -> str:
         """What stands in front of the cursor."""
         always_option = (
-            f", a = {self.describe_always_choice('run')}" if self.permission_updates else ""
+            f", a = {self.describe_always_allow_choice('run')}" if self.permission_updates else ""
         )
         return escape_control_chars(f"  y = yes, n = no{always_option}: ").replace("\n", " ")
 
-    def describe_always_choice(self, scope: str) -> str:
+    def describe_always_allow_choice(self, scope: str) -> str:
         """What "always" does; `scope` it holds."""
         return escape_control_chars(
             f"always allow {', '.join(self.rules)} in this {scope}"
@@ -61,7 +61,7 @@ class PermissionPrompt(NamedTuple):
             decision["updatedPermissions"] = list(self.permission_updates)
         return decision
 
-    def build_response(self, choice: str) -> dict[str, Any]:
+    def build_control_response(self, choice: str) -> dict[str, Any]:
         """The control_response for `yes`, `no` or `always`."""
         response = {
             "subtype": "success",
@@ -86,12 +86,12 @@ class PermissionPromptQueue:
         """How many wait behind the one that is asked."""
         return max(len(self._open_requests) - 1, 0)
 
-    def add(self, request_id: str, request: Mapping[str, Any]) -> bool:
+    def add_request(self, request_id: str, request: Mapping[str, Any]) -> bool:
         """Another question. Returns whether another one is asked now."""
         self._open_requests[request_id] = request
         return self._update_current()
 
-    def resolve(self, request_id: str) -> bool:
+    def remove_resolved_request(self, request_id: str) -> bool:
         """A question needs no answer any more. Returns whether another one is asked now, or none."""
         self._open_requests.pop(request_id, None)
         return self._update_current()

@@ -46,7 +46,7 @@ def build_question(**request):
 
 
 def updates(question):
-    return question.build_response("always")["response"]["response"]["updatedPermissions"]
+    return question.build_control_response("always")["response"]["response"]["updatedPermissions"]
 
 
 def test_always_stores_the_suggested_rule_for_the_session_only():
@@ -69,7 +69,7 @@ def test_always_is_not_offered_if_no_rule_covers_the_call():
         tool_name="Bash", input={"command": "rm *"}, permission_suggestions=[]
     )
     assert "always" not in question.format_input_prompt()
-    assert "updatedPermissions" not in json.dumps(question.build_response("always"))
+    assert "updatedPermissions" not in json.dumps(question.build_control_response("always"))
 
 
 def test_permission_prompt_contains_no_escape_sequences():
@@ -194,7 +194,7 @@ def test_conflicting_answer_fields_raise_an_error(request_, behavior, answer_fie
 def test_prompt_queue_makes_the_oldest_pending_prompt_current():
     questions = PermissionPromptQueue("/work")
     put = [
-        questions.add(name, {"tool_name": "Bash", "input": {"command": name}})
+        questions.add_request(name, {"tool_name": "Bash", "input": {"command": name}})
         for name in ("a", "b", "c")
     ]
     assert put == [True, False, False] and (
@@ -202,15 +202,18 @@ def test_prompt_queue_makes_the_oldest_pending_prompt_current():
         questions.waiting_count,
     ) == ("a", 2)
     assert (
-        not questions.resolve("b")
-        and not questions.resolve("unknown")
+        not questions.remove_resolved_request("b")
+        and not questions.remove_resolved_request("unknown")
         and questions.current.request_id == "a"
     )
-    assert questions.resolve("a") and (questions.current.request_id, questions.waiting_count) == (
+    assert questions.remove_resolved_request("a") and (
+        questions.current.request_id,
+        questions.waiting_count,
+    ) == (
         "c",
         0,
     )
-    assert questions.resolve("c") and questions.current is None
-    assert questions.add("d", {"tool_name": "Bash"})
+    assert questions.remove_resolved_request("c") and questions.current is None
+    assert questions.add_request("d", {"tool_name": "Bash"})
     questions.clear()
-    assert questions.current is None and questions.add("e", {"tool_name": "Bash"})
+    assert questions.current is None and questions.add_request("e", {"tool_name": "Bash"})

@@ -7,7 +7,7 @@ import time
 from session_hosts import read_until_result, wait_for_frame
 
 from shim.bridge import registry
-from shim.bridge.client import send_frames_and_collect
+from shim.bridge.client import send_frames_and_collect_answers
 
 
 def test_session_continues_to_run_after_its_first_prompt(hosts):
@@ -32,7 +32,9 @@ def test_reconnecting_client_receives_identical_lines(hosts):
 
 def test_end_frame_stops_the_session_and_stores_its_state(hosts):
     session = hosts.start_session()
-    received = send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
+    received = send_frames_and_collect_answers(
+        session.session_id, [{"kind": "end"}], hosts.environment
+    )
     assert received[-1]["kind"] == "bye"
     now = hosts.wait_for_end(session)
     assert now.metadata["state"] == "stopped" and now.metadata["pid"] is None
@@ -49,7 +51,7 @@ def test_busy_session_is_stopped_and_not_failed_after_sigterm(box, hosts):
 def test_starting_a_session_removes_old_ended_sessions(hosts):
     old = hosts.start_session("hi")
     hosts.wait_until(old, lambda now: now.metadata["pid"])
-    send_frames_and_collect(old.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect_answers(old.session_id, [{"kind": "end"}], hosts.environment)
     hosts.wait_for_end(old)
     long_ago = time.time() - 31 * 86400
     os.utime(os.path.join(old.folder, registry.METADATA_FILE), (long_ago, long_ago))

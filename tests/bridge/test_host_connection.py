@@ -17,7 +17,7 @@ from shim.bridge.client import (
     HostUnavailableError,
     connect_to_session,
     connect_to_session_blocking,
-    send_frames_and_collect,
+    send_frames_and_collect_answers,
 )
 from shim.core.bridge.frames import encode_frame
 
@@ -49,7 +49,7 @@ async def collect_errors(session, environment):
     with anyio.fail_after(PATIENCE):
         for operation in (
             connect_to_session_blocking,
-            partial(send_frames_and_collect, frames=[{"kind": "interrupt"}]),
+            partial(send_frames_and_collect_answers, frames=[{"kind": "interrupt"}]),
         ):
             with pytest.raises(HostNotAnsweringError) as caught:
                 operation(session.session_id, environment=environment)
@@ -122,7 +122,9 @@ async def test_next_client_becomes_controller_if_the_host_reads_eof_late(hosts, 
     session = hosts.start_session()
     for _ in range(2):
         assert (
-            send_frames_and_collect(session.session_id, [MESSAGE], hosts.environment)[-1]["kind"]
+            send_frames_and_collect_answers(session.session_id, [MESSAGE], hosts.environment)[-1][
+                "kind"
+            ]
             != "refused"
         )
         async with await connect_to_session(session.session_id, hosts.environment) as connection:

@@ -25,7 +25,7 @@ from host_box import HostingBox
 from session_hosts import PATIENCE, read_until_result, wait_for_frame
 
 from shim.bridge import launch, lock, registry, sockets
-from shim.bridge.client import connect_to_session_blocking, send_frames_and_collect
+from shim.bridge.client import connect_to_session_blocking, send_frames_and_collect_answers
 from shim.bridge.launch import respawn_session
 from shim.bridge.lock import FileLocksUnsupportedError
 from shim.bridge.log import RecordedSessionLog
@@ -396,7 +396,9 @@ def test_connecting_and_disconnecting_clients_do_not_disturb_others(hosts, chatt
         and len(received_numbers) > 1000
     )
     hosts.wait_until(session, lambda now: now.metadata["driver"] is None)
-    received = send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
+    received = send_frames_and_collect_answers(
+        session.session_id, [{"kind": "end"}], hosts.environment
+    )
     assert received[-1]["kind"] == "bye" and hosts.wait_for_end(session).metadata["state"] == "done"
     with lock.probe_host_lock(session.folder) as dead:
         assert dead

@@ -14,7 +14,7 @@ import sweeps
 from session_hosts import PATIENCE, read_until_result, wait_for_frame
 
 from shim.bridge import launch, lock, registry
-from shim.bridge.client import HostUnavailableError, send_frames_and_collect
+from shim.bridge.client import HostUnavailableError, send_frames_and_collect_answers
 from shim.bridge.launch import SessionRunningError, SessionSpec, respawn_session
 from shim.bridge.lock import FileLocksUnsupportedError
 from shim.core.errors import FrontendError
@@ -107,7 +107,7 @@ def test_respawned_session_resumes_the_vendor_session(hosts):
     session = hosts.start_session("hi")
     with hosts.connect(session) as connection:
         first = read_until_result(connection)
-    send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect_answers(session.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.wait_for_end(session)
     new_session = respawn_session(ended, hosts.environment, {"role": "user", "content": "and now?"})
     assert new_session.metadata["generation"] == 2 and new_session.session_id == session.session_id
@@ -121,7 +121,7 @@ def test_respawned_session_resumes_the_vendor_session(hosts):
 
 def test_session_that_ended_before_its_first_turn_can_be_respawned(hosts):
     session = hosts.start_session()
-    send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect_answers(session.session_id, [{"kind": "end"}], hosts.environment)
     new_session = respawn_session(
         hosts.wait_for_end(session), hosts.environment, {"role": "user", "content": "hi"}
     )
@@ -196,7 +196,7 @@ def test_respawn_waits_for_the_lock_of_the_ended_host(hosts, monkeypatch):
     """It is listed as ended; its process writes a recording, or stands still on a busy machine."""
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
     session = hosts.start_session(session=SESSION)
-    send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect_answers(session.session_id, [{"kind": "end"}], hosts.environment)
     host_lock = lock.acquire_host_lock(hosts.wait_for_end(session).folder)
     timer = threading.Timer(0.2, os.close, (host_lock,))
     timer.start()
@@ -218,7 +218,7 @@ def test_concurrent_starts_in_a_process_do_not_share_locks(hosts):
         with hosts.connect(session) as connection:
             wait_for_frame(connection, "synced")
     for session in sessions:
-        send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
+        send_frames_and_collect_answers(session.session_id, [{"kind": "end"}], hosts.environment)
         hosts.wait_for_end(session)
 
 
@@ -278,7 +278,7 @@ def test_launch_imports_no_heavy_modules():
 
 def test_respawn_is_refused_if_the_start_file_is_missing(hosts):
     session = hosts.start_session()
-    send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect_answers(session.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.wait_for_end(session)
     os.unlink(os.path.join(session.folder, registry.START_FILE))
     with pytest.raises(FrontendError, match="not known any more"):
@@ -312,7 +312,7 @@ def test_start_file_stores_the_session_spec(hosts):
 
 def test_oversized_prompt_is_refused_and_the_start_file_is_unchanged(hosts, monkeypatch):
     record = hosts.start_session(arguments=("--permission-mode", "plan"))
-    send_frames_and_collect(record.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect_answers(record.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.wait_for_end(record)
     before = registry.read_start_data(record.folder)
     monkeypatch.setattr(registry, "MAX_FILE_BYTES", 2000)
@@ -333,7 +333,7 @@ def test_oversized_prompt_is_refused_and_the_start_file_is_unchanged(hosts, monk
 )
 def test_respawn_is_refused_if_the_start_file_is_invalid(hosts, start_content):
     session = hosts.start_session(arguments=("--permission-mode", "plan"))
-    send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect_answers(session.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.wait_for_end(session)
     with open(os.path.join(session.folder, registry.START_FILE), "wb") as file:
         file.write(start_content)
@@ -355,7 +355,7 @@ def test_respawn_is_refused_if_a_file_of_its_flags_is_missing(hosts, flag):
     file = hosts.cwd / "file.json"
     file.write_text('{"mcpServers": {}}')
     session = hosts.start_session(arguments=(flag, "file.json"))
-    send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect_answers(session.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.wait_for_end(session)
     file.unlink()
     with pytest.raises(

@@ -11,7 +11,7 @@ import pytest
 from box import END, START, STREAM, build_text_event, format_ndjson
 from session_hosts import PATIENCE, read_until_result, wait_for_frame
 
-from shim.bridge.client import send_frames_and_collect
+from shim.bridge.client import send_frames_and_collect_answers
 from shim.core.bridge.frames import OPTIONAL_KINDS, PROTOCOL_VERSION
 from shim.process.install import ENTRY_CODE
 
@@ -104,16 +104,16 @@ def test_host_of_another_version_serves_current_clients(other):
         )
         connection.send_frame_blocking({"kind": "deaf", "id": "d"})
         assert read_until_result(connection)[-1]["subtype"] == "success"
-    received = send_frames_and_collect(
+    received = send_frames_and_collect_answers(
         session.session_id,
         [{"kind": "take"}, {"kind": "request", "request": {"subtype": "mcp_status"}}],
         other.environment,
     )
     assert ({"accepted", "response"} <= {came["kind"] for came in received}) == new
     assert (
-        send_frames_and_collect(session.session_id, [{"kind": "end"}], other.environment)[-1][
-            "kind"
-        ]
+        send_frames_and_collect_answers(session.session_id, [{"kind": "end"}], other.environment)[
+            -1
+        ]["kind"]
         == "bye"
     )
 

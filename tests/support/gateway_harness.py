@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import anyio
 import orjson
 
-from shim.bridge.gateway.hosts import NewSession
+from shim.bridge.gateway.hosts import NewSessionRequest
 from shim.bridge.gateway.server import GatewayEndpoint, create_server, open_listener
 from shim.bridge.gateway.tokens import TokenFile
 from shim.core.bridge.frames import (
@@ -185,7 +185,7 @@ class StandIns:
 
     def __init__(self, *hosts: StandIn) -> None:
         self.hosts = {host.metadata["session"]: host for host in hosts}
-        self.started_sessions: list[NewSession] = []
+        self.started_sessions: list[NewSessionRequest] = []
         self.woken: list[tuple[str, str]] = []
 
     def list_sessions(self) -> list[dict[str, Any]]:
@@ -199,7 +199,7 @@ class StandIns:
     def list_installed_vendors(self) -> list[str]:
         return ["qwen", "demo"]
 
-    def start_session(self, new_session: NewSession) -> str:
+    def start_session(self, new_session: NewSessionRequest) -> str:
         self.started_sessions.append(new_session)
         return OTHER
 

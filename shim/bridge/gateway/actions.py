@@ -39,7 +39,7 @@ STATUS_BY_REASON = {
 }
 
 
-async def send_action_frame(
+async def send_action_frame_and_wait(
     hosts: SessionHosts, session_id: str, frame: Mapping[str, Any], *, take_control: bool = False
 ) -> dict[str, Any]:
     """Say a frame to the host of a session and wait until it is done. Refused says why it is not."""

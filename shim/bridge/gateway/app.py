@@ -89,11 +89,11 @@ from shim.bridge.gateway.auth import (
     App,
     AuthMiddleware,
     GatewayServerNames,
+    GatewayVisitor,
     HTTPError,
-    Visitor,
-    build_set_cookie,
+    build_set_cookie_header,
 )
-from shim.bridge.gateway.hosts import NewSession, SessionHosts
+from shim.bridge.gateway.hosts import NewSessionRequest, SessionHosts
 from shim.bridge.gateway.limits import RequestLimits
 from shim.bridge.gateway.openapi import build_openapi_document
 from shim.bridge.gateway.step_renderer import make_printable
@@ -144,23 +144,23 @@ def create_app(
     hosts: SessionHosts, server_names: GatewayServerNames, tokens: TokenFile, limits: RequestLimits
 ) -> App:
     """The whole gateway as one ASGI application."""
-    gateway = Gateway(hosts, server_names, tokens, limits)
+    gateway = WebGateway(hosts, server_names, tokens, limits)
     routes = [
         Route("/", gateway.serve_page),
         Route("/assets/{name}", gateway.serve_asset),
-        Route("/openapi.json", gateway.serve_openapi),
-        Route("/me", gateway.describe_visitor),
+        Route("/openapi.json", gateway.serve_openapi_document),
+        Route("/me", gateway.serve_visitor_permissions),
         Route("/login", gateway.log_in, methods=["POST"]),
         Route("/logout", gateway.log_out, methods=["POST"]),
         Route("/sessions", gateway.list_sessions, methods=["GET"]),
         Route("/sessions", gateway.create_session, methods=["POST"]),
         Route("/sessions/{id}", gateway.show_session),
-        Route("/sessions/{id}/events", gateway.stream_events, methods=["GET"]),
-        Route("/sessions/{id}/steps", gateway.stream_steps, methods=["GET"]),
+        Route("/sessions/{id}/events", gateway.stream_session_events, methods=["GET"]),
+        Route("/sessions/{id}/steps", gateway.stream_session_steps, methods=["GET"]),
         *(
             Route(
                 f"/sessions/{{id}}/{action_name}",
-                gateway.post_action,
+                gateway.post_session_action,
                 methods=["POST"],
                 name=action_name,
             )
@@ -198,7 +198,7 @@ ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 }
 
 
-class Gateway:
+class WebGateway:
     """The answers to requests. It keeps what may be lost: how much of its limits is used."""
 
     def __init__(
@@ -232,7 +232,7 @@ class Gateway:
             raise HTTPError(404, "there is no such file")
         return Response(content, media_type=media_type)
 
-    async def serve_openapi(self, request: Request) -> Response:
+    async def serve_openapi_document(self, request: Request) -> Response:
         return _build_json_response(build_openapi_document())
 
     async def log_in(self, request: Request) -> Response:
@@ -246,7 +246,7 @@ class Gateway:
                 "this token is unknown, or too old; `shim bridge token` shows the one that is good",
             )
         authority = self._server_names.authority
-        cookie = build_set_cookie(self._server_names, tokens.create_cookie(role, authority))
+        cookie = build_set_cookie_header(self._server_names, tokens.create_cookie(role, authority))
         return _build_json_response(
             {"role": role, "proof": tokens.create_proof(role, authority)},
             headers={"set-cookie": cookie},
@@ -256,10 +256,10 @@ class Gateway:
 
     async def log_out(self, request: Request) -> Response:
         return _build_json_response(
-            {}, headers={"set-cookie": build_set_cookie(self._server_names, "")}
+            {}, headers={"set-cookie": build_set_cookie_header(self._server_names, "")}
         )
 
-    async def describe_visitor(self, request: Request) -> Response:
+    async def serve_visitor_permissions(self, request: Request) -> Response:
         """What this visitor may do, and what a new session may be of."""
         visitor_fields = {
             "role": _get_visitor(request).role,
@@ -286,11 +286,15 @@ class Gateway:
     async def show_session(self, request: Request) -> Response:
         return _build_json_response(_select_session_keys(await self._find_session(request)))
 
-    async def stream_events(self, request: Request) -> NoContentResponse | EventStreamResponse:
+    async def stream_session_events(
+        self, request: Request
+    ) -> NoContentResponse | EventStreamResponse:
         """The lines of a session."""
         return await self._open_stream(request, EventEncoder)
 
-    async def stream_steps(self, request: Request) -> NoContentResponse | EventStreamResponse:
+    async def stream_session_steps(
+        self, request: Request
+    ) -> NoContentResponse | EventStreamResponse:
         """The drawn steps of a session."""
         step_count = request.query_params.get("last", str(DEFAULT_STEPS))
         if not step_count.isascii() or not step_count.isdigit() or int(step_count[:9]) > MAX_STEPS:
@@ -349,13 +353,13 @@ class Gateway:
         if model.startswith("-") or mode.startswith("-"):
             raise HTTPError(400, "neither a model nor a mode begins with a dash")
         session_id = await anyio.to_thread.run_sync(
-            self._hosts.start_session, NewSession(vendor, prompt, cwd, model, mode)
+            self._hosts.start_session, NewSessionRequest(vendor, prompt, cwd, model, mode)
         )
         return _build_json_response(
             {"id": shorten_session_id(session_id), "session": session_id}, status=201
         )
 
-    async def post_action(self, request: Request) -> Response:
+    async def post_session_action(self, request: Request) -> Response:
         """Something posted to a session."""
         action_name = request.url.path.rpartition("/")[2]
         body = await self._read_posted_body(request)
@@ -383,7 +387,7 @@ class Gateway:
                 )
             )
         return _build_json_response(
-            await actions.send_action_frame(
+            await actions.send_action_frame_and_wait(
                 self._hosts, session["session"], frame, take_control=take_control
             )
         )
@@ -414,8 +418,8 @@ def _read_asset(folder: str, name: str) -> bytes:
         return file.read()
 
 
-def _get_visitor(request: Request) -> Visitor:
-    visitor: Visitor = request.state.visitor
+def _get_visitor(request: Request) -> GatewayVisitor:
+    visitor: GatewayVisitor = request.state.visitor
     return visitor
 
 

@@ -97,7 +97,7 @@ class HTTPError(Exception):
         self.extra_fields = extra_fields
 
 
-class Visitor(NamedTuple):
+class GatewayVisitor(NamedTuple):
     """Who asks: what the token allows, and a question whether it is still good."""
 
     role: Role
@@ -142,9 +142,9 @@ class AuthMiddleware:
             )
         except HTTPError as error:
             if not has_started:
-                await send_error(send_with_headers, error)
+                await send_http_error(send_with_headers, error)
 
-    def _authorize(self, scope: Scope) -> Visitor | None:
+    def _authorize(self, scope: Scope) -> GatewayVisitor | None:
         """Who asks; None for what anybody may have. Refused says why not."""
         headers = _parse_headers(scope)
         path, method = scope["path"], scope["method"]
@@ -201,7 +201,7 @@ class AuthMiddleware:
         if fetch_site not in ("none", "same-origin") and not is_navigation:
             raise HTTPError(403, "another page may not ask this gateway")
 
-    def _authenticate(self, headers: Mapping[bytes, str]) -> tuple[Visitor, bool]:
+    def _authenticate(self, headers: Mapping[bytes, str]) -> tuple[GatewayVisitor, bool]:
         """Who asks, and whether a cookie says so."""
         bearer = headers.get(b"authorization")
         if bearer is not None:
@@ -215,7 +215,7 @@ class AuthMiddleware:
                 raise HTTPError(
                     401, "this token is unknown; `shim bridge token` shows the one that is good"
                 )
-            return Visitor(
+            return GatewayVisitor(
                 role, lambda: self._tokens.load_tokens().find_role(token.strip()) == role
             ), False
         cookie, proof = self._read_cookie(headers.get(b"cookie", "")), headers.get(PROOF_HEADER, "")
@@ -227,7 +227,7 @@ class AuthMiddleware:
         )
         if role is None:
             raise HTTPError(401, "nothing is shown without a token; `shim bridge token` shows it")
-        return Visitor(
+        return GatewayVisitor(
             role,
             lambda: (
                 self._tokens.load_tokens().find_role_by_cookie(cookie, proof, authority) == role
@@ -249,7 +249,7 @@ def build_cookie_name(server_names: GatewayServerNames) -> str:
     return f"__Host-shim-{port}" if server_names.is_secure else f"shim-{port}"
 
 
-def build_set_cookie(server_names: GatewayServerNames, value: str) -> str:
+def build_set_cookie_header(server_names: GatewayServerNames, value: str) -> str:
     """The Set-Cookie header for a value; "" ends the cookie."""
     parts = [
         f"{build_cookie_name(server_names)}={value}",
@@ -260,7 +260,7 @@ def build_set_cookie(server_names: GatewayServerNames, value: str) -> str:
     return "; ".join([*parts, "SameSite=Strict", *(["Secure"] if server_names.is_secure else [])])
 
 
-async def send_error(send: Send, error: HTTPError) -> None:
+async def send_http_error(send: Send, error: HTTPError) -> None:
     """Say why not, as JSON, and close the connection: what is left of the request is not read."""
     body = orjson.dumps({"error": str(error), **error.extra_fields})
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]

@@ -32,7 +32,7 @@ READ_BATCH_LINES = 256  # of an ended session's log, that are read at once
 STATE_KEYS = ("state", "status", "waitingFor", "needs", "detail")
 
 
-class NewSession(NamedTuple):
+class NewSessionRequest(NamedTuple):
     """A session that is to begin."""
 
     vendor: str
@@ -42,7 +42,7 @@ class NewSession(NamedTuple):
     mode: str = ""
 
 
-class SessionFeed(Protocol):
+class SessionFrameStream(Protocol):
     """What a living session says, or an ended one has said.
 
     A `line` frame has `raw`, Claude's line byte for byte.
@@ -69,7 +69,7 @@ class SessionHosts(Protocol):
     def list_installed_vendors(self) -> list[str]:
         """The vendors whose program is on this machine, without a program being asked."""
 
-    def start_session(self, new_session: NewSession) -> str:
+    def start_session(self, new_session: NewSessionRequest) -> str:
         """Begin a session; its UUID. ShimError says why it cannot be."""
 
     def respawn_session(self, session_id: str, prompt: str, prompt_id: str) -> bool:
@@ -96,7 +96,7 @@ class SessionHosts(Protocol):
         after: LogCursor | None = None,
         replay: bool = True,
         partial: bool = True,
-    ) -> AbstractAsyncContextManager[SessionFeed]:
+    ) -> AbstractAsyncContextManager[SessionFrameStream]:
         """A connection to a session; one that has ended says what it said, and `bye`.
 
         FrontendError where there is no such session, or its host does not answer.
@@ -154,7 +154,7 @@ class LocalSessionHosts:
         except ShimError:
             return False
 
-    def start_session(self, new_session: NewSession) -> str:
+    def start_session(self, new_session: NewSessionRequest) -> str:
         """Start a session and return its UUID. Raise VendorError if the vendor's program cannot be
         started.
         """
@@ -218,7 +218,7 @@ class LocalSessionHosts:
         after: LogCursor | None = None,
         replay: bool = True,
         partial: bool = True,
-    ) -> AsyncIterator[SessionFeed]:
+    ) -> AsyncIterator[SessionFrameStream]:
         """A connection to a session."""
         session = await anyio.to_thread.run_sync(self._load_session, session_id)
         if not session.is_running:

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from shim.bridge.gateway.auth import Receive, Scope, Send
-from shim.bridge.gateway.hosts import SessionFeed, SessionHosts
+from shim.bridge.gateway.hosts import SessionFrameStream, SessionHosts
 from shim.bridge.gateway.step_renderer import (
     StepRenderer,
     find_permission_mode,
@@ -380,7 +380,7 @@ class EventStreamResponse:
                 pass  # the host has gone: the browser comes back, and is told how it ended
 
 
-async def read_frames(feed: SessionFeed) -> AsyncIterator[HostFrame]:
+async def read_frames(feed: SessionFrameStream) -> AsyncIterator[HostFrame]:
     """The frames of a connection."""
     async for fields in feed:
         yield HostFrame(str(fields["kind"]), fields)

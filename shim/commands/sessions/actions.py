@@ -16,7 +16,7 @@ from shim.bridge.client import (
     HostNotAnsweringError,
     HostUnavailableError,
     connect_to_session_blocking,
-    send_frames_and_collect,
+    send_frames_and_collect_answers,
 )
 from shim.bridge.decisions import build_decision_body
 from shim.bridge.launch import SessionRunningError, respawn_session
@@ -93,7 +93,9 @@ def say_message(
     frames[:0] = [{"kind": "take"}] if take else []
     _check_replies(
         record,
-        send_frames_and_collect(record.session_id, frames, os.environ, client="shim bridge say"),
+        send_frames_and_collect_answers(
+            record.session_id, frames, os.environ, client="shim bridge say"
+        ),
         "--take drives it from here",
     )
     print_line(f"said to {record.short_id}")
@@ -164,7 +166,9 @@ def answer_question(
     frame = {"kind": "answer", "question": prompt_id, "decision": decision}
     # nobody who was here before had this name
     client_name = f"shim bridge answer {create_uuid()[:8]}"
-    replies = send_frames_and_collect(record.session_id, [frame], os.environ, client=client_name)
+    replies = send_frames_and_collect_answers(
+        record.session_id, [frame], os.environ, client=client_name
+    )
     _check_replies(record, replies, "`shim bridge list --json` shows what is asked")
     for reply in replies:
         if (

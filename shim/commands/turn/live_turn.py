@@ -192,7 +192,7 @@ class LiveTurn:
 
     def _add_question(self, request_id: str, request: Mapping[str, Any]) -> None:
         """A question of the drop-in's, which waits for the answers to those before it."""
-        if self._person is not None and self._person.questions.add(request_id, request):
+        if self._person is not None and self._person.questions.add_request(request_id, request):
             self._show_question(self._person)
 
     def _show_question(self, person: TerminalAnswerReader) -> None:
@@ -218,8 +218,8 @@ class LiveTurn:
         if choice is None:
             self._renderer.show_input_prompt(question.format_input_prompt())
             return
-        answer = question.build_response(choice)
-        person.questions.resolve(question.request_id)
+        answer = question.build_control_response(choice)
+        person.questions.remove_resolved_request(question.request_id)
         self._renderer.end_input_prompt()
         self._draw_changes(self._story.add_frontend_message(self._elapsed_s(), answer))
         self._send_line(answer)
@@ -227,7 +227,7 @@ class LiveTurn:
 
     def _withdraw_question(self, person: TerminalAnswerReader, event: Mapping[str, Any]) -> None:
         """The drop-in needs no answer to a question any more."""
-        if person.questions.resolve(str(event.get("request_id"))):
+        if person.questions.remove_resolved_request(str(event.get("request_id"))):
             self._renderer.end_input_prompt(has_answered=False)
             self._draw_changes(self._story.add_claude_event(self._elapsed_s(), event))
             self._show_question(person)

@@ -17,7 +17,7 @@ from box import ASK, CONVERSE, STREAM, format_ndjson, run_shim
 from host_box import HostingBox
 
 from shim.bridge import registry
-from shim.bridge.client import connect_to_session_blocking, send_frames_and_collect
+from shim.bridge.client import connect_to_session_blocking, send_frames_and_collect_answers
 from shim.bridge.stop import stop_hosts
 from shim.core.bridge.frames import WATCH
 from tests.bridge.test_host_connection import HEARS_LATE
@@ -97,7 +97,7 @@ def test_client_can_set_the_mode_right_after_a_frontend_disconnects(hosting_box,
     (tmp_path / "sitecustomize.py").write_text(only + indent(HEARS_LATE, "    "))
     hosting_box.environment["PYTHONPATH"] = str(tmp_path)
     session, _ = start_session(hosting_box)
-    received = send_frames_and_collect(
+    received = send_frames_and_collect_answers(
         session.session_id, [{"kind": "mode", "mode": "plan"}], hosting_box.variables
     )
     assert received[-1]["kind"] != "refused", received

@@ -16,7 +16,7 @@ from box import format_ndjson
 from session_hosts import PATIENCE, read_until_result, select_claude_lines, wait_for_frame
 
 from shim.bridge import launch, registry, sockets
-from shim.bridge.client import HostUnavailableError, send_frames_and_collect
+from shim.bridge.client import HostUnavailableError, send_frames_and_collect_answers
 from shim.bridge.host import runtime
 from shim.bridge.launch import respawn_session
 from shim.core.claude.argv.flags import parse_argv
@@ -133,7 +133,9 @@ def test_end_frame_during_a_turn_marks_the_session_stopped(box, hosts, start_qwe
     session = start_qwen_session(box.create_fake(*ASKING))
     with hosts.connect(session) as connection:
         wait_for_frame(connection, "question")
-    received = send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
+    received = send_frames_and_collect_answers(
+        session.session_id, [{"kind": "end"}], hosts.environment
+    )
     assert received[-1]["kind"] == "bye"
     assert hosts.wait_for_end(session).metadata["state"] == "stopped"
 
@@ -422,20 +424,23 @@ def test_message_accepted_before_a_respawn_is_not_sent_twice(box, hosts, start_q
     with hosts.connect(session) as connection:
         connection.send_frame_blocking(message)
         read_until_result(connection)
-    send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect_answers(session.session_id, [{"kind": "end"}], hosts.environment)
     new_session = respawn_session(hosts.wait_for_end(session), hosts.environment)
     with hosts.connect(new_session) as connection:
         number = connection.welcome["number"]
         connection.send_frame_blocking(message)
         assert wait_for_frame(connection, "accepted")["id"] == message["id"]
-    assert send_frames_and_collect(session.session_id, [], hosts.environment)[0]["number"] == number
+    assert (
+        send_frames_and_collect_answers(session.session_id, [], hosts.environment)[0]["number"]
+        == number
+    )
 
 
 def test_log_path_that_is_a_file_is_reported_in_the_metadata(box, hosts, start_qwen_session):
     session = start_qwen_session(
         box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]), session=SESSION
     )
-    send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect_answers(session.session_id, [{"kind": "end"}], hosts.environment)
     folder = os.path.join(hosts.wait_for_end(session).folder, "log")
     os.rename(folder, folder + "-away")
     open(folder, "w").close()

@@ -85,12 +85,12 @@ class QuestionPrompt:
 
     def add_request(self, request_id: str, request: Request) -> None:
         """Another question."""
-        if self._queue.add(request_id, request):
+        if self._queue.add_request(request_id, request):
             self._start_current()
 
     def resolve_request(self, request_id: str) -> None:
         """A question needs no answer any more."""
-        if self._queue.resolve(request_id):
+        if self._queue.remove_resolved_request(request_id):
             self._start_current()
 
     @property
@@ -197,7 +197,7 @@ class QuestionPrompt:
         """
         tool_input, always_text = (
             prompt.request.get("input"),
-            prompt.describe_always_choice("session"),
+            prompt.describe_always_allow_choice("session"),
         )
         command = tool_input.get("command") if isinstance(tool_input, Mapping) else None
         is_exact = prompt.rules == (f"{prompt.request.get('tool_name')}({command})",)
