@@ -47,7 +47,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
             continue
         arguments += _format_flag(
             spelling.split()[-2 if "<" in spelling or "[" in spelling else -1],
-            invocation.get_flag(field),
+            invocation.get_flag_value(field),
         )
     denied_rules = dict.fromkeys((*invocation.rules.disallowed_tools, *request.removed_tools))
     arguments += [f"--disallowedTools={rule}" for rule in denied_rules]

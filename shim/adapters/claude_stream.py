@@ -7,7 +7,7 @@ from typing import Any
 from shim.adapters.claude_input import encode_control_response
 from shim.adapters.claude_passthrough import PassthroughTurn
 from shim.core.adapter.translator import Event, Translator
-from shim.core.claude.normalize import LineNormalizer
+from shim.core.claude.normalize import ClaudeEventNormalizer
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.surrogates import count_unfinished_chars, join_split_chars
 from shim.core.turn.outcome import ChildExit
@@ -35,7 +35,7 @@ class ClaudeTranslator(Translator):
         self._raw_line: bytes | None = None
         self._pass_line = turn.wrap_line_writer(PassthroughTurn(turn).forward_claude_line)
         writer = turn.writer
-        self._normalizer = LineNormalizer(
+        self._normalizer = ClaudeEventNormalizer(
             turn.diagnostics, writer.create_uuid, writer.max_bytes, turn.config.store_text
         )
         self._split_delta: tuple[Event, str, str] | None = None
@@ -74,7 +74,9 @@ class ClaudeTranslator(Translator):
             or turn.config.session.requested_id
             or turn.config.session.new_id
         )
-        complete_event = self._normalizer.normalize(event, session_id, turn.model or "unknown")
+        complete_event = self._normalizer.normalize_event(
+            event, session_id, turn.model or "unknown"
+        )
         if complete_event is None:
             return
         if raw is None or complete_event is not event:
@@ -85,7 +87,7 @@ class ClaudeTranslator(Translator):
         if kind == "control_request":
             self._refuse_oversized(complete_event, len(raw))
             return
-        for short_event in self._normalizer.split_long_line(complete_event):
+        for short_event in self._normalizer.split_long_event(complete_event):
             self._write_event(dump_json(short_event), short_event)
 
     def _refuse_oversized(self, event: Event, size: int) -> None:

@@ -7,7 +7,7 @@ import re
 from shim.adapters import codex_rules
 from shim.adapters.codex_thread import CodexThread, CodexThreadParams
 from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec
-from shim.core.claude.argv.models import choose_effort
+from shim.core.claude.argv.models import choose_supported_effort
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import QUESTION_TOOL, PermissionDecision, PermissionRequest
 from shim.core.errors import FrontendError
@@ -45,7 +45,9 @@ class CodexInput(RpcChildInput[CodexThread]):
                 resume_id=request.resume_id,
                 fork=bool(request.resume_id and invocation.session.fork_session),
                 model=invocation.model,
-                effort=None if effort is None else choose_effort(effort, SUPPORTED_EFFORTS),
+                effort=None
+                if effort is None
+                else choose_supported_effort(effort, SUPPORTED_EFFORTS),
                 instructions="\n\n".join(texts),
                 servers=request.mcp_servers.all_servers,
             )
@@ -71,7 +73,9 @@ class CodexInput(RpcChildInput[CodexThread]):
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
         """From the next message on; its own level is not known."""
-        supported_level = None if level is None else choose_effort(level, SUPPORTED_EFFORTS)
+        supported_level = (
+            None if level is None else choose_supported_effort(level, SUPPORTED_EFFORTS)
+        )
         return (
             None if supported_level is None else self._session.encode_effort_change(supported_level)
         )

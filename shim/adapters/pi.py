@@ -19,7 +19,7 @@ from shim.core.adapter.adapter import (
 )
 from shim.core.adapter.tools import ToolMapping, build_edit_list_converter, convert_seconds_to_ms
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
-from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_effort
+from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_supported_effort
 from shim.core.errors import PermissionModeError
 from shim.core.policy.policy import BYPASS_MODE, PERMISSION_MODES
 from shim.core.policy.rules import MCP_PREFIX
@@ -67,7 +67,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         *request.format_flag("--model", invocation.model),
     ]
     if (effort := invocation.limits.effort) is not None:
-        arguments += ["--thinking", str(choose_effort(effort, SUPPORTED_EFFORTS))]
+        arguments += ["--thinking", str(choose_supported_effort(effort, SUPPORTED_EFFORTS))]
     for name, text in (
         ("--system-prompt", invocation.system.system_prompt),
         ("--append-system-prompt", invocation.system.append_system_prompt),

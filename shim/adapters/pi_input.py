@@ -7,7 +7,7 @@ from shim.adapters.pi import SUPPORTED_EFFORTS, TOOLS, uses_permission_extension
 from shim.adapters.pi_rpc_session import PiRpcSession, PiRunParams
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.tools import build_vendor_arguments
-from shim.core.claude.argv.models import choose_effort
+from shim.core.claude.argv.models import choose_supported_effort
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.policy.policy import BYPASS_MODE
@@ -60,7 +60,9 @@ class PiInput(RpcChildInput[PiRpcSession]):
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
         """From the next request on; its own level has no name."""
-        supported_level = None if level is None else choose_effort(level, SUPPORTED_EFFORTS)
+        supported_level = (
+            None if level is None else choose_supported_effort(level, SUPPORTED_EFFORTS)
+        )
         return (
             None
             if supported_level is None

@@ -290,12 +290,12 @@ def check_flag_files_exist(
     What is `requested` now takes the place of it, except for servers, which are more of them.
     """
     for field in FILE_FLAG_FIELDS:
-        value = start_invocation.get_flag(field)
+        value = start_invocation.get_flag_value(field)
         file_names = (
             value
             if isinstance(value, tuple)
             else ()
-            if requested and requested.get_flag(field)
+            if requested and requested.get_flag_value(field)
             else (value,)
         )
         for file_name in filter(None, file_names):

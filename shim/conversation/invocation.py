@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.routing import REPLAY_PREFIX, check_model_name
 from shim.core.claude.argv.invocation import Invocation, SessionFlags
-from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, parse_effort
+from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, parse_effort_level
 from shim.core.errors import (
     CliArgumentError,
     FrontendError,
@@ -206,8 +206,8 @@ def validate_invocation(invocation: Invocation) -> Invocation:
             f"the session id {resume[:60]!r} is neither a UUID nor an id of a vendor"
         )
     if (effort := invocation.limits.effort) is not None:
-        invocation = invocation.with_flags(effort=parse_effort(effort))
-        if parse_effort(effort) is None:
+        invocation = invocation.with_flags(effort=parse_effort_level(effort))
+        if parse_effort_level(effort) is None:
             warn(
                 f"--effort {escape_control_chars(effort[:40])!r} has no effect: "
                 f"known are {', '.join(CLAUDE_EFFORT_LEVELS)}\n"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from shim.core.claude.control import ControlSession
     from shim.core.claude.control.actions import FrontendAction
     from shim.core.claude.control.session_lines import SessionStateReporter
-    from shim.core.claude.hooks.callbacks import PromptRefusal
+    from shim.core.claude.hooks.callbacks import PromptHookRejection
     from shim.io.stdin import FrontendLineSource
     from shim.recording.recorder import RunRecorder
 
@@ -107,7 +107,7 @@ class MessageLoop(ConversationLoop):
             descendants.kill_orphans()
         if self._stop_signal is not None:
             return EXIT_STATUS_BY_SIGNAL[self._stop_signal]
-        if self._control is not None and self._control.has_only_unreadable_lines:
+        if self._control is not None and self._control.has_received_only_unreadable_lines:
             return 1
         failed = self._driver.stream is not None and self._driver.stream.has_failed
         return 1 if failed and not self._is_ending and not self._frontend_disconnected else 0
@@ -139,7 +139,7 @@ class MessageLoop(ConversationLoop):
             await self._driver.cancel_turn(message)
         elif refusal is not None:
             await self._driver.finish_turn_without_vendor(
-                message, refusal.text, refusal.build_refusal_notice()
+                message, refusal.text, refusal.build_rejection_notice()
             )
             if refusal.stays_in_context:
                 self._store_as_context(message)
@@ -155,7 +155,7 @@ class MessageLoop(ConversationLoop):
             await self._driver.run_turn(message)
             self._driver.clean_up()
 
-    async def _wait_for_prompt_hooks(self) -> "PromptRefusal | None":
+    async def _wait_for_prompt_hooks(self) -> "PromptHookRejection | None":
         """Wait until the frontend's UserPromptSubmit hooks have answered. Return the first refusal,
         or None.
         """
@@ -170,7 +170,7 @@ class MessageLoop(ConversationLoop):
             ):
                 await self._wakeup.wait()
         self._waits_for_hooks = False
-        return control.take_prompt_refusal()
+        return control.take_prompt_hook_rejection()
 
     def _store_as_context(self, message: UserMessage) -> None:
         """Keep a message until the next message is sent. Beyond a bound the oldest are dropped."""
@@ -243,16 +243,16 @@ class MessageLoop(ConversationLoop):
         done to the next.
         """
         from shim.core.claude.control.actions import (
-            CallBlocked,
             Interrupt,
             PermissionAnswered,
             SettingChanged,
+            ToolCallBlocked,
         )
 
         turn_number = self._turn_number
         await self._write_control_lines()
         for action in actions:
-            if isinstance(action, Interrupt | PermissionAnswered | CallBlocked) and not (
+            if isinstance(action, Interrupt | PermissionAnswered | ToolCallBlocked) and not (
                 self._turn_running and turn_number == self._turn_number
             ):
                 continue
@@ -262,7 +262,7 @@ class MessageLoop(ConversationLoop):
                 await self._driver.interrupt()
             elif isinstance(action, PermissionAnswered):
                 await self._driver.send_decision(action.request, action.decision)
-            elif isinstance(action, CallBlocked):
+            elif isinstance(action, ToolCallBlocked):
                 await self._driver.forbid_call(action.call_id, action.reason)
             elif isinstance(action, SettingChanged):
                 await self._driver.apply_setting(action)
@@ -318,7 +318,7 @@ class MessageLoop(ConversationLoop):
             lines, _ = stream.close(None)
             self._record_result(stream)
             if self._control is not None:
-                self._control.cancel_open_prompts()
+                self._control.cancel_permission_prompts()
                 lines = self._control.take_output() + lines
         if self._session_lines is not None:
             self._session_lines.end_turn()

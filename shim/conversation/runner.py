@@ -367,10 +367,10 @@ class FrontendMcpRelays:
         self, server_names: tuple[str, ...]
     ) -> "Mapping[str, Mapping[str, Any]]":
         if self._server is None:
-            from shim.core.claude.sdk_servers import SdkServers
+            from shim.core.claude.sdk_servers import SdkMcpServerRegistry
             from shim.io.mcp.relay_server import McpRelayServer
 
-            assert isinstance(self._state.sdk_servers, SdkServers)
+            assert isinstance(self._state.sdk_servers, SdkMcpServerRegistry)
             server = McpRelayServer(
                 self._state.sdk_servers,
                 self._flush_control,

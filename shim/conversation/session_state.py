@@ -11,7 +11,7 @@ from shim.conversation.invocation import can_prompt_frontend
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.routing import check_model_name, resolve_model_name
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.session_state import ServingVendor, SessionOptions, SessionState
+from shim.core.claude.session_state import SessionOptions, SessionState, VendorCapabilities
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.typed import Any
 from shim.io.stderr import warn
@@ -20,7 +20,7 @@ from shim.state.config import ShimSettings
 
 def build_session_state(
     invocation: Invocation,
-    serving_vendor: ServingVendor,
+    serving_vendor: VendorCapabilities,
     settings: ShimSettings,
     *,
     session_id: str,
@@ -92,7 +92,7 @@ def _add_mcp_servers(
     if not sdk_names:
         return
     if invocation.streams.input_format == "stream-json" or can_prompt_frontend(invocation):
-        state.add_sdk_servers(sdk_names)
+        state.add_sdk_mcp_servers(sdk_names)
     else:
         warn(
             f"no effect without --input-format stream-json: the MCP servers of type sdk ({', '.join(sdk_names)})\n"

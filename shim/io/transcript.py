@@ -15,7 +15,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 
-from shim.core.claude.usage import UsageCounter
+from shim.core.claude.usage import MessageUsageCounter
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump_json
 from shim.io.ids import create_uuid, format_now
@@ -76,7 +76,7 @@ class Transcript:
         cwd: str,
         version: str,
         redact: Callable[[object], object] | None = None,
-        usage_counter: UsageCounter | None = None,
+        usage_counter: MessageUsageCounter | None = None,
     ) -> None:
         """`redact` blanks the secrets of a prompt, and of the folder's name. Lines of the stream
         come here blanked.

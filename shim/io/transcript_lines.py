@@ -14,7 +14,7 @@ from fcntl import F_GETFL, F_SETFL, fcntl
 from typing import NamedTuple
 
 from shim.core.claude.line_pieces import MESSAGE_HEAD, NO_USAGE_JSON
-from shim.core.claude.usage import MAX_COUNT, NO_USAGE, USAGE_KEYS, Usage, UsageCounter
+from shim.core.claude.usage import MAX_COUNT, NO_USAGE, USAGE_KEYS, MessageUsageCounter, Usage
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump_json
 
@@ -74,7 +74,7 @@ class TranscriptUsageWriter:
     it is.
     """
 
-    def __init__(self, usage_counter: UsageCounter | None) -> None:
+    def __init__(self, usage_counter: MessageUsageCounter | None) -> None:
         self.offsets: dict[bytes, int] = {}
         self._usage_counter = usage_counter
         self._totals: dict[bytes, Usage] = {}
@@ -83,7 +83,9 @@ class TranscriptUsageWriter:
     def write_changed_usage(self, descriptor: int) -> None:
         """Write what is new over what stands there. OSError where that fails."""
         for message_id, usage in (
-            {} if self._usage_counter is None else self._usage_counter.take_new_usage().items()
+            {}
+            if self._usage_counter is None
+            else self._usage_counter.take_new_usage_by_message().items()
         ):
             total = self._totals.setdefault(message_id, Usage(NO_USAGE))
             for name in USAGE_KEYS:

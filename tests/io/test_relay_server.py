@@ -18,7 +18,7 @@ import pytest
 from box import PATIENCE
 
 from shim.core.claude.permissions import PermissionDecision
-from shim.core.claude.sdk_servers import SdkServers
+from shim.core.claude.sdk_servers import SdkMcpServerRegistry
 from shim.io.mcp import relay_server as module
 from shim.io.mcp.relay import SOCKET_VARIABLE, TICKET_VARIABLE
 from shim.io.mcp.relay_server import RELAY_ARGS, McpRelayServer
@@ -41,7 +41,7 @@ class FakeFrontend:
     """Answers each request with what `says` gives for it; None leaves it open."""
 
     def __init__(self, says, seconds=30.0):
-        self.servers = SdkServers(100_000)
+        self.servers = SdkMcpServerRegistry(100_000)
         self.servers.register_servers(("calc",))
         self.messages = []
         self.says = says
@@ -58,7 +58,7 @@ class FakeFrontend:
         )
 
     async def flush(self):
-        for line in self.servers.take_lines():
+        for line in self.servers.take_control_request_lines():
             request = json.loads(line)
             message = request["request"]["message"]
             self.messages.append(message)
@@ -67,7 +67,7 @@ class FakeFrontend:
                     "subtype": "success",
                     "response": {"mcp_response": {"id": message["id"], "result": result}},
                 }
-                self.servers.accept_response(request["request_id"], response)
+                self.servers.accept_frontend_response(request["request_id"], response)
 
     @asynccontextmanager
     async def run_server(self):

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from shim.core.claude.usage import MAX_COUNT, NO_USAGE, UsageCounter, create_usage
+from shim.core.claude.usage import MAX_COUNT, NO_USAGE, MessageUsageCounter, create_usage
 from shim.core.claude.writer import StreamJsonWriter
 from shim.core.yume.encoder import YumeEncoder
 from shim.io import transcript as module
@@ -148,7 +148,7 @@ def spend(file, home, *turns, partial=False):
     """Turns whose usage is said as each of `turns` does it, in a transcript; usage and request of
     its messages.
     """
-    usage_counter = UsageCounter()
+    usage_counter = MessageUsageCounter()
     transcript = Transcript({"HOME": str(home)}, CWD, "2", usage_counter=usage_counter)
     writer = StreamJsonWriter(
         IDENTITY, writes_partial_messages=partial, usage_counter=usage_counter
@@ -302,7 +302,7 @@ def test_lines_are_appended_after_usage_is_overwritten(file, home):
 
 
 def test_yume_dialect_records_the_same_usage(file, home):
-    usage_counter = UsageCounter()
+    usage_counter = MessageUsageCounter()
     writer = YumeEncoder(
         IDENTITY, transcript_writer=StreamJsonWriter(IDENTITY, usage_counter=usage_counter)
     )

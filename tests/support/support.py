@@ -17,7 +17,7 @@ from shim.conversation.drivers.open_translation import (
     create_stream_translation,
 )
 from shim.core.adapter.translation import StreamTranslation, wrap_turn_with_redaction
-from shim.core.claude.session_state import ServingVendor, SessionOptions, SessionState
+from shim.core.claude.session_state import SessionOptions, SessionState, VendorCapabilities
 from shim.core.claude.writer import NO_USAGE, TERMINATORS, StreamJsonWriter
 from shim.core.reading.diagnostics import MAX_KINDS, MAX_SAMPLE_CHARS, OVERFLOW_KIND, Diagnostics
 from shim.core.turn.assistant_message import MAX_MESSAGE_CHARS
@@ -240,8 +240,8 @@ class Stage:
 def build_session_state(**fields: Any) -> SessionState:
     """The facts of a conversation, each by its own name."""
     rules = {name: fields.pop(name) for name in SessionOptions._fields if name in fields}
-    serving = {name: fields.pop(name) for name in ServingVendor._fields if name in fields}
-    return SessionState(SessionOptions(**rules), ServingVendor(**serving), **fields)
+    serving = {name: fields.pop(name) for name in VendorCapabilities._fields if name in fields}
+    return SessionState(SessionOptions(**rules), VendorCapabilities(**serving), **fields)
 
 
 def parse_lines(data: bytes) -> list[Line]:

@@ -471,13 +471,15 @@ def create_control(**fields: Any) -> ControlSession:
 
 
 def run_call(control: ControlSession, number: int) -> None:
-    control.notify_hooks(HookEvent("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
-    control.notify_hooks(HookEvent("PostToolUse", f"t{number}", "Bash", {"command": LONG}, LONG))
+    control.send_hook_callbacks(HookEvent("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
+    control.send_hook_callbacks(
+        HookEvent("PostToolUse", f"t{number}", "Bash", {"command": LONG}, LONG)
+    )
     control.record_executed_call(f"t{number}" + LONG)
 
 
 def deny_by_hook(control: ControlSession, number: int) -> None:
-    control.notify_hooks(HookEvent("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
+    control.send_hook_callbacks(HookEvent("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
     asked_as = json.loads(control.take_output().splitlines()[-1])["request_id"]
     decision = {
         "hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": LONG}

@@ -23,7 +23,7 @@ from shim.conversation.invocation import (
 )
 from shim.conversation.startup import ConversationStartup
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.merge import build_conversation_args, build_fork_args
+from shim.core.claude.argv.merge import build_conversation_args, build_resume_point_args
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FailedAttempt, FrontendError, ShimError, SystemResourceError
 from shim.core.reading.ids import parse_uuid
@@ -252,7 +252,7 @@ class BackgroundConversation:
             asks=can_ask,
             forked=forked_id,
             resumes=bool(self._session_id),
-            beginning=build_fork_args(invocation),
+            beginning=build_resume_point_args(invocation),
         )
         try:
             return start_host(spec, environment, session_id)

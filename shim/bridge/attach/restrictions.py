@@ -189,7 +189,7 @@ def _list_refusals(
     refusals += [
         f"{format_flag_name(field)} ends a turn sooner"
         for field in LIMIT_FIELDS
-        if _is_lower_limit(frontend.get_flag(field), session.get_flag(field))
+        if _is_lower_limit(frontend.get_flag_value(field), session.get_flag_value(field))
     ]
     hook_sources = {
         hook.source for hook in frontend_settings.hooks if hook not in session_settings.hooks
@@ -202,7 +202,7 @@ def _list_refusals(
     restricting_flags = [
         format_flag_name(field)
         for field in REFUSED_FIELDS
-        if frontend.get_flag(field) and not session.get_flag(field)
+        if frontend.get_flag_value(field) and not session.get_flag_value(field)
     ]
     frontend_config, session_config = frontend.configuration, session.configuration
     if (
@@ -293,7 +293,7 @@ def _list_ignored_flags(frontend: Invocation, session: Invocation) -> tuple[str,
     names = [
         format_flag_name(field)
         for field in IGNORED_FIELDS
-        if _is_new_value(frontend.get_flag(field), session.get_flag(field))
+        if _is_new_value(frontend.get_flag_value(field), session.get_flag_value(field))
     ]
     tools, session_tools = frontend.rules.tools, session.rules.tools
     names += (

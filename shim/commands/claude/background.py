@@ -26,7 +26,7 @@ from shim.commands.claude.command_output import (
 from shim.conversation.drivers.dry_launcher import ProgramProbingLauncher
 from shim.conversation.startup import ConversationStartup
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.merge import build_conversation_args, build_fork_args
+from shim.core.claude.argv.merge import build_conversation_args, build_resume_point_args
 from shim.core.claude.argv.paths import resolve_invocation_paths
 from shim.core.errors import FrontendError, ShimError
 from shim.core.reading.diagnostics import escape_control_chars
@@ -106,7 +106,7 @@ def _start(invocation: Invocation, installed_options: Mapping[str, str]) -> Comm
         prompt={"role": "user", "content": prompt} if prompt else None,
         forked=origin.copied_id,
         resumes=bool(origin.session_id),
-        beginning=tuple(build_fork_args(invocation)),
+        beginning=tuple(build_resume_point_args(invocation)),
     )
     record = start_host(spec, os.environ, origin.session_id)
     warn(origin.note.replace("{id}", record.short_id))

@@ -92,10 +92,10 @@ def _check_flags(
     """Warn of unknown flags, and refuse a misspelled permission flag. Return the exit status, or 0
     to continue.
     """
-    from shim.core.claude.argv.unknown_flags import check_unknown_flags
+    from shim.core.claude.argv.unknown_flags import collect_unknown_flag_warnings
 
     try:
-        for warning in check_unknown_flags(invocation):
+        for warning in collect_unknown_flag_warnings(invocation):
             warn(warning)
     except FrontendError as error:
         return run_conversation(invocation, _build_raiser(error), installed_options, argv)

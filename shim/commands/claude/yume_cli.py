@@ -13,7 +13,7 @@ from shim.commands.claude.dropin import (
     run_conversation,
 )
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.unknown_flags import explain_misspelled_flag
+from shim.core.claude.argv.unknown_flags import build_misspelled_flag_error
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid
@@ -82,7 +82,7 @@ def _start(call: YumeInvocation, installed_options: Mapping[str, str], argv: Seq
 
     def start() -> "ConversationStartup":
         if call.misspelled:
-            raise explain_misspelled_flag(call.misspelled, MODE_FLAG)
+            raise build_misspelled_flag_error(call.misspelled, MODE_FLAG)
         if session_id and has_background_sessions():
             from shim.bridge.attach.conversation import check_session_not_running
 

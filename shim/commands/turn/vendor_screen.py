@@ -136,7 +136,11 @@ def _check_claude_flags(invocation: Invocation, vendor: Adapter) -> tuple[str, .
         if field not in (*IRRELEVANT_FIELDS, "other") and not field.startswith("shim_")
     ]
     defaults = Invocation()
-    fields = [field for field in fields if invocation.get_flag(field) != defaults.get_flag(field)]
+    fields = [
+        field
+        for field in fields
+        if invocation.get_flag_value(field) != defaults.get_flag_value(field)
+    ]
     unskippable = [field for field in fields if field in UNSKIPPABLE_FIELDS]
     if resolve_mode(invocation) not in (DEFAULT_MODE, BYPASS_MODE):
         unskippable.append("permission_mode")

@@ -195,7 +195,7 @@ class ChildDriver:
             case RunHooksCommand(hook_events) if self._control is not None:
                 blocked_call = None
                 for event in hook_events:
-                    self._control.notify_hooks(event)
+                    self._control.send_hook_callbacks(event)
                     if event.name in ("PostToolUse", "PostToolUseFailure"):
                         blocked_call = blocked_call or self._control.record_executed_call(
                             event.call_id
@@ -211,7 +211,7 @@ class ChildDriver:
         for command in commands:
             if isinstance(command, RunHooksCommand) and self._control is not None:
                 for event in command.events:
-                    self._control.notify_hooks(event, last_message=command.last_text)
+                    self._control.send_hook_callbacks(event, last_message=command.last_text)
                 lines = self._control.take_output() + lines
             self._execute_before_write(command)
         await self._output.write_lines(self._withdraw_prompts() + lines)
@@ -222,7 +222,7 @@ class ChildDriver:
         """
         if self._control is None:
             return b""
-        self._control.cancel_open_prompts()
+        self._control.cancel_permission_prompts()
         return self._control.take_output()
 
     async def _read_turn_output(self, child: Child, stream: ChildStream) -> bool:
@@ -260,7 +260,7 @@ class ChildDriver:
     @property
     def _allows_silence(self) -> bool:
         """Whether silence is allowed: the vendor is done, is being stopped, or a person is asked."""
-        is_asking = self._control is not None and self._control.has_open_requests
+        is_asking = self._control is not None and self._control.has_pending_permission_requests
         return (
             self._stage in (TurnStage.VENDOR_DONE, TurnStage.FINISHED) or self._stalled or is_asking
         )

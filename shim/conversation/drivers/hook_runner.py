@@ -13,9 +13,9 @@ import anyio
 from shim.core.claude.hooks.callbacks import HookDecision
 from shim.core.claude.hooks.commands import (
     DENY_EXIT_CODE,
+    HookCommandResult,
     HookContext,
-    HookExit,
-    decide_from_hook_exit,
+    decide_from_hook_result,
     encode_hook_input,
     select_hooks,
 )
@@ -60,7 +60,7 @@ async def run_hooks(
         hook_decision = (
             HookDecision(False, TIMEOUT_REASON)
             if is_late
-            else decide_from_hook_exit(hook, hook_exit, tool, tool_input, policy.workspace)
+            else decide_from_hook_result(hook, hook_exit, tool, tool_input, policy.workspace)
         )
         decisions.append(hook_decision)
 
@@ -75,7 +75,7 @@ async def run_hooks(
 
 async def _run_hook_command(
     hook: SettingsHook, hook_input: bytes, environment: Mapping[str, str], cwd: str
-) -> HookExit:
+) -> HookCommandResult:
     """Run a hook to its end. It is over when its process has ended, whatever that has left running."""
     argv = ["/bin/sh", "-c", hook.command]
     if hook.args is not None:
@@ -86,7 +86,7 @@ async def _run_hook_command(
     try:
         process = spawn_child(argv, environment, cwd, opens_stdin=True)
     except ShimError as error:
-        return HookExit(None, error=str(error))
+        return HookCommandResult(None, error=str(error))
     child = Child(ChildSpawnResult(process, hook_input))
     stdout = bytearray()
 
@@ -116,10 +116,12 @@ async def _run_hook_command(
     finally:
         child.close()
     if timeout_scope.cancelled_caught:
-        return HookExit(None, error=TIMED_OUT)
+        return HookCommandResult(None, error=TIMED_OUT)
     if len(stdout) > MAX_OUTPUT_BYTES:
-        return HookExit(DENY_EXIT_CODE, stderr=f"it printed more than {MAX_OUTPUT_BYTES} bytes")
-    return HookExit(
+        return HookCommandResult(
+            DENY_EXIT_CODE, stderr=f"it printed more than {MAX_OUTPUT_BYTES} bytes"
+        )
+    return HookCommandResult(
         child_exit.code,
         stdout.decode("utf-8", "replace"),
         child.stderr_tail.to_text(),

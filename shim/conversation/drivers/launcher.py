@@ -26,7 +26,7 @@ from shim.core.adapter.promises import (
 from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import map_model_names
-from shim.core.claude.session_state import ServingVendor
+from shim.core.claude.session_state import VendorCapabilities
 from shim.core.errors import FailedAttempt, FrontendError, PermissionModeError, ShimError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import ANY_TOOL
@@ -666,14 +666,16 @@ class ChildLauncher:
         return self.report_file.folder
 
 
-def build_serving_vendor(adapter: Adapter, *, name: str = "", persistent: bool) -> ServingVendor:
+def build_serving_vendor(
+    adapter: Adapter, *, name: str = "", persistent: bool
+) -> VendorCapabilities:
     """What a frontend may know of a vendor. `persistent`: one child of it stays for the
     conversation.
     """
     bypass_request = LaunchRequest(
         Invocation(), "", permission_mode=BYPASS_MODE, persistent=persistent
     )
-    return ServingVendor(
+    return VendorCapabilities(
         name or adapter.display_name,
         tuple(adapter.modes),
         asks_permissions=persistent,

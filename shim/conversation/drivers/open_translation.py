@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shim.adapters import get_adapter
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.claude.usage import UsageCounter
+from shim.core.claude.usage import MessageUsageCounter
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.dialects import DIALECTS
 from shim.core.reading.limits import StoreText
@@ -55,7 +55,9 @@ def create_output_writer(
 
         history_writer = (
             StreamJsonWriter(
-                create_session_ids()[1], max_line_bytes=max_line_bytes, usage_counter=UsageCounter()
+                create_session_ids()[1],
+                max_line_bytes=max_line_bytes,
+                usage_counter=MessageUsageCounter(),
             )
             if has_history
             else None
@@ -66,7 +68,7 @@ def create_output_writer(
             frontend_session_id=display_name,
             transcript_writer=history_writer,
         )
-    usage_counter = UsageCounter() if has_history else None
+    usage_counter = MessageUsageCounter() if has_history else None
     return StreamJsonWriter(
         id_prefix,
         writes_partial_messages=partial,

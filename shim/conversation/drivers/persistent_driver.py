@@ -154,7 +154,7 @@ class PersistentDriver(StdinDriver):
             return is_closed
         if self._stage is TurnStage.VENDOR_DONE:
             # the vendor waits for no answer behind its turn
-            for request in self._control_session.open_permission_requests:
+            for request in self._control_session.pending_permission_requests:
                 await self._write_to_child(
                     child,
                     self._child_input.encode_permission_response(
@@ -287,7 +287,7 @@ class PersistentDriver(StdinDriver):
             return
         decision = self._find_earlier_grant(request) or self._defer_decision(request)
         if decision is None and not request.refusal and self.launcher.policy.hooks:
-            self._control_session.defer_to_hooks(request)
+            self._control_session.defer_permission_to_hooks(request)
             self._tasks.start_soon(self._run_hooks, request)
             return
         await self._deliver_prompt(
@@ -327,7 +327,7 @@ class PersistentDriver(StdinDriver):
         )
         if decision is not None:
             await self.send_decision(request, decision)
-        elif self._control_session.is_awaiting_hooks(request):
+        elif self._control_session.is_awaiting_hook_decisions(request):
             self._tasks.start_soon(self._skip_slow_hooks, request)
         else:
             self._tasks.start_soon(self._expire_prompt, request)
@@ -335,8 +335,8 @@ class PersistentDriver(StdinDriver):
     async def _skip_slow_hooks(self, request: PermissionRequest) -> None:
         """Put a question without the hooks that have not answered in HOOK_TIMEOUT_S."""
         await anyio.sleep(HOOK_TIMEOUT_S)
-        if self._control_session.is_awaiting_hooks(request):
-            decision = self._control_session.skip_hooks(request)
+        if self._control_session.is_awaiting_hook_decisions(request):
+            decision = self._control_session.ask_permission_without_hooks(request)
             with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
                 await self._deliver_prompt(request, decision)
 
@@ -359,7 +359,7 @@ class PersistentDriver(StdinDriver):
 
     async def _withdraw_prompt(self, child: Child, request_id: str) -> None:
         """The frontend need not answer what the vendor does not want to know any more."""
-        for request in self._control_session.open_permission_requests:
+        for request in self._control_session.pending_permission_requests:
             if (
                 request.request_id == request_id
                 and self._control_session.expire_permission_request(request) is not None

@@ -55,7 +55,9 @@ class StdinDriver(ChildDriver):
     async def apply_child_output(self, lines: bytes, commands: StreamCommands) -> None:
         for message in () if self.stream is None else self.stream.take_answered_steered_messages():
             self._output.record_prompt(message)
-            self._control_session.notify_hooks(HookEvent("UserPromptSubmit"), prompt=message.text)
+            self._control_session.send_hook_callbacks(
+                HookEvent("UserPromptSubmit"), prompt=message.text
+            )
             await self._output.write_lines(self._control_session.take_output())
         await super().apply_child_output(lines, commands)
         await self.send_steering_messages()

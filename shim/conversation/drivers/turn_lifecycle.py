@@ -154,7 +154,7 @@ class TurnLifecycle:
                 thread_usage=NO_THREAD_USAGE
                 if resume_state.stored_session is None
                 else resume_state.stored_session.thread_usage,
-                list_servers=lambda: (state.describe_mcp_servers(), state.list_sdk_tools()),
+                list_servers=lambda: (state.list_mcp_server_entries(), state.list_sdk_mcp_tools()),
                 list_server_names=lambda: self._list_server_names(policy),
             ),
             limits=ConversationLimits(

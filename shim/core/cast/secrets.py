@@ -19,7 +19,7 @@ from shim.core.cast.text_joiner import (
     SecretSpan,
     SecretSpanCursor,
     TextJoiner,
-    count_secret,
+    count_redaction_placeholder,
     find_secret_spans,
     replace_secret_spans,
 )
@@ -203,7 +203,7 @@ class RecordingRedactor:
                         continue
                     joiner = path.joiner
                     if joiner is not None and not joiner.chunks:
-                        joiner.add_safe_text(item)
+                        joiner.add_secret_free_text(item)
                         continue
                 redacted: Any = self._redact_string(item, path)
                 if path.names_secret and redacted is item:
@@ -255,10 +255,10 @@ class RecordingRedactor:
         stream = joiner.stream
         if not joiner.chunks and self._custom_search is None:
             if self._is_safe_text(text):
-                joiner.add_safe_text(text)
+                joiner.add_secret_free_text(text)
                 self._clear_snapshots(joiner)
                 return text
-        elif joiner.is_extended_by(text):
+        elif joiner.is_last_text_extended_by(text):
             stream.flush()
             self._redact_joined_text(joiner)
             joiner.context.clear()
@@ -314,7 +314,7 @@ class RecordingRedactor:
         """The secrets of a string by itself."""
         secrets = self._find_secrets(text)
         for _, _, placeholder in secrets:
-            count_secret(counts, placeholder)
+            count_redaction_placeholder(counts, placeholder)
         return secrets
 
     def _find_secrets(self, text: str) -> list[SecretSpan]:
@@ -379,7 +379,7 @@ class RecordingRedactor:
                         )
                         cursor.covered_end = chunk_end
                         if not has_placeholder:
-                            count_secret(self.secret_counts, placeholder)
+                            count_redaction_placeholder(self.secret_counts, placeholder)
                     has_placeholder = True
                 offset += len(chunk.text)
                 index += 1
@@ -387,7 +387,7 @@ class RecordingRedactor:
     def _update_snapshots(self, joiner: TextJoiner, chunk: RecordedString) -> None:
         """Blank what the shorter forms of a growing text had of its secrets."""
         snapshots = joiner.snapshots
-        if joiner.is_extended_by(chunk.text):
+        if joiner.is_last_text_extended_by(chunk.text):
             for start, end, placeholder in chunk.spans:
                 for snapshot in snapshots:
                     if start < len(snapshot.text) < end:

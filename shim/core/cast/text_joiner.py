@@ -116,12 +116,12 @@ class TextJoiner:
         # a growing text's shorter forms, whose ends may be parts of a secret
         self.snapshots: list[RecordedString] = []
 
-    def is_extended_by(self, text: str) -> bool:
+    def is_last_text_extended_by(self, text: str) -> bool:
         """Whether this is the previous text with more behind it."""
         last_text = self.snapshots[-1].text if self.snapshots else ""
         return MIN_SNAPSHOT_CHARS <= len(last_text) < len(text) and text.startswith(last_text)
 
-    def add_safe_text(self, text: str) -> None:
+    def add_secret_free_text(self, text: str) -> None:
         """A string in which no secret begins came, while the seam was idle; it precedes the next
         one.
         """
@@ -131,7 +131,7 @@ class TextJoiner:
             self.context.append(text)
 
 
-def count_secret(counts: dict[str, int], placeholder: str) -> None:
+def count_redaction_placeholder(counts: dict[str, int], placeholder: str) -> None:
     """Count what a mark stands for, by kind."""
     kind = placeholder[len("[REDACTED:") : -1]
     counts[kind] = counts.get(kind, 0) + 1

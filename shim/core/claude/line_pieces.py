@@ -73,14 +73,14 @@ class LineBuffer(list[bytes]):
         super().__init__()
         self._joined_count = 0
 
-    def take(self) -> bytes:
+    def take_joined_lines(self) -> bytes:
         """All of them as one piece; none is left."""
         data = b"".join(self)
         self.clear()
         self._joined_count = 0
         return data
 
-    def join_new_lines(self) -> None:
+    def merge_unjoined_lines(self) -> None:
         """Join what came since the last fold: many long lines are gentler to the memory as one
         piece.
         """
@@ -89,7 +89,7 @@ class LineBuffer(list[bytes]):
             self._joined_count += 1
 
 
-def iterate_line_uuid_ends() -> Iterator[bytes]:
+def iterate_line_uuid_suffixes() -> Iterator[bytes]:
     """The end of each line: its uuid's last 12 digits, which count from 1."""
     for high_number in count():
         digits = b"%010x" % high_number
@@ -108,7 +108,7 @@ def iterate_message_ids(prefix: bytes) -> Iterator[bytes]:
 
 
 @lru_cache(maxsize=256)
-def encode_cached_name(name: str | None) -> bytes:
+def encode_name_as_json(name: str | None) -> bytes:
     """A name that comes again and again, as JSON."""
     return dump_json(name)
 
@@ -190,7 +190,7 @@ RESULT_ENCODERS: dict[str, Callable[[ToolInput, str, bytes], ToolUseResult]] = {
 }
 
 
-def build_tool_response(name: str, tool_input: ToolInput, content: object) -> object:
+def build_hook_tool_response(name: str, tool_input: ToolInput, content: object) -> object:
     """Return `tool_response` for a hook: the structured outcome if the tool has one, else the
     result's content.
     """

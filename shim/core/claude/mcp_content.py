@@ -81,7 +81,7 @@ def is_failed_mcp_result(value: object) -> bool:
     )
 
 
-def convert_mcp_result(value: object, tool: str, *, is_error: bool = False) -> object:
+def convert_mcp_result_to_claude(value: object, tool: str, *, is_error: bool = False) -> object:
     """Return the content of Claude's tool result for what a call returned.
 
     `value` is a complete MCP result, a list of blocks, or a text; anything else is returned
@@ -100,10 +100,12 @@ def convert_mcp_result(value: object, tool: str, *, is_error: bool = False) -> o
     if not isinstance(value, list) or not all(map(_is_block, value)) or not (value or is_mcp):
         return value
     if structured is not None and not is_error:
-        blocks = convert_mcp_blocks([block for block in value if block["type"] != "text"], tool)
+        blocks = convert_mcp_blocks_to_claude(
+            [block for block in value if block["type"] != "text"], tool
+        )
         text = dump_json(structured).decode()
         return [*blocks, _build_text_block(text)] if blocks else text
-    blocks = convert_mcp_blocks(value, tool)
+    blocks = convert_mcp_blocks_to_claude(value, tool)
     if not is_mcp:
         return blocks
     if is_error:
@@ -115,7 +117,7 @@ def convert_mcp_result(value: object, tool: str, *, is_error: bool = False) -> o
     return NO_OUTPUT_TEXT.format(tool=tool) if is_empty else blocks
 
 
-def convert_mcp_blocks(blocks: list[Block], tool: str) -> list[Block]:
+def convert_mcp_blocks_to_claude(blocks: list[Block], tool: str) -> list[Block]:
     """Return MCP blocks as blocks of Claude. A block of a type that Claude knows is not changed."""
     server = tool[len(MCP_PREFIX) :].partition("__")[0] if tool.startswith(MCP_PREFIX) else ""
     origin = f" from {server}" if server else ""

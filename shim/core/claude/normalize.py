@@ -45,7 +45,7 @@ DELTA_TEXT_KEYS = {
 }
 
 
-class LineNormalizer:
+class ClaudeEventNormalizer:
     """Makes lines safe to pass; `create_uuid` gives a fresh uuid, `store_text` stores what is
     cut."""
 
@@ -69,7 +69,7 @@ class LineNormalizer:
             "rate_limit_event": self._normalize_rate_limit,
         }
 
-    def normalize(self, event: Event, session_id: str, model: str) -> Event | None:
+    def normalize_event(self, event: Event, session_id: str, model: str) -> Event | None:
         """`event` itself where it has what it needs, a completed copy, or None when it says nothing
         at all.
         """
@@ -93,7 +93,7 @@ class LineNormalizer:
             self._diagnostics.record("completed_event", event)
         return result
 
-    def split_long_line(self, event: Event) -> Iterator[Event]:
+    def split_long_event(self, event: Event) -> Iterator[Event]:
         """A line that is too long: its text in several of the same kind, anything else cut."""
         kind = event["type"]
         if kind == "assistant" and len(event["message"]["content"]) == 1:

@@ -98,7 +98,7 @@ class PermissionRuleChange(NamedTuple):
     rules: tuple[str, ...]
 
 
-class DirectoryChange(NamedTuple):
+class WorkingDirectoryChange(NamedTuple):
     """Folders that an answer adds or removes."""
 
     operation: str
@@ -107,7 +107,7 @@ class DirectoryChange(NamedTuple):
 
 def parse_permission_updates(
     response: Mapping[str, Any],
-) -> "Iterator[PermissionRuleChange | DirectoryChange]":
+) -> "Iterator[PermissionRuleChange | WorkingDirectoryChange]":
     """What an answer changes of the rules and folders of the session (`updatedPermissions`, 6.3)."""
     for update in _list_updates(response):
         update_type, outcome = str(update.get("type")), update.get("behavior")
@@ -132,14 +132,14 @@ def parse_permission_updates(
                 for directory in _as_list(update.get("directories"))
                 if isinstance(directory, str) and directory and "\0" not in directory
             )
-            yield DirectoryChange(operation, tuple(directories))
+            yield WorkingDirectoryChange(operation, tuple(directories))
 
 
 def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def find_requested_mode(response: Mapping[str, Any]) -> object:
+def find_requested_permission_mode(response: Mapping[str, Any]) -> object:
     """The permission mode that an answer asks for from the next call on, as it was said; None for
     none.
     """

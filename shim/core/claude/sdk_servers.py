@@ -48,7 +48,7 @@ class McpConnection(Protocol):
         """Take a whole line for the client, its LF included."""
 
 
-class SdkServer:
+class SdkMcpServer:
     """One server, as far as it has said what it is. `status` is one of Claude's words."""
 
     def __init__(self, name: str) -> None:
@@ -61,14 +61,14 @@ class SdkServer:
         self.page_count = 0
 
     @property
-    def init_entry(self) -> dict[str, Any]:
+    def init_message_entry(self) -> dict[str, Any]:
         """What `init` says of it."""
         return {"name": self.name, "status": self.status, "source": "sdk"}
 
     @property
-    def status_entry(self) -> dict[str, Any]:
+    def mcp_status_entry(self) -> dict[str, Any]:
         """What `mcp_status` says of it."""
-        entry = self.init_entry | {"transport": "sdk", "scope": "dynamic"}
+        entry = self.init_message_entry | {"transport": "sdk", "scope": "dynamic"}
         if self.error:
             entry["error"] = self.error
         if self.status == "connected":
@@ -91,12 +91,12 @@ class PendingMcpRequest(NamedTuple):
     server_request_id: int
 
 
-class SdkServers:
+class SdkMcpServerRegistry:
     """The servers of one frontend. No line of ours is longer than `max_line_bytes`."""
 
     def __init__(self, max_line_bytes: int) -> None:
         self._max_line_bytes = max_line_bytes
-        self._servers: dict[str, SdkServer] = {}
+        self._servers: dict[str, SdkMcpServer] = {}
         self._pending_requests: dict[str, PendingMcpRequest] = {}
         self._connections: list[McpConnection] = []
         self._json_parsing_connections: list[McpConnection] = []  # clients of JSON_PARSING_CLIENTS
@@ -107,7 +107,7 @@ class SdkServers:
     def __bool__(self) -> bool:
         return bool(self._servers)
 
-    def __iter__(self) -> Iterator[SdkServer]:
+    def __iter__(self) -> Iterator[SdkMcpServer]:
         return iter(self._servers.values())
 
     def __contains__(self, name: str) -> bool:
@@ -121,7 +121,7 @@ class SdkServers:
     def tool_names(self) -> list[str]:
         """Claude's names of all tools that are known."""
         return [
-            format_tool_name(server.name, str(tool.get("name")))
+            format_mcp_tool_name(server.name, str(tool.get("name")))
             for server in self._servers.values()
             for tool in server.tools
         ]
@@ -130,9 +130,9 @@ class SdkServers:
         """Servers that the frontend has; one that is known stays as it is."""
         for name in names:
             if isinstance(name, str) and name and len(self._servers) < MAX_SERVERS:
-                self._servers.setdefault(name, SdkServer(name))
+                self._servers.setdefault(name, SdkMcpServer(name))
 
-    def take_lines(self) -> list[bytes]:
+    def take_control_request_lines(self) -> list[bytes]:
         """The lines for the frontend since the last call."""
         lines, self._lines = self._lines, []
         return lines
@@ -151,12 +151,12 @@ class SdkServers:
                 }
                 self._send_request(server, "initialize", params=params)
 
-    def _send_request(self, server: SdkServer, method: str, **fields: Any) -> None:
+    def _send_request(self, server: SdkMcpServer, method: str, **fields: Any) -> None:
         self._forward_request(
             None, server.name, {"jsonrpc": "2.0", "method": method, "id": 0, **fields}
         )
 
-    def _apply_response(self, server: SdkServer, method: str, response: RpcMessage) -> None:
+    def _apply_response(self, server: SdkMcpServer, method: str, response: RpcMessage) -> None:
         """An answer to us."""
         result = response.get("result")
         if not isinstance(result, dict):
@@ -189,7 +189,7 @@ class SdkServers:
             else:
                 server.status = "connected"
 
-    def _request_tools(self, server: SdkServer) -> None:
+    def _request_tools(self, server: SdkMcpServer) -> None:
         server.tools, server.page_count = [], 0
         self._send_request(server, "tools/list")
 
@@ -233,9 +233,9 @@ class SdkServers:
         if not isinstance(params, dict) or not isinstance(params.get("name"), str):
             return None
         tool_input = params.get("arguments")
-        return format_tool_name(connection.server_name, params["name"]), tool_input if isinstance(
-            tool_input, dict
-        ) else {}
+        return format_mcp_tool_name(
+            connection.server_name, params["name"]
+        ), tool_input if isinstance(tool_input, dict) else {}
 
     def deny_tool_call(self, connection: McpConnection, message: RpcMessage, reason: str) -> None:
         """A call may not run: its result says why, as a tool's own failure does, so that the model
@@ -246,7 +246,7 @@ class SdkServers:
             dump_json({"jsonrpc": "2.0", "id": message.get("id"), "result": result}) + b"\n"
         )
 
-    def receive_message(self, connection: McpConnection, message: object) -> str | None:
+    def forward_client_message(self, connection: McpConnection, message: object) -> str | None:
         """One message of a client's, parsed. The name of the request that now waits; None if
         nothing waits.
         """
@@ -339,7 +339,7 @@ class SdkServers:
 
     # -- what the frontend says --------------------------------------------------------------------
 
-    def accept_response(self, request_id: str, response: RpcMessage) -> bool:
+    def accept_frontend_response(self, request_id: str, response: RpcMessage) -> bool:
         """An answer of the frontend's; whether it was one to a request that is kept here."""
         pending = self._pending_requests.pop(request_id, None)
         if pending is None:
@@ -364,7 +364,7 @@ class SdkServers:
             if pending.method == CALL_METHOD and any(
                 connection is pending.connection for connection in self._json_parsing_connections
             ):
-                outcome = prevent_text_json_parsing(outcome)
+                outcome = add_text_as_structured_content(outcome)
             pending.connection.queue_line(
                 dump_json({"jsonrpc": "2.0", "id": pending.client_request_id, **outcome}) + b"\n"
             )
@@ -424,7 +424,7 @@ class SdkServers:
             )
 
 
-def format_tool_name(server: str, tool: str) -> str:
+def format_mcp_tool_name(server: str, tool: str) -> str:
     """Claude's name of a server's tool."""
     return f"{MCP_PREFIX}{normalize_mcp_name(server)}__{normalize_mcp_name(tool)}"
 
@@ -450,7 +450,7 @@ def _format_error(error: object) -> str:
     return str(error.get("message") or "") if isinstance(error, dict) else "it gave no answer"
 
 
-def prevent_text_json_parsing(response: RpcMessage) -> RpcMessage:
+def add_text_as_structured_content(response: RpcMessage) -> RpcMessage:
     """Return the answer to a call, changed so that a client of JSON_PARSING_CLIENTS does not parse
     its text as JSON.
 

@@ -19,8 +19,8 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from shim.core.claude.hooks.callbacks import HookCallbacks
     from shim.core.claude.hooks.callbacks import HookDecision as HookDecision
-    from shim.core.claude.permissions import DirectoryChange, PermissionRuleChange
-    from shim.core.claude.sdk_servers import SdkServers
+    from shim.core.claude.permissions import PermissionRuleChange, WorkingDirectoryChange
+    from shim.core.claude.sdk_servers import SdkMcpServerRegistry
 
 MODE_NAMES = tuple(sorted(PERMISSION_MODES))
 
@@ -52,7 +52,7 @@ class SessionOptions(NamedTuple):
     list_models: Callable[[], Iterable[str]] = tuple
 
 
-class ServingVendor(NamedTuple):
+class VendorCapabilities(NamedTuple):
     """The vendor that serves the session now.
 
     modes                the permission modes that it can honour
@@ -77,7 +77,7 @@ class ServingVendor(NamedTuple):
     has_auto_mode: bool = False
 
 
-class NoSdkServers(tuple[()]):
+class EmptySdkMcpServerRegistry(tuple[()]):
     """A frontend without MCP servers in its process, which is nearly every one: nothing of theirs
     is imported.
     """
@@ -87,10 +87,10 @@ class NoSdkServers(tuple[()]):
     def deliver_server_message(self, server: object, message: object) -> bool:
         return False
 
-    def take_lines(self) -> list[bytes]:
+    def take_control_request_lines(self) -> list[bytes]:
         return []
 
-    def accept_response(self, request_id: str, response: Mapping[str, Any]) -> bool:
+    def accept_frontend_response(self, request_id: str, response: Mapping[str, Any]) -> bool:
         return False
 
     def register_servers(self, names: Iterable[object]) -> None: ...
@@ -131,7 +131,7 @@ class SessionState:
     def __init__(
         self,
         options: SessionOptions,
-        serving_vendor: ServingVendor,
+        serving_vendor: VendorCapabilities,
         *,
         mode: str = "default",
         model: str | None = None,
@@ -147,7 +147,9 @@ class SessionState:
         self.answers_prompts = answers_prompts
         self.policy = policy
         self.hooks: HookCallbacks | None = None
-        self.sdk_servers: SdkServers | NoSdkServers = NoSdkServers()
+        self.sdk_servers: SdkMcpServerRegistry | EmptySdkMcpServerRegistry = (
+            EmptySdkMcpServerRegistry()
+        )
         self.configured_servers: Mapping[str, Any] = {}
         self.initialize_server_names: frozenset[str] = frozenset()
         self.sdk_servers_error = ""
@@ -175,15 +177,15 @@ class SessionState:
     def vendor_name(self) -> str:
         return self.serving_vendor.display_name
 
-    def add_sdk_servers(self, names: Iterable[object]) -> None:
+    def add_sdk_mcp_servers(self, names: Iterable[object]) -> None:
         """The frontend has MCP servers in its own process."""
         if not self.sdk_servers:
-            from shim.core.claude.sdk_servers import SdkServers
+            from shim.core.claude.sdk_servers import SdkMcpServerRegistry
 
-            self.sdk_servers = SdkServers(self.options.max_line_bytes)
+            self.sdk_servers = SdkMcpServerRegistry(self.options.max_line_bytes)
         self.sdk_servers.register_servers(names)
 
-    def describe_mcp_servers(self, *, detailed: bool = False) -> list[dict[str, Any]]:
+    def list_mcp_server_entries(self, *, detailed: bool = False) -> list[dict[str, Any]]:
         """What `init` says of the MCP servers, or, `detailed`, `mcp_status`.
 
         Of a server outside of the frontend only the vendor knows whether it runs.
@@ -197,7 +199,8 @@ class SessionState:
             name for name in self.configured_servers if name not in self.sdk_servers.names
         ]
         sdk_entries = [
-            server.status_entry if detailed else server.init_entry for server in self.sdk_servers
+            server.mcp_status_entry if detailed else server.init_message_entry
+            for server in self.sdk_servers
         ]
         external_entries: list[dict[str, Any]] = [
             {"name": name, "status": "pending", "source": "dynamic"} for name in external_names
@@ -211,7 +214,7 @@ class SessionState:
             external_entries, unsupported_reason
         )
 
-    def list_sdk_tools(self) -> list[str]:
+    def list_sdk_mcp_tools(self) -> list[str]:
         """The tools of servers in the frontend's process, where the vendor reaches them."""
         return (
             self.sdk_servers.tool_names
@@ -219,7 +222,7 @@ class SessionState:
             else []
         )
 
-    def switch_vendor(self, serving_vendor: ServingVendor) -> None:
+    def switch_vendor(self, serving_vendor: VendorCapabilities) -> None:
         """Another vendor serves from now on. Of the models that were asked for, those in Claude's
         words are its too.
         """
@@ -262,7 +265,7 @@ class SessionState:
         )
 
     def apply_permission_updates(
-        self, updates: "Iterable[PermissionRuleChange | DirectoryChange]"
+        self, updates: "Iterable[PermissionRuleChange | WorkingDirectoryChange]"
     ) -> None:
         """Change rules and folders for the rest of this session: the frontend's user said so."""
         from shim.core.claude.permissions import PermissionRuleChange
@@ -284,7 +287,7 @@ class SessionState:
             else:
                 policy.remove_directories(update.directories)
 
-    def replace_flag_rules(self, deny: Iterable[str], ask: Iterable[str]) -> bool:
+    def replace_flag_permission_rules(self, deny: Iterable[str], ask: Iterable[str]) -> bool:
         """Rules of the flag settings, in the place of those before; whether they are others.
 
         ValueError for rules that a vendor would not keep, with the reason; then nothing has

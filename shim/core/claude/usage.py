@@ -103,7 +103,7 @@ def get_model_usage(usage_by_model: dict[str, Usage], model: str) -> Usage:
 NO_MESSAGE_ID = b""  # what is counted here belongs to the next message
 
 
-class UsageCounter:
+class MessageUsageCounter:
     """What each message of a conversation used, for its transcript.
 
     A vendor often says this only when the lines of the message were written, or for the whole turn
@@ -143,7 +143,7 @@ class UsageCounter:
             )
         self._start_turn()
 
-    def take_new_usage(self) -> dict[bytes, Usage]:
+    def take_new_usage_by_message(self) -> dict[bytes, Usage]:
         """By message, what came since the last call; a number is negative where a total was smaller
         than its parts.
         """

@@ -33,12 +33,12 @@ from shim.core.claude.line_pieces import (
     TOOL_USE_START,
     LineBuffer,
     encode_block_event_parts,
-    encode_cached_name,
     encode_failed_tool_result,
-    iterate_line_uuid_ends,
+    encode_name_as_json,
+    iterate_line_uuid_suffixes,
     iterate_message_ids,
 )  # fmt: skip
-from shim.core.claude.usage import NO_USAGE, Usage, UsageCounter, parse_usage
+from shim.core.claude.usage import NO_USAGE, MessageUsageCounter, Usage, parse_usage
 from shim.core.reading.json_text import dump_json, escape_line_separators
 from shim.core.reading.limits import (
     MAX_ENVELOPE_BYTES,
@@ -73,7 +73,7 @@ class StreamJsonWriter:
         writes_partial_messages: bool = False,
         terminator: bytes = b"",
         max_line_bytes: int = 0,
-        usage_counter: UsageCounter | None = None,
+        usage_counter: MessageUsageCounter | None = None,
     ) -> None:
         self.writes_partial_messages = writes_partial_messages
         self.max_bytes = max(
@@ -85,7 +85,7 @@ class StreamJsonWriter:
         self.usage_counter = usage_counter
         self._lines = LineBuffer()
         self._uuid_prefix = uuid_prefix.encode()
-        self._line_ends = iterate_line_uuid_ends()
+        self._line_ends = iterate_line_uuid_suffixes()
         self._message_ids = iterate_message_ids(b"msg_" + uuid_prefix.replace("-", "").encode())
         self._last_call = ("", b"")  # the id of the last call, and its JSON
         self._block_index = 0  # of the open block, or the next one
@@ -96,7 +96,7 @@ class StreamJsonWriter:
     claude_version = CLAUDE_VERSION  # of the claude that is imitated
 
     def take_bytes(self) -> bytes:
-        return self._lines.take()
+        return self._lines.take_joined_lines()
 
     def record_prompt(self, prompt: str) -> None:
         """The message that the turn answers: nothing of it is said (but see `echo_message`)."""
@@ -106,12 +106,12 @@ class StreamJsonWriter:
 
     def discard_turn(self) -> None:
         """Forget the turn that has begun: none of its lines was given to the frontend."""
-        self._lines.take()
+        self._lines.take_joined_lines()
         if self.usage_counter is not None:
             self.usage_counter.discard_turn()
 
     def merge_buffered_lines(self) -> None:
-        self._lines.join_new_lines()
+        self._lines.merge_unjoined_lines()
 
     def create_uuid(self) -> str:
         """A fresh uuid, for something that is not a line (a synthetic id)."""
@@ -184,13 +184,13 @@ class StreamJsonWriter:
 
     def write_result(self, fields: Mapping[str, Any]) -> None:
         """`result` (contract 5.3), then the terminator if this stream has one."""
-        self.finalize_usage(fields)
+        self.finalize_turn_usage(fields)
         body = self._encode_line({"type": "result", **fields})
         self._append_line(body[:-1] + self._line_tail)
         self.last_result_line = self._lines[-1]
         self.write_turn_end_line()
 
-    def finalize_usage(self, result_fields: Mapping[str, Any]) -> None:
+    def finalize_turn_usage(self, result_fields: Mapping[str, Any]) -> None:
         """For a transcript: what of a result's usage no message was said to have used."""
         if self.usage_counter is not None:
             self.usage_counter.finalize_turn(parse_usage(result_fields.get("usage")))
@@ -348,7 +348,7 @@ class StreamJsonWriter:
         """
         id_json, encoded_name, input_json = (
             dump_json(call_id),
-            encode_cached_name(name),
+            encode_name_as_json(name),
             dump_json(tool_input),
         )
         self._last_call = call_id, id_json
@@ -399,7 +399,7 @@ class StreamJsonWriter:
         line_ends, tail = self._line_ends, self._line_tail
         usage_json = NO_USAGE_JSON if usage is NO_USAGE else dump_json(usage)
         pieces = (
-            MESSAGE_DELTA_EVENT, encode_cached_name(stop_reason), DELTA_USAGE_MEMBER, usage_json, b"}",
+            MESSAGE_DELTA_EVENT, encode_name_as_json(stop_reason), DELTA_USAGE_MEMBER, usage_json, b"}",
             MAIN_AGENT_MEMBER, tail, next(line_ends),
             MESSAGE_STOP_EVENT, tail, next(line_ends),
         )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 
 from shim.core.api_errors import Cause
 from shim.core.claude.mcp_content import is_mcp_result
-from shim.core.claude.normalize import LineNormalizer
+from shim.core.claude.normalize import ClaudeEventNormalizer
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage
 from shim.core.errors import FailedAttempt
@@ -336,11 +336,11 @@ class RedactedTurn:
         secrets.
         """
         writer, diagnostics = self.turn.writer, self.turn.diagnostics
-        normalizer = LineNormalizer(
+        normalizer = ClaudeEventNormalizer(
             diagnostics, writer.create_uuid, writer.max_bytes, self.turn.config.store_text
         )
         self._line_redactor = LineRedactor(
-            self._redactor, writer.create_uuid, writer.max_bytes, normalizer.split_long_line
+            self._redactor, writer.create_uuid, writer.max_bytes, normalizer.split_long_event
         )
         self._write_line = write_line
         return self._write_redacted_line

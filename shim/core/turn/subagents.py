@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from shim.core.claude.mcp_content import is_failed_mcp_result
-from shim.core.claude.tool_content import format_tool_content
+from shim.core.claude.tool_content import format_tool_result_content
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.policy.rules import normalize_tool_name
 from shim.core.reading.diagnostics import Diagnostics
@@ -172,7 +172,7 @@ class Subagent:
         block = {
             "type": "tool_result",
             "tool_use_id": call.call_id,
-            "content": format_tool_content(content, call.name, is_failed=is_error),
+            "content": format_tool_result_content(content, call.name, is_failed=is_error),
             "is_error": is_error,
         }
         # The parent of the call, not of this agent: any agent may return the result.

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shim.core.claude.hooks.callbacks import HookEvent
-from shim.core.claude.line_pieces import build_tool_response
+from shim.core.claude.line_pieces import build_hook_tool_response
 from shim.core.claude.mcp_content import is_failed_mcp_result
-from shim.core.claude.tool_content import SHELL_TOOL, format_tool_content
+from shim.core.claude.tool_content import SHELL_TOOL, format_tool_result_content
 from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL
 from shim.core.policy.rules import MCP_PREFIX, normalize_tool_name
 from shim.core.reading.diagnostics import Diagnostics
@@ -383,7 +383,7 @@ class ToolCalls:
         evaluator, is_error = self._config.evaluator, is_error or self.has_interrupted_call
         if content.__class__ is not str or call[1] == SHELL_TOOL or call[1].startswith(MCP_PREFIX):
             is_error = is_error or is_failed_mcp_result(content)
-            content = format_tool_content(content, call[1], is_failed=is_error)
+            content = format_tool_result_content(content, call[1], is_failed=is_error)
         if (
             not is_error
             and evaluator is not None
@@ -410,7 +410,7 @@ class ToolCalls:
         content = self._write_result(call, content, is_error)
         if self.hook_events is not None and not is_error:
             self.hook_events.append(
-                HookEvent("PostToolUse", *call, build_tool_response(call[1], call[2], content))
+                HookEvent("PostToolUse", *call, build_hook_tool_response(call[1], call[2], content))
             )
         elif self.hook_events is not None and not was_refused:
             self.hook_events.append(HookEvent("PostToolUseFailure", *call, content))

@@ -223,7 +223,7 @@ class YumeControlSession(ControlSession):
         self._open_prompts[request.call_id] = request
         return None
 
-    def cancel_open_prompts(self) -> None:
+    def cancel_permission_prompts(self) -> None:
         """Nothing: Yume knows by the result that nothing is asked any more."""
 
     def expire_permission_request(self, request: PermissionRequest) -> PermissionDecision | None:
@@ -242,7 +242,9 @@ class YumeControlSession(ControlSession):
         self._decided_calls.clear()
         super().end_turn()
 
-    def notify_hooks(self, event: HookEvent, *, prompt: str = "", last_message: str = "") -> None:
+    def send_hook_callbacks(
+        self, event: HookEvent, *, prompt: str = "", last_message: str = ""
+    ) -> None:
         """Nothing: Yume has no hooks."""
 
     def write_session_state(self, state: str) -> None:

@@ -213,7 +213,7 @@ class YumeEncoder:
         self._write_line({"type": "result", **line})
         self.last_result_line = self._lines[-1]
         if self.transcript_writer:
-            self.transcript_writer.finalize_usage(fields)
+            self.transcript_writer.finalize_turn_usage(fields)
         self.write_turn_end_line()
         self._reset_turn()
 

@@ -19,7 +19,11 @@ import orjson
 from anyio.abc import TaskGroup
 
 from shim.core.claude.permissions import TURN_STOPPED_TEXT, PermissionDecision
-from shim.core.claude.sdk_servers import MAX_PENDING_REQUESTS, TOO_MANY_REQUESTS_TEXT, SdkServers
+from shim.core.claude.sdk_servers import (
+    MAX_PENDING_REQUESTS,
+    TOO_MANY_REQUESTS_TEXT,
+    SdkMcpServerRegistry,
+)
 from shim.core.reading.lines import LineSplitter
 from shim.io.mcp.relay import SOCKET_VARIABLE, TICKET_VARIABLE
 from shim.io.mcp.socket_folder import SOCKET_NAME, create_socket_folder, is_same_user_peer
@@ -47,7 +51,7 @@ class McpRelayServer:
 
     def __init__(
         self,
-        servers: SdkServers,
+        servers: SdkMcpServerRegistry,
         flush: Callable[[], Awaitable[None]],
         decide_call: Callable[[str, Mapping[str, Any]], Awaitable[PermissionDecision]],
         call_timeout_s: float,
@@ -206,7 +210,7 @@ class McpRelayServer:
         await self._flush()
 
     def _send_request(self, relay: "McpRelayConnection", message: object, timeout_s: float) -> None:
-        request_id = self._servers.receive_message(relay, message)
+        request_id = self._servers.forward_client_message(relay, message)
         if request_id is not None:
             self._deadlines[request_id] = anyio.current_time() + timeout_s, timeout_s
             self._deadlines_changed.set()

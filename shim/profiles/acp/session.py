@@ -8,7 +8,7 @@ and the mode, then the prompt. A prompt that comes earlier waits.
 
 from collections.abc import Mapping
 
-from shim.core.claude.argv.models import choose_effort
+from shim.core.claude.argv.models import choose_supported_effort
 from shim.core.claude.messages import ALL_KINDS, BlockKinds, UserMessage
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
@@ -478,7 +478,9 @@ class AcpSession:
             for choice in _as_list(option.get("options"))
             if isinstance(choice, dict)
         ]
-        value = option.get("currentValue") if level is None else choose_effort(level, values)
+        value = (
+            option.get("currentValue") if level is None else choose_supported_effort(level, values)
+        )
         return [] if value is None else [self._encode_option(STEP_EFFORT, option, value)]
 
     def _encode_setting(self, category: str, value: str | None) -> bytes:

@@ -91,7 +91,7 @@ from importlib import import_module
 from shim.core.adapter.adapter import LaunchRequest, LaunchSpec, RunReportSpec, encode_prompt_stdin
 from shim.core.adapter.tools import ToolMapping, Tools
 from shim.core.adapter.versions import VersionProbe, parse_version_conditions
-from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_effort
+from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_supported_effort
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.profiles.check.config_node import ConfigNode
@@ -299,7 +299,7 @@ def _compile_launch(
             "prompt_argument": is_argument,
             "prompt_stdin": not is_argument and prompt_path is None,
             "model": invocation.model,
-            "effort": effort and choose_effort(effort, efforts),
+            "effort": effort and choose_supported_effort(effort, efforts),
             "resume": resume,
             "fork": bool(resume and invocation.session.fork_session),
             "session_id": None if resume else invocation.session.session_id,

@@ -866,7 +866,7 @@ TAKES_ANYTHING = sorted(
 
 
 def ours(invocation: Invocation) -> list[str | None]:
-    return [invocation.get_flag(field) for field in OURS]
+    return [invocation.get_flag_value(field) for field in OURS]
 
 
 @settings(deadline=None)

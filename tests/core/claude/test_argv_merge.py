@@ -8,7 +8,7 @@ from sweeps import loop_over_rows
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.merge import (
     build_conversation_args,
-    build_fork_args,
+    build_resume_point_args,
     extract_restricting_flags,
     merge_resume_flags,
 )
@@ -117,7 +117,9 @@ def test_resume_flags_are_only_in_the_fork_args():
         ]
     )
     assert build_conversation_args(invocation) == ["--model", "opus"]
-    assert build_fork_args(merge_resume_flags(parse_argv(["--model", "haiku"]), invocation)) == [
+    assert build_resume_point_args(
+        merge_resume_flags(parse_argv(["--model", "haiku"]), invocation)
+    ) == [
         "--resume-session-at",
         "u",
     ]

@@ -20,7 +20,7 @@ from shim.core.claude.permissions import (
     PermissionRequest,
     PermissionRuleChange,
 )
-from shim.core.claude.session_state import ServingVendor
+from shim.core.claude.session_state import VendorCapabilities
 from shim.core.reading.diagnostics import escape_control_chars
 
 ASKED = PermissionRequest("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
@@ -245,18 +245,18 @@ def test_models_response_lists_the_selectable_models(subtype):
 
 def test_requested_model_is_stored_per_vendor():
     session = control(model="sonnet")
-    session.session_state.switch_vendor(ServingVendor("qwen"))
+    session.session_state.switch_vendor(VendorCapabilities("qwen"))
     assert (session.session_state.requested_model, session.session_state.initial_model) == (
         "sonnet",
         "sonnet",
     )
     ask(session, "set_model", model="qwen3")
-    session.session_state.switch_vendor(ServingVendor("codex"))
+    session.session_state.switch_vendor(VendorCapabilities("codex"))
     assert (session.session_state.requested_model, session.session_state.initial_model) == (
         None,
         "sonnet",
     )
-    session.session_state.switch_vendor(ServingVendor("qwen"))
+    session.session_state.switch_vendor(VendorCapabilities("qwen"))
     assert session.session_state.requested_model == "qwen3"
 
 
@@ -346,8 +346,8 @@ def test_state_returns_to_running_when_no_prompt_is_open(how):
     elif how == "too late":
         session.expire_permission_request(ASKED)
     else:
-        session.cancel_open_prompts()
-    assert states(session) == ["running"] and not session.has_open_requests
+        session.cancel_permission_prompts()
+    assert states(session) == ["running"] and not session.has_pending_permission_requests
 
 
 def test_prompts_are_answered_once_and_in_any_order():
@@ -363,11 +363,11 @@ def test_prompts_are_answered_once_and_in_any_order():
     assert give(session, second_line["request_id"], behavior="deny", message="no") == [
         PermissionAnswered(second, PermissionDecision(False, message="no"))
     ]
-    assert states(session) == [] and session.has_open_requests
+    assert states(session) == [] and session.has_pending_permission_requests
     assert give(session, first_line["request_id"], behavior="allow") == [
         PermissionAnswered(ASKED, PermissionDecision(True))
     ]
-    assert states(session) == ["running"] and not session.has_open_requests
+    assert states(session) == ["running"] and not session.has_pending_permission_requests
     assert give(session, second_line["request_id"], behavior="allow") == []
 
 

@@ -10,9 +10,9 @@ from sweeps import loop_over_rows
 
 from shim.core.claude.hooks.callbacks import HookDecision
 from shim.core.claude.hooks.commands import (
+    HookCommandResult,
     HookContext,
-    HookExit,
-    decide_from_hook_exit,
+    decide_from_hook_result,
     encode_hook_input,
     select_hooks,
 )
@@ -32,7 +32,9 @@ def specific(decision=None, **more):
 
 def decide_hook(stdout="", code=0, stderr="", hook=None, error=""):
     hook = hook or SettingsHook("", "true")
-    return decide_from_hook_exit(hook, HookExit(code, stdout, stderr, error), "Bash", TOUCH, PLACE)
+    return decide_from_hook_result(
+        hook, HookCommandResult(code, stdout, stderr, error), "Bash", TOUCH, PLACE
+    )
 
 
 def test_exit_code_2_denies_with_the_text_of_stderr():
@@ -168,8 +170,8 @@ def test_subagent_call_matches_hooks_for_agent_and_task():
 def test_hook_condition_decides_whether_a_hook_runs_and_may_allow(rule, command, runs, allows):
     hook, tool_input = SettingsHook("", "x", condition=rule), {"command": command}
     assert hooks_before("Bash", tool_input, hook) == (["x"] if runs else [])
-    decision = decide_from_hook_exit(
-        hook, HookExit(0, specific("allow")), "Bash", tool_input, PLACE
+    decision = decide_from_hook_result(
+        hook, HookCommandResult(0, specific("allow")), "Bash", tool_input, PLACE
     )
     assert bool(decision.allow) is allows
 

@@ -9,7 +9,7 @@ from support import build_session_state
 from sweeps import loop_over_rows
 
 from shim.core.claude.control import ControlSession
-from shim.core.claude.control.actions import CallBlocked, PermissionAnswered
+from shim.core.claude.control.actions import PermissionAnswered, ToolCallBlocked
 from shim.core.claude.hooks.callbacks import (
     HookCallbacks,
     HookDecision,
@@ -114,7 +114,7 @@ def test_hook_output_is_parsed_to_a_decision(answer, decision):
 def test_pre_tool_use_request_contains_the_fields_of_claude():
     """C11"""
     session = control(hooks())
-    session.notify_hooks(CALL)
+    session.send_hook_callbacks(CALL)
     (line,) = take_lines(session)
     assert line["request_id"] == "uuid-1"
     assert line["request"]["subtype"] == "hook_callback"
@@ -133,7 +133,7 @@ def test_pre_tool_use_request_contains_the_fields_of_claude():
 
 def test_permission_request_waits_for_the_hook_of_its_call():
     session = control(hooks())
-    session.notify_hooks(CALL)
+    session.send_hook_callbacks(CALL)
     take_lines(session)
     assert session.ask_permission(ASKED) is None
     assert take_lines(session) == []
@@ -145,7 +145,7 @@ def test_permission_request_waits_for_the_hook_of_its_call():
 def test_hook_decision_replaces_the_permission_prompt():
     for answer, allow in ((DENY, False), (ALLOW, True)):
         session = control(hooks())
-        session.notify_hooks(CALL)
+        session.send_hook_callbacks(CALL)
         session.ask_permission(ASKED)
         take_lines(session)
         ((permission, decision),) = give(session, "uuid-1", answer)
@@ -155,7 +155,7 @@ def test_hook_decision_replaces_the_permission_prompt():
 
 def test_single_hook_denial_overrides_a_later_allow():
     session = control(hooks("PreToolUse", None, "hook_0", "hook_1"))
-    session.notify_hooks(CALL)
+    session.send_hook_callbacks(CALL)
     session.ask_permission(ASKED)
     assert give(session, "uuid-1", DENY) == []
     ((_, decision),) = give(session, "uuid-2", ALLOW)
@@ -164,7 +164,7 @@ def test_single_hook_denial_overrides_a_later_allow():
 
 def test_early_hook_decision_applies_to_a_later_permission_request():
     session = control(hooks())
-    session.notify_hooks(CALL)
+    session.send_hook_callbacks(CALL)
     assert give(session, "uuid-1", DENY) == []
     decision = session.ask_permission(ASKED)
     assert decision is not None and not decision.allow
@@ -172,8 +172,8 @@ def test_early_hook_decision_applies_to_a_later_permission_request():
 
 def test_hook_denial_blocks_the_call_if_the_vendor_never_asks():
     session = control(hooks(), asks_permissions=False)
-    session.notify_hooks(CALL)
-    assert give(session, "uuid-1", DENY) == [CallBlocked("call_1", "not today")]
+    session.send_hook_callbacks(CALL)
+    assert give(session, "uuid-1", DENY) == [ToolCallBlocked("call_1", "not today")]
 
 
 def test_non_blocking_hooks_are_notified_and_their_output_is_ignored():
@@ -184,8 +184,8 @@ def test_non_blocking_hooks_are_notified_and_their_output_is_ignored():
     )
     session = control(raw_hooks)
     session.start_turn("do it")
-    session.notify_hooks(HookEvent("PostToolUse", "call_1", "Bash", {}, "out"))
-    session.notify_hooks(HookEvent("Stop"), last_message="Done.")
+    session.send_hook_callbacks(HookEvent("PostToolUse", "call_1", "Bash", {}, "out"))
+    session.send_hook_callbacks(HookEvent("Stop"), last_message="Done.")
     lines = take_lines(session)
     inputs = [line["request"]["input"] for line in lines]
     assert [line["hook_event_name"] for line in inputs] == [
@@ -201,7 +201,7 @@ def test_non_blocking_hooks_are_notified_and_their_output_is_ignored():
 def test_interrupt_denies_a_permission_request_that_waits_for_a_hook():
     session = control(hooks())
     session.start_turn("go")
-    session.notify_hooks(CALL)
+    session.send_hook_callbacks(CALL)
     session.ask_permission(ASKED)
     wishes = session.receive_line(
         b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}'
@@ -211,7 +211,7 @@ def test_interrupt_denies_a_permission_request_that_waits_for_a_hook():
 
 def test_input_change_of_a_hook_is_preserved_by_a_later_allow():
     session = control(hooks("PreToolUse", None, "hook_0", "hook_1"))
-    session.notify_hooks(CALL)
+    session.send_hook_callbacks(CALL)
     session.ask_permission(ASKED)
     assert give(session, "uuid-1", CHANGE) == []
     ((_, decision),) = give(session, "uuid-2", ALLOW)
@@ -222,31 +222,31 @@ def test_input_change_of_a_hook_is_preserved_by_a_later_allow():
 
 def test_input_change_of_a_hook_blocks_the_call_if_the_vendor_never_asks():
     session = control(hooks(), asks_permissions=False)
-    session.notify_hooks(CALL)
+    session.send_hook_callbacks(CALL)
     (wish,) = give(session, "uuid-1", CHANGE)
-    assert isinstance(wish, CallBlocked)
+    assert isinstance(wish, ToolCallBlocked)
 
 
 def test_denied_call_that_was_executed_is_blocked_in_either_order():
     session = control(hooks())
-    session.notify_hooks(CALL)
+    session.send_hook_callbacks(CALL)
     assert give(session, "uuid-1", DENY) == []
-    assert session.record_executed_call("call_1") == CallBlocked("call_1", "not today")
+    assert session.record_executed_call("call_1") == ToolCallBlocked("call_1", "not today")
     other = control(hooks())
-    other.notify_hooks(CALL)
+    other.send_hook_callbacks(CALL)
     assert other.record_executed_call("call_1") is None
-    assert give(other, "uuid-1", DENY) == [CallBlocked("call_1", "not today")]
+    assert give(other, "uuid-1", DENY) == [ToolCallBlocked("call_1", "not today")]
 
 
 def test_hook_denial_blocks_the_call_immediately_in_bypass_mode():
     session = control(hooks(), mode="bypassPermissions")
-    session.notify_hooks(CALL)
-    assert give(session, "uuid-1", DENY) == [CallBlocked("call_1", "not today")]
+    session.send_hook_callbacks(CALL)
+    assert give(session, "uuid-1", DENY) == [ToolCallBlocked("call_1", "not today")]
 
 
 def test_hook_denial_waits_for_the_request_if_the_vendor_asks_in_bypass_mode():
     session = control(hooks(), mode="bypassPermissions", asks_in_bypass_mode=True)
-    session.notify_hooks(CALL)
+    session.send_hook_callbacks(CALL)
     take_lines(session)
     assert give(session, "uuid-1", DENY) == []
     assert session.ask_permission(ASKED) == PermissionDecision(
@@ -256,16 +256,16 @@ def test_hook_denial_waits_for_the_request_if_the_vendor_asks_in_bypass_mode():
 
 def test_skipping_an_unanswered_hook_sends_the_permission_request():
     session = control(hooks())
-    session.notify_hooks(CALL)
+    session.send_hook_callbacks(CALL)
     session.ask_permission(ASKED)
     take_lines(session)
-    assert session.is_awaiting_hooks(ASKED)
-    assert session.skip_hooks(ASKED) is None
+    assert session.is_awaiting_hook_decisions(ASKED)
+    assert session.ask_permission_without_hooks(ASKED) is None
     (question,) = take_lines(session)
     assert question["request"]["subtype"] == "can_use_tool"
     assert (
-        not session.is_awaiting_hooks(ASKED)
-        and session.skip_hooks(ASKED) is None
+        not session.is_awaiting_hook_decisions(ASKED)
+        and session.ask_permission_without_hooks(ASKED) is None
         and take_lines(session) == []
     )
     assert give(session, "uuid-1", DENY) == []
@@ -278,14 +278,14 @@ def apply_rules(session, **rules):
 
 def decide_after_hooks(session, hook_decision):
     """What becomes of the question once the hooks of the settings have judged its call."""
-    session.defer_to_hooks(ASKED)
-    assert session.has_open_requests
+    session.defer_permission_to_hooks(ASKED)
+    assert session.has_pending_permission_requests
     return session.apply_hook_decision(ASKED, hook_decision)
 
 
 def test_hook_ask_decision_overrides_an_allow_rule():
     session = apply_rules(control(hooks()), allow=["Bash"])
-    session.notify_hooks(CALL)
+    session.send_hook_callbacks(CALL)
     take_lines(session)
     session.ask_permission(ASKED)
     assert give(session, "uuid-1", ASKS) == []
@@ -300,8 +300,8 @@ def test_hook_ask_decision_overrides_an_allow_rule():
 
 def test_hook_ask_decision_blocks_the_call_if_the_vendor_never_asks():
     session = control(hooks(), asks_permissions=False)
-    session.notify_hooks(CALL)
-    assert give(session, "uuid-1", ASKS) == [CallBlocked("call_1", "sure?")]
+    session.send_hook_callbacks(CALL)
+    assert give(session, "uuid-1", ASKS) == [ToolCallBlocked("call_1", "sure?")]
 
 
 def test_hook_allow_does_not_override_deny_rules_or_plan_mode():
@@ -315,7 +315,7 @@ def test_hook_allow_does_not_override_deny_rules_or_plan_mode():
         assert decide_after_hooks(session, HookDecision(True))[1].allow is allow
     changes = ASKED._replace(tool_input={"command": "touch m"})
     session = apply_rules(control(None, mode="plan", answers_prompts=False))
-    session.defer_to_hooks(changes)
+    session.defer_permission_to_hooks(changes)
     assert not session.apply_hook_decision(changes, HookDecision(True))[1].allow
 
 
@@ -341,7 +341,7 @@ def test_input_changed_by_a_hook_is_used_for_rules_and_the_prompt():
 def test_hook_decision_after_an_interrupt_is_ignored():
     session = control(None)
     session.start_turn("go")
-    session.defer_to_hooks(ASKED)
+    session.defer_permission_to_hooks(ASKED)
     session.receive_line(
         b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}'
     )
@@ -353,7 +353,7 @@ LARGE = CALL._replace(tool_input={"command": "x" * 60_000})
 
 def test_call_is_denied_if_its_input_is_too_large_for_the_hook():
     session = control(hooks(), max_line_bytes=50_000)
-    session.notify_hooks(LARGE)
+    session.send_hook_callbacks(LARGE)
     assert take_lines(session) == []
     decision = session.ask_permission(ASKED)
     assert decision is not None and not decision.allow and "too large" in decision.message
@@ -362,7 +362,7 @@ def test_call_is_denied_if_its_input_is_too_large_for_the_hook():
 @pytest.mark.parametrize("fields", [{"asks_permissions": False}, {"mode": "bypassPermissions"}])
 def test_oversized_hook_input_is_truncated_if_calls_run_without_prompts(fields):
     session = control(hooks(), max_line_bytes=50_000, **fields)
-    session.notify_hooks(LARGE)
+    session.send_hook_callbacks(LARGE)
     (line,) = take_lines(session)
     assert len(json.dumps(line)) <= 50_000
     echo = {"permissionDecision": "allow", "updatedInput": line["request"]["input"]["tool_input"]}

@@ -8,7 +8,7 @@ import base64
 
 from sweeps import loop_over_rows
 
-from shim.core.claude.mcp_content import convert_mcp_blocks, convert_mcp_result
+from shim.core.claude.mcp_content import convert_mcp_blocks_to_claude, convert_mcp_result_to_claude
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 GIF = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
@@ -116,16 +116,19 @@ BLOCKS = {
 
 @loop_over_rows(("mcp_block", "expected"), BLOCKS.values())
 def test_mcp_block_is_converted_to_a_claude_block(mcp_block, expected):
-    assert convert_mcp_blocks([mcp_block], TOOL) == [expected]
+    assert convert_mcp_blocks_to_claude([mcp_block], TOOL) == [expected]
 
 
 def test_image_blob_is_written_after_its_heading():
     heading = text("[Resource from srv at file:///b.bin] ")
-    assert convert_mcp_blocks([blob(PNG, mimeType="image/jpeg")], TOOL) == [heading, image()]
+    assert convert_mcp_blocks_to_claude([blob(PNG, mimeType="image/jpeg")], TOOL) == [
+        heading,
+        image(),
+    ]
 
 
 def test_builtin_tool_content_has_no_server_name():
-    assert convert_mcp_blocks([AUDIO, RESOURCE], "Read") == [
+    assert convert_mcp_blocks_to_claude([AUDIO, RESOURCE], "Read") == [
         text("[Audio] Binary content (audio/wav, 3 bytes), not saved"),
         text("[Resource at file:///b] inner"),
     ]
@@ -161,7 +164,7 @@ RESULTS = {
 
 @loop_over_rows(("mcp_result", "expected"), RESULTS.values())
 def test_mcp_result_is_converted_to_claude_content(mcp_result, expected):
-    assert convert_mcp_result(mcp_result, TOOL) == expected
+    assert convert_mcp_result_to_claude(mcp_result, TOOL) == expected
 
 
 FAILURES = {
@@ -176,7 +179,7 @@ FAILURES = {
 @loop_over_rows(("content", "expected"), FAILURES.values())
 def test_failed_call_returns_its_texts(content, expected):
     result = {"content": content, "structuredContent": STRUCTURED, "isError": True}
-    assert convert_mcp_result(result, TOOL, is_error=True) == expected
+    assert convert_mcp_result_to_claude(result, TOOL, is_error=True) == expected
 
 
 @loop_over_rows(
@@ -193,4 +196,4 @@ def test_failed_call_returns_its_texts(content, expected):
     ],
 )
 def test_non_mcp_result_is_not_changed(result):
-    assert convert_mcp_result(result, "Read") == result
+    assert convert_mcp_result_to_claude(result, "Read") == result

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from shim.core.claude.normalize import LineNormalizer
+from shim.core.claude.normalize import ClaudeEventNormalizer
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import dump_json
 
@@ -32,7 +32,7 @@ def normalizer(stored_texts):
         stored_texts.append(text)
         return "/spill/1.txt"
 
-    return LineNormalizer(Diagnostics(), lambda: f"u{next(numbers)}", ROOM, keep)
+    return ClaudeEventNormalizer(Diagnostics(), lambda: f"u{next(numbers)}", ROOM, keep)
 
 
 def assistant(*content, **message):
@@ -51,7 +51,7 @@ def assistant(*content, **message):
     ],
 )
 def test_complete_event_is_returned_unchanged(normalizer, event):
-    assert normalizer.normalize(event, S, "m") is event
+    assert normalizer.normalize_event(event, S, "m") is event
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_complete_event_is_returned_unchanged(normalizer, event):
     ],
 )
 def test_missing_fields_are_added(normalizer, event, completed):
-    normalized_line = normalizer.normalize(event, S, "opus")
+    normalized_line = normalizer.normalize_event(event, S, "opus")
     assert normalized_line | completed == normalized_line
-    assert normalizer.normalize(normalized_line, S, "opus") is normalized_line
+    assert normalizer.normalize_event(normalized_line, S, "opus") is normalized_line
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_missing_fields_are_added(normalizer, event, completed):
     ],
 )
 def test_malformed_event_is_dropped_and_counted(normalizer, event):
-    assert normalizer.normalize(event, S, "m") is None
+    assert normalizer.normalize_event(event, S, "m") is None
     assert normalizer._diagnostics.repairs == {"malformed_event": 1}
 
 
@@ -122,7 +122,7 @@ def test_long_text_is_split_into_several_lines(normalizer, kind):
             "event": DELTA | {"delta": {"type": "text_delta", "text": text}},
             "session_id": S,
         }
-    lines = list(normalizer.split_long_line(event))
+    lines = list(normalizer.split_long_event(event))
     assert len(lines) > 1 and len({line["uuid"] for line in lines}) == len(lines)
     assert all(len(dump_json(line)) <= ROOM for line in lines)
     texts = [json.loads(dump_json(line)) for line in lines]
@@ -134,7 +134,7 @@ def test_long_text_is_split_into_several_lines(normalizer, kind):
 
 def test_long_tool_result_is_truncated_and_stored(normalizer, stored_texts):
     block = {"type": "tool_result", "tool_use_id": "c1", "content": "x" * 5000}
-    (line,) = normalizer.split_long_line(
+    (line,) = normalizer.split_long_event(
         {"type": "user", "message": {"role": "user", "content": [block]}}
     )
     assert len(dump_json(line)) <= ROOM

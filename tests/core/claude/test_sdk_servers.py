@@ -13,8 +13,8 @@ from shim.core.claude.sdk_servers import (
     MAX_PENDING_REQUESTS,
     MAX_SERVERS,
     MAX_TOOL_PAGES,
-    SdkServers,
-    format_tool_name,
+    SdkMcpServerRegistry,
+    format_mcp_tool_name,
 )
 
 INIT = {
@@ -39,18 +39,18 @@ class Client:
         self.messages.append(json.loads(line))
 
     def say(self, **message):
-        return self._servers.receive_message(self, {"jsonrpc": "2.0", **message})
+        return self._servers.forward_client_message(self, {"jsonrpc": "2.0", **message})
 
 
 def servers(*names, line_bytes=100_000):
-    made = SdkServers(line_bytes)
+    made = SdkMcpServerRegistry(line_bytes)
     made.register_servers(names or ("calc",))
     return made
 
 
 def take_requests(made):
     """What the frontend was asked since the last time: the request's id and the message."""
-    lines = [json.loads(line) for line in made.take_lines()]
+    lines = [json.loads(line) for line in made.take_control_request_lines()]
     assert all(
         line["type"] == "control_request" and line["request"]["subtype"] == "mcp_message"
         for line in lines
@@ -64,7 +64,7 @@ def answer(made, request, **message_fields):
         "request_id": request,
         "response": {"mcp_response": {"jsonrpc": "2.0", **message_fields}},
     }
-    return made.accept_response(request, response)
+    return made.accept_frontend_response(request, response)
 
 
 def build_initialized_servers(**capabilities):
@@ -85,7 +85,7 @@ def test_server_is_initialized_once_and_its_tools_are_listed():
         hello["method"] == "initialize" and hello["params"]["clientInfo"]["name"] == "claude-code"
     )
     (server,) = made
-    assert server.init_entry == {"name": "calc", "status": "pending", "source": "sdk"}
+    assert server.init_message_entry == {"name": "calc", "status": "pending", "source": "sdk"}
     assert answer(made, request, id=hello["id"], result=INIT)
     (_, initialized), (listing, list_request) = take_requests(made)
     assert (
@@ -94,7 +94,7 @@ def test_server_is_initialized_once_and_its_tools_are_listed():
     )
     assert answer(made, listing, id=list_request["id"], result={"tools": [ADD]})
     assert made.tool_names == ["mcp__calc__add"]
-    assert server.status_entry == {
+    assert server.mcp_status_entry == {
         "name": "calc", "status": "connected", "source": "sdk", "transport": "sdk", "scope": "dynamic",
         "serverInfo": {"name": "c", "version": "3"},
         "tools": [{"name": "add", "annotations": {"readOnly": True}}],
@@ -126,12 +126,12 @@ def test_refused_initialize_marks_the_server_failed_with_its_error():
     made = servers()
     made.initialize_servers()
     ((request, _),) = take_requests(made)
-    made.accept_response(
+    made.accept_frontend_response(
         request, {"subtype": "error", "request_id": request, "error": "no such server"}
     )
     assert (
-        next(iter(made)).status_entry["status"] == "failed"
-        and next(iter(made)).status_entry["error"] == "no such server"
+        next(iter(made)).mcp_status_entry["status"] == "failed"
+        and next(iter(made)).mcp_status_entry["error"] == "no such server"
     )
 
 
@@ -170,7 +170,7 @@ def test_response_is_returned_under_the_request_id_of_its_client():
 def test_error_or_malformed_response_is_an_error_for_the_client(response):
     made = servers()
     client = Client(made)
-    assert made.accept_response(
+    assert made.accept_frontend_response(
         client.say(id=1, method="tools/call", params={"name": "add"}), response
     )
     assert client.messages[0]["id"] == 1 and client.messages[0]["error"]["message"] in (
@@ -260,7 +260,10 @@ def test_oversized_message_is_refused():
     made = servers(line_bytes=500)
     client = Client(made)
     assert client.say(id=1, method="tools/call", params={"name": "y" * 1000}) is None
-    assert "too large" in client.messages[0]["error"]["message"] and made.take_lines() == []
+    assert (
+        "too large" in client.messages[0]["error"]["message"]
+        and made.take_control_request_lines() == []
+    )
 
 
 def test_tool_call_without_a_tool_name_is_refused():
@@ -270,18 +273,18 @@ def test_tool_call_without_a_tool_name_is_refused():
         assert client.say(id=1, method="tools/call", params=params) is None
     assert [response["error"]["code"] for response in client.messages] == [
         -32600
-    ] * 4 and made.take_lines() == []
+    ] * 4 and made.take_control_request_lines() == []
 
 
 @loop_over_rows("message", [None, [], "x", 7, {"method": 7}, [{"method": "x"}]])
 def test_invalid_jsonrpc_message_is_refused(message):
     made = servers()
     client = Client(made)
-    assert made.receive_message(client, message) is None
+    assert made.forward_client_message(client, message) is None
     assert (
         client.messages[0]["error"]["code"] == -32600
         and client.messages[0]["id"] is None
-        and made.take_lines() == []
+        and made.take_control_request_lines() == []
     )
 
 
@@ -311,8 +314,8 @@ def test_server_count_is_limited_and_invalid_names_are_dropped():
 
 
 def test_mcp_tool_name_replaces_special_characters():
-    assert format_tool_name("my server.x", "add/it") == "mcp__my_server_x__add_it"
-    assert format_tool_name("M-é9", "_") == "mcp__M-_9___"
+    assert format_mcp_tool_name("my server.x", "add/it") == "mcp__my_server_x__add_it"
+    assert format_mcp_tool_name("M-é9", "_") == "mcp__M-_9___"
 
 
 def test_unreachable_sdk_servers_are_failed_and_list_no_tools():
@@ -326,15 +329,15 @@ def test_unreachable_sdk_servers_are_failed_and_list_no_tools():
     )
     (_, (listing, _)) = take_requests(session_state.sdk_servers)
     answer(session_state.sdk_servers, listing, id=2, result={"tools": [ADD]})
-    assert session_state.list_sdk_tools() == ["mcp__calc__add"]
+    assert session_state.list_sdk_mcp_tools() == ["mcp__calc__add"]
     session_state.sdk_servers_error = "copilot takes no MCP server that is a command"
     assert [
-        (server["name"], server["status"]) for server in session_state.describe_mcp_servers()
+        (server["name"], server["status"]) for server in session_state.list_mcp_server_entries()
     ] == [
         ("calc", "failed"),
         ("far", "pending"),
     ]
-    assert session_state.list_sdk_tools() == []
+    assert session_state.list_sdk_mcp_tools() == []
 
 
 def call_tool(name, text, **result):

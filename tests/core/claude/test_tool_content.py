@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sweeps import loop_over_rows
 
-from shim.core.claude.tool_content import format_tool_content
+from shim.core.claude.tool_content import format_tool_result_content
 
 
 @loop_over_rows(
@@ -22,9 +22,9 @@ from shim.core.claude.tool_content import format_tool_content
     ],
 )
 def test_bash_output_loses_leading_blank_lines_and_trailing_white_space(content, expected):
-    assert format_tool_content(content, "Bash", is_failed=False) == expected
-    assert format_tool_content(content, "Bash", is_failed=True) == expected
+    assert format_tool_result_content(content, "Bash", is_failed=False) == expected
+    assert format_tool_result_content(content, "Bash", is_failed=True) == expected
 
 
 def test_output_of_other_tools_is_not_trimmed():
-    assert format_tool_content("\na\n", "Read", is_failed=False) == "\na\n"
+    assert format_tool_result_content("\na\n", "Read", is_failed=False) == "\na\n"

@@ -6,7 +6,10 @@ import pytest
 from sweeps import loop_over_rows
 
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.claude.argv.unknown_flags import check_unknown_flags, find_similar_permission_flag
+from shim.core.claude.argv.unknown_flags import (
+    collect_unknown_flag_warnings,
+    find_similar_permission_flag,
+)
 from shim.core.errors import FrontendError
 
 
@@ -41,7 +44,7 @@ def test_misspelled_permission_flag_is_refused(typed: str, flag: str) -> None:
         with pytest.raises(
             FrontendError, match=f"unknown option '{typed}', did you mean `{flag}`"
         ) as caught:
-            check_unknown_flags(parse_argv(args))
+            collect_unknown_flag_warnings(parse_argv(args))
         assert "nothing was started" in caught.value.hint
 
 
@@ -65,7 +68,7 @@ def test_misspelled_permission_flag_is_refused(typed: str, flag: str) -> None:
 )
 def test_synonym_of_a_permission_flag_is_refused(args: list[str], flag: str) -> None:
     with pytest.raises(FrontendError, match=f"unknown option .*, did you mean `{flag}`"):
-        check_unknown_flags(parse_argv(["-p", "hi", *args]))
+        collect_unknown_flag_warnings(parse_argv(["-p", "hi", *args]))
 
 
 @loop_over_rows(
@@ -86,7 +89,7 @@ def test_permission_flag_and_value_in_a_single_argument_are_refused(
     before: list[str], arg: str
 ) -> None:
     with pytest.raises(FrontendError, match="are one argument"):
-        check_unknown_flags(parse_argv([*before, arg, "plan"]))
+        collect_unknown_flag_warnings(parse_argv([*before, arg, "plan"]))
 
 
 @loop_over_rows(
@@ -94,7 +97,7 @@ def test_permission_flag_and_value_in_a_single_argument_are_refused(
 )
 def test_other_argument_with_a_space_is_the_prompt(arg: str) -> None:
     invocation = parse_argv(["-p", arg])
-    assert invocation.prompt == arg and check_unknown_flags(invocation) == []
+    assert invocation.prompt == arg and collect_unknown_flag_warnings(invocation) == []
 
 
 def test_permission_flag_after_double_dash_or_as_a_value_is_text() -> None:
@@ -103,7 +106,7 @@ def test_permission_flag_after_double_dash_or_as_a_value_is_text() -> None:
         ["--model", "--permision-mode", "hi"],
         ["--system-prompt", "--mode plan"],
     ):
-        assert check_unknown_flags(parse_argv(["-p", *args])) == []
+        assert collect_unknown_flag_warnings(parse_argv(["-p", *args])) == []
 
 
 @loop_over_rows(
@@ -117,7 +120,7 @@ def test_permission_flag_after_double_dash_or_as_a_value_is_text() -> None:
     ],
 )
 def test_flag_sharing_a_word_with_a_permission_flag_only_warns(args: list[str]) -> None:
-    assert len(check_unknown_flags(parse_argv(["-p", "hi", *args]))) == 1
+    assert len(collect_unknown_flag_warnings(parse_argv(["-p", "hi", *args]))) == 1
 
 
 @loop_over_rows(
@@ -138,25 +141,25 @@ def test_flag_sharing_a_word_with_a_permission_flag_only_warns(args: list[str]) 
 )
 def test_other_unknown_flag_only_warns(typed: str) -> None:
     assert find_similar_permission_flag(typed) is None
-    (warning,) = check_unknown_flags(parse_argv(["-p", "hi", typed, typed]))
+    (warning,) = collect_unknown_flag_warnings(parse_argv(["-p", "hi", typed, typed]))
     assert warning.startswith(
         f"warning: unknown option '{typed}' has no effect"
     ) and warning.endswith("\n")
 
 
 def test_warning_suggests_the_most_similar_flag() -> None:
-    (warning,) = check_unknown_flags(parse_argv(["--verbos"]))
+    (warning,) = collect_unknown_flag_warnings(parse_argv(["--verbos"]))
     assert "did you mean `--verbose`?" in warning
 
 
 def test_permission_switch_with_a_value_is_refused() -> None:
     with pytest.raises(FrontendError, match="option '--restricted' takes no value, but has 'true'"):
-        check_unknown_flags(parse_argv(["--restricted=true"]))
-    assert check_unknown_flags(parse_argv(["--verbose=true"]))
+        collect_unknown_flag_warnings(parse_argv(["--restricted=true"]))
+    assert collect_unknown_flag_warnings(parse_argv(["--verbose=true"]))
 
 
 def test_long_flag_is_shortened_in_the_warning() -> None:
-    (warning,) = check_unknown_flags(parse_argv(["--" + "x" * 100_000]))
+    (warning,) = collect_unknown_flag_warnings(parse_argv(["--" + "x" * 100_000]))
     assert len(warning) < 200
 
 
@@ -194,4 +197,4 @@ CLIENT_FLAGS = (
 
 @loop_over_rows("flag", CLIENT_FLAGS)
 def test_flags_passed_by_clients_are_supported(flag: str) -> None:
-    assert check_unknown_flags(parse_argv(["-p", *flag.split()])) == []
+    assert collect_unknown_flag_warnings(parse_argv(["-p", *flag.split()])) == []

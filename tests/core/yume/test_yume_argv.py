@@ -39,7 +39,7 @@ def test_yume_invocation_converts_to_a_claude_invocation():
         "shim_dialect",
         "partial",
     )
-    assert [invocation.get_flag(name) for name in flag_names] == [
+    assert [invocation.get_flag_value(name) for name in flag_names] == [
         "codex",
         "m",
         "deny",

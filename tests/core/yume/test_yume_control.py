@@ -189,7 +189,7 @@ def test_tool_call_is_written_before_its_permission_request():
     encoder.write_tool_call("c0", "Bash", {})
     encoder.write_tool_call("c1", "Bash", {"command": "ls"})
     assert b'"id":"c1"' not in encoder.take_bytes()
-    assert control.ask_permission(ASKED) is None and control.has_open_requests
+    assert control.ask_permission(ASKED) is None and control.has_pending_permission_requests
     assert b'"id":"c1"' in control.take_output()
 
 
@@ -210,7 +210,7 @@ def test_r14_only_true_approves_a_call(frame, decision):
     assert receive(control, {"type": "tool_approval", "id": "c1"} | frame) == [
         PermissionAnswered(ASKED, decision)
     ]
-    assert not control.has_open_requests
+    assert not control.has_pending_permission_requests
 
 
 @pytest.mark.parametrize("call_id", ["c2", "r1", None, 7])
@@ -218,7 +218,7 @@ def test_approval_with_another_call_id_is_ignored_with_a_warning(call_id):
     control = open_control()
     control.ask_permission(ASKED)
     assert receive(control, {"type": "tool_approval", "id": call_id, "approved": True}) == []
-    assert control.has_open_requests and control.warnings
+    assert control.has_pending_permission_requests and control.warnings
 
 
 @pytest.mark.parametrize("approved", [True, False])

@@ -9,7 +9,7 @@ from shim.core.reading.typed import Any, NamedTuple
 FlagPairs = tuple[tuple[str, str | None], ...]
 
 
-class StreamFlags(NamedTuple):
+class StreamFormatFlags(NamedTuple):
     """What is read from stdin, and what is printed on stdout."""
 
     input_format: str = "text"
@@ -102,7 +102,7 @@ class ShimFlags(NamedTuple):
     shim_explain: bool | None = None
 
 
-class UnmappedFlags(NamedTuple):
+class UnrecognizedFlags(NamedTuple):
     """What no field has a place for.
 
     swallowed   (flag, word) when there is no prompt, and a flag that takes many words may have
@@ -135,7 +135,7 @@ class Invocation(NamedTuple):
     fallback_model: str | None = None
     json_schema: str | None = None
     add_dirs: tuple[str, ...] = ()
-    streams: StreamFlags = StreamFlags()
+    streams: StreamFormatFlags = StreamFormatFlags()
     session: SessionFlags = SessionFlags()
     system: SystemPromptFlags = SystemPromptFlags()
     rules: ToolFlags = ToolFlags()
@@ -147,9 +147,9 @@ class Invocation(NamedTuple):
     help: bool = False
     subcommand: str | None = None
     subcommand_args: tuple[str, ...] = ()
-    other_flags: UnmappedFlags = UnmappedFlags()
+    other_flags: UnrecognizedFlags = UnrecognizedFlags()
 
-    def get_flag(self, field: str) -> Any:
+    def get_flag_value(self, field: str) -> Any:
         """The value of a field of this name, here or in a group."""
         group = _GROUP_OF_FIELD.get(field)
         return getattr(self if group is None else getattr(self, group), field)

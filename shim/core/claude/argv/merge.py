@@ -60,7 +60,7 @@ def build_conversation_args(
     args: list[str] = []
     for field in FLAGS:
         if field != "other" and field not in excluded_fields:
-            args += _format_field(field, invocation.get_flag(field))
+            args += _format_field(field, invocation.get_flag_value(field))
     for name, value in invocation.other_flags.other:
         args += _format_flag_value(name, _VALUE_KIND_BY_FLAG[name], value)
     args += [
@@ -70,14 +70,14 @@ def build_conversation_args(
     return args
 
 
-def build_fork_args(invocation: Invocation) -> list[str]:
+def build_resume_point_args(invocation: Invocation) -> list[str]:
     """The words that say up to which message of its session, or of the one that it is a copy of, a
     life goes on.
     """
     return [
         arg
         for field in RESUME_POINT_FIELDS
-        for arg in _format_field(field, invocation.get_flag(field))
+        for arg in _format_field(field, invocation.get_flag_value(field))
     ]
 
 
@@ -91,9 +91,9 @@ def merge_resume_flags(original: Invocation, current: Invocation) -> Invocation:
     original_args = build_conversation_args(original)
     combined = parse_argv([*original_args, *build_conversation_args(current)])
     list_fields = {
-        field: combined.get_flag(field)
+        field: combined.get_flag_value(field)
         for field in FLAGS
-        if field != "other" and isinstance(combined.get_flag(field), tuple)
+        if field != "other" and isinstance(combined.get_flag_value(field), tuple)
     }
     list_fields |= {"other": combined.other_flags.other, "unknown": combined.other_flags.unknown}
     # The last of the same words stays, so that what was said now is behind what was said before.
@@ -116,7 +116,9 @@ def merge_resume_flags(original: Invocation, current: Invocation) -> Invocation:
 
 def extract_restricting_flags(original: Invocation) -> Invocation:
     """What the flags of a session forbid, without what they allow: for a copy of it."""
-    restrictions: dict[str, Any] = {field: original.get_flag(field) for field in RESTRICTING_FIELDS}
+    restrictions: dict[str, Any] = {
+        field: original.get_flag_value(field) for field in RESTRICTING_FIELDS
+    }
     restrictions["settings"] = _extract_restricting_settings(original.configuration.settings)
     if (
         original.permissions.permission_mode in RESTRICTIVE_MODES

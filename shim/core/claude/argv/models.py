@@ -54,13 +54,13 @@ def map_model_names(names: str | None, map_name: Callable[[str], str | None]) ->
     )
 
 
-def parse_effort(value: object) -> str | None:
+def parse_effort_level(value: object) -> str | None:
     """A level as it is written; None for any other word, which the real claude ignores too."""
     level_name = value.lower() if isinstance(value, str) else ""
     return level_name if level_name in CLAUDE_EFFORT_LEVELS else None
 
 
-def choose_effort(effort: str, supported_efforts: Collection[object]) -> str | None:
+def choose_supported_effort(effort: str, supported_efforts: Collection[object]) -> str | None:
     """The level of those that a vendor has: the asked one or the next below it; None where there is
     none.
     """

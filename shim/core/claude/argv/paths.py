@@ -31,7 +31,7 @@ def resolve_invocation_paths(
     flags: dict[str, Any] = {
         name: resolver.resolve_path(path)
         for name in PATH_FIELDS
-        if (path := invocation.get_flag(name))
+        if (path := invocation.get_flag_value(name))
     }
     if configuration.settings:
         flags["settings"] = (

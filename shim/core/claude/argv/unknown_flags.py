@@ -56,7 +56,7 @@ PROHIBITIONS = frozenset((
 DISTINCT_MODES = ("plan", "acceptEdits", "dontAsk", "bypassPermissions")
 
 
-def check_unknown_flags(invocation: Invocation) -> list[str]:
+def collect_unknown_flag_warnings(invocation: Invocation) -> list[str]:
     """Return a warning for each unknown flag. Raise FrontendError for a misspelled permission flag."""
     _refuse_glued_values(invocation.other_flags.glued)
     warnings = []
@@ -64,7 +64,7 @@ def check_unknown_flags(invocation: Invocation) -> list[str]:
         name = argument.partition("=")[0]
         flag = find_similar_permission_flag(name, value)
         if flag is not None:
-            raise explain_misspelled_flag(name, flag, value)
+            raise build_misspelled_flag_error(name, flag, value)
         suggestion = format_suggestion(
             name,
             (
@@ -118,7 +118,7 @@ def _find_synonym(name: str, value: str | None) -> str | None:
     return None
 
 
-def explain_misspelled_flag(name: str, flag: str, value: str | None = None) -> FrontendError:
+def build_misspelled_flag_error(name: str, flag: str, value: str | None = None) -> FrontendError:
     """Return the error for an unknown flag that most likely means the permission flag `flag`."""
     if name == flag:  # a switch with a value, such as `--restricted=true`
         return FrontendError(

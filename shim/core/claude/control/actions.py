@@ -18,7 +18,7 @@ class SettingChanged(NamedTuple):
     value: str | None
 
 
-class CallBlocked(NamedTuple):
+class ToolCallBlocked(NamedTuple):
     """A hook denied a call that the vendor runs without asking."""
 
     call_id: str
@@ -30,4 +30,4 @@ class PermissionAnswered(NamedTuple):
     decision: PermissionDecision
 
 
-FrontendAction = Interrupt | SettingChanged | PermissionAnswered | CallBlocked
+FrontendAction = Interrupt | SettingChanged | PermissionAnswered | ToolCallBlocked

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from shim.core.claude.argv.models import DEFAULT_MODEL, parse_effort
+from shim.core.claude.argv.models import DEFAULT_MODEL, parse_effort_level
 from shim.core.claude.hooks.callbacks import HookCallbacks
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.session_state import MODE_NAMES, SessionState
@@ -67,7 +67,7 @@ def _initialize_session(frontend: FrontendState, request: ControlRequest) -> Res
     }
     sdk_server_names, server_configs = request.get("sdkMcpServers"), request.get("mcpServers")
     if isinstance(sdk_server_names, list) and sdk_server_names:
-        state.add_sdk_servers(sdk_server_names)
+        state.add_sdk_mcp_servers(sdk_server_names)
     if server_configs:
         is_applied = (
             isinstance(server_configs, dict)
@@ -149,7 +149,7 @@ def _apply_settings(frontend: FrontendState, request: ControlRequest) -> Respons
     permissions = settings.get("permissions") if isinstance(settings, dict) else None
     if isinstance(permissions, dict):
         try:
-            frontend.session_state.replace_flag_rules(
+            frontend.session_state.replace_flag_permission_rules(
                 _list_texts(permissions.get("deny")), _list_texts(permissions.get("ask"))
             )
         except ValueError as error:
@@ -157,7 +157,7 @@ def _apply_settings(frontend: FrontendState, request: ControlRequest) -> Respons
     if isinstance(settings, dict) and "effortLevel" in settings:
         effort = settings["effortLevel"]
         frontend.session_state.effort = (
-            None if effort is None else parse_effort(effort) or frontend.session_state.effort
+            None if effort is None else parse_effort_level(effort) or frontend.session_state.effort
         )
     return None
 
@@ -185,7 +185,7 @@ def _reject_mcp_servers(frontend: FrontendState, request: ControlRequest) -> Res
 
 
 def _describe_mcp_servers(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
-    return {"mcpServers": frontend.session_state.describe_mcp_servers(detailed=True)}
+    return {"mcpServers": frontend.session_state.list_mcp_server_entries(detailed=True)}
 
 
 def _deliver_mcp_message(frontend: FrontendState, request: ControlRequest) -> ResponseBody:

@@ -11,24 +11,24 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from shim.core.claude.control.actions import (
-    CallBlocked,
     FrontendAction,
     Interrupt,
     PermissionAnswered,
     SettingChanged,
+    ToolCallBlocked,
 )
 from shim.core.claude.control.handlers import REQUEST_HANDLERS, ControlRequestError
-from shim.core.claude.control.session_lines import SessionLineWriter
+from shim.core.claude.control.session_lines import ControlOutputWriter
 from shim.core.claude.hooks.callbacks import (
     PROMPT_EVENT,
     HookDecision,
-    HookDecisions,
     HookEvent,
-    PromptRefusal,
+    PromptHookRejection,
+    ToolCallHookDecisions,
     build_hook_input,
-    drop_oldest_if_full,
+    drop_oldest_entry_if_full,
     parse_hook_output,
-    parse_prompt_refusal,
+    parse_prompt_hook_rejection,
 )
 from shim.core.claude.messages import (
     BYTE_ORDER_MARK,
@@ -46,7 +46,7 @@ from shim.core.claude.permissions import (
     PermissionDecision,
     PermissionRequest,
     build_permission_prompt,
-    find_requested_mode,
+    find_requested_permission_mode,
     parse_permission_decision,
     parse_permission_updates,
 )
@@ -64,7 +64,7 @@ MAX_MESSAGE_IDS = 10_000  # ids of messages; a client repeats a message soon aft
 MAX_TYPE_CHARS = 60  # of a line's type, in a complaint about it
 
 
-class ControlSession(SessionLineWriter):
+class ControlSession(ControlOutputWriter):
     """One frontend. `queued_messages` wait for their turn; `warnings` are lines for stderr.
 
     `create_id` gives a fresh uuid, `format_now` the time as ISO text.
@@ -84,13 +84,13 @@ class ControlSession(SessionLineWriter):
         self._open_prompts: dict[str, PermissionRequest] = {}
         self._open_hooks: dict[str, HookEvent] = {}
         self._requests_awaiting_hooks: dict[str, PermissionRequest] = {}
-        self._hook_decisions = HookDecisions()
+        self._hook_decisions = ToolCallHookDecisions()
         self._executed_calls: dict[str, None] = {}
         # Requests to UserPromptSubmit hooks that have no answer yet, and the first refusal among
         # the answers.
         self._open_prompt_hooks: set[str] = set()
         self._prompt_text = ""
-        self._prompt_refusal: PromptRefusal | None = None
+        self._prompt_refusal: PromptHookRejection | None = None
         # The ids of messages that were accepted: a message with the same id is not answered again.
         self._accepted_message_ids = BoundedDict[str, None](MAX_MESSAGE_IDS)
         # returns the message ids of the resumed session
@@ -119,7 +119,7 @@ class ControlSession(SessionLineWriter):
         return []
 
     @property
-    def has_only_unreadable_lines(self) -> bool:
+    def has_received_only_unreadable_lines(self) -> bool:
         """Return whether the frontend has sent lines, but none that could be read."""
         return 0 < self._line_count == self.skipped_line_count
 
@@ -136,11 +136,11 @@ class ControlSession(SessionLineWriter):
         return actions
 
     @property
-    def open_permission_requests(self) -> list[PermissionRequest]:
+    def pending_permission_requests(self) -> list[PermissionRequest]:
         """What the frontend was asked and has not answered."""
         return list(self._open_prompts.values())
 
-    def cancel_open_prompts(self) -> None:
+    def cancel_permission_prompts(self) -> None:
         """The turn ends: the frontend need not answer what is still open. Said in front of the
         result (S16b).
         """
@@ -258,11 +258,11 @@ class ControlSession(SessionLineWriter):
         if self.session_state.options.echoes_messages:
             self._write_line(event)
         request_id = str(response.get("request_id"))
-        if self.session_state.sdk_servers.accept_response(request_id, response):
+        if self.session_state.sdk_servers.accept_frontend_response(request_id, response):
             return []
         if request_id in self._open_prompt_hooks:
             self._open_prompt_hooks.remove(request_id)
-            refusal = parse_prompt_refusal(response.get("response"), self._prompt_text)
+            refusal = parse_prompt_hook_rejection(response.get("response"), self._prompt_text)
             self._prompt_refusal = self._prompt_refusal or refusal
             return []
         if request_id in self._open_hooks:
@@ -304,7 +304,7 @@ class ControlSession(SessionLineWriter):
 
     def _apply_requested_mode(self, response: Mapping[str, Any]) -> list[FrontendAction]:
         """Change to the mode that an answer asks for, if the session may."""
-        mode = find_requested_mode(response)
+        mode = find_requested_permission_mode(response)
         if mode is None:
             return []
         try:
@@ -423,7 +423,9 @@ class ControlSession(SessionLineWriter):
         self._lines.append(line)
         return None
 
-    def notify_hooks(self, event: HookEvent, *, prompt: str = "", last_message: str = "") -> None:
+    def send_hook_callbacks(
+        self, event: HookEvent, *, prompt: str = "", last_message: str = ""
+    ) -> None:
         """Tell the frontend's hooks what happened (C11)."""
         if self._is_input_closed or not self.session_state.hooks:
             return
@@ -459,14 +461,14 @@ class ControlSession(SessionLineWriter):
         size_bytes = len(dump_json(line)) + 1
         if size_bytes > self.session_state.options.max_line_bytes:
             if self.session_state.asks_permissions:
-                self._hook_decisions.add(
+                self._hook_decisions.add_decision(
                     event.call_id, HookDecision(False, CALL_TOO_LARGE_TEXT.format(size=size_bytes))
                 )
                 return
             line = fit_line(line, self.session_state.options.max_line_bytes)
             event = event._replace(tool_input=line["request"]["input"]["tool_input"])
         self._open_hooks[line["request_id"]] = event
-        drop_oldest_if_full(self._open_hooks)
+        drop_oldest_entry_if_full(self._open_hooks)
         self._write_line(line)
 
     @property
@@ -474,7 +476,7 @@ class ControlSession(SessionLineWriter):
         """Return whether a UserPromptSubmit hook has not answered yet."""
         return bool(self._open_prompt_hooks)
 
-    def take_prompt_refusal(self) -> PromptRefusal | None:
+    def take_prompt_hook_rejection(self) -> PromptHookRejection | None:
         """Remove and return the first refusal of the message by a hook, or None. Later answers are
         ignored.
         """
@@ -484,14 +486,14 @@ class ControlSession(SessionLineWriter):
         return refusal
 
     @property
-    def has_open_requests(self) -> bool:
+    def has_pending_permission_requests(self) -> bool:
         return bool(self._open_prompts or self._requests_awaiting_hooks)
 
-    def is_awaiting_hooks(self, request: PermissionRequest) -> bool:
+    def is_awaiting_hook_decisions(self, request: PermissionRequest) -> bool:
         """Whether a question waits for a hook about its call."""
         return request.call_id in self._requests_awaiting_hooks
 
-    def skip_hooks(self, request: PermissionRequest) -> PermissionDecision | None:
+    def ask_permission_without_hooks(self, request: PermissionRequest) -> PermissionDecision | None:
         """The hooks about a call have not answered in time: its question is put without them."""
         self._open_hooks = {
             request_id: event
@@ -512,7 +514,7 @@ class ControlSession(SessionLineWriter):
             hook_decision = HookDecision(
                 False, f"a hook changed the input of {event.tool}, which runs as it was"
             )
-        self._hook_decisions.add(event.call_id, hook_decision)
+        self._hook_decisions.add_decision(event.call_id, hook_decision)
         if any(other.call_id == event.call_id for other in self._open_hooks.values()):
             return []
         request = self._requests_awaiting_hooks.pop(event.call_id, None)
@@ -525,12 +527,12 @@ class ControlSession(SessionLineWriter):
         )
         is_blocked = merged_decision.allow is False or merged_decision.requires_prompt
         return (
-            [CallBlocked(event.call_id, merged_decision.reason)]
+            [ToolCallBlocked(event.call_id, merged_decision.reason)]
             if is_blocked and runs_without_asking
             else []
         )
 
-    def defer_to_hooks(self, request: PermissionRequest) -> None:
+    def defer_permission_to_hooks(self, request: PermissionRequest) -> None:
         """A question waits for hooks of the settings."""
         self._requests_awaiting_hooks[request.call_id] = request
 
@@ -543,17 +545,17 @@ class ControlSession(SessionLineWriter):
         """
         if self._requests_awaiting_hooks.pop(request.call_id, None) is None:
             return False, None
-        self._hook_decisions.add(request.call_id, decision)
+        self._hook_decisions.add_decision(request.call_id, decision)
         return True, self.ask_permission(request)
 
-    def record_executed_call(self, call_id: str) -> CallBlocked | None:
+    def record_executed_call(self, call_id: str) -> ToolCallBlocked | None:
         """A call has run; what is to be done where a hook had denied it and the vendor ran it all
         the same.
         """
         self._executed_calls[call_id] = None
-        drop_oldest_if_full(self._executed_calls)
+        drop_oldest_entry_if_full(self._executed_calls)
         decision = self._hook_decisions.get_decision(call_id)
-        return CallBlocked(call_id, decision.reason) if decision.allow is False else None
+        return ToolCallBlocked(call_id, decision.reason) if decision.allow is False else None
 
     def start_turn(self, prompt: str) -> None:
         """A message's turn begins."""
@@ -562,7 +564,7 @@ class ControlSession(SessionLineWriter):
         self.write_session_state("running")
         self._prompt_text = prompt
         self._prompt_refusal = None
-        self.notify_hooks(HookEvent(PROMPT_EVENT), prompt=prompt)
+        self.send_hook_callbacks(HookEvent(PROMPT_EVENT), prompt=prompt)
 
     def end_turn(self) -> None:
         """The turn is over: its result was said (S18: never running without idle)."""

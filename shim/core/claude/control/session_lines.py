@@ -11,7 +11,7 @@ from shim.core.reading.limits import fit_line
 from shim.core.reading.typed import Any
 
 
-class SessionLineWriter:
+class ControlOutputWriter:
     def __init__(self, session_state: SessionState, create_id: Callable[[], str]) -> None:
         self.session_state: SessionState = session_state
         self.warnings: list[str] = []
@@ -22,7 +22,9 @@ class SessionLineWriter:
 
     def take_output(self) -> bytes:
         """The lines for stdout, since the last call."""
-        output = b"".join((*self._lines, *self.session_state.sdk_servers.take_lines()))
+        output = b"".join(
+            (*self._lines, *self.session_state.sdk_servers.take_control_request_lines())
+        )
         self._lines.clear()
         return output
 
@@ -69,7 +71,7 @@ class SessionLineWriter:
         self.warnings.append(f"{text}; the line was skipped\n")
 
 
-class SessionStateReporter(SessionLineWriter):
+class SessionStateReporter(ControlOutputWriter):
     """The state alone, around the one message of a frontend that asks nothing."""
 
     def start_turn(self, _prompt: str) -> None:

@@ -63,7 +63,7 @@ class HookDecision(NamedTuple):
         return strictest._replace(updated_input=updated_input)
 
 
-class HookDecisions:
+class ToolCallHookDecisions:
     """The verdicts of hooks about the calls of a turn, by the ids of the calls."""
 
     def __init__(self) -> None:
@@ -72,28 +72,28 @@ class HookDecisions:
     def get_decision(self, call_id: str) -> HookDecision:
         return self._decision_by_call.get(call_id, HookDecision())
 
-    def add(self, call_id: str, decision: HookDecision) -> None:
+    def add_decision(self, call_id: str, decision: HookDecision) -> None:
         self._decision_by_call[call_id] = self.get_decision(call_id).merge(decision)
-        drop_oldest_if_full(self._decision_by_call)
+        drop_oldest_entry_if_full(self._decision_by_call)
 
     def clear(self) -> None:
         self._decision_by_call.clear()
 
 
-def drop_oldest_if_full(table: dict[str, Any]) -> None:
+def drop_oldest_entry_if_full(table: dict[str, Any]) -> None:
     """Forget the oldest entry of a table that is too large."""
     if len(table) > MAX_OPEN_HOOKS:
         del table[next(iter(table))]
 
 
-class PromptRefusal(NamedTuple):
+class PromptHookRejection(NamedTuple):
     """The refusal of a message by a UserPromptSubmit hook."""
 
     text: str  # text of the `informational` line and of the result
     reason: str  # "" if the hook gave none
     stays_in_context: bool  # the model sees the message together with the next one
 
-    def build_refusal_notice(self) -> dict[str, Any]:
+    def build_rejection_notice(self) -> dict[str, Any]:
         """Return the fields of the `informational` line that reports the refusal to the frontend."""
         kind = "stopped_by_hook" if self.stays_in_context else "blocked_by_hook"
         outcome = {"kind": kind, "prompt_kept": self.stays_in_context}
@@ -107,7 +107,7 @@ class PromptRefusal(NamedTuple):
         }
 
 
-def parse_prompt_refusal(answer: object, prompt: str) -> PromptRefusal | None:
+def parse_prompt_hook_rejection(answer: object, prompt: str) -> PromptHookRejection | None:
     """Return the refusal in the answer of a UserPromptSubmit hook, or None if the hook accepts the
     message.
     """
@@ -116,12 +116,12 @@ def parse_prompt_refusal(answer: object, prompt: str) -> PromptRefusal | None:
     if answer.get("continue") is False:
         reason = _parse_reason(answer.get("stopReason"))
         text = f"Operation stopped by hook: {reason}" if reason else "Operation stopped by hook"
-        return PromptRefusal(text, reason, stays_in_context=True)
+        return PromptHookRejection(text, reason, stays_in_context=True)
     if answer.get("decision") != "block":
         return None
     reason = _parse_reason(answer.get("reason"))
     text = f"{PROMPT_EVENT} operation blocked by hook:\n{reason or 'Blocked by hook'}\n\nOriginal prompt: {prompt}"
-    return PromptRefusal(text, reason, stays_in_context=False)
+    return PromptHookRejection(text, reason, stays_in_context=False)
 
 
 def _parse_reason(value: object) -> str:
@@ -151,7 +151,7 @@ class HookCallbacks:
         return [
             callback_id
             for matcher, callback_id in callbacks
-            if matcher is None or is_matching_tool(matcher, event.tool)
+            if matcher is None or matches_tool_name(matcher, event.tool)
         ]
 
 
@@ -170,7 +170,7 @@ def _parse_callbacks(groups: list[Any]) -> list[tuple[str | None, str]]:
     return callbacks
 
 
-def is_matching_tool(matcher: str, tool: str) -> bool:
+def matches_tool_name(matcher: str, tool: str) -> bool:
     """Whether a matcher fits a tool: it is names with bars or commas, or a pattern that is found in
     the tool's name.
 

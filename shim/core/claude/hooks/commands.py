@@ -15,7 +15,7 @@ from shim.core.claude.hooks.callbacks import (
     HookDecision,
     HookEvent,
     build_hook_input,
-    is_matching_tool,
+    matches_tool_name,
     parse_hook_output,
 )
 from shim.core.policy.evaluate import PolicyEvaluator
@@ -40,7 +40,7 @@ class HookContext(NamedTuple):
     permission_mode: str
 
 
-class HookExit(NamedTuple):
+class HookCommandResult(NamedTuple):
     """How a hook ended: its exit code, None where it was ended or did not start; `error` says how
     in words.
     """
@@ -53,7 +53,7 @@ class HookExit(NamedTuple):
 
 def is_hook_for_tool(hook: SettingsHook, tool: str) -> bool:
     """Whether a hook is about a tool."""
-    return hook.matcher in MATCH_ALL or is_matching_tool(hook.matcher, tool)
+    return hook.matcher in MATCH_ALL or matches_tool_name(hook.matcher, tool)
 
 
 def is_tool_name_list(matcher: str) -> bool:
@@ -94,23 +94,23 @@ def encode_hook_input(
     )
 
 
-def decide_from_hook_exit(
+def decide_from_hook_result(
     hook: SettingsHook,
-    hook_exit: HookExit,
+    hook_result: HookCommandResult,
     tool: str,
     tool_input: Mapping[str, Any],
     workspace: Workspace,
 ) -> HookDecision:
     """What the end of a hook says of a call."""
-    decision = parse_hook_output(_parse_json_object(hook_exit.stdout))
+    decision = parse_hook_output(_parse_json_object(hook_result.stdout))
     command_line = " ".join((hook.command, *(hook.args or ())))
     if decision.allow is False:
         return decision._replace(reason=DENIAL_TEXT.format(tool=tool, reason=decision.reason))
-    if hook_exit.code == DENY_EXIT_CODE:
-        reason = f"[{command_line}]: {hook_exit.stderr.strip() or 'No stderr output'}"
+    if hook_result.code == DENY_EXIT_CODE:
+        reason = f"[{command_line}]: {hook_result.stderr.strip() or 'No stderr output'}"
         return HookDecision(False, DENIAL_TEXT.format(tool=tool, reason=reason))
-    if hook_exit.code != 0 and hook.blocks_on_failure:
-        reason = f'[{command_line}]: {hook_exit.error}; blocking because onFailure is "block"'
+    if hook_result.code != 0 and hook.blocks_on_failure:
+        reason = f'[{command_line}]: {hook_result.error}; blocking because onFailure is "block"'
         return HookDecision(False, DENIAL_TEXT.format(tool=tool, reason=reason))
     if (
         decision.allow
