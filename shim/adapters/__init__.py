@@ -4,7 +4,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec
-from shim.core.errors import FrontendError, format_suggestion
+from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.ids import is_vendor_name
 
@@ -61,7 +61,7 @@ def get_adapter(name: str, *, without_passthrough: bool = False) -> Adapter:
     """
     if not is_vendor_name(name) or name not in VENDORS:
         raise FrontendError(
-            f"unknown vendor {name[:40]!r}; known are: {', '.join(VENDORS)}{format_suggestion(name, VENDORS, '; ')}",
+            f"unknown vendor {name[:40]!r}; known are: {', '.join(VENDORS)}{format_spelling_suggestion(name, VENDORS, '; ')}",
             hint="`shim vendors` shows which of them are on this machine",
         )
     source = (without_passthrough and FLAT_ADAPTERS.get(name)) or VENDORS[name]

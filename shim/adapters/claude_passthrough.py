@@ -134,7 +134,7 @@ class PassthroughTurn:
         self._conversation.session_id = self._conversation.vendor_session_id = session_id
         self._turn_start.vendor_info["vendor_version"] = event.get("claude_code_version")
         self._assistant_message.model = str(event.get("model"))
-        self._writer.set_session(session_id)
+        self._writer.set_session_id(session_id)
         tools = event.get("tools")
         if self._hidden_tools and isinstance(tools, list):
             event = event | {"tools": [name for name in tools if name not in self._hidden_tools]}

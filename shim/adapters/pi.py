@@ -20,7 +20,7 @@ from shim.core.adapter.adapter import (
 from shim.core.adapter.tools import ToolMapping, build_edit_list_converter, convert_seconds_to_ms
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_supported_effort
-from shim.core.errors import PermissionModeError
+from shim.core.errors import UnsupportedPermissionModeError
 from shim.core.policy.policy import BYPASS_MODE, PERMISSION_MODES
 from shim.core.policy.rules import MCP_PREFIX
 
@@ -113,13 +113,13 @@ def build_extension_settings_json(request: LaunchRequest) -> str:
     no question.
     """
     if request.policy_bypass and request.persistent:
-        raise PermissionModeError(
+        raise UnsupportedPermissionModeError(
             f"pi might not load the file that asks before each of its calls: {request.policy_bypass}",
             hint='start it without a launcher, set [vendors.pi] driver = "one-way", where it asks nobody, or choose '
             f"{BYPASS_MODE} without rules",
         )
     if request.policy_bypass:
-        raise PermissionModeError(
+        raise UnsupportedPermissionModeError(
             f"pi might not load the file that keeps its edits in the folder: {request.policy_bypass}",
             hint="start it without a launcher, or choose default or bypassPermissions",
         )

@@ -12,9 +12,9 @@ from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, parse_effort_leve
 from shim.core.errors import (
     CliArgumentError,
     FrontendError,
-    PermissionModeError,
     UnknownMessageError,
     UnknownSessionError,
+    UnsupportedPermissionModeError,
 )
 from shim.core.policy.policy import BYPASS_MODE, PERMISSION_MODES, resolve_permission_mode
 from shim.core.policy.settings import ClaudeSettings
@@ -150,7 +150,7 @@ def apply_claude_settings(invocation: Invocation, claude_settings: ClaudeSetting
         invocation = invocation.with_flags(permission_mode=claude_settings.mode)
     if claude_settings.bypass_forbidden_by:
         if resolve_mode(invocation) == BYPASS_MODE:
-            raise PermissionModeError(
+            raise UnsupportedPermissionModeError(
                 f"the permission mode {BYPASS_MODE} is forbidden by {claude_settings.bypass_forbidden_by}",
                 hint="ask for another mode, or leave the file out with --setting-sources",
             )

@@ -8,7 +8,7 @@ import: all that only the loop needs, such as anyio, is imported behind them.
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 
-from shim.core.errors import PermissionModeError, VendorError
+from shim.core.errors import UnsupportedPermissionModeError, VendorError
 from shim.core.reading.typed import TYPE_CHECKING, Any, Protocol
 from shim.io.ids import create_uuid, format_now
 from shim.io.stderr import warn, write_available
@@ -202,7 +202,7 @@ class ConversationRunner:
         """
         try:
             return self._launcher.start_child(prompt, persistent=persistent)
-        except (VendorError, PermissionModeError):
+        except (VendorError, UnsupportedPermissionModeError):
             if self._chain is None:
                 raise
             return None

@@ -37,7 +37,7 @@ class StreamDialect(NamedTuple):
     program: str = "claude"
     first_arg: str = ""
 
-    def resolve_program(self, argv: Sequence[str]) -> str:
+    def resolve_program_name(self, argv: Sequence[str]) -> str:
         """The program that a command line of this dialect was given to."""
         return self.program if self.first_arg and tuple(argv[:1]) == (self.first_arg,) else "claude"
 

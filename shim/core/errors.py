@@ -21,7 +21,7 @@ MAX_SUGGESTION_INPUT_CHARS = 60  # of an unknown word: no name that it could sta
 NOTE_PASSED_OVER = "passed_over"
 
 
-class FailedAttempt(NamedTuple):
+class FailedVendorAttempt(NamedTuple):
     """One vendor that was asked before: its name, the cause that its result would have, and its
     words.
     """
@@ -35,15 +35,15 @@ class FailedAttempt(NamedTuple):
         return {"vendor": self.vendor, "cause": self.cause, "reason": self.reason}
 
 
-def create_failed_attempt(vendor: str, cause: "Cause", text: str) -> FailedAttempt:
+def create_failed_attempt(vendor: str, cause: "Cause", text: str) -> FailedVendorAttempt:
     """A `FailedAttempt` whose words are one short printable line."""
     reason = " ".join(escape_control_chars(text).split())
     if len(reason) > MAX_REASON_CHARS:
         reason = reason[: MAX_REASON_CHARS - 1] + "…"
-    return FailedAttempt(vendor, cause, reason)
+    return FailedVendorAttempt(vendor, cause, reason)
 
 
-def format_failed_attempts(attempts: Sequence[FailedAttempt]) -> str:
+def format_failed_attempts(attempts: Sequence[FailedVendorAttempt]) -> str:
     """The end of the last vendor's error when no vendor of a list answered."""
     return "".join(
         f"\n{attempt.vendor} did not answer either ({attempt.cause}): {attempt.reason}"
@@ -51,7 +51,7 @@ def format_failed_attempts(attempts: Sequence[FailedAttempt]) -> str:
     )
 
 
-def parse_failed_attempt(fields: Mapping[str, Any]) -> FailedAttempt:
+def parse_failed_attempt(fields: Mapping[str, Any]) -> FailedVendorAttempt:
     """The reverse of `fields`. Any JSON is accepted."""
     from shim.core.api_errors import CAUSES
 
@@ -61,7 +61,7 @@ def parse_failed_attempt(fields: Mapping[str, Any]) -> FailedAttempt:
     )
 
 
-def format_suggestion(name: str, candidates: Iterable[str], prefix: str = ", ") -> str:
+def format_spelling_suggestion(name: str, candidates: Iterable[str], prefix: str = ", ") -> str:
     """The end of a sentence about an unknown word: the known word that is most like it; "" where
     none is.
     """
@@ -85,18 +85,18 @@ class ShimError(Exception):
         super().__init__(message)
         self.hint = hint
         self.vendor = ""
-        self.failed_attempts: tuple[FailedAttempt, ...] = ()
+        self.failed_attempts: tuple[FailedVendorAttempt, ...] = ()
 
 
 class FrontendError(ShimError):
     """The frontend called us wrongly, in a way that the real `claude` refuses too (contract 11)."""
 
 
-class PermissionModeError(FrontendError):
+class UnsupportedPermissionModeError(FrontendError):
     """The vendor cannot honour the permission mode. Another vendor of a list may do."""
 
 
-class UntrustedVersionError(PermissionModeError):
+class UntrustedVendorVersionError(UnsupportedPermissionModeError):
     """A turn needs a promise that does not hold for the installed version of the vendor's program."""
 
     def __init__(self, message: str, hint: str, distrust_reason: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.errors import FrontendError, PermissionModeError, VendorError
+from shim.core.errors import FrontendError, UnsupportedPermissionModeError, VendorError
 from shim.state.config import VendorSettings, get_shim_settings_path
 
 # in the second line of every file that `shim install` writes
@@ -196,7 +196,7 @@ def check_project_autostart_programs(
     ):
         return
     if path:
-        raise PermissionModeError(
+        raise UnsupportedPermissionModeError(
             f"{adapter.name} starts what {path} brings, unasked, and the real claude starts nothing of a folder that "
             "nobody has trusted",
             hint=f"look at it, then set [vendors.{adapter.name}] trust = true; or remove it",

@@ -22,7 +22,12 @@ from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.messages import parse_user_message
 from shim.core.dialects import resolve_dialect
-from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt, FrontendError, parse_failed_attempt
+from shim.core.errors import (
+    NOTE_PASSED_OVER,
+    FailedVendorAttempt,
+    FrontendError,
+    parse_failed_attempt,
+)
 from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
 from shim.core.reading.lines import LineSplitter
 from shim.core.yume.cli import parse_yume_argv as parse_yume
@@ -49,7 +54,7 @@ class RecordedChild(NamedTuple):
     reads_lines: bool = False
     was_stopped: bool = False
     vendor: str = ""
-    failed_attempts: tuple[FailedAttempt, ...] = ()
+    failed_attempts: tuple[FailedVendorAttempt, ...] = ()
 
     @property
     def recording_id(self) -> str:
@@ -76,7 +81,7 @@ def load_recorded_run(path: str) -> RecordedRun:
     """
     reader = RecordingReader()
     stdin_chunks = list[bytes]()
-    children, failed_attempts, count = list[RecordedChild](), list[FailedAttempt](), 0
+    children, failed_attempts, count = list[RecordedChild](), list[FailedVendorAttempt](), 0
     turns = list[object]()
     for record in _read_prompt_records(path, reader):
         fields = record.fields
@@ -186,7 +191,7 @@ def _read_prompt_records(path: str, reader: RecordingReader) -> Iterator[Recordi
 
 def get_recorded_program_name(header: RecordingHeader) -> str:
     """The program of ours that was called."""
-    return resolve_dialect(header.dialect).resolve_program(header.argv)
+    return resolve_dialect(header.dialect).resolve_program_name(header.argv)
 
 
 def parse_recorded_invocation(header: RecordingHeader) -> Invocation:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from shim.adapters import build_replay_adapter
 from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec, encode_prompt_stdin
 from shim.core.cast.format import CAST_SUFFIX, RecordingError
-from shim.core.errors import FailedAttempt, FrontendError, VendorError
+from shim.core.errors import FailedVendorAttempt, FrontendError, VendorError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 from shim.recording.folders import is_cast_file
@@ -38,7 +38,7 @@ class RecordingSet:
         self._pace = _parse_pace(environment)
         self.child_id = ""
         self.requested_vendor = ""  # the vendor that the recording began with
-        self._failed_attempts: tuple[FailedAttempt, ...] = ()
+        self._failed_attempts: tuple[FailedVendorAttempt, ...] = ()
         self._vendor_name = ""
         self._report_name = ""  # the name of the file that the vendor writes about its run
         # the vendor's lines pass unchanged, so they must name the frontend's session
@@ -184,7 +184,7 @@ class RecordingSet:
             first_by_path.setdefault(child.path, child)
         return min(first_by_path.values(), key=lambda child: child.was_stopped)
 
-    def get_failed_vendor_attempts(self) -> tuple[FailedAttempt, ...]:
+    def get_failed_vendor_attempts(self) -> tuple[FailedVendorAttempt, ...]:
         """The vendors that did not answer before the child that was chosen last."""
         return self._failed_attempts
 

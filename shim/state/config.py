@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS
-from shim.core.errors import FrontendError, format_suggestion
+from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.reading.ids import is_vendor_name
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.reading.typed import NamedTuple
@@ -496,7 +496,7 @@ def _list_overrides(
 
 def _create_choice_error(source: str, value: str, allowed: Collection[str]) -> FrontendError:
     return FrontendError(
-        f"{source} is {value!r}, it must be one of {', '.join(allowed)}{format_suggestion(value, allowed, '; ')}"
+        f"{source} is {value!r}, it must be one of {', '.join(allowed)}{format_spelling_suggestion(value, allowed, '; ')}"
     )
 
 

@@ -14,7 +14,7 @@ from shim.adapters import codex_rules, get_adapter
 from shim.conversation.drivers.launcher import HOOK_ARGV
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.errors import PermissionModeError
+from shim.core.errors import UnsupportedPermissionModeError
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import PermissionRule, parse_permission_rules
 from shim.core.policy.serialize import PolicyContext, parse_policy
@@ -180,7 +180,7 @@ def test_settings_hook_is_passed_on_and_makes_the_sandbox_writable():
 
 
 def test_rules_that_exceed_the_argument_limit_are_refused():
-    with pytest.raises(PermissionModeError, match="so many permission rules"):
+    with pytest.raises(UnsupportedPermissionModeError, match="so many permission rules"):
         build_args(request("default", deny=[f"Bash(command-{number})" for number in range(5000)]))
 
 
@@ -189,7 +189,7 @@ def test_rules_that_exceed_the_argument_limit_are_refused():
 )
 def test_launch_is_refused_if_codex_might_not_run_the_hook(launch_request):
     with pytest.raises(
-        PermissionModeError, match=r"might not start the hook .*: behind a launcher"
+        UnsupportedPermissionModeError, match=r"might not start the hook .*: behind a launcher"
     ):
         build_args(
             launch_request._replace(policy_bypass="behind a launcher it might not see our file")

@@ -12,7 +12,7 @@ from shim.adapters.copilot_hook import format_hook_output, list_hook_calls
 from shim.adapters.copilot_rules import HOOK_VARIABLE, PLUGIN_FOLDER
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.errors import PermissionModeError
+from shim.core.errors import UnsupportedPermissionModeError
 from shim.core.policy.policy import BYPASS_MODE, Policy
 from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.workspace import Workspace
@@ -155,7 +155,7 @@ def test_plugin_hook_evaluates_the_required_hook_variable():
 
 
 def test_launch_is_refused_if_copilot_might_not_load_the_hook():
-    with pytest.raises(PermissionModeError, match="might not start the hook"):
+    with pytest.raises(UnsupportedPermissionModeError, match="might not start the hook"):
         launch("default", policy_bypass="behind a launcher it might not see our file")
     assert launch(
         BYPASS_MODE, policy_bypass="behind a launcher it might not see our file"

@@ -27,7 +27,7 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.messages import MessageBlock, UserMessage
 from shim.core.claude.writer import StreamJsonWriter
-from shim.core.errors import PermissionModeError
+from shim.core.errors import UnsupportedPermissionModeError
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_permission_rules
@@ -79,10 +79,12 @@ def test_permission_extension_is_loaded_and_enabled_in_every_mode(mode):
 
 
 def test_launch_without_the_extension_requires_unrestricted_bypass_mode():
-    with pytest.raises(PermissionModeError, match="asks before each of its calls: far away"):
+    with pytest.raises(
+        UnsupportedPermissionModeError, match="asks before each of its calls: far away"
+    ):
         build_launch("default", policy_bypass="far away")
     ruled = Policy(workspace=Workspace("/w", "/h"), deny=parse_permission_rules(("Bash(rm:*)",)))
-    with pytest.raises(PermissionModeError):
+    with pytest.raises(UnsupportedPermissionModeError):
         build_launch("bypassPermissions", policy_bypass="far away", policy=ruled)
     assert "-e" not in build_launch("bypassPermissions", policy_bypass="far away").arguments
 

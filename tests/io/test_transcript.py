@@ -50,7 +50,7 @@ def stream(partial=False, number=0):
         writes_partial_messages=partial,
         terminator=b"$\n",
     )
-    writer.write_init(U, {"cwd": CWD})
+    writer.write_init_message(U, {"cwd": CWD})
     writer.start_message("m1", NO_USAGE)
     if partial:
         writer.start_block("thinking")
@@ -153,7 +153,7 @@ def spend(file, home, *turns, partial=False):
     writer = StreamJsonWriter(
         IDENTITY, writes_partial_messages=partial, usage_counter=usage_counter
     )
-    writer.write_init(U, {"cwd": CWD})
+    writer.write_init_message(U, {"cwd": CWD})
     transcript.write_lines(writer.take_bytes())
     for turn in turns:
         turn(writer)
@@ -307,7 +307,7 @@ def test_yume_dialect_records_the_same_usage(file, home):
         IDENTITY, transcript_writer=StreamJsonWriter(IDENTITY, usage_counter=usage_counter)
     )
     transcript = Transcript({"HOME": str(home)}, CWD, "2", usage_counter=usage_counter)
-    writer.write_init(U, {"cwd": CWD})
+    writer.write_init_message(U, {"cwd": CWD})
     writer.start_message("m1", NO_USAGE)
     writer.write_block("text", b'"one"')
     writer.add_usage(USED)
@@ -379,7 +379,7 @@ def test_entrypoint_names_the_frontend(home, file):
 
 def test_subagent_messages_are_omitted(transcript, file):
     writer = StreamJsonWriter(IDENTITY)
-    writer.set_session(U)
+    writer.set_session_id(U)
     writer.write_subagent_message("call_1", "user", {"role": "user", "content": "find it"})
     writer.write_subagent_message("call_1", "assistant", {"role": "assistant", "content": []})
     wrote(transcript, writer.take_bytes() + stream())
@@ -398,7 +398,7 @@ def test_echoed_prompt_is_written_once(transcript, file):
 
 def test_interrupt_is_written_as_a_message(transcript, file):
     writer = StreamJsonWriter(IDENTITY)
-    writer.set_session(U)
+    writer.set_session_id(U)
     writer.write_user_text("[Request interrupted by user]")
     wrote(transcript, writer.take_bytes())
     assert messages(file)[1]["message"]["content"][0]["text"] == "[Request interrupted by user]"
@@ -406,7 +406,7 @@ def test_interrupt_is_written_as_a_message(transcript, file):
 
 def test_api_error_is_written_as_a_message(transcript, file):
     writer = StreamJsonWriter(IDENTITY)
-    writer.set_session(U)
+    writer.set_session_id(U)
     writer.write_api_error("API Error: 529", "overloaded", 529)
     wrote(transcript, writer.take_bytes())
     line = messages(file)[1]

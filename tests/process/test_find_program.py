@@ -5,7 +5,7 @@ import pytest
 from shim.adapters import get_adapter
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.errors import FrontendError, PermissionModeError, VendorError
+from shim.core.errors import FrontendError, UnsupportedPermissionModeError, VendorError
 from shim.process.find_program import (
     MAX_SETTINGS_BYTES,
     check_project_autostart_programs,
@@ -180,7 +180,7 @@ def refusal(vendor, folder, *, environment=None, trust=False, knows=True):
         check_project_autostart_programs(
             get_adapter(vendor), request, {"HOME": "/nowhere", **(environment or {})}, str(folder)
         )
-    except PermissionModeError as error:
+    except UnsupportedPermissionModeError as error:
         return str(error)
     return ""
 

@@ -578,7 +578,7 @@ def test_memory_of_early_results_and_denials_is_bounded():
 def test_line_with_long_collections_is_truncated_to_valid_json(value):
     """Cut strings do not help there; the list stays a list, the object an object."""
     writer = StreamJsonWriter(STABLE_ID_PREFIX, max_line_bytes=LINE_BYTES)
-    writer.write_init("s", {"tools": list(map(str, range(50_000)))})
+    writer.write_init_message("s", {"tools": list(map(str, range(50_000)))})
     writer.write_system_message("note", {"value": value})
     stage = Stage(limit=LINE_BYTES)
     stage.turn.get_subagent("t").add_tool_call("n", "Odd", {"value": value})

@@ -25,7 +25,7 @@ from shim.conversation.startup import ConversationStartup
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import build_conversation_args, build_resume_point_args
 from shim.core.dialects import DIALECTS
-from shim.core.errors import FailedAttempt, FrontendError, ShimError, SystemResourceError
+from shim.core.errors import FailedVendorAttempt, FrontendError, ShimError, SystemResourceError
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump_json
 from shim.io.ids import create_uuid
@@ -164,7 +164,7 @@ class BackgroundConversation:
                 error.vendor, error.failed_attempts = self._find_vendor()
             raise
 
-    def _find_vendor(self) -> tuple[str, tuple[FailedAttempt, ...]]:
+    def _find_vendor(self) -> tuple[str, tuple[FailedVendorAttempt, ...]]:
         """The vendor whose turn it would have been, and those of a list that were passed over for
         it.
         """

@@ -22,7 +22,7 @@ from shim.core.errors import (
     FrontendError,
     ShimError,
     UnknownSessionError,
-    UntrustedVersionError,
+    UntrustedVendorVersionError,
     VendorError,
 )
 from shim.core.reading.diagnostics import escape_control_chars
@@ -173,7 +173,7 @@ def refuse_turn(
         and is_claude_model(requested_model)
         and error.vendor != "claude"
     )
-    distrust = error.distrust_reason if isinstance(error, UntrustedVersionError) else ""
+    distrust = error.distrust_reason if isinstance(error, UntrustedVendorVersionError) else ""
     turn_config = TurnConfig(
         vendor=VendorInfo(
             error.vendor or "none", is_unattended=bool(distrust), unattended_reason=distrust
@@ -199,7 +199,7 @@ def refuse_turn(
     if isinstance(error, UnknownSessionError) and not dialect.is_flat:
         if invocation.streams.output_format == "json":
             return 1
-        writer.set_session(turn_config.session.requested_id or new_session_id)
+        writer.set_session_id(turn_config.session.requested_id or new_session_id)
         writer.write_result(
             build_minimal_error_result(turn_config.vendor.name, str(error), "not_found")
         )

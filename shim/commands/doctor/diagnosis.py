@@ -36,7 +36,7 @@ from shim.commands.doctor.vendor_rows import (
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.promises import describe_unexpected_version_output
 from shim.core.adapter.versions import VersionCheck, format_newest_tested_version
-from shim.core.errors import ShimError, format_suggestion
+from shim.core.errors import ShimError, format_spelling_suggestion
 from shim.process import probe as probes
 from shim.process.environment import build_child_environment
 from shim.process.find_program import list_ignored_path_entries
@@ -157,7 +157,7 @@ def _check_choice(
     return [
         DiagnosisFinding(
             PROBLEM,
-            f"the chosen vendor {name[:40]!r} is unknown{format_suggestion(name, VENDORS)}",
+            f"the chosen vendor {name[:40]!r} is unknown{format_spelling_suggestion(name, VENDORS)}",
             fix,
         )
         for name in unknown

@@ -21,7 +21,7 @@ from shim.core.adapter.enforcement import can_enforce_rule
 from shim.core.adapter.unsupported_rules import list_unsupported_rules
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.errors import ShimError, UntrustedVersionError
+from shim.core.errors import ShimError, UntrustedVendorVersionError
 from shim.core.policy.rules import PermissionRule
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.secrets.redactor import Redactor, redact_argv
@@ -97,7 +97,7 @@ def build_explanation(
         explanation |= _describe_child(startup, child_launcher, plan)
     except ShimError as error:
         explanation |= {"refused": str(error), "hint": error.hint or None}
-        if isinstance(error, UntrustedVersionError):
+        if isinstance(error, UntrustedVendorVersionError):
             explanation["distrust"] = error.distrust_reason
     return explanation
 

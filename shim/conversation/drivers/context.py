@@ -10,7 +10,7 @@ from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import map_model_name
 from shim.core.dialects import DIALECTS, StreamDialect
-from shim.core.errors import FailedAttempt
+from shim.core.errors import FailedVendorAttempt
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.settings import ClaudeSettings
@@ -177,7 +177,7 @@ class ResumeState:
         self.assigned_id: str | None = None
         self.forks_next = invocation.session.fork_session
         self.has_started = self.persistent = self.has_system_prompt = self.has_answered = False
-        self.failed_attempts: tuple[FailedAttempt, ...] = ()
+        self.failed_attempts: tuple[FailedVendorAttempt, ...] = ()
         self.prompted_tools: frozenset[str] = frozenset()
         self.restricting_rules: tuple[PermissionRule, ...] = ()
         self.launch_mode = self.mode_file = ""

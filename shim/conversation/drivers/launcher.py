@@ -27,7 +27,12 @@ from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import map_model_names
 from shim.core.claude.session_state import VendorCapabilities
-from shim.core.errors import FailedAttempt, FrontendError, PermissionModeError, ShimError
+from shim.core.errors import (
+    FailedVendorAttempt,
+    FrontendError,
+    ShimError,
+    UnsupportedPermissionModeError,
+)
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import ANY_TOOL
 from shim.core.reading.diagnostics import escape_control_chars
@@ -202,7 +207,7 @@ class ChildLauncher:
         self.resume_state = ResumeState(context, stored_session)
         self.refusal_error: ShimError | None = None
         self.forked_transcript = ""  # path of the transcript of the session that was forked
-        self.list_replayed_attempts: Callable[[], tuple[FailedAttempt, ...]] | None = None
+        self.list_replayed_attempts: Callable[[], tuple[FailedVendorAttempt, ...]] | None = None
         # a child that was started before the loop, for its first message
         self.early_child: ChildSpawnResult | None = None
         # that the last child was started for
@@ -636,7 +641,7 @@ class ChildLauncher:
         """Why the vendor would not keep other rules in this conversation; "" if it would."""
         try:
             self.check_permission_guarantees(policy)
-        except PermissionModeError as error:
+        except UnsupportedPermissionModeError as error:
             return str(error)
         from shim.core.adapter.enforcement import explain_unenforceable_policy
 

@@ -16,7 +16,12 @@ from shim.core.adapter.commands import (
 )
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.api_errors import Cause
-from shim.core.errors import FailedAttempt, PermissionModeError, VendorError, create_failed_attempt
+from shim.core.errors import (
+    FailedVendorAttempt,
+    UnsupportedPermissionModeError,
+    VendorError,
+    create_failed_attempt,
+)
 from shim.core.turn.outcome import FALLBACK_CAUSES, ChildExit
 
 # of a child's output; a vendor that has printed more is not replaced any more
@@ -39,7 +44,7 @@ class FallbackBuffer:
         self._reset()
 
     def _reset(self) -> None:
-        self.failed_attempt: FailedAttempt | None = None
+        self.failed_attempt: FailedVendorAttempt | None = None
         self.child_started = False
         self._lines: list[bytes] = []
         self._received_bytes = 0
@@ -82,7 +87,7 @@ class FallbackBuffer:
             remember_commands = NO_COMMANDS
         return b"".join(chunks), (*remember_commands, *commands)
 
-    def discard_output(self, attempt: FailedAttempt, *, child_started: bool) -> None:
+    def discard_output(self, attempt: FailedVendorAttempt, *, child_started: bool) -> None:
         """The vendor does not answer: its lines are forgotten."""
         self.is_active = False
         self._reset()
@@ -139,7 +144,9 @@ class BufferedChildStream(ChildStream):
         return self._buffer.release_output(*super().finish())
 
     def write_turn_start_error(self, error: Exception) -> bytes:
-        if self._buffer.is_active and isinstance(error, VendorError | PermissionModeError):
+        if self._buffer.is_active and isinstance(
+            error, VendorError | UnsupportedPermissionModeError
+        ):
             self._buffer.discard_output(
                 create_failed_attempt(self.turn.config.vendor.name, error.cause, str(error)),
                 child_started=False,
@@ -168,7 +175,7 @@ class BufferedChildStream(ChildStream):
 
     def _find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str | None
-    ) -> FailedAttempt | None:
+    ) -> FailedVendorAttempt | None:
         """Why the turn is another vendor's, or another way's of the same vendor, where this one
         opened no session.
         """

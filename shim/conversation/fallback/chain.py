@@ -5,7 +5,7 @@ ones behind it.
 from collections.abc import Callable, Sequence
 
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.core.errors import FailedAttempt
+from shim.core.errors import FailedVendorAttempt
 from shim.core.reading.typed import NamedTuple
 
 
@@ -30,7 +30,7 @@ class FallbackChain:
     def __init__(
         self,
         vendor_names: Sequence[str],
-        skipped_attempts: Sequence[FailedAttempt],
+        skipped_attempts: Sequence[FailedVendorAttempt],
         prepare_candidate: Callable[[str], FallbackCandidate],
         *,
         same_vendor: bool = False,

@@ -21,7 +21,7 @@ from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.control.actions import SettingChanged
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
-from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt
+from shim.core.errors import NOTE_PASSED_OVER, FailedVendorAttempt
 from shim.io.stderr import warn
 from shim.io.stdout import FrontendDisconnectedError
 
@@ -81,8 +81,11 @@ class FallbackDriver:
             self._driver = self._prepare_driver(self._chain.select_first_candidate())
 
     async def _ask_vendor(
-        self, driver: ChildDriver, message: UserMessage, failed_attempts: tuple[FailedAttempt, ...]
-    ) -> FailedAttempt | None:
+        self,
+        driver: ChildDriver,
+        message: UserMessage,
+        failed_attempts: tuple[FailedVendorAttempt, ...],
+    ) -> FailedVendorAttempt | None:
         """Ask one vendor; the reason why another one has to be asked, None where this one has
         answered.
         """
@@ -125,7 +128,7 @@ class FallbackDriver:
         with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
             await driver.apply_child_output(*stream.release())
 
-    def _record_failed_attempt(self, driver: ChildDriver, attempt: FailedAttempt) -> None:
+    def _record_failed_attempt(self, driver: ChildDriver, attempt: FailedVendorAttempt) -> None:
         """Record that a vendor was passed over."""
         launcher, has_started = driver.launcher, self._buffer.child_started
         if has_started and driver.stream is not None:
@@ -135,7 +138,7 @@ class FallbackDriver:
                 NOTE_PASSED_OVER, started=has_started, **attempt.to_json()
             )
 
-    def _create_next_driver(self, attempt: FailedAttempt) -> ChildDriver:
+    def _create_next_driver(self, attempt: FailedVendorAttempt) -> ChildDriver:
         """The driver of the next vendor; stderr says that it is asked, and why."""
         candidate = self._chain.select_next_candidate()
         adapter = candidate.launcher.adapter

@@ -8,9 +8,9 @@ from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.adapter import Adapter
 from shim.core.claude.argv.models import is_claude_model
 from shim.core.errors import (
-    FailedAttempt,
+    FailedVendorAttempt,
     FrontendError,
-    PermissionModeError,
+    UnsupportedPermissionModeError,
     VendorError,
     create_failed_attempt,
 )
@@ -53,7 +53,7 @@ class VendorList:
         self._needs_prompts = needs_prompts
         self.has_several = len(self._vendor_names) > 1
         self.is_translated = is_flat or self.has_several
-        self.skipped_attempts: list[FailedAttempt] = []
+        self.skipped_attempts: list[FailedVendorAttempt] = []
         self.remaining_names = self._vendor_names
         if len(self._vendor_names) > MAX_VENDORS:
             raise FrontendError(
@@ -74,7 +74,7 @@ class VendorList:
             try:
                 self._check_adapter(adapter, mode)
                 break
-            except (VendorError, PermissionModeError) as error:
+            except (VendorError, UnsupportedPermissionModeError) as error:
                 self.skipped_attempts.append(
                     create_failed_attempt(adapter.name, error.cause, str(error))
                 )

@@ -17,7 +17,7 @@ from shim.core.adapter.request import (  # what a vendor's module needs, from on
 from shim.core.adapter.tools import Tools, list_vendor_tool_names
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.errors import PermissionModeError
+from shim.core.errors import UnsupportedPermissionModeError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -324,7 +324,7 @@ class Adapter(NamedTuple):
         answer (Yume's interactive).
         """
         if self.unattended:
-            raise PermissionModeError(
+            raise UnsupportedPermissionModeError(
                 f"{self.name} runs its tools and asks nobody, so it cannot be run in the mode interactive",
                 hint="choose the mode default, or a vendor that asks (`shim vendors`)",
             )
@@ -335,7 +335,7 @@ class Adapter(NamedTuple):
         """
         if mode in self.modes:
             return self.modes[mode]
-        raise PermissionModeError(
+        raise UnsupportedPermissionModeError(
             f"{self.name} has no way to honour the permission mode {mode}; it can do: {', '.join(self.modes)}",
             hint="ask for one of these modes, or choose another vendor (`shim vendors` lists what each can do)",
         )

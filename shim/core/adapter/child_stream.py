@@ -25,7 +25,7 @@ from shim.core.api_errors import ApiFailure, Cause, classify_api_error
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionRequest
-from shim.core.errors import FailedAttempt, ShimError
+from shim.core.errors import FailedVendorAttempt, ShimError
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.turn.context import TurnConfig
 from shim.core.turn.machine import CLOSED, NEW
@@ -161,7 +161,7 @@ class ChildStream:
         """How many of them no reply has followed."""
         return len(self.steered_messages) - self.turn.turn_start.written_count
 
-    def continue_with_new_child(self, failed_attempts: tuple[FailedAttempt, ...]) -> None:
+    def continue_with_new_child(self, failed_attempts: tuple[FailedVendorAttempt, ...]) -> None:
         """Another child continues the turn; `failed_attempts` are the vendors that were asked
         before it.
         """
@@ -320,7 +320,7 @@ class ChildStream:
 
     def find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str | None, *, accepts_any_cause: bool = False
-    ) -> FailedAttempt | None:
+    ) -> FailedVendorAttempt | None:
         """Why another vendor may answer in the place of this one; see
         `StreamTranslation.find_failed_attempt`.
         """

@@ -7,7 +7,7 @@ about.
 """
 
 from shim.core.adapter.adapter import Adapter, LaunchRequest
-from shim.core.errors import PermissionModeError
+from shim.core.errors import UnsupportedPermissionModeError
 from shim.core.policy.call_effects import BASH_TOOL, CHANGE_TOOLS, READ_TOOLS, SHELL_TOOLS
 from shim.core.policy.policy import BYPASS_MODE, Policy
 from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, SUBAGENT_TOOL, PermissionRule
@@ -68,13 +68,13 @@ def _check_hooks(adapter: Adapter, policy: Policy, request: LaunchRequest) -> No
                 if hook.refusal == UNTRUSTED_REASON
                 else ""
             )
-            raise PermissionModeError(
+            raise UnsupportedPermissionModeError(
                 f"a {PRE_TOOL_EVENT} hook in {hook.source} may forbid a call, and it is not run: {hook.refusal}",
                 hint=f"{trust_hint}choose the real claude, or leave the file out with --setting-sources",
             )
         missed_tools = list_tools_that_bypass_hook(adapter, hook, request)
         if missed_tools & ACTING_TOOLS or (missed_tools and is_tool_name_list(hook.matcher)):
-            raise PermissionModeError(
+            raise UnsupportedPermissionModeError(
                 f"{adapter.name} cannot be made to run the {PRE_TOOL_EVENT} hook in {hook.source} before each call of "
                 f"{', '.join(sorted(missed_tools))}",
                 hint="choose a vendor that asks (`shim vendors`), leave the file out with --setting-sources, or set "
@@ -160,7 +160,7 @@ def explain_unenforceable_policy(adapter: Adapter, policy: Policy, request: Laun
             request._replace(policy=policy, removed_tools=list_removed_tools(adapter, policy)),
             late_denials=False,
         )
-    except PermissionModeError as error:
+    except UnsupportedPermissionModeError as error:
         return str(error)
     return ""
 
@@ -183,8 +183,8 @@ def needs_restart_for_rules(
     )
 
 
-def _build_refusal(adapter: Adapter, rule: str, source: str) -> PermissionModeError:
-    return PermissionModeError(
+def _build_refusal(adapter: Adapter, rule: str, source: str) -> UnsupportedPermissionModeError:
+    return UnsupportedPermissionModeError(
         f"{adapter.name} cannot be kept to {rule} ({source}) before a call runs",
         hint="choose a vendor that asks before it runs a tool (`shim vendors`), a rule about the whole tool, or, with "
         f"bypassPermissions, [vendors.{adapter.name}] late_denials = true: then a call is stopped once it is seen",

@@ -5,7 +5,7 @@
 from collections.abc import Sequence
 
 from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest
-from shim.core.errors import PermissionModeError
+from shim.core.errors import UnsupportedPermissionModeError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import PermissionRule
 from shim.core.policy.serialize import PolicyContext, serialize_policy
@@ -46,7 +46,7 @@ def build_hook_command(
     """
     assert request.policy is not None, "a turn has a policy"
     if request.policy_bypass:
-        raise PermissionModeError(
+        raise UnsupportedPermissionModeError(
             f"{vendor_name} might not start the hook that applies the permission rules: {request.policy_bypass}",
             hint=f"remove what is named, or ask for {BYPASS_MODE} without rules",
         )
@@ -74,7 +74,7 @@ def build_hook_command(
         )
     )
     if len(command_line) > MAX_ARGUMENT_BYTES:
-        raise PermissionModeError(
+        raise UnsupportedPermissionModeError(
             f"{vendor_name} cannot be told so many permission rules",
             hint="take rules away, or choose another vendor",
         )

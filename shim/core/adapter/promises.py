@@ -9,7 +9,7 @@ and a turn that needs a promise is refused.
 
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.versions import VersionCheck
-from shim.core.errors import UntrustedVersionError
+from shim.core.errors import UntrustedVendorVersionError
 from shim.core.policy.policy import BYPASS_MODE, Policy
 
 DEFAULT_MODE = "default"
@@ -109,7 +109,7 @@ def _is_as_wide_as_bypass(adapter: Adapter, mode: str) -> bool:
 
 def build_untrusted_version_error(
     adapter: Adapter, guarantee: str, check: VersionCheck
-) -> UntrustedVersionError:
+) -> UntrustedVendorVersionError:
     """Return the error for a turn that needs a promise that does not hold."""
     tested = f"Install a tested version ({adapter.version_probe.tested_range or 'any other'}), or"
     if check.withdrawn:
@@ -126,7 +126,7 @@ def build_untrusted_version_error(
         f"without rules, hooks and prompts any version runs in {DEFAULT_MODE} or {BYPASS_MODE}, "
         "and may run tools without asking"
     )
-    return UntrustedVersionError(
+    return UntrustedVendorVersionError(
         f"{guarantee} cannot be guaranteed: {check.distrust}. {remedy}",
         hint=f"{install}{alternatives}; `shim doctor {adapter.name}` shows what was found",
         distrust_reason=check.distrust,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from shim.core.adapter.translator import Translator
-from shim.core.errors import FailedAttempt
+from shim.core.errors import FailedVendorAttempt
 from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS, Diagnostics
 from shim.core.reading.json_repair import PADDING, JsonRepairer
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter, OpenSpillFile
@@ -143,7 +143,7 @@ class StreamTranslation:
 
     def find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str | None, *, accepts_any_cause: bool = False
-    ) -> FailedAttempt | None:
+    ) -> FailedVendorAttempt | None:
         """Why the child did not answer, where another vendor may be asked; `close` may follow where
         this is None.
 

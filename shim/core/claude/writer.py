@@ -101,7 +101,7 @@ class StreamJsonWriter:
     def record_prompt(self, prompt: str) -> None:
         """The message that the turn answers: nothing of it is said (but see `echo_message`)."""
 
-    def write_session_change(self, session_id: str) -> None:
+    def write_session_id_change(self, session_id: str) -> None:
         """A session of ours never changes its id (contract S3)."""
 
     def discard_turn(self) -> None:
@@ -117,7 +117,7 @@ class StreamJsonWriter:
         """A fresh uuid, for something that is not a line (a synthetic id)."""
         return (self._uuid_prefix + next(self._line_ends)[:12]).decode()
 
-    def set_session(self, session_id: str) -> None:
+    def set_session_id(self, session_id: str) -> None:
         """The session that further lines belong to. Tails end where the uuid's counter begins."""
         self._line_tail = (
             b',"session_id":' + dump_json(session_id) + b',"uuid":"' + self._uuid_prefix
@@ -146,11 +146,11 @@ class StreamJsonWriter:
 
     # -- the frame ---------------------------------------------------------------------------------
 
-    def write_init(self, session_id: str, fields: Mapping[str, Any]) -> None:
+    def write_init_message(self, session_id: str, fields: Mapping[str, Any]) -> None:
         """`system/init` (contract 5.1); `fields` has cwd, tools, model, mode, shim and what else is
         known.
         """
-        self.set_session(session_id)
+        self.set_session_id(session_id)
         line = {
             "type": "system",
             "subtype": "init",
@@ -464,7 +464,7 @@ class StreamJsonWriter:
                 self._encode_line(fields)[:-1] + tail + dump_json(message_id)[1:] + b"}\n"
             )
 
-    def write_notice(self, text: str) -> None:
+    def write_synthetic_message(self, text: str) -> None:
         fields = {
             "type": "assistant",
             "message": self._build_synthetic_message(text),

@@ -16,7 +16,7 @@ from shim.core.claude.mcp_content import is_mcp_result
 from shim.core.claude.normalize import ClaudeEventNormalizer
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage
-from shim.core.errors import FailedAttempt
+from shim.core.errors import FailedVendorAttempt
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import convert_to_tool_content
 from shim.core.secrets.claude_lines import LineRedactor
@@ -318,7 +318,7 @@ class RedactedTurn:
 
     def find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str, *, any_cause: bool = False
-    ) -> FailedAttempt | None:
+    ) -> FailedVendorAttempt | None:
         failed_attempt = self.turn.find_failed_attempt(
             child_exit, Redactor().redact_text(stderr), any_cause=any_cause
         )

@@ -12,7 +12,7 @@ from shim.core.claude.usage import (
     parse_dollars,
     parse_usage,
 )
-from shim.core.errors import FailedAttempt
+from shim.core.errors import FailedVendorAttempt
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.limits import StoreText
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -249,7 +249,7 @@ class TurnConfig(NamedTuple):
     rejects_unknown_lines: bool = False
     output_style: str = ""
     forwards_subagent_text: bool = True
-    failed_attempts: tuple[FailedAttempt, ...] = ()
+    failed_attempts: tuple[FailedVendorAttempt, ...] = ()
     unsupported_rules: "tuple[UnsupportedRule, ...]" = ()
     elapsed_ms: Callable[[], int] = lambda: 0
 
@@ -291,7 +291,7 @@ class OutputWriter(Protocol):
     def create_message_id(self) -> str:
         """A minted message id, for a nested agent's reply."""
 
-    def set_session(self, session_id: str) -> None:
+    def set_session_id(self, session_id: str) -> None:
         """The session that further lines belong to."""
 
     def set_current_message(self, message_id: str, model: str, usage: Usage) -> None:
@@ -309,10 +309,10 @@ class OutputWriter(Protocol):
     def record_prompt(self, prompt: str) -> None:
         """The message that the turn answers."""
 
-    def write_init(self, session_id: str, fields: Mapping[str, Any]) -> None:
+    def write_init_message(self, session_id: str, fields: Mapping[str, Any]) -> None:
         """The first line of a turn."""
 
-    def write_session_change(self, session_id: str) -> None:
+    def write_session_id_change(self, session_id: str) -> None:
         """The session goes on under another id."""
 
     def write_system_message(self, subtype: str, fields: Mapping[str, Any]) -> None:
@@ -378,7 +378,7 @@ class OutputWriter(Protocol):
     ) -> None:
         """The user's own message, said again."""
 
-    def write_notice(self, text: str) -> None:
+    def write_synthetic_message(self, text: str) -> None:
         """A line of ours to the user, not of the model's."""
 
     def write_api_error(

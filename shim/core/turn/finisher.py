@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from shim.core.claude.usage import parse_dollars
-from shim.core.errors import FailedAttempt
+from shim.core.errors import FailedVendorAttempt
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn import outcome as outcomes
 from shim.core.turn.assistant_message import AssistantMessage
@@ -94,7 +94,7 @@ class TurnFinisher:
 
     def find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str, *, any_cause: bool
-    ) -> FailedAttempt | None:
+    ) -> FailedVendorAttempt | None:
         """Why the vendor said nothing, where another may be asked; None where this turn is the
         answer.
         """
@@ -118,7 +118,9 @@ class TurnFinisher:
             build_minimal_error_result(config.vendor.name, text), True, "internal", text
         )
         if not self._outcome_tracker.has_started:
-            self._writer.write_init(self._conversation.session_id or config.session.new_id, {})
+            self._writer.write_init_message(
+                self._conversation.session_id or config.session.new_id, {}
+            )
         self._writer.write_result(self.result.line)
 
     def write_turn_end_line(self) -> None:

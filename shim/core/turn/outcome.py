@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import islice
 
 from shim.core.api_errors import ApiFailure, Cause, classify_api_error
-from shim.core.errors import FailedAttempt, create_failed_attempt
+from shim.core.errors import FailedVendorAttempt, create_failed_attempt
 from shim.core.reading.diagnostics import strip_colors
 from shim.core.reading.head_and_tail import shorten_middle
 from shim.core.reading.typed import Any, NamedTuple
@@ -229,7 +229,7 @@ def build_over_budget_outcome(max_budget_usd: float, fields: Mapping[str, Any]) 
 
 def find_failed_attempt(
     snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr: str, *, any_cause: bool
-) -> FailedAttempt | None:
+) -> FailedVendorAttempt | None:
     """Why a vendor that is at its end said nothing, where another may be asked; None where its turn
     is the answer.
 

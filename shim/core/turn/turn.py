@@ -22,7 +22,7 @@ from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage, parse_dollars
-from shim.core.errors import FailedAttempt
+from shim.core.errors import FailedVendorAttempt
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.assistant_message import AssistantMessage
@@ -553,7 +553,7 @@ class Turn:
 
     def find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str, *, any_cause: bool = False
-    ) -> FailedAttempt | None:
+    ) -> FailedVendorAttempt | None:
         """Why the vendor said nothing, where another may be asked; None where this turn is the
         answer.
         """

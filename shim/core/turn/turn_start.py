@@ -137,7 +137,7 @@ class TurnStart:
             init_fields["tools"] = [*init_fields["tools"], STRUCTURED_OUTPUT_TOOL]
         if config.evaluator is not None:
             init_fields["tools"] = config.evaluator.policy.list_visible_tools(init_fields["tools"])
-        self._writer.write_init(conversation.session_id, init_fields)
+        self._writer.write_init_message(conversation.session_id, init_fields)
         if self.user_message is not None:
             self.write_user_message(self.user_message)
 
@@ -171,7 +171,7 @@ class TurnStart:
         if notice := user_message.describe_omitted_blocks(
             self.config.vendor.name, self.get_accepted_kinds()
         ):
-            self._writer.write_notice(notice)
+            self._writer.write_synthetic_message(notice)
 
     def _add_servers(self, init_fields: dict[str, Any]) -> None:
         """MCP servers and their tools that the vendor does not list itself."""
@@ -199,4 +199,4 @@ class TurnStart:
             and conversation.session_id == conversation.vendor_session_id
         ):
             conversation.session_id = session_id
-            self._writer.write_session_change(session_id)
+            self._writer.write_session_id_change(session_id)

@@ -132,12 +132,12 @@ class YumeEncoder:
 
     # -- the frame ---------------------------------------------------------------------------------
 
-    def write_init(self, session_id: str, fields: Mapping[str, Any]) -> None:
+    def write_init_message(self, session_id: str, fields: Mapping[str, Any]) -> None:
         """The first line of the process; later only a session that has another id (R1, R12)."""
         if self.transcript_writer:
-            self.transcript_writer.write_init(session_id, fields)
+            self.transcript_writer.write_init_message(session_id, fields)
         if self._session_id is not None:
-            self.write_session_change(session_id)
+            self.write_session_id_change(session_id)
             return
         self._session_id = session_id
         line: dict[str, Any] = {
@@ -156,7 +156,7 @@ class YumeEncoder:
         }
         self._write_line(line | {"shim": fields.get("shim") or {}})
 
-    def write_session_change(self, session_id: str) -> None:
+    def write_session_id_change(self, session_id: str) -> None:
         """The id by which the conversation can be resumed is another now (R12)."""
         if session_id != self._session_id:
             self._session_id, self._frontend_session_id = session_id, ""
@@ -360,9 +360,9 @@ class YumeEncoder:
     ) -> None:
         """Yume knows what it said."""
 
-    def write_notice(self, text: str) -> None:
+    def write_synthetic_message(self, text: str) -> None:
         if self.transcript_writer:
-            self.transcript_writer.write_notice(text)
+            self.transcript_writer.write_synthetic_message(text)
         self._write_line({"type": "text", "content": text, "id": self._create_chunk_id()})
 
     def write_api_error(
@@ -406,9 +406,9 @@ class YumeEncoder:
 
     # -- pass-through: Yume is told nothing as it came ---------------------------------------------
 
-    def set_session(self, session_id: str) -> None:
+    def set_session_id(self, session_id: str) -> None:
         """Begin the session of a result without an `init`: Yume needs one."""
-        self.write_init(session_id, {})
+        self.write_init_message(session_id, {})
 
     def set_current_message(self, message_id: str, model: str, usage: Usage) -> None:
         """Nothing passes."""

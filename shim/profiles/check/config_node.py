@@ -7,7 +7,7 @@ its keys.
 
 from collections.abc import Callable, Collection, Mapping
 
-from shim.core.errors import FrontendError, format_suggestion
+from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
@@ -67,7 +67,7 @@ class ConfigNode:
 
     def build_unknown_key_error(self, allowed_keys: Collection[str]) -> FrontendError:
         """The error about a key that is none of `allowed_keys`; the spot is that of its value."""
-        suggestion = format_suggestion(str(self.keys[-1]), allowed_keys)
+        suggestion = format_spelling_suggestion(str(self.keys[-1]), allowed_keys)
         allowed_text = f"the keys here are: {', '.join(allowed_keys)}"
         text = f"unknown key `{format_key_path(self.keys)}` in {self.source.path} line {self._line}"
         return (
@@ -79,7 +79,9 @@ class ConfigNode:
     def build_choice_error(self, choices: Collection[str], value: object = None) -> FrontendError:
         """The error about a word that is none of `choices`."""
         choice = self.value if value is None else value
-        suggestion = format_suggestion(choice, choices, "; ") if isinstance(choice, str) else ""
+        suggestion = (
+            format_spelling_suggestion(choice, choices, "; ") if isinstance(choice, str) else ""
+        )
         return self.build_error(f"one of {', '.join(choices)}{suggestion}", value)
 
     @property

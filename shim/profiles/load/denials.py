@@ -36,7 +36,7 @@ from collections.abc import Mapping
 
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.tools import Tools
-from shim.core.errors import FrontendError, PermissionModeError
+from shim.core.errors import FrontendError, UnsupportedPermissionModeError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import MCP_PREFIX, SUBAGENT_TOOL, PermissionRule
 from shim.core.policy.workspace import PROTECTED_NAMES, SHIM_FOLDERS
@@ -156,7 +156,7 @@ class DenialTemplates:
         if not denials:
             return DenialConfig()
         if request.policy_bypass:
-            raise PermissionModeError(
+            raise UnsupportedPermissionModeError(
                 f"{self._name} might not hear what it must not run: {request.policy_bypass}",
                 hint=f"remove what is named, or ask for {BYPASS_MODE} without a rule",
             )
@@ -265,7 +265,7 @@ class DenialTemplates:
             except orjson.JSONDecodeError:
                 current = None
             if not isinstance(current, dict):
-                raise PermissionModeError(
+                raise UnsupportedPermissionModeError(
                     f"{self._name} cannot be told its rules: {key} is set, and it is no JSON object",
                     hint=f"unset {key}, or write it as JSON without comments",
                 )

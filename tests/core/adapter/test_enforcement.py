@@ -8,7 +8,7 @@ from shim.adapters import get_adapter
 from shim.core.adapter import enforcement
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.errors import PermissionModeError
+from shim.core.errors import UnsupportedPermissionModeError
 from shim.core.policy.rules import parse_permission_rule
 from shim.core.policy.settings_hooks import SettingsHook
 
@@ -68,7 +68,9 @@ def test_enforceable_rule_is_accepted(name, persistent, rules):
     ],
 )
 def test_unenforceable_rule_is_refused_with_the_vendor_name(name, persistent, rules):
-    with pytest.raises(PermissionModeError, match=f"{name} cannot be kept to") as refused:
+    with pytest.raises(
+        UnsupportedPermissionModeError, match=f"{name} cannot be kept to"
+    ) as refused:
         check_rules(name, build_policy(**rules), persistent=persistent)
     assert "late_denials" in refused.value.hint
 
@@ -77,7 +79,7 @@ def test_late_denials_require_bypass_mode_and_the_setting():
     rules = build_policy(deny=["Bash(touch:*)"])
     check_rules("pi", rules, mode="bypassPermissions", late=True)
     for mode, late in (("bypassPermissions", False), ("acceptEdits", True), ("default", True)):
-        with pytest.raises(PermissionModeError):
+        with pytest.raises(UnsupportedPermissionModeError):
             check_rules("pi", rules, mode=mode, late=late)
 
 
@@ -133,7 +135,7 @@ def test_hook_is_accepted_for_vendors_that_wait_for_a_decision(matcher):
     ],
 )
 def test_unenforceable_hook_is_refused_with_its_settings_file(name, matcher, persistent):
-    with pytest.raises(PermissionModeError, match=rf"{name} .* hook in settings\.json"):
+    with pytest.raises(UnsupportedPermissionModeError, match=rf"{name} .* hook in settings\.json"):
         check_rules(
             name,
             build_hook_policy("Read(x)", matcher),
@@ -150,7 +152,8 @@ def test_hook_for_tools_the_vendor_lacks_is_accepted():
 def test_untrusted_hook_is_refused_for_every_vendor():
     for name in ("qwen", "codex"):
         with pytest.raises(
-            PermissionModeError, match=r"settings\.json may forbid a call, .*: not trusted"
+            UnsupportedPermissionModeError,
+            match=r"settings\.json may forbid a call, .*: not trusted",
         ):
             check_rules(name, build_hook_policy("Bash", refusal="not trusted"), persistent=True)
 

@@ -40,14 +40,14 @@ def build_lines(verbs, partial: bool = False) -> list[dict]:
 
 def test_last_result_line_excludes_the_terminator():
     writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["dollar"])
-    writer.set_session(STABLE_SESSION_ID)
+    writer.set_session_id(STABLE_SESSION_ID)
     writer.write_result({"subtype": "success"})
     assert writer.take_bytes() == writer.last_result_line + b"$\n"
 
 
 def test_init_line_above_the_size_limit_is_truncated():
     writer = StreamJsonWriter(STABLE_ID_PREFIX, max_line_bytes=20_000)
-    writer.write_init(STABLE_SESSION_ID, {"cwd": "/" + "x" * 50_000})
+    writer.write_init_message(STABLE_SESSION_ID, {"cwd": "/" + "x" * 50_000})
     assert len(writer.take_bytes()) <= 20_000
 
 
@@ -377,7 +377,7 @@ def test_message_ids_differ_between_conversations():
     ids = set()
     for uuid_prefix in (STABLE_ID_PREFIX, "11111111-1111-4111-8111-"):
         writer = StreamJsonWriter(uuid_prefix)
-        writer.write_init(STABLE_SESSION_ID, {})
+        writer.write_init_message(STABLE_SESSION_ID, {})
         writer.start_message("m", NONE)
         writer.write_block("text", b'"x"')
         ids.add(parse_lines(writer.take_bytes())[-1]["message"]["id"])

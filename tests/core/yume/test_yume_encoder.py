@@ -69,8 +69,8 @@ def test_r1_init_is_the_first_line_and_is_not_repeated(stage):
 
 def test_r1_session_change_emits_session_id_instead_of_a_second_init(stage):
     """The next vendor of a list has a session of its own."""
-    stage.encoder.write_init(U, {})
-    stage.encoder.write_init(V, {})
+    stage.encoder.write_init_message(U, {})
+    stage.encoder.write_init_message(V, {})
     assert [line["subtype"] for line in stage.take_lines()] == ["init", "session_id"]
 
 
@@ -193,7 +193,7 @@ def test_r7_internal_error_closes_open_calls_with_an_internal_cause(stage):
 @pytest.mark.parametrize("chosen", ["dollar", "none", "message_stop"])
 def test_r8_terminator_is_always_message_stop(chosen):
     writer = create_output_writer("yume", STABLE_ID_PREFIX, terminator=chosen)
-    writer.write_init(U, {})
+    writer.write_init_message(U, {})
     writer.write_result({"is_error": False, "shim": {"cause": "clean"}})
     assert writer.take_bytes().endswith(b'}\n{"type":"message_stop"}\n')
 
@@ -408,7 +408,7 @@ def test_streamed_text_is_not_repeated_from_the_end_event(stage):
 
 
 def test_notice_is_written_as_a_text_line(stage):
-    stage.encoder.write_notice("[1 image left out]")
+    stage.encoder.write_synthetic_message("[1 image left out]")
     assert stage.take_lines()[-1] == {
         "type": "text",
         "content": "[1 image left out]",
@@ -418,7 +418,7 @@ def test_notice_is_written_as_a_text_line(stage):
 
 def test_frontend_session_id_replaces_the_vendor_session_id():
     encoder = YumeEncoder(STABLE_ID_PREFIX, frontend_session_id="sess-123")
-    encoder.write_init(U, {})
+    encoder.write_init_message(U, {})
     encoder.write_result({"is_error": False, "shim": {"cause": "clean"}})
     ids = [json.loads(line).get("session_id") for line in encoder.take_bytes().splitlines()]
     assert ids == ["sess-123", None, "sess-123", None]

@@ -10,7 +10,7 @@ from shim.adapters import get_adapter
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.enforcement import check_policy_enforcement
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.errors import FrontendError, PermissionModeError
+from shim.core.errors import FrontendError, UnsupportedPermissionModeError
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_permission_rule
 from shim.core.policy.workspace import Workspace
@@ -62,7 +62,7 @@ def test_acp_agent_without_declared_prompts_is_unattended():
     vendor = build_profile_from_text(AGENT)
     assert vendor.unattended
     assert list(vendor.modes) == ["default", "bypassPermissions"]
-    with pytest.raises(PermissionModeError, match="cannot be kept to Bash"):
+    with pytest.raises(UnsupportedPermissionModeError, match="cannot be kept to Bash"):
         check_policy_enforcement(
             vendor, request("Bash(rm:*)").policy, request("Bash(rm:*)"), late_denials=False
         )
@@ -75,7 +75,7 @@ def test_rules_are_enforceable_only_for_tools_the_agent_prompts_for():
     check_policy_enforcement(
         vendor, request("Bash(rm:*)").policy, request("Bash(rm:*)"), late_denials=False
     )
-    with pytest.raises(PermissionModeError, match="cannot be kept to Read"):
+    with pytest.raises(UnsupportedPermissionModeError, match="cannot be kept to Read"):
         check_policy_enforcement(
             vendor, request("Read(./x)").policy, request("Read(./x)"), late_denials=False
         )
@@ -110,7 +110,7 @@ def test_invalid_acp_profile_raises_an_error_on_load(profile, expected):
 def test_kimi_is_refused_with_a_web_fetch_deny_rule(way):
     kimi = get_adapter("kimi")
     vendor = kimi if way == "one" else kimi.cli.build_two_way()
-    with pytest.raises(PermissionModeError, match="cannot be kept to WebFetch"):
+    with pytest.raises(UnsupportedPermissionModeError, match="cannot be kept to WebFetch"):
         check_policy_enforcement(
             vendor, request("WebFetch").policy, request("WebFetch"), late_denials=False
         )

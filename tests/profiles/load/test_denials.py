@@ -12,7 +12,7 @@ from shim.adapters import get_adapter
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.enforcement import check_policy_enforcement, list_removed_tools
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.errors import FrontendError, PermissionModeError
+from shim.core.errors import FrontendError, UnsupportedPermissionModeError
 from shim.core.policy.rules import parse_permission_rule
 
 
@@ -75,7 +75,7 @@ def test_gemini_denies_an_mcp_server_or_a_single_mcp_tool(rule, expected):
     "rule", ["mcp__*", "mcp__a_server", "mcp__srv__get_*", 'mcp__s"rv', "mcp__" + "s" * 60]
 )
 def test_mcp_rule_that_gemini_cannot_match_exactly_is_refused(rule):
-    with pytest.raises(PermissionModeError, match="cannot be kept to"):
+    with pytest.raises(UnsupportedPermissionModeError, match="cannot be kept to"):
         build_launch("gemini", deny=[rule])
 
 
@@ -154,13 +154,15 @@ def test_denials_follow_the_permissions_of_the_user():
 
 @pytest.mark.parametrize("value", ["{} // mine", "[]", "{"])
 def test_unparsable_opencode_config_variable_is_refused(value):
-    with pytest.raises(PermissionModeError, match="OPENCODE_CONFIG_CONTENT is set"):
+    with pytest.raises(UnsupportedPermissionModeError, match="OPENCODE_CONFIG_CONTENT is set"):
         build_launch("opencode", deny=["Bash"], environment={"OPENCODE_CONFIG_CONTENT": value})
 
 
 @pytest.mark.parametrize("name", ["gemini", "opencode"])
 def test_launch_is_refused_if_the_vendor_might_not_read_the_denials(name):
-    with pytest.raises(PermissionModeError, match=r"might not hear .* behind a launcher"):
+    with pytest.raises(
+        UnsupportedPermissionModeError, match=r"might not hear .* behind a launcher"
+    ):
         build_launch(
             name, deny=["Bash"], policy_bypass="behind a launcher it might not see our file"
         )
@@ -183,12 +185,12 @@ def test_launch_is_refused_if_the_policy_file_cannot_be_written():
 @pytest.mark.parametrize("rule", ["Edit(./secret/**)", "Bash(touch:*)"])
 @pytest.mark.parametrize("name", ["gemini", "opencode"])
 def test_deny_rule_with_a_specifier_is_refused(name, rule):
-    with pytest.raises(PermissionModeError, match="cannot be kept to"):
+    with pytest.raises(UnsupportedPermissionModeError, match="cannot be kept to"):
         build_launch(name, deny=[rule])
 
 
 def test_kilo_refuses_deny_rules():
-    with pytest.raises(PermissionModeError, match="kilo cannot be kept to Bash"):
+    with pytest.raises(UnsupportedPermissionModeError, match="kilo cannot be kept to Bash"):
         build_launch("kilo", deny=["Bash"])
 
 

@@ -11,7 +11,7 @@ from shim.core.adapter import enforcement
 from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.adapter.versions import VersionProbe
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.errors import FrontendError, PermissionModeError
+from shim.core.errors import FrontendError, UnsupportedPermissionModeError
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.workspace import Workspace
@@ -502,7 +502,11 @@ def test_tool_selection_requires_a_list_of_remaining_tools(profile, able):
     request = LaunchRequest(
         parse_argv(("--tools", "Read")), "", permission_mode="bypassPermissions", policy=only
     )
-    with nullcontext() if able else pytest.raises(PermissionModeError, match="a choice of tools"):
+    with (
+        nullcontext()
+        if able
+        else pytest.raises(UnsupportedPermissionModeError, match="a choice of tools")
+    ):
         enforcement.check_policy_enforcement(vendor, only, request, late_denials=False)
 
 

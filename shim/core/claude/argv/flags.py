@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS, resolve_dialect
-from shim.core.errors import FrontendError, format_suggestion
+from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.reading.ids import validate_uuid
 from shim.core.reading.typed import Any
 
@@ -386,7 +386,7 @@ def _build_unknown_option_error(name: str) -> FrontendError:
     shim_flags = [flag for flag in _FLAG_BY_NAME if flag.startswith(SHIM_FLAG_PREFIX)]
     hint = f"the shim's own options are {', '.join(shim_flags)}"
     return FrontendError(
-        f"error: unknown option '{name}'{format_suggestion(name, shim_flags)}", hint
+        f"error: unknown option '{name}'{format_spelling_suggestion(name, shim_flags)}", hint
     )
 
 
@@ -404,7 +404,7 @@ def _convert_value(flag: _Flag, value: str) -> object:
         extra_hint = (
             " `default` is allowed too: the vendor's own mode" if field == "permission_mode" else ""
         )
-        hint = (format_suggestion(value, FLAG_CHOICES[field], "") + extra_hint).strip()
+        hint = (format_spelling_suggestion(value, FLAG_CHOICES[field], "") + extra_hint).strip()
         raise _build_invalid_value_error(
             flag, value, f"Allowed choices are {', '.join(FLAG_CHOICES[field])}.", hint
         )

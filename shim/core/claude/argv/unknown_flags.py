@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from shim.core.claude.argv.flags import FLAGS, SHIM_FLAG_PREFIX, list_flag_names
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.errors import FrontendError, format_suggestion
+from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.reading.diagnostics import escape_control_chars
 
 # Fields of the flags that restrict which tools may run, for how many turns and for how much money.
@@ -65,7 +65,7 @@ def collect_unknown_flag_warnings(invocation: Invocation) -> list[str]:
         flag = find_similar_permission_flag(name, value)
         if flag is not None:
             raise build_misspelled_flag_error(name, flag, value)
-        suggestion = format_suggestion(
+        suggestion = format_spelling_suggestion(
             name,
             (
                 flag_name
