@@ -84,7 +84,7 @@ def _build_command_call(command: str, folder: str, workspace: Workspace) -> list
     if patch is not None:
         return parse_patch_as_tool_calls(patch, folder)
     directory_argument = (
-        {} if folder in workspace.list_path_spellings(workspace.cwd) else {"directory": folder}
+        {} if folder in workspace.list_equivalent_paths(workspace.cwd) else {"directory": folder}
     )
     return [("Bash", {"command": command, **directory_argument})]
 

@@ -158,7 +158,7 @@ def _build_workspace_sandbox(policy: Policy, mode: str) -> list[str]:
         return []
     table_name = "sandbox_workspace_write"
     roots = ",".join(
-        _quote_toml(policy.workspace.make_absolute(folder))
+        _quote_toml(policy.workspace.make_path_absolute(folder))
         for folder in policy.workspace.directories
     )
     # `Bash(git push:*)` needs the network
@@ -179,7 +179,7 @@ def _build_untrusted_projects(policy: Policy) -> list[str]:
     is named.
     """
     projects: dict[str, None] = {}
-    for folder in policy.workspace.list_path_spellings(policy.workspace.cwd):
+    for folder in policy.workspace.list_equivalent_paths(policy.workspace.cwd):
         while folder not in projects:
             projects[folder] = None
             folder = folder.rpartition("/")[0] or "/"

@@ -46,7 +46,9 @@ def list_hook_calls(event: Mapping[str, Any], workspace: Workspace) -> list[Clau
     arguments = tool_input if isinstance(tool_input, dict) else {"input": tool_input}
     if name == "bash":
         directory_argument = (
-            {} if folder in workspace.list_path_spellings(workspace.cwd) else {"directory": folder}
+            {}
+            if folder in workspace.list_equivalent_paths(workspace.cwd)
+            else {"directory": folder}
         )
         return [
             ("Bash", {"command": _require_text(arguments.get("command")), **directory_argument})

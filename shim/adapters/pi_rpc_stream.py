@@ -283,7 +283,7 @@ class PiRpcTranslator(PiTranslator):
         if replaced is not True and (vendor_tool in TOOLS or not vendor_tool[:1].isupper()):
             return False
         evaluator = self.turn.config.evaluator
-        return evaluator is None or evaluator.find_restriction(name, arguments) is None
+        return evaluator is None or evaluator.find_restricting_decision(name, arguments) is None
 
     def _refuse_request(self, request_id: Any) -> None:
         if self.session.is_greeted and len(self.outbox) < MAX_REQUESTS:

@@ -21,7 +21,7 @@ from shim.core.policy.rules import (
     SUBAGENT_TOOL,
     PermissionRule,
     normalize_tool_name,
-    split_words,
+    split_into_word_set,
 )
 
 # The warning about unattended runs is ours to give.
@@ -102,7 +102,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
 PROMPTED_TOOLS = frozenset(("Bash", "Edit", "Write", "NotebookEdit", "WebFetch"))
 # What it asks about with our settings. They take subagents away, which change files unasked in
 # every mode of theirs.
-PROMPTED_WITH_SETTINGS = PROMPTED_TOOLS | split_words("""
+PROMPTED_WITH_SETTINGS = PROMPTED_TOOLS | split_into_word_set("""
     mcp__ Read Grep Glob LS Monitor WebSearch Skill SendMessage CronCreate ScheduleWakeup EnterWorktree ExitWorktree
 """)
 ASKING_ARGUMENTS = ("--approval-mode", "default")

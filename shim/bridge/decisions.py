@@ -20,7 +20,7 @@ from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import MATCH_ALL_CONTENTS, parse_permission_rule
 from shim.core.policy.suggestions import INTERACTIVE_TOOLS
-from shim.core.policy.workspace import Workspace, is_below
+from shim.core.policy.workspace import Workspace, is_path_below
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 
@@ -246,7 +246,9 @@ def find_narrowest_allow_rule(tool: str, tool_input: Mapping[str, Any], cwd: str
     for rule in _list_candidate_rules(tool, tool_input, cwd):
         policy = Policy(workspace=workspace, allow=(parse_permission_rule(rule),))
         if (
-            PolicyEvaluator(policy, asks_for_all=True).evaluate(tool, tool_input, "default").outcome
+            PolicyEvaluator(policy, asks_for_all=True)
+            .evaluate_tool_call(tool, tool_input, "default")
+            .outcome
             == "allow"
         ):
             return rule
@@ -276,7 +278,7 @@ def _list_candidate_rules(tool: str, tool_input: Mapping[str, Any], cwd: str) ->
         )
         return (
             [f"{rule_tool}(./**)"]
-            if is_below(path, cwd)
+            if is_path_below(path, cwd)
             else []
             if allows_more
             else [f"{rule_tool}(/{path})"]

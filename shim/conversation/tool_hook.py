@@ -116,7 +116,7 @@ def _find_refusal(
             return CHANGED_INPUT_TEXT.format(
                 tool=name, input=json.dumps(hook_decision.updated_input)
             )
-        decision = evaluator.evaluate(
+        decision = evaluator.evaluate_tool_call(
             name,
             tool_input,
             context.permission_mode,

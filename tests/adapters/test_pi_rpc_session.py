@@ -285,7 +285,7 @@ def test_extension_tool_named_like_a_claude_tool_needs_permission(tool):
     assert (request.tool, request.tool_input) == (f"mcp__pi__{tool}", {"path": "a.txt"})
     evaluator = PolicyEvaluator(Policy(workspace=Workspace("/w")))
     for mode in ("default", "acceptEdits", "plan"):
-        assert evaluator.evaluate(request.tool, request.tool_input, mode).outcome == "ask"
+        assert evaluator.evaluate_tool_call(request.tool, request.tool_input, mode).outcome == "ask"
     talk.clear_sent()
     assert values(talk.answer_permission(updated_input={"path": "b.txt"}).sent_messages) == [
         {"allow": True, "input": {"path": "b.txt"}}

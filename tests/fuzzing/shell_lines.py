@@ -191,7 +191,7 @@ class Shell:
         let = {
             what
             for what, evaluator in self.judges.items()
-            if evaluator.find_restriction("Bash", {"command": line}) is None
+            if evaluator.find_restricting_decision("Bash", {"command": line}) is None
         }
         if not let:
             return ""

@@ -10,7 +10,7 @@ from shim.core.claude.argv.merge import format_flag_name
 from shim.core.claude.argv.paths import resolve_invocation_paths, resolve_rule_paths
 from shim.core.policy.paths import resolve_rule_path
 from shim.core.policy.rules import PermissionRule, parse_permission_rules
-from shim.core.policy.settings import MODES_STRICTEST_FIRST, ClaudeSettings, rank_mode
+from shim.core.policy.settings import MODES_STRICTEST_FIRST, ClaudeSettings, rank_permission_mode
 from shim.core.reading.typed import Any, NamedTuple
 from shim.process.environment import get_working_directory
 from shim.state.claude_settings import DEFAULT_SETTING_SOURCES, load_claude_settings
@@ -146,13 +146,13 @@ def compute_restrictions_of_joining_frontend(
     )
     # A plan is said by who wants one, whatever the session is in now; `default` by everybody who
     # chooses nothing.
-    is_stricter = rank_mode(mode) < rank_mode(session_mode) or (
-        passes_mode and rank_mode(mode) < rank_mode("default")
+    is_stricter = rank_permission_mode(mode) < rank_permission_mode(session_mode) or (
+        passes_mode and rank_permission_mode(mode) < rank_permission_mode("default")
     )
     ignored_flags = _list_ignored_flags(frontend, session)
     if (
         passes_mode
-        and rank_mode(mode) > rank_mode(session_mode)
+        and rank_permission_mode(mode) > rank_permission_mode(session_mode)
         and not frontend.permissions.skip_permissions
     ):
         ignored_flags += ("--permission-mode",)

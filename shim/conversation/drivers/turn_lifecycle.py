@@ -202,7 +202,7 @@ class TurnLifecycle:
         names = [
             *self._state.configured_servers,
             *self._state.sdk_servers.names,
-            *policy.mcp_server_names,
+            *policy.mcp_server_names_in_rules,
         ]
         if server_keys:
             from shim.process.vendor_servers import list_mcp_server_names

@@ -5,7 +5,7 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 from shim.core.claude.permissions import DESCRIPTION_KEYS, ELICITATION_SUBTYPE, QUESTION_TOOL
-from shim.core.policy.settings import rank_mode
+from shim.core.policy.settings import rank_permission_mode
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import shorten_session_id
 from shim.core.reading.lines import MAX_LINE_BYTES
@@ -86,7 +86,7 @@ NO_RESTRICTIONS = ClientRestrictions()
 
 def find_strictest_mode(modes: Iterable[str]) -> str:
     """The mode that lets least run."""
-    return min(modes, key=rank_mode)
+    return min(modes, key=rank_permission_mode)
 
 
 class SessionRestrictions:

@@ -256,7 +256,7 @@ class SessionState:
         from shim.core.policy.evaluate import PolicyEvaluator
 
         evaluator = PolicyEvaluator(self.policy, asks_for_all=self.serving_vendor.asks_for_all)
-        return evaluator.evaluate(
+        return evaluator.evaluate_tool_call(
             tool,
             tool_input,
             self.mode,
@@ -283,9 +283,9 @@ class SessionState:
                 if update.operation != "remove":
                     policy.add_rules({update.outcome: rules})
             elif update.operation == "add":
-                policy.add_directories(update.directories)
+                policy.add_working_directories(update.directories)
             else:
-                policy.remove_directories(update.directories)
+                policy.remove_working_directories(update.directories)
 
     def replace_flag_permission_rules(self, deny: Iterable[str], ask: Iterable[str]) -> bool:
         """Rules of the flag settings, in the place of those before; whether they are others.
@@ -301,7 +301,7 @@ class SessionState:
             "deny": parse_permission_rules(deny, source=FLAGS_SOURCE),
             "ask": parse_permission_rules(ask, source=FLAGS_SOURCE),
         }
-        policy = self.policy.with_restrictions(rules, FLAGS_SOURCE)
+        policy = self.policy.with_restricting_rules(rules, FLAGS_SOURCE)
         if policy.restricting_rules == self.policy.restricting_rules:
             return False
         if reason := next(

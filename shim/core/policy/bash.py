@@ -5,7 +5,7 @@ claude does it).
 from collections.abc import Iterator
 from functools import cache
 
-from shim.core.policy.rules import split_words
+from shim.core.policy.rules import split_into_word_set
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ MAX_DEPTH = 200  # of the tree; what is nested deeper is not taken apart
 LINE_CONTINUATION = "\\\n"  # a line that goes on in the next one
 
 # Lists, pipes and loops of plain commands: all that such a line does stands in its commands.
-_PLAIN_NODE_TYPES = split_words("""
+_PLAIN_NODE_TYPES = split_into_word_set("""
     program list pipeline command command_name redirected_statement file_redirect word string raw_string
     string_content number comment file_descriptor concatenation for_statement do_group if_statement
     elif_clause else_clause while_statement test_command variable_name negated_command test_operator
     unary_expression binary_expression herestring_redirect
 """)
-_LOOP_VARIABLES = split_words("a b c d e f g h i j k l m n x y z file dir name item")
+_LOOP_VARIABLES = split_into_word_set("a b c d e f g h i j k l m n x y z file dir name item")
 # words that the grammar takes for a command, and bash for more
 _COMPOUND_PREFIXES = (["time"], ["coproc"], ["case"])
 _GLOB_CHARACTERS = frozenset("*?[{")
@@ -36,7 +36,7 @@ _ARITHMETIC_NODE_TYPES = (
     "arithmetic_expansion",
     "c_style_for_statement",
 )
-_EVALUATING_COMMANDS = split_words(
+_EVALUATING_COMMANDS = split_into_word_set(
     "let unset read mapfile readarray printf wait test [ declare typeset local export readonly"
 )
 _QUOTED_SUBSTITUTIONS = {

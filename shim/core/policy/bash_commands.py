@@ -8,26 +8,28 @@ The rows for what needs no question are what the real claude was seen to run una
 from collections.abc import Iterator, Sequence
 
 from shim.core.policy.bash import MAX_SCRIPT_DEPTH, ShellCommand, ShellRedirect, parse_shell_line
-from shim.core.policy.rules import split_words
+from shim.core.policy.rules import split_into_word_set
 
 # They run what their later words say. Every rest of the line counts as a command: their own options
 # need no grammar. The shell's own words are among them: behind `time` or `!` the grammar takes them
 # for names of commands.
-RUNNER_COMMANDS = split_words("""
+RUNNER_COMMANDS = split_into_word_set("""
     timeout nice nohup env xargs sudo doas command builtin exec time stdbuf setsid ionice chrt taskset flock
     watch parallel busybox find strace script su chroot unshare nsenter setarch coproc trap caffeinate
     ! if then elif else fi for while until do done case select function in {
 """)
 STDIN_RUNNERS = ("xargs", "parallel")  # they add words that only their stdin knows
 # They run what a word of theirs says, as a script.
-SCRIPT_COMMANDS = split_words("sh bash dash zsh ksh ash fish eval source . watch su script trap")
+SCRIPT_COMMANDS = split_into_word_set(
+    "sh bash dash zsh ksh ash fish eval source . watch su script trap"
+)
 
-READ_COMMANDS = split_words("""
+READ_COMMANDS = split_into_word_set("""
     cat tac head tail less more nl sed awk gawk grep egrep fgrep rg zcat zgrep wc sort uniq diff cmp comm cut
     paste join base64 base32 od xxd hexdump strings jq yq file stat ls tree du find rev fold fmt column bat
     md5sum sha1sum sha256sum cksum cp mv ln source . view pr expand split
 """)
-CHANGE_COMMANDS = split_words("""
+CHANGE_COMMANDS = split_into_word_set("""
     touch mkdir rmdir rm unlink mv cp ln tee truncate chmod chown install shred mkfifo mktemp sponge patch dd
     rsync split
 """)
@@ -47,7 +49,7 @@ _SAFE_OPTIONS = {
     "find": "name iname type path maxdepth mindepth size newer mtime print empty not",
     "git": "p s b n oneline stat name-only name-status cached staged short porcelain graph all no-color",
 }  # fmt: skip
-_SAFE_GIT_SUBCOMMANDS = split_words("status log diff show")
+_SAFE_GIT_SUBCOMMANDS = split_into_word_set("status log diff show")
 _SAFE_JQ_PATTERN = r"\.[\w.\[\]]*"  # a path into the input and nothing that could look elsewhere
 _SAFE_SED_PATTERN = r"(\d+,)?\d+p"
 # Scripts for sed that neither run a command nor name a file: addresses, and s, y, p, d, q, = and
@@ -291,7 +293,7 @@ def is_safe_edit_command(command: ShellCommand) -> bool:
     return name in _EDIT_OPTIONS and _has_only_safe_options(arguments, _EDIT_OPTIONS[name])
 
 
-def strip_wrappers(command: ShellCommand) -> ShellCommand | None:
+def strip_command_wrappers(command: ShellCommand) -> ShellCommand | None:
     """A command without the few runners that add nothing to it, for what allows; None where a word
     cannot be told.
 

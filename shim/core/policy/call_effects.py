@@ -54,7 +54,7 @@ class FileAccess(NamedTuple):
     includes_content: bool = False
 
 
-class CallEffects(NamedTuple):
+class ToolCallEffects(NamedTuple):
     """All that a call does.
 
     file_accesses  its files
@@ -67,12 +67,14 @@ class CallEffects(NamedTuple):
     commands: tuple[ShellCommand, ...] = ()
 
 
-def analyze_call(tool: str, tool_input: Mapping[str, Any], workspace: Workspace) -> CallEffects:
+def analyze_tool_call(
+    tool: str, tool_input: Mapping[str, Any], workspace: Workspace
+) -> ToolCallEffects:
     """What a call of one of Claude's tools does."""
     if tool in SHELL_TOOLS:
         return _analyze_shell_call(tool_input, workspace)
     if tool in CHANGE_TOOLS:
-        return CallEffects(
+        return ToolCallEffects(
             (FileAccess(True, _resolve_path(tool_input.get(CHANGE_TOOLS[tool]), workspace)),)
         )
     if tool in READ_TOOLS:
@@ -81,7 +83,7 @@ def analyze_call(tool: str, tool_input: Mapping[str, Any], workspace: Workspace)
             path = "."
         if tool == "Glob" and isinstance(path, str):
             path = posixpath.join(path, str(tool_input.get("pattern", "")).partition("*")[0])
-        return CallEffects(
+        return ToolCallEffects(
             (
                 FileAccess(
                     False,
@@ -90,24 +92,26 @@ def analyze_call(tool: str, tool_input: Mapping[str, Any], workspace: Workspace)
                 ),
             )
         )
-    return CallEffects(())
+    return ToolCallEffects(())
 
 
 def _resolve_path(path: object, workspace: Workspace) -> str | None:
     return (
-        workspace.resolve_file(path)
+        workspace.resolve_file_path(path)
         if isinstance(path, str) and path and "\0" not in path
         else None
     )
 
 
-def _analyze_shell_call(tool_input: Mapping[str, Any], workspace: Workspace) -> CallEffects:
+def _analyze_shell_call(tool_input: Mapping[str, Any], workspace: Workspace) -> ToolCallEffects:
     command_line, folder = tool_input.get("command"), tool_input.get("directory")
     if not isinstance(command_line, str):
-        return CallEffects((), ShellLine((), is_complete=False, is_plain=False))
+        return ToolCallEffects((), ShellLine((), is_complete=False, is_plain=False))
     line = parse_shell_line(command_line)
     start_folder = (
-        workspace.make_absolute(folder) if isinstance(folder, str) and folder else workspace.cwd
+        workspace.make_path_absolute(folder)
+        if isinstance(folder, str) and folder
+        else workspace.cwd
     )
     if start_folder != workspace.cwd:
         # what is harmless here, or was allowed here, need not be so elsewhere
@@ -136,7 +140,7 @@ def _analyze_shell_call(tool_input: Mapping[str, Any], workspace: Workspace) -> 
         for is_change, is_done in ((False, can_read_files(part)), (True, can_change_files(part))):
             for operand in list_path_operands(part) if is_done else ():
                 accesses += _build_accesses(operand, is_change, folders, workspace)
-    return CallEffects(tuple(accesses), line, commands)
+    return ToolCallEffects(tuple(accesses), line, commands)
 
 
 def _list_folders(
@@ -160,7 +164,7 @@ def _list_folders(
             target = move.words[1] if len(move.words) == 2 and move.words[0] == "cd" else None
             if target is None or target.startswith("-") or len(folders) > MAX_FOLDERS:
                 return set()
-            folders |= {workspace.make_absolute(target, folder) for folder in folders}
+            folders |= {workspace.make_path_absolute(target, folder) for folder in folders}
     return folders if len(folders) <= MAX_FOLDERS else set()
 
 
@@ -170,6 +174,6 @@ def _build_accesses(
     if path is None or (not folders and not posixpath.isabs(path)):
         return [FileAccess(is_change, None)]
     return [
-        FileAccess(is_change, workspace.resolve_file(path, folder))
+        FileAccess(is_change, workspace.resolve_file_path(path, folder))
         for folder in folders or {workspace.cwd}
     ]

@@ -12,32 +12,32 @@ from shim.core.policy.bash_commands import (
     is_read_only,
     is_safe_edit_command,
     list_path_operands,
-    strip_wrappers,
+    strip_command_wrappers,
 )
 from shim.core.policy.call_effects import (
     BASH_TOOL,
     CHANGE_TOOLS,
     READ_TOOLS,
     SHELL_TOOLS,
-    CallEffects,
     FileAccess,
-    analyze_call,
+    ToolCallEffects,
+    analyze_tool_call,
 )
-from shim.core.policy.paths import allows_path, can_match_inside_folder, matches_path
+from shim.core.policy.paths import allows_path, can_match_inside_folder, matches_restricted_path
 from shim.core.policy.policy import BYPASS_MODE, STRUCTURED_OUTPUT_TOOL, Policy, PolicyDecision
 from shim.core.policy.rules import (
     MCP_PREFIX,
     TOOL_ALIASES,
     UNNAMED_TOOL,
     PermissionRule,
-    split_words,
+    split_into_word_set,
 )
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shim.core.policy.policy import DecisionOutcome
 
-CONVERSATION_TOOLS = split_words("""
+CONVERSATION_TOOLS = split_into_word_set("""
     Task TodoWrite TaskOutput BashOutput KillShell KillBash TaskStop
     EnterPlanMode ToolSearch ListMcpResourcesTool Skill
 """)
@@ -80,7 +80,7 @@ class PolicyEvaluator:
         self._announces_first = announces_first
         self._workspace = policy.workspace
 
-    def evaluate(
+    def evaluate_tool_call(
         self,
         tool: str,
         tool_input: Mapping[str, Any],
@@ -95,7 +95,7 @@ class PolicyEvaluator:
         A hook that has `hook_allows_call` a call counts as a rule about its tool; one that
         `hook_requires_prompt` goes before rules that allow.
         """
-        decision = self.find_restriction(tool, tool_input)
+        decision = self.find_restricting_decision(tool, tool_input)
         if decision is None:
             decision = (
                 PolicyDecision("ask", HOOK_SOURCE)
@@ -112,7 +112,7 @@ class PolicyEvaluator:
         self, tool: str, tool_input: Mapping[str, Any], mode: str, allowed_by_hook: bool
     ) -> PolicyDecision:
         """The verdict of the rules that allow, and of the mode."""
-        effects = analyze_call(tool, tool_input, self._workspace)
+        effects = analyze_tool_call(tool, tool_input, self._workspace)
         rules = (
             (*self.policy.allow, PermissionRule(TOOL_ALIASES.get(tool, tool), source=HOOK_SOURCE))
             if allowed_by_hook
@@ -133,7 +133,9 @@ class PolicyEvaluator:
             return PolicyDecision("ask", mode, is_by_rule=False)
         return PolicyDecision(self._decide_by_mode(tool, effects, mode), mode, is_by_rule=False)
 
-    def find_restriction(self, tool: str, tool_input: Mapping[str, Any]) -> PolicyDecision | None:
+    def find_restricting_decision(
+        self, tool: str, tool_input: Mapping[str, Any]
+    ) -> PolicyDecision | None:
         """The verdict of the rules that narrow; None where no such rule is about the call. No mode
         overrules them.
         """
@@ -145,7 +147,7 @@ class PolicyEvaluator:
             and not tool.startswith(MCP_PREFIX)
         ):
             return PolicyDecision("deny", "--tools")
-        effects: CallEffects | None = None
+        effects: ToolCallEffects | None = None
         restrictions: tuple[tuple[DecisionOutcome, tuple[PermissionRule, ...]], ...] = (
             ("deny", self.policy.deny),
             ("ask", self.policy.ask),
@@ -158,7 +160,7 @@ class PolicyEvaluator:
                     ):
                         return PolicyDecision(outcome, str(rule))
                     continue
-                effects = effects or analyze_call(tool, tool_input, self._workspace)
+                effects = effects or analyze_tool_call(tool, tool_input, self._workspace)
                 if self._matches_restriction(rule, tool, tool_input, effects):
                     return PolicyDecision(outcome, str(rule))
         return None
@@ -171,10 +173,10 @@ class PolicyEvaluator:
         """Whether a call breaks a rule, and nobody was asked or will be: the turn is stopped when
         it is seen.
         """
-        restriction = self.find_restriction(tool, tool_input)
+        restriction = self.find_restricting_decision(tool, tool_input)
         return restriction is not None and (restriction.outcome == "deny" or not self._can_ask)
 
-    def is_refused_by_vendor(self, tool: str) -> bool:
+    def is_denial_enforced_by_vendor(self, tool: str) -> bool:
         """Whether the result of a denied call is waited for: the vendor answers it, and does not
         run it.
         """
@@ -202,7 +204,11 @@ class PolicyEvaluator:
         )
 
     def _matches_restriction(
-        self, rule: PermissionRule, tool: str, tool_input: Mapping[str, Any], effects: CallEffects
+        self,
+        rule: PermissionRule,
+        tool: str,
+        tool_input: Mapping[str, Any],
+        effects: ToolCallEffects,
     ) -> bool:
         """Whether a rule that narrows is about a call. What cannot be told is taken for it."""
         if rule.tool == "Edit" and any(
@@ -234,7 +240,7 @@ class PolicyEvaluator:
         return _matches_argument(rule, tool_input)
 
     def _matches_access(self, rule: PermissionRule, access: FileAccess) -> bool:
-        if access.path is None or matches_path(rule, access.path, self._workspace):
+        if access.path is None or matches_restricted_path(rule, access.path, self._workspace):
             return True
         return access.includes_content and can_match_inside_folder(
             rule, access.path, self._workspace
@@ -244,7 +250,7 @@ class PolicyEvaluator:
         self,
         tool: str,
         tool_input: Mapping[str, Any],
-        effects: CallEffects,
+        effects: ToolCallEffects,
         rules: tuple[PermissionRule, ...],
     ) -> PermissionRule | None:
         """The rule that allows a call beforehand. A call that a rule only might mean is not
@@ -255,7 +261,7 @@ class PolicyEvaluator:
         """
         tool = TOOL_ALIASES.get(tool, tool)
         if tool in CHANGE_TOOLS and any(
-            access.path is None or self._workspace.is_protected(access.path)
+            access.path is None or self._workspace.is_protected_path(access.path)
             for access in effects.file_accesses
         ):
             return None
@@ -282,13 +288,13 @@ class PolicyEvaluator:
                 return rule
         return None
 
-    def _is_read_only_call(self, tool: str, effects: CallEffects) -> bool:
+    def _is_read_only_call(self, tool: str, effects: ToolCallEffects) -> bool:
         """Whether a call only looks at things, so that a plan may have it."""
         if effects.line is not None:
             return self._is_line_allowed(effects, allows_changes=False, uses_rules=False)
         return tool not in CHANGE_TOOLS and not tool.startswith(MCP_PREFIX)
 
-    def _decide_by_mode(self, tool: str, effects: CallEffects, mode: str) -> "DecisionOutcome":
+    def _decide_by_mode(self, tool: str, effects: ToolCallEffects, mode: str) -> "DecisionOutcome":
         tool = TOOL_ALIASES.get(tool, tool)
         if mode == BYPASS_MODE or tool in CONVERSATION_TOOLS:
             return "allow"
@@ -312,12 +318,12 @@ class PolicyEvaluator:
         """
         return (
             access.path is not None
-            and self._workspace.is_inside(access.path)
-            and not (access.is_change and self._workspace.is_protected(access.path))
+            and self._workspace.is_path_inside(access.path)
+            and not (access.is_change and self._workspace.is_protected_path(access.path))
         )
 
     def _is_line_allowed(
-        self, effects: CallEffects, *, allows_changes: bool, uses_rules: bool
+        self, effects: ToolCallEffects, *, allows_changes: bool, uses_rules: bool
     ) -> bool:
         """Whether all that a shell's line does needs no question."""
         line = effects.line
@@ -337,7 +343,7 @@ class PolicyEvaluator:
     def _is_command_allowed(
         self, shell_command: ShellCommand, allows_changes: bool, uses_rules: bool
     ) -> bool:
-        command = strip_wrappers(shell_command)
+        command = strip_command_wrappers(shell_command)
         if command is None:
             return False
         if uses_rules and any(
@@ -351,7 +357,7 @@ class PolicyEvaluator:
         return command.words[0] in OUTPUT_COMMANDS or all(
             operand is not None
             and self._needs_no_prompt(
-                FileAccess(not reads_only, self._workspace.resolve_file(operand))
+                FileAccess(not reads_only, self._workspace.resolve_file_path(operand))
             )
             for operand in list_path_operands(command)
         )
@@ -361,7 +367,7 @@ class PolicyEvaluator:
             return False
         if redirect.path in OUTPUT_DEVICES:
             return True
-        path = self._workspace.resolve_file(redirect.path)
+        path = self._workspace.resolve_file_path(redirect.path)
         if path is None:
             return False
         if not redirect.is_write or allows_changes:
@@ -375,7 +381,7 @@ class PolicyEvaluator:
 
 
 def _matches_shell_line(
-    rule: PermissionRule, tool_input: Mapping[str, Any], effects: CallEffects
+    rule: PermissionRule, tool_input: Mapping[str, Any], effects: ToolCallEffects
 ) -> bool:
     content = rule.content or ""
     return _matches_text(content, str(tool_input.get("command"))) or any(

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from shim.core.policy.call_effects import CHANGE_TOOLS, READ_TOOLS
 from shim.core.policy.rules import PermissionRule
-from shim.core.policy.workspace import Workspace, is_below
+from shim.core.policy.workspace import Workspace, is_path_below
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_COMPILED_PATTERNS = 1000  # compiled ones that are kept
 
 
-def matches_path(rule: PermissionRule, path: str, workspace: Workspace) -> bool:
+def matches_restricted_path(rule: PermissionRule, path: str, workspace: Workspace) -> bool:
     """Whether a rule that narrows is about an absolute path, or about where its links lead.
 
     A pattern that cannot be read is about everything.
@@ -28,9 +28,9 @@ def matches_path(rule: PermissionRule, path: str, workspace: Workspace) -> bool:
     spec = _compile_pattern(pattern)
     return spec is None or any(
         _matches_spec(spec, pattern, spelling, root_spelling)
-        for root_spelling in workspace.list_path_spellings(root or "/")
-        for spelling in workspace.list_path_spellings(path)
-        if is_below(spelling, root_spelling)
+        for root_spelling in workspace.list_equivalent_paths(root or "/")
+        for spelling in workspace.list_equivalent_paths(path)
+        if is_path_below(spelling, root_spelling)
     )
 
 
@@ -42,11 +42,11 @@ def allows_path(rule: PermissionRule, path: str, workspace: Workspace) -> bool:
         return False
     return all(
         any(
-            is_below(spelling, root_spelling)
+            is_path_below(spelling, root_spelling)
             and _matches_spec(spec, pattern, spelling, root_spelling)
-            for root_spelling in workspace.list_path_spellings(root)
+            for root_spelling in workspace.list_equivalent_paths(root)
         )
-        for spelling in workspace.list_path_spellings(path)
+        for spelling in workspace.list_equivalent_paths(path)
     )
 
 
@@ -69,8 +69,8 @@ def can_match_inside_folder(rule: PermissionRule, folder: str, workspace: Worksp
     )
     start_folder = posixpath.normpath(root + "/" + literal_path)
     return any(
-        is_below(start_folder, spelling) or is_below(spelling, start_folder)
-        for spelling in workspace.list_path_spellings(folder)
+        is_path_below(start_folder, spelling) or is_path_below(spelling, start_folder)
+        for spelling in workspace.list_equivalent_paths(folder)
     )
 
 

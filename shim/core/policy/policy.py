@@ -95,7 +95,7 @@ class Policy:
         return self.has_restrictions or bool(self.allow)
 
     @property
-    def mcp_server_names(self) -> list[str]:
+    def mcp_server_names_in_rules(self) -> list[str]:
         """Return the names of the MCP servers in rules."""
         rules = (*self.deny, *self.ask, *self.allow)
         names = [
@@ -158,7 +158,7 @@ class Policy:
         else:
             self.deny = filter_rules(self.deny)
 
-    def remove_directories(self, directories: Iterable[str]) -> None:
+    def remove_working_directories(self, directories: Iterable[str]) -> None:
         """Work in fewer folders again."""
         removed = frozenset(directories)
         self.workspace = self.workspace._replace(
@@ -167,7 +167,7 @@ class Policy:
             )
         )
 
-    def with_restrictions(
+    def with_restricting_rules(
         self, rules: Mapping[str, Iterable[PermissionRule]], source: str
     ) -> "Policy":
         """The policy with these rules "deny" and "ask" in the place of those that came from the
@@ -192,10 +192,10 @@ class Policy:
 
         policy = copy.copy(self)
         policy.allow = (*self.allow, *allow)
-        policy.add_directories(directories)
+        policy.add_working_directories(directories)
         return policy
 
-    def add_directories(self, directories: Iterable[str]) -> None:
+    def add_working_directories(self, directories: Iterable[str]) -> None:
         """Work in more folders."""
         all_directories = dict.fromkeys((*self.workspace.directories, *directories))
         self.workspace = self.workspace._replace(

@@ -18,7 +18,7 @@ ANY_TOOL = "*"
 ALLOWED_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
-def split_words(words: str) -> frozenset[str]:
+def split_into_word_set(words: str) -> frozenset[str]:
     """The words of a text, for a table."""
     return frozenset(words.split())
 

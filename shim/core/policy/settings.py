@@ -26,7 +26,7 @@ UNSUPPORTED_KEYS = (
 UNSUPPORTED_HOOK_EVENTS = ("UserPromptSubmit", "PermissionRequest")
 
 
-def rank_mode(mode: str) -> int:
+def rank_permission_mode(mode: str) -> int:
     """How much a mode lets run; one that nobody knows is taken for the widest."""
     return (
         MODES_STRICTEST_FIRST.index(mode)

@@ -15,7 +15,7 @@ from shim.core.policy.call_effects import (
     CHANGE_TOOLS,
     READ_TOOLS,
     SEARCH_TOOLS,
-    analyze_call,
+    analyze_tool_call,
 )
 from shim.core.policy.evaluate import DOMAIN_PREFIX, PolicyEvaluator, parse_url_host
 from shim.core.policy.policy import Policy
@@ -57,7 +57,7 @@ def suggest_rule_updates(
         )
     if tool in READ_TOOLS or not (can_edit or mode == EDIT_MODE):
         return updates
-    folders = list_outside_folders(policy, tool, tool_input)
+    folders = list_folders_outside_workspace(policy, tool, tool_input)
     if _allows_call(policy.with_permissions(directories=folders), tool, tool_input, EDIT_MODE):
         if folders:
             updates.append(
@@ -68,15 +68,15 @@ def suggest_rule_updates(
     return updates
 
 
-def list_outside_folders(
+def list_folders_outside_workspace(
     policy: Policy, tool: str, tool_input: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """The folders of a call's files that are none of the turn's."""
-    accesses = analyze_call(tool, tool_input, policy.workspace).file_accesses
+    accesses = analyze_tool_call(tool, tool_input, policy.workspace).file_accesses
     paths = [
         access.path
         for access in accesses
-        if access.path is not None and not policy.workspace.is_inside(access.path)
+        if access.path is not None and not policy.workspace.is_path_inside(access.path)
     ]
     # a search names a folder itself
     folders = paths if tool in SEARCH_TOOLS else map(posixpath.dirname, paths)
@@ -84,7 +84,7 @@ def list_outside_folders(
 
 
 def _allows_call(policy: Policy, tool: str, tool_input: Mapping[str, Any], mode: str) -> bool:
-    return PolicyEvaluator(policy).evaluate(tool, tool_input, mode).outcome == "allow"
+    return PolicyEvaluator(policy).evaluate_tool_call(tool, tool_input, mode).outcome == "allow"
 
 
 def _suggest_rules(
@@ -93,7 +93,7 @@ def _suggest_rules(
     """The rules that are about this call and its like; none for a change of a file, which the mode
     for edits allows.
     """
-    effects = analyze_call(tool, tool_input, policy.workspace)
+    effects = analyze_tool_call(tool, tool_input, policy.workspace)
     if effects.line is not None:
         commands = [command for command in effects.line.commands if not is_read_only(command)]
         texts = [_format_command_rule(command.words, command.text) for command in commands]
@@ -108,7 +108,7 @@ def _suggest_rules(
     elif tool in READ_TOOLS:
         yield from (
             PermissionRule("Read", f"/{folder.rstrip('/')}/**")
-            for folder in list_outside_folders(policy, tool, tool_input)
+            for folder in list_folders_outside_workspace(policy, tool, tool_input)
         )
     elif tool == "WebFetch":
         if host := parse_url_host(tool_input.get("url")):

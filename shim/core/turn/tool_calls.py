@@ -318,7 +318,9 @@ class ToolCalls:
             key = next((key for key, call in self.open_calls.items() if call[0] == written_id), key)
         if self.hook_events is not None:
             self.hook_events.append(HookEvent("PreToolUse", written_id, name, vendor_input))
-        if is_denied and not (evaluator is not None and evaluator.is_refused_by_vendor(name)):
+        if is_denied and not (
+            evaluator is not None and evaluator.is_denial_enforced_by_vendor(name)
+        ):
             self._stop_for_forbidden_call(written_id, name, tool_input)
         elif (
             self._early_results and (early_result := self._early_results.take(call_id)) is not None
@@ -392,7 +394,7 @@ class ToolCalls:
                 or self._has_run_forbidden(evaluator, call, name, tool_input)
             )
         ):
-            if evaluator.is_refused_by_vendor(call[1]):
+            if evaluator.is_denial_enforced_by_vendor(call[1]):
                 self._denials.tool_that_ran = call[1]
             # the vendor ran the call although it knew the rule
             self._stop_for_forbidden_call(*call)
@@ -455,7 +457,7 @@ class ToolCalls:
             or self._has_denial(call_id, name, tool_input)
         ):
             return False
-        if evaluator.is_refused_by_vendor(name):
+        if evaluator.is_denial_enforced_by_vendor(name):
             return True
         self._stop_for_forbidden_call(written_id, name, tool_input)
         return False
@@ -623,7 +625,7 @@ class ToolCalls:
         """Return whether a result proves that a forbidden call ran: the open call, or the call that
         it names.
         """
-        if evaluator.is_refused_by_vendor(call[1]) and evaluator.is_rule_violation(
+        if evaluator.is_denial_enforced_by_vendor(call[1]) and evaluator.is_rule_violation(
             call[1], call[2]
         ):
             return True
@@ -662,7 +664,7 @@ class ToolCalls:
             or not evaluator.is_rule_violation(name, tool_input)
         ):
             return key
-        if evaluator.is_refused_by_vendor(name):
+        if evaluator.is_denial_enforced_by_vendor(name):
             self.table.set_forbidden(key)
         else:
             self._stop_for_forbidden_call(written_id, name, tool_input)

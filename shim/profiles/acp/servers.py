@@ -39,7 +39,7 @@ def resolve_mcp_tool_name(
     restricted = (
         name
         for name in candidates
-        if evaluator is not None and evaluator.find_restriction(name, {}) is not None
+        if evaluator is not None and evaluator.find_restricting_decision(name, {}) is not None
     )
     return next(restricted, candidates[0] if candidates else "")
 

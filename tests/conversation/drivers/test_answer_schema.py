@@ -260,7 +260,7 @@ def test_stream_is_valid_if_structured_output_follows_any_turn_state(before, par
 def test_structured_output_tool_is_allowed_despite_a_tools_restriction():
     """`--tools Read --json-schema`: the real one lists and allows StructuredOutput all the same."""
     only = build_evaluator(only=("Read",))
-    assert only.find_restriction("StructuredOutput", {}) is None
+    assert only.find_restricting_decision("StructuredOutput", {}) is None
     _, lines = turn([GOOD], evaluator=only, tools=("Read", "Bash"))
     assert lines[0]["tools"] == ["Read", "StructuredOutput"]
 

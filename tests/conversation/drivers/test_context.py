@@ -40,7 +40,9 @@ def test_tools_denied_by_flag_or_config_are_removed(args, deny, removed):
 
 def test_config_deny_rule_overrides_allowed_tools_flag():
     evaluator = PolicyEvaluator(setup("--allowedTools", "Bash,Read", deny=("Bash",)).build_policy())
-    assert [evaluator.evaluate(name, {}, "default").outcome for name in ("Bash", "Read")] == [
+    assert [
+        evaluator.evaluate_tool_call(name, {}, "default").outcome for name in ("Bash", "Read")
+    ] == [
         "deny",
         "allow",
     ]

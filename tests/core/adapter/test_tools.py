@@ -66,9 +66,11 @@ def test_conflicting_values_of_two_alias_keys_are_all_reported(order):
     name, claude = translate_tool_call(QWEN, "read_file", paths)
     policy = Policy(workspace=Workspace("/w"), deny=parse_permission_rules(("Read(//secret/**)",)))
     assert (name, sorted(claude["file_path"])) == ("Read", ["/out", "/w/in"])
-    assert PolicyEvaluator(policy).evaluate(name, claude, "default").outcome == "deny"
+    assert PolicyEvaluator(policy).evaluate_tool_call(name, claude, "default").outcome == "deny"
     assert (
-        PolicyEvaluator(Policy(workspace=Workspace("/w"))).evaluate(name, claude, "default").outcome
+        PolicyEvaluator(Policy(workspace=Workspace("/w")))
+        .evaluate_tool_call(name, claude, "default")
+        .outcome
         == "ask"
     )
 

@@ -6,7 +6,7 @@ from sweeps import loop_over_rows
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.merge import build_conversation_args
 from shim.core.claude.argv.paths import resolve_invocation_paths, resolve_rule_paths
-from shim.core.policy.paths import matches_path
+from shim.core.policy.paths import matches_restricted_path
 from shim.core.policy.rules import parse_permission_rule
 from shim.core.policy.workspace import Workspace
 
@@ -103,8 +103,8 @@ def test_resolved_rule_matches_the_same_files_from_any_folder(folder, pattern):
         "../../x/y",
         "../o",
     ):
-        path = Workspace(folder).make_absolute(relative_path)
-        assert matches_path(rule, path, Workspace(folder)) == matches_path(
+        path = Workspace(folder).make_path_absolute(relative_path)
+        assert matches_restricted_path(rule, path, Workspace(folder)) == matches_restricted_path(
             reparsed_rule, path, Workspace("/elsewhere")
         ), (
             relative_path,

@@ -18,7 +18,7 @@ def test_evaluated_outcome_matches_the_recorded_case(case, tmp_path):
     policy = case.build_policy(tmp_path)
     became = {
         f"{call.tool} {call.argument}": PolicyEvaluator(policy)
-        .evaluate(*call.build_call(tmp_path), case.mode)
+        .evaluate_tool_call(*call.build_call(tmp_path), case.mode)
         .outcome
         for call in case.calls
     }
@@ -32,7 +32,7 @@ def test_recorded_outcomes_are_never_wider_than_those_of_claude():
 
 
 def became(evaluator, tool, mode="default", **tool_input):
-    return evaluator.evaluate(tool, tool_input, mode).outcome
+    return evaluator.evaluate_tool_call(tool, tool_input, mode).outcome
 
 
 @pytest.mark.parametrize("rule", ["mcp__srv", "mcp__srv__*", "mcp__srv__tool"])
@@ -108,14 +108,14 @@ def test_added_allow_rule_does_not_override_a_deny_rule():
 def test_catch_all_specifier_denies_and_hides_the_tool(rule):
     evaluator = build_evaluator(deny=[rule])
     assert evaluator.policy.list_visible_tools(["Bash"]) == []
-    assert evaluator.evaluate("Bash", {}, BYPASS).outcome == "deny"
+    assert evaluator.evaluate_tool_call("Bash", {}, BYPASS).outcome == "deny"
 
 
 def test_only_listed_tools_are_visible_and_allowed():
     evaluator = build_evaluator(only=["Read"])
     assert evaluator.policy.list_visible_tools(["Bash", "Read"]) == ["Read"]
-    assert evaluator.evaluate("Bash", {}, BYPASS).outcome == "deny"
-    assert evaluator.evaluate("Read", {}, BYPASS).outcome == "allow"
+    assert evaluator.evaluate_tool_call("Bash", {}, BYPASS).outcome == "deny"
+    assert evaluator.evaluate_tool_call("Read", {}, BYPASS).outcome == "allow"
 
 
 def test_empty_tool_list_denies_every_tool():
@@ -123,7 +123,7 @@ def test_empty_tool_list_denies_every_tool():
     evaluator = build_evaluator(only=[])
     assert evaluator.policy
     assert evaluator.policy.list_visible_tools(["Bash"]) == []
-    assert evaluator.evaluate("Bash", {}, BYPASS).outcome == "deny"
+    assert evaluator.evaluate_tool_call("Bash", {}, BYPASS).outcome == "deny"
 
 
 def test_hidden_tool_is_not_listed():
@@ -162,7 +162,10 @@ def test_deny_rule_with_a_specifier_does_not_hide_the_tool():
     ],
 )
 def test_deny_specifier_matches_the_relevant_argument(rule, name, tool_input, expected):
-    assert build_evaluator(deny=[rule]).evaluate(name, tool_input, BYPASS).outcome == expected
+    assert (
+        build_evaluator(deny=[rule]).evaluate_tool_call(name, tool_input, BYPASS).outcome
+        == expected
+    )
 
 
 @loop_over_rows(
@@ -210,7 +213,7 @@ def test_deny_specifier_matches_the_relevant_argument(rule, name, tool_input, ex
     ],
 )
 def test_allow_rule_permits_only_matching_calls(rule, name, tool_input, permitted):
-    decision = build_evaluator(allow=[rule]).evaluate(name, tool_input, "default")
+    decision = build_evaluator(allow=[rule]).evaluate_tool_call(name, tool_input, "default")
     assert (decision.outcome == "allow" and decision.is_by_rule) is permitted
 
 
@@ -220,14 +223,15 @@ def test_allow_rule_permits_only_matching_calls(rule, name, tool_input, permitte
 def test_unreadable_tool_input_is_denied_by_the_rule(tool_input):
     """Never wider than asked for: a rule that cannot be checked denies."""
     assert (
-        build_evaluator(deny=["Bash(rm *)"]).evaluate("Bash", tool_input, BYPASS).outcome == "deny"
+        build_evaluator(deny=["Bash(rm *)"]).evaluate_tool_call("Bash", tool_input, BYPASS).outcome
+        == "deny"
     )
 
 
 def test_deny_rule_matches_the_exact_name_of_an_mcp_tool():
     evaluator = build_evaluator(deny=["mcp__db__drop"])
-    assert evaluator.evaluate("mcp__db__drop", {}, BYPASS).outcome == "deny"
-    assert evaluator.evaluate("mcp__db__read", {}, BYPASS).outcome == "allow"
+    assert evaluator.evaluate_tool_call("mcp__db__drop", {}, BYPASS).outcome == "deny"
+    assert evaluator.evaluate_tool_call("mcp__db__read", {}, BYPASS).outcome == "allow"
 
 
 @loop_over_rows(
@@ -244,11 +248,15 @@ def test_deny_rule_matches_the_exact_name_of_an_mcp_tool():
 def test_denied_command_inside_a_compound_command_is_denied(command):
     for rule in ("Bash(rm *)", "Bash(rm:*)"):
         assert (
-            build_evaluator(deny=[rule]).evaluate("Bash", {"command": command}, BYPASS).outcome
+            build_evaluator(deny=[rule])
+            .evaluate_tool_call("Bash", {"command": command}, BYPASS)
+            .outcome
             == "deny"
         )
     assert (
-        build_evaluator(deny=["Bash(mv:*)"]).evaluate("Bash", {"command": command}, BYPASS).outcome
+        build_evaluator(deny=["Bash(mv:*)"])
+        .evaluate_tool_call("Bash", {"command": command}, BYPASS)
+        .outcome
         == "allow"
     )
 
@@ -291,7 +299,7 @@ def test_unnamed_tool_is_allowed_by_a_hook_but_not_by_a_rule(hook, decided):
     """
     assert (
         build_evaluator(allow=["unknown"])
-        .evaluate("unknown", {}, "default", hook_allows_call=hook)
+        .evaluate_tool_call("unknown", {}, "default", hook_allows_call=hook)
         .outcome
         == decided
     )
@@ -299,6 +307,8 @@ def test_unnamed_tool_is_allowed_by_a_hook_but_not_by_a_rule(hook, decided):
 
 def test_deny_rule_matches_an_unnamed_tool():
     assert (
-        build_evaluator(deny=["unknown"]).evaluate("unknown", {}, "bypassPermissions").outcome
+        build_evaluator(deny=["unknown"])
+        .evaluate_tool_call("unknown", {}, "bypassPermissions")
+        .outcome
         == "deny"
     )

@@ -15,7 +15,7 @@ BYPASS = "bypassPermissions"
 
 
 def became(evaluator, tool, mode="default", **tool_input):
-    return evaluator.evaluate(tool, tool_input, mode).outcome
+    return evaluator.evaluate_tool_call(tool, tool_input, mode).outcome
 
 
 @loop_over_rows("mode", ["default", "plan", "acceptEdits"])
@@ -205,9 +205,9 @@ def resolve_path(path):
 def test_parent_folder_of_a_symlink_is_resolved_to_the_link_target(line):
     workspace = Workspace("/work", "/home/ann", (), resolve_path)
     evaluator = PolicyEvaluator(Policy(workspace=workspace))
-    assert evaluator.evaluate("Bash", {"command": line}, "acceptEdits").outcome == "ask"
+    assert evaluator.evaluate_tool_call("Bash", {"command": line}, "acceptEdits").outcome == "ask"
     assert (
-        evaluator.evaluate(
+        evaluator.evaluate_tool_call(
             "Bash", {"command": line.replace("l/../", "sub/../")}, "acceptEdits"
         ).outcome
         == "allow"
@@ -215,7 +215,7 @@ def test_parent_folder_of_a_symlink_is_resolved_to_the_link_target(line):
     denies = PolicyEvaluator(
         Policy(workspace=workspace, deny=parse_permission_rules(["Read(//out/**)"]))
     )
-    assert denies.evaluate("Bash", {"command": line}, BYPASS).outcome == "deny"
+    assert denies.evaluate_tool_call("Bash", {"command": line}, BYPASS).outcome == "deny"
 
 
 def test_copy_into_a_folder_is_checked_against_the_destination_symlink():
@@ -224,7 +224,7 @@ def test_copy_into_a_folder_is_checked_against_the_destination_symlink():
     )
     assert (
         PolicyEvaluator(Policy(workspace=workspace))
-        .evaluate("Bash", {"command": "cp x sub"}, "acceptEdits")
+        .evaluate_tool_call("Bash", {"command": "cp x sub"}, "acceptEdits")
         .outcome
         == "ask"
     )

@@ -120,11 +120,15 @@ def test_suggested_rule_allows_the_call(command):
     )
     rules = [f"{rule['toolName']}({rule['ruleContent']})" for rule in update["rules"]]
     assert (
-        PolicyEvaluator(session_policy).evaluate("Bash", {"command": command}, "default").outcome
+        PolicyEvaluator(session_policy)
+        .evaluate_tool_call("Bash", {"command": command}, "default")
+        .outcome
         == "ask"
     )
     session_policy.add_rules({"allow": parse_permission_rules(rules, source=ANSWER_SOURCE)})
     assert (
-        PolicyEvaluator(session_policy).evaluate("Bash", {"command": command}, "default").outcome
+        PolicyEvaluator(session_policy)
+        .evaluate_tool_call("Bash", {"command": command}, "default")
+        .outcome
         == "allow"
     )

@@ -129,7 +129,7 @@ def _can_meet_condition(
         return True
     rule = parse_permission_rule(hook.condition)
     return (
-        PolicyEvaluator(Policy(workspace=workspace, deny=(rule,))).find_restriction(
+        PolicyEvaluator(Policy(workspace=workspace, deny=(rule,))).find_restricting_decision(
             tool, tool_input
         )
         is not None
@@ -144,7 +144,7 @@ def _is_certain_to_meet_condition(
         Policy(workspace=workspace, allow=(parse_permission_rule(hook.condition),)),
         asks_for_all=True,
     )
-    return evaluator.evaluate(tool, tool_input, "default").outcome == "allow"
+    return evaluator.evaluate_tool_call(tool, tool_input, "default").outcome == "allow"
 
 
 def _parse_json_object(text: str) -> object:
