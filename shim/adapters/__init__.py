@@ -6,7 +6,7 @@ from importlib import import_module
 from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec
 from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.policy.policy import PERMISSION_MODES
-from shim.core.reading.ids import is_vendor_name
+from shim.core.reading.ids import is_valid_vendor_name
 
 # A module with the name of its `Adapter`, or the profile that describes it: a file of this folder,
 # or, where the shell was told of one (`own_profiles`), the whole path of a user's own.
@@ -59,7 +59,7 @@ def get_adapter(name: str, *, without_passthrough: bool = False) -> Adapter:
     """The vendor called `name`; FrontendError when there is none. `flat`: nothing of it may pass
     verbatim.
     """
-    if not is_vendor_name(name) or name not in VENDORS:
+    if not is_valid_vendor_name(name) or name not in VENDORS:
         raise FrontendError(
             f"unknown vendor {name[:40]!r}; known are: {', '.join(VENDORS)}{format_spelling_suggestion(name, VENDORS, '; ')}",
             hint="`shim vendors` shows which of them are on this machine",

@@ -9,7 +9,7 @@ from shim.adapters.claude_passthrough import PassthroughTurn
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.normalize import ClaudeEventNormalizer
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.surrogates import count_unfinished_chars, join_split_chars
+from shim.core.reading.surrogates import count_incomplete_trailing_chars, join_split_chars
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
@@ -129,7 +129,7 @@ class ClaudeTranslator(Translator):
                 text = join_split_chars(
                     (split_delta[2] if split_delta and split_delta[1] == name else "") + delta[name]
                 )
-                if count := count_unfinished_chars(text):
+                if count := count_incomplete_trailing_chars(text):
                     self._split_delta = event, name, text[-count:]
                     text = text[:-count]
                 delta[name] = text

@@ -137,7 +137,7 @@ class PiTranslator(Translator):
         decoder = JsonRepairer(diagnostics)
         for raw in updates:
             diagnostics.line = raw
-            for event, _ in decoder.repair_line(raw):
+            for event, _ in decoder.parse_malformed_line(raw):
                 try:
                     self.on_message_update(event)
                 except (KeyError, TypeError):

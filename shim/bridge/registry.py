@@ -23,7 +23,7 @@ from shim.core.errors import FrontendError
 from shim.core.policy.serialize import parse_settings as read_settings_text
 from shim.core.policy.serialize import serialize_settings
 from shim.core.policy.settings import ClaudeSettings
-from shim.core.reading.ids import parse_uuid, shorten_session_id
+from shim.core.reading.ids import canonicalize_uuid, shorten_session_id
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.state.config import get_state_dir
@@ -96,7 +96,7 @@ def get_session_folder(session_id: str, environment: Mapping[str, str]) -> str:
     """The folder of a session, which need not be there. ValueError for what is no UUID: it never
     becomes a path.
     """
-    canonical_id = parse_uuid(session_id)
+    canonical_id = canonicalize_uuid(session_id)
     if canonical_id is None:
         raise ValueError(f"{session_id[:60]!r} is no UUID")
     return os.path.join(get_bridge_folder(environment), canonical_id)
@@ -159,7 +159,7 @@ def _list_session_ids(environment: Mapping[str, str]) -> tuple[list[str], list[s
         return [], []
     with suppress(OSError), os.scandir(bridge_folder) as entries:
         for entry in entries:
-            if parse_uuid(entry.name) != entry.name:
+            if canonicalize_uuid(entry.name) != entry.name:
                 continue
             if os.path.lexists(os.path.join(entry.path, sockets.SOCKET_FILE)):
                 running_ids.append(entry.name)
@@ -191,7 +191,7 @@ def has_session_ended(metadata: Mapping[str, Any]) -> bool:
 
 def find_session(session_id: str, environment: Mapping[str, str]) -> SessionRecord | None:
     """The session of a UUID; None where it never lived on its own. What a dead host left is tidied."""
-    canonical_id, bridge_folder = parse_uuid(session_id), get_bridge_folder(environment)
+    canonical_id, bridge_folder = canonicalize_uuid(session_id), get_bridge_folder(environment)
     if canonical_id is None or can_others_write_dir(bridge_folder):
         return None
     folder = os.path.join(bridge_folder, canonical_id)
@@ -277,7 +277,7 @@ def list_sessions_by_id_prefix(
 ) -> list[SessionRecord]:
     """The sessions that a UUID, a short id, or the beginning of one may mean: none, one or several."""
     reference = reference.lower()
-    if parse_uuid(reference) is not None:
+    if canonicalize_uuid(reference) is not None:
         session = find_session(reference, environment)
         return [] if session is None else [session]
     return [

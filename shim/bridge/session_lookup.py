@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from shim.bridge.registry import SessionRecord, find_session, list_sessions
 from shim.core.errors import FrontendError
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import canonicalize_uuid
 
 NO_MATCH = "No session matching '{word}'"
 NO_MATCH_WITH_HINT = NO_MATCH + ". Run 'claude agents' to list running sessions."
@@ -87,7 +87,7 @@ def _list_candidates(sessions: OptionalSessions) -> Sequence[SessionRecord]:
 
 
 def _filter_by_id(sessions: Sequence[SessionRecord], reference: str) -> list[SessionRecord]:
-    uuid = parse_uuid(reference)
+    uuid = canonicalize_uuid(reference)
     if uuid:
         session = next(
             (session for session in sessions if session.session_id == uuid), None

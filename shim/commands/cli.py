@@ -150,12 +150,12 @@ def translate_file(
     Example: shim translate pi run.ndjson --exit 0 --partial
     """
     from shim.core.claude.writer import TERMINATORS
-    from shim.core.reading.ids import parse_uuid
+    from shim.core.reading.ids import canonicalize_uuid
 
     get_adapter(vendor)
     check_option_value(CHOICES["dialect"], dialect, "--dialect")
     check_option_value(TERMINATORS, terminator, "--terminator")
-    if session_id is not None and parse_uuid(session_id) is None:
+    if session_id is not None and canonicalize_uuid(session_id) is None:
         raise typer.BadParameter(f"{session_id!r} is not a UUID", param_hint="--session-id")
     try:
         parsed_exit = parse_exit_status(child_exit)
@@ -166,7 +166,7 @@ def translate_file(
         dialect=dialect,
         partial=partial,
         terminator=terminator,
-        session_id=parse_uuid(session_id) if session_id else None,
+        session_id=canonicalize_uuid(session_id) if session_id else None,
         stable=stable_ids,
     )
     try:

@@ -19,7 +19,7 @@ from shim.core.errors import (
 from shim.core.policy.policy import BYPASS_MODE, PERMISSION_MODES, resolve_permission_mode
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
+from shim.core.reading.ids import canonicalize_uuid, validate_vendor_session_id
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.io.stderr import warn
 from shim.state.config import ONE_WAY, TWO_WAY, ShimSettings
@@ -279,9 +279,9 @@ def check_session_flags(
 
 def _is_fork_with_same_id(session: SessionFlags) -> bool:
     """Return whether a fork gets the id of the original session: the id then belongs to the fork."""
-    return session.fork_session and parse_uuid(session.session_id or "") == parse_uuid(
-        session.resume or ""
-    )
+    return session.fork_session and canonicalize_uuid(
+        session.session_id or ""
+    ) == canonicalize_uuid(session.resume or "")
 
 
 def check_resume_point(

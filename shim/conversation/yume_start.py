@@ -14,7 +14,7 @@ from shim.conversation.startup import ConversationStartup, StdinInput
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import CliArgumentError, FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
+from shim.core.reading.ids import canonicalize_uuid, validate_vendor_session_id
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.yume.cli import YumeInvocation
 from shim.core.yume.protocol import parse_yume_permission_mode
@@ -94,7 +94,7 @@ def _resolve_session(call: YumeInvocation, invocation: Invocation) -> tuple[Invo
         )
         name = call.session
         session_id = derive_session_uuid(name) if name else ""
-    display_name = "" if parse_uuid(name) == name else name
+    display_name = "" if canonicalize_uuid(name) == name else name
     if not (session is None and call.history) and (call.resume or session is not None):
         return invocation.with_flags(resume=session_id), display_name
     return invocation.with_flags(session_id=session_id or None), display_name
@@ -175,7 +175,7 @@ def _apply_mode(call: YumeInvocation, invocation: Invocation) -> Invocation:
 
 def derive_session_uuid(name: str) -> str:
     """The UUID of a session's name."""
-    uuid = parse_uuid(name)
+    uuid = canonicalize_uuid(name)
     if uuid is not None:
         return uuid
     if validate_vendor_session_id(name) is None:

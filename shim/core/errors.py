@@ -7,7 +7,7 @@ name it as `FailedAttempt`.
 from collections.abc import Iterable, Mapping, Sequence
 
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import canonicalize_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class UnknownSessionError(FrontendError):
     """An unknown session was to be resumed. The text is Claude's (contract F7, 5.10)."""
 
     def __init__(self, session_reference: str) -> None:
-        if parse_uuid(session_reference):
+        if canonicalize_uuid(session_reference):
             super().__init__(f"No conversation found with session ID: {session_reference}")
         else:
             super().__init__(

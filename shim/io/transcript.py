@@ -16,7 +16,7 @@ import stat
 from collections.abc import Callable, Mapping
 
 from shim.core.claude.usage import MessageUsageCounter
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import canonicalize_uuid
 from shim.core.reading.json_text import dump_json
 from shim.io.ids import create_uuid, format_now
 from shim.io.stderr import warn
@@ -108,7 +108,7 @@ class Transcript:
 
         The file is made with its first line. A file that we made earlier is continued.
         """
-        if self._file_name is not None or parse_uuid(session_id) is None:
+        if self._file_name is not None or canonicalize_uuid(session_id) is None:
             return
         self._file_name = f"{session_id}.jsonl"
         self._constant_members = (
@@ -145,7 +145,7 @@ class Transcript:
             return
         if self._redact is not None:
             content = self._redact(content)
-        message_uuid = dump_json(uuid if parse_uuid(uuid or "") else create_uuid())
+        message_uuid = dump_json(uuid if canonicalize_uuid(uuid or "") else create_uuid())
         message = b'"type":"user","message":{"role":"user","content":' + dump_json(content)
         self._append_lines(
             [

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from shim.core.claude.line_pieces import MESSAGE_HEAD, NO_USAGE_JSON
 from shim.core.claude.usage import MAX_COUNT, NO_USAGE, USAGE_KEYS, MessageUsageCounter, Usage
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import canonicalize_uuid
 from shim.core.reading.json_text import dump_json
 
 MAX_FOLDER_NAME_CHARS = 200  # a longer folder name is cut and ends in a hash
@@ -206,7 +206,7 @@ def find_last_uuid_json(tail: bytes) -> bytes:
     """The id of the last message in the end of a file, dumped."""
     uuid_start = max(tail.rfind(b'"uuid":"') + 8, tail.rfind(b'"leafUuid":"') + 12)
     uuid = tail[uuid_start : uuid_start + UUID_CHARS].decode("ascii", "replace")
-    return dump_json(uuid) if parse_uuid(uuid) else b"null"
+    return dump_json(uuid) if canonicalize_uuid(uuid) else b"null"
 
 
 def extract_prompt_title(content: object) -> str:

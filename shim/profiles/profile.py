@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from shim.core.adapter.translator import Event, Translator
 from shim.core.api_errors import classify_api_error
-from shim.core.reading.diagnostics import strip_colors
+from shim.core.reading.diagnostics import strip_ansi_colors
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 from shim.profiles.check.config_node import MAX_SEARCHED_CHARS, ConfigNode
@@ -116,7 +116,9 @@ class ProfileTranslator(RuleEngine):
         if self.synthesizes and code in self.ok_exits and not is_cut and self._is_answer_complete():
             turn.record_end()
             return
-        reason = strip_colors("\n".join(reasons).strip() or self.last_notice)[:MAX_REASON_CHARS]
+        reason = strip_ansi_colors("\n".join(reasons).strip() or self.last_notice)[
+            :MAX_REASON_CHARS
+        ]
         cause = self.causes.get(code)
         if classify_api_error(reason).is_api_failure or cause is None:
             if not "".join(reasons).strip() and self.last_notice:
@@ -137,7 +139,7 @@ class ProfileTranslator(RuleEngine):
                 self.turn.start_session(session_id=match["session_id"])
             elif self.turn.outcome is None and not line.startswith(self.noise):
                 error_text = match["error"] if "error" in match.re.groupindex else match[0]
-                self.turn.record_failure(strip_colors(error_text), kind=rule.cause)
+                self.turn.record_failure(strip_ansi_colors(error_text), kind=rule.cause)
             return
 
     def _is_answer_complete(self) -> bool:

@@ -28,7 +28,7 @@ from shim.core.errors import (
     FrontendError,
     parse_failed_attempt,
 )
-from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
+from shim.core.reading.ids import canonicalize_uuid, validate_vendor_session_id
 from shim.core.reading.lines import LineSplitter
 from shim.core.yume.cli import parse_yume_argv as parse_yume
 from shim.recording.replay_request import CHUNK_BYTES, open_recording_file
@@ -198,7 +198,7 @@ def parse_recorded_invocation(header: RecordingHeader) -> Invocation:
     """The recorded command line, of the drop-in or of yume-cli; an empty one if it was refused."""
     if get_recorded_program_name(header) != "claude":
         call = parse_yume(header.argv)
-        session_ids = parse_uuid(call.session), parse_uuid(call.resume)
+        session_ids = canonicalize_uuid(call.session), canonicalize_uuid(call.resume)
         return call.to_claude_invocation().with_flags(
             session_id=session_ids[0], resume=session_ids[1]
         )

@@ -11,7 +11,7 @@ from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec, encode
 from shim.core.cast.format import CAST_SUFFIX, RecordingError
 from shim.core.errors import FailedVendorAttempt, FrontendError, VendorError
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import canonicalize_uuid
 from shim.recording.folders import is_cast_file
 from shim.recording.recorded_run import (
     MAX_PROMPT_CHARS,
@@ -103,7 +103,7 @@ class RecordingSet:
         self._used_ids.add(child.id)
         requested_id = (
             request.invocation.session.session_id
-            or parse_uuid(request.invocation.session.resume or "")
+            or canonicalize_uuid(request.invocation.session.resume or "")
             or ""
         )
         session_id = requested_id if self._is_passthrough else ""
@@ -194,7 +194,10 @@ class RecordingSet:
     def has_session(self, session_id: str) -> bool:
         return any(
             session_id
-            in (run.invocation.session.session_id, parse_uuid(run.invocation.session.resume or ""))
+            in (
+                run.invocation.session.session_id,
+                canonicalize_uuid(run.invocation.session.resume or ""),
+            )
             for run in self._load_runs()
         )
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError, format_spelling_suggestion
-from shim.core.reading.ids import is_vendor_name
+from shim.core.reading.ids import is_valid_vendor_name
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.reading.typed import NamedTuple
 from shim.io.log import LEVELS
@@ -241,7 +241,7 @@ def load_shim_settings(
     check_settings_table(path, ("tools",), tools, TOOL_KEY_KINDS)
     vendors = {}
     for name, settings in (table.get("vendors") or {}).items():
-        if not is_vendor_name(name) or not isinstance(settings, dict):
+        if not is_valid_vendor_name(name) or not isinstance(settings, dict):
             raise create_invalid_value_error(
                 path, ("vendors", name), settings, "a table under a vendor's name"
             )

@@ -9,7 +9,7 @@ from shim import adapters
 from shim.core.adapter.adapter import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.ids import is_vendor_name
+from shim.core.reading.ids import is_valid_vendor_name
 from shim.io.stderr import warn
 from shim.state.config import ShimSettings, get_config_dir
 
@@ -85,7 +85,7 @@ def register_user_profiles(
             file_name.removesuffix(adapters.PROFILE_SUFFIX),
             os.path.join(directory, file_name),
         )
-        if is_vendor_name(name):
+        if is_valid_vendor_name(name):
             adapters.VENDORS[name] = path
 
     def load_profile(name: str, location: str) -> Adapter:

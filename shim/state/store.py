@@ -13,7 +13,11 @@ import orjson
 
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.claude.usage import parse_usage as parse_stored_usage
-from shim.core.reading.ids import is_vendor_name, parse_uuid, validate_vendor_session_id
+from shim.core.reading.ids import (
+    canonicalize_uuid,
+    is_valid_vendor_name,
+    validate_vendor_session_id,
+)
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import NamedTuple
 from shim.core.turn.context import ThreadUsage
@@ -61,7 +65,7 @@ class StoredSession(NamedTuple):
 
 def find_session(session_id: str, environment: Mapping[str, str]) -> StoredSession | None:
     """The session behind Claude's id; None if we did not make it."""
-    canonical_id = parse_uuid(session_id)
+    canonical_id = canonicalize_uuid(session_id)
     return (
         None
         if canonical_id is None
@@ -86,7 +90,7 @@ def list_sessions(environment: Mapping[str, str]) -> Iterator[tuple[str, StoredS
         _get_sessions_dir(environment), _SUFFIX, MAX_SESSIONS, MAX_RECORD_BYTES
     ):
         session_id, session = name.removesuffix(_SUFFIX), _parse_session(data)
-        if session is not None and parse_uuid(session_id) == session_id:
+        if session is not None and canonicalize_uuid(session_id) == session_id:
             yield session_id, session
 
 
@@ -103,7 +107,7 @@ def store_session(session_id: str, session: StoredSession, environment: Mapping[
 
     The time of its making stays as it was.
     """
-    canonical_id = parse_uuid(session_id)
+    canonical_id = canonicalize_uuid(session_id)
     if canonical_id is None or not _is_storable(session.vendor_session):
         return False
     directory, now_s = _get_sessions_dir(environment), time.time()
@@ -154,7 +158,9 @@ def _parse_session(data: bytes) -> StoredSession | None:
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return None
     return (
-        session if is_vendor_name(session.vendor) and _is_storable(session.vendor_session) else None
+        session
+        if is_valid_vendor_name(session.vendor) and _is_storable(session.vendor_session)
+        else None
     )
 
 

@@ -26,7 +26,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import build_conversation_args, build_resume_point_args
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FailedVendorAttempt, FrontendError, ShimError, SystemResourceError
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import canonicalize_uuid
 from shim.core.reading.json_text import dump_json
 from shim.io.ids import create_uuid
 from shim.io.prompt import read_prompt
@@ -68,7 +68,7 @@ def plan_background_conversation(
         resumed_id, _ = resolve_resumed_session(
             invocation, invocation.shim_flags.shim_vendor, cwd, environment
         )
-        session_id = parse_uuid(resumed_id or "") or ""
+        session_id = canonicalize_uuid(resumed_id or "") or ""
     session = registry.find_session(session_id, environment) if session_id else None
     if session is not None and session.is_running:
         if dialect.is_flat:
@@ -120,7 +120,7 @@ def _explain_no_bridge(invocation: Invocation, is_flat: bool) -> str:
     """Why a conversation cannot live in a host; "" if it can."""
     if is_flat:
         return "its dialect has no words for it"
-    if invocation.session.resume and parse_uuid(invocation.session.resume) is None:
+    if invocation.session.resume and canonicalize_uuid(invocation.session.resume) is None:
         return "its session has no UUID"
     return ""
 
@@ -236,7 +236,7 @@ class BackgroundConversation:
             resumed_id, _ = resolve_resumed_session(
                 invocation, invocation.shim_flags.shim_vendor, cwd, environment
             )
-            forked_id = parse_uuid(resumed_id or "") or ""
+            forked_id = canonicalize_uuid(resumed_id or "") or ""
         if (
             record := registry.find_session(forked_id or self._session_id, environment)
             if forked_id or self._session_id

@@ -13,7 +13,7 @@ from shim.bridge.attach.turn_filter import FrontendOutputOptions, TurnFilter, Tu
 from shim.core.claude.messages import PRIORITY_NOW, parse_json_line, parse_user_message
 from shim.core.claude.permissions import NOT_GRANTED_TEXT, PROMPT_FAILED_TEXT
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import canonicalize_uuid
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
 
@@ -166,7 +166,9 @@ class FrontendSessionBridge:
             self.send_interrupt()
         options = {} if not message.priority else {"priority": message.priority}
         self._send_message(
-            parse_uuid(message.uuid or "") or self._create_id(), message.raw_message, **options
+            canonicalize_uuid(message.uuid or "") or self._create_id(),
+            message.raw_message,
+            **options,
         )
 
     def _send_message(self, message_id: str, message: Mapping[str, Any], **options: str) -> None:

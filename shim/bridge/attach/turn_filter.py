@@ -13,7 +13,7 @@ import orjson
 from shim.bridge.attach.open_message import OpenAssistantMessage
 from shim.core.claude.messages import parse_json_line
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.limits import fit_line
+from shim.core.reading.limits import shorten_line_to_fit
 from shim.core.reading.typed import Any, NamedTuple
 
 # how a partial line begins, of ours and of the real claude's
@@ -262,5 +262,5 @@ class TurnFilter:
         return (
             raw
             if not max_bytes or len(raw) <= max_bytes
-            else dump_json(fit_line(orjson.loads(raw), max_bytes))
+            else dump_json(shorten_line_to_fit(orjson.loads(raw), max_bytes))
         )

@@ -18,7 +18,7 @@ from shim.bridge.gateway.hosts import SessionHosts
 from shim.bridge.gateway.step_renderer import make_printable
 from shim.bridge.gateway.streams import HostFrame, read_frames
 from shim.core.errors import FrontendError
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import canonicalize_uuid
 
 ANSWER_TIMEOUT_S = 10.0  # for a host's word; it says it in milliseconds
 SESSION_ENDED_TEXT = "the session has ended"
@@ -175,7 +175,7 @@ def read_message_id(body: Mapping[str, Any]) -> str:
     after the session has ended and was resumed.
     """
     value = read_text_field(body, "id", is_required=False)
-    message_id = parse_uuid(value) if value else ""
+    message_id = canonicalize_uuid(value) if value else ""
     if message_id is None:
         raise HTTPError(
             400, f"`id` is {make_printable(value)!r}, it must be a UUID, or be left out"

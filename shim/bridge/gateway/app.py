@@ -109,9 +109,9 @@ from shim.core.bridge.frames import LogCursor
 from shim.core.errors import ShimError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.ids import (
+    canonicalize_uuid,
     is_short_session_id,
-    is_vendor_name,
-    parse_uuid,
+    is_valid_vendor_name,
     shorten_session_id,
 )
 
@@ -336,7 +336,7 @@ class WebGateway:
             actions.read_text_field(body, "model", is_required=False),
             actions.read_text_field(body, "mode", is_required=False),
         )
-        if not is_vendor_name(vendor) or vendor not in adapters.VENDORS:
+        if not is_valid_vendor_name(vendor) or vendor not in adapters.VENDORS:
             raise HTTPError(
                 400,
                 f"there is no vendor {make_printable(vendor)!r}; there are {', '.join(adapters.VENDORS)}",
@@ -399,7 +399,7 @@ class WebGateway:
     async def _find_session(self, request: Request) -> dict[str, Any]:
         """The session that the address names, by its short id or its UUID."""
         id_prefix = request.path_params["id"].lower()
-        is_valid_id = is_short_session_id(id_prefix) or parse_uuid(id_prefix) == id_prefix
+        is_valid_id = is_short_session_id(id_prefix) or canonicalize_uuid(id_prefix) == id_prefix
         matches = (
             await anyio.to_thread.run_sync(self._hosts.find_sessions, id_prefix)
             if is_valid_id

@@ -17,7 +17,7 @@ from shim.core.cast.protocol_lines import select_child_records, split_records_by
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.head_and_tail import HeadTailBuffer
-from shim.core.reading.ids import is_vendor_name, validate_vendor_session_id
+from shim.core.reading.ids import is_valid_vendor_name, validate_vendor_session_id
 from shim.core.secrets.redactor import describe_redactions
 from shim.core.turn.outcome import ChildExit
 from shim.recording.folders import verify_cast_file
@@ -139,7 +139,7 @@ def extract_fixture(
     header = load_cast_header(path)
     child_run = _choose_child(path, list(_list_children(path)), child_number, turn_number)
     vendor = str(child_run.start_fields.get("vendor") or header.vendor)
-    if not is_vendor_name(vendor):
+    if not is_valid_vendor_name(vendor):
         raise RecordingError(
             f"{path} is of {escape_control_chars(vendor)[:40]!r}, which cannot be the name of a vendor"
         )

@@ -30,7 +30,7 @@ from shim.core.claude.argv.merge import build_conversation_args, build_resume_po
 from shim.core.claude.argv.paths import resolve_invocation_paths
 from shim.core.errors import FrontendError, ShimError
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import canonicalize_uuid
 from shim.io.prompt import read_background_prompt
 from shim.io.stderr import warn
 from shim.process.environment import get_working_directory
@@ -129,7 +129,7 @@ def _resolve_origin(invocation: Invocation) -> BackgroundSessionOrigin:
         )
     if not session.resume:
         return BackgroundSessionOrigin(invocation)
-    session_id = parse_uuid(session.resume)
+    session_id = canonicalize_uuid(session.resume)
     if session_id is None:
         return _build_copy_origin(
             invocation, session.resume, "" if session.fork_session else COPIED_NOTE
@@ -175,7 +175,7 @@ def _build_copy_origin(
     invocation: Invocation, original_id: str, note: str
 ) -> BackgroundSessionOrigin:
     """A copy is forbidden what its original is, where that lives or lived on its own."""
-    session_id = parse_uuid(original_id)
+    session_id = canonicalize_uuid(original_id)
     record = registry.find_session(session_id, os.environ) if session_id else None
     if record is not None:
         invocation = build_resume_invocation(

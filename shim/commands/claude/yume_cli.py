@@ -16,7 +16,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.unknown_flags import build_misspelled_flag_error
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import canonicalize_uuid
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.yume.cli import FLAGS, MODE_FLAG, YumeInvocation, parse_yume_argv
 from shim.io import early_signals
@@ -76,7 +76,7 @@ def _start(call: YumeInvocation, installed_options: Mapping[str, str], argv: Seq
     except FrontendError:  # it is raised again below, where it ends in a result
         resumed_name, refusal_invocation = "", invocation
     display_id, session_id = (
-        resumed_name if parse_uuid(resumed_name) != resumed_name else "",
+        resumed_name if canonicalize_uuid(resumed_name) != resumed_name else "",
         refusal_invocation.session.session_id,
     )
 

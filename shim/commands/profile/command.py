@@ -22,7 +22,7 @@ from shim.commands.profile.rule_tracer import RuleTracer
 from shim.core.adapter.adapter import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import pluralize
-from shim.core.reading.ids import is_vendor_name
+from shim.core.reading.ids import is_valid_vendor_name
 from shim.state.profile_files import list_unused_key_warnings
 from shim.state.profile_files import load_adapter_from_profile as load_profile
 from shim.story.terminal.console import JsonOption, print_json, print_line
@@ -112,7 +112,7 @@ def draft(
     Example: shim vendor draft run1.ndjson run2.ndjson -o ~/.config/shim/vendors/parrot.toml
     """
     name = name or os.path.basename(output or "").removesuffix(adapters.PROFILE_SUFFIX) or "mine"
-    if not is_vendor_name(name):
+    if not is_valid_vendor_name(name):
         raise typer.BadParameter(
             f"{name!r} must be lower-case letters, digits and dashes", param_hint="--id"
         )
@@ -150,7 +150,7 @@ def _load_traced_adapter(name: str) -> tuple[Adapter, RuleTracer | None, list[st
     if name.endswith(adapters.PROFILE_SUFFIX):
         path = os.path.abspath(name)
         name = os.path.basename(name).removesuffix(adapters.PROFILE_SUFFIX)
-        if not is_vendor_name(name):
+        if not is_valid_vendor_name(name):
             raise FrontendError(
                 f"{path} cannot be a profile: its name may have lower-case letters, digits and dashes only"
             )

@@ -15,7 +15,7 @@ from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.policy.workspace import Workspace
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import canonicalize_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 from shim.io.log import LogFunction
 from shim.state.config import ShimSettings, VendorSettings
@@ -209,9 +209,9 @@ class ResumeState:
         # vendors compare ids case-sensitively
         if not adapter.passthrough and invocation.session.session_id:
             session_id: str | None = (
-                parse_uuid(invocation.session.session_id) or invocation.session.session_id
+                canonicalize_uuid(invocation.session.session_id) or invocation.session.session_id
             )
-            if self.forks_next and session_id == parse_uuid(invocation.session.resume or ""):
+            if self.forks_next and session_id == canonicalize_uuid(invocation.session.resume or ""):
                 # the vendor already has a session with this id, and creates another id for the copy
                 session_id = None
             invocation = invocation.with_flags(session_id=session_id)

@@ -298,7 +298,7 @@ class StreamTranslation:
 
         What a repair yields is believed only where it may be the vendor's.
         """
-        for value, is_torn in self._decoder.repair_line(raw):
+        for value, is_torn in self._decoder.parse_malformed_line(raw):
             if not isinstance(value, dict) and not is_torn:
                 self._translate_untyped(value)
             elif self._is_trustworthy(value):

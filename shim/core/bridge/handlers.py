@@ -28,7 +28,7 @@ from shim.core.bridge.status import ClientRestrictions
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.settings import MODES_STRICTEST_FIRST
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import canonicalize_uuid
 
 FrameFields = Mapping[str, Any]
 PLAN_EXIT_TOOL = "ExitPlanMode"  # who allows it lets its own ceiling `plan` go
@@ -132,7 +132,7 @@ class ClientFrameHandlers:
 
     def _accept_message(self, client: ConnectedClient, frame: FrameFields, request_id: str) -> bool:
         state, message = self._state, frame.get("message")
-        uuid = parse_uuid(request_id)
+        uuid = canonicalize_uuid(request_id)
         key = ("", uuid) if uuid else (client.requested_client_name, request_id)
         if request_id and key in state.message_ids:
             return True

@@ -32,7 +32,7 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
 
 from shim.core.policy.rules import MCP_PREFIX
-from shim.core.reading.json_text import convert_to_text, dump_json
+from shim.core.reading.json_text import convert_json_to_text, dump_json
 from shim.core.reading.typed import Any
 
 Block = dict[str, Any]
@@ -145,7 +145,9 @@ def _convert_block(block: Block, origin: str) -> list[Block]:
     resource = block.get("resource")
     if kind == "resource" and isinstance(resource, dict):
         return _convert_resource(resource, origin)
-    return [block] if kind in CLAUDE_BLOCK_TYPES else [_build_text_block(convert_to_text(block))]
+    return (
+        [block] if kind in CLAUDE_BLOCK_TYPES else [_build_text_block(convert_json_to_text(block))]
+    )
 
 
 def _convert_text(block: Block) -> Block:
@@ -154,15 +156,15 @@ def _convert_text(block: Block) -> Block:
         return block
     return {
         key: value for key, value in block.items() if key not in PRIVATE_KEYS
-    } | _build_text_block(convert_to_text(block.get("text")))
+    } | _build_text_block(convert_json_to_text(block.get("text")))
 
 
 def _convert_resource(resource: Mapping[str, Any], origin: str) -> list[Block]:
     """Return an embedded resource as its text, as its image, or as a sentence about its data."""
-    heading = f"[Resource{origin} at {convert_to_text(resource.get('uri'))}] "
+    heading = f"[Resource{origin} at {convert_json_to_text(resource.get('uri'))}] "
     blob = resource.get("blob")
     if not isinstance(blob, str):
-        return [_build_text_block(heading + convert_to_text(resource.get("text")))]
+        return [_build_text_block(heading + convert_json_to_text(resource.get("text")))]
     block = _convert_binary(blob, _read_media_type(resource), heading, is_image=False)
     return [_build_text_block(heading), block] if block["type"] == "image" else [block]
 
@@ -236,8 +238,8 @@ def _read_media_type(block: Mapping[str, Any]) -> str:
 
 def _describe_link(block: Block) -> str:
     """Return the text for a link to a resource."""
-    uri = convert_to_text(block.get("uri"))
-    name = convert_to_text(block.get("name") or block.get("title") or uri)
+    uri = convert_json_to_text(block.get("uri"))
+    name = convert_json_to_text(block.get("name") or block.get("title") or uri)
     text = f"[Resource link: {name}] {uri}"
     description = block.get("description")
     return f"{text} ({description})" if isinstance(description, str) else text

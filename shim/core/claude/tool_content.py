@@ -1,14 +1,16 @@
 """The content of tool results, in the form of the real claude."""
 
 from shim.core.claude.mcp_content import convert_mcp_result_to_claude
-from shim.core.reading.json_text import convert_to_tool_content
+from shim.core.reading.json_text import convert_to_tool_result_content
 
 SHELL_TOOL = "Bash"
 
 
 def format_tool_result_content(value: object, tool: str, *, is_failed: bool) -> object:
     """Return the result of a tool call as Claude's content: a text, or a list of Claude's blocks."""
-    content = convert_to_tool_content(convert_mcp_result_to_claude(value, tool, is_error=is_failed))
+    content = convert_to_tool_result_content(
+        convert_mcp_result_to_claude(value, tool, is_error=is_failed)
+    )
     return (
         trim_command_output(content) if tool == SHELL_TOOL and isinstance(content, str) else content
     )

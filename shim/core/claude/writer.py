@@ -44,7 +44,7 @@ from shim.core.reading.limits import (
     MAX_ENVELOPE_BYTES,
     MAX_NOTE_BYTES,
     MIN_CUT_BYTES,
-    fit_line,
+    shorten_line_to_fit,
     shorten_strings,
 )
 
@@ -515,7 +515,7 @@ class StreamJsonWriter:
         return (
             line_json
             if len(line_json) <= self.max_bytes
-            else dump_json(fit_line(fields, self.max_bytes))
+            else dump_json(shorten_line_to_fit(fields, self.max_bytes))
         )
 
     def _append_line(self, body: bytes) -> None:

@@ -124,7 +124,7 @@ def escape_control_chars(value: object) -> str:
 _COLOR_CODES = r"\x1b\[[0-9;]{0,40}m"
 
 
-def strip_colors(text: str) -> str:
+def strip_ansi_colors(text: str) -> str:
     """What a program printed for a terminal, as `escape_control_chars` text without its colours."""
     import re
 

@@ -5,7 +5,7 @@ _SHORT_ID_CHARS = 8  # digits of a short id: the first of the session's UUID (ba
 _HEX_DIGITS = frozenset("0123456789abcdef")
 
 
-def parse_uuid(text: str) -> str | None:
+def canonicalize_uuid(text: str) -> str | None:
     """`text` as a canonical UUID (8-4-4-4-12, lower case), or None: a session id is never a path or
     a flag.
     """
@@ -20,7 +20,7 @@ def parse_uuid(text: str) -> str | None:
 
 def validate_uuid(text: str) -> str | None:
     """Return `text` unchanged if it is a UUID in upper or lower case, or None."""
-    return text if parse_uuid(text) is not None else None
+    return text if canonicalize_uuid(text) is not None else None
 
 
 def shorten_session_id(session_id: str) -> str:
@@ -49,7 +49,7 @@ def validate_vendor_session_id(value: object) -> str | None:
     )
 
 
-def is_vendor_name(text: str) -> bool:
+def is_valid_vendor_name(text: str) -> bool:
     """Whether `text` may be a vendor's name (`^[a-z][a-z0-9-]{0,31}$`): it becomes part of a file
     name.
     """

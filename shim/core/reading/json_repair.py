@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from shim.core.reading.diagnostics import Diagnostics
-from shim.core.reading.json_scan import JsonObjectScanner, flatten_deep_json
+from shim.core.reading.json_scan import JsonObjectScanner, flatten_deeply_nested_json
 from shim.core.reading.surrogates import decode_json_bytes
 
 # A raw newline inside a JSON string splits one event over physical lines (cursor's call ids do it,
@@ -68,7 +68,7 @@ class JsonRepairer:
         """True while an unfinished object waits for the rest of its line."""
         return bool(self._unfinished_parts)
 
-    def repair_line(self, line: bytes) -> list[tuple[Any, bool]]:
+    def parse_malformed_line(self, line: bytes) -> list[tuple[Any, bool]]:
         """The values in a line that orjson refused, each with whether it is torn.
 
         A torn value did not have a line for itself: it was glued, joined, or found behind a banner.
@@ -221,14 +221,14 @@ def _parse_leniently(data: bytes, kinds: list[str]) -> Any:
     import json
 
     has_many_brackets = _count_brackets(data) > MAX_BRACKETS
-    flattened = data if has_many_brackets else flatten_deep_json(data)
+    flattened = data if has_many_brackets else flatten_deeply_nested_json(data)
     text = decode_json_bytes(flattened, kinds)
     try:
         value = json.loads(text, strict=False, parse_int=_parse_integer)
     except RecursionError:
         if has_many_brackets:
             return _NO_VALUE
-        flattened = flatten_deep_json(data, force=True)
+        flattened = flatten_deeply_nested_json(data, force=True)
         try:
             value = json.loads(
                 decode_json_bytes(flattened, []), strict=False, parse_int=_parse_integer

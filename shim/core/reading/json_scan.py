@@ -45,7 +45,7 @@ class JsonObjectScanner:
         return None
 
 
-def flatten_deep_json(data: bytes, *, force: bool = False) -> bytes:
+def flatten_deeply_nested_json(data: bytes, *, force: bool = False) -> bytes:
     """JSON text in which values deeper than MAX_VALUE_DEPTH are strings with their text.
 
     Text that is no deeper than MAX_READ_DEPTH is left as it is, unless `force`.

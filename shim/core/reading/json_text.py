@@ -38,7 +38,7 @@ def dump_json(value: object) -> bytes:
     return json_bytes if json_bytes.isascii() else escape_line_separators(json_bytes)
 
 
-def measure_depth(value: object) -> tuple[int, bool]:
+def measure_depth_and_precision_loss(value: object) -> tuple[int, bool]:
     """The depth of a value, and whether an integer in it may have lost digits."""
     max_depth, may_have_lost_digits = 0, False
     stack = [(value, 1)]
@@ -97,10 +97,10 @@ class JsonSanitizer:
 
     def clean(self, value: Any) -> Any:
         """A value of the line that is read; the same object where nothing is wrong with it."""
-        depth, may_have_lost_digits = measure_depth(value)
+        depth, may_have_lost_digits = measure_depth_and_precision_loss(value)
         if depth > MAX_VALUE_DEPTH:
             self._diagnostics.record("too_deep")
-            value = flatten_deep_values(value)
+            value = flatten_deeply_nested_values(value)
         if (
             may_have_lost_digits
             and (restored := restore_long_integers(value, self._find_long_integers())) != value
@@ -117,7 +117,7 @@ class JsonSanitizer:
         return self._digits_by_float
 
 
-def flatten_deep_values(value: Any) -> Any:
+def flatten_deeply_nested_values(value: Any) -> Any:
     """`value` with values deeper than MAX_VALUE_DEPTH as their JSON text."""
     return _sanitize(value, MAX_VALUE_DEPTH)
 
@@ -130,21 +130,21 @@ def escape_line_separators(json_bytes: bytes) -> bytes:
     return json_bytes
 
 
-def convert_to_text(value: object) -> str:
+def convert_json_to_text(value: object) -> str:
     """A value that should be a text, as a text: "" for None, JSON for other values."""
     if isinstance(value, str):
         return value
     return "" if value is None else dump_json(value).decode()
 
 
-def convert_to_tool_content(value: object) -> object:
+def convert_to_tool_result_content(value: object) -> object:
     """A tool result's content as Claude has it: a text, or a list of blocks (contract S7)."""
     blocks = value if isinstance(value, list) else ()
     if blocks and all(
         isinstance(block, dict) and isinstance(block.get("type"), str) for block in blocks
     ):
         return value
-    return convert_to_text(value)
+    return convert_json_to_text(value)
 
 
 def _sanitize(value: object, max_depth: int) -> object:

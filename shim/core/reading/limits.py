@@ -100,7 +100,7 @@ def omit_large_images(content: Any, max_bytes: int) -> Any:
     return content if fitted == content else fitted
 
 
-def fit_line(line: Mapping[str, Any], max_bytes: int) -> Any:
+def shorten_line_to_fit(line: Mapping[str, Any], max_bytes: int) -> Any:
     """A whole line that fits `max_bytes` bytes and is still an object: strings are cut, then long
     lists shortened.
     """

@@ -46,7 +46,7 @@ def has_lone_surrogates(text: str) -> bool:
     return _SURROGATE.search(text) is not None
 
 
-def count_unfinished_chars(text: str) -> int:
+def count_incomplete_trailing_chars(text: str) -> int:
     """How many characters at the end of `text` are a half that the next text may complete."""
     match = _UNFINISHED_END.search(text[-MAX_HALF_CHARS:])
     return len(match[0]) if match else 0

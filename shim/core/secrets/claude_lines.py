@@ -18,7 +18,7 @@ _FRAGMENT_KEYS = ("text", "thinking", "partial_json")
 MAX_INPUT_CHARS = 4 * 1024 * 1024
 
 
-class LineRedactor:
+class ClaudeLineRedactor:
     """Redacts one stream of lines; `create_uuid` gives the uuid of a line that is ours.
 
     What is written again may have become longer than `max_bytes`: `split_long_line` makes several

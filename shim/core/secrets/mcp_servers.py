@@ -14,23 +14,23 @@ _BLANKED_KEYS = frozenset(("env", "headers", "http_headers", "args"))
 _QUOTED_SERVER_KEYS = tuple(f'"{key}"'.encode() for key in _SERVER_KEYS)
 
 
-def has_mcp_servers(line: bytes) -> bool:
+def has_mcp_server_config(line: bytes) -> bool:
     """Whether a line of JSON may say something of servers: nearly none does."""
     return any(quoted_key in line for quoted_key in _QUOTED_SERVER_KEYS)
 
 
-def redact_mcp_servers(value: Any, is_inside_servers: bool = False) -> Any:
+def redact_mcp_server_configs(value: Any, is_inside_servers: bool = False) -> Any:
     """A value of JSON where the servers have no values that may be secret; there are as many
     strings as before.
     """
     if isinstance(value, list):
-        return [redact_mcp_servers(item, is_inside_servers) for item in value]
+        return [redact_mcp_server_configs(item, is_inside_servers) for item in value]
     if not isinstance(value, dict):
         return value
     return {
         key: _blank_strings(item)
         if is_inside_servers and key in _BLANKED_KEYS
-        else redact_mcp_servers(item, is_inside_servers or key in _SERVER_KEYS)
+        else redact_mcp_server_configs(item, is_inside_servers or key in _SERVER_KEYS)
         for key, item in value.items()
     }
 

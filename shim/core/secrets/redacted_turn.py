@@ -18,8 +18,8 @@ from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage
 from shim.core.errors import FailedVendorAttempt
 from shim.core.reading.diagnostics import Diagnostics
-from shim.core.reading.json_text import convert_to_tool_content
-from shim.core.secrets.claude_lines import LineRedactor
+from shim.core.reading.json_text import convert_to_tool_result_content
+from shim.core.secrets.claude_lines import ClaudeLineRedactor
 from shim.core.secrets.redactor import Redactor, StreamRedactor, add_placeholder_counts
 from shim.core.turn.context import TurnConfig
 from shim.core.turn.machine import CLOSED, ECHO, TEXT, THINKING, TurnState
@@ -178,7 +178,7 @@ class RedactedTurn:
         self._counts = turn.diagnostics.redactions
         self._redactor = redactor = Redactor(self._counts)
         self._text_blocks = text_blocks = RedactedTextBlocks(turn, redactor)
-        self._line_redactor: LineRedactor | None = None
+        self._line_redactor: ClaudeLineRedactor | None = None
         self._write_line: WriteLine | None = None
         self.add_text = text_blocks.add_text
         self.add_block = text_blocks.add_block
@@ -236,7 +236,7 @@ class RedactedTurn:
         tool_input: Mapping[str, Any] | None = None,
     ) -> None:
         if content.__class__ is not str and not is_mcp_result(content):
-            content = convert_to_tool_content(content)
+            content = convert_to_tool_result_content(content)
         self.turn.add_tool_result(
             call_id, self._redactor.redact_value(content), is_error, name, tool_input
         )
@@ -339,7 +339,7 @@ class RedactedTurn:
         normalizer = ClaudeEventNormalizer(
             diagnostics, writer.create_uuid, writer.max_bytes, self.turn.config.store_text
         )
-        self._line_redactor = LineRedactor(
+        self._line_redactor = ClaudeLineRedactor(
             self._redactor, writer.create_uuid, writer.max_bytes, normalizer.split_long_event
         )
         self._write_line = write_line

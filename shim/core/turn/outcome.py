@@ -9,7 +9,7 @@ from itertools import islice
 
 from shim.core.api_errors import ApiFailure, Cause, classify_api_error
 from shim.core.errors import FailedVendorAttempt, create_failed_attempt
-from shim.core.reading.diagnostics import strip_colors
+from shim.core.reading.diagnostics import strip_ansi_colors
 from shim.core.reading.head_and_tail import shorten_middle
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.context import TurnConfig
@@ -300,7 +300,7 @@ def format_open_call_names(calls: Mapping[str, tuple[str, str, Any]]) -> str:
 
 
 def _clean_stderr(stderr: str) -> str:
-    return shorten_middle(strip_colors(stderr.strip()), STDERR_EXCERPT_CHARS, "\n…\n")
+    return shorten_middle(strip_ansi_colors(stderr.strip()), STDERR_EXCERPT_CHARS, "\n…\n")
 
 
 def _format_reason(stderr: str) -> str:

@@ -8,7 +8,7 @@ from shim.core.claude.tool_content import format_tool_result_content
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.policy.rules import normalize_tool_name
 from shim.core.reading.diagnostics import Diagnostics
-from shim.core.reading.json_text import JsonSanitizer, convert_to_text
+from shim.core.reading.json_text import JsonSanitizer, convert_json_to_text
 from shim.core.turn.assistant_message import AssistantMessage
 from shim.core.turn.context import MAX_NAME_CHARS, ConversationState, OutputWriter
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnStateMachine
@@ -103,12 +103,12 @@ class Subagent:
 
     def add_text(self, full_text: str) -> None:
         if full_text and self._tracker.forwards_text:
-            self._write_assistant_message({"type": "text", "text": convert_to_text(full_text)})
+            self._write_assistant_message({"type": "text", "text": convert_json_to_text(full_text)})
 
     def add_thinking(self, full_text: str) -> None:
         if full_text and self._tracker.forwards_text:
             self._write_assistant_message(
-                {"type": "thinking", "thinking": convert_to_text(full_text), "signature": ""}
+                {"type": "thinking", "thinking": convert_json_to_text(full_text), "signature": ""}
             )
 
     def add_tool_call(self, call_id: str | None, name: str, tool_input: Mapping[str, Any]) -> None:
@@ -199,7 +199,7 @@ class Subagent:
         self._write_message(
             self._parent_call_id,
             "user",
-            {"role": "user", "content": [{"type": "text", "text": convert_to_text(text)}]},
+            {"role": "user", "content": [{"type": "text", "text": convert_json_to_text(text)}]},
         )
 
     def _write_assistant_message(self, block: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import dump_json, escape_line_separators
 from shim.core.reading.limits import split_text
 from shim.core.reading.surrogates import (
-    count_unfinished_chars,
+    count_incomplete_trailing_chars,
     has_lone_surrogates,
     join_split_chars,
     replace_lone_surrogates,
@@ -313,7 +313,7 @@ class TextBlocks:
         """A fragment without half a character at its end, which waits for the next fragment."""
         if has_lone_surrogates(fragment):
             self._diagnostics.record("surrogate", fragment)
-        if half_length := count_unfinished_chars(fragment):
+        if half_length := count_incomplete_trailing_chars(fragment):
             self.half_character = fragment[-half_length:]
             self.fragments[-1:] = [fragment[:-half_length], self.half_character]
             return fragment[:-half_length]
@@ -329,10 +329,10 @@ class TextBlocks:
         half, self.half_character = self.half_character, ""
         if half:
             self.fragments.pop()
-        elif half_length := count_unfinished_chars(fragment):
+        elif half_length := count_incomplete_trailing_chars(fragment):
             half, fragment = fragment[-half_length:], fragment[:-half_length]
         self.fragments.pop()
-        if self.fragments and (half_length := count_unfinished_chars(self.fragments[-1])):
+        if self.fragments and (half_length := count_incomplete_trailing_chars(self.fragments[-1])):
             fragment = self.fragments[-1][-half_length:] + fragment
             self.fragments[-1] = self.fragments[-1][:-half_length]
         if any(self.fragments):

@@ -7,7 +7,7 @@ from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL
 from shim.core.policy.rules import normalize_tool_name
 from shim.core.reading.diagnostics import Diagnostics
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import canonicalize_uuid
 from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.assistant_message import SYNTHETIC_MODEL, AssistantMessage
 from shim.core.turn.context import MAX_NAME_CHARS, ConversationState, OutputWriter, TurnConfig
@@ -91,7 +91,7 @@ class TurnStart:
         if conversation.session_id is None:
             conversation.session_id = (
                 config.session.requested_id
-                or parse_uuid(conversation.vendor_session_id or "")
+                or canonicalize_uuid(conversation.vendor_session_id or "")
                 or config.session.new_id
             )
         shim_fields: dict[str, Any] = {
@@ -192,7 +192,7 @@ class TurnStart:
         """A dialect that can tell is told of a vendor's new id, if the old one was the
         conversation's (Yume's R12).
         """
-        conversation, session_id = self._conversation, parse_uuid(vendor_session_id)
+        conversation, session_id = self._conversation, canonicalize_uuid(vendor_session_id)
         if (
             session_id
             and conversation.session_id is not None

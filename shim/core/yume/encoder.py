@@ -17,8 +17,8 @@ from shim.core.reading.limits import (
     MAX_ENVELOPE_BYTES,
     MAX_NOTE_BYTES,
     MIN_CUT_BYTES,
-    fit_line,
     omit_middle,
+    shorten_line_to_fit,
     shorten_strings,
     split_text,
 )
@@ -489,5 +489,5 @@ class YumeEncoder:
     def _write_line(self, line: Mapping[str, Any]) -> None:
         line_json = dump_json(line)
         if len(line_json) > self.max_bytes:
-            line_json = dump_json(fit_line(line, self.max_bytes))
+            line_json = dump_json(shorten_line_to_fit(line, self.max_bytes))
         self._lines.append(line_json + b"\n")

@@ -5,7 +5,7 @@ one text.
 import re
 
 from shim.core.api_errors import MAX_READ_CHARS, classify_api_error
-from shim.core.reading.json_text import convert_to_text
+from shim.core.reading.json_text import convert_json_to_text
 from shim.core.turn.outcome import is_disconnect_message
 
 # The `code` of an error line, by the `error` of Claude's line for a failure of the API, else by our
@@ -81,17 +81,17 @@ def parse_retry_delay_s(text: str) -> float | None:
 def format_tool_result(content: object) -> str:
     """A tool result as one text. A picture becomes its name."""
     if not isinstance(content, list):
-        return convert_to_text(content)
+        return convert_json_to_text(content)
     return "\n".join(_format_block(block) for block in content)
 
 
 def _format_block(block: object) -> str:
     if not isinstance(block, dict):
-        return convert_to_text(block)
+        return convert_json_to_text(block)
     if isinstance(block.get("text"), str):
         return str(block["text"])
     source = block.get("source")
     media_type = source.get("media_type") if isinstance(source, dict) else None
     if media_type is None and "data" not in block:
-        return convert_to_text(block)
+        return convert_json_to_text(block)
     return f"[{block.get('type')}: {media_type or block.get('mimeType') or 'data'}]"

@@ -14,7 +14,7 @@ from shim.adapters import get_adapter
 from shim.core.cast.format import RecordingError
 from shim.core.errors import ShimError
 from shim.core.reading.lines import LineSplitter
-from shim.core.secrets.claude_lines import LineRedactor
+from shim.core.secrets.claude_lines import ClaudeLineRedactor
 from shim.core.secrets.redactor import Redactor
 from shim.recording.recorded_run import parse_recorded_invocation
 from shim.story.model import SessionStepChange, SessionStory
@@ -78,7 +78,7 @@ class _RedactingWriter:
         self._splitter = LineSplitter(_UNLIMITED_BYTES)
         self._redactor = Redactor()
         uuids = map(_UUID_FORMAT.format, count(1))
-        self._redacted_lines = LineRedactor(
+        self._redacted_lines = ClaudeLineRedactor(
             self._redactor, uuids.__next__, _UNLIMITED_BYTES, lambda event: iter((event,))
         )
 

@@ -13,7 +13,7 @@ from shim.conversation.drivers.open_translation import (
     translate_stream,
 )
 from shim.core.errors import FrontendError
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import canonicalize_uuid
 from shim.core.turn.outcome import ChildExit
 from shim.process.exit_status import format_signal_name, parse_exit_status
 from shim.state.files import write_all
@@ -49,14 +49,14 @@ def test_unnamed_signal_is_formatted_as_its_number():
 def test_session_ids_are_unique_uuids():
     session, uuid_prefix = create_session_ids()
     other_session, other_identity = create_session_ids()
-    assert parse_uuid(session) == session
-    assert parse_uuid(uuid_prefix + "0" * 12)
+    assert canonicalize_uuid(session) == session
+    assert canonicalize_uuid(uuid_prefix + "0" * 12)
     assert session != other_session and uuid_prefix != other_identity
 
 
 def test_stable_ids_are_uuids():
-    assert parse_uuid(STABLE_SESSION_ID) == STABLE_SESSION_ID
-    assert parse_uuid(STABLE_ID_PREFIX + "0" * 12)
+    assert canonicalize_uuid(STABLE_SESSION_ID) == STABLE_SESSION_ID
+    assert canonicalize_uuid(STABLE_ID_PREFIX + "0" * 12)
 
 
 @pytest.mark.parametrize("name", ["nobody", "", "../qwen", "Qwen", "qwen\n"])

@@ -20,7 +20,7 @@ from shim.core.claude.argv.flags import ALL_SUBCOMMANDS, FLAGS, parse_argv, spli
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import build_conversation_args
 from shim.core.errors import FrontendError, ShimError, VendorError
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import canonicalize_uuid
 
 ID = "15aa73b9-0a61-4047-8eb4-8b7731b03596"
 OTHER_ID = "e9b0c7b1-7d8f-4a53-9a51-0d2b61b5ff00"
@@ -811,13 +811,13 @@ def test_session_id_preserves_its_case() -> None:
     ],
 )
 def test_noncanonical_uuid_is_rejected(text: str) -> None:
-    assert parse_uuid(text) is None
+    assert canonicalize_uuid(text) is None
 
 
 @settings(deadline=None)
 @given(st.uuids())
 def test_uuid_is_accepted_in_either_case(value: Any) -> None:
-    assert parse_uuid(str(value)) == parse_uuid(str(value).upper()) == str(value)
+    assert canonicalize_uuid(str(value)) == canonicalize_uuid(str(value).upper()) == str(value)
 
 
 # -- our flags in option position only (threats, first row) ----------------------------------------

@@ -5,7 +5,11 @@ flags).
 import pytest
 from sweeps import loop_over_rows
 
-from shim.core.reading.ids import is_vendor_name, parse_uuid, validate_vendor_session_id
+from shim.core.reading.ids import (
+    canonicalize_uuid,
+    is_valid_vendor_name,
+    validate_vendor_session_id,
+)
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 HOSTILE = [
@@ -28,7 +32,7 @@ HOSTILE = [
 @pytest.mark.parametrize("text", [UUID, UUID.upper(), "01a1f86f-fad9-70b4-9add-b6081579d0c6"])
 def test_uuid_is_converted_to_lower_case(text):
     """pi's ids are version 7, claude's version 4: both are UUIDs."""
-    assert parse_uuid(text) == text.lower()
+    assert canonicalize_uuid(text) == text.lower()
 
 
 @loop_over_rows(
@@ -45,7 +49,7 @@ def test_uuid_is_converted_to_lower_case(text):
     ],
 )
 def test_invalid_uuid_is_rejected(text):
-    assert parse_uuid(text) is None
+    assert canonicalize_uuid(text) is None
 
 
 @pytest.mark.parametrize("text", [UUID, "ses_01:abc.def-9", "A", "9" * 128])
@@ -60,9 +64,9 @@ def test_vendor_session_id_that_may_be_a_flag_or_path_is_rejected(text):
 
 @pytest.mark.parametrize("text", ["qwen", "a", "my-agent2", "a" * 32])
 def test_plain_vendor_name_is_accepted(text):
-    assert is_vendor_name(text)
+    assert is_valid_vendor_name(text)
 
 
 @loop_over_rows("text", [*HOSTILE, "Qwen", "2a", "a_b", "a.b", "a" * 33, "-a"])
 def test_vendor_name_that_may_be_a_path_is_rejected(text):
-    assert not is_vendor_name(text)
+    assert not is_valid_vendor_name(text)

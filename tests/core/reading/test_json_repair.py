@@ -26,7 +26,7 @@ class RepairReader:
         self.decoder = JsonRepairer(self.diagnostics)
 
     def read(self, *lines: bytes) -> list[tuple[object, bool]]:
-        return [value for line in lines for value in self.decoder.repair_line(line)]
+        return [value for line in lines for value in self.decoder.parse_malformed_line(line)]
 
     def read_complete(self, *lines: bytes) -> list[object]:
         """The values of lines, none of which was torn out of something else."""
@@ -391,8 +391,8 @@ def test_surrogate_pairs_are_joined_and_lone_surrogates_are_replaced(text, joine
 
 def test_two_objects_on_a_line_end_an_unfinished_object():
     decoder = JsonRepairer(Diagnostics())
-    assert decoder.repair_line(b'{"type":') == []
-    assert decoder.repair_line(b'{"a":1}{"b":2}') == [({"a": 1}, True), ({"b": 2}, True)]
+    assert decoder.parse_malformed_line(b'{"type":') == []
+    assert decoder.parse_malformed_line(b'{"a":1}{"b":2}') == [({"a": 1}, True), ({"b": 2}, True)]
     assert not decoder.has_unfinished_object
 
 
@@ -401,7 +401,7 @@ def test_line_with_too_many_brackets_is_not_parsed(line, monkeypatch):
     reader = RepairReader()
     with monkeypatch.context() as limited:
         limited.setattr("shim.core.reading.json_repair.MAX_BRACKETS", 5000)
-        limited.setattr("shim.core.reading.json_repair.flatten_deep_json", None)
+        limited.setattr("shim.core.reading.json_repair.flatten_deeply_nested_json", None)
         limited.setattr("shim.core.reading.json_repair.JsonObjectScanner", None)
         assert reader.read(line * 5001) == []
     assert reader.repairs == {"too_deep": 1, "not_json": 1}

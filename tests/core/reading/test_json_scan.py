@@ -11,7 +11,7 @@ from shim.core.reading.json_scan import (
     MAX_READ_DEPTH,
     MAX_VALUE_DEPTH,
     JsonObjectScanner,
-    flatten_deep_json,
+    flatten_deeply_nested_json,
 )
 
 VALUES = some.recursive(
@@ -58,8 +58,8 @@ def test_unfinished_object_has_no_end(text):
 @given(some.dictionaries(some.text(max_size=4), VALUES, max_size=4))
 def test_shallow_json_is_not_changed(value):
     text = json.dumps(value).encode()
-    assert flatten_deep_json(text) is text
-    assert json.loads(flatten_deep_json(text, force=True)) == value
+    assert flatten_deeply_nested_json(text) is text
+    assert json.loads(flatten_deeply_nested_json(text, force=True)) == value
 
 
 @pytest.mark.parametrize("depth", [MAX_READ_DEPTH + 1, 5000])
@@ -74,7 +74,7 @@ def test_deeply_nested_values_are_replaced_by_their_text(depth):
         + b"]" * depth
         + b"]}"
     )
-    value = json.loads(flatten_deep_json(text))
+    value = json.loads(flatten_deeply_nested_json(text))
     assert (value["a"], list(value)) == ("[[", ["a", "b", "c"])
     inner = value["b"]
     for _ in range(MAX_VALUE_DEPTH - 1):

@@ -13,8 +13,8 @@ from shim.core.reading.json_scan import MAX_VALUE_DEPTH, MAX_WRITTEN_DEPTH
 from shim.core.reading.json_text import (
     dump_json,
     find_long_integers,
-    flatten_deep_values,
-    measure_depth,
+    flatten_deeply_nested_values,
+    measure_depth_and_precision_loss,
     restore_long_integers,
 )
 
@@ -63,7 +63,7 @@ def test_dumped_value_is_strict_json_without_unicode_line_separators(value):
 def test_value_below_the_maximum_depth_is_replaced_by_its_json_text(depth, key):
     value = nested(depth, 'a "quoted" \ud83d text', key)
     assert depth_of(dump_json(value)) <= MAX_WRITTEN_DEPTH
-    flattened = json.loads(dump_json(flatten_deep_values(value)))
+    flattened = json.loads(dump_json(flatten_deeply_nested_values(value)))
     for _ in range(MAX_VALUE_DEPTH):
         flattened = flattened[0] if key is None else flattened[key]
     assert isinstance(flattened, str)
@@ -74,7 +74,7 @@ def test_value_below_the_maximum_depth_is_replaced_by_its_json_text(depth, key):
 
 def test_text_of_a_flattened_value_parses_to_the_original_value():
     inner = {"a": [1, 2.5, None, True, "x"], "b": {}, "c": [], "d": {"e": [[], {"f": "\u2028"}]}}
-    flattened = json.loads(dump_json(flatten_deep_values(nested(MAX_VALUE_DEPTH, inner))))
+    flattened = json.loads(dump_json(flatten_deeply_nested_values(nested(MAX_VALUE_DEPTH, inner))))
     for _ in range(MAX_VALUE_DEPTH):
         (flattened,) = flattened
     assert json.loads(flattened) == inner
@@ -82,9 +82,9 @@ def test_text_of_a_flattened_value_parses_to_the_original_value():
 
 @given(VALUES)
 def test_measured_depth_matches_the_depth_of_the_dumped_json(value):
-    depth, lossy = measure_depth(value)
+    depth, lossy = measure_depth_and_precision_loss(value)
     assert depth == depth_of(json.dumps(value).encode())
-    assert flatten_deep_values(value) is not None or value is None
+    assert flatten_deeply_nested_values(value) is not None or value is None
     assert isinstance(lossy, bool)
 
 
@@ -93,7 +93,7 @@ def test_measured_depth_matches_the_depth_of_the_dumped_json(value):
 def test_long_integer_read_as_a_float_is_restored_as_text(number, around):
     line = around.format(number).encode()
     value = orjson.loads(line)
-    assert measure_depth(value)[1]
+    assert measure_depth_and_precision_loss(value)[1]
     assert json.loads(
         dump_json(restore_long_integers(value, find_long_integers(line)))
     ) == json.loads(around.format(f'"{number}"'))

@@ -10,9 +10,9 @@ from sweeps import loop_over_rows
 
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import (
-    fit_line,
     omit_large_images,
     omit_middle,
+    shorten_line_to_fit,
     shorten_strings,
     split_text,
 )
@@ -133,7 +133,7 @@ def test_large_value_without_long_strings_becomes_text(value):
 )
 def test_fit_line_returns_an_object_for_large_lists(line):
     """A frontend that gets a text where a line should be ends."""
-    fitted = fit_line(line, 4000)
+    fitted = shorten_line_to_fit(line, 4000)
     assert isinstance(fitted, dict) and len(dump_json(fitted)) <= 4000
     assert fitted and all(
         fitted[key] == line[key] for key in {"type", "model", "end"} & line.keys()

@@ -5,7 +5,7 @@ from hypothesis import strategies as some
 from sweeps import loop_over_rows
 
 from shim.core.reading.surrogates import (
-    count_unfinished_chars,
+    count_incomplete_trailing_chars,
     decode_json_bytes,
     join_split_chars,
     replace_lone_surrogates,
@@ -31,14 +31,14 @@ def text_of(data: bytes) -> str:
     ],
 )
 def test_unfinished_utf8_bytes_are_counted(data, count):
-    assert count_unfinished_chars(text_of(data)) == count
+    assert count_incomplete_trailing_chars(text_of(data)) == count
 
 
 @loop_over_rows(
     ("text", "count"), [("\ud83d", 1), ("\ude00", 0), ("a\ud83db", 0), ("", 0), ("😀", 0)]
 )
 def test_unfinished_high_surrogate_is_counted(text, count):
-    assert count_unfinished_chars(text) == count
+    assert count_incomplete_trailing_chars(text) == count
 
 
 @given(some.text(some.characters(codec="utf-8"), min_size=1, max_size=8), some.data())
@@ -49,7 +49,7 @@ def test_text_split_at_any_byte_is_joined(text, data):
     assert join_split_chars(first + second) == text
     assert replace_lone_surrogates(first + second) == text
     if encoded[:cut].decode("utf-8", "ignore") != first:
-        assert count_unfinished_chars(first) > 0
+        assert count_incomplete_trailing_chars(first) > 0
 
 
 @given(some.binary(max_size=12))

@@ -54,7 +54,7 @@ from shim.core.claude.session_state import SessionState
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.limits import fit_line
+from shim.core.reading.limits import shorten_line_to_fit
 from shim.core.reading.typed import Any
 
 CALL_TOO_LARGE_TEXT = "The call is too large to be asked about ({size} bytes)."
@@ -465,7 +465,7 @@ class ControlSession(ControlOutputWriter):
                     event.call_id, HookDecision(False, CALL_TOO_LARGE_TEXT.format(size=size_bytes))
                 )
                 return
-            line = fit_line(line, self.session_state.options.max_line_bytes)
+            line = shorten_line_to_fit(line, self.session_state.options.max_line_bytes)
             event = event._replace(tool_input=line["request"]["input"]["tool_input"])
         self._open_hooks[line["request_id"]] = event
         drop_oldest_entry_if_full(self._open_hooks)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from shim.core.claude.control.handlers import ControlRequestError
 from shim.core.claude.session_state import SessionState
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.limits import fit_line
+from shim.core.reading.limits import shorten_line_to_fit
 from shim.core.reading.typed import Any
 
 
@@ -63,7 +63,9 @@ class ControlOutputWriter:
     def _write_line(self, line: Mapping[str, Any]) -> None:
         line_json = dump_json(line)
         if len(line_json) > self.session_state.options.max_line_bytes:
-            line_json = dump_json(fit_line(line, self.session_state.options.max_line_bytes))
+            line_json = dump_json(
+                shorten_line_to_fit(line, self.session_state.options.max_line_bytes)
+            )
         self._lines.append(line_json + b"\n")
 
     def _report_bad_line(self, text: str) -> None:
