@@ -60,8 +60,9 @@ def get_adapter(name: str, *, without_passthrough: bool = False) -> Adapter:
     verbatim.
     """
     if not is_valid_vendor_name(name) or name not in VENDORS:
+        suggestion = format_spelling_suggestion(name, VENDORS, "; ")
         raise FrontendError(
-            f"unknown vendor {name[:40]!r}; known are: {', '.join(VENDORS)}{format_spelling_suggestion(name, VENDORS, '; ')}",
+            f"unknown vendor {name[:40]!r}; known are: {', '.join(VENDORS)}{suggestion}",
             hint="`shim vendors` shows which of them are on this machine",
         )
     source = (without_passthrough and FLAT_ADAPTERS.get(name)) or VENDORS[name]

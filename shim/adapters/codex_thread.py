@@ -205,7 +205,7 @@ class CodexThread:
     def add_approval_request_parts(
         self, request_id: object, kind: str, call_ids: list[str]
     ) -> list[str]:
-        """The names under which the parts of a question wait for `encode_decision`; none where it
+        """The names under which the parts of a question wait for `encode_permission_response`; none where it
         was refused at once.
         """
         if not call_ids or len(self._requests_by_part) + len(call_ids) > MAX_PENDING_REQUESTS:

@@ -241,7 +241,7 @@ class PiRpcSession:
     # -- what it asks ------------------------------------------------------------------------------
 
     def add_permission_request(self, request_id: str) -> bool:
-        """Keep a question until `encode_decision`; False where too many are open."""
+        """Keep a question until `encode_permission_response`; False where too many are open."""
         if len(self._open_questions) >= MAX_REQUESTS:
             return False
         self._open_questions.add(request_id)

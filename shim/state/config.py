@@ -495,8 +495,9 @@ def _list_overrides(
 
 
 def _create_choice_error(source: str, value: str, allowed: Collection[str]) -> FrontendError:
+    suggestion = format_spelling_suggestion(value, allowed, "; ")
     return FrontendError(
-        f"{source} is {value!r}, it must be one of {', '.join(allowed)}{format_spelling_suggestion(value, allowed, '; ')}"
+        f"{source} is {value!r}, it must be one of {', '.join(allowed)}{suggestion}"
     )
 
 

@@ -59,7 +59,7 @@ def _create_yume_control(
     encoder = _create_yume_encoder(
         import_module("shim.core.yume.encoder"), True, session_state.options.max_line_bytes
     )
-    encoder.write_init(STABLE_SESSION_ID, {})
+    encoder.write_init_message(STABLE_SESSION_ID, {})
     listening: ControlSession = import_module("shim.core.yume.control").YumeControlSession(
         session_state, create_id, now, encoder, never_asks=False
     )

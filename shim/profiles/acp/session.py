@@ -293,7 +293,7 @@ class AcpSession:
     def register_permission_request(
         self, request_id: object, call_id: str, options: object, call_text: str = ""
     ) -> str | None:
-        """The name under which a question about a call is kept until `encode_decision`; None where
+        """The name under which a question about a call is kept until `encode_permission_response`; None where
         nobody is to be asked.
 
         It has its answer by now where too many are open, and none where its id is that of an open
