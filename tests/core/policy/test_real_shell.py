@@ -14,7 +14,7 @@ def test_allowed_shell_lines_do_not_violate_deny_rules():
 
 def test_generated_lines_violate_every_rule_without_a_policy(tmp_path):
     class Nobody:
-        def find_restriction(self, tool, tool_input):
+        def find_restricting_decision(self, tool, tool_input):
             return None
 
     shell = Shell(tmp_path)
