@@ -14,7 +14,7 @@ from shim.commands.doctor.printing import print_finding, print_vendor
 from shim.commands.install.leftovers import list_leftovers, remove_leftover
 from shim.commands.install.replacement_report import (
     install_dropin_with_report,
-    uninstall_dropin_with_report,
+    uninstall_dropin_and_print_result,
 )
 from shim.conversation.fallback.vendor_list import MAX_VENDORS
 from shim.core.adapter.routing import parse_vendor_list
@@ -185,7 +185,7 @@ def uninstall_dropin(
     if into is not None:
         if purge:
             raise typer.BadParameter("it does not go with --into", param_hint="--purge")
-        uninstall_dropin_with_report(into)
+        uninstall_dropin_and_print_result(into)
         return
     removal = uninstall_drop_in_script(to, name)
     remaining = list_leftovers(os.environ, removal.record_path)

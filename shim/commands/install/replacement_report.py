@@ -23,7 +23,7 @@ def install_dropin_with_report(file: str, installed_options: Mapping[str, str]) 
     print_line("an update of the package replaces it: then run this command again")
 
 
-def uninstall_dropin_with_report(file: str) -> None:
+def uninstall_dropin_and_print_result(file: str) -> None:
     """Put back what was at `file`. Where nothing of ours is, say so: that is no failure."""
     removal = restore_replaced_file(file)
     if removal.restored:

@@ -17,18 +17,18 @@ MAX_FILE_BYTES = 1024 * 1024 * 1024  # of one file: as much as a cast may have
 MAX_FILES = 1000  # for one call: all fixtures of this repository are half of it
 
 
-class OutputSink(Protocol):
+class CapturedOutputSink(Protocol):
     """What takes the output of one child after another."""
 
-    def start_child(self, label: str) -> None: ...
+    def start_child_output(self, label: str) -> None: ...
 
     def feed(self, chunk: bytes) -> None: ...
 
-    def end_child(self, child_exit: ChildExit | None, stderr: str | None) -> None:
+    def end_child_output(self, child_exit: ChildExit | None, stderr: str | None) -> None:
         """The child ended; `stderr` is None if it was not kept."""
 
 
-def read_captured_files(paths: list[str], sink: OutputSink) -> None:
+def read_captured_files(paths: list[str], sink: CapturedOutputSink) -> None:
     """Give a sink the children of these files. FrontendError for one that cannot be read,
     RecordingError for no cast.
 
@@ -43,13 +43,13 @@ def read_captured_files(paths: list[str], sink: OutputSink) -> None:
             _read_line_file(path, sink)
 
 
-def _read_line_file(path: str, sink: OutputSink) -> None:
+def _read_line_file(path: str, sink: CapturedOutputSink) -> None:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError as error:
         raise FrontendError(f"{path} cannot be read: {error.strerror}") from None
     try:
-        sink.start_child(path)
+        sink.start_child_output(path)
         size = 0
         while chunk := os.read(descriptor, CHUNK_BYTES):
             size += len(chunk)
@@ -59,17 +59,17 @@ def _read_line_file(path: str, sink: OutputSink) -> None:
                     hint="cut it down to a few runs",
                 )
             sink.feed(chunk)
-        sink.end_child(ChildExit(code=0), None)
+        sink.end_child_output(ChildExit(code=0), None)
     except OSError as error:
         raise FrontendError(f"{path} cannot be read: {error.strerror}") from None
     finally:
         os.close(descriptor)
 
 
-def _read_recording(path: str, sink: OutputSink) -> None:
+def _read_recording(path: str, sink: CapturedOutputSink) -> None:
     number = 0
     for number, child in enumerate(split_records_by_child(Recording(path).read_records()), 1):
-        sink.start_child(path if number == 1 else f"{path} (child {number})")
+        sink.start_child_output(path if number == 1 else f"{path} (child {number})")
         stderr, exit_status = HeadTailBuffer(), None
         for record in child:
             if record.code == "o":
@@ -79,7 +79,7 @@ def _read_recording(path: str, sink: OutputSink) -> None:
             elif record.code == "x":
                 exit_status = parse_child_exit(record.fields)
                 break
-        sink.end_child(exit_status, stderr.to_text())
+        sink.end_child_output(exit_status, stderr.to_text())
     if not number:
         raise FrontendError(
             f"{path} has no child in it", hint="`shim show` draws what the frontend was told"

@@ -117,10 +117,10 @@ def draft(
             f"{name!r} must be lower-case letters, digits and dashes", param_hint="--id"
         )
     _check_readable(files)
-    from shim.commands.profile.draft import draft_profile as draft_profile
-    from shim.commands.profile.draft_events import EventCollector
+    from shim.commands.profile.draft import generate_profile_toml as draft_profile
+    from shim.commands.profile.draft_events import CapturedEventCollector
 
-    collector = EventCollector()
+    collector = CapturedEventCollector()
     read_captured_files(files, collector)
     text = draft_profile(collector, name)
     if output is None:

@@ -14,14 +14,19 @@ from jinja2 import Environment, StrictUndefined
 
 from shim.commands.profile.draft_events import (
     CapturedEvent,
-    EventCollector,
+    CapturedEventCollector,
     EventKind,
-    build_conditions,
-    list_event_tables,
-    list_kind_labels,
+    build_event_match_conditions,
+    list_event_kind_labels,
+    list_nested_event_objects,
 )
-from shim.commands.profile.draft_rules import DraftField, DraftRule, DraftScope, build_draft_rules
-from shim.commands.profile.rule_tracer import ANY_ITEM, FieldPath, format_path
+from shim.commands.profile.draft_rules import (
+    InferredEventRule,
+    InferredRuleField,
+    InferredRuleScope,
+    infer_profile_rules,
+)
+from shim.commands.profile.rule_tracer import ANY_ITEM, FieldPath, format_field_path
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.core.secrets.redactor import Redactor
 
@@ -32,22 +37,24 @@ MAX_SAMPLE_CHARS = 50
 MAX_COMMENT_CHARS = 160
 MAX_TOOLS = 100  # entries that are drafted
 # A rule to begin with, where there was nothing: a profile has at least one.
-EXAMPLE_RULE = DraftRule(
-    DraftScope(frozenset({(("type",), "text")})), "text", {"text": DraftField(("text",))}
+EXAMPLE_RULE = InferredEventRule(
+    InferredRuleScope(frozenset({(("type",), "text")})),
+    "text",
+    {"text": InferredRuleField(("text",))},
 )
 
 
-def draft_profile(collector: EventCollector, name: str) -> str:
+def generate_profile_toml(collector: CapturedEventCollector, name: str) -> str:
     """The text of a profile called `name`, from all that was seen."""
-    events = collector.list_events()
-    rules = build_draft_rules(events)
+    events = collector.list_captured_events()
+    rules = infer_profile_rules(events)
     events_by_kind: dict[EventKind, list[CapturedEvent]] = {}
     for event in events:
         events_by_kind.setdefault(event.kind, []).append(event)
     all_kinds = tuple(events_by_kind)
     kinds_with_rule = {rule.scope.kind for rule in rules.rules}
     ignore_rules = [
-        DraftRule(DraftScope(kind), "ignore", {})
+        InferredEventRule(InferredRuleScope(kind), "ignore", {})
         for kind in events_by_kind
         if kind not in kinds_with_rule
     ]
@@ -87,14 +94,14 @@ def _format_fields(events: Sequence[CapturedEvent]) -> list[str]:
     if not events:
         return []
     redactor, values = Redactor(), dict[str, Any]()
-    for event_table in list_event_tables(events[0].table):
+    for event_table in list_nested_event_objects(events[0].table):
         for key, value in event_table.table.items():
             if not isinstance(value, dict) and not (
                 isinstance(value, list) and any(isinstance(item, dict) for item in value)
             ):
-                values.setdefault(format_path((*event_table.path, key)), value)
+                values.setdefault(format_field_path((*event_table.path, key)), value)
     lines = [
-        f"{' · '.join(list_kind_labels(events[0].kind)) or 'without a type'} ({pluralize(len(events), 'event')})"
+        f"{' · '.join(list_event_kind_labels(events[0].kind)) or 'without a type'} ({pluralize(len(events), 'event')})"
     ]
     for name, value in list(values.items())[:MAX_LISTED_FIELDS]:
         sample = json.dumps(redactor.redact_value(value), ensure_ascii=False)
@@ -111,11 +118,11 @@ def _format_fields(events: Sequence[CapturedEvent]) -> list[str]:
     ]
 
 
-def _format_rule(rule: DraftRule, kinds: list[EventKind], continues: bool) -> list[str]:
+def _format_rule(rule: InferredEventRule, kinds: list[EventKind], continues: bool) -> list[str]:
     scope = rule.scope
-    conditions = build_conditions(frozenset((scope.kind,)), kinds)
+    conditions = build_event_match_conditions(frozenset((scope.kind,)), kinds)
     match = ", ".join(
-        f"{_format_key(format_path(path))} = {_format_values(values)}"
+        f"{_format_key(format_field_path(path))} = {_format_values(values)}"
         for path, values in conditions.items()
     )
     lines = ["# TODO: nothing is made of it."] if rule.emit == "ignore" else []
@@ -123,7 +130,7 @@ def _format_rule(rule: DraftRule, kinds: list[EventKind], continues: bool) -> li
         lines.append("# TODO: is_error, once it is known how a call that failed looks.")
     lines += ["[[event]]", *([f"match = {{ {match} }}"] if match else [])]
     if scope.item_path:
-        lines.append(f"foreach = {_format_string(format_path(scope.item_path[:-1]))}")
+        lines.append(f"foreach = {_format_string(format_field_path(scope.item_path[:-1]))}")
         if scope.item_label is not None:
             lines.append(
                 f"item_match = {{ {_format_key(scope.item_label[0])} = {_format_string(scope.item_label[1])} }}"
@@ -137,7 +144,7 @@ def _format_rule(rule: DraftRule, kinds: list[EventKind], continues: bool) -> li
     return lines
 
 
-def _format_field(field: DraftField, item_path: FieldPath) -> str:
+def _format_field(field: InferredRuleField, item_path: FieldPath) -> str:
     path_text = _format_field_path(field.path, item_path)
     if field.is_json:
         return f'{{ path = {path_text}, parse = "json" }}'
@@ -151,8 +158,10 @@ def _format_field(field: DraftField, item_path: FieldPath) -> str:
 def _format_field_path(path: FieldPath, item_path: FieldPath) -> str:
     """A path as a field says it: of an item of a list with `$`, of other lists the first item."""
     if item_path and path[: len(item_path)] == item_path:
-        return _format_string(".".join(("$", format_path(path[len(item_path) :]))).rstrip("."))
-    return _format_string(format_path(path).replace(ANY_ITEM, "[0]"))
+        return _format_string(
+            ".".join(("$", format_field_path(path[len(item_path) :]))).rstrip(".")
+        )
+    return _format_string(format_field_path(path).replace(ANY_ITEM, "[0]"))
 
 
 def _format_tools(tools: Mapping[str, set[str]]) -> list[str]:

@@ -11,7 +11,7 @@ from shim.commands.profile.draft_vocabulary import (
     KIND_KEYS,
     MAX_KIND_CHARS,
     OUTPUT_KEYS,
-    normalize_name,
+    normalize_name_for_comparison,
 )
 from shim.commands.profile.rule_tracer import ANY_ITEM, FieldPath
 from shim.core.reading.lines import LineSplitter
@@ -35,7 +35,7 @@ class CapturedEvent(NamedTuple):
     table: EventData
 
 
-class EventTable(NamedTuple):
+class NestedEventObject(NamedTuple):
     """A table inside an event.
 
     `path` leads to it; `item_path` is the part of the path that ends in a list (() where there is
@@ -48,7 +48,7 @@ class EventTable(NamedTuple):
     item_label: tuple[str, str] | None = None
 
 
-class EventCollector:
+class CapturedEventCollector:
     """Collects the events of runs: `start_child`, `feed` … `end_child` for each run, as
     `captured.read_captured_files` calls them.
     """
@@ -59,7 +59,7 @@ class EventCollector:
         self._tables: list[tuple[int, EventData]] = []
         self._splitter = LineSplitter(MAX_LINE_BYTES)
 
-    def start_child(self, label: str) -> None:
+    def start_child_output(self, label: str) -> None:
         self.run_count += 1
         self._splitter = LineSplitter(MAX_LINE_BYTES)
 
@@ -67,7 +67,7 @@ class EventCollector:
         for raw in self._splitter.feed(chunk):
             self._add_line(raw)
 
-    def end_child(self, child_exit: object, stderr: str | None) -> None:
+    def end_child_output(self, child_exit: object, stderr: str | None) -> None:
         for raw in self._splitter.close():
             self._add_line(raw)
 
@@ -83,7 +83,7 @@ class EventCollector:
         else:
             self.unparsed_count += 1
 
-    def list_events(self) -> list[CapturedEvent]:
+    def list_captured_events(self) -> list[CapturedEvent]:
         labels_by_event = [dict(_list_labels(table)) for _, table in self._tables]
         labels_by_path: dict[FieldPath, set[str]] = {}
         for labels in labels_by_event:
@@ -106,7 +106,7 @@ class EventCollector:
 def _list_labels(table: EventData, path: FieldPath = ()) -> Iterator[tuple[FieldPath, str]]:
     """The words that say of which kind an event is: in the event, and in the tables that it holds."""
     for key, value in table.items():
-        name = normalize_name(key)
+        name = normalize_name_for_comparison(key)
         if isinstance(value, str):
             if (
                 name in KIND_KEYS
@@ -123,29 +123,29 @@ def _list_labels(table: EventData, path: FieldPath = ()) -> Iterator[tuple[Field
             yield from _list_labels(value, (*path, key))
 
 
-def list_kind_labels(kind: EventKind) -> list[str]:
+def list_event_kind_labels(kind: EventKind) -> list[str]:
     """The words of a kind: `item.completed`, `agent_message`."""
     return [label for _, label in sorted(kind)]
 
 
-def list_event_tables(
+def list_nested_event_objects(
     table: EventData,
     path: FieldPath = (),
     item_path: FieldPath = (),
     item_label: tuple[str, str] | None = None,
-) -> Iterator[EventTable]:
+) -> Iterator[NestedEventObject]:
     """The event and the tables inside of it; of lists in lists only the outer one."""
-    yield EventTable(path, table, item_path, item_label)
+    yield NestedEventObject(path, table, item_path, item_label)
     if len(path) >= MAX_TABLE_DEPTH:
         return
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from list_event_tables(value, (*path, key), item_path, item_label)
+            yield from list_nested_event_objects(value, (*path, key), item_path, item_label)
         elif isinstance(value, list) and not item_path:
             inner_path = (*path, key, ANY_ITEM)
             for item in islice(value, MAX_LIST_ITEMS):
                 if isinstance(item, dict):
-                    yield from list_event_tables(
+                    yield from list_nested_event_objects(
                         item, inner_path, inner_path, _find_top_label(item)
                     )
 
@@ -156,7 +156,7 @@ def _find_top_label(table: EventData) -> tuple[str, str] | None:
     )
 
 
-def build_conditions(
+def build_event_match_conditions(
     kinds: frozenset[EventKind], other_event_kinds: list[EventKind]
 ) -> dict[FieldPath, list[str]]:
     """The conditions that hold for these kinds; of those that no other kind tells apart the line's
@@ -182,7 +182,7 @@ def build_conditions(
         }
         if (
             len(path) > 1
-            and normalize_name(path[-1]) != "role"
+            and normalize_name_for_comparison(path[-1]) != "role"
             and fewer
             and count_false_matches(fewer) == count_false_matches(conditions)
         ):

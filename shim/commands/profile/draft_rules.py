@@ -11,15 +11,19 @@ from shim.commands.profile import draft_vocabulary as vocabulary
 from shim.commands.profile.draft_events import (
     CapturedEvent,
     EventKind,
-    EventTable,
-    list_event_tables,
-    list_kind_labels,
+    NestedEventObject,
+    list_event_kind_labels,
+    list_nested_event_objects,
 )
-from shim.commands.profile.draft_vocabulary import find_key, has_marker, normalize_name
+from shim.commands.profile.draft_vocabulary import (
+    find_key_by_names,
+    has_name_with_marker_word,
+    normalize_name_for_comparison,
+)
 from shim.commands.profile.rule_tracer import FieldPath
 
 
-class DraftScope(NamedTuple):
+class InferredRuleScope(NamedTuple):
     """Where a rule reads: the kind of event, the list that it walks over (() for none), the word of
     its items.
     """
@@ -29,7 +33,7 @@ class DraftScope(NamedTuple):
     item_label: tuple[str, str] | None = None
 
 
-class DraftField(NamedTuple):
+class InferredRuleField(NamedTuple):
     """What a field reads: the value at a path.
 
     `is_json`: the text there is JSON. `values`: it is true where one of them stands there; with
@@ -42,30 +46,30 @@ class DraftField(NamedTuple):
     is_negated: bool = False
 
 
-class DraftRule(NamedTuple):
+class InferredEventRule(NamedTuple):
     """A rule: what it emits at a site, and its fields."""
 
-    scope: DraftScope
+    scope: InferredRuleScope
     emit: str
-    fields: Mapping[str, DraftField]
+    fields: Mapping[str, InferredRuleField]
 
 
-class DraftRules(NamedTuple):
+class InferredProfileRules(NamedTuple):
     """All that was recognised. `args_by_tool` has the names of arguments of each tool, `has_pieces`
     says that texts are pieces.
     """
 
-    rules: list[DraftRule]
+    rules: list[InferredEventRule]
     args_by_tool: Mapping[str, set[str]]
     has_pieces: bool
     has_end: bool
 
 
-def build_draft_rules(events: Sequence[CapturedEvent]) -> DraftRules:
+def infer_profile_rules(events: Sequence[CapturedEvent]) -> InferredProfileRules:
     """The rules for these events, in the order in which a profile asks them."""
     session = _find_session_rule(events)
     args_by_tool: dict[str, set[str]] = {}
-    scopes_by_id: dict[str, DraftScope] = {}
+    scopes_by_id: dict[str, InferredRuleScope] = {}
     calls = _find_call_rules(events, args_by_tool, scopes_by_id)
     results = _find_result_rules(events, scopes_by_id, calls)
     end = _find_end_rule(events)
@@ -87,7 +91,7 @@ def build_draft_rules(events: Sequence[CapturedEvent]) -> DraftRules:
         *errors,
         *([end] if end is not None else []),
     ]
-    return DraftRules(rules, args_by_tool, has_pieces, end is not None)
+    return InferredProfileRules(rules, args_by_tool, has_pieces, end is not None)
 
 
 def _list_first_of_kind(events: Iterable[CapturedEvent]) -> Iterable[CapturedEvent]:
@@ -97,16 +101,16 @@ def _list_first_of_kind(events: Iterable[CapturedEvent]) -> Iterable[CapturedEve
     return first_events.values()
 
 
-def _find_session_rule(events: Sequence[CapturedEvent]) -> list[DraftRule]:
+def _find_session_rule(events: Sequence[CapturedEvent]) -> list[InferredEventRule]:
     for event in events:
-        for event_table in list_event_tables(event.table):
-            key = find_key(event_table.table, vocabulary.SESSION_KEYS, str)
+        for event_table in list_nested_event_objects(event.table):
+            key = find_key_by_names(event_table.table, vocabulary.SESSION_KEYS, str)
             if key is not None and not event_table.item_path:
                 return [
-                    DraftRule(
-                        DraftScope(event.kind),
+                    InferredEventRule(
+                        InferredRuleScope(event.kind),
                         "session",
-                        {"session_id": DraftField((*event_table.path, key))},
+                        {"session_id": InferredRuleField((*event_table.path, key))},
                     )
                 ]
     return []
@@ -115,12 +119,12 @@ def _find_session_rule(events: Sequence[CapturedEvent]) -> list[DraftRule]:
 def _find_call_rules(
     events: Sequence[CapturedEvent],
     args_by_tool: dict[str, set[str]],
-    scopes_by_id: dict[str, DraftScope],
-) -> dict[DraftScope, DraftRule]:
+    scopes_by_id: dict[str, InferredRuleScope],
+) -> dict[InferredRuleScope, InferredEventRule]:
     """A table with an id, a name and arguments; the last two may stand in a table of their own."""
-    rules: dict[DraftScope, DraftRule] = {}
+    rules: dict[InferredRuleScope, InferredEventRule] = {}
     for event in events:
-        for event_table in list_event_tables(event.table):
+        for event_table in list_nested_event_objects(event.table):
             name, tool_input = (
                 _find_value(event_table, vocabulary.NAME_KEYS, str),
                 _find_value(event_table, vocabulary.INPUT_KEYS, (dict, str)),
@@ -134,27 +138,32 @@ def _find_call_rules(
             )
             if id_key is None or arguments is None:
                 continue
-            scope = DraftScope(event.kind, event_table.item_path, event_table.item_label)
+            scope = InferredRuleScope(event.kind, event_table.item_path, event_table.item_label)
             if scopes_by_id.setdefault(event_table.table[id_key], scope) != scope:
                 continue  # the same call, said again
-            fields = {"id": DraftField((*event_table.path, id_key)), "name": DraftField(name.path)}
-            fields["input"] = DraftField(tool_input.path, is_json=arguments is not tool_input.value)
-            rules.setdefault(scope, DraftRule(scope, "tool_use", fields))
+            fields = {
+                "id": InferredRuleField((*event_table.path, id_key)),
+                "name": InferredRuleField(name.path),
+            }
+            fields["input"] = InferredRuleField(
+                tool_input.path, is_json=arguments is not tool_input.value
+            )
+            rules.setdefault(scope, InferredEventRule(scope, "tool_use", fields))
             args_by_tool.setdefault(name.value, set()).update(arguments)
     return rules
 
 
-def _list_id_keys(event_table: EventTable) -> list[str]:
+def _list_id_keys(event_table: NestedEventObject) -> list[str]:
     """The keys that may have the id of a call, the most telling first."""
     keys_by_name = {
-        normalize_name(key): key
+        normalize_name_for_comparison(key): key
         for key, value in event_table.table.items()
         if isinstance(value, str)
     }
     return [keys_by_name[name] for name in vocabulary.CALL_ID_KEYS if name in keys_by_name]
 
 
-class LocatedValue(NamedTuple):
+class EventFieldValue(NamedTuple):
     """A value with the path to it."""
 
     path: FieldPath
@@ -162,8 +171,8 @@ class LocatedValue(NamedTuple):
 
 
 def _find_value(
-    event_table: EventTable, names: tuple[str, ...], value_type: type | tuple[type, ...]
-) -> LocatedValue | None:
+    event_table: NestedEventObject, names: tuple[str, ...], value_type: type | tuple[type, ...]
+) -> EventFieldValue | None:
     """The value under the first of some names: in a table, or in one that it holds."""
     for path, table in (
         ((), event_table.table),
@@ -173,8 +182,8 @@ def _find_value(
             if isinstance(inner_table, dict)
         ),
     ):
-        if (key := find_key(table, names, value_type)) is not None:
-            return LocatedValue((*event_table.path, *path, key), table[key])
+        if (key := find_key_by_names(table, names, value_type)) is not None:
+            return EventFieldValue((*event_table.path, *path, key), table[key])
     return None
 
 
@@ -189,15 +198,15 @@ def _parse_object(value: Any) -> Mapping[str, Any] | None:
 
 def _find_result_rules(
     events: Sequence[CapturedEvent],
-    scopes_by_id: Mapping[str, DraftScope],
-    calls: Mapping[DraftScope, DraftRule],
-) -> dict[DraftScope, DraftRule]:
+    scopes_by_id: Mapping[str, InferredRuleScope],
+    calls: Mapping[InferredRuleScope, InferredEventRule],
+) -> dict[InferredRuleScope, InferredEventRule]:
     """A table with the id of a call and what it returned; a call that is said once it is over has
     both.
     """
-    rules: dict[DraftScope, DraftRule] = {}
+    rules: dict[InferredRuleScope, InferredEventRule] = {}
     for event in events:
-        for event_table in list_event_tables(event.table):
+        for event_table in list_nested_event_objects(event.table):
             id_key = next(
                 (
                     key
@@ -207,89 +216,102 @@ def _find_result_rules(
                 None,
             )
             output = _find_value(event_table, vocabulary.OUTPUT_KEYS, object)
-            scope = DraftScope(event.kind, event_table.item_path, event_table.item_label)
+            scope = InferredRuleScope(event.kind, event_table.item_path, event_table.item_label)
             if (
                 id_key is None
                 or output is None
-                or has_marker(vocabulary.FRAGMENT_MARKERS, *list_kind_labels(event.kind))
+                or has_name_with_marker_word(
+                    vocabulary.FRAGMENT_MARKERS, *list_event_kind_labels(event.kind)
+                )
             ):
                 continue
             if scope in calls and calls[scope].fields["input"].path[:-1] != output.path[:-1]:
                 continue
             fields = {
-                "id": DraftField((*event_table.path, id_key)),
-                "content": DraftField(output.path),
+                "id": InferredRuleField((*event_table.path, id_key)),
+                "content": InferredRuleField(output.path),
             }
             rules.setdefault(
-                scope, DraftRule(scope, "tool_result", fields | _find_failure_field(event_table))
+                scope,
+                InferredEventRule(scope, "tool_result", fields | _find_failure_field(event_table)),
             )
     return rules
 
 
-def _find_failure_field(event_table: EventTable) -> dict[str, DraftField]:
-    if flag := find_key(event_table.table, ("iserror", "failed"), bool):
-        return {"is_error": DraftField((*event_table.path, flag))}
-    if code := find_key(event_table.table, ("exitcode", "code"), int):
-        return {"is_error": DraftField((*event_table.path, code), values=(0,), is_negated=True)}
-    if state := find_key(event_table.table, vocabulary.STATE_KEYS, str):
+def _find_failure_field(event_table: NestedEventObject) -> dict[str, InferredRuleField]:
+    if flag := find_key_by_names(event_table.table, ("iserror", "failed"), bool):
+        return {"is_error": InferredRuleField((*event_table.path, flag))}
+    if code := find_key_by_names(event_table.table, ("exitcode", "code"), int):
         return {
-            "is_error": DraftField((*event_table.path, state), values=vocabulary.FAILURE_STATES)
+            "is_error": InferredRuleField((*event_table.path, code), values=(0,), is_negated=True)
+        }
+    if state := find_key_by_names(event_table.table, vocabulary.STATE_KEYS, str):
+        return {
+            "is_error": InferredRuleField(
+                (*event_table.path, state), values=vocabulary.FAILURE_STATES
+            )
         }
     return {}
 
 
-def _find_end_rule(events: Sequence[CapturedEvent]) -> DraftRule | None:
+def _find_end_rule(events: Sequence[CapturedEvent]) -> InferredEventRule | None:
     """The kind that is the last of each run and never comes before."""
     last_kinds = {event.run: event.kind for event in events}
     kinds = set(last_kinds.values())
     matching_events = [event for event in events if event.kind in kinds]
     if len(kinds) != 1 or len(matching_events) != len(last_kinds) or len(events) == len(last_kinds):
         return None
-    event_table = EventTable((), matching_events[-1].table)
+    event_table = NestedEventObject((), matching_events[-1].table)
     fields = _find_failure_field(event_table)
-    if text := find_key(event_table.table, vocabulary.FINAL_KEYS, str):
-        fields["text"] = DraftField((text,))
-    if error := find_key(event_table.table, vocabulary.ERROR_KEYS, str):
-        fields["error"] = DraftField((error,))
-    return DraftRule(DraftScope(matching_events[0].kind), "result", fields)
+    if text := find_key_by_names(event_table.table, vocabulary.FINAL_KEYS, str):
+        fields["text"] = InferredRuleField((text,))
+    if error := find_key_by_names(event_table.table, vocabulary.ERROR_KEYS, str):
+        fields["error"] = InferredRuleField((error,))
+    return InferredEventRule(InferredRuleScope(matching_events[0].kind), "result", fields)
 
 
 def _find_text_rules(
-    events: Sequence[CapturedEvent], used_scopes: Iterable[DraftScope], end_kind: EventKind | None
-) -> tuple[dict[DraftScope, DraftRule], bool]:
+    events: Sequence[CapturedEvent],
+    used_scopes: Iterable[InferredRuleScope],
+    end_kind: EventKind | None,
+) -> tuple[dict[InferredRuleScope, InferredEventRule], bool]:
     """Texts and thoughts of the model, and whether they come in pieces. Whole texts are preferred."""
-    full_texts: dict[DraftScope, DraftRule] = {}
-    pieces: dict[DraftScope, DraftRule] = {}
-    by_text: dict[tuple[int, str], DraftScope] = {}  # what says a text of a run first
+    full_texts: dict[InferredRuleScope, InferredEventRule] = {}
+    pieces: dict[InferredRuleScope, InferredEventRule] = {}
+    by_text: dict[tuple[int, str], InferredRuleScope] = {}  # what says a text of a run first
     for event in events:
         if (
             event.kind == end_kind
-            or DraftScope(event.kind) in used_scopes
+            or InferredRuleScope(event.kind) in used_scopes
             or _is_not_from_model(event.kind)
         ):
             continue
-        for event_table in list_event_tables(event.table):
-            key = find_key(event_table.table, vocabulary.TEXT_KEYS, str)
-            scope = DraftScope(event.kind, event_table.item_path, event_table.item_label)
+        for event_table in list_nested_event_objects(event.table):
+            key = find_key_by_names(event_table.table, vocabulary.TEXT_KEYS, str)
+            scope = InferredRuleScope(event.kind, event_table.item_path, event_table.item_label)
             if (
                 key is None
                 or scope in used_scopes
                 or not event_table.table[key]
-                or has_marker(vocabulary.NON_MODEL_MARKERS, *(event_table.item_label or ())[1:])
+                or has_name_with_marker_word(
+                    vocabulary.NON_MODEL_MARKERS, *(event_table.item_label or ())[1:]
+                )
             ):
                 continue
             names = (
-                *list_kind_labels(event.kind),
+                *list_event_kind_labels(event.kind),
                 *event_table.path,
                 key,
                 *(event_table.item_label or ()),
             )
-            rule = DraftRule(
+            rule = InferredEventRule(
                 scope,
-                "thinking" if has_marker(vocabulary.THINKING_MARKERS, *names) else "text",
-                {"text": DraftField((*event_table.path, key))},
+                "thinking"
+                if has_name_with_marker_word(vocabulary.THINKING_MARKERS, *names)
+                else "text",
+                {"text": InferredRuleField((*event_table.path, key))},
             )
-            if has_marker(vocabulary.FRAGMENT_MARKERS, *names):
+            if has_name_with_marker_word(vocabulary.FRAGMENT_MARKERS, *names):
                 pieces.setdefault(scope, rule)
             elif by_text.setdefault((event.run, event_table.table[key]), scope) == scope:
                 full_texts.setdefault(scope, rule)
@@ -299,25 +321,31 @@ def _find_text_rules(
 
 def _is_not_from_model(kind: EventKind) -> bool:
     """Whether the kind is not the model's, such as the user's."""
-    roles = [label for path, label in kind if normalize_name(path[-1]) == "role"]
-    return has_marker(vocabulary.NON_MODEL_MARKERS, *(roles or list_kind_labels(kind)))
-
-
-def _is_error_kind(
-    kind: EventKind, used_scopes: Iterable[DraftScope], text_scopes: Iterable[DraftScope]
-) -> bool:
-    return has_marker(vocabulary.ERROR_MARKERS, *list_kind_labels(kind)) and not any(
-        scope.kind == kind for scope in (*used_scopes, *text_scopes)
+    roles = [label for path, label in kind if normalize_name_for_comparison(path[-1]) == "role"]
+    return has_name_with_marker_word(
+        vocabulary.NON_MODEL_MARKERS, *(roles or list_event_kind_labels(kind))
     )
 
 
-def _find_error_rules(event: CapturedEvent) -> list[DraftRule]:
-    for event_table in list_event_tables(event.table):
-        key = find_key(event_table.table, vocabulary.ERROR_KEYS, str)
+def _is_error_kind(
+    kind: EventKind,
+    used_scopes: Iterable[InferredRuleScope],
+    text_scopes: Iterable[InferredRuleScope],
+) -> bool:
+    return has_name_with_marker_word(
+        vocabulary.ERROR_MARKERS, *list_event_kind_labels(kind)
+    ) and not any(scope.kind == kind for scope in (*used_scopes, *text_scopes))
+
+
+def _find_error_rules(event: CapturedEvent) -> list[InferredEventRule]:
+    for event_table in list_nested_event_objects(event.table):
+        key = find_key_by_names(event_table.table, vocabulary.ERROR_KEYS, str)
         if key is not None and not event_table.item_path:
             return [
-                DraftRule(
-                    DraftScope(event.kind), "error", {"error": DraftField((*event_table.path, key))}
+                InferredEventRule(
+                    InferredRuleScope(event.kind),
+                    "error",
+                    {"error": InferredRuleField((*event_table.path, key))},
                 )
             ]
     return []

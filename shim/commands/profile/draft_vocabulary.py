@@ -62,7 +62,7 @@ FRAGMENT_MARKERS = ("delta", "chunk", "partial", "update")
 FAILURE_STATES = ("error", "failed", "failure", "declined", "denied", "cancelled", "rejected")
 
 
-def normalize_name(name: str) -> str:
+def normalize_name_for_comparison(name: str) -> str:
     """A name as names are compared: small letters, without `_`, `-`, `.` and `/`."""
     return name.lower().translate(_REMOVED_CHARACTERS)
 
@@ -70,12 +70,14 @@ def normalize_name(name: str) -> str:
 _REMOVED_CHARACTERS = str.maketrans("", "", "_-./")
 
 
-def has_marker(markers: tuple[str, ...], *names: str) -> bool:
+def has_name_with_marker_word(marker_words: tuple[str, ...], *names: str) -> bool:
     """Whether one of the names has one of these words in it."""
-    return any(marker in normalize_name(name) for name in names for marker in markers)
+    return any(
+        marker in normalize_name_for_comparison(name) for name in names for marker in marker_words
+    )
 
 
-def find_key(
+def find_key_by_names(
     table: Mapping[str, Any], names: tuple[str, ...], value_type: type | tuple[type, ...] = object
 ) -> str | None:
     """The key of a table that has the first of these names and a value of this type; None when none
@@ -84,5 +86,5 @@ def find_key(
     keys_by_name: dict[str, str] = {}
     for key, value in table.items():
         if isinstance(value, value_type):
-            keys_by_name.setdefault(normalize_name(key), key)
+            keys_by_name.setdefault(normalize_name_for_comparison(key), key)
     return next((keys_by_name[name] for name in names if name in keys_by_name), None)

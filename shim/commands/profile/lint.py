@@ -11,8 +11,13 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.commands.profile.rule_tracer import FieldPath, RuleTracer, find_unread_paths, format_path
-from shim.commands.profile.turn_observer import TurnMethodCall, wrap_translator_class
+from shim.commands.profile.rule_tracer import (
+    FieldPath,
+    RuleTracer,
+    find_unread_paths,
+    format_field_path,
+)
+from shim.commands.profile.turn_observer import TurnMethodCall, create_observed_translator_class
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
@@ -188,7 +193,7 @@ class ProfileLinter:
         self._run_count = self._line_count = 0
         self._verbs_of_line: list[TurnMethodCall] = []
 
-    def start_child(self, label: str) -> None:
+    def start_child_output(self, label: str) -> None:
         """Another child's output; `label` names it."""
         self._label, self._line_number = label, 0
         self._has_session_id = False
@@ -206,7 +211,7 @@ class ProfileLinter:
         )
         writer = StreamJsonWriter(ID_PREFIX, terminator=TERMINATORS["none"])
         self._translation = StreamTranslation(
-            wrap_translator_class(adapter.translator_class, self._record_verb),
+            create_observed_translator_class(adapter.translator_class, self._record_verb),
             config,
             writer,
             max_line_bytes=MAX_LINE_BYTES,
@@ -216,7 +221,7 @@ class ProfileLinter:
         for line in self._translation.split_lines(chunk):
             self._read_line(line)
 
-    def end_child(self, child_exit: ChildExit | None, stderr: str | None) -> None:
+    def end_child_output(self, child_exit: ChildExit | None, stderr: str | None) -> None:
         """The child's output has ended. `stderr` is None if it was not kept."""
         self._line_number += 1
         self._start_line()
@@ -256,7 +261,7 @@ class ProfileLinter:
     def _start_line(self) -> None:
         self._verbs_of_line.clear()
         if self._tracer is not None:
-            self._tracer.start_event()
+            self._tracer.reset_for_next_event()
 
     def _read_line(self, line: bytes) -> None:
         self._line_number += 1
@@ -381,7 +386,7 @@ class ProfileLinter:
                         count=self._match_counts[rule.number],
                     )
             for (kind, path), count in self._unread_counts.items():
-                notes.add_entry("unread_field", f"{kind}: {format_path(path)}", count=count)
+                notes.add_entry("unread_field", f"{kind}: {format_field_path(path)}", count=count)
         return LintReport(
             self._adapter.name,
             self._run_count,

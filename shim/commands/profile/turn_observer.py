@@ -60,7 +60,7 @@ class TurnMethodCall(NamedTuple):
     parent_id: str = ""
 
 
-VerbCallback = Callable[[TurnMethodCall, Any], None]
+TurnMethodCallback = Callable[[TurnMethodCall, Any], None]
 
 
 class TurnObserver:
@@ -70,7 +70,7 @@ class TurnObserver:
 
     __slots__ = ("_on_verb", "_parent_id", "_turn")
 
-    def __init__(self, turn: Any, on_verb: VerbCallback, parent_id: str = "") -> None:
+    def __init__(self, turn: Any, on_verb: TurnMethodCallback, parent_id: str = "") -> None:
         object.__setattr__(self, "_turn", turn)
         object.__setattr__(self, "_on_verb", on_verb)
         object.__setattr__(self, "_parent_id", parent_id)
@@ -104,11 +104,17 @@ class TurnObserver:
         setattr(self._turn, name, value)
 
 
-def wrap_translator_class(translator: type[Translator], on_verb: VerbCallback) -> type[Translator]:
+def create_observed_translator_class(
+    translator: type[Translator], on_turn_method_call: TurnMethodCallback
+) -> type[Translator]:
     """The class of a vendor's translator, with a Turn that tells `on_verb`."""
 
     def wrap_turn(turn: Turn) -> Turn:
-        return turn if isinstance(turn, TurnObserver) else cast(Turn, TurnObserver(turn, on_verb))
+        return (
+            turn
+            if isinstance(turn, TurnObserver)
+            else cast(Turn, TurnObserver(turn, on_turn_method_call))
+        )
 
     class ObservedTranslator(translator):  # type: ignore[misc, valid-type]  # of any vendor
         def __init__(self, turn: Turn, *, partial: bool = False) -> None:

@@ -15,8 +15,8 @@ from profile_builder import create_translation, translate_events
 from support import FIXTURES, ROOT, find_case, parse_lines, translate_case
 from sweeps import loop_over_rows
 
-from shim.commands.profile.draft import draft_profile
-from shim.commands.profile.draft_events import EventCollector
+from shim.commands.profile.draft import generate_profile_toml
+from shim.commands.profile.draft_events import CapturedEventCollector
 from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.config_node import ConfigSource
 from shim.profiles.load.adapter import build_adapter
@@ -294,13 +294,13 @@ RUNS = {
 def build_draft(vendor, few=False):
     """The draft from all runs of a vendor's, or from a `few`, the two that it is measured by; and
     the vendor that it describes, without what it guesses of tools."""
-    collector = EventCollector()
+    collector = CapturedEventCollector()
     runs = [FIXTURES / vendor / name / "vendor.ndjson" for name in RUNS[vendor][:2]]
     for path in runs if few else sorted(FIXTURES.glob(f"{vendor}/*/vendor.ndjson")):
-        collector.start_child(path.parent.name)
+        collector.start_child_output(path.parent.name)
         collector.feed(path.read_bytes())
-        collector.end_child(None, None)
-    text = draft_profile(collector, vendor)
+        collector.end_child_output(None, None)
+    text = generate_profile_toml(collector, vendor)
     table = tomllib.loads(text)
     build_adapter(vendor, table, ConfigSource("draft.toml", lambda: text))
     return text, build_adapter(
@@ -427,16 +427,16 @@ BIRD = [
 
 
 def draft_from_events(*runs):
-    collector = EventCollector()
+    collector = CapturedEventCollector()
     for events in runs:
-        collector.start_child("run")
+        collector.start_child_output("run")
         collector.feed(
             "".join(
                 (event if isinstance(event, str) else json.dumps(event)) + "\n" for event in events
             ).encode()
         )
-        collector.end_child(None, None)
-    text = draft_profile(collector, "own")
+        collector.end_child_output(None, None)
+    text = generate_profile_toml(collector, "own")
     return text, build_adapter("own", tomllib.loads(text), ConfigSource("draft.toml", lambda: text))
 
 
