@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Console
 from terminal_emulator import TerminalEmulator
 
-from shim.commands.sessions.terminal.composer import draw_composer
-from shim.commands.sessions.terminal.input_controller import ANSWER_GRACE_S, InputController
+from shim.commands.sessions.terminal.composer import render_message_input
+from shim.commands.sessions.terminal.input_controller import ANSWER_GRACE_S, TerminalInputController
 from shim.commands.sessions.terminal.keys import KeyParser
 from shim.commands.sessions.terminal.session_view import SessionView
 
@@ -38,7 +38,7 @@ class Sitting:
         self.view = SessionView(
             self.console, **{"can_answer": True, "wall_clock": lambda: self.now, **options}
         )
-        self.talk = InputController(self.view, lambda: self.now)
+        self.talk = TerminalInputController(self.view, lambda: self.now)
         self.talk.write_frame = lambda frame: self.sent_frames.append(dict(frame))
         self._keys = KeyParser()
         self._number = 0
@@ -48,7 +48,7 @@ class Sitting:
         for frame in frames:
             self.talk.on_host_frame(frame)
         if self.view.is_synced:
-            self.view.show_input(lambda width: draw_composer(self.talk, width))
+            self.view.set_input_renderer(lambda width: render_message_input(self.talk, width))
         self.flush_console()
 
     def start_session(self, *frames: Mapping[str, Any], **welcome: Any) -> "Sitting":
@@ -85,7 +85,9 @@ class Sitting:
     def press_keys(self, *keys: str | bytes) -> None:
         """Keys; those of one argument come at once."""
         for key in keys:
-            self.talk.press_keys(self._keys.feed(key.encode() if isinstance(key, str) else key))
+            self.talk.handle_pressed_keys(
+                self._keys.feed(key.encode() if isinstance(key, str) else key)
+            )
         self.flush_console()
 
     def resize(self, columns: int) -> None:

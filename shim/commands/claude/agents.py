@@ -81,12 +81,14 @@ def run_agents_command(args: Sequence[str]) -> CommandOutput:
             ).decode()
             + "\n"
         )
-    from shim.commands.sessions.listing import describe_no_sessions, format_session_table
+    from shim.commands.sessions.listing import format_no_sessions_message, format_session_table
 
     return CommandOutput(
         format_session_table(sessions)
         if sessions
-        else describe_no_sessions(includes_ended="--all" in options, folder=options.get("--cwd"))
+        else format_no_sessions_message(
+            includes_ended="--all" in options, folder=options.get("--cwd")
+        )
     )
 
 

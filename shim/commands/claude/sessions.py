@@ -50,16 +50,16 @@ def dispatch_session_command(name: str, args: Sequence[str]) -> CommandOutput:
 
 def _answer_logs(args: Sequence[str]) -> CommandOutput:
     session = resolve_session_reference(args[0], is_only_arg=len(args) == 1)
-    from shim.commands.sessions.logs import format_recent_lines
+    from shim.commands.sessions.logs import format_recent_session_output
 
-    return CommandOutput(format_recent_lines(session))
+    return CommandOutput(format_recent_session_output(session))
 
 
 def _answer_attach(args: Sequence[str]) -> CommandOutput:
     session = resolve_session_reference(args[0], is_only_arg=len(args) == 1)
-    from shim.commands.sessions.terminal.attach import attach_terminal
+    from shim.commands.sessions.terminal.attach import attach_terminal_to_session
 
-    return CommandOutput("", attach_terminal(session, os.environ))
+    return CommandOutput("", attach_terminal_to_session(session, os.environ))
 
 
 def _answer_stop(args: Sequence[str]) -> CommandOutput:

@@ -23,7 +23,7 @@ from shim.bridge.launch import SessionRunningError, respawn_session
 from shim.bridge.registry import SessionRecord
 from shim.bridge.session_lookup import resolve_session_reference
 from shim.bridge.stop import describe_unanswered_messages, stop_hosts
-from shim.commands.sessions.listing import describe_no_sessions, format_session_table
+from shim.commands.sessions.listing import format_no_sessions_message, format_session_table
 from shim.core.bridge.frames import WATCH
 from shim.core.errors import FrontendError, ShimError, SystemResourceError
 from shim.core.reading.diagnostics import escape_control_chars
@@ -62,7 +62,7 @@ def list_sessions(
         typer.echo(
             format_session_table(records)
             if records
-            else describe_no_sessions(includes_ended=everything),
+            else format_no_sessions_message(includes_ended=everything),
             nl=False,
         )
 

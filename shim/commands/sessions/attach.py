@@ -13,8 +13,11 @@ from shim.bridge.client import HostUnavailableError, connect_to_session_blocking
 from shim.bridge.launch import can_respawn
 from shim.bridge.registry import SessionRecord
 from shim.bridge.session_lookup import resolve_session_reference
-from shim.commands.sessions.logs import list_recordings
-from shim.commands.sessions.terminal.attach import attach_terminal, watch_in_terminal
+from shim.commands.sessions.logs import list_recording_paths
+from shim.commands.sessions.terminal.attach import (
+    attach_terminal_to_session,
+    watch_session_in_terminal,
+)
 from shim.commands.turn.wakeup import find_output_pipe
 from shim.core.bridge.frames import WATCH, encode_frame
 from shim.story.terminal.console import BrokenPipeHandler, open_console, print_line
@@ -35,7 +38,9 @@ def attach_session(session: SessionReference) -> None:
     Example: shim bridge attach 1f0c
     """
     raise typer.Exit(
-        attach_terminal(resolve_session_reference(session), os.environ, "shim bridge attach")
+        attach_terminal_to_session(
+            resolve_session_reference(session), os.environ, "shim bridge attach"
+        )
     )
 
 
@@ -62,7 +67,9 @@ def watch_session(
     if as_json:
         _print_frames(record)
     elif record.is_running:
-        raise typer.Exit(watch_in_terminal(record, os.environ, thinking=thinking, full=full))
+        raise typer.Exit(
+            watch_session_in_terminal(record, os.environ, thinking=thinking, full=full)
+        )
     else:
         _show_log(record, thinking=thinking, full=full)
 
@@ -92,7 +99,7 @@ def _print_frames(session: SessionRecord) -> None:
 
 
 def _show_log(session: SessionRecord, *, thinking: bool, full: bool) -> None:
-    for path in list_recordings(session):
+    for path in list_recording_paths(session):
         draw_recording(path, open_console(), thinking=thinking, full=full)
     command = (
         f"claude attach {session.short_id}"

@@ -34,7 +34,7 @@ SHORTENED_HINT = (
 )
 
 
-def describe_no_sessions(*, includes_ended: bool, folder: str | None = None) -> str:
+def format_no_sessions_message(*, includes_ended: bool, folder: str | None = None) -> str:
     """What is said where there is no session, or none at or below a folder."""
     verb = "is kept" if includes_ended else "runs"
     location = "" if folder is None else f" in {escape_control_chars(folder)}"

@@ -38,7 +38,7 @@ class LastLinesBuffer(StringIO):
         return "".join(f"{line}\n" for line in self._lines) + self._last_line
 
 
-def list_recordings(session: SessionRecord) -> list[str]:
+def list_recording_paths(session: SessionRecord) -> list[str]:
     """The casts of a session in their order, by the numbers in their names."""
     try:
         return [
@@ -50,13 +50,13 @@ def list_recordings(session: SessionRecord) -> list[str]:
         return []
 
 
-def format_recent_lines(session: SessionRecord) -> str:
+def format_recent_session_output(session: SessionRecord) -> str:
     """The last lines of a session as text, with colours on a terminal."""
     buffer, is_terminal = LastLinesBuffer(), os.isatty(1)
     console = Console(
         file=buffer, force_terminal=is_terminal, highlight=False, markup=False, emoji=False
     )
-    paths = list_recordings(session)
+    paths = list_recording_paths(session)
     problems = _draw_recordings(paths, console, is_running=session.is_running)
     text = buffer.get_text() + "".join(f"{problem}\n" for problem in problems)
     if buffer.dropped_count:

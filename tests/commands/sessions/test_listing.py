@@ -50,6 +50,6 @@ def test_narrow_terminal_drops_the_vendor_column(rows):
 
 
 def test_empty_list_message_names_the_folder():
-    assert listing.describe_no_sessions(includes_ended=False, folder="/repo").startswith(
+    assert listing.format_no_sessions_message(includes_ended=False, folder="/repo").startswith(
         "no session runs in the background in /repo: "
     )

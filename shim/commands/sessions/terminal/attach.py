@@ -9,7 +9,7 @@ from shim.bridge import registry
 from shim.bridge.client import HostUnavailableError, connect_to_session_blocking
 from shim.bridge.launch import SessionRunningError, respawn_session
 from shim.bridge.registry import SessionRecord
-from shim.commands.sessions.terminal.input_controller import InputController
+from shim.commands.sessions.terminal.input_controller import TerminalInputController
 from shim.commands.sessions.terminal.session_view import SessionView
 from shim.commands.sessions.terminal.terminal_loop import ANSWER_TIMEOUT_S, EndReason, TerminalLoop
 from shim.core.bridge.frames import DRIVE, WATCH
@@ -26,7 +26,7 @@ EXITED_TEXT = "Session {id} has exited — run {back} to resume it."  # backgrou
 NORMAL_END_REASONS = ("stopped", "ended", "idle")
 
 
-def attach_terminal(
+def attach_terminal_to_session(
     session: SessionRecord, environment: Mapping[str, str], resume_command: str = "claude attach"
 ) -> int:
     """Show a session and let a person, or the lines of a script, drive it. Returns the exit status.
@@ -43,7 +43,9 @@ def attach_terminal(
         except SessionRunningError:
             pass  # somebody else was quicker
     view = SessionView(console, can_answer=True)
-    loop = TerminalLoop(console, view, InputController(view, time.monotonic), reads_keys=reads_keys)
+    loop = TerminalLoop(
+        console, view, TerminalInputController(view, time.monotonic), reads_keys=reads_keys
+    )
     return _run_to_end(
         session, environment, loop, "terminal" if reads_keys else "script", DRIVE, resume_command
     )
@@ -63,7 +65,7 @@ def _check_stdin(session: SessionRecord, command: str) -> None:
         ) from None
 
 
-def watch_in_terminal(
+def watch_session_in_terminal(
     session: SessionRecord,
     environment: Mapping[str, str],
     *,

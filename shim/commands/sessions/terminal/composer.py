@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from shim.commands.sessions.terminal.input_controller import InputController
+from shim.commands.sessions.terminal.input_controller import TerminalInputController
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.arguments import format_truncated_line
 from shim.story.terminal.footer import InputCursor
@@ -18,7 +18,7 @@ MIN_COLUMNS = 8  # columns
 INPUT_PREFIX = "> "
 
 
-def draw_composer(input_controller: InputController, width: int) -> TypedInput:
+def render_message_input(input_controller: TerminalInputController, width: int) -> TypedInput:
     """What is drawn for a terminal of this width, and where its cursor is."""
     width = max(width, MIN_COLUMNS)
     header_lines: list[RenderableType] = [Text("")]
@@ -74,10 +74,12 @@ def wrap_rows(text: str, cursor: int, width: int) -> tuple[list[str], int, int]:
     return rows, *(cursor_cell if cursor < len(text) else (len(rows) - 1, cells))
 
 
-def _draw_prompt(input_controller: InputController, width: int) -> list[RenderableType]:
+def _draw_prompt(input_controller: TerminalInputController, width: int) -> list[RenderableType]:
     """The question that is asked now, which no word of the agent's can come behind, and its keys."""
     prompt = input_controller.prompt
-    more_text = f"  (and {prompt.waiting_count} more)" if prompt.waiting_count else ""
+    more_text = (
+        f"  (and {prompt.waiting_request_count} more)" if prompt.waiting_request_count else ""
+    )
     heading = _build_row(f"? {prompt.describe_request()}", width - len(more_text), "bold yellow")
     lines: list[RenderableType] = [heading.append(more_text)]
     if input_controller.has_just_shown_prompt:
@@ -92,7 +94,7 @@ def _draw_prompt(input_controller: InputController, width: int) -> list[Renderab
     return [*lines, Text("empty the line, or press Tab, to answer", style="yellow")]
 
 
-def _list_key_hints(input_controller: InputController) -> list[str]:
+def _list_key_hints(input_controller: TerminalInputController) -> list[str]:
     view = input_controller.view
     hints = (
         []

@@ -28,7 +28,7 @@ _LINE_ENDS = (keys.ENTER, keys.NEWLINE)
 Frame = Mapping[str, Any]
 
 
-class InputController:
+class TerminalInputController:
     """`write_frame` says a frame to the host that is connected. `has_left`: the person has left,
     and the session goes on.
     """
@@ -54,7 +54,7 @@ class InputController:
         self._last_interrupt = float("-inf")  # the last Ctrl-C
 
     @property
-    def has_no_open_requests(self) -> bool:
+    def has_no_unanswered_frames(self) -> bool:
         """Whether all that was said to the host is answered."""
         return not self._pending_frames
 
@@ -114,33 +114,33 @@ class InputController:
             self.editor.set_text(text)
         self._answered_id = ""
         hint = "; Ctrl-T takes over" if reply.get("driver") else ""
-        self.view.draw_note(
+        self.view.draw_shim_notice(
             f"✗ {format_truncated_line(str(reply.get('text') or reply.get('reason')))}{hint}"
         )
 
     def _report_done(self, request: Frame) -> None:
         """Say what an order has done, where no line of the session says it."""
         if request.get("kind") == "model":
-            self.view.draw_note(
+            self.view.draw_shim_notice(
                 f"· the model is {format_truncated_line(request['model'] or 'the default one')} from the next turn on"
             )
         elif request.get("kind") == "mode" and request["mode"] == self.view.mode:
-            self.view.draw_note(
+            self.view.draw_shim_notice(
                 f"· the permission mode is {format_truncated_line(request['mode'])} already"
             )
         elif request.get("kind") == "release":
-            self.view.draw_note("· nobody drives now; whoever speaks next does", "dim")
+            self.view.draw_shim_notice("· nobody drives now; whoever speaks next does", "dim")
 
     # -- what is typed -----------------------------------------------------------------------------
 
-    def press_keys(self, pressed_keys: list[str]) -> None:
+    def handle_pressed_keys(self, pressed_keys: list[str]) -> None:
         """Keys that came at once."""
         if (
             len(pressed_keys) == 1
             and pressed_keys[0].__class__ is TypedText
             and self.accepts_answer_key
         ):
-            decision = self.prompt.decide_by_key(pressed_keys[0])
+            decision = self.prompt.parse_decision_key(pressed_keys[0])
             if decision is not None:
                 self._answer_key, self._answer_time = pressed_keys[0], self._clock()
                 self.send_answer(decision)
@@ -179,7 +179,7 @@ class InputController:
         return len(lines) > 1 and bool(texts) and all(text in CHOICES_BY_LINE for text in texts)
 
     def _refuse_answer_line(self) -> None:
-        self.view.draw_note(
+        self.view.draw_shim_notice(
             "✗ nothing was answered: press the key of the answer alone, without Enter. Tab types a message"
         )
 
@@ -193,7 +193,7 @@ class InputController:
             self.send_frame({"kind": "take"})
         elif key == keys.TAB and not self.editor.text:
             self.is_composing = not self.is_composing
-        elif (text := self.editor.press_key(key)) is not None:
+        elif (text := self.editor.handle_pressed_key(key)) is not None:
             if self._can_answer and text.strip().lower() in CHOICES_BY_LINE:
                 self._refuse_answer_line()  # it was typed just when the question came
                 return
@@ -225,10 +225,10 @@ class InputController:
         if not text.strip() or self._run_slash_command(text):
             return
         has_open_prompt = self.prompt.request_id and self.prompt.request_id != self._answered_id
-        decision, problem = self.prompt.decide_by_line(text) if has_open_prompt else (None, "")
+        decision, problem = self.prompt.parse_decision_line(text) if has_open_prompt else (None, "")
         if problem:
             self.has_failed = True
-            self.view.draw_note(f"✗ {problem}")
+            self.view.draw_shim_notice(f"✗ {problem}")
         elif decision is not None:
             self.send_answer(decision)
         elif not has_open_prompt or self.prompt.form is None:
@@ -242,7 +242,7 @@ class InputController:
             return False
         if command.argument == REQUIRED_ARGUMENT and not argument.strip():
             self.has_failed = True
-            self.view.draw_note(f"✗ {name} {command.argument} {command.description}")
+            self.view.draw_shim_notice(f"✗ {name} {command.argument} {command.description}")
         else:
             command.run(self, argument.strip())
         return True
@@ -254,7 +254,7 @@ class InputController:
         if not self.view.can_control:
             self.has_failed = True
             self.editor.set_text(text)
-            self.view.draw_note(
+            self.view.draw_shim_notice(
                 f"✗ {format_truncated_line(str(self.view.controller))} drives: Ctrl-T, or the line /take, takes over"
             )
             return
@@ -277,27 +277,29 @@ class InputController:
             self.has_left = True
         elif self.view.is_busy:
             self.send_frame({"kind": "interrupt"})
-            self.view.draw_note("interrupting; Ctrl-C once more leaves, and the session goes on")
+            self.view.draw_shim_notice(
+                "interrupting; Ctrl-C once more leaves, and the session goes on"
+            )
         elif self.editor.text:
             self.editor.set_text("")
         else:
-            self.view.draw_note("Ctrl-C once more leaves, and the session goes on", "dim")
+            self.view.draw_shim_notice("Ctrl-C once more leaves, and the session goes on", "dim")
 
     def show_help(self) -> None:
         """List our own orders."""
         usages = [f"{name} {command.argument}".strip() for name, command in _SLASH_COMMANDS.items()]
         widest = max(map(len, usages))
         for usage, command in zip(usages, _SLASH_COMMANDS.values(), strict=True):
-            self.view.draw_note(f"{usage:{widest}}  {command.description}", "dim")
-        self.view.draw_note("another line that begins with / goes to the agent", "dim")
+            self.view.draw_shim_notice(f"{usage:{widest}}  {command.description}", "dim")
+        self.view.draw_shim_notice("another line that begins with / goes to the agent", "dim")
 
     def decline_prompt(self) -> None:
         """Answer the open question with no."""
         if self.prompt.request_id:
-            self.send_answer(self.prompt.build_refusal())
+            self.send_answer(self.prompt.build_denial_decision())
         else:
             self.has_failed = True
-            self.view.draw_note("✗ no question is open: /no declines one")
+            self.view.draw_shim_notice("✗ no question is open: /no declines one")
 
     def leave_session(self) -> None:
         """Go; the session goes on."""
@@ -316,7 +318,7 @@ REQUIRED_ARGUMENT = "MODE"  # a word that an order does not do without
 class SlashCommand(NamedTuple):
     """A line of ours: what it does, the word that it takes, and what a person is told of it."""
 
-    run: Callable[[InputController, str], None]
+    run: Callable[[TerminalInputController, str], None]
     argument: str
     description: str
 

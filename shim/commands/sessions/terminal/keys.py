@@ -183,7 +183,7 @@ class LineEditor:
         self._history = deque[str](maxlen=MAX_HISTORY_LINES)
         self._history_index = 0  # how far back the arrow up has gone
 
-    def press_key(self, key: str) -> str | None:
+    def handle_pressed_key(self, key: str) -> str | None:
         """Take a key. Returns the message when it is done, which empties the line."""
         if isinstance(key, TypedText):
             self._insert_text(key)

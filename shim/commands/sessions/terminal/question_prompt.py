@@ -46,7 +46,7 @@ class QuestionForm:
         index = len(self.answers)
         return self.form_questions[index] if index < len(self.form_questions) else None
 
-    def accept_answer(self, text: str) -> str:
+    def validate_and_store_answer(self, text: str) -> str:
         """Take the answer to what is asked now. Returns what is wrong with it, "" for nothing."""
         question = self.current_question
         assert question is not None
@@ -79,7 +79,7 @@ class QuestionPrompt:
         return "" if self._current_prompt is None else self._current_prompt.request_id
 
     @property
-    def waiting_count(self) -> int:
+    def waiting_request_count(self) -> int:
         """How many wait behind it."""
         return self._queue.waiting_count
 
@@ -101,7 +101,7 @@ class QuestionPrompt:
         form_questions = (
             []
             if self._current_prompt is None
-            else parse_form_questions(build_form_input(self._current_prompt.request))
+            else parse_form_questions(build_question_tool_input(self._current_prompt.request))
         )
         self.form = (
             QuestionForm(form_questions)
@@ -112,7 +112,7 @@ class QuestionPrompt:
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def decide_by_key(self, character: str) -> Decision | None:
+    def parse_decision_key(self, character: str) -> Decision | None:
         """The decision of a key; None if it decides nothing."""
         choice = CHOICES_BY_KEY.get(character)
         return (
@@ -123,21 +123,21 @@ class QuestionPrompt:
             else self._build_decision(choice)
         )
 
-    def decide_by_line(self, text: str) -> tuple[Decision | None, str]:
+    def parse_decision_line(self, text: str) -> tuple[Decision | None, str]:
         """What a line decides, and what is wrong with it. It decides nothing where there is more to
         be asked.
         """
         if self._current_prompt is None:
             return None, ""
         if self.form is not None:
-            problem = self.form.accept_answer(text)
+            problem = self.form.validate_and_store_answer(text)
             return (
                 self._build_form_decision(self.form) if self.form.current_question is None else None
             ), problem
         choice = CHOICES_BY_LINE.get(text.strip().lower())
         return (self._build_decision(choice), "") if self._accepts_choice(choice) else (None, "")
 
-    def build_refusal(self) -> Decision:
+    def build_denial_decision(self) -> Decision:
         """The decision that says no, also to a form."""
         return self._build_decision(NO)
 
@@ -208,7 +208,7 @@ class QuestionPrompt:
         )
 
 
-def build_form_input(request: Request) -> Mapping[str, Any]:
+def build_question_tool_input(request: Request) -> Mapping[str, Any]:
     """The arguments of AskUserQuestion that a request has, or that stand for the form of an MCP
     server.
     """

@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from shim.commands.sessions.terminal.question_prompt import build_form_input
+from shim.commands.sessions.terminal.question_prompt import build_question_tool_input
 from shim.core.bridge.frames import LogCursor
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import pluralize
@@ -97,11 +97,11 @@ class SessionView:
         if handler is not None:
             handler(frame)
 
-    def draw_note(self, text: str, style: str = "yellow") -> None:
+    def draw_shim_notice(self, text: str, style: str = "yellow") -> None:
         """Draw a remark of the shim."""
         self._renderer.print_notice(text, style)
 
-    def show_input(self, render_input: Callable[[int], TypedInput] | None) -> None:
+    def set_input_renderer(self, render_input: Callable[[int], TypedInput] | None) -> None:
         """What a person types is shown below all else."""
         self._renderer.show_typed_input(render_input)
 
@@ -175,7 +175,7 @@ class SessionView:
         if not isinstance(mode, str):
             return
         if self.mode and mode != self.mode:
-            self.draw_note(f"· the permission mode is {format_truncated_line(mode)} now")
+            self.draw_shim_notice(f"· the permission mode is {format_truncated_line(mode)} now")
         self.mode = mode
 
     def _on_synced(self, frame: Frame) -> None:
@@ -186,7 +186,7 @@ class SessionView:
 
     def _on_gap(self, frame: Frame) -> None:
         if frame.get("reason") == "lost":
-            self.draw_note(
+            self.draw_shim_notice(
                 f"· the lines {frame.get('from')} to {frame.get('to')} of the session are not kept any more"
             )
 
@@ -195,7 +195,7 @@ class SessionView:
         if not isinstance(request, Mapping):
             return
         if request.get("subtype") == ELICITATION_SUBTYPE:
-            form = build_form_input(request)
+            form = build_question_tool_input(request)
             name = QUESTION_TOOL if form else f"the MCP server {request.get('mcp_server_name')}"
             tool_input = form or {"message": request.get("message"), "url": request.get("url")}
             request = {"subtype": "can_use_tool", "tool_name": name, "input": tool_input}
@@ -227,7 +227,7 @@ class SessionView:
             text = (
                 "you drive" if is_own_name else f"{format_truncated_line(self.controller)} drives"
             )
-            self.draw_note(f"· {text} now", "dim")
+            self.draw_shim_notice(f"· {text} now", "dim")
 
     def _on_bye(self, frame: Frame) -> None:
         self.end_reason = str(frame.get("reason") or "")

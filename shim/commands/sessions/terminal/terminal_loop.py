@@ -18,8 +18,8 @@ from typing import Any, Literal
 from rich.console import Console
 
 from shim.bridge.client import HostConnection
-from shim.commands.sessions.terminal.composer import draw_composer
-from shim.commands.sessions.terminal.input_controller import InputController
+from shim.commands.sessions.terminal.composer import render_message_input
+from shim.commands.sessions.terminal.input_controller import TerminalInputController
 from shim.commands.sessions.terminal.keys import (
     DISABLE_PASTE_MODE,
     ENABLE_PASTE_MODE,
@@ -67,7 +67,7 @@ class TerminalLoop:
         self,
         console: Console,
         view: SessionView,
-        input_controller: InputController | None,
+        input_controller: TerminalInputController | None,
         *,
         reads_keys: bool,
     ) -> None:
@@ -91,7 +91,7 @@ class TerminalLoop:
         with (
             selectors.DefaultSelector() as selector,
             open_signal_pipe(HANDLED_SIGNALS, self._received_signals) as signals,
-            enable_raw_keys(0) if self.reads_keys else _yield_no_settings() as settings,
+            enable_raw_terminal_mode(0) if self.reads_keys else _yield_no_settings() as settings,
         ):
             selector.register(connection, selectors.EVENT_READ)
             selector.register(signals, selectors.EVENT_READ)
@@ -119,7 +119,7 @@ class TerminalLoop:
                     if 0 in ready:
                         self._read_input()
             finally:
-                self.view.show_input(None)
+                self.view.set_input_renderer(None)
                 self.view.stop_animation()
 
     def _run_round(self, frames: list[dict[str, Any]], *, is_open: bool) -> EndReason | None:
@@ -131,17 +131,17 @@ class TerminalLoop:
             return "lost" if view.end_reason is None else "bye"
         if input_controller is not None and view.is_synced:
             if self.reads_keys:
-                view.show_input(lambda width: draw_composer(input_controller, width))
+                view.set_input_renderer(lambda width: render_message_input(input_controller, width))
             while (
                 self._waiting_lines
-                and input_controller.has_no_open_requests
+                and input_controller.has_no_unanswered_frames
                 and not input_controller.has_left
             ):
                 input_controller.submit_script_line(self._waiting_lines.popleft())
             if (
                 self._stdin_end_time
                 and not self._waiting_lines
-                and input_controller.has_no_open_requests
+                and input_controller.has_no_unanswered_frames
             ):
                 input_controller.has_left = True
             if input_controller.has_left:
@@ -190,7 +190,7 @@ class TerminalLoop:
             self.input_controller is not None
             and time.monotonic() - self._last_input_time >= PASTE_TIMEOUT_S
         ):
-            self.input_controller.press_keys(self._key_parser.end_paste())
+            self.input_controller.handle_pressed_keys(self._key_parser.end_paste())
 
     def _read_input(self) -> None:
         """Keys, or lines."""
@@ -201,7 +201,7 @@ class TerminalLoop:
             chunk = b""
         self._last_input_time = time.monotonic()
         if self.reads_keys and chunk:
-            self.input_controller.press_keys(
+            self.input_controller.handle_pressed_keys(
                 self._key_parser.feed(chunk if self._key_parser.is_pasting else _read_burst(chunk))
             )
             return
@@ -281,7 +281,7 @@ def set_terminal_attributes(descriptor: int, settings: list[Any]) -> None:
 
 
 @contextmanager
-def enable_raw_keys(descriptor: int) -> Iterator[list[Any]]:
+def enable_raw_terminal_mode(descriptor: int) -> Iterator[list[Any]]:
     """Have a terminal hand over every key at once, Ctrl-C too, and show none of them. Its settings
     come back behind.
     """

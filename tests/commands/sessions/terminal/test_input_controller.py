@@ -64,7 +64,7 @@ def test_refused_message_returns_to_the_input_line(sitting):
     assert (
         "✗ no room" in sitting.screen_text
         and sitting.talk.editor.text == "hello"
-        and sitting.talk.has_no_open_requests
+        and sitting.talk.has_no_unanswered_frames
     )
 
 

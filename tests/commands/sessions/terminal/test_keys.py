@@ -17,7 +17,7 @@ def type_keys(*chunks: bytes) -> tuple[LineEditor, list[str]]:
     """The editor, and the messages that were ended."""
     editor, messages = LineEditor(), []
     for key in read_keys(*chunks):
-        if (done := editor.press_key(key)) is not None:
+        if (done := editor.handle_pressed_key(key)) is not None:
             messages.append(done)
     return editor, messages
 
@@ -118,7 +118,7 @@ def test_arrow_up_recalls_previous_messages():
     editor, messages = type_keys(b"one\r", b"two\r", b"\x1b[A\x1b[A\x1b[A")
     assert (editor.text, messages) == ("one", ["one", "two"])
     for key in read_keys(b"\x1b[B"):
-        editor.press_key(key)
+        editor.handle_pressed_key(key)
     assert editor.text == "two"
 
 
