@@ -153,7 +153,7 @@ class MessageLoop(ConversationLoop):
             message = message.prepend_context(self._context_messages)
             self._context_messages.clear()
             await self._driver.run_turn(message)
-            self._driver.clean_up()
+            self._driver.clean_up_after_child()
 
     async def _wait_for_prompt_hooks(self) -> "PromptHookRejection | None":
         """Wait until the frontend's UserPromptSubmit hooks have answered. Return the first refusal,
@@ -263,9 +263,9 @@ class MessageLoop(ConversationLoop):
             elif isinstance(action, PermissionAnswered):
                 await self._driver.send_decision(action.request, action.decision)
             elif isinstance(action, ToolCallBlocked):
-                await self._driver.forbid_call(action.call_id, action.reason)
+                await self._driver.forbid_running_tool_call(action.call_id, action.reason)
             elif isinstance(action, SettingChanged):
-                await self._driver.apply_setting(action)
+                await self._driver.apply_setting_change(action)
         self._wake_waiters()
 
     async def _wait_for_turn_start(self, control: "ControlSession") -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup
 
-from shim.conversation.drivers.deadlines import Deadlines
+from shim.conversation.drivers.deadlines import ChildTurnDeadlines
 from shim.conversation.drivers.driver import log_child_exit
 from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.loop import (
@@ -84,13 +84,13 @@ class PassthroughLoop(ConversationLoop):
         super().__init__(output, launcher.recorder)
         self._launcher = launcher
         self._child = child
-        self._stream: ChildStream = launcher.turn_lifecycle.open_stream(None)
+        self._stream: ChildStream = launcher.turn_lifecycle.open_child_stream(None)
         self._stream.translation.set_has_sent_message(False)
         self._source = source
         self._stderr_copier = StderrCopier(redactor)
         self._exchange = PendingReplies()
-        self._deadlines = Deadlines(launcher.timeouts)
-        self._deadlines.set_silence_timeout("idle_timeout")
+        self._deadlines = ChildTurnDeadlines(launcher.timeouts)
+        self._deadlines.select_silence_timeout_by_name("idle_timeout")
         self._pending_answers: list[bytes] = []  # ours, to what the frontend could not be asked
         self._at_line_start = True  # two lines of the frontend's
         self._stdin_closed = False  # the frontend has said all
@@ -190,7 +190,7 @@ class PassthroughLoop(ConversationLoop):
         """
         match command:
             case SetTimeoutCommand(timeout):
-                self._deadlines.set_silence_timeout(timeout)
+                self._deadlines.select_silence_timeout_by_name(timeout)
             case SendToChildCommand(line):
                 self._exchange.record_permission_answer(line)
                 self._pending_answers.append(line)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shim.adapters import FLAT_ADAPTERS, VENDORS, get_adapter
 from shim.conversation.drivers.context import ConversationContext, resolve_vendor_model
-from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan, build_serving_vendor
+from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan, build_frontend_vendor_info
 from shim.conversation.fallback.vendor_choice import REPLAY_VENDOR, VendorChoice, choose_vendors
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import (
@@ -260,7 +260,7 @@ class ConversationStartup:
         )
         if allow_mode_change and self.mode not in self.adapter.modes:
             launcher.session_state.mode = "default"
-        return launcher, launcher.plan_child(
+        return launcher, launcher.plan_child_launch(
             self.invocation.prompt or "(the prompt)", persistent=persistent or is_passthrough
         )
 
@@ -375,7 +375,9 @@ class ConversationStartup:
                 vendor_name, first.launcher
             )
             candidates[vendor_name], adapter = candidate, candidate.launcher.adapter
-            state.switch_vendor(build_serving_vendor(adapter, persistent=candidate.persistent))
+            state.switch_vendor(
+                build_frontend_vendor_info(adapter, persistent=candidate.persistent)
+            )
             return candidate
 
         return FallbackChain(
@@ -499,7 +501,9 @@ class ConversationStartup:
         self._has_rules = context.build_policy().has_rules
         state = build_session_state(
             self.invocation,
-            build_serving_vendor(adapter, name=name, persistent=self._can_keep_child(adapter)),
+            build_frontend_vendor_info(
+                adapter, name=name, persistent=self._can_keep_child(adapter)
+            ),
             self.settings,
             session_id=self.invocation.session.session_id
             or validate_uuid(resumed_id or "")

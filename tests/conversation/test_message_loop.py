@@ -73,8 +73,8 @@ class FakeOutput:
 class FakeLauncher:
     """What a driver asks of its launcher, when the child is there already."""
 
-    replays_messages = False
-    retries_cut_streams = False
+    replays_user_messages = False
+    retries_interrupted_streams = False
     adapter = SimpleNamespace(shutdown=ShutdownConfig())
     context = SimpleNamespace(log=SILENT_LOG)
 
@@ -88,7 +88,7 @@ class FakeLauncher:
     def turn_lifecycle(self):
         return self
 
-    def open_stream(self, previous_stream):
+    def open_child_stream(self, previous_stream):
         return ChildStream(self._translation)
 
     def store_session(self, translation):

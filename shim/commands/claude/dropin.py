@@ -63,7 +63,7 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
     if invocation.shim_flags.shim_explain:
         early_signals.restore_default_signal_handlers()
         from shim.commands.claude.command_output import CommandOutput, print_command_output
-        from shim.commands.turn.explain import explain_invocation as explain
+        from shim.commands.turn.explain import explain_invocation_with_exit_status as explain
 
         text, status = explain(invocation, installed_options)
         return print_command_output(CommandOutput(text)) or status

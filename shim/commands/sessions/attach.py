@@ -18,7 +18,7 @@ from shim.commands.sessions.terminal.attach import (
     attach_terminal_to_session,
     watch_session_in_terminal,
 )
-from shim.commands.turn.wakeup import find_output_pipe
+from shim.commands.turn.wakeup import find_console_pipe_descriptor
 from shim.core.bridge.frames import WATCH, encode_frame
 from shim.story.terminal.console import BrokenPipeHandler, open_console, print_line
 from shim.story.terminal.show import draw_recording
@@ -76,7 +76,7 @@ def watch_session(
 
 def _print_frames(session: SessionRecord) -> None:
     """Print frames until the host says goodbye, Ctrl-C comes, or nobody reads them any more."""
-    output_pipe = find_output_pipe(open_console())
+    output_pipe = find_console_pipe_descriptor(open_console())
     connection = connect_to_session_blocking(
         session.session_id, os.environ, role=WATCH, client=f"watcher {os.getpid()}"
     )

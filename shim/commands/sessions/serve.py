@@ -68,7 +68,7 @@ def serve_gateway(
         )
     from shim.bridge.gateway import server
     from shim.bridge.gateway.hosts import LocalSessionHosts
-    from shim.commands.turn.run import load_installed_options
+    from shim.commands.turn.run import load_installed_dropin_options
 
     host, port = server.parse_address(http)
     endpoint = server.GatewayEndpoint(
@@ -76,7 +76,7 @@ def serve_gateway(
     )
     server.run_server(
         endpoint,
-        LocalSessionHosts(os.environ, load_installed_options()),
+        LocalSessionHosts(os.environ, load_installed_dropin_options()),
         os.environ,
         _print_address,
     )

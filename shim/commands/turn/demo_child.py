@@ -18,14 +18,18 @@ OLD_TEXT = 'def greet(name):\n    return "Hello " + name\n'
 NEW_TEXT = 'def greet(name: str) -> str:\n    return f"Hello, {name}!"\n'
 
 
-def split_fragments(kind: str, text: str) -> Iterator[dict[str, Any]]:
+def generate_text_fragment_events(kind: str, text: str) -> Iterator[dict[str, Any]]:
     """A text as fragments, a word each."""
     for position, token in enumerate(text.split(" ")):
         yield {"type": kind, "text": f" {token}" if position else token}
 
 
-def build_reply_event(tokens: int, reason: str) -> dict[str, Any]:
-    usage = {"input_tokens": 1200 + tokens, "cache_read_input_tokens": 900, "output_tokens": tokens}
+def build_reply_event(output_tokens: int, reason: str) -> dict[str, Any]:
+    usage = {
+        "input_tokens": 1200 + output_tokens,
+        "cache_read_input_tokens": 900,
+        "output_tokens": output_tokens,
+    }
     return {
         "type": "reply",
         "usage": {"cache_creation_input_tokens": 0} | usage,
@@ -44,14 +48,14 @@ def generate_demo_events(prompt: str, cwd: str, session_id: str) -> Iterator[dic
         "model": "demo-1",
         "tools": ["Read", "Edit", "Bash"],
     }
-    yield from split_fragments(
+    yield from generate_text_fragment_events(
         "thinking", f"The request is: {prompt[:200]!r}. I look at the file before I change it."
     )
-    yield from split_fragments("text", f"Let me look at `{FILE_NAME}` first.")
+    yield from generate_text_fragment_events("text", f"Let me look at `{FILE_NAME}` first.")
     yield {"type": "call", "id": "call_1", "name": "Read", "input": {"file_path": path}}
     yield build_reply_event(41, "tool_use")
     yield {"type": "result", "id": "call_1", "output": OLD_TEXT}
-    yield from split_fragments(
+    yield from generate_text_fragment_events(
         "text", "It has no type hints and glues strings together; I change both."
     )
     edit = {"file_path": path, "old_string": OLD_TEXT, "new_string": NEW_TEXT}
@@ -70,7 +74,7 @@ def generate_demo_events(prompt: str, cwd: str, session_id: str) -> Iterator[dic
     }
     yield build_reply_event(22, "tool_use")
     yield {"type": "result", "id": "call_3", "output": "3 passed in 0.04s"}
-    yield from split_fragments(
+    yield from generate_text_fragment_events(
         "text", "Done: `greet` is typed, uses an f-string, and the three tests pass."
     )
     yield build_reply_event(35, "end_turn")

@@ -52,29 +52,31 @@ def explain_turn(
 
     Example: shim explain -- -p hi --permission-mode plan
     """
-    from shim.commands.turn.run import load_installed_options
+    from shim.commands.turn.run import load_installed_dropin_options
 
-    argv, installed_options = words or [], load_installed_options()
-    explanation = build_explanation(
+    argv, installed_options = words or [], load_installed_dropin_options()
+    explanation = build_invocation_explanation(
         parse_argv(argv, dialect=installed_options.get("dialect") or "claude"), installed_options
     )
     sys.stdout.write(
-        json.dumps(explanation, indent=2) + "\n" if as_json else format_explanation(explanation)
+        json.dumps(explanation, indent=2) + "\n"
+        if as_json
+        else format_invocation_explanation(explanation)
     )
     raise typer.Exit(1 if explanation["refused"] else 0)
 
 
-def explain_invocation(
+def explain_invocation_with_exit_status(
     invocation: Invocation, installed_options: Mapping[str, str]
 ) -> tuple[str, int]:
     """The explanation for `--shim-explain` and the exit status, which is 1 where the turn would be
     refused.
     """
-    explanation = build_explanation(invocation, installed_options)
-    return format_explanation(explanation), int(explanation["refused"] is not None)
+    explanation = build_invocation_explanation(invocation, installed_options)
+    return format_invocation_explanation(explanation), int(explanation["refused"] is not None)
 
 
-def build_explanation(
+def build_invocation_explanation(
     invocation: Invocation, installed_options: Mapping[str, str]
 ) -> dict[str, Any]:
     """All that is known of the first child, as JSON. What a turn would be refused for stands under
@@ -300,7 +302,7 @@ def _redact_variable(name: str, value: str) -> str:
 # -- for a person ----------------------------------------------------------------------------------
 
 
-def format_explanation(explanation: Mapping[str, Any]) -> str:
+def format_invocation_explanation(explanation: Mapping[str, Any]) -> str:
     """The explanation as text. It is the same in a terminal and in a pipe."""
     lines: list[str] = []
     if explanation["refused"]:

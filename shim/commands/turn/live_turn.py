@@ -21,7 +21,7 @@ from rich.console import Console
 from shim.bridge.decisions import PermissionPrompt
 from shim.commands.turn.allow_advice import suggest_allow_rules
 from shim.commands.turn.person import TerminalAnswerReader
-from shim.commands.turn.wakeup import find_output_pipe, open_signal_pipe
+from shim.commands.turn.wakeup import find_console_pipe_descriptor, open_signal_pipe
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
@@ -39,7 +39,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MAX_FAILED_CALLS = 1000  # that failed and are remembered
 
 
-class LiveTurn:
+class LiveTurnRunner:
     """One turn. `person` is asked where the vendor asks; None: nobody is there to be asked."""
 
     def __init__(self, console: Console, person: TerminalAnswerReader | None = None) -> None:
@@ -98,7 +98,7 @@ class LiveTurn:
         selector.register(output, selectors.EVENT_READ)
         selector.register(errors, selectors.EVENT_READ)
         selector.register(signals, selectors.EVENT_READ)
-        output_pipe = find_output_pipe(self._console)
+        output_pipe = find_console_pipe_descriptor(self._console)
         if output_pipe is not None:
             selector.register(output_pipe, selectors.EVENT_READ)
         is_listening = False
@@ -201,7 +201,7 @@ class LiveTurn:
         if question is None:
             person.set_echo(on=False)
             return
-        person.prepare_answer_input()
+        person.discard_typeahead_and_enable_echo()
         line = {
             "type": "control_request",
             "request_id": question.request_id,

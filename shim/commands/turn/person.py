@@ -20,7 +20,7 @@ class TerminalAnswerReader:
         self.descriptor = descriptor
         self.questions = PermissionPromptQueue(cwd)
 
-    def prepare_answer_input(self) -> None:
+    def discard_typeahead_and_enable_echo(self) -> None:
         """Another question is put: what was typed before it is no answer to it."""
         termios.tcflush(self.descriptor, termios.TCIFLUSH)
         self.set_echo(on=True)

@@ -35,7 +35,7 @@ def open_signal_pipe(
         os.close(write_end)
 
 
-def find_output_pipe(console: Console) -> int | None:
+def find_console_pipe_descriptor(console: Console) -> int | None:
     """The pipe that a console writes to, whose reader may leave while there is nothing to draw;
     None for no pipe.
     """

@@ -25,7 +25,7 @@ INSTRUCTION = (
 _CODE_FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.S | re.M)
 
 
-def parse_schema(schema: str) -> dict[str, Any]:
+def parse_json_schema(schema: str) -> dict[str, Any]:
     """The schema as an object; CliArgumentError with Claude's text when it is none (contract 11)."""
     try:
         value = json.loads(schema)
@@ -47,7 +47,7 @@ def build_answer_parser(schema: str) -> Callable[[str], StructuredAnswer]:
     import jsonschema
     from jsonschema_specifications import REGISTRY
 
-    schema_object = parse_schema(schema)
+    schema_object = parse_json_schema(schema)
     validator_class = jsonschema.validators.validator_for(
         schema_object, default=jsonschema.Draft202012Validator
     )
@@ -62,7 +62,7 @@ def build_answer_parser(schema: str) -> Callable[[str], StructuredAnswer]:
     validator = validator_class(schema_object, registry=REGISTRY)
 
     def parse_structured(text: str) -> StructuredAnswer:
-        value = extract_json_object(text)
+        value = extract_json_object_or_error(text)
         if isinstance(value, str):
             return StructuredAnswer(problem=value)
         try:
@@ -79,7 +79,7 @@ def build_answer_parser(schema: str) -> Callable[[str], StructuredAnswer]:
     return parse_structured
 
 
-def extract_json_object(text: str) -> dict[str, Any] | str:
+def extract_json_object_or_error(text: str) -> dict[str, Any] | str:
     """The object that a text is, or that the one code fence in it holds; else what is wrong with
     it.
     """
@@ -95,4 +95,4 @@ def extract_json_object(text: str) -> dict[str, Any] | str:
 
 def add_schema_instruction(prompt: str, schema: str) -> str:
     """The prompt with the request for JSON behind it."""
-    return f"{prompt}\n\n{INSTRUCTION}\n{orjson.dumps(parse_schema(schema)).decode()}"
+    return f"{prompt}\n\n{INSTRUCTION}\n{orjson.dumps(parse_json_schema(schema)).decode()}"

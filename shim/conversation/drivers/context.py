@@ -236,11 +236,13 @@ class AnswerSchema:
         from shim.conversation.drivers import answer_schema
 
         if self._adapter.abilities.accepts_json_schema and not self._adapter.child_input_ref:
-            answer_schema.parse_schema(self._schema)
+            answer_schema.parse_json_schema(self._schema)
         else:
             self._parse_answer = answer_schema.build_answer_parser(self._schema)
 
-    def select_parser(self, *, persistent: bool) -> "Callable[[str], StructuredAnswer] | None":
+    def select_answer_parser(
+        self, *, persistent: bool
+    ) -> "Callable[[str], StructuredAnswer] | None":
         """What reads the answer; None where the vendor keeps to the schema, as no vendor does in a
         conversation.
         """
@@ -250,9 +252,9 @@ class AnswerSchema:
             else None
         )
 
-    def add_instruction(self, prompt: str, *, persistent: bool) -> str:
+    def add_json_schema_instruction(self, prompt: str, *, persistent: bool) -> str:
         """The prompt, with the request for JSON behind it where the answer is read here."""
-        if self.select_parser(persistent=persistent) is None:
+        if self.select_answer_parser(persistent=persistent) is None:
             return prompt
         from shim.conversation.drivers import answer_schema
 

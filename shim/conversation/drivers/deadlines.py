@@ -7,7 +7,7 @@ import anyio
 NEVER = float("inf")
 
 
-class Deadlines:
+class ChildTurnDeadlines:
     """The deadlines of one child's turn, as times of the loop's clock; `timeouts` are seconds by
     name.
 
@@ -23,14 +23,14 @@ class Deadlines:
 
     def reset(self) -> None:
         self.exit_deadline = NEVER
-        self.restart_answer()
+        self.reset_for_repeated_answer()
 
-    def restart_answer(self) -> None:
+    def reset_for_repeated_answer(self) -> None:
         """The same child begins to answer once more."""
         self.grace_deadline = NEVER
-        self.set_silence_timeout("first_byte_timeout")
+        self.select_silence_timeout_by_name("first_byte_timeout")
 
-    def set_silence_timeout(self, timeout_name: str) -> None:
+    def select_silence_timeout_by_name(self, timeout_name: str) -> None:
         """From now on the child may be silent for as long as the timeout called `timeout_name`
         allows.
         """
@@ -53,7 +53,7 @@ class Deadlines:
     def has_expired(self) -> bool:
         return anyio.current_time() >= min(self.exit_deadline, self.grace_deadline)
 
-    def compute_deadline(self, *, silence_allowed: bool) -> float:
+    def compute_read_deadline(self, *, silence_allowed: bool) -> float:
         """When the child has been silent for too long; `silence_allowed`: silence alone is no
         reason.
         """
@@ -65,10 +65,10 @@ class Deadlines:
         waited in.
         """
         self._read_scope = anyio.CancelScope(
-            deadline=self.compute_deadline(silence_allowed=silence_allowed)
+            deadline=self.compute_read_deadline(silence_allowed=silence_allowed)
         )
         return self._read_scope
 
     def update_read_scope(self, *, silence_allowed: bool) -> None:
         """What silence is allowed has changed while the child is waited for."""
-        self._read_scope.deadline = self.compute_deadline(silence_allowed=silence_allowed)
+        self._read_scope.deadline = self.compute_read_deadline(silence_allowed=silence_allowed)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 from anyio.abc import TaskGroup
 
-from shim.conversation.drivers.deadlines import Deadlines
+from shim.conversation.drivers.deadlines import ChildTurnDeadlines
 from shim.conversation.drivers.launcher import ChildLauncher
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (
@@ -70,10 +70,10 @@ class Driver(Protocol):
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
         """Give the vendor the answer to its question."""
 
-    async def forbid_call(self, call_id: str, reason: str) -> None:
+    async def forbid_running_tool_call(self, call_id: str, reason: str) -> None:
         """The frontend forbids a call that runs already: the turn is stopped."""
 
-    async def apply_setting(self, change: "SettingChanged") -> None:
+    async def apply_setting_change(self, change: "SettingChanged") -> None:
         """Another model, permission mode or effort; for a child that stays, at once."""
 
     async def send_steering_messages(self) -> None:
@@ -84,7 +84,7 @@ class Driver(Protocol):
     def terminate(self) -> None:
         """Tell the child to go, without waiting."""
 
-    def clean_up(self) -> None:
+    def clean_up_after_child(self) -> None:
         """Let go of what the child's tools left behind and has ended."""
 
     async def stop(self) -> None:
@@ -105,7 +105,7 @@ class ChildDriver:
         self._output = output
         self._control = control
         self._child: Child | None = None
-        self._deadlines = Deadlines(launcher.timeouts)
+        self._deadlines = ChildTurnDeadlines(launcher.timeouts)
         self._tasks: TaskGroup | None = None
         self._child_has_output = False  # the child has said something
         self._reset_turn()
@@ -126,7 +126,7 @@ class ChildDriver:
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
         raise NotImplementedError
 
-    async def apply_setting(self, change: "SettingChanged") -> None:
+    async def apply_setting_change(self, change: "SettingChanged") -> None:
         raise NotImplementedError
 
     async def stop(self) -> None:
@@ -139,7 +139,7 @@ class ChildDriver:
         if self._child is not None:
             self._child.send_signal("SIGTERM")
 
-    def clean_up(self) -> None:
+    def clean_up_after_child(self) -> None:
         self._remove_attachments()
         descendants.reap_orphans(self._child.pids if self._child is not None else set())
 
@@ -159,7 +159,7 @@ class ChildDriver:
 
     # -- what the pump gives -----------------------------------------------------------------------
 
-    async def apply_child_output(self, lines: bytes, commands: StreamCommands) -> None:
+    async def write_output_and_run_commands(self, lines: bytes, commands: StreamCommands) -> None:
         """Give the frontend its lines, and carry out the commands that came with them."""
         for command in commands:
             self._execute_before_write(command)
@@ -179,9 +179,9 @@ class ChildDriver:
             case StoreSessionCommand() if self.stream is not None:
                 self.launcher.turn_lifecycle.store_session(self.stream)
                 if tool := self.stream.turn.denied_tool_that_ran:
-                    self.launcher.report_denial_violation(tool)
+                    self.launcher.report_executed_denied_tool(tool)
             case SetTimeoutCommand(timeout):
-                self._deadlines.set_silence_timeout(timeout)
+                self._deadlines.select_silence_timeout_by_name(timeout)
             case TurnStage():
                 self._stage = command
                 self._apply_stage(command)
@@ -202,7 +202,7 @@ class ChildDriver:
                         )
                 await self._output.write_lines(self._control.take_output())
                 if blocked_call is not None:
-                    await self.forbid_call(blocked_call.call_id, blocked_call.reason)
+                    await self.forbid_running_tool_call(blocked_call.call_id, blocked_call.reason)
 
     async def _write_turn_end(self, lines: bytes, commands: StreamCommands) -> None:
         """The last lines of a turn. A frontend that has them may resume the session at once,
@@ -249,7 +249,7 @@ class ChildDriver:
             if late_bytes > MAX_LATE_BYTES:
                 return False
             self._child_has_output = self._turn_has_output = True
-            await self.apply_child_output(*stream.feed(chunk))
+            await self.write_output_and_run_commands(*stream.feed(chunk))
         return True
 
     @property
@@ -294,7 +294,7 @@ class ChildDriver:
         has_hooks = self._control is not None and bool(self._control.session_state.hooks)
         stream.set_user_message(
             message,
-            replays_message=self.launcher.turn_lifecycle.replays_messages,
+            replays_message=self.launcher.turn_lifecycle.replays_user_messages,
             has_hooks=has_hooks,
             list_accepted_kinds=self._list_accepted_kinds,
         )
@@ -305,10 +305,10 @@ class ChildDriver:
 
     def _create_unstarted_stream(self, message: UserMessage) -> ChildStream:
         """The turn of a message that no child answers."""
-        self.stream = stream = self.launcher.turn_lifecycle.open_stream(self.stream)
+        self.stream = stream = self.launcher.turn_lifecycle.open_child_stream(self.stream)
         stream.set_user_message(
             message,
-            replays_message=self.launcher.turn_lifecycle.replays_messages,
+            replays_message=self.launcher.turn_lifecycle.replays_user_messages,
             has_hooks=False,
             list_accepted_kinds=self._list_accepted_kinds,
         )
@@ -337,7 +337,7 @@ class ChildDriver:
             stream.start_turn(self.launcher.turn_lifecycle.build_turn_config())
             stream.set_user_message(
                 message,
-                replays_message=self.launcher.turn_lifecycle.replays_messages,
+                replays_message=self.launcher.turn_lifecycle.replays_user_messages,
                 has_hooks=False,
                 list_accepted_kinds=self._list_accepted_kinds,
             )
@@ -354,12 +354,12 @@ class ChildDriver:
 
     # -- the end -----------------------------------------------------------------------------------
 
-    async def forbid_call(self, call_id: str, reason: str) -> None:
+    async def forbid_running_tool_call(self, call_id: str, reason: str) -> None:
         """Say the result at once, then end the child; `_read_turn_output` returns when the child
         has gone.
         """
         if self.stream is not None and self._child is not None:
-            await self.apply_child_output(*self.stream.forbid_call(call_id, reason))
+            await self.write_output_and_run_commands(*self.stream.forbid_call(call_id, reason))
             await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)
 
     def abandon_turn(self, reason: str, cause: Cause) -> None:
@@ -407,7 +407,11 @@ class ChildDriver:
         `stderr` is None where the child said how its turn ended and stays.
         """
         is_done = self._interrupted or self._stalled or self._stage is TurnStage.FINISHED
-        if not self.launcher.turn_lifecycle.retries_cut_streams or self._is_retry or is_done:
+        if (
+            not self.launcher.turn_lifecycle.retries_interrupted_streams
+            or self._is_retry
+            or is_done
+        ):
             return False
         self._is_retry = stream.start_retry(child_exit, stderr)
         if self._is_retry:

@@ -114,7 +114,7 @@ class VendorProgram:
         """The words that start it, without its arguments."""
         return [*self.command_prefix, *self._program_argv]
 
-    def resolve_request(self, request: LaunchRequest) -> LaunchRequest:
+    def complete_launch_request(self, request: LaunchRequest) -> LaunchRequest:
         """A request with what only the program itself can tell. FrontendError for a variant that it
         does not have.
         """
@@ -308,7 +308,9 @@ class ChildLauncher:
             prompt = self._build_request(prompt).build_full_prompt()
         if any(rule.tool in ("Read", ANY_TOOL) for rule in self.policy.restricting_rules):
             prompt = self.adapter.policy_support.escape_prompt(prompt)
-        return self._answer_schema.add_instruction(prompt, persistent=resume_state.persistent)
+        return self._answer_schema.add_json_schema_instruction(
+            prompt, persistent=resume_state.persistent
+        )
 
     def start_child(self, prompt: str, *, persistent: bool = False) -> ChildSpawnResult:
         """Start a child, or give the one that runs ahead. VendorError or FrontendError when that
@@ -318,7 +320,7 @@ class ChildLauncher:
             early_child, self.early_child = self.early_child, None
             return early_child
         try:
-            return self._spawn_child(self.plan_child(prompt, persistent=persistent))
+            return self._spawn_child(self.plan_child_launch(prompt, persistent=persistent))
         except BaseException:
             if self.report_file is not None:
                 self.report_file.remove()
@@ -331,7 +333,7 @@ class ChildLauncher:
                 self.resume_state.mode_file = ""
             raise
 
-    def plan_child(self, prompt: str, *, persistent: bool = False) -> LaunchPlan:
+    def plan_child_launch(self, prompt: str, *, persistent: bool = False) -> LaunchPlan:
         """The child that answers a prompt. VendorError or FrontendError where none can."""
         resume_state = self.resume_state
         resume_state.persistent = persistent
@@ -357,7 +359,7 @@ class ChildLauncher:
             request.permission_mode,
         )
         resume_state.restricting_rules = self.policy.restricting_rules
-        request = self.program.resolve_request(request)
+        request = self.program.complete_launch_request(request)
         launch, context = self.adapter.build_launch(request), self.context
         extra_args = (*context.vendor_settings.args, *parse_extra_args(context.environment))
         environment = build_launch_environment(
@@ -468,7 +470,8 @@ class ChildLauncher:
             environment={**self.child_environment, **self.context.vendor_settings.env},
             store_text=self.store_text,
             files=TurnFiles(
-                self.prepare_report_folder(), self._store_attachment if self._can_attach else None
+                self.prepare_run_report_folder(),
+                self._store_attachment if self._can_attach else None,
             ),
             policy_bypass=find_policy_bypass(
                 self.adapter,
@@ -539,12 +542,12 @@ class ChildLauncher:
         """The file that tells our hook the permission mode, if a hook of ours may need it."""
         resume_state = self.resume_state
         if resume_state.mode_file:
-            self.write_mode_file()
+            self.write_permission_mode_file()
         elif resume_state.mode_can_change and self.adapter.policy_support.has_hook:
             resume_state.mode_file = self.store_text(self.session_state.mode, ".mode") or ""
         return resume_state.mode_file
 
-    def write_mode_file(self) -> None:
+    def write_permission_mode_file(self) -> None:
         """Tell our hook the permission mode of now. A hook that finds no mode refuses every call."""
         path = self.resume_state.mode_file
         if not path:
@@ -588,7 +591,7 @@ class ChildLauncher:
     def _check_request(self, request: LaunchRequest) -> None:
         """PermissionModeError for rules that the vendor would not keep before a call runs."""
         if self.resume_state.version_check.distrust:
-            self.check_permission_guarantees()
+            self.check_version_enforces_permissions()
         if self.policy.has_restrictions:
             from shim.core.adapter.enforcement import check_policy_enforcement
 
@@ -599,7 +602,7 @@ class ChildLauncher:
                 late_denials=self.context.vendor_settings.late_denials,
             )
 
-    def check_permission_guarantees(self, policy: "Policy | None" = None) -> None:
+    def check_version_enforces_permissions(self, policy: "Policy | None" = None) -> None:
         """Raise PermissionModeError if a turn needs a promise that does not hold for the installed
         version.
 
@@ -620,7 +623,7 @@ class ChildLauncher:
         if promise:
             raise build_untrusted_version_error(self.adapter, promise, version_check)
 
-    def report_denial_violation(self, tool: str) -> None:
+    def report_executed_denied_tool(self, tool: str) -> None:
         """Record that the installed version ran a denied call of `tool`, so that it is not trusted
         any more.
         """
@@ -640,7 +643,7 @@ class ChildLauncher:
     def explain_unenforceable_rules(self, policy: "Policy") -> str:
         """Why the vendor would not keep other rules in this conversation; "" if it would."""
         try:
-            self.check_permission_guarantees(policy)
+            self.check_version_enforces_permissions(policy)
         except UnsupportedPermissionModeError as error:
             return str(error)
         from shim.core.adapter.enforcement import explain_unenforceable_policy
@@ -656,7 +659,7 @@ class ChildLauncher:
             ),
         )
 
-    def prepare_report_folder(self) -> str | None:
+    def prepare_run_report_folder(self) -> str | None:
         """Where the child may write about its run: not where it may be on another machine."""
         if self.adapter.environment.run_report is None or self.program.command_prefix:
             return None
@@ -671,7 +674,7 @@ class ChildLauncher:
         return self.report_file.folder
 
 
-def build_serving_vendor(
+def build_frontend_vendor_info(
     adapter: Adapter, *, name: str = "", persistent: bool
 ) -> VendorCapabilities:
     """What a frontend may know of a vendor. `persistent`: one child of it stays for the

@@ -54,7 +54,7 @@ class PerTurnDriver(ChildDriver):
             return
         child = Child(spawned)
         try:
-            self.stream = stream = lifecycle.open_stream(self.stream)
+            self.stream = stream = lifecycle.open_child_stream(self.stream)
             self._start_turn(stream, message)
             if not (
                 await self._run_child(child, stream) or await self._finish_if_interrupted(stream)
@@ -121,12 +121,12 @@ class PerTurnDriver(ChildDriver):
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
         """Such a child cannot ask."""
 
-    async def apply_setting(self, change: "SettingChanged") -> None:
+    async def apply_setting_change(self, change: "SettingChanged") -> None:
         """The next child is started with it. A mode binds the next call where a hook of ours judges
         it.
         """
         if change.setting == "mode":
-            self.launcher.write_mode_file()
+            self.launcher.write_permission_mode_file()
 
     async def stop(self) -> None:
         if self._child is not None:

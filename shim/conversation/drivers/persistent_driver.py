@@ -79,7 +79,7 @@ class PersistentDriver(StdinDriver):
                 return
         else:
             try:  # a changed mode or rule may need a promise that does not hold for this version
-                self.launcher.check_permission_guarantees()
+                self.launcher.check_version_enforces_permissions()
             except ShimError as error:
                 await self._refuse_turn(message, error)
                 return
@@ -124,7 +124,7 @@ class PersistentDriver(StdinDriver):
             stream.continue_with_new_child(self.launcher.resume_state.failed_attempts)
             is_done = await self._send_message(child, stream, prompt)
         if is_done and not self._stalled and self._retry_if_cut(stream):
-            self._deadlines.restart_answer()
+            self._deadlines.reset_for_repeated_answer()
             is_done = await self._send_message(child, stream, prompt)
         if self._stalled:
             await child.stop()
@@ -191,12 +191,12 @@ class PersistentDriver(StdinDriver):
         spawned = self.launcher.start_child(message.text, persistent=True)
         self._child_has_output = self._needs_restart = False
         if self.launcher.relays is not None:
-            self.launcher.relays.decide_call = self.decide_call
+            self.launcher.relays.decide_call = self.decide_tool_call_permission
         self._deadlines.reset()
         if stream is not None:
             self._requeue_messages(stream.steered_messages)  # the next child knows nothing of them
         self._child = child = Child(spawned._replace(stdin_bytes=b""))
-        self.stream = stream = stream or self.launcher.turn_lifecycle.open_stream(
+        self.stream = stream = stream or self.launcher.turn_lifecycle.open_child_stream(
             self.stream, self._child_input.create_translator_factory
         )
         self._service_scope = anyio.CancelScope()
@@ -261,7 +261,7 @@ class PersistentDriver(StdinDriver):
             or self._stage is not TurnStage.PAUSED
         ):
             return False
-        await self.apply_child_output(*stream.on_idle())
+        await self.write_output_and_run_commands(*stream.on_idle())
         return True
 
     async def _execute_after_write(self, command: StreamCommand) -> None:
@@ -379,7 +379,9 @@ class PersistentDriver(StdinDriver):
         self._wait_scopes.clear()
         self._decided_calls.finish_turn()
 
-    async def decide_call(self, tool: str, tool_input: Mapping[str, Any]) -> PermissionDecision:
+    async def decide_tool_call_permission(
+        self, tool: str, tool_input: Mapping[str, Any]
+    ) -> PermissionDecision:
         """Decide about a call of a tool in the frontend's process, which is about to run: it is
         asked about as others.
 
@@ -388,7 +390,9 @@ class PersistentDriver(StdinDriver):
         """
         if self.stream is not None and self._turn_running:
             try:
-                await self.apply_child_output(*self.stream.write_deferred_call(tool, tool_input))
+                await self.write_output_and_run_commands(
+                    *self.stream.write_deferred_call(tool, tool_input)
+                )
             except FrontendDisconnectedError:  # the turn notices it, too
                 return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         earlier_grant = self._decided_calls.take_decision(tool, tool_input)
@@ -472,7 +476,7 @@ class PersistentDriver(StdinDriver):
                 # no answer is sent if the call would run in the frontend's process
                 vendor_knows = bool(answer)
                 frontend_knows = decision.frontend_knows
-                await self.apply_child_output(
+                await self.write_output_and_run_commands(
                     *stream.record_permission_denial(
                         request, reason, frontend_knows=frontend_knows, vendor_knows=vendor_knows
                     )

@@ -52,14 +52,14 @@ class StdinDriver(ChildDriver):
     def _list_accepted_kinds(self) -> BlockKinds:
         return self._child_input.accepted_block_kinds
 
-    async def apply_child_output(self, lines: bytes, commands: StreamCommands) -> None:
+    async def write_output_and_run_commands(self, lines: bytes, commands: StreamCommands) -> None:
         for message in () if self.stream is None else self.stream.take_answered_steered_messages():
             self._output.record_prompt(message)
             self._control_session.send_hook_callbacks(
                 HookEvent("UserPromptSubmit"), prompt=message.text
             )
             await self._output.write_lines(self._control_session.take_output())
-        await super().apply_child_output(lines, commands)
+        await super().write_output_and_run_commands(lines, commands)
         await self.send_steering_messages()
 
     async def send_steering_messages(self) -> None:
@@ -136,7 +136,7 @@ class StdinDriver(ChildDriver):
             resume_state.prompted_tools,
         )
 
-    async def apply_setting(self, change: SettingChanged) -> None:
+    async def apply_setting_change(self, change: SettingChanged) -> None:
         """Tell the child that runs; the next one is started with it."""
         adapter, (name, value), needs_restart = self.launcher.adapter, change, False
         # one that is judged in only one of the two modes is launched in another way

@@ -67,18 +67,18 @@ class TurnLifecycle:
         self._recorded_turn: Turn | None = None  # the last turn whose account was recorded
 
     @property
-    def replays_messages(self) -> bool:
+    def replays_user_messages(self) -> bool:
         """Whether a message of the frontend's is said back (contract C15)."""
         return self._context.invocation.streams.replay_user_messages
 
     @property
-    def retries_cut_streams(self) -> bool:
+    def retries_interrupted_streams(self) -> bool:
         """Whether a stream that broke off is asked for once more (Yume's R11)."""
         return self._context.dialect.retries_broken_answers
 
     # -- a turn begins -----------------------------------------------------------------------------
 
-    def open_stream(
+    def open_child_stream(
         self,
         previous_stream: ChildStream | None,
         wrap_translator: "TranslatorFactory | None" = None,
@@ -141,7 +141,7 @@ class TurnLifecycle:
                 version_note=resume_state.version_check.note,
                 is_unattended=adapter.unattended or bool(resume_state.version_check.distrust),
                 unattended_reason=resume_state.version_check.distrust,
-                can_retract=adapter.abilities.can_repeat_reply or self.retries_cut_streams,
+                can_retract=adapter.abilities.can_repeat_reply or self.retries_interrupted_streams,
                 has_claude_errors=adapter.passthrough,
                 is_replay=bool(adapter.cli.replayed_vendor),
                 trust_prompt=adapter.environment.trust_prompt_text,
@@ -171,8 +171,8 @@ class TurnLifecycle:
             redacts_secrets=context.settings.resolve_redaction_mode() == "all",
             asks_by_line=(lambda: state.answers_prompts) if context.dialect.asks_by_line else None,
             evaluator=_build_evaluator(adapter, request, resume_state),
-            can_retry=self.retries_cut_streams,
-            read_answer=self._schema.select_parser(persistent=resume_state.persistent),
+            can_retry=self.retries_interrupted_streams,
+            read_answer=self._schema.select_answer_parser(persistent=resume_state.persistent),
             data_dir=open_vendor_data_dir(adapter, self._environment),
             store_text=self._store_text,
             rejects_unknown_lines=is_sdk_rejecting_unknown_messages(context.environment),

@@ -108,7 +108,7 @@ class FallbackDriver:
         if buffer.failed_attempt is not None:
             self._record_failed_attempt(driver, buffer.failed_attempt)
             # a signal that comes now finds a turn that has not begun
-            driver.stream = driver.launcher.turn_lifecycle.open_stream(last_stream)
+            driver.stream = driver.launcher.turn_lifecycle.open_child_stream(last_stream)
         return buffer.failed_attempt
 
     async def _expire_vendor(self, driver: ChildDriver) -> None:
@@ -126,7 +126,7 @@ class FallbackDriver:
             driver.abandon_turn(f"{name} said nothing in {timeout_s:g} s{reason_suffix}", cause)
             return
         with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
-            await driver.apply_child_output(*stream.release())
+            await driver.write_output_and_run_commands(*stream.release())
 
     def _record_failed_attempt(self, driver: ChildDriver, attempt: FailedVendorAttempt) -> None:
         """Record that a vendor was passed over."""
@@ -187,11 +187,11 @@ class FallbackDriver:
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
         await self._driver.send_decision(request, decision)
 
-    async def forbid_call(self, call_id: str, reason: str) -> None:
-        await self._driver.forbid_call(call_id, reason)
+    async def forbid_running_tool_call(self, call_id: str, reason: str) -> None:
+        await self._driver.forbid_running_tool_call(call_id, reason)
 
-    async def apply_setting(self, change: SettingChanged) -> None:
-        await self._driver.apply_setting(change)
+    async def apply_setting_change(self, change: SettingChanged) -> None:
+        await self._driver.apply_setting_change(change)
 
     async def send_steering_messages(self) -> None:
         await self._driver.send_steering_messages()
@@ -199,8 +199,8 @@ class FallbackDriver:
     def terminate(self) -> None:
         self._driver.terminate()
 
-    def clean_up(self) -> None:
-        self._driver.clean_up()
+    def clean_up_after_child(self) -> None:
+        self._driver.clean_up_after_child()
 
     async def stop(self) -> None:
         await self._driver.stop()

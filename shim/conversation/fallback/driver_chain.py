@@ -2,7 +2,7 @@
 start.
 """
 
-from shim.conversation.drivers.launcher import ChildLauncher, build_serving_vendor
+from shim.conversation.drivers.launcher import ChildLauncher, build_frontend_vendor_info
 from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
@@ -32,7 +32,7 @@ def build_driver_chain(
             )
             return FallbackCandidate(candidate.launcher, persistent=False)
         candidate.launcher.session_state.switch_vendor(
-            build_serving_vendor(candidate.launcher.adapter, persistent=candidate.persistent)
+            build_frontend_vendor_info(candidate.launcher.adapter, persistent=candidate.persistent)
         )
         return candidate
 

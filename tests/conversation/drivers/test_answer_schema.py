@@ -11,8 +11,8 @@ from support import Stage, check_turns
 from shim.conversation.drivers.answer_schema import (
     add_schema_instruction,
     build_answer_parser,
-    extract_json_object,
-    parse_schema,
+    extract_json_object_or_error,
+    parse_json_schema,
 )
 from shim.core.errors import CliArgumentError
 from shim.core.turn.context import StructuredAnswer
@@ -42,7 +42,7 @@ def box(quick_box):
     ],
 )
 def test_contract_f11_answer_is_plain_json_or_a_single_code_fence(answer_text):
-    assert extract_json_object(answer_text) == VALUE
+    assert extract_json_object_or_error(answer_text) == VALUE
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_contract_f11_answer_is_plain_json_or_a_single_code_fence(answer_text):
     ],
 )
 def test_answer_that_is_not_an_object_is_rejected_with_a_reason(answer_text, error):
-    assert str(extract_json_object(answer_text)).startswith(error)
+    assert str(extract_json_object_or_error(answer_text)).startswith(error)
 
 
 def test_valid_answer_is_parsed():
@@ -101,7 +101,7 @@ def test_recursive_schema_is_reported_as_uncheckable():
 
 def test_contract_11_invalid_json_schema_error_matches_the_error_of_claude():
     with pytest.raises(CliArgumentError) as refused:
-        parse_schema("{bad")
+        parse_json_schema("{bad")
     assert (
         str(refused.value)
         == "Error: --json-schema is not valid JSON: JSON Parse error: Expected '}'"
@@ -113,13 +113,13 @@ def test_schema_that_is_not_json_is_rejected(schema):
     with pytest.raises(
         CliArgumentError, match="Error: --json-schema is not valid JSON: JSON Parse error: "
     ):
-        parse_schema(schema)
+        parse_json_schema(schema)
 
 
 @pytest.mark.parametrize("schema", ["[]", "true", "7"])
 def test_schema_that_is_not_an_object_is_rejected(schema):
     with pytest.raises(CliArgumentError, match="must be an object"):
-        parse_schema(schema)
+        parse_json_schema(schema)
 
 
 def test_invalid_schema_is_rejected_with_its_path():

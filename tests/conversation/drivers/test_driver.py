@@ -36,7 +36,7 @@ class Flood:
 def driver(dialect="claude"):
     launcher = FakeLauncher(create_stream_translation("demo", dialect=dialect, stable=True), 5.0)
     launcher.adapter = SimpleNamespace(name="demo", shutdown=ShutdownConfig())
-    return PerTurnDriver(launcher, FakeOutput()), launcher.turn_lifecycle.open_stream(None)
+    return PerTurnDriver(launcher, FakeOutput()), launcher.turn_lifecycle.open_child_stream(None)
 
 
 @pytest.mark.anyio
@@ -67,7 +67,10 @@ async def test_output_after_the_deadline_is_read_up_to_a_limit(monkeypatch):
 @pytest.mark.anyio
 async def test_cut_message_is_retried_only_once():
     pumping, stream = driver("yume")
-    pumping.launcher.recorder, pumping.launcher.turn_lifecycle.retries_cut_streams = None, True
+    pumping.launcher.recorder, pumping.launcher.turn_lifecycle.retries_interrupted_streams = (
+        None,
+        True,
+    )
     cut = []
     for _ in range(2):
         stream.turn.add_text("half")
@@ -110,7 +113,7 @@ def build_persistent_driver(tasks, paper):
         lambda: "now",
     )
     made = PersistentDriver(launcher, paper, control, tasks)
-    made.stream, made._child = launcher.turn_lifecycle.open_stream(None), Listener()
+    made.stream, made._child = launcher.turn_lifecycle.open_child_stream(None), Listener()
     return made, control
 
 
@@ -122,7 +125,7 @@ async def test_permission_request_after_the_result_is_denied_without_a_prompt():
         async with anyio.create_task_group() as tasks:
             driver, control = build_persistent_driver(tasks, paper)
             permission = PermissionRequest("r", "c", "Bash", {}, "bash", {})
-            await driver.apply_child_output(
+            await driver.write_output_and_run_commands(
                 b"", (TurnStage.FINISHED, AskPermissionCommand(permission))
             )
     assert driver._child.written_lines == [f"False {TURN_OVER_TEXT}".encode()]
@@ -138,6 +141,6 @@ async def test_in_process_call_is_denied_if_the_frontend_is_disconnected():
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             driver, _ = build_persistent_driver(tasks, FakeOutput(is_disconnected=True))
-            decision = await driver.decide_call("mcp__calc__add", {"a": 1})
+            decision = await driver.decide_tool_call_permission("mcp__calc__add", {"a": 1})
     assert (decision.allow, decision.message) == (False, STREAM_CLOSED_TEXT)
     assert not driver._decided_calls.is_pending("inside-1")

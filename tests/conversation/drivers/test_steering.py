@@ -90,7 +90,7 @@ class Steered:
         self.control = ControlSession(state, lambda: "id", lambda: "now")
         self.driver = PersistentDriver(self.launcher, self.paper, self.control, tasks)
         self.driver.stream, self.driver._child = (
-            self.launcher.turn_lifecycle.open_stream(None),
+            self.launcher.turn_lifecycle.open_child_stream(None),
             Listener(),
         )
         self.driver.stream.set_user_message(
@@ -104,7 +104,7 @@ class Steered:
 
     async def begin(self):
         for line in self.lines:
-            await self.driver.apply_child_output(*self.driver.stream.feed(line))
+            await self.driver.write_output_and_run_commands(*self.driver.stream.feed(line))
         return self
 
     async def hears(self, text, **more):
@@ -142,7 +142,9 @@ async def test_steering_message_is_sent_to_the_vendor_and_replayed_to_the_fronte
     assert steered_turn.sent_lines == ["steer second!"] and steered_turn.waiting == []
     assert steered_turn.replayed[1:] == [] and steered_turn.paper.prompts == []
     for line in (REPLY, RESULT, TEXT):
-        await steered_turn.driver.apply_child_output(*steered_turn.driver.stream.feed(line))
+        await steered_turn.driver.write_output_and_run_commands(
+            *steered_turn.driver.stream.feed(line)
+        )
     assert steered_turn.replayed[1:] == [("u2", "second")]
     assert [message.text for message in steered_turn.paper.prompts] == ["second"], (
         "it stands in the history too"
@@ -164,7 +166,7 @@ async def test_steering_messages_are_queued_until_the_vendor_accepts_them(steere
     await steered_turn.hears("second")
     assert steered_turn.sent_lines == [] and steered_turn.waiting == ["second"]
     steered_turn.child_input.able = True
-    await steered_turn.driver.apply_child_output(*steered_turn.driver.stream.feed(TEXT))
+    await steered_turn.driver.write_output_and_run_commands(*steered_turn.driver.stream.feed(TEXT))
     await steered_turn.hears("third")
     assert (
         steered_turn.sent_lines == ["steer second!", "steer third!"] and steered_turn.waiting == []
@@ -233,8 +235,10 @@ async def test_unread_steering_messages_are_listed_after_an_interrupt(
 ):
     await steered_turn.hears("second")
     for line in (REPLY, RESULT, TEXT):
-        await steered_turn.driver.apply_child_output(*steered_turn.driver.stream.feed(line))
-    await steered_turn.driver.apply_child_output(
+        await steered_turn.driver.write_output_and_run_commands(
+            *steered_turn.driver.stream.feed(line)
+        )
+    await steered_turn.driver.write_output_and_run_commands(
         *steered_turn.driver.stream.feed(CALL.replace(b"c1", b"c2"))
     )
     await steered_turn.hears("third")

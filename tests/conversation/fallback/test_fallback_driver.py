@@ -22,7 +22,7 @@ from tests.conversation.test_message_loop import FakeOutput
 class VendorLauncher:
     """What the drivers ask of a launcher."""
 
-    replays_messages = False
+    replays_user_messages = False
     timeouts = DEFAULT_TIMEOUTS_S
     create_stream = ChildStream
 
@@ -35,7 +35,7 @@ class VendorLauncher:
     def turn_lifecycle(self):
         return self
 
-    def open_stream(self, previous_stream):
+    def open_child_stream(self, previous_stream):
         return self.create_stream(create_stream_translation("demo", partial=False, stable=True))
 
     def store_session(self, translation):
@@ -58,7 +58,7 @@ class Vendor(ChildDriver):
 
     async def run_turn(self, message):
         self.turns += 1
-        self.stream = self.launcher.turn_lifecycle.open_stream(self.stream)
+        self.stream = self.launcher.turn_lifecycle.open_child_stream(self.stream)
         if self._text:
             self.stream.turn.add_block(self._text)
             if self.fails:

@@ -27,7 +27,7 @@ from shim.commands.sessions.terminal.keys import (
     KeyParser,
 )
 from shim.commands.sessions.terminal.session_view import SessionView
-from shim.commands.turn.wakeup import find_output_pipe, open_signal_pipe
+from shim.commands.turn.wakeup import find_console_pipe_descriptor, open_signal_pipe
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
 from shim.io import stdin
 from shim.story.terminal.screen import REFRESH_SECONDS
@@ -76,7 +76,7 @@ class TerminalLoop:
         self.input_controller = input_controller
         self.reads_keys = reads_keys
         self._is_terminal = console.is_terminal
-        self._output_pipe = find_output_pipe(console)
+        self._output_pipe = find_console_pipe_descriptor(console)
         self._received_signals: list[int] = []
         self._key_parser = KeyParser()
         self._line_splitter = LineSplitter(MAX_LINE_BYTES)
