@@ -46,12 +46,12 @@ def find_replay_path(invocation: Invocation, environment: Mapping[str, str]) -> 
     return vendor_name[len(REPLAY_PREFIX) :] if vendor_name.startswith(REPLAY_PREFIX) else None
 
 
-def choose_terminator(invocation: Invocation, setting: str) -> str:
+def choose_stream_terminator(invocation: Invocation, terminator_setting: str) -> str:
     """Which terminator stands behind a result (surface page, Terminator; contract S16b)."""
     if invocation.streams.output_format != "stream-json":
         return "none"
-    if setting != "auto":
-        return setting
+    if terminator_setting != "auto":
+        return terminator_setting
     is_sdk = os.environ.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
     return (
         "message_stop"
@@ -97,7 +97,7 @@ def select_driver(
         if (
             can_prompt_frontend(invocation)
             and adapter.unattended
-            and resolve_mode(invocation) != BYPASS_MODE
+            and resolve_requested_permission_mode(invocation) != BYPASS_MODE
         ):
             raise FrontendError(
                 f"the frontend wants to be asked, and this version of {adapter.name} asks nobody: its --help does not "
@@ -116,14 +116,14 @@ def _keep_child(adapter: Adapter) -> Adapter:
     return adapter._replace(cli=adapter.cli._replace(always_keeps_child=True))
 
 
-def resolve_mode(invocation: Invocation) -> str:
+def resolve_requested_permission_mode(invocation: Invocation) -> str:
     return resolve_permission_mode(
         invocation.permissions.permission_mode,
         skips_permissions=invocation.permissions.skip_permissions,
     )
 
 
-def can_change_mode(invocation: Invocation) -> bool:
+def can_change_permission_mode(invocation: Invocation) -> bool:
     """Return whether the frontend can choose another permission mode before its first message.
 
     claude-agent-acp starts every session with `--permission-mode=auto`. It learns from the answer
@@ -149,7 +149,7 @@ def apply_claude_settings(invocation: Invocation, claude_settings: ClaudeSetting
     ):
         invocation = invocation.with_flags(permission_mode=claude_settings.mode)
     if claude_settings.bypass_forbidden_by:
-        if resolve_mode(invocation) == BYPASS_MODE:
+        if resolve_requested_permission_mode(invocation) == BYPASS_MODE:
             raise UnsupportedPermissionModeError(
                 f"the permission mode {BYPASS_MODE} is forbidden by {claude_settings.bypass_forbidden_by}",
                 hint="ask for another mode, or leave the file out with --setting-sources",
@@ -158,7 +158,7 @@ def apply_claude_settings(invocation: Invocation, claude_settings: ClaudeSetting
     return invocation.with_flags(add_dirs=(*invocation.add_dirs, *claude_settings.directories))
 
 
-def apply_yume_mode(invocation: Invocation) -> Invocation:
+def apply_yume_permission_mode(invocation: Invocation) -> Invocation:
     """The invocation with Claude's mode for one of Yume's; an unknown one is `default` (R15)."""
     mode_name = invocation.permissions.permission_mode
     if mode_name in (None, "manual", *PERMISSION_MODES):
@@ -284,7 +284,7 @@ def _is_fork_with_same_id(session: SessionFlags) -> bool:
     ) == canonicalize_uuid(session.resume or "")
 
 
-def check_resume_point(
+def require_resume_at_last_message(
     session: SessionFlags, adapter: Adapter, load_uuids: Callable[[], list[str]]
 ) -> None:
     """Raise FrontendError if a session is to be resumed at another message than its last one.

@@ -119,7 +119,7 @@ class ConversationLoop:
             self._interrupt_turn(tasks)
 
 
-def explain_error(error: Exception) -> str:
+def explain_turn_failure(error: Exception) -> str:
     """The reason for a turn that ends without a fault of its own: the machine's, or a mistake of
     ours.
     """

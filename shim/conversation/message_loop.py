@@ -16,7 +16,7 @@ from shim.conversation.loop import (
     EXIT_STATUS_BY_SIGNAL,
     FINAL_WRITE_TIMEOUT_S,
     ConversationLoop,
-    explain_error,
+    explain_turn_failure,
 )
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.api_errors import Cause
@@ -302,7 +302,7 @@ class MessageLoop(ConversationLoop):
     async def _report_failure(self, error: Exception) -> None:
         """A mistake of ours: the frontend still gets its one result."""
         try:
-            await self._write_last_result(explain_error(error), "internal")
+            await self._write_last_result(explain_turn_failure(error), "internal")
         except Exception as write_error:
             warn(f"the shim failed: {write_error!r}\n")
 

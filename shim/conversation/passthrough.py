@@ -18,9 +18,9 @@ from shim.conversation.loop import (
     EXIT_STATUS_BY_SIGNAL,
     FINAL_WRITE_TIMEOUT_S,
     ConversationLoop,
-    explain_error,
+    explain_turn_failure,
 )
-from shim.conversation.pending_exchange import PendingReplies
+from shim.conversation.pending_exchange import UnansweredRequestTracker
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (
     SendToChildCommand,
@@ -88,7 +88,7 @@ class PassthroughLoop(ConversationLoop):
         self._stream.translation.set_has_sent_message(False)
         self._source = source
         self._stderr_copier = StderrCopier(redactor)
-        self._exchange = PendingReplies()
+        self._exchange = UnansweredRequestTracker()
         self._deadlines = ChildTurnDeadlines(launcher.timeouts)
         self._deadlines.select_silence_timeout_by_name("idle_timeout")
         self._pending_answers: list[bytes] = []  # ours, to what the frontend could not be asked
@@ -110,8 +110,8 @@ class PassthroughLoop(ConversationLoop):
             self._frontend_disconnected = True
         except Exception as error:  # our own mistake: the frontend still gets its one result
             self._error = error
-            await self._write_last_result(explain_error(error), "internal")
-            warn(f"{explain_error(error)}\n")
+            await self._write_last_result(explain_turn_failure(error), "internal")
+            warn(f"{explain_turn_failure(error)}\n")
         if self._stop_signal is not None:
             self._child.send_signal("SIGTERM")
             await self._write_last_result(f"the turn was stopped by {self._stop_signal}", "signal")
@@ -205,7 +205,7 @@ class PassthroughLoop(ConversationLoop):
     def _finish_turn(self) -> None:
         """A turn has its result."""
         self._launcher.turn_lifecycle.record_diagnostics(self._stream)
-        self._exchange.clear_pending_replies()
+        self._exchange.clear_unanswered_requests()
         descendants.reap_orphans(self._child.pids)
 
     async def _copy_stderr(self) -> None:
@@ -263,7 +263,7 @@ class PassthroughLoop(ConversationLoop):
                 return
             if stream.is_finished:
                 stream.start_turn()
-        self._exchange.clear_pending_replies()
+        self._exchange.clear_unanswered_requests()
         if cause is not None:
             stream.stop_turn(reason, cause)
         lines, _ = stream.close(

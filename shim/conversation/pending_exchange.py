@@ -13,7 +13,7 @@ REQUEST_ID = re.compile(rb'"request_id"\s*:\s*"([^"]{1,100})"')
 MAX_OPEN_REQUESTS = 1000  # that wait for their answers and are told apart
 
 
-class PendingReplies:
+class UnansweredRequestTracker:
     """What was said and not answered.
 
     `awaits_result`: the frontend waits for the answer to a message. `has_open_permission_request`:
@@ -48,7 +48,7 @@ class PendingReplies:
         """A question was answered by us, with this line."""
         self._open_requests.difference_update(REQUEST_ID.findall(line)[:1])
 
-    def clear_pending_replies(self) -> None:
+    def clear_unanswered_requests(self) -> None:
         """The turn has its result: no answer is waited for any more."""
         self.awaits_result = False
         self._open_requests.clear()

@@ -11,17 +11,17 @@ from shim.adapters import FLAT_ADAPTERS, VENDORS, get_adapter
 from shim.conversation.drivers.context import ConversationContext, resolve_vendor_model
 from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan, build_frontend_vendor_info
 from shim.conversation.fallback.vendor_choice import REPLAY_VENDOR, VendorChoice, choose_vendors
-from shim.conversation.fallback.vendor_list import VendorList
+from shim.conversation.fallback.vendor_list import FallbackVendorList
 from shim.conversation.invocation import (
     apply_claude_settings,
-    apply_yume_mode,
-    can_change_mode,
+    apply_yume_permission_mode,
+    can_change_permission_mode,
     can_prompt_frontend,
-    check_resume_point,
     check_session_flags,
-    choose_terminator,
+    choose_stream_terminator,
     find_replay_path,
-    resolve_mode,
+    require_resume_at_last_message,
+    resolve_requested_permission_mode,
     resolve_resumed_session,
     select_driver,
     validate_invocation,
@@ -117,7 +117,7 @@ class ConversationStartup:
         )
         flat = DIALECTS[self.settings.dialect].is_flat
         if flat:
-            invocation = apply_yume_mode(invocation)
+            invocation = apply_yume_permission_mode(invocation)
         self.recordings: RecordingSet | None = None
         self._replay_path = find_replay_path(invocation, self.environment)
         adapter = invocation.shim_flags.shim_vendor if self._replay_path is None else REPLAY_VENDOR
@@ -125,7 +125,7 @@ class ConversationStartup:
             invocation, adapter, self.cwd, self.environment
         )
         self.vendor_choice = self._choose_vendors(invocation, installed)
-        self.vendor_list = VendorList(
+        self.vendor_list = FallbackVendorList(
             self.vendor_choice.names,
             self.settings,
             self.environment,
@@ -137,10 +137,10 @@ class ConversationStartup:
         if self.vendor_list.has_several:
             invocation = self._apply_settings(invocation)
         self.adapter = (
-            self.vendor_list.select_first_adapter(
+            self.vendor_list.select_first_usable_adapter(
                 ""
-                if can_change_mode(invocation) and not launcher_class.is_dry
-                else resolve_mode(invocation)
+                if can_change_permission_mode(invocation) and not launcher_class.is_dry
+                else resolve_requested_permission_mode(invocation)
             )
             if self._replay_path is None
             else self._create_replay_adapter(self._replay_path, invocation)
@@ -149,7 +149,7 @@ class ConversationStartup:
         self.adapter = self._find_installed_adapter(self.adapter, self.environment)
         partial = invocation.streams.partial or DIALECTS[self.settings.dialect].streams_fragments
         invocation = invocation.with_flags(
-            model=self.vendor_list.select_model(vendor_name, self.vendor_choice.model),
+            model=self.vendor_list.select_vendor_model(vendor_name, self.vendor_choice.model),
             partial=partial,
         )
         self._mcp_servers: Mapping[str, Any] = {}
@@ -159,7 +159,7 @@ class ConversationStartup:
             self._mcp_servers = load_mcp_servers(invocation, self.cwd)
         if not (self.vendor_list.has_several or self.adapter.passthrough):
             invocation = self._apply_settings(invocation)
-        self.mode = resolve_mode(invocation)
+        self.mode = resolve_requested_permission_mode(invocation)
         self.invocation = validate_invocation(invocation)
         path = config.resolve_recording_path(invocation, self.environment, installed, self.settings)
         if path and not launcher_class.is_dry:
@@ -267,7 +267,7 @@ class ConversationStartup:
     def _prepare_launcher(self) -> ChildLauncher:
         """What starts the children, once it is certain that there may be one."""
         self.adapter = self._select_driver_adapter(self.adapter)
-        if not can_change_mode(self.invocation):
+        if not can_change_permission_mode(self.invocation):
             self.adapter.resolve_mode_arguments(self.mode)
         if parse_shim_depth(self.environment) >= MAX_DEPTH:
             raise FrontendError(
@@ -284,7 +284,9 @@ class ConversationStartup:
                 self.environment,
                 is_replay=is_replay,
             )
-            check_resume_point(self.invocation.session, self.adapter, self._load_resumed_uuids)
+            require_resume_at_last_message(
+                self.invocation.session, self.adapter, self._load_resumed_uuids
+            )
         model = resolve_vendor_model(self.invocation.model or "", self.adapter, self.settings)
         for warning in self.adapter.list_ignored_flags(self.invocation.with_flags(model=model)):
             warn(warning)
@@ -400,12 +402,14 @@ class ConversationStartup:
         runs_more = adapter.unattended and self.mode != BYPASS_MODE
         if adapter.cli.build_two_way is None or self.mode not in adapter.modes or runs_more:
             return None
-        from shim.conversation.fallback.driver_chain import build_driver_chain
+        from shim.conversation.fallback.driver_chain import build_driver_fallback_chain
 
         launcher = first.launcher.create_for_adapter(
             adapter, self.environment, stored_session=self.resumed_session
         )
-        return build_driver_chain(first, launcher, persistent=self._can_keep_child(adapter))
+        return build_driver_fallback_chain(
+            first, launcher, persistent=self._can_keep_child(adapter)
+        )
 
     def _create_candidate(
         self, vendor_name: str, first_launcher: ChildLauncher
@@ -550,7 +554,7 @@ class ConversationStartup:
             self.settings.dialect,
             id_prefix,
             partial=self.invocation.streams.partial,
-            terminator=choose_terminator(self.invocation, self.settings.terminator),
+            terminator=choose_stream_terminator(self.invocation, self.settings.terminator),
             max_line_bytes=self.settings.max_line_bytes,
             display_name=self._display_name,
             has_history=self._needs_transcript(),

@@ -16,7 +16,7 @@ from shim.bridge.launch import SessionRunningError, SessionSpec, build_resume_in
 from shim.bridge.registry import SessionRecord
 from shim.conversation.drivers.dry_launcher import DryRunLauncher
 from shim.conversation.invocation import (
-    can_change_mode,
+    can_change_permission_mode,
     can_prompt_frontend,
     find_replay_path,
     resolve_resumed_session,
@@ -276,7 +276,7 @@ class BackgroundConversation:
             verbose=True,
             permission_prompt_tool="stdio",
         )
-        allow_mode_change = can_change_mode(self._invocation)
+        allow_mode_change = can_change_permission_mode(self._invocation)
         try:
             startup = ConversationStartup(
                 streams, self._installed_options, self._args, launcher_class=DryRunLauncher

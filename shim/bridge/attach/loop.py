@@ -23,7 +23,7 @@ from shim.conversation.loop import (
     EXIT_STATUS_BY_SIGNAL,
     FINAL_WRITE_TIMEOUT_S,
     ConversationLoop,
-    explain_error,
+    explain_turn_failure,
 )
 from shim.core.api_errors import Cause
 from shim.core.turn.result import INTERRUPTED, build_minimal_error_result
@@ -103,8 +103,8 @@ class AttachedConversationLoop(ConversationLoop):
         except FrontendDisconnectedError:
             self._frontend_disconnected = True
         except Exception as error:
-            await self._write_last_result(explain_error(error), "internal")
-            warn(f"{explain_error(error)}\n")
+            await self._write_last_result(explain_turn_failure(error), "internal")
+            warn(f"{explain_turn_failure(error)}\n")
             return 1
         await self._leave_session()
         if self._stop_signal is not None:

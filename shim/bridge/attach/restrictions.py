@@ -4,7 +4,7 @@ flags are dropped.
 
 from collections.abc import Mapping
 
-from shim.conversation.invocation import resolve_mode
+from shim.conversation.invocation import resolve_requested_permission_mode
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import format_flag_name
 from shim.core.claude.argv.paths import resolve_invocation_paths, resolve_rule_paths
@@ -139,7 +139,7 @@ def compute_restrictions_of_joining_frontend(
         frontend.permissions.permission_mode is not None or frontend.permissions.skip_permissions
     )
     mode = (
-        resolve_mode(frontend)
+        resolve_requested_permission_mode(frontend)
         if passes_mode
         else _find_own_settings_mode(frontend, frontend_settings, session, session_settings)
         or session_mode

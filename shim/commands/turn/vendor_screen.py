@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from shim.conversation.fallback.vendor_choice import REPLAY_VENDOR, choose_vendors
-from shim.conversation.fallback.vendor_list import VendorList
-from shim.conversation.invocation import resolve_mode
+from shim.conversation.fallback.vendor_list import FallbackVendorList
+from shim.conversation.invocation import resolve_requested_permission_mode
 from shim.core.adapter.adapter import Adapter
 from shim.core.claude.argv.flags import FLAGS
 from shim.core.claude.argv.invocation import Invocation
@@ -95,10 +95,10 @@ def _build_command(
     choice = choose_vendors(
         invocation, installed_options, os.environ, settings.vendor, session_vendor=None, cwd=cwd
     )
-    vendor_list = VendorList(
+    vendor_list = FallbackVendorList(
         choice.names, settings, os.environ, cwd=cwd, is_flat=False, needs_prompts=False
     )
-    vendor = vendor_list.select_first_adapter(DEFAULT_MODE)
+    vendor = vendor_list.select_first_usable_adapter(DEFAULT_MODE)
     vendor_settings, environment = (
         settings.get_vendor_settings(vendor.name),
         vendor_list.build_environment(vendor.name),
@@ -142,7 +142,7 @@ def _check_claude_flags(invocation: Invocation, vendor: Adapter) -> tuple[str, .
         if invocation.get_flag_value(field) != defaults.get_flag_value(field)
     ]
     unskippable = [field for field in fields if field in UNSKIPPABLE_FIELDS]
-    if resolve_mode(invocation) not in (DEFAULT_MODE, BYPASS_MODE):
+    if resolve_requested_permission_mode(invocation) not in (DEFAULT_MODE, BYPASS_MODE):
         unskippable.append("permission_mode")
     names = ", ".join(format_flag_name(field) for field in unskippable or fields)
     if unskippable:

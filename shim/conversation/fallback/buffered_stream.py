@@ -55,13 +55,15 @@ class FallbackBuffer:
         self.is_active = True
         self._reset()
 
-    def add_output(self, byte_count: int, lines: bytes, commands: StreamCommands) -> StreamCommands:
+    def add_output(
+        self, received_byte_count: int, lines: bytes, commands: StreamCommands
+    ) -> StreamCommands:
         """Hold the lines for `byte_count` bytes of a child; gives back the commands that are
         carried out all the same.
 
         A session is not remembered while another vendor's may take its place.
         """
-        self._received_bytes += byte_count
+        self._received_bytes += received_byte_count
         self._lines.append(lines)
         self._remember_commands = (
             tuple(command for command in commands if isinstance(command, StoreSessionCommand))
@@ -161,7 +163,7 @@ class BufferedChildStream(ChildStream):
         cause = self.get_api_failure_of_retry(stderr).cause
         return cause if cause in FALLBACK_CAUSES else None
 
-    def release(self) -> StreamOutput:
+    def release_buffered_output(self) -> StreamOutput:
         """The vendor is the one that answers, whatever it will say."""
         return self._buffer.release_output(b"")
 

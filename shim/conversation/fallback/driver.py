@@ -126,7 +126,7 @@ class FallbackDriver:
             driver.abandon_turn(f"{name} said nothing in {timeout_s:g} s{reason_suffix}", cause)
             return
         with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
-            await driver.write_output_and_run_commands(*stream.release())
+            await driver.write_output_and_run_commands(*stream.release_buffered_output())
 
     def _record_failed_attempt(self, driver: ChildDriver, attempt: FailedVendorAttempt) -> None:
         """Record that a vendor was passed over."""

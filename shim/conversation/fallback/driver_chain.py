@@ -9,15 +9,18 @@ from shim.core.policy.policy import BYPASS_MODE
 from shim.state.config import ONE_WAY, TWO_WAY
 
 
-def build_driver_chain(
-    two_way_candidate: FallbackCandidate, one_way_launcher: ChildLauncher, *, persistent: bool
+def build_driver_fallback_chain(
+    prompting_candidate: FallbackCandidate,
+    non_prompting_launcher: ChildLauncher,
+    *,
+    persistent: bool,
 ) -> FallbackChain:
     """The candidates of a vendor. `persistent`: one child of the `one_way_launcher` launcher serves
     the conversation too.
     """
     candidates = {
-        TWO_WAY: two_way_candidate,
-        ONE_WAY: FallbackCandidate(one_way_launcher, persistent),
+        TWO_WAY: prompting_candidate,
+        ONE_WAY: FallbackCandidate(non_prompting_launcher, persistent),
     }
 
     def prepare_candidate(driver_name: str) -> FallbackCandidate:

@@ -22,7 +22,7 @@ MAX_VENDORS = 8  # in a list: each vendor may take its time before the next one 
 FIRST_VENDOR_VARIABLES = ("SHIM_BIN", "SHIM_ARGS")
 
 
-class VendorList:
+class FallbackVendorList:
     """The vendors called `vendor_names`, in this order. FrontendError for an unknown name, and for
     too many names.
 
@@ -63,7 +63,7 @@ class VendorList:
             if name not in VENDORS:
                 get_adapter(name)
 
-    def select_first_adapter(self, mode: str) -> Adapter:
+    def select_first_usable_adapter(self, mode: str) -> Adapter:
         """The first vendor that can start in a permission mode; the last vendor where none can.
 
         With mode "" the modes are not compared, because the frontend can still choose one. The turn
@@ -115,7 +115,7 @@ class VendorList:
             if key not in FIRST_VENDOR_VARIABLES
         }
 
-    def select_model(self, name: str, model: str | None) -> str | None:
+    def select_vendor_model(self, name: str, model: str | None) -> str | None:
         """The model for a vendor: a name is meant for the first vendor of the list, one of Claude's
         for each.
         """

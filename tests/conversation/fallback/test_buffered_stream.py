@@ -237,7 +237,7 @@ def test_end_of_a_turn_without_a_failure_is_not_buffered():
 def test_failure_after_the_release_is_written_and_allows_no_fallback():
     buffer, stream = build_buffered_stream()
     feed_events(stream, BEGUN)
-    output, _ = stream.release()
+    output, _ = stream.release_buffered_output()
     assert b'"init"' in output
     stream.stop_turn("nobody is logged in", "auth")
     assert b"nobody is logged in" in stream.close(None)[0] and buffer.failed_attempt is None
