@@ -4,12 +4,12 @@ started again.
 
 from shim.core.adapter.adapter import (
     Adapter,
-    CliInfo,
-    Environment,
     LaunchRequest,
     LaunchSpec,
-    PolicySupport,
     VendorAbilities,
+    VendorCliInfo,
+    VendorEnvironment,
+    VendorPolicySupport,
     encode_prompt_stdin,
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
@@ -91,9 +91,9 @@ ADAPTER = Adapter(
         accepts_json_schema=True,
         accepts_mcp_servers=True,
     ),
-    policy_support=PolicySupport(has_native_rules=True),
-    environment=Environment(api_base_variable="ANTHROPIC_BASE_URL"),
-    cli=CliInfo(
+    policy_support=VendorPolicySupport(has_native_rules=True),
+    environment=VendorEnvironment(api_base_variable="ANTHROPIC_BASE_URL"),
+    cli=VendorCliInfo(
         install_command="npm install -g @anthropic-ai/claude-code",
         login_probe=LoginProbe(("auth", "status"), '"loggedIn": false'),
     ),

@@ -6,11 +6,11 @@ It was not run here, because it needs its own servers. `cursor_stream` translate
 from shim.adapters.cursor_tools import LISTED_TOOLS, PLAN_TOOLS, TOOLS
 from shim.core.adapter.adapter import (
     Adapter,
-    CliInfo,
-    Environment,
     LaunchRequest,
     LaunchSpec,
     VendorAbilities,
+    VendorCliInfo,
+    VendorEnvironment,
     can_pass_as_argument,
     encode_prompt_stdin,
 )
@@ -69,8 +69,8 @@ ADAPTER = Adapter(
     listed_tools=LISTED_TOOLS,
     choose_tools=list_tools_for_permission_mode,
     abilities=VendorAbilities(can_stream=True, can_resume=True),
-    environment=Environment(trust_prompt_text="Workspace Trust"),
+    environment=VendorEnvironment(trust_prompt_text="Workspace Trust"),
     timeouts_s={"idle_timeout": IDLE_TIMEOUT_S},
-    cli=CliInfo(install_command="curl https://cursor.com/install -fsS | bash"),
+    cli=VendorCliInfo(install_command="curl https://cursor.com/install -fsS | bash"),
     login_hint="run `agent login`, or set CURSOR_API_KEY",
 )

@@ -5,11 +5,11 @@
 
 from shim.core.adapter.adapter import (
     Adapter,
-    CliInfo,
     LaunchRequest,
     LaunchSpec,
-    PolicySupport,
     VendorAbilities,
+    VendorCliInfo,
+    VendorPolicySupport,
     encode_prompt_stdin,
 )
 
@@ -23,7 +23,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
 ADAPTER = Adapter(
     name="demo",
     programs=(),
-    cli=CliInfo(bundled_module="shim.commands.turn.demo_child"),
+    cli=VendorCliInfo(bundled_module="shim.commands.turn.demo_child"),
     translator_ref="shim.adapters.demo_stream:DemoTranslator",
     build_launch=build_launch,
     modes=dict.fromkeys(
@@ -31,5 +31,5 @@ ADAPTER = Adapter(
     ),
     listed_tools=("Read", "Edit", "Bash"),
     abilities=VendorAbilities(can_stream=True, can_resume=True),
-    policy_support=PolicySupport(has_native_rules=True),  # it plays its calls and runs none
+    policy_support=VendorPolicySupport(has_native_rules=True),  # it plays its calls and runs none
 )

@@ -7,14 +7,14 @@ is told, `pi_rpc_session` what is known of it, `pi_rpc_stream` reads what is mor
 
 from shim.core.adapter.adapter import (
     Adapter,
-    CliInfo,
-    Environment,
     LaunchRequest,
     LaunchSpec,
-    PolicySupport,
-    ShutdownConfig,
     VendorAbilities,
+    VendorCliInfo,
+    VendorEnvironment,
+    VendorPolicySupport,
     VendorSessionBehavior,
+    VendorShutdownConfig,
     encode_prompt_stdin,
 )
 from shim.core.adapter.tools import ToolMapping, build_edit_list_converter, convert_seconds_to_ms
@@ -151,7 +151,9 @@ def choose_enabled_tools(request: LaunchRequest) -> tuple[list[str], bool]:
     names = request.mode_arguments[1].split(",") if request.mode_arguments else list(BUILT_IN_TOOLS)
     if request.mode_arguments and request.permission_mode != "plan":
         names += [
-            name for name in ADAPTER.list_vendor_tools(rules.allowed_tools) if name not in names
+            name
+            for name in ADAPTER.map_to_vendor_tool_names(rules.allowed_tools)
+            if name not in names
         ]
     allowed_names, is_limited = (
         tuple(names) if request.mode_arguments else ALL_TOOLS,
@@ -159,10 +161,14 @@ def choose_enabled_tools(request: LaunchRequest) -> tuple[list[str], bool]:
     )
     if rules.tools is not None:
         names, is_limited = (
-            [name for name in ADAPTER.list_vendor_tools(rules.tools) if name in allowed_names],
+            [
+                name
+                for name in ADAPTER.map_to_vendor_tool_names(rules.tools)
+                if name in allowed_names
+            ],
             True,
         )
-    removed = ADAPTER.list_vendor_tools(request.removed_tools)
+    removed = ADAPTER.map_to_vendor_tool_names(request.removed_tools)
     is_limited = is_limited or any(name in names for name in removed)
     return [name for name in names if name not in removed], is_limited
 
@@ -234,7 +240,7 @@ def build_persistent_adapter() -> Adapter:
         child_input_ref="shim.adapters.pi_input:PiInput",
         modes={**modes, "plan": READ_ONLY_ARGUMENTS},
         unattended=False,
-        policy_support=PolicySupport(
+        policy_support=VendorPolicySupport(
             list_prompted_tools=lambda request: (
                 every_tool if uses_permission_extension(request) else frozenset()
             ),
@@ -275,17 +281,17 @@ ADAPTER = Adapter(
         reports_cost=True,
     ),
     # it loses the tools of all servers
-    policy_support=PolicySupport(
+    policy_support=VendorPolicySupport(
         enforces_rule=lambda rule, request: rule.tool.startswith(MCP_PREFIX)
     ),
     session_traits=VendorSessionBehavior(saves_late=True),
     # 0.73 starts these; newer ones ask whether the folder is trusted.
-    environment=Environment(
+    environment=VendorEnvironment(
         autostart_files={".pi/extensions": (), ".pi/settings.json": ()},
         no_autostart_flag="--no-approve",
     ),
-    shutdown=ShutdownConfig(interrupt_signal="SIGTERM"),
-    cli=CliInfo(
+    shutdown=VendorShutdownConfig(interrupt_signal="SIGTERM"),
+    cli=VendorCliInfo(
         install_command="npm install -g @earendil-works/pi-coding-agent",
         # A table whose first columns are the provider and the model.
         model_probe=ModelProbe(("--list-models",), r"^(?!provider )(\S+) {2,}(\S+) {2,}\S"),

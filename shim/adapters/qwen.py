@@ -6,12 +6,12 @@ Measured: 0.24.4 and 0.15.10. `qwen_stream` translates its lines, `qwen_input` i
 from shim.adapters.qwen_tools import HASH_STARTS, TOOLS
 from shim.core.adapter.adapter import (
     Adapter,
-    CliInfo,
-    Environment,
     LaunchRequest,
     LaunchSpec,
-    PolicySupport,
     VendorAbilities,
+    VendorCliInfo,
+    VendorEnvironment,
+    VendorPolicySupport,
     encode_prompt_stdin,
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
@@ -67,7 +67,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     if max_turns is not None and not request.persistent:
         # it counts for the process, Claude for the turn
         arguments += ["--max-session-turns", str(max_turns)]
-    selected_tools = ADAPTER.list_vendor_tools(invocation.rules.tools or ())
+    selected_tools = ADAPTER.map_to_vendor_tool_names(invocation.rules.tools or ())
     arguments += [f"--core-tools={name}" for name in selected_tools]
     # Without a name to keep, "only these" has to be said as "none of those": an empty list would
     # mean all. The tool of --json-schema is none to choose, and `--core-tools` leaves it alone: it
@@ -163,7 +163,7 @@ def list_excluded_tools(request: LaunchRequest) -> list[str]:
 
     A tool that stands for its family stays where each call is asked about.
     """
-    vendor_tools = ADAPTER.list_vendor_tools(request.removed_tools)
+    vendor_tools = ADAPTER.map_to_vendor_tool_names(request.removed_tools)
     if request.persistent and _allows_everything(request):
         # it would answer its question itself, with nothing
         vendor_tools.append("ask_user_question")
@@ -238,14 +238,14 @@ ADAPTER = Adapter(
         "idle_timeout": MAX_SILENCE_S,
         "permission_timeout": ANSWER_TIMEOUT_S,
     },
-    policy_support=PolicySupport(
+    policy_support=VendorPolicySupport(
         list_prompted_tools=list_prompted_tools,
         enforces_rule=can_enforce_mcp_permission_rule,
         accepts_rule=lambda rule: rule.tool == SUBAGENT_TOOL and rule.content is None,
         has_wider_modes=True,
         escape_prompt=lambda prompt: prompt.replace("@", "\\@"),
     ),
-    cli=CliInfo(
+    cli=VendorCliInfo(
         install_command="npm install -g @qwen-code/qwen-code",
         login_probe=LoginProbe(  # without a word on stdin it ends before it asks a model
             ("--output-format", "stream-json", "--input-format", "stream-json", *ASKING_ARGUMENTS),
@@ -258,7 +258,7 @@ ADAPTER = Adapter(
     ),
     login_hint="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     child_input_ref="shim.adapters.qwen_input:QwenInput",
-    environment=Environment(
+    environment=VendorEnvironment(
         api_base_variable="OPENAI_BASE_URL",
         attachment_dirs=(("QWEN_RUNTIME_DIR", "tmp"), ("QWEN_HOME", "tmp"), ("HOME", ".qwen/tmp")),
     ),

@@ -10,10 +10,10 @@ from shim.adapters.qwen_rfc_input import NEW_SESSION, build_user_message
 from shim.adapters.qwen_rfc_tools import TOOLS
 from shim.core.adapter.adapter import (
     Adapter,
-    CliInfo,
     LaunchRequest,
     LaunchSpec,
     VendorAbilities,
+    VendorCliInfo,
     VendorSessionBehavior,
 )
 from shim.core.errors import FrontendError
@@ -70,7 +70,7 @@ ADAPTER = Adapter(
     login_hint="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     child_input_ref="shim.adapters.qwen_rfc_input:QwenRfcInput",
     session_traits=VendorSessionBehavior(prefixes_system_prompt=True),
-    cli=CliInfo(
+    cli=VendorCliInfo(
         unreleased_note="no released program speaks it; translated as its RFC says (2025-10)"
     ),
 )

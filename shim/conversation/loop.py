@@ -88,10 +88,10 @@ class ConversationLoop:
         """Import what a long conversation may need, before an upgrade replaces the files."""
         await anyio.sleep(PRELOAD_DELAY_S)
         try:
-            from shim.conversation.preload import preload_for_conversation
+            from shim.conversation.preload import preload_conversation_modules
         except ImportError:  # the files are gone already
             return
-        await preload_for_conversation()
+        await preload_conversation_modules()
 
     async def _watch_recording(self, recorder: "RunRecorder") -> None:
         """A turn that must be recorded ends when its recording fails."""

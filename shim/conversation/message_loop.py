@@ -146,7 +146,7 @@ class MessageLoop(ConversationLoop):
         elif not message.needs_reply:
             await self._driver.finish_turn_without_vendor(message)
             self._store_as_context(message)
-        elif self._driver.stream is not None and self._driver.stream.is_over_budget:
+        elif self._driver.stream is not None and self._driver.stream.is_over_cost_budget:
             # its result says that the budget is spent
             await self._driver.finish_turn_without_vendor(message)
         else:
@@ -313,7 +313,7 @@ class MessageLoop(ConversationLoop):
         stream, lines = self._driver.stream, b""
         if stream is None or not self._turn_running:
             return
-        if not stream.is_finished:
+        if not stream.is_turn_finished:
             stream.stop_turn(reason, cause)
             lines, _ = stream.close(None)
             self._record_result(stream)

@@ -127,7 +127,7 @@ class PassthroughLoop(ConversationLoop):
             return 0
         turn_status = int(self._stream.has_failed)
         if child_exit is None:  # it had answered, and did not go by itself
-            return turn_status if self._stream.is_finished else 1
+            return turn_status if self._stream.is_turn_finished else 1
         return 1 if child_exit.code is None else child_exit.code or turn_status
 
     # -- the frontend's bytes ----------------------------------------------------------------------
@@ -222,7 +222,7 @@ class PassthroughLoop(ConversationLoop):
         asked.
         """
         return self._exchange.has_open_permission_request or not (
-            self._stream.has_started or self._exchange.awaits_result
+            self._stream.is_turn_open or self._exchange.awaits_result
         )
 
     def _update_deadline(self) -> None:
@@ -233,7 +233,11 @@ class PassthroughLoop(ConversationLoop):
         itself.
         """
         self._deadlines.cancel_idle_timeout()
-        if self._stdin_closed and not self._exchange.awaits_result and not self._stream.has_started:
+        if (
+            self._stdin_closed
+            and not self._exchange.awaits_result
+            and not self._stream.is_turn_open
+        ):
             self._deadlines.start_idle_timeout(self._launcher.exit_timeout_s)
         self._update_deadline()
 
@@ -258,10 +262,10 @@ class PassthroughLoop(ConversationLoop):
     async def _finish_open_turn(self, reason: str, cause: Cause | None = None) -> None:
         """Give a result to a turn that has begun, or whose message was sent, and that has none."""
         stream = self._stream
-        if not stream.has_started:
+        if not stream.is_turn_open:
             if not self._exchange.awaits_result:
                 return
-            if stream.is_finished:
+            if stream.is_turn_finished:
                 stream.start_turn()
         self._exchange.clear_unanswered_requests()
         if cause is not None:

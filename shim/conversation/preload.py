@@ -61,7 +61,7 @@ def preload_modules(
         profile_files.preload_bundled_profiles(environment)
 
 
-async def preload_for_conversation() -> None:
+async def preload_conversation_modules() -> None:
     """Import what a conversation may need, one module at a time, so that the conversation is not
     blocked.
     """

@@ -81,7 +81,7 @@ class ConversationRunner:
         self._transcript: Transcript | None = None
 
     @property
-    def has_rules(self) -> bool:
+    def has_permission_rules(self) -> bool:
         """Whether rules say more than the mode, so that a vendor which asks has to be asked by."""
         return self._launcher.policy.has_rules
 

@@ -43,7 +43,7 @@ def build_session_state(
         cwd,
         os.getpid(),
         allows_bypass=flags.skip_permissions or flags.allow_skip_permissions or mode == BYPASS_MODE,
-        state_events=resolve_session_state_visibility(environment),
+        state_events=resolve_session_state_event_visibility(environment),
         echoes_messages=invocation.streams.replay_user_messages,
         max_line_bytes=settings.max_line_bytes,
         validate_model=lambda model: _resolve_model(model, state.vendor_name),
@@ -99,7 +99,7 @@ def _add_mcp_servers(
         )
 
 
-def resolve_session_state_visibility(environment: Mapping[str, str]) -> str:
+def resolve_session_state_event_visibility(environment: Mapping[str, str]) -> str:
     """Who is told the session's state: "visible", "host" or "" (contract 5.13)."""
     if environment.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1":
         return "visible"

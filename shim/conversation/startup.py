@@ -237,7 +237,7 @@ class ConversationStartup:
             )
             raise
 
-    def plan_first_child(
+    def plan_first_child_launch(
         self, *, allow_mode_change: bool = False
     ) -> "tuple[ChildLauncher, LaunchPlan]":
         """Return the launcher of the first child and what would start it. Raise ShimError if no
@@ -268,7 +268,7 @@ class ConversationStartup:
         """What starts the children, once it is certain that there may be one."""
         self.adapter = self._select_driver_adapter(self.adapter)
         if not can_change_permission_mode(self.invocation):
-            self.adapter.resolve_mode_arguments(self.mode)
+            self.adapter.resolve_permission_mode_args(self.mode)
         if parse_shim_depth(self.environment) >= MAX_DEPTH:
             raise FrontendError(
                 f"the shim was started inside itself {MAX_DEPTH} times", hint="check SHIM_VENDOR"
@@ -442,7 +442,7 @@ class ConversationStartup:
             if self.adapter.passthrough and not self.vendor_list.is_translated:
                 return runner.run_passthrough()
             return runner.run_conversation()
-        if self._needs_asking_child(runner.has_rules):
+        if self._needs_asking_child(runner.has_permission_rules):
             # stdin carries the answers if the frontend can see the prompts; otherwise it is a part
             # of the message
             can_answer = bool(self.invocation.prompt) and can_prompt_frontend(self.invocation)
@@ -464,7 +464,8 @@ class ConversationStartup:
         # only a child of one message keeps to a schema itself, but its edits would leave the folder
         uses_schema = self.invocation.json_schema is not None and self.mode != "acceptEdits"
         needs_gate = has_rules or (
-            not uses_schema and any(adapter.needs_policy_check(self.mode) for adapter in vendors)
+            not uses_schema
+            and any(adapter.needs_external_policy_check(self.mode) for adapter in vendors)
         )
         return (self._asks_frontend or needs_gate or self.adapter.cli.always_keeps_child) and any(
             map(self._can_keep_child, vendors)
@@ -473,7 +474,7 @@ class ConversationStartup:
     def _run_stdin_input(self, runner: "ConversationRunner", stdin_input: StdinInput) -> int:
         if not (stdin_input.source or stdin_input.may_send_more):
             # then the child need not wait for what reads frames
-            if self._needs_asking_child(runner.has_rules):
+            if self._needs_asking_child(runner.has_permission_rules):
                 return runner.run_conversation(stdin_input.text, can_answer=False)
             return runner.run_one_shot(stdin_input.text)
         return runner.run_conversation(
@@ -566,7 +567,7 @@ class ConversationStartup:
         """
         driver_setting = self.settings.get_vendor_settings(adapter.name).driver or config.TWO_WAY
         # only its questions keep them in the folder
-        gates_edits = self.mode == "acceptEdits" and adapter.needs_policy_check(self.mode)
+        gates_edits = self.mode == "acceptEdits" and adapter.needs_external_policy_check(self.mode)
         wants_child = (
             self._stdin_input is None
             or self._stdin_input.wants_answers

@@ -28,7 +28,7 @@ def available(name, mode, hooks=(), **rules):
         {kind: parse_permission_rules(texts) for kind, texts in rules.items()},
     )
     policy = Policy(workspace=Workspace("/work", "/home"), hooks=hooks, **kinds)
-    mode_arguments = vendor.resolve_mode_arguments(mode)
+    mode_arguments = vendor.resolve_permission_mode_args(mode)
     request = LaunchRequest(
         parse_argv(["-p", "hi"]),
         "hi",

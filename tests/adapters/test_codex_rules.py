@@ -31,7 +31,7 @@ def request(mode, workspace=HERE, hook_argv=HOOK_ARGV, **rules):
         workspace=workspace,
         **{kind: parse_permission_rules(texts) for kind, texts in rules.items()},
     )
-    mode_arguments = get_adapter("codex").resolve_mode_arguments(mode)
+    mode_arguments = get_adapter("codex").resolve_permission_mode_args(mode)
     return LaunchRequest(
         parse_argv(["-p", "hi"]),
         "hi",

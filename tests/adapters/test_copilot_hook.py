@@ -36,7 +36,7 @@ def launch(mode, **more):
         LaunchRequest(
             parse_argv(["-p", "hi"]),
             "hi",
-            mode_arguments=vendor.resolve_mode_arguments(mode),
+            mode_arguments=vendor.resolve_permission_mode_args(mode),
             permission_mode=mode,
             policy=policy,
             hook_argv=("judge",),

@@ -35,7 +35,7 @@ def launch(name, *args, prompt="say hi", resume_id=None, **fields):
     request = LaunchRequest(
         invocation=invocation,
         prompt=prompt,
-        mode_arguments=vendor.resolve_mode_arguments(mode),
+        mode_arguments=vendor.resolve_permission_mode_args(mode),
         permission_mode=mode,
         resume_id=resume_id or invocation.session.resume,
         removed_tools=tuple(

@@ -18,7 +18,7 @@ from support import check_turns, find_result, parse_lines
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.conversation.drivers.per_turn_driver import PerTurnDriver
 from shim.conversation.message_loop import MessageLoop
-from shim.core.adapter.adapter import ShutdownConfig
+from shim.core.adapter.adapter import VendorShutdownConfig
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.messages import UserMessage
 from shim.io.log import SILENT_LOG
@@ -75,7 +75,7 @@ class FakeLauncher:
 
     replays_user_messages = False
     retries_interrupted_streams = False
-    adapter = SimpleNamespace(shutdown=ShutdownConfig())
+    adapter = SimpleNamespace(shutdown=VendorShutdownConfig())
     context = SimpleNamespace(log=SILENT_LOG)
 
     def __init__(self, translation, exit_timeout_s):

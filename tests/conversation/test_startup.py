@@ -250,5 +250,7 @@ def test_mcp_configs_are_loaded_once_except_for_the_claude_vendor(
     monkeypatch.setattr(configs, "load_mcp_configs", lambda args, cwd: read.append(args) or {})
     monkeypatch.setenv("SHIM_BIN", sys.executable)
     args = ("--shim-vendor", vendor, "-p", "hi", "--mcp-config", "servers.json")
-    ConversationStartup(parse_argv(args), {}, launcher_class=DryRunLauncher).plan_first_child()
+    ConversationStartup(
+        parse_argv(args), {}, launcher_class=DryRunLauncher
+    ).plan_first_child_launch()
     assert read == [("servers.json",)] * times

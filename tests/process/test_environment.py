@@ -5,7 +5,7 @@ import os
 import pytest
 
 from shim.adapters import VENDORS, get_adapter
-from shim.core.adapter.adapter import Environment
+from shim.core.adapter.adapter import VendorEnvironment
 from shim.process.environment import MAX_DEPTH, build_child_environment, parse_shim_depth
 from shim.state.config import VendorSettings
 
@@ -46,7 +46,7 @@ def test_claude_environment_contains_everything_except_shim_vendor_variables():
 
 def test_variable_listed_by_the_vendor_is_passed_on():
     vendor = get_adapter("pi")._replace(
-        environment=Environment(visible_variables=("ANTHROPIC_API_KEY",))
+        environment=VendorEnvironment(visible_variables=("ANTHROPIC_API_KEY",))
     )
     child = build_child_environment(vendor, VendorSettings(), OURS)
     assert child["ANTHROPIC_API_KEY"] == "a" and "ANTHROPIC_MODEL" not in child

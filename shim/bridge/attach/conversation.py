@@ -281,7 +281,7 @@ class BackgroundConversation:
             startup = ConversationStartup(
                 streams, self._installed_options, self._args, launcher_class=DryRunLauncher
             )
-            startup.plan_first_child(allow_mode_change=allow_mode_change)
+            startup.plan_first_child_launch(allow_mode_change=allow_mode_change)
             return startup, True
         except FrontendError:  # maybe of a vendor that asks nobody
             streams = streams.with_flags(
@@ -290,7 +290,7 @@ class BackgroundConversation:
             startup = ConversationStartup(
                 streams, self._installed_options, self._args, launcher_class=DryRunLauncher
             )
-            startup.plan_first_child(allow_mode_change=allow_mode_change)
+            startup.plan_first_child_launch(allow_mode_change=allow_mode_change)
             return startup, False
 
 

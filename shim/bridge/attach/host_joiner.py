@@ -19,7 +19,7 @@ from shim.bridge.client import HostConnection, HostUnavailableError, connect_to_
 from shim.bridge.launch import HOST_EXIT_TIMEOUT_S, read_start_invocation
 from shim.bridge.registry import SessionRecord
 from shim.conversation.invocation import can_prompt_frontend, choose_stream_terminator
-from shim.conversation.session_state import resolve_session_state_visibility
+from shim.conversation.session_state import resolve_session_state_event_visibility
 from shim.core.bridge.status import find_strictest_mode
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.writer import TERMINATORS
@@ -230,7 +230,7 @@ class SessionHostJoiner:
         return FrontendOutputOptions(
             wants_partial=streams.partial,
             replays_messages=streams.replay_user_messages,
-            state_events=resolve_session_state_visibility(os.environ),
+            state_events=resolve_session_state_event_visibility(os.environ),
             terminator=terminator_bytes,
             max_line_bytes=self._settings.max_line_bytes,
         )

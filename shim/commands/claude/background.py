@@ -95,7 +95,7 @@ def _start(invocation: Invocation, installed_options: Mapping[str, str]) -> Comm
     startup = ConversationStartup(
         _build_host_invocation(origin), installed_options, launcher_class=ProgramProbingLauncher
     )
-    startup.plan_first_child()
+    startup.plan_first_child_launch()
     prompt = read_background_prompt(invocation, 0, startup.settings.max_inbound_bytes)
     spec = SessionSpec(
         arguments=tuple(build_conversation_args(invocation)),

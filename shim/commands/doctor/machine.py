@@ -92,7 +92,7 @@ def find_startup_error(
     try:
         ConversationStartup(
             invocation, installed_options, launcher_class=DryRunLauncher
-        ).plan_first_child()
+        ).plan_first_child_launch()
     except ShimError as error:
         return error
     return None

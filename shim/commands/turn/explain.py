@@ -94,7 +94,7 @@ def build_invocation_explanation(
             explanation["settings"]["claude"] = list_claude_settings_paths(
                 startup.invocation, startup.environment, startup.cwd
             )
-        child_launcher, plan = startup.plan_first_child()
+        child_launcher, plan = startup.plan_first_child_launch()
         assert isinstance(child_launcher, DryRunLauncher)
         explanation |= _describe_child(startup, child_launcher, plan)
     except ShimError as error:

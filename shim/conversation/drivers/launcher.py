@@ -350,7 +350,7 @@ class ChildLauncher:
                 hint="start a new conversation, or choose a vendor that can resume (`shim vendors`)",
             )
         # before a program is started for its version
-        self.adapter.resolve_mode_arguments(self.session_state.mode)
+        self.adapter.resolve_permission_mode_args(self.session_state.mode)
         self.check_version()
         request = self._build_request(prompt)
         self._check_request(request)
@@ -454,7 +454,7 @@ class ChildLauncher:
                 invocation, self.adapter, state.options.session_id
             ),
             prompt=prompt if resume_state.persistent else self.build_prompt(prompt),
-            mode_arguments=self.adapter.resolve_mode_arguments(state.mode),
+            mode_arguments=self.adapter.resolve_permission_mode_args(state.mode),
             permission_mode=state.mode,
             resume_id=resume_state.vendor_session_id,
             opens_trust_prompt=self.context.vendor_settings.trust,

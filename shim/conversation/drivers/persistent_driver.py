@@ -107,7 +107,7 @@ class PersistentDriver(StdinDriver):
         prompt, is_new_child = self._encode_prompt(message), not self._child_has_output
         is_done = await self._send_message(child, stream, prompt)
         was_silent = not (
-            self._turn_has_output or self._interrupted or self._stalled or stream.has_outcome
+            self._turn_has_output or self._interrupted or self._stalled or stream.has_turn_outcome
         )
         if was_silent and not (is_done or is_new_child):
             # it was about to end when the message came

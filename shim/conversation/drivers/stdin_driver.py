@@ -103,7 +103,7 @@ class StdinDriver(ChildDriver):
         """
         count = max(
             self._child_input.pop_undelivered_message_count(),
-            stream.unanswered_steered_count if self._interrupted else 0,
+            stream.unanswered_steered_message_count if self._interrupted else 0,
         )
         return stream.steered_messages[-count:] if count else []
 
@@ -142,9 +142,9 @@ class StdinDriver(ChildDriver):
         # one that is judged in only one of the two modes is launched in another way
         if name == "mode":
             mode = str(value)
-            needs_restart = adapter.needs_policy_check(mode) != adapter.needs_policy_check(
-                self.launcher.resume_state.launch_mode
-            )
+            needs_restart = adapter.needs_external_policy_check(
+                mode
+            ) != adapter.needs_external_policy_check(self.launcher.resume_state.launch_mode)
             # With rules, how a vendor is launched depends on the mode.
             line = (
                 None

@@ -240,7 +240,7 @@ class TurnLifecycle:
         """
         context, resume_state, turn = self._context, self._resume_state, stream.turn
         adapter, conversation = context.adapter, turn.conversation
-        if stream.is_finished:
+        if stream.is_turn_finished:
             resume_state.has_answered = resume_state.has_answered or (
                 turn.message_count > 0 and not turn.is_error
             )

@@ -89,7 +89,7 @@ class FallbackVendorList:
         start.
         """
         if mode:
-            adapter.resolve_mode_arguments(mode)
+            adapter.resolve_permission_mode_args(mode)
         self.require_permission_prompts(adapter)
         vendor_settings = self._settings.get_vendor_settings(adapter.name)
         resolve_command_prefix(vendor_settings.launcher, self._environment, self._cwd)

@@ -29,14 +29,14 @@ __all__ = [
     "MAX_ARGUMENT_BYTES",
     "Adapter",
     "ChildInput",
-    "CliInfo",
-    "Environment",
+    "VendorCliInfo",
+    "VendorEnvironment",
     "LaunchRequest",
     "LaunchSpec",
     "McpServers",
-    "PolicySupport",
+    "VendorPolicySupport",
     "RunReportSpec",
-    "ShutdownConfig",
+    "VendorShutdownConfig",
     "TurnFiles",
     "VendorAbilities",
     "VendorSessionBehavior",
@@ -84,7 +84,7 @@ class VendorAbilities(NamedTuple):
     has_auto_mode: bool = True
 
 
-class PolicySupport(NamedTuple):
+class VendorPolicySupport(NamedTuple):
     """How a vendor is kept to rules before a call runs.
 
     list_prompted_tools     Claude's names of the tools that a request lets it run only after its
@@ -133,7 +133,7 @@ class VendorSessionBehavior(NamedTuple):
     prefixes_system_prompt: bool = False
 
 
-class ShutdownConfig(NamedTuple):
+class VendorShutdownConfig(NamedTuple):
     """How a vendor's turn is stopped, and how its process ends.
 
     interrupt_signal  the signal that stops its turn
@@ -146,7 +146,7 @@ class ShutdownConfig(NamedTuple):
     clean_exit_codes: frozenset[int] = frozenset({0})
 
 
-class CliInfo(NamedTuple):
+class VendorCliInfo(NamedTuple):
     """What is peculiar to a vendor's program.
 
     bundled_module        the module of ours that is its program
@@ -180,7 +180,7 @@ class CliInfo(NamedTuple):
     model_probe: ModelProbe = ModelProbe()
 
 
-class Environment(NamedTuple):
+class VendorEnvironment(NamedTuple):
     """The variables, files and folders that matter to a vendor's program.
 
     visible_variables  the ANTHROPIC_* variables that it may see
@@ -252,11 +252,11 @@ class Adapter(NamedTuple):
     timeouts_s: Mapping[str, float] = MappingProxyType({})
     version_probe: VersionProbe = VersionProbe()
     abilities: VendorAbilities = VendorAbilities()
-    policy_support: PolicySupport = PolicySupport()
+    policy_support: VendorPolicySupport = VendorPolicySupport()
     session_traits: VendorSessionBehavior = VendorSessionBehavior()
-    shutdown: ShutdownConfig = ShutdownConfig()
-    cli: CliInfo = CliInfo()
-    environment: Environment = Environment()
+    shutdown: VendorShutdownConfig = VendorShutdownConfig()
+    cli: VendorCliInfo = VendorCliInfo()
+    environment: VendorEnvironment = VendorEnvironment()
 
     @property
     def translator_class(self) -> "type[Translator]":
@@ -288,7 +288,7 @@ class Adapter(NamedTuple):
         """Claude's names of the tools that it can run under a request, for `init.tools`."""
         return self.listed_tools if self.choose_tools is None else self.choose_tools(request)
 
-    def needs_policy_check(self, mode: str) -> bool:
+    def needs_external_policy_check(self, mode: str) -> bool:
         """Whether its calls in a mode have to be judged here, because its own mode lets more run."""
         return self.policy_support.has_wider_modes and mode not in ("auto", BYPASS_MODE)
 
@@ -329,7 +329,7 @@ class Adapter(NamedTuple):
                 hint="choose the mode default, or a vendor that asks (`shim vendors`)",
             )
 
-    def resolve_mode_arguments(self, mode: str) -> tuple[str, ...]:
+    def resolve_permission_mode_args(self, mode: str) -> tuple[str, ...]:
         """The arguments that honour a permission mode; PermissionModeError when there is no way to
         (surface page).
         """
@@ -340,9 +340,9 @@ class Adapter(NamedTuple):
             hint="ask for one of these modes, or choose another vendor (`shim vendors` lists what each can do)",
         )
 
-    def list_vendor_tools(self, names: tuple[str, ...]) -> list[str]:
+    def map_to_vendor_tool_names(self, claude_tool_names: tuple[str, ...]) -> list[str]:
         """Its own names of the tools that Claude calls `names`."""
-        return list_vendor_tool_names(self.tools, names)
+        return list_vendor_tool_names(self.tools, claude_tool_names)
 
 
 def _load_class(reference: str) -> Any:

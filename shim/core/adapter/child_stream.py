@@ -65,17 +65,17 @@ class ChildStream:
         return self.translation.turn
 
     @property
-    def has_started(self) -> bool:
+    def is_turn_open(self) -> bool:
         """Whether the turn has begun and its result is not said."""
         return self.turn.state not in (NEW, CLOSED)
 
     @property
-    def is_finished(self) -> bool:
+    def is_turn_finished(self) -> bool:
         """Whether the result of the turn is said."""
         return self.translation.is_finished
 
     @property
-    def has_outcome(self) -> bool:
+    def has_turn_outcome(self) -> bool:
         """Whether it is known how the turn ends."""
         return self.turn.outcome is not None
 
@@ -84,7 +84,7 @@ class ChildStream:
         return self.turn.is_error
 
     @property
-    def is_over_budget(self) -> bool:
+    def is_over_cost_budget(self) -> bool:
         """Return whether the session has cost more than `--max-budget-usd` allows."""
         max_cost_usd = self.turn.config.limits.max_budget_usd
         return max_cost_usd is not None and self.turn.conversation.cost_usd > max_cost_usd
@@ -130,7 +130,7 @@ class ChildStream:
         is_running = (
             self._stage is TurnStage.RUNNING
             and bool(self.turn.open_calls)
-            and not (self.has_outcome or self.is_finished)
+            and not (self.has_turn_outcome or self.is_turn_finished)
         )
         is_below_limit = len(self.steered_messages) < MAX_STEERED_MESSAGES
         return (
@@ -157,7 +157,7 @@ class ChildStream:
         return fresh
 
     @property
-    def unanswered_steered_count(self) -> int:
+    def unanswered_steered_message_count(self) -> int:
         """How many of them no reply has followed."""
         return len(self.steered_messages) - self.turn.turn_start.written_count
 

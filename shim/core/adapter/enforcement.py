@@ -95,7 +95,7 @@ def list_tools_that_bypass_hook(
     vendor_tools = {*adapter.listed_tools, *(tool.name for tool in adapter.tools.values())}
     if adapter.abilities.can_limit_tools:
         vendor_tools -= {
-            name for name in request.removed_tools if adapter.list_vendor_tools((name,))
+            name for name in request.removed_tools if adapter.map_to_vendor_tool_names((name,))
         }
     affected_tools = {name for name in vendor_tools if is_hook_for_tool(hook, name)}
     if (
@@ -113,7 +113,9 @@ def can_enforce_rule(adapter: Adapter, rule: PermissionRule, request: LaunchRequ
         return True
     tools = list_tools_affected_by_rule(adapter, rule)
     if adapter.abilities.can_limit_tools:
-        tools -= {name for name in request.removed_tools if adapter.list_vendor_tools((name,))}
+        tools -= {
+            name for name in request.removed_tools if adapter.map_to_vendor_tool_names((name,))
+        }
     return tools <= adapter.policy_support.list_prompted_tools(request)
 
 

@@ -72,13 +72,13 @@ from collections.abc import Callable, Mapping
 
 from shim.core.adapter.adapter import (
     Adapter,
-    CliInfo,
-    Environment,
     LaunchRequest,
-    PolicySupport,
-    ShutdownConfig,
     VendorAbilities,
+    VendorCliInfo,
+    VendorEnvironment,
+    VendorPolicySupport,
     VendorSessionBehavior,
+    VendorShutdownConfig,
 )
 from shim.core.adapter.tools import Tools
 from shim.core.adapter.versions import LoginProbe, ModelProbe
@@ -226,12 +226,12 @@ def build_adapter(
         session_traits=VendorSessionBehavior(
             stream_node.child("saves_late").read_bool(), stream_node.child("given_id").read_bool()
         ),
-        shutdown=ShutdownConfig(
+        shutdown=VendorShutdownConfig(
             _parse_interrupt_signal(launch_node.child("interrupt")),
             _parse_grace(launch_node.child("interrupt").child("grace")),
             frozenset(int(event.read_number(0, 255)) for event in exit_codes) or frozenset((0,)),
         ),
-        cli=CliInfo(
+        cli=VendorCliInfo(
             variants=template.variants,
             detect_variant=template.detect_variant,
             install_command=launch_node.child("install").read_text(""),
@@ -239,7 +239,7 @@ def build_adapter(
             login_probe=_parse_login_probe(launch_node.child("login_probe")),
             model_probe=_parse_model_probe(launch_node.child("models_probe")),
         ),
-        environment=Environment(
+        environment=VendorEnvironment(
             visible_variables=launch_node.child("env_keep").read_texts(20),
             api_base_variable=launch_node.child("api_base").read_text(""),
             data_dir=_parse_data_dir(launch_node.child("home")),
@@ -298,7 +298,7 @@ def _build_two_way_adapter(adapter: Adapter, table: Table, source: ConfigSource)
 def _list_remaining_tools(
     mode_tools: ModeTools,
     tool_names: tuple[str, ...],
-    policy_support: PolicySupport,
+    policy_support: VendorPolicySupport,
     request: LaunchRequest,
 ) -> tuple[str, ...]:
     """The tools that a request leaves the vendor: those of its mode, and those that rules and hooks
@@ -331,10 +331,10 @@ def _matches_hook(hook: "SettingsHook", tool: str) -> bool:
     return is_hook_for_tool(hook, tool)
 
 
-def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> PolicySupport:
+def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> VendorPolicySupport:
     denials, rules = made.denials, made.load_rules
     if denials is not None:
-        return PolicySupport(
+        return VendorPolicySupport(
             accepts_rule=denials.can_express_rule,
             allows_unprompted=lambda rule, request: denials.can_apply_allow_rule(
                 rule, request, runs_unasked=unattended
@@ -342,14 +342,14 @@ def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> PolicySu
             covers_subagents=denials.binds_subagents,
         )
     if rules is None and unattended and "allowed_tools" in made.used_names:
-        return PolicySupport(
+        return VendorPolicySupport(
             allows_unprompted=lambda rule, request: can_add_tool_to_mode(
                 rule, request, made.mode_tools
             )
         )
     if rules is None:
-        return PolicySupport()
-    return PolicySupport(
+        return VendorPolicySupport()
+    return VendorPolicySupport(
         enforces_rule=lambda rule, request: bool(rules().enforces_rule(rule, request)),
         covers_subagents=True,
         allows_through_hook=lambda rule: bool(rules().allows_through_hook(rule)),

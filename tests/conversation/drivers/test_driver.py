@@ -10,7 +10,7 @@ from support import build_session_state
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.conversation.drivers.per_turn_driver import PerTurnDriver
 from shim.conversation.drivers.persistent_driver import PersistentDriver
-from shim.core.adapter.adapter import ShutdownConfig
+from shim.core.adapter.adapter import VendorShutdownConfig
 from shim.core.adapter.commands import AskPermissionCommand, TurnStage
 from shim.core.claude.control import ControlSession
 from shim.core.claude.permissions import STREAM_CLOSED_TEXT, TURN_OVER_TEXT, PermissionRequest
@@ -35,7 +35,7 @@ class Flood:
 
 def driver(dialect="claude"):
     launcher = FakeLauncher(create_stream_translation("demo", dialect=dialect, stable=True), 5.0)
-    launcher.adapter = SimpleNamespace(name="demo", shutdown=ShutdownConfig())
+    launcher.adapter = SimpleNamespace(name="demo", shutdown=VendorShutdownConfig())
     return PerTurnDriver(launcher, FakeOutput()), launcher.turn_lifecycle.open_child_stream(None)
 
 
@@ -102,7 +102,7 @@ def build_persistent_driver(tasks, paper):
     launcher = FakeLauncher(create_stream_translation("demo", stable=True), 5.0)
     launcher.adapter = SimpleNamespace(
         name="demo",
-        shutdown=ShutdownConfig(),
+        shutdown=VendorShutdownConfig(),
         child_input_ref="a:b",
         create_child_input=DecisionInput,
     )

@@ -13,7 +13,7 @@ from support import build_session_state
 
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.conversation.drivers.persistent_driver import PersistentDriver
-from shim.core.adapter.adapter import ShutdownConfig
+from shim.core.adapter.adapter import VendorShutdownConfig
 from shim.core.claude.control import ControlSession
 from shim.core.claude.hooks.callbacks import HookCallbacks
 from shim.core.claude.messages import TEXT_ONLY_KINDS, UserMessage
@@ -78,7 +78,7 @@ class Steered:
         )
         self.launcher.adapter = SimpleNamespace(
             name="demo",
-            shutdown=ShutdownConfig(),
+            shutdown=VendorShutdownConfig(),
             child_input_ref="a:b",
             create_child_input=SteeringInput,
         )

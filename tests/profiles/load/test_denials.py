@@ -27,7 +27,7 @@ def build_launch(name, mode="bypassPermissions", *, environment=None, policy_byp
     request = LaunchRequest(
         invocation=parse_argv([]),
         prompt="say hi",
-        mode_arguments=vendor.resolve_mode_arguments(mode),
+        mode_arguments=vendor.resolve_permission_mode_args(mode),
         permission_mode=mode,
         removed_tools=list_removed_tools(vendor, rules) if rules.has_restrictions else (),
         environment=environment or {},

@@ -53,7 +53,7 @@ def build_launch(profile, *args, prompt="say hi", **fields):
     invocation = parse_argv(["-p", "x", *args])
     mode = invocation.permissions.permission_mode or "default"
     return vendor.build_launch(
-        LaunchRequest(invocation, prompt, vendor.resolve_mode_arguments(mode), mode, **fields)
+        LaunchRequest(invocation, prompt, vendor.resolve_permission_mode_args(mode), mode, **fields)
     )
 
 
