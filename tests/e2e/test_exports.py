@@ -136,9 +136,9 @@ def collector(request: pytest.FixtureRequest) -> Iterator[tuple[str, list[tuple[
 SEND = """
 import json, sys
 from shim.core.errors import ShimError
-from shim.story.export.otel_send import send_spans
+from shim.story.export.otel_send import send_recording_spans
 try:
-    print(json.dumps(send_spans(sys.argv[1], sys.argv[2], redact=False, content=True)))
+    print(json.dumps(send_recording_spans(sys.argv[1], sys.argv[2], redact=False, content=True)))
 except ShimError as error:
     print(json.dumps({"error": str(error), "hint": error.hint}))
 """

@@ -216,7 +216,7 @@ def test_script_times_out_if_the_host_hangs(start_session, hosts, run_program):
         "import os, sys; from shim.commands.sessions.terminal import attach, terminal_loop; "
         "from shim.bridge import registry\n"
         "terminal_loop.ANSWER_TIMEOUT_S = 0.1; record = registry.find_session(sys.argv[1], os.environ)\n"
-        "sys.exit(attach.attach_terminal(record, os.environ))"
+        "sys.exit(attach.attach_terminal_to_session(record, os.environ))"
     )
     with run_program(session.session_id, command=(sys.executable, "-c", code)) as process:
         read_to(process, "done")
