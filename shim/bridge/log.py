@@ -16,8 +16,14 @@ import anyio
 import orjson
 
 from shim import __version__
-from shim.core.bridge.hub_state import list_accepted_message_ids
-from shim.core.bridge.log import NOTE_LETTER, STDOUT_LETTER, SessionLogEntry, SessionLogRecord
+from shim.core.bridge.log import (
+    NOTE_LETTER,
+    STDOUT_LETTER,
+    LogHistory,
+    SessionLogEntry,
+    SessionLogRecord,
+    list_accepted_message_ids,
+)
 from shim.core.cast.encoder import RecordingEncoder
 from shim.core.cast.format import (
     CAST_SUFFIX,
@@ -82,6 +88,11 @@ class RecordedSessionLog:
     def last_number(self) -> int:
         """The number of the last line."""
         return self._last_number
+
+    def load_history(self) -> LogHistory:
+        """Return what the log tells the life of the host that writes it."""
+        message_ids = self.list_message_ids() if self.generation > 1 else ()
+        return LogHistory(self.generation, self._last_number, message_ids)
 
     # -- writing -----------------------------------------------------------------------------------
 

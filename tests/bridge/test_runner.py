@@ -10,6 +10,7 @@ from shim.bridge.host.runner import BYE_TIMEOUT_S, ClientConnection, HubRunner
 from shim.bridge.log import RecordedSessionLog
 from shim.core.bridge import subscribers
 from shim.core.bridge.hub import SessionHub
+from shim.core.bridge.log import LogHistory
 from shim.core.bridge.status import BackgroundSessionInfo
 
 pytestmark = pytest.mark.anyio
@@ -26,8 +27,7 @@ class Host:
         self.log = RecordedSessionLog(str(folder / "log"), 1)
         self.hub = SessionHub(
             BackgroundSessionInfo(U),
-            generation=1,
-            number=0,
+            LogHistory(generation=1),
             create_id=lambda: U,
             now_ms=lambda: 0,
             clock=lambda: 0.0,

@@ -52,7 +52,8 @@ from hypothesis.stateful import (
 
 from shim.core.bridge import client, partial_block, prompts, subscribers
 from shim.core.bridge.commands import ReadLog, SessionHubCommand
-from shim.core.bridge.status import find_strictest_mode
+from shim.core.bridge.handlers import on_client_frame
+from shim.core.bridge.restrictions import find_strictest_mode
 
 SMALL = {  # module, limit → its value here
     (client, "MAX_QUEUED_LINES"): 6,
@@ -160,6 +161,7 @@ class Bridge(RuleBasedStateMachine):
         self.messages: list[str] = []  # that the conversation was told, by their keys
         self.accepted_messages: list[Frame] = []  # messages that were told and wait
         self.owner = False
+        self.inherited_numbers: dict[int, int] = {}
         self.peers: dict[int, Peer] = {}
         self.former_cursors: list[tuple[int, int]] = []  # cursors of those who have gone
         self._start_host()
@@ -180,7 +182,8 @@ class Bridge(RuleBasedStateMachine):
         # of others only one life knows
         self.messages = [key for key in self.messages if len(key) > SHORT]
         self.play = SlowLog(self.log, self.messages, self.owner)
-        self.inherited_number = self.log.last  # number of the last line of the former lives
+        # life -> the number of the last line of the lives before it
+        self.inherited_numbers[self.log.generation] = self.log.last
         self.open: dict[str, None] = {}
         self.resolved: dict[str, tuple[str | None, str]] = {}
         self.driver: Peer | None = None
@@ -318,8 +321,7 @@ class Bridge(RuleBasedStateMachine):
             self._read_frames(peer, 1000)
         del self.peers[peer.number]
         self.former_cursors.append((peer.generation, peer.cursor))
-        self.play.hub.remove_client(peer.number)
-        self.play.run_commands()
+        self.play.remove_client(peer.number)
         if self.driver is peer:
             self._set_controller(None)
         if peer.number in self.judges:
@@ -377,15 +379,20 @@ class Bridge(RuleBasedStateMachine):
         require(peer.synced, "never in sync")
         require(peer.believes == set(self.open), "believes", peer.believes, "open", set(self.open))
         require(
-            peer.driver == play.hub.controller_name,
+            peer.driver == play.hub.roles.controller_name,
             "believes that",
             peer.driver,
             "drives",
-            play.hub.controller_name,
+            play.hub.roles.controller_name,
         )
         # a frame says the model and the mode as well
-        now = {key: peer.state.get(key) for key in play.hub.status_fields}
-        require(now == play.hub.status_fields, "state", peer.state, play.hub.status_fields)
+        now = {key: peer.state.get(key) for key in play.hub.build_status_fields()}
+        require(
+            now == play.hub.build_status_fields(),
+            "state",
+            peer.state,
+            play.hub.build_status_fields(),
+        )
         if peer.partial and self.part is not None and peer.block is not None:
             require(
                 peer.block == self.part, "the block is at", self.part, "and it was told", peer.block
@@ -607,7 +614,7 @@ class Bridge(RuleBasedStateMachine):
         peer = self._pick_peer(place)
         if kind == "odd":
             for raw in NONSENSE:
-                self.play.hub.on_client_frame(peer.number, raw)
+                on_client_frame(self.play.hub, peer.number, raw)
         may = kind != "odd" and peer.drives and self.driver in (None, peer)
         ends = len(self.play.ended_by)
         self.play.send_frame(peer.number, kind, model="m", mode="acceptEdits")
@@ -772,8 +779,11 @@ class Bridge(RuleBasedStateMachine):
         if generation == peer.generation:
             return 0 <= number <= peer.sync_position
         # A restarted host continues the log and its numbers. A cursor of a former life is therefore
-        # valid up to the last line that this life inherited.
-        return 0 < generation < peer.generation and 0 <= number <= self.inherited_number
+        # valid up to the last line that each later life inherited.
+        later_lives = range(generation + 1, peer.generation + 1)
+        return 0 < generation < peer.generation and 0 <= number <= min(
+            self.inherited_numbers[life] for life in later_lives
+        )
 
     def _told_gap(self, peer: Peer, frame: Frame) -> None:
         first, last, reason = frame["from"], frame["to"], frame["reason"]
@@ -899,8 +909,8 @@ class Bridge(RuleBasedStateMachine):
     def check_controller(self) -> None:
         name = None if self.driver is None else find_peer_name(self, self.driver)
         require(
-            self.play.hub.controller_name == name,
-            self.play.hub.controller_name,
+            self.play.hub.roles.controller_name == name,
+            self.play.hub.roles.controller_name,
             "drives, not",
             name,
         )
@@ -921,7 +931,7 @@ class Bridge(RuleBasedStateMachine):
     @invariant()
     def check_queue_limits(self) -> None:
         for peer in self.peers.values():
-            waits = self.play.hub._state.subscribers.clients[peer.number]
+            waits = self.play.hub.subscribers.clients[peer.number]
             require(
                 waits._queued_bytes <= HELD_BYTES and waits._queued_line_count <= HELD_LINES,
                 waits._queued_bytes,
@@ -937,7 +947,7 @@ class Bridge(RuleBasedStateMachine):
 
 def find_peer_name(machine: Bridge, peer: Peer) -> str:
     """The name of a client here, which it may not have read yet."""
-    return machine.play.hub._state.subscribers.clients[peer.number].name
+    return machine.play.hub.subscribers.clients[peer.number].name
 
 
 def run_machine(examples: int, step_count: int = 80) -> None:

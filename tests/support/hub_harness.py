@@ -16,9 +16,11 @@ from shim.core.bridge.commands import (
     UpdateSessionMetadata,
     WriteStdin,
 )
+from shim.core.bridge.conversation_lines import feed_stdout
 from shim.core.bridge.frames import OPTIONAL_KINDS
+from shim.core.bridge.handlers import on_client_frame, remove_client
 from shim.core.bridge.hub import SessionHub
-from shim.core.bridge.log import SessionLogEntry, SessionLogRecord
+from shim.core.bridge.log import LogHistory, SessionLogEntry, SessionLogRecord
 from shim.core.bridge.status import BackgroundSessionInfo
 
 SESSION = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
@@ -61,7 +63,7 @@ class Play:
     """
 
     def __init__(
-        self, log: MemoryLog | None = None, taken_ids: Iterable[str] = (), **fields: Any
+        self, log: MemoryLog | None = None, message_ids: Iterable[str] = (), **fields: Any
     ) -> None:
         self.log = log or MemoryLog()
         self.seconds = 0.0
@@ -72,12 +74,10 @@ class Play:
         self._ids = (f"{number:08x}-0000-4000-8000-000000000000" for number in count(1))
         self.hub = SessionHub(
             BackgroundSessionInfo(SESSION, **fields),
-            generation=self.log.generation,
-            number=self.log.last,
+            LogHistory(self.log.generation, self.log.last, message_ids),
             create_id=lambda: next(self._ids),
             now_ms=lambda: int(self.seconds * 1000),
             clock=lambda: self.seconds,
-            taken_ids=taken_ids,
         )
 
     def run_commands(self) -> None:
@@ -93,7 +93,7 @@ class Play:
             assert command.line.endswith(b"\n")
             self.stdin.append(json.loads(command.line))
         elif isinstance(command, ReadLog):
-            self.hub.deliver_log_entries(
+            self.hub.subscribers.deliver_log_entries(
                 command.client_number,
                 command.after_number,
                 self.log.read(command.after_number, command.max_lines, command.max_bytes),
@@ -118,9 +118,19 @@ class Play:
         self.send_frame(number, "hello", **hello)
         return self.read_frames(number)
 
+    def count_queued_bytes(self, number: int) -> int:
+        """The bytes that wait for a client."""
+        client = self.hub.subscribers.clients[number]
+        return client._queued_bytes + client._queued_reply_bytes
+
+    def remove_client(self, number: int) -> None:
+        """A client's connection ends."""
+        remove_client(self.hub, number)
+        self.run_commands()
+
     def send_frame(self, client: int, kind: str, /, **keys: Any) -> None:
         """A client says a frame."""
-        self.hub.on_client_frame(client, json.dumps({"kind": kind, **keys}).encode())
+        on_client_frame(self.hub, client, json.dumps({"kind": kind, **keys}).encode())
         self.run_commands()
 
     def exchange_frames(self, client: int, kind: str, /, **keys: Any) -> list[Frame]:
@@ -139,9 +149,8 @@ class Play:
 
     def feed_stdout(self, *lines: Frame) -> None:
         """The conversation says lines."""
-        self.hub.feed_stdout(
-            b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)
-        )
+        encoded = [json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines]
+        feed_stdout(self.hub, b"".join(encoded))
         self.run_commands()
 
     def finish_turn(self, text: str = "done", **result: Any) -> None:

@@ -20,7 +20,7 @@ from shim.bridge.launch import HOST_EXIT_TIMEOUT_S, read_start_invocation
 from shim.bridge.registry import SessionRecord
 from shim.conversation.invocation import can_prompt_frontend, choose_stream_terminator
 from shim.conversation.session_state import resolve_session_state_event_visibility
-from shim.core.bridge.status import find_strictest_mode
+from shim.core.bridge.restrictions import find_strictest_mode
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.writer import TERMINATORS
 from shim.core.errors import FrontendError, SystemResourceError

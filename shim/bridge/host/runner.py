@@ -20,7 +20,9 @@ from shim.core.bridge.commands import (
     UpdateSessionMetadata,
     WriteStdin,
 )
+from shim.core.bridge.conversation_lines import feed_stdout
 from shim.core.bridge.frames import encode_frame
+from shim.core.bridge.handlers import on_client_frame, remove_client
 from shim.core.bridge.hub import SessionHub
 from shim.core.bridge.log import SessionLog
 
@@ -117,7 +119,7 @@ class HubRunner:
     def on_conversation_lines(self, data: bytes) -> str:
         """Lines of the conversation's; why they were told to nobody, "" if all is well."""
         if not self.failure_reason:
-            self.hub.feed_stdout(data)
+            feed_stdout(self.hub, data)
             self.run_hub_commands()
         return self.failure_reason
 
@@ -130,14 +132,14 @@ class HubRunner:
     def on_client_frame(self, number: int, line: bytes) -> None:
         """A line of a client."""
         if not self.failure_reason:
-            self.hub.on_client_frame(number, line)
+            on_client_frame(self.hub, number, line)
             self.run_hub_commands()
 
     def remove_client(self, number: int) -> None:
         """A client's connection has ended, by whichever side."""
         connection = self.connections.pop(number, None)
         if connection is not None:
-            self.hub.remove_client(number)
+            remove_client(self.hub, number)
             self.run_hub_commands()
 
     # -- what the hub wants ------------------------------------------------------------------------
@@ -198,7 +200,9 @@ class HubRunner:
         except OSError as error:
             self._fail_session(f"the session's log cannot be read: {error.strerror or error}")
         else:
-            self.hub.deliver_log_entries(request.client_number, request.after_number, entries)
+            self.hub.subscribers.deliver_log_entries(
+                request.client_number, request.after_number, entries
+            )
 
     def _fail_session(self, reason: str) -> None:
         """End it: of what the hub holds for the clients nobody can say what is in the log, so none

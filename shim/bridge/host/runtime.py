@@ -163,13 +163,11 @@ class HostRuntime:
                 prompt_timeout_s=prompt_timeout_s,
                 max_frame_bytes=settings.max_inbound_bytes,
             ),
-            generation=generation,
-            number=self._log.last_number,
+            self._log.load_history(),
             create_id=create_uuid,
             # a clock that jumps moves nothing that was said
             now_ms=lambda: round((clock_offset + clock()) * 1000),
             clock=clock,
-            taken_ids=self._log.list_message_ids() if generation > 1 else (),
         )
         put_line, fail = self.source.put, self.stdout.record_failure
         self.runner = HubRunner(
@@ -300,7 +298,7 @@ class HostRuntime:
             self._metadata.restore_file()
             if not self._metadata.owns_session_folder:
                 self._stop_session(REASON_REPLACED)
-            if self.runner.hub.client_count or self.runner.hub.is_busy:
+            if self.runner.hub.is_busy or any(self.runner.hub.subscribers):
                 self._last_use = time.monotonic()
             elif time.monotonic() - self._last_use >= self._idle_timeout_s:
                 self.end_reason = REASON_IDLE

@@ -1,122 +1,77 @@
-"""One client of a hub: what waits to be written to it, how far it has come, and what it may do."""
+"""One client of a hub, and which client may do what."""
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shim.core.bridge.frames import ClientHello, FrameRefusedError, encode_frame
+from shim.core.bridge.frames import NO_HELLO, ClientHello, FrameRefusedError, encode_frame
 
-MAX_QUEUED_LINES = 256  # that wait for a client; one who is further behind goes on from the log
+# Lines and bytes in a client's queue. A slower client continues from the log.
+MAX_QUEUED_LINES = 256
 MAX_QUEUED_BYTES = 2 * 1024 * 1024
-# to frames of its own, which stand in no log; a client that does not read so many is a flood
+# Replies to a client's own frames, which are not in the log. A client that does not read that many
+# is dropped.
 MAX_QUEUED_REPLIES = 1024
 MAX_REPLY_BYTES = 4 * 1024 * 1024
 
 
 class QueuedFrames(NamedTuple):
-    """Frames that are written as one.
-
-    line_count     how many lines they have; 0 for other frames
-    first_number   the number of their first whole line, 0 for none
-    prompt_id      the id of the question that they ask (`is_prompt`) or settle
-    is_reply       they are for this client alone, and are never left out
-    sync_position  they are `synced` with this number
-    """
+    """Frames that are written together."""
 
     data: bytes
-    line_count: int = 0
-    first_number: int = 0
-    prompt_id: str = ""
+    line_count: int = 0  # 0 for other frames than lines
+    first_number: int = 0  # the number of the first complete line; 0 if there is none
+    prompt_id: str = ""  # the prompt that the frame opens (`is_prompt`) or resolves
     is_prompt: bool = False
-    is_reply: bool = False
-    sync_position: int | None = None
+    is_reply: bool = False  # for this client only; a reply is never dropped
+    sync_position: int | None = None  # the number of a `synced` frame
 
 
+@dataclass(slots=True, eq=False)
 class ConnectedClient:
-    """`cursor` is the number of the last line that was queued, `sync_position` that of the last one
-    before it came.
+    """A connected client: its place in the log, its queue, and what it was sent."""
 
-    `is_live`: it is told what is said as it is said; otherwise it reads the log. `read_position` is
-    the number behind which a read was asked for. `open_prompt_ids` are the questions that it
-    believes to be open; `has_all_prompts`: they are. `declines_prompts`: it answers none.
-    `skips_open_block`: it came in the middle of a block whose beginning it cannot be told.
-    `has_stale_state`: the state, or who drives, changed since it was told.
-    """
-
-    __slots__ = (
-        "_queued_bytes",
-        "_queued_line_count",
-        "_queued_reply_bytes",
-        "_queued_reply_count",
-        "bad_frame_count",
-        "connected_at",
-        "cursor",
-        "declines_prompts",
-        "has_all_prompts",
-        "has_stale_state",
-        "hello",
-        "is_dropped",
-        "is_live",
-        "name",
-        "number",
-        "open_prompt_ids",
-        "queue",
-        "read_position",
-        "skips_open_block",
-        "sync_position",
-    )  # fmt: skip
-
-    def __init__(self, number: int, connected_at: float) -> None:
-        self.number = number
-        self.connected_at = connected_at  # when it connected, on the clock that never goes back
-        self.hello: ClientHello | None = None
-        self.name = ""
-        self.is_live = self.has_all_prompts = self.skips_open_block = self.has_stale_state = (
-            self.is_dropped
-        ) = self.declines_prompts = False
-        self.cursor = 0
-        self.sync_position: int | None = None
-        self.read_position: int | None = None
-        self.open_prompt_ids: set[str] = set()
-        self.bad_frame_count = 0  # frames that could not be read
-        self.queue: deque[QueuedFrames] = deque()
-        self._queued_line_count = self._queued_bytes = self._queued_reply_count = (
-            self._queued_reply_bytes
-        ) = 0
+    number: int
+    connected_at: float  # seconds of the hub's clock
+    hello: ClientHello = NO_HELLO
+    name: str = ""  # no other client has it; `hello.client_name` is the requested name
+    declines_prompts: bool = False  # it answers no prompts
+    bad_frame_count: int = 0
+    is_dropped: bool = False
+    is_live: bool = False  # it receives lines as they come; otherwise it reads the log
+    cursor: int = 0  # the number of the last line that was queued
+    read_position: int | None = None  # the log is read for it after this number
+    sync_position: int | None = None  # the last line before it connected, until `synced` is queued
+    skips_open_block: bool = False  # it cannot be sent the start of the open block
+    has_stale_state: bool = False  # the state or the controller changed since it was sent
+    open_prompt_ids: set[str] = field(default_factory=set)  # prompts that it was sent as open
+    has_all_prompts: bool = False  # `open_prompt_ids` are the open prompts
+    queue: deque[QueuedFrames] = field(default_factory=deque)
+    _queued_line_count: int = 0
+    _queued_bytes: int = 0
+    _queued_reply_count: int = 0
+    _queued_reply_bytes: int = 0
 
     @property
-    def can_control(self) -> bool:
-        """Whether it may drive."""
-        return self.hello is not None and self.hello.can_control
-
-    @property
-    def requested_client_name(self) -> str:
-        """What it calls itself; `name` is that of no other client."""
-        return "" if self.hello is None else self.hello.client_name
-
-    def accepts_frame_kind(self, kind: str) -> bool:
-        """Whether it understands an optional kind."""
-        return self.hello is not None and kind in self.hello.optional_kinds
+    def has_hello(self) -> bool:
+        """Return whether the client has sent its hello."""
+        return self.hello is not NO_HELLO
 
     @property
     def has_full_queue(self) -> bool:
-        """Whether as much waits for it as may. What was said at once is never cut."""
+        """Return whether nothing more may be queued. Lines that come together are not split."""
         return self._queued_line_count >= MAX_QUEUED_LINES or self._queued_bytes >= MAX_QUEUED_BYTES
 
     @property
     def has_too_many_replies(self) -> bool:
-        """Whether it asks and does not read the answers."""
+        """Return whether the client sends frames and does not read the replies."""
         return (
             self._queued_reply_count > MAX_QUEUED_REPLIES
             or self._queued_reply_bytes > MAX_REPLY_BYTES
         )
 
-    @property
-    def queued_bytes(self) -> int:
-        """The bytes that wait for it."""
-        return self._queued_bytes + self._queued_reply_bytes
-
     def queue_frames(self, item: QueuedFrames) -> None:
-        """Something to be written behind all that waits."""
+        """Queue frames."""
         self.queue.append(item)
         self._count_item(item, 1)
 
@@ -129,17 +84,19 @@ class ConnectedClient:
             self._queued_bytes += sign * len(item.data)
 
     def queue_prompt_frame(self, prompt_id: str, data: bytes) -> None:
-        """A question that is open."""
+        """Queue an open prompt."""
         self.open_prompt_ids.add(prompt_id)
         self.queue_frames(QueuedFrames(data, prompt_id=prompt_id, is_prompt=True))
 
     def queue_prompt_outcome_frame(self, prompt_id: str, data: bytes) -> None:
-        """A question that it believes to be open is settled."""
+        """Queue the outcome of a prompt that the client was sent as open."""
         self.open_prompt_ids.discard(prompt_id)
         self.queue_frames(QueuedFrames(data, prompt_id=prompt_id))
 
     def drop_queued_frames(self, last_line_number: int) -> None:
-        """Leave out what waits: it goes on from the log, which ends with number `last_line_number`."""
+        """Drop all queued frames but replies, and queue a gap. The client continues from the log,
+        which ends with `last_line_number`.
+        """
         dropped_items = [item for item in self.queue if not item.is_reply]
         for item in reversed(dropped_items):
             if item.is_prompt:
@@ -148,41 +105,35 @@ class ConnectedClient:
                 self.open_prompt_ids.add(item.prompt_id)
             elif item.sync_position is not None:
                 self.sync_position = item.sync_position
-        first_lost = next((item.first_number for item in dropped_items if item.first_number), 0)
+        line_numbers = [item.first_number for item in dropped_items if item.first_number]
+        if line_numbers:
+            self.cursor = line_numbers[0] - 1
         self.queue = deque(item for item in self.queue if item.is_reply)
         self._queued_line_count = self._queued_bytes = 0
-        self.cursor = first_lost - 1 if first_lost else self.cursor
         self.is_live = self.has_all_prompts = self.skips_open_block = False
-        self.has_stale_state, self.read_position = True, None
-        self.queue_frames(
-            QueuedFrames(
-                encode_frame(
-                    "gap", **{"from": self.cursor + 1, "to": last_line_number, "reason": "slow"}
-                )
-            )
-        )
+        self.has_stale_state = True
+        self.read_position = None
+        self.queue_frames(QueuedFrames(encode_gap(self.cursor + 1, last_line_number, "slow")))
 
     def take_queued_bytes(self, max_bytes: int) -> bytes:
-        """The next frames, about `max_bytes` bytes; at least one."""
-        queue = self.queue
-        if len(queue) == 1:
-            item = queue.popleft()
-            self._count_item(item, -1)
-            return item.data
+        """Return the next queued frames, about `max_bytes` bytes and at least one frame."""
         parts, size_bytes = list[bytes](), 0
-        while queue and size_bytes < max_bytes:
-            item = queue.popleft()
+        while self.queue and size_bytes < max_bytes:
+            item = self.queue.popleft()
             self._count_item(item, -1)
             size_bytes += len(item.data)
             parts.append(item.data)
         return b"".join(parts)
 
 
-class ClientRoles:
-    """Who may do what: one client drives, the others watch.
+def encode_gap(first_number: int, last_number: int, reason: str) -> bytes:
+    """Return a `gap` frame."""
+    return encode_frame("gap", **{"from": first_number, "to": last_number, "reason": reason})
 
-    `controller` is the client that drives. `owner_answers`: only who drives, or drove last, may
-    answer questions.
+
+class ClientRoles:
+    """Which client is the controller. With `owner_answers` only the controller, or the last one,
+    may answer prompts.
     """
 
     def __init__(self, *, owner_answers: bool) -> None:
@@ -192,18 +143,18 @@ class ClientRoles:
 
     @property
     def controller_name(self) -> str | None:
-        """The name of the client that drives."""
+        """Return the name of the controller, or None."""
         return None if self.controller is None else self.controller.name
 
     def check_control_role(self, client: ConnectedClient) -> None:
-        """FrameRefusedError for a client that only watches."""
-        if not client.can_control:
+        """Raise FrameRefusedError for a client that only watches."""
+        if not client.hello.can_control:
             raise FrameRefusedError(
                 "watch-only", 'this client said hello with the role "watch"; connect with "drive"'
             )
 
     def check_controller(self, client: ConnectedClient) -> None:
-        """FrameRefusedError for who may not drive now: a watcher, or one beside the driver."""
+        """Raise FrameRefusedError for a client that only watches, or if another one controls."""
         self.check_control_role(client)
         if self.controller is not None and self.controller is not client:
             raise FrameRefusedError(
@@ -212,18 +163,16 @@ class ClientRoles:
             )
 
     def check_can_answer_prompts(self, client: ConnectedClient) -> None:
-        """FrameRefusedError for who may not answer a question."""
+        """Raise FrameRefusedError for a client that may not answer prompts."""
         self.check_control_role(client)
-        if self._owner_answers and client is not (
-            self._last_controller if self.controller is None else self.controller
-        ):
+        if self._owner_answers and client is not (self.controller or self._last_controller):
             raise FrameRefusedError(
                 "not-owner",
                 "only who drives this session answers here (bridge_answers); `take` drives",
             )
 
     def can_answer_prompts(self, client: ConnectedClient) -> bool:
-        """Whether it may answer a question, and can."""
+        """Return whether a client may answer prompts, and does not decline them."""
         try:
             self.check_can_answer_prompts(client)
         except FrameRefusedError:
@@ -231,7 +180,7 @@ class ClientRoles:
         return not client.declines_prompts
 
     def set_controller(self, client: ConnectedClient | None) -> bool:
-        """Another client drives, or nobody; whether that is a change."""
+        """Change the controller. Return whether it is another one than before."""
         if client is self.controller:
             return False
         self._last_controller = client or self.controller

@@ -101,6 +101,10 @@ class ClientHello(NamedTuple):
     optional_kinds: frozenset[str] = frozenset()
 
 
+# The hello of a client that has not sent one yet.
+NO_HELLO = ClientHello(0, "", can_control=False, cursor=None)
+
+
 class FrameError(ValueError):
     """A frame that cannot be read. `str(error)` says what was found and what is allowed."""
 

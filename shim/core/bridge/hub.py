@@ -1,414 +1,428 @@
 """The hub of a session: the conversation on one side, any number of clients on the other.
 
-Sans-IO. The host tells it what came (`add_client`, `on_client_frame`, `remove_client`,
-`feed_stdout`, `tick`, `deliver_log_entries`, `close`), carries out what `take_commands` gives back,
-in its order, and only then writes what `take_outgoing_frames` gives for each client of
-`list_ready_clients`: so nothing is told to anybody that is not in the log. `take_outgoing_frames`
-may leave commands too.
+The hub is sans-IO. `SessionHub` is its state, with the steps that several handlers need. The
+handlers are functions over it: `handlers.py` has those of the clients' frames,
+`conversation_lines.py` those of the conversation's stdout.
 
-    hub = SessionHub(session, generation=2, number=log.last_number, create_id=create_uuid,
-        now_ms=milliseconds, clock=time.monotonic)
+The host reports events, runs the commands of `take_commands` in their order, and only then writes
+the frames of `take_outgoing_frames` for each client of `list_ready_clients`. So no client is sent a
+line that is not in the log. `take_outgoing_frames` may leave commands too.
+
+    hub = SessionHub(session, LogHistory(generation=2, last_number=log.last_number),
+        create_id=create_uuid, now_ms=milliseconds, clock=time.monotonic)
     hub.send_initialize()                       # asks the conversation for its `initialize`
-    hub.add_client(1); hub.on_client_frame(1, b'{"kind":"hello",…}')
-    for command in hub.take_commands(): …       # the classes of `HubCommand`
+    hub.add_client(1)
+    on_client_frame(hub, 1, b'{"kind":"hello",…}')
+    for command in hub.take_commands(): …       # the classes of `SessionHubCommand`
     for client in hub.list_ready_clients(): socket.send(hub.take_outgoing_frames(client))
 """
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-import orjson
-
-from shim.core.bridge.client import ConnectedClient
-from shim.core.bridge.commands import AppendLogRecords, SessionHubCommand
-from shim.core.bridge.frames import (
-    FrameError,
-    FrameRefusedError,
-    encode_frame,
-    encode_line_frame,
-    encode_partial_line_frame,
-    parse_frame,
-    parse_request_id,
+from shim.core.bridge.client import ClientRoles, ConnectedClient
+from shim.core.bridge.commands import (
+    AppendLogRecords,
+    SessionHubCommand,
+    UpdateSessionMetadata,
+    WriteStdin,
 )
-from shim.core.bridge.handlers import ClientFrameHandlers
-from shim.core.bridge.hub_state import SessionHubState
-from shim.core.bridge.log import STDOUT_LETTER, SessionLogEntry, SessionLogRecord
+from shim.core.bridge.frames import FrameRefusedError, encode_frame
+from shim.core.bridge.log import NOTE_LETTER, STDIN_LETTER, LogHistory, SessionLogRecord
 from shim.core.bridge.prompts import (
-    PROMPT_SUBTYPES,
     SESSION_ENDED,
-    TOO_MANY,
-    PendingPrompt,
+    PendingPrompts,
     build_prompt_denial,
     build_timeout_denial,
 )
-from shim.core.bridge.requests import ControlRequest
-from shim.core.bridge.status import BackgroundSessionInfo
-from shim.core.bridge.subscribers import LineFrame
+from shim.core.bridge.requests import (
+    CallbackRequest,
+    ClientCallbackRouter,
+    ControlRequest,
+    PendingControlRequests,
+)
+from shim.core.bridge.restrictions import SessionRestrictions
+from shim.core.bridge.status import BackgroundSessionInfo, SessionStatus, derive_session_name
+from shim.core.bridge.subscribers import SessionSubscribers
+from shim.core.claude.permissions import NOT_GRANTED_TEXT
+from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
 
-MAX_OUTGOING_BYTES = 256 * 1024  # that are given for one write to a client
-MAX_BAD_FRAMES = 100  # of a client that cannot be read; then it is no client
-CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request")
+MAX_OUTGOING_BYTES = 256 * 1024  # for one write to a client
+MAX_WAITING_MESSAGES = 1000  # messages that wait for their turn
+# Message ids and answers of frames that are stored. A frame with a stored id is not handled again.
+MAX_STORED_IDS = 1000
+MAX_STORED_ANSWER_BYTES = 4096  # a longer answer is not repeated if its frame is sent again
+PRIORITIES = ("now", "next", "later")
+UNANSWERED_TEXT = "the session ended before this message had its turn: it was not answered"
+
+
+class WaitingMessage(NamedTuple):
+    """A message that was sent to the conversation, and whose turn has not begun."""
+
+    size_bytes: int
+    client_number: int = 0  # 0 if no connected client sent the message with an id
+    request_id: str = ""  # the id of the client's frame
 
 
 class SessionHub:
-    """`generation` is this life of the host, `number` that of the last line in the log.
+    """What the hub of a session knows.
 
-    `create_id` gives a fresh UUID, `now_ms` milliseconds since 1970, `clock` seconds that never go
-    back. `taken_ids` are the ids of messages that former lives have taken.
+    `create_id` returns a new UUID, `now_ms` the milliseconds since 1970, and `clock` seconds of a
+    clock that never goes back.
     """
 
     def __init__(
         self,
         session: BackgroundSessionInfo,
+        history: LogHistory,
         *,
-        generation: int,
-        number: int,
         create_id: Callable[[], str],
         now_ms: Callable[[], int],
         clock: Callable[[], float],
-        taken_ids: Iterable[str] = (),
     ) -> None:
-        self._state = SessionHubState(session, generation, number, create_id, now_ms, taken_ids)
-        self._frame_handlers = ClientFrameHandlers(self._state)
-        self._clock = clock
-        self._lines = LineSplitter(MAX_LINE_BYTES)
+        self.session = session
+        self.create_id = create_id
+        self.now_ms = now_ms
+        self.clock = clock
+        self.commands: list[SessionHubCommand] = []
+        self.stdout_splitter = LineSplitter(MAX_LINE_BYTES)
+        self.prompts = PendingPrompts()
+        self.subscribers = SessionSubscribers(self.commands, self.prompts, history)
+        self.roles = ClientRoles(owner_answers=session.answer_policy == "owner")
+        self.callbacks = ClientCallbackRouter()
+        self.control_requests = PendingControlRequests()
+        self.restrictions = SessionRestrictions(session.mode)
+        self.status = SessionStatus()
+        self.initialize_response: Any = None
+        self.init_line: Any = None
+        self.connect_notice = ""  # a sentence about the host, for clients that connect
+        self.end_reason = ""  # why the session is over; "" while it runs
+        self.waiting_messages: dict[str, WaitingMessage] = {}  # by the uuid of the message
+        # The client whose message the current turn answers: 0 if no client here sent it, None if
+        # the turn answers no message that is known here.
+        self.turn_client_number: int | None = None
+        # The ids of accepted messages: ("", UUID), or the name of the client and its own id.
+        self.message_ids = BoundedDict[tuple[str, str], bool](MAX_STORED_IDS)
+        for message_id in history.message_ids:
+            self.message_ids["", message_id] = True
+        # The answers to other frames, by the number of the client and the id of the frame.
+        self.frame_answers = BoundedDict[tuple[int, str], bytes](MAX_STORED_IDS)
+        self._metadata: Mapping[str, Any] = {}
 
-    # -- what the host tells -----------------------------------------------------------------------
+    # -- events of the host ------------------------------------------------------------------------
 
     def send_initialize(self) -> None:
-        """The conversation can hear us: it is asked for its `initialize`."""
-        self._state.send_control_request(
-            {"subtype": "initialize"}, ControlRequest(None, "", "initialize")
-        )
-        self._state.report_metadata_changes()
+        """Ask the conversation for its `initialize`, once it reads its stdin."""
+        self.send_control_request({"subtype": "initialize"}, ControlRequest(None, "", "initialize"))
+        self.report_metadata_changes()
 
     def send_first_message(self, message: Mapping[str, Any], uuid: str) -> None:
-        """The message that the session was started with. FrameRefusedError as for a client's; it is
-        said once, as those.
+        """Send the message that the session was started with, unless a former life sent it.
+
+        Raise FrameRefusedError if it is too large.
         """
-        if ("", uuid) not in self._state.message_ids:
-            self._state.send_message(message, uuid)
-            self._state.message_ids["", uuid] = True
+        if ("", uuid) not in self.message_ids:
+            self.send_message(message, uuid)
+            self.message_ids["", uuid] = True
 
     def set_notice_for_new_clients(self, text: str) -> None:
         """Send a sentence about the host to all clients that connect from now on."""
-        self._state.notice = text
+        self.connect_notice = text
 
     def add_client(self, client_number: int) -> None:
-        """Somebody has connected. `client_number` is a number of the host's that never comes again."""
-        client = self._state.subscribers.add_client(client_number, self._clock())
-        if self._state.end_reason:
-            self._state.subscribers.drop_client(client, self._state.end_reason)
-
-    def on_client_frame(self, client_number: int, raw: bytes) -> None:
-        """A line of a client, without its newline."""
-        client = self._state.subscribers.clients.get(client_number)
-        if client is None or client.is_dropped or not raw.strip():
-            return
-        frame: Mapping[str, Any] = {}
-        try:
-            if len(raw) > self._state.session.max_frame_bytes:
-                raise FrameError(
-                    f"a frame has at most {self._state.session.max_frame_bytes} bytes (max_inbound_bytes)"
-                )
-            frame = parse_frame(raw)
-            if (frame["kind"] == "hello") != (client.hello is None):
-                raise FrameError("hello is the first frame, and comes once")
-            if client.hello is None:
-                self._frame_handlers.welcome_client(client, frame)
-            else:
-                self._frame_handlers.dispatch_frame(client, frame)
-        except FrameRefusedError as error:
-            self._refuse_frame(client, frame, error.reason, str(error))
-        except FrameError as error:
-            self._refuse_frame(client, frame, "bad-frame", str(error))
-            client.bad_frame_count += 1
-            if client.hello is None or client.bad_frame_count >= MAX_BAD_FRAMES:
-                self._state.subscribers.drop_client(client, "its frames cannot be read")
-
-    def _refuse_frame(
-        self, client: ConnectedClient, frame: Mapping[str, Any], reason: str, text: str
-    ) -> None:
-        try:
-            request_id = parse_request_id(frame) or None
-        except FrameError:
-            request_id = None
-        controller_fields = (
-            {"driver": self._state.roles.controller_name}
-            if reason in ("not-driver", "not-owner")
-            else {}
-        )
-        self._state.subscribers.send_reply_frame(
-            client,
-            encode_frame("refused", id=request_id, reason=reason, text=text, **controller_fields),
-        )
-
-    def remove_client(self, client_number: int) -> None:
-        """A client's connection is closed, by whichever side."""
-        client = self._state.subscribers.remove_client(client_number)
-        if client is None:
-            return
-        self._state.control_requests.detach_client(client)
-        for callback in self._state.callbacks.remove_client(client):
-            self._state.forward_callback_request(callback._replace(client=None))
-        self._state.restrictions.remove_client(client_number)
-        self._state.lift_restrictions_of_left_clients()
-        if self._state.roles.controller is client:
-            self._state.set_controller(None)
-        self._state.deny_unanswerable_prompts()
-
-    def feed_stdout(self, data: bytes) -> None:
-        """Bytes of the conversation's stdout: lines of Claude's stream-json."""
-        state, frames, records, at_ms = (
-            self._state,
-            list[LineFrame](),
-            list[SessionLogRecord](),
-            self._state.now_ms(),
-        )
-
-        def flush_lines() -> None:
-            if records:
-                state.commands.append(AppendLogRecords(tuple(records)))
-                records.clear()
-            state.subscribers.send_lines(frames)
-            frames.clear()
-
-        for raw in self._lines.feed(data):
-            if not raw:
-                continue
-            line, json_line = _parse_line(raw)
-            kind = line.get("type")
-            if kind == "stream_event":
-                partial_frame = encode_partial_line_frame(at_ms, json_line)
-                frames.append(
-                    LineFrame(
-                        partial_frame,
-                        0,
-                        state.subscribers.partial_block.add_partial_line(line, partial_frame),
-                    )
-                )
-            elif kind == "keep_alive":
-                continue
-            elif kind in CONTROL_TYPES:
-                flush_lines()
-                self._route_control_line(str(kind), line, raw, at_ms)
-            else:
-                if kind == "result" and state.prompts.open:
-                    flush_lines()
-                    state.resolve_all_prompts(None, "ended")
-                state.subscribers.last_number += 1
-                records.append(
-                    SessionLogRecord(STDOUT_LETTER, at_ms, json_line, state.subscribers.last_number)
-                )
-                line_frame = encode_line_frame(
-                    state.subscribers.last_number, state.subscribers.generation, at_ms, json_line
-                )
-                frames.append(LineFrame(line_frame, state.subscribers.last_number))
-                self._record_line(line)
-        flush_lines()
-        state.lift_restrictions_of_left_clients()
-        state.report_metadata_changes()
-
-    def deliver_log_entries(
-        self, client_number: int, after_number: int, entries: Sequence[SessionLogEntry]
-    ) -> None:
-        """What a `ReadLog` behind `after_number` has found; nothing if the log does not have it any
-        more.
-        """
-        self._state.subscribers.deliver_log_entries(client_number, after_number, entries)
+        """Add a client that has connected. The host uses a number only once."""
+        client = self.subscribers.add_client(client_number, self.clock())
+        if self.end_reason:
+            self.subscribers.drop_client(client, self.end_reason)
 
     def tick(self) -> None:
-        """Time goes by: to be called at least once a second."""
-        state, now_s = self._state, self._clock()
-        state.report_status_detail_changes()
-        state.subscribers.drop_clients_without_hello(now_s)
-        for prompt_id in state.prompts.list_overdue_prompt_ids(
-            now_s, state.session.prompt_timeout_s
-        ):
-            prompt = state.prompts.open[prompt_id]
-            state.status.record_prompt_timeout(prompt.request)
-            state.resolve_prompt(prompt_id, None, "timeout", build_timeout_denial(prompt))
+        """Act on the time. The host calls this at least once a second."""
+        now_s = self.clock()
+        self.report_metadata_changes(with_detail=True)
+        self.subscribers.drop_clients_without_hello(now_s)
+        for prompt_id in self.prompts.list_overdue_prompt_ids(now_s, self.session.prompt_timeout_s):
+            prompt = self.prompts.open[prompt_id]
+            self.status.record_prompt_timeout(prompt.request)
+            self.resolve_prompt(prompt_id, None, "timeout", build_timeout_denial(prompt))
 
     def close(self, reason: str, failure: str = "") -> None:
-        """The session is over: open questions are denied, and everybody is told. `failure` says
-        why, where nobody stopped it."""
-        state = self._state
-        if state.end_reason:
+        """End the session: deny the open prompts and send `bye` to the clients.
+
+        `failure` is why the session ended by itself, or "".
+        """
+        if self.end_reason:
             return
-        state.end_reason = reason
-        state.resolve_all_prompts(None, "ended", SESSION_ENDED)
-        state.status.record_session_end(failure, has_messages=bool(state.waiting_messages))
-        state.report_metadata_changes()
-        state.refuse_waiting_messages()
-        for client in list(state.subscribers.clients.values()):
-            state.subscribers.drop_client(client, reason)
+        self.end_reason = reason
+        self.resolve_all_prompts(None, "ended", SESSION_ENDED)
+        self.status.record_session_end(failure, has_messages=bool(self.waiting_messages))
+        self.report_metadata_changes()
+        self._refuse_waiting_messages()
+        for client in list(self.subscribers.clients.values()):
+            self.subscribers.drop_client(client, reason)
+
+    def take_commands(self) -> list[SessionHubCommand]:
+        """Return the commands since the last call."""
+        commands = self.commands[:]
+        self.commands.clear()
+        return commands
+
+    def list_ready_clients(self) -> list[int]:
+        """Return the clients that have frames to write; none before the commands were taken."""
+        return [] if self.commands else self.subscribers.list_ready_clients()
+
+    def take_outgoing_frames(
+        self, client_number: int, max_bytes: int = MAX_OUTGOING_BYTES
+    ) -> bytes:
+        """Return the next frames for a client: at least one, only complete ones, and about
+        `max_bytes` bytes.
+        """
+        data = self.subscribers.take_outgoing_frames(client_number, max_bytes)
+        if self.subscribers.take_stale_state(client_number):
+            data += self._encode_state()
+        return data
+
+    # -- what is true now --------------------------------------------------------------------------
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether a turn runs, or a message waits for its turn."""
+        return self.status.is_turn_active or bool(self.waiting_messages)
 
     def count_unanswered_messages(self) -> int:
         """Return the number of messages without a result: waiting messages, and the message of the
         current turn.
         """
-        return len(self._state.waiting_messages) + self._state.status.is_turn_active
+        return len(self.waiting_messages) + self.status.is_turn_active
 
-    # -- what the host has to do -------------------------------------------------------------------
+    def build_status_fields(self) -> dict[str, Any]:
+        """Return the keys of a `state` frame."""
+        requests = [prompt.request for prompt in self.prompts.open.values()]
+        return self.status.build_status_fields(requests, bool(self.waiting_messages))
 
-    def take_commands(self) -> list[SessionHubCommand]:
-        """The commands since the last call."""
-        commands = self._state.commands[:]
-        self._state.commands.clear()
-        return commands
+    def _encode_state(self) -> bytes:
+        state = encode_frame(
+            "state",
+            **self.build_status_fields(),
+            model=self.session.model,
+            mode=self.session.mode,
+        )
+        return state + encode_frame("driver", client=self.roles.controller_name)
 
-    def list_ready_clients(self) -> list[int]:
-        """The clients for whom something waits to be written; none before the commands were taken."""
-        return [] if self._state.commands else self._state.subscribers.list_ready_clients()
+    def report_metadata_changes(self, *, with_detail: bool = False) -> None:
+        """Update `host.json` and the clients if the state, the controller or the name changed.
 
-    def take_outgoing_frames(
-        self, client_number: int, max_bytes: int = MAX_OUTGOING_BYTES
-    ) -> bytes:
-        """The next frames for a client, about `max_bytes` bytes: at least one frame, and never a
-        part of one.
+        The detail changes with every call, so only a tick reports a change of the detail alone.
         """
-        return self._state.subscribers.take_outgoing_frames(client_number, max_bytes)
+        metadata = {
+            **self.build_status_fields(),
+            "driver": self.roles.controller_name,
+            "name": self.session.name or None,
+        }
+        old_detail = {} if with_detail else {"detail": self._metadata.get("detail")}
+        if {**metadata, **old_detail} != self._metadata:
+            self._metadata = metadata
+            self.commands.append(UpdateSessionMetadata(metadata))
+            self.subscribers.queue_state_update()
 
-    @property
-    def controller_name(self) -> str | None:
-        """The name of the client that drives."""
-        return self._state.roles.controller_name
+    # -- the conversation and the log --------------------------------------------------------------
 
-    @property
-    def client_count(self) -> int:
-        """How many have said hello."""
-        return sum(1 for _ in self._state.subscribers)
+    def queue_stdin_line(self, line: Mapping[str, Any]) -> None:
+        """Write a line to the conversation's stdin."""
+        self.commands.append(WriteStdin(dump_json(line) + b"\n"))
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether a turn runs, or a message waits for its turn."""
-        return self._state.status.is_turn_active or bool(self._state.waiting_messages)
+    def append_log_record(self, stream_letter: str, data: bytes) -> None:
+        """Append a record without a number to the log."""
+        self.commands.append(
+            AppendLogRecords((SessionLogRecord(stream_letter, self.now_ms(), data),))
+        )
 
-    @property
-    def status_fields(self) -> dict[str, Any]:
-        """The state, as in a `state` frame."""
-        return self._state.build_status_fields()
+    def append_note(self, kind: str, **fields: object) -> None:
+        """Append a note to the log."""
+        self.append_log_record(NOTE_LETTER, dump_json({"kind": kind, **fields}))
 
-    # -- what a line says --------------------------------------------------------------------------
+    def send_control_request(self, body: Mapping[str, Any], request: ControlRequest) -> None:
+        """Send a control request to the conversation.
 
-    def _record_line(self, line: Mapping[str, Any]) -> None:
-        state, kind = self._state, line.get("type")
-        state.subscribers.partial_block.feed_complete_line(line)
-        if kind == "user" and line.get("isReplay") is True:
-            state.record_answered_message(line.get("uuid"))
-        elif kind == "result":
-            state.turn_client_number = None
-        elif kind == "system":
-            self._record_system_line(line)
-        state.status.record_stream_json_line(line)
+        Raise FrameRefusedError if too many requests of its client wait for an answer.
+        """
+        self.control_requests.check_limit(request.client)
+        request_id = self.create_id()
+        self.control_requests.add(request_id, request)
+        self.queue_stdin_line(
+            {"type": "control_request", "request_id": request_id, "request": body}
+        )
 
-    def _record_system_line(self, line: Mapping[str, Any]) -> None:
-        state = self._state
-        if line.get("subtype") == "init":
-            state.init_line = line
-            model = line.get("model")
-            state.session = state.session._replace(
-                model=model if isinstance(model, str) else state.session.model
-            )
-        mode = line.get("permissionMode")
-        if isinstance(mode, str) and mode:
-            state.record_reported_permission_mode(mode)
+    def send_control_response(self, request_id: str, response: Mapping[str, Any]) -> None:
+        """Answer a control request of the conversation."""
+        self.queue_stdin_line(
+            {"type": "control_response", "response": {**response, "request_id": request_id}}
+        )
 
-    def _route_control_line(
-        self, kind: str, line: Mapping[str, Any], raw: bytes, at_ms: int
+    def forward_callback(self, callback: CallbackRequest) -> None:
+        """Send a callback request to its client. Answer it here if it has no client."""
+        if callback.client is None:
+            response = self.callbacks.build_fallback_response(callback)
+            self.send_control_response(callback.request_id, response)
+            return
+        frame = encode_frame("ask", id=callback.request_id, request=callback.request)
+        self.subscribers.send_reply_frame(callback.client, frame)
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def send_message(
+        self,
+        message: Mapping[str, Any],
+        uuid: str,
+        *,
+        priority: object = None,
+        client_number: int = 0,
+        request_id: str = "",
     ) -> None:
-        state = self._state
-        if kind == "control_response":
-            self._record_response(line.get("response"))
-            return
-        request_id, request = str(line.get("request_id")), line.get("request")
-        if kind == "control_cancel_request":
-            state.callbacks.cancel_callback(request_id)
-            state.resolve_prompt(request_id, None, "cancelled")
-        elif not isinstance(request, dict):
-            return
-        elif request.get("subtype") in PROMPT_SUBTYPES:
-            prompt = PendingPrompt(
-                request_id, request, at_ms, self._clock(), self._find_deadline(at_ms)
-            )
-            if request_id in state.prompts.open:
-                return
-            if not state.prompts.add(prompt):
-                state.send_control_response(
-                    request_id,
-                    {"subtype": "success", "response": build_prompt_denial(prompt, TOO_MANY)},
-                )
-                return
-            state.append_log_record(STDOUT_LETTER, raw)
-            state.subscribers.send_prompt(prompt)
-            state.report_metadata_changes()
-            state.deny_unanswerable_prompts()
-        else:
-            state.forward_callback_request(state.callbacks.route_callback(request_id, request))
+        """Log a user message and send it to the conversation.
 
-    def _find_deadline(self, at_ms: int) -> int | None:
-        """Return when a question that was asked at `at_ms` is denied, or None if it never is.
-
-        Both times are milliseconds since 1970.
+        Raise FrameRefusedError if too many messages wait.
         """
-        timeout_s = self._state.session.prompt_timeout_s
-        return at_ms + round(1000 * timeout_s) if math.isfinite(timeout_s) else None
+        line: dict[str, Any] = {
+            "type": "user",
+            "message": message,
+            "parent_tool_use_id": None,
+            "uuid": uuid,
+        }
+        if priority in PRIORITIES:
+            line["priority"] = priority
+        data = dump_json(line)
+        self._check_message_limits(len(data))
+        if not self.session.name:
+            self.session = self.session._replace(name=derive_session_name(message))
+        self.waiting_messages[uuid] = WaitingMessage(len(data), client_number, request_id)
+        self.append_log_record(STDIN_LETTER, data)
+        self.commands.append(WriteStdin(data + b"\n"))
+        self.status.record_waiting_message()
+        self.report_metadata_changes()
 
-    def _record_response(self, response: object) -> None:
-        """The answer to a request of ours, or of a client's."""
-        state = self._state
-        if not isinstance(response, dict):
-            return
-        request = state.control_requests.pop_answered_request(response)
-        if request is None:
-            return
-        response_body, has_failed = response.get("response"), response.get("subtype") != "success"
-        body = response_body if isinstance(response_body, dict) else {}
-        if not has_failed:
-            self._apply_response(request.subtype, body)
-        elif request.undo is not None:
-            request.undo()
-        client = request.client
-        if client is None:
-            return
-        if request.wants_body:
-            answer = encode_frame(
-                "response",
-                id=request.request_id,
-                response={**response, "request_id": request.request_id},
+    def _check_message_limits(self, size_bytes: int) -> None:
+        """Raise FrameRefusedError if no further message may wait. A single one may be large."""
+        count = len(self.waiting_messages)
+        waiting_bytes = sum(message.size_bytes for message in self.waiting_messages.values())
+        is_too_large = count > 0 and waiting_bytes + size_bytes > self.session.max_frame_bytes
+        if is_too_large or count >= MAX_WAITING_MESSAGES:
+            raise FrameRefusedError(
+                "too-many", f"{count} messages wait for their turn already; send it later"
             )
-            state.send_frame_answer(
-                client, request.request_id, answer if client.accepts_frame_kind("response") else b""
-            )
-        elif has_failed:
-            self._refuse_frame(
-                client, {"id": request.request_id or None}, "failed", str(response.get("error"))
-            )
-        else:
-            state.send_accepted_frame(client, request.request_id)
 
-    def _apply_response(self, subtype: str, body: Mapping[str, Any]) -> None:
-        """What an answer of the conversation says of it."""
-        state = self._state
-        if subtype == "initialize":
-            state.initialize_response = body
-        elif subtype == "set_model":
-            state.session = state.session._replace(model=body.get("model"))
-            state.subscribers.queue_state_update()
-        elif subtype == "set_permission_mode" and isinstance(body.get("mode"), str):
-            state.session = state.session._replace(mode=body["mode"])
-            state.subscribers.queue_state_update()
-        elif subtype == "cancel_async_message" and body.get("cancelled") is True:
-            state.remove_waiting_message(body.get("message_uuid"))
+    def remove_waiting_message(self, uuid: object) -> int | None:
+        """Remove a message that the conversation has taken or cancelled.
 
+        Return the number of the client that sent it, 0 for another sender, and None if no such
+        message waits.
+        """
+        message = self.waiting_messages.pop(str(uuid), None)
+        return None if message is None else message.client_number
 
-def _parse_line(raw: bytes) -> tuple[Mapping[str, Any], bytes]:
-    """A line as an object, and as the JSON that it is told as: what is none is told as a text."""
-    try:
-        line = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return {}, dump_json(raw.decode("utf-8", "replace"))
-    return line if isinstance(line, dict) else {}, raw
+    def _refuse_waiting_messages(self) -> None:
+        """Report the messages that are not answered because the session ends: in the log, in
+        `host.json`, and to the clients that sent them.
+        """
+        if not self.waiting_messages:
+            return
+        for uuid, message in self.waiting_messages.items():
+            self.append_note("unanswered", message=uuid)
+            client = self.subscribers.clients.get(message.client_number)
+            if client is not None:
+                self.refuse_frame(client, message.request_id, "ended", UNANSWERED_TEXT)
+        unanswered = {**self._metadata, "unanswered": len(self.waiting_messages)}
+        self.commands.append(UpdateSessionMetadata(unanswered))
+
+    # -- prompts and the controller ----------------------------------------------------------------
+
+    def resolve_prompt(
+        self,
+        prompt_id: str,
+        client_name: str | None,
+        outcome_kind: str,
+        answer_body: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Resolve an open prompt: log the outcome and send it to the clients.
+
+        `answer_body` is the answer to the conversation, or None if it expects none.
+        """
+        outcome = self.prompts.resolve(prompt_id, client_name, outcome_kind)
+        if outcome is None:
+            return
+        response = b""
+        if answer_body is not None:
+            fields = {"subtype": "success", "request_id": prompt_id, "response": answer_body}
+            response = dump_json({"type": "control_response", "response": fields})
+            self.append_log_record(STDIN_LETTER, response)
+        self.append_note("settled", **outcome._asdict())
+        if response:
+            self.commands.append(WriteStdin(response + b"\n"))
+        self.subscribers.send_prompt_outcome(outcome)
+        self.report_metadata_changes()
+
+    def resolve_all_prompts(
+        self, client_name: str | None, outcome_kind: str, message: str = ""
+    ) -> None:
+        """Resolve every open prompt. With a `message`, each of them is denied."""
+        for prompt in list(self.prompts.open.values()):
+            body = build_prompt_denial(prompt, message) if message else None
+            self.resolve_prompt(prompt.prompt_id, client_name, outcome_kind, body)
+
+    def deny_unanswerable_prompts(self) -> None:
+        """Deny the open prompts if the controller declines prompts and no other client may answer.
+
+        A conversation without the bridge denies them too. Prompts of a turn that answers another
+        client wait: they are not the controller's.
+        """
+        controller = self.roles.controller
+        if controller is None or not controller.declines_prompts:
+            return
+        if self.turn_client_number not in (None, controller.number):
+            return
+        if any(map(self.roles.can_answer_prompts, self.subscribers)):
+            return
+        for prompt in list(self.prompts.open.values()):
+            message = NOT_GRANTED_TEXT.format(tool=prompt.request.get("tool_name"))
+            body = build_prompt_denial(prompt, message)
+            self.resolve_prompt(prompt.prompt_id, None, "deny", body)
+
+    def set_controller(self, client: ConnectedClient | None) -> None:
+        """Make a client the controller, or leave the session without one."""
+        if self.roles.set_controller(client):
+            self.append_note("driver", client=self.roles.controller_name)
+            self.report_metadata_changes()
+            self.deny_unanswerable_prompts()
+
+    # -- answers to a client's frames --------------------------------------------------------------
+
+    def send_accepted_frame(self, client: ConnectedClient, request_id: str) -> None:
+        """Answer a frame whose request was carried out."""
+        if request_id:
+            self.send_frame_answer(client, request_id, "accepted")
+
+    def send_frame_answer(
+        self, client: ConnectedClient, request_id: str, kind: str, **fields: object
+    ) -> None:
+        """Answer a frame, if the client understands the kind of the answer, and store the answer
+        in case the frame is sent again.
+        """
+        answer = b""
+        if kind in client.hello.optional_kinds:
+            answer = encode_frame(kind, id=request_id, **fields)
+        stored_answer = answer
+        if len(answer) > MAX_STORED_ANSWER_BYTES:
+            text = "this was answered already; use another id"
+            stored_answer = encode_frame("refused", id=request_id, reason="bad-frame", text=text)
+        self.frame_answers[client.number, request_id] = stored_answer
+        self.subscribers.send_reply_frame(client, answer)
+
+    def refuse_frame(
+        self, client: ConnectedClient, request_id: str | None, reason: str, text: str
+    ) -> None:
+        """Refuse a frame of a client, for one of the reasons of FrameRefusedError."""
+        fields: dict[str, Any] = {"id": request_id, "reason": reason, "text": text}
+        if reason in ("not-driver", "not-owner"):
+            fields["driver"] = self.roles.controller_name
+        self.subscribers.send_reply_frame(client, encode_frame("refused", **fields))

@@ -4,8 +4,10 @@ backends.
 The cast of a session is the first one. A suite of tests tries every backend (tests/bridge).
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
+
+from shim.core.claude.messages import parse_json_line
 
 STDOUT_LETTER = "O"  # a line of the conversation: numbered if it is whole, 0 for a question
 STDIN_LETTER = "i"  # a line for the conversation: a message or an answer
@@ -34,6 +36,14 @@ class SessionLogEntry(NamedTuple):
     line: bytes
 
 
+class LogHistory(NamedTuple):
+    """What the log of a session tells a new life of its host."""
+
+    generation: int  # the new life; the first one is 1
+    last_number: int = 0  # the number of the last line
+    message_ids: Iterable[str] = ()  # the ids of the last messages that former lives accepted
+
+
 class SessionLog(Protocol):
     """Numbers go on over generations and have no holes but those of files that were dropped."""
 
@@ -59,3 +69,15 @@ class SessionLog(Protocol):
 
     def follow(self, after_number: int) -> AsyncIterator[Sequence[SessionLogEntry]]:
         """The lines behind a number, then those that come."""
+
+
+def list_accepted_message_ids(entries: Iterable[SessionLogEntry]) -> Iterator[str]:
+    """Yield the ids of the messages that the conversation has accepted, by these lines."""
+    for entry in entries:
+        if b'"isReplay":true' not in entry.line:
+            continue
+        line = parse_json_line(entry.line)
+        if not isinstance(line, dict) or line.get("isReplay") is not True:
+            continue
+        if isinstance(line.get("uuid"), str):
+            yield line["uuid"]

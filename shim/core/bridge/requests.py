@@ -1,89 +1,91 @@
 """Control requests between the conversation and the clients, in both directions.
 
-`PendingControlRequests` were put to the conversation. `ClientCallbackRouter` are what the session
-asks of a
-client's own program:
-its hooks, and the MCP servers that live in it. Nothing ever runs unjudged because somebody left:
-without the client whose hook judges a call, the call is denied.
+`PendingControlRequests` are the requests to the conversation. `ClientCallbackRouter` has the
+conversation's requests to the programs of clients: to their hooks, and to the MCP servers in their
+processes. A call whose hook belongs to a client that has left is denied, so that no call runs
+without its check.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shim.core.bridge.client import ConnectedClient
 from shim.core.bridge.frames import FrameRefusedError
+from shim.core.bridge.restrictions import RestrictionChange
 from shim.core.claude.hooks.callbacks import MATCH_ALL, MAX_CALLBACKS_PER_EVENT
 
-MAX_PENDING_REQUESTS = 100  # of one client that wait for their answer
-MAX_OPEN_CALLBACKS = 1000  # that are open at once
+MAX_PENDING_REQUESTS = 100  # of one client
+MAX_OPEN_CALLBACKS = 1000
 MAX_SERVERS = 1000  # names that are remembered
 HOOK_CLIENT_LEFT = "the frontend whose hook judges this call has gone"
 BLOCKING_EVENT = "PreToolUse"
 ID_SEPARATOR = "/"  # between the number of a client and its own name of a callback
 HookGroups = dict[str, list[dict[str, Any]]]
 SERVER_CLIENT_LEFT = "the frontend with this MCP server has gone"
-TOO_MANY = "too many requests wait for the frontend already"
+
+
+class HookChange(NamedTuple):
+    """The registration of a client's hooks, which is rolled back if the conversation refuses it."""
+
+    client_number: int
+    previous_hooks: Mapping[int, HookGroups]  # the hooks of all clients before
 
 
 class ControlRequest(NamedTuple):
-    """`client` is None for the hub's own, `request_id` the frame's id. `wants_body`: the client
-    wants the whole answer.
+    """A control request to the conversation."""
 
-    `undo` is to be called where the conversation refuses it.
-    """
-
-    client: ConnectedClient | None
-    request_id: str
+    client: ConnectedClient | None  # None for a request of the hub itself
+    request_id: str  # the id of the client's frame
     subtype: str
-    wants_body: bool = False
-    undo: Callable[[], None] | None = None
+    wants_body: bool = False  # the client wants the complete answer
+    change: HookChange | RestrictionChange | None = None  # rolled back if the request is refused
 
 
 class PendingControlRequests:
-    """Requests by the id that the conversation knows them by."""
+    """The control requests without an answer, by the ids that the conversation has for them."""
 
     def __init__(self) -> None:
-        self._open: dict[str, ControlRequest] = {}
+        self._pending: dict[str, ControlRequest] = {}
 
-    def add(self, request_id: str, request: ControlRequest) -> None:
-        """FrameRefusedError if too many of a client's wait."""
-        if (
-            request.client is not None
-            and sum(
-                pending_request.client is request.client for pending_request in self._open.values()
-            )
-            >= MAX_PENDING_REQUESTS
-        ):
+    def check_limit(self, client: ConnectedClient | None) -> None:
+        """Raise FrameRefusedError if too many requests of a client wait for an answer."""
+        if client is None:
+            return
+        count = sum(request.client is client for request in self._pending.values())
+        if count >= MAX_PENDING_REQUESTS:
             raise FrameRefusedError(
                 "too-many",
                 f"{MAX_PENDING_REQUESTS} requests of this client wait for their answer already",
             )
-        self._open[request_id] = request
+
+    def add(self, request_id: str, request: ControlRequest) -> None:
+        """Add a request that was sent."""
+        self._pending[request_id] = request
 
     def is_request_pending(self, client: ConnectedClient, request_id: str) -> bool:
-        """Whether a frame of a client waits for its answer."""
+        """Return whether a frame of a client waits for its answer."""
         return any(
             request.client is client and request.request_id == request_id
-            for request in self._open.values()
+            for request in self._pending.values()
         )
 
     def has_pending_subtype(self, subtype: str) -> bool:
-        """Whether a request of this kind has no answer yet."""
-        return any(request.subtype == subtype for request in self._open.values())
+        """Return whether a request of a subtype waits for its answer."""
+        return any(request.subtype == subtype for request in self._pending.values())
 
     def pop_answered_request(self, response: Mapping[str, Any]) -> ControlRequest | None:
-        """Whose answer the body of a control_response is; None if nobody of us asked."""
-        return self._open.pop(str(response.get("request_id")), None)
+        """Return the request that the body of a control_response answers, or None."""
+        return self._pending.pop(str(response.get("request_id")), None)
 
     def detach_client(self, client: ConnectedClient) -> None:
-        """Nobody waits for the answers of a client that has gone."""
-        for request_id, request in list(self._open.items()):
+        """Let the requests of a client that has left wait without a client."""
+        for request_id, request in self._pending.items():
             if request.client is client:
-                self._open[request_id] = request._replace(client=None, request_id="")
+                self._pending[request_id] = request._replace(client=None, request_id="")
 
 
 class CallbackRequest(NamedTuple):
-    """`client` is None where nobody is asked."""
+    """A hook's or a server's request, and the client that it is for (None if there is none)."""
 
     request_id: str
     request: Mapping[str, Any]
@@ -91,87 +93,73 @@ class CallbackRequest(NamedTuple):
 
 
 class ClientCallbackRouter:
-    """The owners, and what they were asked and have not answered."""
+    """The hooks and the MCP servers of the clients, and the requests that they have not answered."""
 
     def __init__(self) -> None:
-        # by the number of the client that brought them
-        self._hooks_by_client: dict[int, HookGroups] = {}
-        self._hook_clients: dict[int, ConnectedClient] = {}  # those of them who are here
+        self._hooks_by_client: dict[int, HookGroups] = {}  # by the number of the client
+        self._hook_clients: dict[int, ConnectedClient] = {}  # those of them that are connected
         self._server_clients: dict[str, ConnectedClient] = {}
         self._open: dict[str, CallbackRequest] = {}
 
     def register_client_callbacks(
         self, client: ConnectedClient, request: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], Callable[[], None]]:
-        """A client's `initialize`: what the conversation is to be told instead, and what undoes it.
-        FrameRefusedError.
+    ) -> tuple[HookChange, HookGroups]:
+        """Register the hooks and the servers of a client's `initialize`.
 
-        The hooks of all clients are registered together. Those of a client that has gone go on
-        denying the calls that they judge, until another client brings hooks that judge these; who
-        brings none changes nothing.
+        Return the change, and the hooks of all clients for the conversation. Raise
+        FrameRefusedError if there are too many hooks.
+
+        The hooks of a client that has left deny the calls that they judge until another client
+        brings hooks that judge these. A client without hooks changes nothing.
         """
-        hooks_before, client_hooks = (
-            dict(self._hooks_by_client),
-            _prefix_callbacks(client, request.get("hooks")),
-        )
-
-        def undo() -> None:
-            hooks_of_left = {
-                client_number: hooks
-                for client_number, hooks in hooks_before.items()
-                if client_number not in self._hook_clients
-            }
-            self._hooks_by_client = {**hooks_before, **self._hooks_by_client, **hooks_of_left}
-            if client.number in hooks_before:
-                self._hooks_by_client[client.number] = hooks_before[client.number]
-            else:
-                self._hooks_by_client.pop(client.number, None)
-
+        client_hooks = _prefix_callbacks(client, request.get("hooks"))
+        hooks_by_client = dict(self._hooks_by_client)
         if client_hooks:
-            for client_number in [
-                client_number
-                for client_number in self._hooks_by_client
-                if client_number not in self._hook_clients
-            ]:
-                if remaining_hooks := _select_unreplaced_hooks(
-                    self._hooks_by_client.pop(client_number), client_hooks.get(BLOCKING_EVENT, ())
-                ):
-                    self._hooks_by_client[client_number] = remaining_hooks
-            self._hooks_by_client[client.number], self._hook_clients[client.number] = (
-                client_hooks,
-                client,
-            )
-        all_hooks: HookGroups = {}
-        for hooks in self._hooks_by_client.values():
-            for event, groups in hooks.items():
-                all_hooks[event] = [*all_hooks.get(event, ()), *groups]
-        max_callbacks = max(
-            (
-                sum(len(group["hookCallbackIds"]) for group in groups)
-                for groups in all_hooks.values()
-            ),
-            default=0,
-        )
-        if (
-            client_hooks
-            and len(self._hooks_by_client) > 1
-            and max_callbacks > MAX_CALLBACKS_PER_EVENT
-        ):
-            undo()
-            raise FrameRefusedError(
-                "too-many",
-                f"the frontends of this session have {MAX_CALLBACKS_PER_EVENT} hooks of an event already",
-            )
-        servers = request.get("sdkMcpServers")
-        for name in servers if isinstance(servers, list) else ():
+            new_groups = client_hooks.get(BLOCKING_EVENT, ())
+            left_clients = [n for n in hooks_by_client if n not in self._hook_clients]
+            for client_number in left_clients:
+                remaining = _select_unreplaced_hooks(hooks_by_client.pop(client_number), new_groups)
+                if remaining:
+                    hooks_by_client[client_number] = remaining
+            hooks_by_client[client.number] = client_hooks
+        all_hooks = _join_hooks(hooks_by_client.values())
+        if client_hooks and len(hooks_by_client) > 1:
+            _check_hook_limit(all_hooks)
+        if client_hooks:
+            self._hook_clients[client.number] = client
+        change = HookChange(client.number, self._hooks_by_client)
+        self._hooks_by_client = hooks_by_client
+        self._register_servers(client, request.get("sdkMcpServers"))
+        return change, all_hooks
+
+    def _register_servers(self, client: ConnectedClient, names: object) -> None:
+        for name in names if isinstance(names, list) else ():
             if isinstance(name, str) and (
                 name in self._server_clients or len(self._server_clients) < MAX_SERVERS
             ):
                 self._server_clients[name] = client
-        return {**request, **({"hooks": all_hooks} if all_hooks else {})}, undo
+
+    def restore_hooks(self, change: HookChange) -> None:
+        """Undo a registration that the conversation refused. Hooks that other connected clients
+        have registered meanwhile stay.
+        """
+        previous_hooks, client_number = change.previous_hooks, change.client_number
+        hooks_of_left = {
+            number: hooks
+            for number, hooks in previous_hooks.items()
+            if number not in self._hook_clients
+        }
+        hooks_by_client = {**previous_hooks, **self._hooks_by_client, **hooks_of_left}
+        if client_number in previous_hooks:
+            hooks_by_client[client_number] = previous_hooks[client_number]
+        else:
+            hooks_by_client.pop(client_number, None)
+        self._hooks_by_client = hooks_by_client
 
     def route_callback(self, request_id: str, request: Mapping[str, Any]) -> CallbackRequest:
-        """Whom a request is for. With a client it is open until `pop_answered_callback`."""
+        """Return a request with its client. It stays open until `pop_answered_callback`, unless it
+        has no client.
+        """
         kind = request.get("subtype")
         client: ConnectedClient | None = None
         if kind == "hook_callback":
@@ -192,18 +180,18 @@ class ClientCallbackRouter:
     def pop_answered_callback(
         self, request_id: str, client: ConnectedClient
     ) -> CallbackRequest | None:
-        """An answer of a client; None if it was not asked that."""
+        """Return the request that a client answers, or None if the client was not sent it."""
         callback = self._open.get(request_id)
         if callback is None or callback.client is not client:
             return None
         return self._open.pop(request_id)
 
     def cancel_callback(self, request_id: str) -> None:
-        """The session wants no answer any more."""
+        """Drop a request that needs no answer any more."""
         self._open.pop(request_id, None)
 
     def remove_client(self, client: ConnectedClient) -> list[CallbackRequest]:
-        """A client has gone; what it was asked and has not answered."""
+        """Remove a client that has left. Return the requests that it has not answered."""
         if self._hook_clients.pop(client.number, None) is not None:
             blocking_hooks = self._hooks_by_client.pop(client.number, {}).get(BLOCKING_EVENT)
             if blocking_hooks:
@@ -219,7 +207,7 @@ class ClientCallbackRouter:
         return orphans
 
     def build_fallback_response(self, callback: CallbackRequest) -> dict[str, Any]:
-        """Our own answer, where no client can be asked: the body of a control_response."""
+        """Return the body of the control_response to a request that has no client."""
         kind = callback.request.get("subtype")
         if kind != "hook_callback":
             text = (
@@ -241,11 +229,30 @@ class ClientCallbackRouter:
         }
 
 
+def _join_hooks(client_hooks: Iterable[HookGroups]) -> HookGroups:
+    """Return the hooks of several clients together."""
+    all_hooks: HookGroups = {}
+    for hooks in client_hooks:
+        for event, groups in hooks.items():
+            all_hooks[event] = [*all_hooks.get(event, ()), *groups]
+    return all_hooks
+
+
+def _check_hook_limit(hooks: HookGroups) -> None:
+    """Raise FrameRefusedError if an event has too many callbacks."""
+    for groups in hooks.values():
+        if sum(len(group["hookCallbackIds"]) for group in groups) > MAX_CALLBACKS_PER_EVENT:
+            raise FrameRefusedError(
+                "too-many",
+                f"the frontends of this session have {MAX_CALLBACKS_PER_EVENT} hooks of an event already",
+            )
+
+
 def _select_unreplaced_hooks(
     hooks: HookGroups, new_groups: Sequence[Mapping[str, Any]]
 ) -> HookGroups:
-    """Of the hooks of a client that has gone those about calls that no others judge: of all tools,
-    or of the same.
+    """Return the hooks of a client that has left, without those that new hooks replace: hooks of
+    the same tools, or of all tools.
     """
     matchers = {_get_matcher(group) for group in new_groups}
     remaining_groups = [
@@ -257,13 +264,13 @@ def _select_unreplaced_hooks(
 
 
 def _get_matcher(group: Mapping[str, Any]) -> str:
-    """The tools that hooks are about, as they are said; "" for all."""
+    """Return the matcher of a hook group, or "" if it matches all tools."""
     matcher = group.get("matcher")
     return matcher if isinstance(matcher, str) and matcher not in MATCH_ALL else ""
 
 
 def _prefix_callbacks(client: ConnectedClient, raw_hooks: object) -> HookGroups:
-    """A client's hooks, with the client's number in the names of its callbacks."""
+    """Return a client's hooks with the client's number in the ids of their callbacks."""
     hooks: HookGroups = {}
     for event, groups in raw_hooks.items() if isinstance(raw_hooks, dict) else ():
         for group in groups if isinstance(groups, list) else ():

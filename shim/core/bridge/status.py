@@ -1,11 +1,9 @@
 """The facts of a session that its hub knows, and where it stands (background page, section 3)."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shim.core.claude.permissions import DESCRIPTION_KEYS, ELICITATION_SUBTYPE, QUESTION_TOOL
-from shim.core.policy.settings import rank_permission_mode
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import shorten_session_id
 from shim.core.reading.lines import MAX_LINE_BYTES
@@ -60,116 +58,6 @@ class BackgroundSessionInfo(NamedTuple):
             "pid": self.pid,
             "version": self.version,
         }
-
-
-class ClientRestrictions(NamedTuple):
-    """What somebody forbids beyond the session: all modes wider than `mode` ("": none), and calls
-    by rules.
-    """
-
-    mode: str = ""
-    deny: tuple[str, ...] = ()
-    ask: tuple[str, ...] = ()
-
-    def combine(self, other: "ClientRestrictions") -> "ClientRestrictions":
-        """What both forbid."""
-        modes = [mode for mode in (self.mode, other.mode) if mode]
-        return ClientRestrictions(
-            find_strictest_mode(modes) if modes else "",
-            tuple(dict.fromkeys((*self.deny, *other.deny))),
-            tuple(dict.fromkeys((*self.ask, *other.ask))),
-        )
-
-
-NO_RESTRICTIONS = ClientRestrictions()
-
-
-def find_strictest_mode(modes: Iterable[str]) -> str:
-    """The mode that lets least run."""
-    return min(modes, key=rank_permission_mode)
-
-
-class SessionRestrictions:
-    """What the clients of a session forbid, each for as long as it is here, and what is chosen
-    below that.
-
-    A client brings ceilings by several doors, and those of all doors and all clients hold at once.
-    What one has brought that went holds until it is `release_disconnected_clients`: its turn, or
-    its message in the queue, was accepted under it.
-
-    `chosen_mode` is the mode without anybody's ceiling. `sent_mode` and `sent_rules` are what the
-    conversation was told last; None: nobody knows.
-    """
-
-    def __init__(self, mode: str) -> None:
-        self.chosen_mode = mode
-        # a mode that was chosen and refused → the one before it
-        self._previous_modes: dict[str, str] = {}
-        self.sent_mode: str | None = mode
-        self.sent_rules: tuple[tuple[str, ...], tuple[str, ...]] | None = ((), ())
-        self._by_client: dict[tuple[int, str], ClientRestrictions] = {}
-        self._of_left_clients = NO_RESTRICTIONS
-
-    @property
-    def mode(self) -> str:
-        """The mode that is to hold."""
-        return find_strictest_mode(mode for mode in (self.chosen_mode, self._combined.mode) if mode)
-
-    @property
-    def rules(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Those that deny and those that ask."""
-        combined = self._combined
-        return combined.deny, combined.ask
-
-    @property
-    def _combined(self) -> ClientRestrictions:
-        return reduce(ClientRestrictions.combine, self._by_client.values(), self._of_left_clients)
-
-    def get_restrictions(self, client_number: int, channel: str) -> ClientRestrictions:
-        return self._by_client.get((client_number, channel), NO_RESTRICTIONS)
-
-    def allows_mode(self, excluded_client_number: int | None, mode: str) -> bool:
-        """Whether the ceilings of everybody but the client `excluded_client_number` let a mode be."""
-        other_modes = [
-            restrictions.mode
-            for (client_number, _), restrictions in self._by_client.items()
-            if client_number != excluded_client_number and restrictions.mode
-        ]
-        return (
-            find_strictest_mode([mode, *other_modes, *filter(None, [self._of_left_clients.mode])])
-            == mode
-        )
-
-    def set_chosen_mode(self, mode: str) -> None:
-        """Another mode is chosen."""
-        self._previous_modes.pop(mode, None)
-        self.chosen_mode = mode
-
-    def roll_back_refused_mode(self, previous_mode: str, refused_mode: str) -> None:
-        """A choice was refused: where it still stands, the last one before it that was not refused
-        stands again.
-        """
-        self._previous_modes[refused_mode] = previous_mode
-        while self.chosen_mode in self._previous_modes:
-            self.chosen_mode = self._previous_modes.pop(self.chosen_mode)
-
-    def set_restrictions(
-        self, client_number: int, channel: str, restrictions: ClientRestrictions
-    ) -> None:
-        """A client's ceiling, in the place of what it brought by this door."""
-        self._by_client[client_number, channel] = restrictions
-
-    def remove_client(self, client_number: int) -> None:
-        """A client has gone."""
-        for key in [key for key in self._by_client if key[0] == client_number]:
-            self._of_left_clients = self._of_left_clients.combine(self._by_client.pop(key))
-
-    def lift_restrictions_of_left_clients(self) -> bool:
-        """Nothing runs or waits any more that was asked for under what is gone; whether that
-        changes anything.
-        """
-        released, self._of_left_clients = self._of_left_clients, NO_RESTRICTIONS
-        return released != NO_RESTRICTIONS
 
 
 def derive_session_name(message: Mapping[str, Any]) -> str:

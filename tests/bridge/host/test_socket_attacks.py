@@ -15,7 +15,7 @@ from session_hosts import PATIENCE, read_until_result, wait_for_frame
 
 from shim.bridge import sockets
 from shim.bridge.client import connect_to_session
-from shim.bridge.host import unix_server
+from shim.bridge.host import runner, unix_server
 
 NOBODY = 65534
 HELLO = b'{"kind":"hello","protocol":1,"client":"x","role":"drive"}\n'
@@ -219,15 +219,14 @@ def test_client_that_never_reads_uses_bounded_memory(hosts):
 async def test_internal_error_in_a_frame_handler_disconnects_only_its_client(
     host_runtime, hosts, monkeypatch
 ):
-    hub = host_runtime.runner.hub
-    hear = hub.on_client_frame
+    hear = runner.on_client_frame
 
-    def fail(client, line):
+    def fail(hub, client, line):
         if b"fail" in line:
             raise RuntimeError("a mistake")
-        hear(client, line)
+        hear(hub, client, line)
 
-    monkeypatch.setattr(hub, "on_client_frame", fail)
+    monkeypatch.setattr(runner, "on_client_frame", fail)
     async with (
         host_runtime.serve_clients(),
         await connect_to_session(

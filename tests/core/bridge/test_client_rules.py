@@ -4,6 +4,7 @@ from hub_harness import Play, build_user_message, select_frames
 from sweeps import loop_over_rows
 
 from shim.core.bridge.handlers import REFUSED_SUBTYPES
+from shim.core.bridge.requests import MAX_PENDING_REQUESTS
 
 RULES = {
     "subtype": "apply_flag_settings",
@@ -17,11 +18,9 @@ def test_rules_of_a_client_are_removed_when_the_client_disconnects():
     play.join_client(1)
     play.join_client(2)
     play.send_frame(1, "request", id="r", request=RULES)
-    play.hub.remove_client(2)
-    play.run_commands()
+    play.remove_client(2)
     assert [line["request"] for line in play.take_requests()] == [RULES]
-    play.hub.remove_client(1)
-    play.run_commands()
+    play.remove_client(1)
     assert [line["request"] for line in play.take_requests()] == [NONE]
 
 
@@ -30,8 +29,7 @@ def test_disconnect_of_a_client_without_rules_sends_no_request():
     play.join_client(1)
     play.send_frame(1, "request", id="r", request=NONE)
     play.take_requests()
-    play.hub.remove_client(1)
-    play.run_commands()
+    play.remove_client(1)
     assert play.take_requests() == []
 
 
@@ -41,8 +39,7 @@ def test_rules_of_a_disconnected_client_apply_until_its_turn_ends():
     play.send_frame(1, "request", id="r", request=RULES)
     play.send_frame(1, "message", message=build_user_message())
     play.take_requests()
-    play.hub.remove_client(1)
-    play.run_commands()
+    play.remove_client(1)
     assert play.take_requests() == []
     (message,) = play.stdin
     play.feed_stdout({"type": "system", "subtype": "init"}, {**message, "isReplay": True})
@@ -73,8 +70,7 @@ def accept_requests(play):
 
 
 def leaves(play, client):
-    play.hub.remove_client(client)
-    play.run_commands()
+    play.remove_client(client)
     return accept_requests(play)
 
 
@@ -232,6 +228,33 @@ def test_mode_set_by_the_agent_is_preserved_when_a_later_mode_is_refused():
     play.send_frame(1, "mode", id="c", mode="dontAsk")
     refuse_request(play)
     assert select_frames(play.join_client(3), "welcome")[0]["chosen"] == "acceptEdits"
+
+
+def test_change_beyond_the_pending_limit_is_refused_without_an_effect():
+    play = two("acceptEdits")
+    for number in range(MAX_PENDING_REQUESTS):
+        play.send_frame(1, "model", id=f"m{number}", model="a")
+    play.take_requests()
+    hooks = {"subtype": "initialize", "hooks": EVENTS}
+    for kind, fields in (
+        ("mode", {"mode": "plan"}),
+        ("narrow", {"mode": "plan"}),
+        ("narrow", {"deny": ["Bash"]}),
+        ("request", {"request": rules("Bash")}),
+        ("request", {"request": hooks}),
+    ):
+        frames = play.exchange_frames(1, kind, id=f"{kind}{fields}", **fields)
+        reasons = [frame["reason"] for frame in select_frames(frames, "refused")]
+        assert reasons == ["too-many"], (kind, fields)
+    assert play.take_requests() == []
+    assert select_frames(play.join_client(3), "welcome")[0]["chosen"] == "acceptEdits"
+    play.send_frame(2, "take")
+    play.send_frame(2, "narrow", id="n", mode="default")
+    play.send_frame(2, "request", id="r", request=rules("Read"))
+    play.send_frame(2, "request", id="i", request=hooks)
+    mode_request, rule_request, initialize = [line["request"] for line in play.take_requests()]
+    assert (mode_request, rule_request) == (mode("default"), rules("Read"))
+    assert [len(groups) for groups in initialize["hooks"].values()] == [1, 1]
 
 
 def test_settings_that_widen_permissions_are_rejected():

@@ -13,8 +13,9 @@ from hub_harness import (
 )
 
 from shim.core.bridge.commands import AppendLogRecords
-from shim.core.bridge.hub import MAX_BAD_FRAMES
-from shim.core.bridge.hub_state import list_accepted_message_ids
+from shim.core.bridge.conversation_lines import feed_stdout
+from shim.core.bridge.handlers import MAX_BAD_FRAMES, on_client_frame
+from shim.core.bridge.log import list_accepted_message_ids
 from shim.core.bridge.subscribers import HELLO_TIMEOUT_S, MAX_CLIENTS
 
 SAID = {
@@ -27,7 +28,7 @@ SAID = {
 def test_line_is_logged_before_clients_receive_the_line():
     play = Play()
     play.join_client(1)
-    play.hub.feed_stdout(b'{"type":"assistant"}\n')
+    feed_stdout(play.hub, b'{"type":"assistant"}\n')
     assert play.hub.list_ready_clients() == []
     (append, _) = play.hub.take_commands()
     assert isinstance(append, AppendLogRecords)
@@ -175,7 +176,7 @@ def test_queue_of_a_slow_client_is_bounded():
         play.feed_stdout({"type": "assistant", "text": "x" * 10_000})
         if number % 100 == 0:
             play.ask_permission(f"q{number}", content="x" * 900_000)
-    assert play.hub._state.subscribers.clients[1].queued_bytes < 4 * 1024 * 1024
+    assert play.count_queued_bytes(1) < 4 * 1024 * 1024
     assert list_line_numbers(play.read_frames(1)) == list(range(1, 601))
 
 
@@ -183,7 +184,7 @@ def test_clients_with_the_same_name_get_unique_names():
     play = Play()
     names = [play.join_client(number, client="terminal")[0]["client"] for number in (1, 2, 3)]
     assert names == ["terminal", "terminal-2", "terminal-3"]
-    play.hub.remove_client(2)
+    play.remove_client(2)
     assert play.join_client(4, client="terminal")[0]["client"] == "terminal-2"
 
 
@@ -192,7 +193,7 @@ def test_name_of_a_client_that_answered_a_prompt_is_not_reused():
     play.join_client(1, client="answer")
     play.ask_permission("q")
     play.send_frame(1, "answer", question="q", decision=ALLOW)
-    play.hub.remove_client(1)
+    play.remove_client(1)
     assert play.join_client(2, client="answer")[0]["client"] == "answer-2"
     assert (
         select_frames(play.exchange_frames(2, "answer", question="q", decision=DENY), "settled")[0][
@@ -252,18 +253,18 @@ def test_message_makes_its_sender_controller_if_the_session_has_none():
     play.join_client(1)
     play.join_client(2)
     play.send_frame(1, "release")
-    assert play.hub.controller_name is None
+    assert play.hub.roles.controller_name is None
     play.send_frame(2, "message", message=build_user_message())
-    assert play.hub.controller_name == "c2"
-    play.hub.remove_client(2)
-    assert play.hub.controller_name is None
+    assert play.hub.roles.controller_name == "c2"
+    play.remove_client(2)
+    assert play.hub.roles.controller_name is None
 
 
 # -- messages --------------------------------------------------------------------------------------
 
 
 def test_repeated_message_id_is_accepted_and_sent_once():
-    play = Play(taken_ids=["22222222-0000-4000-8000-000000000000"])
+    play = Play(message_ids=["22222222-0000-4000-8000-000000000000"])
     play.join_client(1, client="phone")
     uuid = "11111111-0000-4000-8000-000000000000"
     for message_id in (uuid, "m", uuid, "m"):
@@ -271,7 +272,7 @@ def test_repeated_message_id_is_accepted_and_sent_once():
             play.exchange_frames(1, "message", id=message_id, message=build_user_message()),
             "accepted",
         ) == [{"id": message_id}]
-    play.hub.remove_client(1)
+    play.remove_client(1)
     play.join_client(2, client="phone")
     for message_id in (uuid, "m", "22222222-0000-4000-8000-000000000000"):
         assert select_frames(
@@ -288,7 +289,7 @@ def test_message_id_accepted_by_a_previous_generation_is_not_resent():
     first.send_frame(1, "message", id=uuid, message=build_user_message())
     assert list(list_accepted_message_ids(log.entries)) == []
     first.finish_turn()
-    second = Play(log, taken_ids=list_accepted_message_ids(log.entries))
+    second = Play(log, message_ids=list_accepted_message_ids(log.entries))
     second.join_client(1)
     assert select_frames(
         second.exchange_frames(1, "message", id=uuid, message=build_user_message()), "accepted"
@@ -734,8 +735,7 @@ def test_tool_calls_are_denied_after_the_client_with_the_hook_disconnects():
     play.join_client(1)
     play.send_frame(1, "request", id="i", request=HOOKS)
     ask(play, "open", hook())
-    play.hub.remove_client(1)
-    play.run_commands()
+    play.remove_client(1)
     ask(play, "later", hook())
     ask(play, "m", {"subtype": "mcp_message", "server_name": "calc", "message": {}})
     ask(play, "stop", hook("Stop"))
@@ -767,7 +767,7 @@ def test_hooks_for_other_tools_do_not_lift_denials_of_a_disconnected_client():
     play = Play()
     play.join_client(1)
     play.send_frame(1, "request", id="i", request=build_hook_request("Bash", "Edit|Write"))
-    play.hub.remove_client(1)
+    play.remove_client(1)
     remaining_matchers = []
     for client, matchers in ((2, ["Read"]), (3, ["Bash", "Read"]), (4, ["*"])):
         play.join_client(client)
@@ -776,8 +776,7 @@ def test_hooks_for_other_tools_do_not_lift_denials_of_a_disconnected_client():
         remaining_matchers.append(
             [group["matcher"] for group in hooks if group["hookCallbackIds"] == ["1/h"]]
         )
-        play.hub.remove_client(client)
-        play.run_commands()
+        play.remove_client(client)
     assert remaining_matchers == [["Bash", "Edit|Write"], ["Edit|Write"], []]
 
 
@@ -786,7 +785,7 @@ def test_rejected_hooks_do_not_lift_denials_of_a_disconnected_client():
     play.join_client(1)
     play.send_frame(1, "request", id="i", request=build_hook_request("Bash", "Write"))
     (first_request,) = play.take_requests()
-    play.hub.remove_client(1)
+    play.remove_client(1)
     play.join_client(2)
     for matcher in ("Bash", "*"):
         play.send_frame(2, "request", id=matcher, request=build_hook_request(matcher))
@@ -830,8 +829,7 @@ def test_initialize_without_hooks_does_not_remove_hooks_of_another_client():
     play.join_client(2)
     play.send_frame(2, "take")
     play.send_frame(2, "request", id="i", request={"subtype": "initialize"})
-    play.hub.remove_client(1)
-    play.run_commands()
+    play.remove_client(1)
     ask(play, "h", hook())
     assert (
         play.take_responses()[-1]["response"]["hookSpecificOutput"]["permissionDecision"] == "deny"
@@ -910,16 +908,16 @@ def test_malformed_frames_are_refused_and_too_many_disconnect_the_client():
         b'{"kind":"hello"}',
         b"[" * 900,
     ):
-        play.hub.on_client_frame(1, raw)
+        on_client_frame(play.hub, 1, raw)
         (refused,) = select_frames(play.read_frames(1), "refused")
         assert refused["reason"] == "bad-frame", raw
     long = b'{"kind":"take","id":"%b"}' % (b"x" * 300)
-    play.hub.on_client_frame(1, long)
+    on_client_frame(play.hub, 1, long)
     assert select_frames(play.read_frames(1), "refused")[0]["id"] is None
-    play.hub.on_client_frame(1, b'{"kind":"take","odd":"%b"}' % (b"x" * 1000))
+    on_client_frame(play.hub, 1, b'{"kind":"take","odd":"%b"}' % (b"x" * 1000))
     assert "max_inbound_bytes" in select_frames(play.read_frames(1), "refused")[0]["text"]
     for _ in range(MAX_BAD_FRAMES):
-        play.hub.on_client_frame(1, b"x")
+        on_client_frame(play.hub, 1, b"x")
     assert select_frames(play.read_frames(1), "bye") and 1 in play.dropped
     play.send_frame(1, "message", message=build_user_message())
     assert play.stdin == []
@@ -946,7 +944,7 @@ def test_client_is_disconnected_unless_its_first_frame_is_hello():
         (3, b'{"kind":"hello","protocol":1}'),
     ):
         play.hub.add_client(client)
-        play.hub.on_client_frame(client, raw)
+        on_client_frame(play.hub, client, raw)
         assert list_kinds(play.read_frames(client)) == ["refused", "bye"]
     play.hub.add_client(4)
     play.seconds = HELLO_TIMEOUT_S
@@ -967,9 +965,7 @@ def test_client_that_does_not_read_responses_is_disconnected():
     play.join_client(1)
     for number in range(5000):
         play.send_frame(1, "take", id=f"t{number}")
-    assert (
-        1 in play.dropped and play.hub._state.subscribers.clients[1].queued_bytes < 5 * 1024 * 1024
-    )
+    assert 1 in play.dropped and play.count_queued_bytes(1) < 5 * 1024 * 1024
 
 
 def test_requests_beyond_the_pending_limit_are_refused():
@@ -994,13 +990,16 @@ def test_welcome_reports_a_protocol_version_difference():
         )
         assert welcome["protocol"] == 1 and str(protocol) in welcome["differs"]
     play.send_frame(1, "take", id="t")
-    assert play.hub.controller_name == "c1" and select_frames(play.read_frames(1), "accepted") == []
+    assert (
+        play.hub.roles.controller_name == "c1"
+        and select_frames(play.read_frames(1), "accepted") == []
+    )
 
 
 def test_line_that_is_not_json_is_sent_as_text():
     play = Play()
     play.join_client(1)
-    play.hub.feed_stdout(b'oops \xff\n5\n\n{"type":"keep_alive"}\n')
+    feed_stdout(play.hub, b'oops \xff\n5\n\n{"type":"keep_alive"}\n')
     play.run_commands()
     assert [frame["line"] for frame in play.read_frames(1) if frame["kind"] == "line"] == [
         "oops \ufffd",

@@ -39,7 +39,7 @@ def test_permission_prompt_is_denied_when_the_only_answering_client_leaves():
     play = build_play("drive")
     play.feed_stdout(QUESTION)
     assert select_frames(play.read_frames(1), "settled") == []
-    play.hub.remove_client(2)
+    play.remove_client(2)
     assert select_frames(play.read_frames(1), "settled") == DENIED
 
 
@@ -80,5 +80,5 @@ def test_permission_prompt_waits_in_a_session_without_a_controller():
     play.send_frame(1, "release")
     play.feed_stdout(QUESTION)
     assert select_frames(play.read_frames(1), "settled") == []
-    play.hub.remove_client(1)
+    play.remove_client(1)
     assert select_frames(play.join_client(2), "question") != []
