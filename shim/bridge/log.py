@@ -91,8 +91,11 @@ class RecordedSessionLog:
 
     def load_history(self) -> LogHistory:
         """Return what the log tells the life of the host that writes it."""
+        first_numbers = dict[int, int]()
+        for file in self._log_files:
+            first_numbers.setdefault(file.generation, file.first_number)
         message_ids = self.list_message_ids() if self.generation > 1 else ()
-        return LogHistory(self.generation, self._last_number, message_ids)
+        return LogHistory(self.generation, self._last_number, first_numbers, message_ids)
 
     # -- writing -----------------------------------------------------------------------------------
 

@@ -63,6 +63,17 @@ def test_oldest_log_files_are_deleted_beyond_the_size_limit(folder):
     )
 
 
+def test_history_has_the_first_line_number_of_each_former_life(folder):
+    for generation, numbers in ((1, [1, 2, 3]), (3, [4, 5])):
+        session_log = RecordedSessionLog(folder, generation, max_file_bytes=1)
+        for number in numbers:
+            session_log.append(build_records(number))
+        session_log.close()
+    history = RecordedSessionLog(folder, 4).load_history()
+    assert (history.generation, history.last_number) == (4, 5)
+    assert [history.find_last_number(life) for life in range(6)] == [None, 3, 3, 5, None, None]
+
+
 def test_line_truncated_by_a_kill_is_not_read(folder):
     RecordedSessionLog(folder, 1).append(build_records(1, 2, 3))
     (path,) = (entry.path for entry in os.scandir(folder))

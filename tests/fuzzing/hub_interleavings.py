@@ -726,9 +726,9 @@ class Bridge(RuleBasedStateMachine):
         """Old lines are dropped."""
         self.log.first = min(self.log.first + count, self.log.last + 1)
 
-    @rule(killed=st.booleans(), how_often=seldom)
-    def restart_host(self, killed: bool, how_often: int) -> None:
-        """The host is killed or closes, and lives again."""
+    @rule(killed=st.booleans(), lost=st.integers(0, 2), how_often=seldom)
+    def restart_host(self, killed: bool, lost: int, how_often: int) -> None:
+        """The host is killed or closes, and lives again. A crash of the machine loses lines."""
         if how_often:
             return
         if not killed:
@@ -741,6 +741,9 @@ class Bridge(RuleBasedStateMachine):
         for peer in self.peers.values():
             self.former_cursors.append((peer.generation, peer.cursor))
         self.peers.clear()
+        if killed:
+            del self.log.entries[max(0, len(self.log.entries) - lost) :]
+            self.log.first = min(self.log.first, self.log.last + 1)
         self.log.generation += 1
         self._start_host()
 

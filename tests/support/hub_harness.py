@@ -40,6 +40,13 @@ class MemoryLog:
     def last(self) -> int:
         return self.entries[-1].number if self.entries else 0
 
+    def list_first_numbers(self) -> dict[int, int]:
+        """The number of the first line of each life."""
+        first_numbers: dict[int, int] = {}
+        for entry in self.entries:
+            first_numbers.setdefault(entry.generation, entry.number)
+        return first_numbers
+
     def append(self, records: Sequence[SessionLogRecord]) -> None:
         self.records += records
         self.entries += [
@@ -74,7 +81,9 @@ class Play:
         self._ids = (f"{number:08x}-0000-4000-8000-000000000000" for number in count(1))
         self.hub = SessionHub(
             BackgroundSessionInfo(SESSION, **fields),
-            LogHistory(self.log.generation, self.log.last, message_ids),
+            LogHistory(
+                self.log.generation, self.log.last, self.log.list_first_numbers(), message_ids
+            ),
             create_id=lambda: next(self._ids),
             now_ms=lambda: int(self.seconds * 1000),
             clock=lambda: self.seconds,

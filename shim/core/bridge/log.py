@@ -4,7 +4,7 @@ backends.
 The cast of a session is the first one. A suite of tests tries every backend (tests/bridge).
 """
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from shim.core.claude.messages import parse_json_line
@@ -41,7 +41,17 @@ class LogHistory(NamedTuple):
 
     generation: int  # the new life; the first one is 1
     last_number: int = 0  # the number of the last line
+    first_numbers: Mapping[int, int] = {}  # a former life -> the number of its first line
     message_ids: Iterable[str] = ()  # the ids of the last messages that former lives accepted
+
+    def find_last_number(self, generation: int) -> int | None:
+        """Return the number of the last line that the log has of a former life and the lives
+        before it, or None if there was no such life.
+        """
+        if not 0 < generation < self.generation:
+            return None
+        next_numbers = [number for life, number in self.first_numbers.items() if life > generation]
+        return min([*next_numbers, self.last_number + 1]) - 1
 
 
 class SessionLog(Protocol):

@@ -111,8 +111,8 @@ class SessionSubscribers:
         """
         if cursor.generation == self.generation:
             return 0 <= cursor.number <= self.last_number
-        is_former = 0 < cursor.generation < self.generation
-        return is_former and 0 <= cursor.number <= self._history.last_number
+        last_number = self._history.find_last_number(cursor.generation)
+        return last_number is not None and 0 <= cursor.number <= last_number
 
     def drop_client(self, client: ConnectedClient, reason: str) -> None:
         """Send a client `bye`, ignore its further frames, and close its connection."""

@@ -128,6 +128,22 @@ def test_cursor_of_a_lost_line_of_a_previous_generation_receives_a_gap():
     )
 
 
+def test_cursor_of_a_line_lost_two_generations_ago_receives_a_gap():
+    """The second life has used the number of the lost line again."""
+    log = MemoryLog()
+    Play(log).feed_stdout(*[SAID] * 3)
+    for generation in (2, 3):
+        log.generation = generation
+        play = Play(log)
+        play.feed_stdout(*[SAID] * 2)
+    for client, cursor, first in ((1, (1, 3), 4), (2, (1, 4), 1), (3, (2, 5), 6), (4, (2, 6), 1)):
+        after = {"generation": cursor[0], "number": cursor[1]}
+        frames = play.join_client(client, after=after)
+        assert list_line_numbers(frames) == list(range(first, 8)), cursor
+        gaps = [frame["reason"] for frame in select_frames(frames, "gap")]
+        assert gaps == (["generation"] if first == 1 else []), cursor
+
+
 def test_dropped_log_lines_are_reported_as_a_gap():
     log = MemoryLog()
     Play(log).feed_stdout(*[SAID] * 4)
