@@ -3,7 +3,6 @@ it is there.
 """
 
 import os
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -100,27 +99,30 @@ class SessionHostJoiner:
                 partial=wants_partial,
             )
         except HostUnavailableError as error:
-            self._wait_for_host_exit(signals)
+            await self._wait_for_host_exit(signals)
             if self._owns_host:
                 raise SystemResourceError(
                     f"the session could not begin: {error.reason or 'its host has ended'}"
                 ) from None
             raise SessionHostEndedError from None
 
-    def _wait_for_host_exit(self, signals: SignalRecorder) -> None:
-        """A host that is about to end is waited for: two must not have the same session of the
-        vendor's.
+    async def _wait_for_host_exit(self, signals: SignalRecorder) -> None:
+        """Wait until a host that is about to end has exited: two hosts must not use the same
+        session of the vendor.
+
+        Raise StartInterruptedError if a signal comes first, and SystemResourceError if the host stays.
         """
-        session, deadline = self._session, time.monotonic() + HOST_EXIT_TIMEOUT_S
+        session = self._session
+        deadline = anyio.current_time() + HOST_EXIT_TIMEOUT_S
         while registry.is_session_running(session.session_id, os.environ):
             if signals.pending_signals:
                 raise StartInterruptedError(signals.pending_signals[0])
-            if time.monotonic() > deadline:
+            if anyio.current_time() > deadline:
                 raise SystemResourceError(
                     f"the session {session.session_id} has a host that does not answer (pid {session.metadata['pid']})",
                     hint=f"`claude stop {session.short_id}` ends it",
                 )
-            time.sleep(POLL_INTERVAL_S)
+            await anyio.sleep(POLL_INTERVAL_S)
 
     async def _run_conversation(
         self,

@@ -2,6 +2,7 @@
 
 import signal
 
+import anyio
 import pytest
 
 from shim.bridge.attach import host_joiner
@@ -11,20 +12,35 @@ from shim.core.claude.argv.flags import parse_argv
 from shim.io.signals import SignalRecorder, StartInterruptedError
 from shim.state.config import ShimSettings
 
+RECORD = SessionRecord("0123abcd-0000-4000-8000-000000000001", "/gone", True, {"pid": 1})
 
-def test_signal_aborts_the_join_while_waiting_for_a_host_to_exit(monkeypatch):
+
+@pytest.fixture
+def joiner(monkeypatch):
+    """A joiner whose host does not exit soon."""
+    monkeypatch.setattr(
+        host_joiner.registry, "is_session_running", lambda session, environment: True
+    )
+    monkeypatch.setattr(host_joiner, "HOST_EXIT_TIMEOUT_S", 0.5)
+    return host_joiner.SessionHostJoiner(RECORD, parse_argv([]), ShimSettings(), owns_host=False)
+
+
+def test_signal_aborts_the_join_while_waiting_for_a_host_to_exit(joiner, monkeypatch):
     async def raise_host_error(session, environment, **hello):
         raise HostUnavailableError(session)
 
     signals = SignalRecorder()
     signals.pending_signals.append(signal.SIGTERM)
     monkeypatch.setattr(host_joiner, "connect_to_session", raise_host_error)
-    monkeypatch.setattr(
-        host_joiner.registry, "is_session_running", lambda session, environment: True
-    )
-    monkeypatch.setattr(host_joiner, "HOST_EXIT_TIMEOUT_S", 0.5)
-    record = SessionRecord("0123abcd-0000-4000-8000-000000000001", "/gone", True, {"pid": 1})
     with pytest.raises(StartInterruptedError):
-        host_joiner.SessionHostJoiner(
-            record, parse_argv([]), ShimSettings(), owns_host=False
-        ).join_and_run_conversation(signals, None, None)
+        joiner.join_and_run_conversation(signals, None, None)
+
+
+@pytest.mark.anyio
+async def test_event_loop_runs_while_waiting_for_a_host_to_exit(joiner, monkeypatch):
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(joiner._wait_for_host_exit, SignalRecorder())
+        await anyio.sleep(0)
+        monkeypatch.setattr(
+            host_joiner.registry, "is_session_running", lambda session, environment: False
+        )
