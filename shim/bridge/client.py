@@ -299,12 +299,18 @@ async def connect_to_session(
     after: LogCursor | None = None,
     **hello_fields: Any,
 ) -> HostConnection:
-    """A connection to a session's host, which has said welcome.
+    """Connect to a session's host. Return the connection after the host's welcome.
 
-    HostUnavailableError where there is none, HostNotAnsweringError for one that lets us not in.
-    `hello_fields` are other keys of the first frame: client, replay, partial, knows.
+    Raise HostUnavailableError if there is no host, and HostNotAnsweringError if it does not answer
+    or is full. `hello_fields` are other keys of the first frame: client, replay, partial, knows.
     """
-    with _open_connection(session_id, environment, role, after, hello_fields) as connection:
+    import anyio.to_thread
+
+    # Files are locked to find the session, and `connect` may wait for a place in a full backlog.
+    connection = await anyio.to_thread.run_sync(
+        _open_connection, session_id, environment, role, after, hello_fields
+    )
+    with _close_on_error(connection, environment):
         await connection._exchange_hello(connection.welcome_timeout_s)
     return connection
 
@@ -318,8 +324,9 @@ def connect_to_session_blocking(
     timeout_s: float | None = None,
     **hello_fields: Any,
 ) -> HostConnection:
-    """The same for a command, which may have less patience."""
-    with _open_connection(session_id, environment, role, after, hello_fields) as connection:
+    """Connect to a session's host, for a command, which may wait for a shorter time."""
+    connection = _open_connection(session_id, environment, role, after, hello_fields)
+    with _close_on_error(connection, environment):
         connection._exchange_hello_blocking(
             connection.welcome_timeout_s if timeout_s is None else timeout_s
         )
@@ -369,16 +376,16 @@ def send_frames_and_collect_answers(
     return received
 
 
-@contextmanager
 def _open_connection(
     session_id: str,
     environment: Mapping[str, str],
     role: str,
     after: LogCursor | None,
     hello: Mapping[str, Any],
-) -> Iterator[HostConnection]:
-    """A connection, in whose context the host is greeted; what goes wrong with that is said with
-    its reason.
+) -> HostConnection:
+    """Connect to the socket of a host. Return a connection without a welcome.
+
+    Raise HostUnavailableError and HostNotAnsweringError as `connect_to_session` does.
     """
     session = registry.find_session(session_id, environment)
     pid = None if session is None else session.metadata["pid"]
@@ -404,20 +411,27 @@ def _open_connection(
         "role": role,
         "after": cursor,
     }
-    connection = HostConnection(
+    return HostConnection(
         session_id, host_socket, {**hello_frame, "knows": OPTIONAL_KINDS, **hello}, pid
     )
+
+
+@contextmanager
+def _close_on_error(connection: HostConnection, environment: Mapping[str, str]) -> Iterator[None]:
+    """Close a connection if the host does not welcome it. Raise the error with its reason."""
     try:
-        yield connection
+        yield
     except BaseException as error:
         connection.close()
-        raise _add_failure_reason(error, session_id, environment) from None
+        raise _add_failure_reason(error, connection.session_id, environment) from None
 
 
 def _add_failure_reason(
     error: BaseException, session_id: str, environment: Mapping[str, str]
 ) -> BaseException:
-    """The same error, with what the facts say of a host that could not begin, or that still lives."""
+    """Return an error, with the reason that `host.json` has for a host that could not start or is
+    still running.
+    """
     if not isinstance(error, HostUnavailableError):
         return error
     session = registry.find_session(session_id, environment)

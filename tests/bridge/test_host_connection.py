@@ -4,6 +4,7 @@ it again.
 
 import os
 import sys
+import threading
 from functools import partial
 
 import anyio
@@ -82,6 +83,23 @@ async def test_full_host_is_reported_with_its_client_limit(hosted_session, hosts
                 "respawn" not in error.hint
                 and f"claude stop {hosted_session.short_id}" in error.hint
             )
+
+
+async def test_event_loop_runs_while_a_connection_waits_for_the_backlog(hosts, monkeypatch):
+    has_run = threading.Event()
+
+    def wait_for_backlog(folder):
+        assert has_run.wait(PATIENCE)
+        raise BlockingIOError
+
+    async def set_event():
+        has_run.set()
+
+    monkeypatch.setattr(sockets, "connect_to_host", wait_for_backlog)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(set_event)
+        with pytest.raises(HostNotAnsweringError):
+            await connect_to_session(SESSION, hosts.environment)
 
 
 def test_exiting_host_is_unavailable_with_its_failure_reason(hosts):
