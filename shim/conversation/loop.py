@@ -109,14 +109,23 @@ class ConversationLoop:
                 self._apply_signal(received.name, tasks)
 
     def _apply_signal(self, name: str, tasks: TaskGroup) -> None:
-        if self._recorder is not None:
-            self._recorder.record_run_event("caught", signal=name)
         if name in EXIT_STATUS_BY_SIGNAL:
-            self._stop_signal = name
-            self._work_scope.cancel()
-        elif not self._is_ending:
+            self.stop(name)
+            return
+        self._record_signal(name)
+        if not self._is_ending:
             self._is_ending = True
             self._interrupt_turn(tasks)
+
+    def stop(self, signal_name: str = "SIGTERM") -> None:
+        """End the conversation as a signal ends it."""
+        self._record_signal(signal_name)
+        self._stop_signal = signal_name
+        self._work_scope.cancel()
+
+    def _record_signal(self, name: str) -> None:
+        if self._recorder is not None:
+            self._recorder.record_run_event("caught", signal=name)
 
 
 def explain_turn_failure(error: Exception) -> str:

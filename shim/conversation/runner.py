@@ -49,8 +49,8 @@ class Transport(Protocol):
     def stdout(self) -> "FrontendLineSink":
         """Who hears the conversation."""
 
-    def serve_clients(self) -> "AbstractAsyncContextManager[object]":
-        """They come and go while the conversation runs."""
+    def serve_clients(self, stop: "Callable[[], None]") -> "AbstractAsyncContextManager[object]":
+        """Serve the clients while the conversation runs. `stop` ends the conversation."""
 
 
 class ConversationRunner:
@@ -188,7 +188,9 @@ class ConversationRunner:
                     recorder=recorder,
                 )
                 async with (
-                    nullcontext() if self._transport is None else self._transport.serve_clients()
+                    nullcontext()
+                    if self._transport is None
+                    else self._transport.serve_clients(loop.stop)
                 ):
                     status = await loop.run(self._signals.pending_signals)
                 tasks.cancel_scope.cancel()
@@ -286,7 +288,9 @@ class ConversationRunner:
                 launcher, child, self._open_output(), self._open_source(), stderr_redactor
             )
             async with (
-                nullcontext() if self._transport is None else self._transport.serve_clients()
+                nullcontext()
+                if self._transport is None
+                else self._transport.serve_clients(loop.stop)
             ):
                 return await loop.run(self._signals.pending_signals)
 

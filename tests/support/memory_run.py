@@ -82,7 +82,7 @@ class MemoryEnds:
         self.stdout = MemoryOutput()
 
     @asynccontextmanager
-    async def serve_clients(self):
+    async def serve_clients(self, stop):
         yield
 
 

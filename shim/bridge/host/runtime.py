@@ -4,10 +4,9 @@ It ends when nobody was there for long, when a client says so, and with the conv
 """
 
 import os
-import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -124,6 +123,7 @@ class HostRuntime:
         self._idle_timeout_s = settings.bridge.idle_timeout_s
         self._retention_days = settings.bridge.retention_days
         self._last_use = time.monotonic()
+        self._stop_event = anyio.Event()
         clock_offset, clock = time.time() - time.monotonic(), time.monotonic
         self._log = RecordedSessionLog(
             os.path.join(folder, registry.LOG_FOLDER),
@@ -193,10 +193,14 @@ class HostRuntime:
         )
 
     @asynccontextmanager
-    async def serve_clients(self) -> AsyncIterator[None]:
-        """Clients come and go while the conversation runs; at its end they are told."""
+    async def serve_clients(self, stop: Callable[[], None]) -> AsyncIterator[None]:
+        """Serve the clients while the conversation runs, and tell them when it ends.
+
+        `stop` ends the conversation.
+        """
         runner = self.runner
         async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._wait_for_stop, stop)
             for work in (
                 self._server.accept_clients,
                 runner.run_write_loop,
@@ -278,12 +282,14 @@ class HostRuntime:
         self._stop_session(REASON_STOPPED)
 
     def _stop_session(self, reason: str) -> None:
-        """End the session: what runs is stopped as by a signal. Behind the conversation another one
-        would kill us.
-        """
+        """End the session. A turn that runs is stopped as by a signal."""
         if self.end_reason == REASON_ENDED:
             self.end_reason = reason
-            os.kill(os.getpid(), signal.SIGTERM)
+            self._stop_event.set()
+
+    async def _wait_for_stop(self, stop: Callable[[], None]) -> None:
+        await self._stop_event.wait()
+        stop()
 
     async def _run_ticks(self) -> None:
         """Look at the time: for the hub, for our stderr, and whether anybody needs us."""

@@ -16,7 +16,11 @@ from box import format_ndjson
 from session_hosts import PATIENCE, read_until_result, select_claude_lines, wait_for_frame
 
 from shim.bridge import launch, registry, sockets
-from shim.bridge.client import HostUnavailableError, send_frames_and_collect_answers
+from shim.bridge.client import (
+    HostUnavailableError,
+    connect_to_session,
+    send_frames_and_collect_answers,
+)
 from shim.bridge.host import runtime
 from shim.bridge.launch import respawn_session
 from shim.core.claude.argv.flags import parse_argv
@@ -236,7 +240,7 @@ async def test_pending_prompt_prevents_the_idle_shutdown(host_runtime):
         assert host_runtime.runner.on_conversation_lines(format_ndjson(line).encode()) == ""
 
     with anyio.fail_after(PATIENCE):
-        async with host_runtime.serve_clients():
+        async with host_runtime.serve_clients(lambda: None):
             *_, message = (await host_runtime.source.read()).splitlines()
             say(**json.loads(message), isReplay=True)
             say(type="control_request", request_id="q1", request=question)
@@ -247,6 +251,20 @@ async def test_pending_prompt_prevents_the_idle_shutdown(host_runtime):
             while host_runtime.end_reason != runtime.REASON_IDLE:
                 await anyio.sleep(0.001)
             assert await host_runtime.source.read() == b""
+
+
+@pytest.mark.anyio
+async def test_client_ends_the_conversation_without_a_signal(host_runtime, hosts):
+    stopped = anyio.Event()
+    session_id = os.path.basename(host_runtime._folder)
+    with anyio.fail_after(PATIENCE):
+        async with (
+            host_runtime.serve_clients(stopped.set),
+            await connect_to_session(session_id, hosts.environment) as connection,
+        ):
+            await connection.send_frame({"kind": "end", "id": "e"})
+            await stopped.wait()
+    assert host_runtime.end_reason == runtime.REASON_STOPPED
 
 
 def test_claude_session_answers_a_second_message(box, hosts):

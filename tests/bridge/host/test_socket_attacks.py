@@ -113,7 +113,7 @@ def test_connection_without_a_valid_hello_is_refused(hosts):
 @pytest.mark.anyio
 async def test_silent_client_is_disconnected_after_the_hello_timeout(host_runtime, monkeypatch):
     monkeypatch.setattr(unix_server, "HELLO_TIMEOUT_S", 0.05)
-    async with host_runtime.serve_clients():
+    async with host_runtime.serve_clients(lambda: None):
         with raw_at(host_runtime._folder) as connection:
             assert b"no hello of at most" in await anyio.to_thread.run_sync(read_all, connection)
 
@@ -228,7 +228,7 @@ async def test_internal_error_in_a_frame_handler_disconnects_only_its_client(
 
     monkeypatch.setattr(runner, "on_client_frame", fail)
     async with (
-        host_runtime.serve_clients(),
+        host_runtime.serve_clients(lambda: None),
         await connect_to_session(
             os.path.basename(host_runtime._folder), hosts.environment
         ) as other_connection,
