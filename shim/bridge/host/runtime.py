@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
 from shim import __version__
 from shim.bridge import registry, sockets
@@ -178,9 +179,10 @@ class HostRuntime:
             end_session=self._end_session,
             report_failure=fail,
         )
-        self._server = UnixServer(listener, self.runner, self.source)
+        self._server = UnixServer(listener, self.runner, self.source, self._refresh_settings)
         self._folder, self._startup = folder, startup
         self._stored_settings: ClaudeSettings | None = None
+        self._settings_lock = anyio.Lock()
         self._upgrade_notice = ""  # the notice about the package's files, after it was reported
         self._store_settings()
         metadata.update(
@@ -222,9 +224,19 @@ class HostRuntime:
                     self._log.close()
                 tasks.cancel_scope.cancel()
 
+    async def _refresh_settings(self) -> None:
+        """Store Claude's settings again for a client that joins.
+
+        A real claude reads its settings files again when they change. They are read in a thread,
+        because the files may be large or on a slow disk.
+        """
+        if self._stored_settings is None or _reads_settings_itself(self._startup):
+            async with self._settings_lock:
+                await anyio.to_thread.run_sync(self._store_settings)
+
     def _store_settings(self) -> None:
-        """Keep what the conversation has read of Claude's settings, for who joins. It is tried
-        again where it fails.
+        """Store what the conversation has read of Claude's settings. A failure is ignored, because
+        a frontend can join without the stored settings.
         """
         settings = _load_conversation_settings(self._startup)
         if settings != self._stored_settings:
@@ -300,7 +312,6 @@ class HostRuntime:
             self.runner.close_unresponsive_clients()
             truncate_stderr()
             self._report_upgrade()
-            self._store_settings()
             self._metadata.restore_file()
             if not self._metadata.owns_session_folder:
                 self._stop_session(REASON_REPLACED)
@@ -320,10 +331,16 @@ class HostRuntime:
         )
 
 
+def _reads_settings_itself(startup: ConversationStartup) -> bool:
+    """Return whether the vendor is a real claude, which reads Claude's settings files itself, and
+    again when they change.
+    """
+    return startup.adapter.passthrough and not startup.vendor_list.has_several
+
+
 def _load_conversation_settings(startup: ConversationStartup) -> ClaudeSettings:
-    """What a conversation has read of Claude's settings files. A real claude reads them itself, and
-    again when they change."""
-    if not startup.adapter.passthrough or startup.vendor_list.has_several:
+    """Return what a conversation has read of Claude's settings files."""
+    if not _reads_settings_itself(startup):
         return startup.claude_settings
     try:
         return load_claude_settings(startup.invocation, startup.environment, startup.cwd)

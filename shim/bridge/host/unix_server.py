@@ -1,7 +1,7 @@
 """The socket of a host, its inner side: who may come in, and what is read of whom."""
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import count
 
 import anyio
@@ -27,14 +27,23 @@ ACCEPT_RETRY_DELAY_S = 0.2
 
 
 class UnixServer:
-    """Lets clients in, as many as may be, and hears them; `hub_stdin` says when the conversation
-    takes no more lines.
+    """The socket's server: it accepts clients up to a limit, and reads their frames while
+    `hub_stdin` has room.
+
+    `refresh_settings` is awaited before a client is welcomed.
     """
 
-    def __init__(self, listener: socket.socket, runner: HubRunner, hub_stdin: HubStdin) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        runner: HubRunner,
+        hub_stdin: HubStdin,
+        refresh_settings: Callable[[], Awaitable[None]],
+    ) -> None:
         self._listener = listener
         self._runner = runner
         self._hub_stdin = hub_stdin
+        self._refresh_settings = refresh_settings
         self._client_numbers = count(1)
         self._max_connections = compute_connection_limit(
             MAX_CONNECTIONS, per_connection=1, reserved=RESERVED_DESCRIPTORS
@@ -84,7 +93,7 @@ class UnixServer:
             self._runner.remove_client(connection.number)
 
     async def _read_client(self, connection: ClientConnection) -> None:
-        """Hear a client until it has said all, or says what is no frame."""
+        """Read a client's frames until the end of its connection, or until a frame is too long."""
         hello_splitter = LineSplitter(MAX_HELLO_BYTES)
         lines, size = list[bytes](), 0
         with anyio.move_on_after(HELLO_TIMEOUT_S):
@@ -106,6 +115,7 @@ class UnixServer:
             self._hub_stdin.max_bytes, select_spill_file_opener(self._hub_stdin.max_bytes)
         )
         splitter.feed(b"".join(hello_splitter.close()))
+        await self._refresh_settings()
         await self._pass_lines(connection, lines)
         while chunk := await _read_chunk(connection.peer):
             await self._pass_lines(connection, splitter.feed(chunk))

@@ -304,18 +304,34 @@ def test_only_claude_sessions_reload_changed_settings(box, hosts, vendor, is_rer
         ["hear", "never"],
     )
     hosts.environment.update(SHIM_VENDOR=vendor, SHIM_BIN=child)
-    settings(hosts, OFTEN)
     session = hosts.start_session("go")
     with hosts.connect(session) as connection:
         read_until_result(connection)
         folder = hosts.cwd / ".claude"
         folder.mkdir()
         (folder / "settings.json").write_text('{"permissions": {"deny": ["Bash"]}}')
-        deadline, looks = time.monotonic() + (PATIENCE if is_reread else LOOKS_SECONDS), 0
-        while time.monotonic() < deadline and not (looks and is_reread):
-            looks = len(registry.read_session_settings(session.folder, 1).deny)
-            time.sleep(0.01)
-        assert bool(looks) == is_reread
+        with hosts.connect(session):
+            assert bool(registry.read_session_settings(session.folder, 1).deny) == is_reread
+
+
+@pytest.mark.anyio
+async def test_host_reads_settings_files_only_when_a_client_connects(
+    host_runtime, hosts, monkeypatch
+):
+    ticks, reads = [], []
+    monkeypatch.setattr(runtime, "truncate_stderr", lambda: ticks.append(1))
+    monkeypatch.setattr(runtime, "_reads_settings_itself", lambda startup: True)
+    monkeypatch.setattr(
+        runtime, "load_claude_settings", lambda *_: reads.append(1) or ClaudeSettings()
+    )
+    with anyio.fail_after(PATIENCE):
+        async with host_runtime.serve_clients(lambda: None):
+            while len(ticks) < 5:
+                await anyio.sleep(0.001)
+            assert reads == []
+            session_id = os.path.basename(host_runtime._folder)
+            async with await connect_to_session(session_id, hosts.environment):
+                assert reads == [1]
 
 
 def test_host_ends_when_its_session_directory_is_moved(box, hosts, start_qwen_session):
