@@ -23,7 +23,7 @@ class Host:
     """A runner with a log, and what it asked for."""
 
     def __init__(self, folder):
-        self.metadata_updates, self.sent_lines, self.failed = [], [], []
+        self.metadata_updates, self.sent_lines = [], []
         self.log = RecordedSessionLog(str(folder / "log"), 1)
         self.hub = SessionHub(
             BackgroundSessionInfo(U),
@@ -32,14 +32,12 @@ class Host:
             now_ms=lambda: 0,
             clock=lambda: 0.0,
         )
-        send_line, failed = self.sent_lines.append, self.failed.append
         self.runner = HubRunner(
             self.hub,
             self.log,
-            send_line=send_line,
+            send_line=self.sent_lines.append,
             update_metadata=self.metadata_updates.append,
-            end_session=lambda by: None,
-            report_failure=failed,
+            end_session=lambda: None,
         )
 
     def client(self, number):
@@ -97,9 +95,8 @@ async def test_bye_frame_is_sent_after_buffered_output_if_the_log_fails(host, mo
                 raise OSError(28, "No space left on device")
 
             monkeypatch.setattr(host.log, "append", full)
-            assert "No space left" in host.runner.on_conversation_lines(
-                b'{"type":"system","text":"lost"}\n'
-            )
+            host.runner.on_conversation_lines(b'{"type":"system","text":"lost"}\n')
+            assert "No space left" in host.runner.failure_reason
             received = b""
             with anyio.fail_after(PATIENCE):
                 while not connection.disconnect_event.is_set():
@@ -112,7 +109,7 @@ async def test_bye_frame_is_sent_after_buffered_output_if_the_log_fails(host, mo
             b'"lost"' not in received
             and b'{"kind":"bye","reason":"the session\'s log cannot' in received.splitlines()[-1]
         )
-        assert len(host.failed) == 1
+        assert host.runner.failure_event.is_set()
 
 
 async def test_client_that_does_not_read_the_bye_frame_is_closed(host, monkeypatch):
@@ -137,4 +134,4 @@ def test_log_read_error_ends_the_session(host, monkeypatch):
     monkeypatch.setattr(host.log, "read", fail_read)
     with host.client(1) as ours:
         assert b"the session's log cannot be read: Input/output error" in ours.recv(100_000)
-    assert host.failed
+    assert host.runner.has_failed

@@ -64,7 +64,7 @@ def main(args: list[str]) -> int:
         status = startup.run(signals, runtime)
         metadata.record_end(
             "failed" if status and status not in SIGNAL_STATUSES else REASON_STOPPED,
-            runtime.stdout.failure_reason or None,
+            runtime.runner.failure_reason or None,
         )
     except StartInterruptedError:
         metadata.record_end(REASON_STOPPED)

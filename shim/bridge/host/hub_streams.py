@@ -3,12 +3,12 @@ it writes.
 """
 
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.lowlevel
 
+from shim.bridge.host.runner import HubRunner
 from shim.core.reading.lines import LineSplitter
 from shim.io.stdout import FrontendDisconnectedError
 
@@ -85,42 +85,30 @@ class HubStdin:
 
 
 class HubStdout:
-    """In the place of our stdout. `store_lines` takes whole lines, and says why nobody may be told
-    them, "" if all is well.
+    """The conversation's stdout. The runner of the hub logs its lines and sends them.
 
-    It never waits for a client: a slow one goes on from the log.
+    It never waits for a client: a slow client continues from the log.
     """
 
-    def __init__(
-        self, store_lines: Callable[[bytes], str], recorder: "RunRecordSink | None" = None
-    ) -> None:
-        self._store_lines = store_lines
+    def __init__(self, runner: HubRunner, recorder: "RunRecordSink | None" = None) -> None:
+        self._runner = runner
         self._recorder = recorder
-        self._failure_event = anyio.Event()
-        self.failure_reason = ""
 
     @property
     def has_failed(self) -> bool:
-        """Whether what was said could not be kept, so that it was said to nobody."""
-        return bool(self.failure_reason)
-
-    def record_failure(self, reason: str) -> None:
-        """Nothing more is said; the conversation ends as if its frontend had gone."""
-        if not self.failure_reason:
-            self.failure_reason = reason
-            self._failure_event.set()
+        """Return whether lines could not be logged, so that no client received them."""
+        return self._runner.has_failed
 
     async def wait_for_disconnect(self) -> None:
-        """Wait until nothing more can be said."""
-        await self._failure_event.wait()
+        """Wait until lines cannot be logged. The conversation ends as if its frontend had left."""
+        await self._runner.failure_event.wait()
 
     async def write(self, data: bytes) -> None:
-        """Say whole lines. FrontendDisconnectedError where they cannot be kept."""
-        if not self.failure_reason and data:
+        """Write complete lines. Raise FrontendDisconnectedError if they cannot be logged."""
+        if data and not self._runner.has_failed:
             if self._recorder is not None:
                 self._recorder.record_stream("O", data)
-            if reason := self._store_lines(data):
-                self.record_failure(reason)
-        if self.failure_reason:
-            raise FrontendDisconnectedError(self.failure_reason)
-        await anyio.lowlevel.cancel_shielded_checkpoint()  # the clients get their turn
+            self._runner.on_conversation_lines(data)
+        if self._runner.has_failed:
+            raise FrontendDisconnectedError(self._runner.failure_reason)
+        await anyio.lowlevel.cancel_shielded_checkpoint()  # the tasks of the clients run

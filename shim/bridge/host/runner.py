@@ -86,10 +86,10 @@ class ClientConnection:
 
 
 class HubRunner:
-    """`send_line` gives the conversation a line, `update_metadata` keeps facts, `end_session` ends
-    the session for a client.
+    """The hub, the log and the connections of the clients.
 
-    `report_failure` hears why nothing more may be said.
+    `send_line` writes a line to the conversation's stdin, `update_metadata` changes `host.json`, and
+    `end_session` ends the session for a client.
     """
 
     def __init__(
@@ -99,29 +99,32 @@ class HubRunner:
         *,
         send_line: Callable[[bytes], None],
         update_metadata: Callable[[Mapping[str, Any]], None],
-        end_session: Callable[[str], None],
-        report_failure: Callable[[str], None],
+        end_session: Callable[[], None],
     ) -> None:
         self.hub = hub
         self.connections: dict[int, ClientConnection] = {}
-        self.failure_reason = ""  # why nothing may be said any more
+        self.failure_event = anyio.Event()
+        self.failure_reason = ""  # why no client may be sent anything more
         self._log = log
         self._send_line = send_line
         self._update_metadata = update_metadata
         self._end_session = end_session
-        self._report_failure = report_failure
         self._unanswered_count = 0  # messages whose result is not in the log
         self._last_write = 0.0  # when the last round of writing ended
         self._write_due = anyio.Event()
 
     # -- what came ---------------------------------------------------------------------------------
 
-    def on_conversation_lines(self, data: bytes) -> str:
-        """Lines of the conversation's; why they were told to nobody, "" if all is well."""
-        if not self.failure_reason:
+    @property
+    def has_failed(self) -> bool:
+        """Return whether the log cannot be written or read."""
+        return self.failure_event.is_set()
+
+    def on_conversation_lines(self, data: bytes) -> None:
+        """Handle lines of the conversation, unless the log has failed."""
+        if not self.has_failed:
             feed_stdout(self.hub, data)
             self.run_hub_commands()
-        return self.failure_reason
 
     def add_client(self, connection: ClientConnection) -> None:
         """A client has connected."""
@@ -131,7 +134,7 @@ class HubRunner:
 
     def on_client_frame(self, number: int, line: bytes) -> None:
         """A line of a client."""
-        if not self.failure_reason:
+        if not self.has_failed:
             on_client_frame(self.hub, number, line)
             self.run_hub_commands()
 
@@ -148,7 +151,7 @@ class HubRunner:
         """Carry out what the hub wants; then the clients are written to, at once or in the next
         round.
         """
-        while not self.failure_reason and (commands := self.hub.take_commands()):
+        while not self.has_failed and (commands := self.hub.take_commands()):
             last_change = next(
                 (
                     command
@@ -161,7 +164,7 @@ class HubRunner:
                 # what was so only in between is kept by nobody
                 if command is last_change or not isinstance(command, UpdateSessionMetadata):
                     self._run_command(command)
-        if self.failure_reason:
+        if self.has_failed:
             return
         self._unanswered_count = self.hub.count_unanswered_messages()
         if time.monotonic() - self._last_write >= WRITE_INTERVAL_S * len(self.connections):
@@ -171,7 +174,7 @@ class HubRunner:
 
     def _run_command(self, command: SessionHubCommand) -> None:
         match command:
-            case _ if self.failure_reason:
+            case _ if self.has_failed:
                 return
             case AppendLogRecords(records):
                 try:
@@ -189,8 +192,8 @@ class HubRunner:
                     self.connections[client].close_deadline = time.monotonic() + BYE_TIMEOUT_S
             case UpdateSessionMetadata(metadata):
                 self._update_metadata(metadata)
-            case EndSession(client_name):
-                self._end_session(client_name)
+            case EndSession():
+                self._end_session()
 
     def _replay_log(self, request: ReadLog) -> None:
         if request.client_number not in self.connections:
@@ -209,17 +212,17 @@ class HubRunner:
         of it is told.
         """
         self.failure_reason = reason
+        self.failure_event.set()
         if unanswered_count := max(self._unanswered_count, self.hub.count_unanswered_messages()):
             self._update_metadata({"unanswered": unanswered_count})
         for connection in list(self.connections.values()):
             connection.send_and_close(encode_frame("bye", reason=reason))
-        self._report_failure(reason)
 
     # -- writing -----------------------------------------------------------------------------------
 
     def write_to_clients(self) -> None:
         """One round: every client for whom something waits gets it, as far as it takes it."""
-        if self.failure_reason:
+        if self.has_failed:
             return
         for number in self.hub.list_ready_clients():
             if number in self.connections:
@@ -265,7 +268,7 @@ class HubRunner:
 
     async def close_clients(self, reason: str) -> None:
         """The conversation is over: tell everybody, as far as they take it in a moment."""
-        if not self.failure_reason:
+        if not self.has_failed:
             self.hub.close(reason)
             self.run_hub_commands()
         with anyio.move_on_after(BYE_TIMEOUT_S):

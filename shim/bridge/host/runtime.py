@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import anyio
@@ -117,7 +118,6 @@ class HostRuntime:
         values, session_id = metadata.values, os.path.basename(folder)
         generation = values["generation"]
         self.source = HubStdin(settings.max_inbound_bytes, recorder)
-        self.stdout = HubStdout(self._store_lines, recorder)
         self.end_reason = REASON_ENDED
         self._metadata = metadata
         self._first_prompt = spec.prompt, spec.prompt_id or create_uuid()
@@ -170,15 +170,14 @@ class HostRuntime:
             now_ms=lambda: round((clock_offset + clock()) * 1000),
             clock=clock,
         )
-        put_line, fail = self.source.put, self.stdout.record_failure
         self.runner = HubRunner(
             hub,
             self._log,
-            send_line=put_line,
+            send_line=self.source.put,
             update_metadata=metadata.update,
-            end_session=self._end_session,
-            report_failure=fail,
+            end_session=partial(self._stop_session, REASON_STOPPED),
         )
+        self.stdout = HubStdout(self.runner, recorder)
         self._server = UnixServer(listener, self.runner, self.source, self._refresh_settings)
         self._folder, self._startup = folder, startup
         self._stored_settings: ClaudeSettings | None = None
@@ -278,9 +277,6 @@ class HostRuntime:
         warn(f"{self._upgrade_notice}\n")
         self.runner.hub.set_notice_for_new_clients(self._upgrade_notice)
 
-    def _store_lines(self, data: bytes) -> str:
-        return self.runner.on_conversation_lines(data)
-
     def _send_first_prompt(self) -> None:
         message, uuid = self._first_prompt
         if message is None:
@@ -289,9 +285,6 @@ class HostRuntime:
             self.runner.hub.send_first_message(message, uuid)
         except FrameRefusedError as error:
             warn(f"the prompt was refused: {error}\n")
-
-    def _end_session(self, client: str) -> None:
-        self._stop_session(REASON_STOPPED)
 
     def _stop_session(self, reason: str) -> None:
         """End the session. A turn that runs is stopped as by a signal."""
