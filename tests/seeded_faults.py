@@ -74,7 +74,8 @@ AREAS = {
     "acp": "acp_session shared_call_ids calls acp_translator acp_v2 form acp_agents rpc_fuzzer",
     "drivers": (
         "driver steering child_stream fallback_driver exit_grace timeouts fallback "
-        "persistent_driver conversation frontend_messages piped_prompt suggestions"
+        "persistent_driver conversation frontend_messages piped_prompt suggestions plan "
+        "driver_choice"
     ),
     "conversation": "messages stdout transcript message_loop passthrough_loop conversation",
     "servers": "sdk_servers relay_server sdk_server_calls acp_session",

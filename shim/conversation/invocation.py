@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class DriverChoice(NamedTuple):
-    """A vendor as it is driven, and why so."""
+    """A vendor as it is driven."""
 
     adapter: Adapter
-    reason: str
+    reason: str  # why it is driven in this way; "" if it can be driven in one way only
 
 
 def find_replay_path(invocation: Invocation, environment: Mapping[str, str]) -> str | None:
@@ -84,7 +84,7 @@ def select_driver(
         adapter.abilities.can_stream or adapter.unattended
     )
     if load_two_way is None:
-        return DriverChoice(adapter, "it has one way only")
+        return DriverChoice(adapter, "")
     if vendor_settings.driver == ONE_WAY:
         return DriverChoice(adapter, f"[vendors.{adapter.name}] driver")
     if vendor_settings.driver == TWO_WAY:

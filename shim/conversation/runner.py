@@ -8,9 +8,11 @@ import: all that only the loop needs, such as anyio, is imported behind them.
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 
+from shim.conversation.plan import PromptSource, RunMode
 from shim.core.errors import UnsupportedPermissionModeError, VendorError
 from shim.core.reading.typed import TYPE_CHECKING, Any, Protocol
 from shim.io.ids import create_uuid, format_now
+from shim.io.prompt import read_prompt
 from shim.io.stderr import warn, write_available
 from shim.process.spawn import kill_child
 
@@ -19,11 +21,11 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from shim.conversation.drivers.driver import ChildDriver
+    from shim.conversation.drivers.driver import ChildDriver, Driver
     from shim.conversation.drivers.launcher import ChildLauncher
-    from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
-    from shim.conversation.fallback.driver import FallbackDriver
-    from shim.core.claude.argv.invocation import Invocation
+    from shim.conversation.fallback.chain import FallbackChain
+    from shim.conversation.loop import ConversationLoop
+    from shim.conversation.plan import ConversationPlan
     from shim.core.claude.control import ControlSession
     from shim.core.claude.control.session_lines import SessionStateReporter
     from shim.core.claude.permissions import PermissionDecision
@@ -54,165 +56,202 @@ class Transport(Protocol):
 
 
 class ConversationRunner:
-    """One conversation to be run: by `first_candidate`, or by one of the candidates of `chain` that
-    may answer in each other's place.
+    """Executes the plan of one conversation.
 
-    `has_transcript`: history lists will find it. `transport` stands in the place of our stdin and
-    stdout.
+    `launcher` starts the children of the first vendor; `chain` has the candidates that may answer
+    in its place. `forked_transcript` is the path of the original session's transcript. `transport`
+    replaces our stdin and stdout.
     """
 
     def __init__(
         self,
-        first_candidate: "FallbackCandidate",
-        invocation: "Invocation",
+        launcher: "ChildLauncher",
+        plan: "ConversationPlan",
         signals: "SignalRecorder",
         *,
-        has_transcript: bool,
+        forked_transcript: str = "",
         chain: "FallbackChain | None" = None,
         transport: Transport | None = None,
     ) -> None:
-        self._first_candidate = first_candidate
-        self._launcher = first_candidate.launcher
-        self._chain = chain
-        self._invocation = invocation
+        self._launcher = launcher
+        self._plan = plan
         self._signals = signals
-        self._has_transcript = has_transcript
+        self._forked_transcript = forked_transcript
+        self._chain = chain
         self._transport = transport
         self._transcript: Transcript | None = None
 
-    @property
-    def has_permission_rules(self) -> bool:
-        """Whether rules say more than the mode, so that a vendor which asks has to be asked by."""
-        return self._launcher.policy.has_rules
+    def run(self, source: "Stdin | None" = None) -> int:
+        """Run the conversation. Return the exit status.
 
-    def run_one_shot(self, prompt: str) -> int:
-        """One message. Its child starts first; then the loop is imported."""
+        `source` is our stdin if something was read from it already.
+        """
+        run_mode = self._plan.run_mode
+        if run_mode is RunMode.PASSTHROUGH:
+            return self._run_passthrough()
+        prompt = self._read_prompt()
+        if run_mode is RunMode.ONE_SHOT:
+            return self._run_one_shot(prompt or "")
+        return self._run_conversation(prompt, source)
+
+    def _read_prompt(self) -> str | None:
+        """Return the prompt, or None if messages on stdin are the prompts."""
+        context = self._launcher.context
+        match self._plan.prompt_source:
+            case PromptSource.MESSAGES:
+                return None
+            case PromptSource.ARGUMENT:
+                return context.invocation.prompt
+            case PromptSource.ARGUMENT_AND_STDIN:
+                max_bytes = context.settings.max_inbound_bytes
+                return read_prompt(context.invocation, 0, max_bytes, context.recorder)
+
+    def _run_one_shot(self, prompt: str) -> int:
+        """Answer one message. Its child starts first; then the loop is imported."""
         self._signals.is_started = True
-        spawned = self._start_child(prompt)
+        first_child = self._start_child(prompt)
         try:
             import anyio
 
-            from shim.conversation.drivers.per_turn_driver import PerTurnDriver
             from shim.conversation.message_loop import MessageLoop
             from shim.core.claude.messages import UserMessage
 
             async def run_loop() -> int:
                 output = self._open_output()
-                first_driver = PerTurnDriver(self._launcher, output, first_child=spawned)
-                driver = self._wrap_in_fallback(
-                    first_driver, lambda candidate: PerTurnDriver(candidate.launcher, output)
-                )
-                recorder, states = self._launcher.recorder, self._create_states()
                 loop = MessageLoop(
-                    driver,
+                    self._create_driver(first_child, output),
                     output,
                     first_message=UserMessage(prompt),
-                    states=states,
-                    recorder=recorder,
+                    states=self._create_states(),
+                    recorder=self._launcher.recorder,
                 )
                 return await loop.run(self._signals.pending_signals)
 
             return anyio.run(run_loop)
         except BaseException:
-            if spawned is not None:
-                kill_child(spawned.process)
+            if first_child is not None:
+                kill_child(first_child.process)
             raise
         finally:
             self._close_transcript()
 
-    def run_conversation(
-        self, prompt: str | None = None, *, can_answer: bool = True, source: "Stdin | None" = None
-    ) -> int:
-        """Many messages, or only `prompt` with questions in between; without `can_answer` the
-        frontend cannot answer.
-
-        `source` is our stdin when something of it was read already.
-        """
+    def _run_conversation(self, prompt: str | None, source: "Stdin | None") -> int:
+        """Answer many messages, or only `prompt` while the frontend may answer requests."""
         self._signals.is_started = True
-        # nothing can change how it is started
-        if prompt is not None and self._first_candidate.persistent and not can_answer:
-            self._launcher.early_child = self._start_child(prompt, persistent=True)
+        can_answer = self._plan.run_mode is not RunMode.RULES_ONLY
+        first_child = None
+        # no control frame can change how it is started
+        if not can_answer and self._plan.persistent:
+            first_child = self._start_child(prompt or "")
         try:
             control = self._create_control()
-            if not can_answer:
-                control.close_input()
-            elif self._transport is not None:
-                return self._run_message_loop(control, prompt, self._transport.source)
-            elif source is None:
-                from shim.io.stdin import Stdin
-
-                recorder = self._launcher.recorder
-                source = Stdin(
-                    max_bytes=self._launcher.context.settings.max_inbound_bytes, recorder=recorder
-                )
-                _answer_early_requests(control, source, recorder)
-            return self._run_message_loop(control, prompt, source)
+            if can_answer:
+                frames = self._open_control_source(control, source)
+                return self._run_message_loop(control, prompt, frames, first_child)
+            control.close_input()
+            return self._run_message_loop(control, prompt, None, first_child)
         except BaseException:
-            if self._launcher.early_child is not None:
-                kill_child(self._launcher.early_child.process)
+            if first_child is not None:
+                kill_child(first_child.process)
             raise
         finally:
             self._close_transcript()
 
+    def _open_control_source(
+        self, control: "ControlSession", source: "Stdin | None"
+    ) -> "FrontendLineSource":
+        """Return where control frames come from; answer those that have arrived already."""
+        if self._transport is not None:
+            return self._transport.source
+        if source is not None:
+            return source
+        from shim.io.stdin import Stdin
+
+        recorder = self._launcher.recorder
+        max_bytes = self._launcher.context.settings.max_inbound_bytes
+        source = Stdin(max_bytes=max_bytes, recorder=recorder)
+        _answer_early_requests(control, source, recorder)
+        return source
+
     def _run_message_loop(
-        self, control: "ControlSession", prompt: str | None, source: "FrontendLineSource | None"
+        self,
+        control: "ControlSession",
+        prompt: str | None,
+        source: "FrontendLineSource | None",
+        first_child: "ChildSpawnResult | None",
     ) -> int:
         import anyio
 
-        from shim.conversation.drivers.per_turn_driver import PerTurnDriver
-        from shim.conversation.drivers.persistent_driver import PersistentDriver
         from shim.conversation.message_loop import MessageLoop
         from shim.core.claude.messages import UserMessage
 
-        first_message = None if prompt is None else UserMessage(prompt)
+        launcher = self._launcher
 
         async def run_loop() -> int:
             async with anyio.create_task_group() as tasks:
                 output = self._open_output()
-                self._launcher.relays = FrontendMcpRelays(self._launcher, output, control, tasks)
-
-                def create_driver(candidate: "FallbackCandidate") -> "ChildDriver":
-                    if candidate.persistent:
-                        return PersistentDriver(candidate.launcher, output, control, tasks)
-                    candidate.launcher.resume_state.mode_can_change = source is not None
-                    return PerTurnDriver(candidate.launcher, output, control)
-
-                driver = self._wrap_in_fallback(create_driver(self._first_candidate), create_driver)
-                recorder = self._launcher.recorder
+                launcher.relays = FrontendMcpRelays(launcher, output, control, tasks)
                 loop = MessageLoop(
-                    driver,
+                    self._create_driver(first_child, output, control, tasks),
                     output,
-                    first_message=first_message,
+                    first_message=None if prompt is None else UserMessage(prompt),
                     control=control,
                     source=source,
-                    recorder=recorder,
+                    recorder=launcher.recorder,
                 )
-                async with (
-                    nullcontext()
-                    if self._transport is None
-                    else self._transport.serve_clients(loop.stop)
-                ):
+                async with self._serve_clients(loop):
                     status = await loop.run(self._signals.pending_signals)
                 tasks.cancel_scope.cancel()
             return status
 
         return anyio.run(run_loop)
 
-    def _start_child(self, prompt: str, *, persistent: bool = False) -> "ChildSpawnResult | None":
-        """The first child; None if it cannot be started and another vendor may answer, which the
-        loop asks then.
+    def _serve_clients(self, loop: "ConversationLoop") -> "AbstractAsyncContextManager[object]":
+        """Let clients come and go while the conversation runs, if it has a transport."""
+        return (
+            nullcontext() if self._transport is None else self._transport.serve_clients(loop.stop)
+        )
+
+    def _start_child(self, prompt: str) -> "ChildSpawnResult | None":
+        """Start the first child.
+
+        Return None if it cannot be started and another vendor may answer; the loop asks that one.
         """
         try:
-            return self._launcher.start_child(prompt, persistent=persistent)
+            return self._launcher.start_child(prompt, persistent=self._plan.persistent)
         except (VendorError, UnsupportedPermissionModeError):
             if self._chain is None:
                 raise
             return None
 
-    def _wrap_in_fallback(
-        self, driver: "ChildDriver", create_driver: "Callable[[FallbackCandidate], ChildDriver]"
-    ) -> "ChildDriver | FallbackDriver":
-        """The driver of the one vendor, or of a list of vendors."""
+    def _create_driver(
+        self,
+        first_child: "ChildSpawnResult | None",
+        output: "FrontendOutput",
+        control: "ControlSession | None" = None,
+        tasks: "TaskGroup | None" = None,
+    ) -> "Driver":
+        """Return the driver of the one vendor, or of the vendors that may answer.
+
+        `first_child` was started for the first message. A one-shot run has no `control`.
+        """
+        from shim.conversation.drivers.per_turn_driver import PerTurnDriver
+        from shim.conversation.fallback.chain import FallbackCandidate
+
+        def create_driver(
+            candidate: FallbackCandidate, first_child: "ChildSpawnResult | None" = None
+        ) -> "ChildDriver":
+            launcher = candidate.launcher
+            if control is None or tasks is None or not candidate.persistent:
+                return PerTurnDriver(
+                    launcher, output, control, first_child, candidate.refusal_error
+                )
+            from shim.conversation.drivers.persistent_driver import PersistentDriver
+
+            return PersistentDriver(launcher, output, control, tasks, first_child)
+
+        first_candidate = FallbackCandidate(self._launcher, self._plan.persistent)
+        driver = create_driver(first_candidate, first_child)
         if self._chain is None:
             return driver
         from shim.conversation.fallback.driver import FallbackDriver
@@ -232,9 +271,9 @@ class ConversationRunner:
         from shim.core.claude.control import ControlSession
 
         control = ControlSession(state, create_uuid, format_now)
-        session = self._invocation.session
+        session = self._launcher.context.invocation.session
         if (
-            self._has_transcript
+            self._plan.keeps_transcript
             and (session.resume or session.continue_last)
             and not session.fork_session
         ):
@@ -245,7 +284,7 @@ class ConversationRunner:
         """Return the ids of the messages that the resumed session has answered."""
         from shim.io.transcript import read_user_message_uuids
 
-        return read_user_message_uuids(self._launcher.session_state.transcript_path)
+        return read_user_message_uuids(self._launcher.session_state.options.find_transcript())
 
     def _create_states(self) -> "SessionStateReporter | None":
         """What tells the state around one message. A real claude says its own."""
@@ -260,7 +299,7 @@ class ConversationRunner:
 
         return SessionStateReporter(state, create_uuid)
 
-    def run_passthrough(self) -> int:
+    def _run_passthrough(self) -> int:
         """A real claude holds the conversation itself."""
         self._signals.is_started = True
         spawned = self._launcher.start_child("", persistent=True)
@@ -287,11 +326,7 @@ class ConversationRunner:
             loop = PassthroughLoop(
                 launcher, child, self._open_output(), self._open_source(), stderr_redactor
             )
-            async with (
-                nullcontext()
-                if self._transport is None
-                else self._transport.serve_clients(loop.stop)
-            ):
+            async with self._serve_clients(loop):
                 return await loop.run(self._signals.pending_signals)
 
         return anyio.run(run_loop)
@@ -309,35 +344,34 @@ class ConversationRunner:
         from shim.io.transcript import Transcript
 
         writer = self._launcher.writer
-        if self._has_transcript:
-            context, redact, history_writer = (
-                self._launcher.context,
-                None,
-                writer.transcript_writer or writer,
-            )
+        if self._plan.keeps_transcript:
+            context = self._launcher.context
+            redact = None
             if context.settings.resolve_redaction_mode() == "all":
                 from shim.core.secrets.redactor import Redactor
 
                 redact = Redactor().redact_value
-            usage_counter = (
-                history_writer.usage_counter
-                if isinstance(history_writer, StreamJsonWriter)
-                else None
-            )
+            history_writer = writer.transcript_writer or writer
+            usage_counter = None
+            if isinstance(history_writer, StreamJsonWriter):
+                usage_counter = history_writer.usage_counter
             self._transcript = Transcript(
-                context.environment, context.cwd, CLAUDE_VERSION, redact, usage_counter
+                context.environment,
+                context.cwd,
+                CLAUDE_VERSION,
+                redact,
+                usage_counter,
+                forked_from=self._forked_transcript,
             )
-            self._transcript.forked_from = self._launcher.forked_transcript
-            self._launcher.session_state.transcript_path = self._transcript.build_path(
-                self._launcher.session_state.options.session_id
-            )
-        invocation = self._invocation
+        streams = self._launcher.context.invocation.streams
+        if self._transport is None:
+            stdout: FrontendLineSink = Stdout(recorder=self._launcher.recorder)
+        else:
+            stdout = self._transport.stdout
         return FrontendOutput(
-            invocation.streams.output_format,
-            verbose=invocation.streams.verbose,
-            stdout=Stdout(recorder=self._launcher.recorder)
-            if self._transport is None
-            else self._transport.stdout,
+            streams.output_format,
+            verbose=streams.verbose,
+            stdout=stdout,
             transcript=self._transcript,
             history_writer=writer.transcript_writer,
         )

@@ -3,64 +3,87 @@ servers.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 
-from shim.adapters import VENDORS
-from shim.conversation.drivers.context import list_known_models, resolve_vendor_model
+from shim.adapters import VENDORS, get_adapter
+from shim.conversation.drivers.context import (
+    ConversationContext,
+    list_known_models,
+    resolve_vendor_model,
+)
+from shim.conversation.drivers.launcher import build_frontend_vendor_info
+from shim.conversation.fallback.vendor_list import FallbackVendorList
 from shim.conversation.invocation import can_prompt_frontend
+from shim.conversation.plan import ConversationPlan
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.routing import check_model_name, resolve_model_name
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.session_state import SessionOptions, SessionState, VendorCapabilities
-from shim.core.policy.policy import BYPASS_MODE
+from shim.core.claude.session_state import SessionOptions, SessionState
+from shim.core.policy.policy import BYPASS_MODE, Policy
 from shim.core.reading.typed import Any
 from shim.io.stderr import warn
-from shim.state.config import ShimSettings
 
 
 def build_session_state(
-    invocation: Invocation,
-    serving_vendor: VendorCapabilities,
-    settings: ShimSettings,
+    context: ConversationContext,
+    plan: ConversationPlan,
+    policy: Policy,
     *,
-    session_id: str,
-    cwd: str,
-    environment: Mapping[str, str],
     mode: str,
+    session_id: str,
+    name: str,
     servers: Mapping[str, Any],
-    find_adapter: Callable[[str], Adapter],
-    build_environment: Callable[[str], Mapping[str, str]],
+    vendor_list: FallbackVendorList,
 ) -> SessionState:
-    """The facts of a session that `serving_vendor` begins, with the MCP `servers` of the command
-    line.
+    """Return what the frontend configured, for the first vendor of `vendor_list`.
 
-    `find_adapter` gives the vendor of a name, and `build_environment` the environment in which that
-    vendor is started: another one of a list may serve later.
+    `name` is the vendor's name in a replayed recording. `servers` are the MCP servers of the
+    command line. Another vendor of the list may serve the session later.
     """
+    invocation, settings = context.invocation, context.settings
     flags = invocation.permissions
+
+    def find_adapter(vendor_name: str) -> Adapter:
+        if vendor_name == plan.adapter.display_name or vendor_name not in VENDORS:
+            return plan.adapter
+        return get_adapter(vendor_name, without_passthrough=True)
+
+    def list_models() -> Sequence[str]:
+        adapter = find_adapter(state.vendor_name)
+        environment = vendor_list.build_environment(state.vendor_name)
+        return list_known_models(adapter, settings, environment, context.cwd)
+
+    def find_transcript() -> str:
+        if not plan.keeps_transcript:
+            return ""
+        from shim.io.transcript import build_transcript_path
+
+        return build_transcript_path(context.environment, context.cwd, session_id)
+
     options = SessionOptions(
         session_id,
-        cwd,
+        context.cwd,
         os.getpid(),
         allows_bypass=flags.skip_permissions or flags.allow_skip_permissions or mode == BYPASS_MODE,
-        state_events=resolve_session_state_event_visibility(environment),
+        state_events=resolve_session_state_event_visibility(context.environment),
         echoes_messages=invocation.streams.replay_user_messages,
         max_line_bytes=settings.max_line_bytes,
         validate_model=lambda model: _resolve_model(model, state.vendor_name),
         map_model=lambda model: resolve_vendor_model(
             model, find_adapter(state.vendor_name), settings
         ),
-        list_models=lambda: list_known_models(
-            find_adapter(state.vendor_name), settings, build_environment(state.vendor_name), cwd
-        ),
+        list_models=list_models,
+        output_style=context.claude_settings.output_style or SessionOptions("").output_style,
+        find_transcript=find_transcript,
     )
     state = SessionState(
         options,
-        serving_vendor,
+        build_frontend_vendor_info(plan.adapter, name=name, persistent=plan.persistent),
         mode=mode,
         model=invocation.model,
         effort=invocation.limits.effort,
-        answers_prompts=can_prompt_frontend(invocation),
+        answers_prompts=plan.asks_frontend,
+        policy=policy,
     )
     _add_mcp_servers(state, invocation, servers)
     return state

@@ -1,22 +1,23 @@
 """From an invocation to a running conversation: everything that is decided before the loop runs.
 
-The child of a single message is started before anyio is imported: it gets going while we do. In a
-conversation the frontend is answered first, and no child exists before its first message.
+`prepare_conversation` reads the settings and chooses the vendor. `plan_conversation` then decides
+how the conversation is run. The child of a one-shot run is started before anyio is imported. In a
+conversation, the frontend's first requests are answered first; no child exists before its first
+message.
 """
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from shim.adapters import FLAT_ADAPTERS, VENDORS, get_adapter
+from shim.adapters import VENDORS, get_adapter
 from shim.conversation.drivers.context import ConversationContext, resolve_vendor_model
-from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan, build_frontend_vendor_info
+from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan
 from shim.conversation.fallback.vendor_choice import REPLAY_VENDOR, VendorChoice, choose_vendors
 from shim.conversation.fallback.vendor_list import FallbackVendorList
 from shim.conversation.invocation import (
     apply_claude_settings,
     apply_yume_permission_mode,
     can_change_permission_mode,
-    can_prompt_frontend,
     check_session_flags,
     choose_stream_terminator,
     find_replay_path,
@@ -25,6 +26,13 @@ from shim.conversation.invocation import (
     resolve_resumed_session,
     select_driver,
     validate_invocation,
+)
+from shim.conversation.plan import (
+    ConversationPlan,
+    PlanInput,
+    RunMode,
+    StdinInput,
+    plan_conversation,
 )
 from shim.conversation.session_state import build_session_state, load_mcp_servers
 from shim.core.adapter.routing import parse_model_route
@@ -36,8 +44,8 @@ from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.ids import validate_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.io.ids import create_session_ids
-from shim.io.log import open_log
-from shim.io.prompt import load_system_prompt_files, read_prompt
+from shim.io.log import LogFunction, open_log
+from shim.io.prompt import load_system_prompt_files
 from shim.io.stderr import warn
 from shim.process.environment import MAX_DEPTH, get_working_directory, parse_shim_depth
 from shim.process.version_check import find_installed_adapter
@@ -46,253 +54,238 @@ from shim.state.claude_settings import load_claude_settings
 from shim.state.own_profiles import check_vendor_names, register_user_profiles
 
 if TYPE_CHECKING:
-    from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
-    from shim.conversation.runner import ConversationRunner, Transport
+    from shim.conversation.fallback.chain import FallbackChain
+    from shim.conversation.runner import Transport
     from shim.core.adapter.adapter import Adapter
+    from shim.core.policy.policy import Policy
     from shim.core.turn.context import OutputWriter
     from shim.io.signals import SignalRecorder
-    from shim.io.stdin import Stdin
     from shim.recording.recorder import RunRecorder
     from shim.recording.selection import RecordingSet
+    from shim.state.store import StoredSession
 
 
-class StdinInput(NamedTuple):
-    """What a frontend asks, once that was read from stdin.
+class ConversationStartup(NamedTuple):
+    """Everything that is known of a conversation before its plan is made.
 
-    text           the only message, "" where messages come through `source`
-    source         our stdin, of which something was read already
-    may_send_more  the frontend may say more while the message is answered
-    wants_answers  a child that stays is wanted, for more messages or for answers to its questions
+    Made by `prepare_conversation`.
     """
 
-    text: str
-    source: "Stdin | None" = None
-    may_send_more: bool = False
-    wants_answers: bool = False
-
-
-class ConversationStartup:
-    """One conversation, from its invocation.
-
-    `display_name` is the frontend's own name for the session, where that is no UUID. `read_input`
-    reads from stdin what is asked, for a frontend that does not ask as Claude's do.
-    """
-
-    def __init__(
-        self,
-        invocation: Invocation,
-        installed: Mapping[str, str],
-        argv: Sequence[str] = (),
-        *,
-        display_name: str = "",
-        read_input: "Callable[[ConversationStartup], StdinInput] | None" = None,
-        launcher_class: type[ChildLauncher] = ChildLauncher,
-        settings: "config.ShimSettings | None" = None,
-    ) -> None:
-        """`argv` are the words that the invocation was read from, for the recording of the
-        run.
-
-        `settings` where they were read already.
-        """
-        self._launcher_class = launcher_class
-        self._display_name = display_name
-        self._read_input = read_input
-        self._stdin_input: StdinInput | None = None
-        self._has_rules = False  # rules restrict more than the mode, so the child should ask
-        self.recorder: RunRecorder | None = None
-        self.environment: Mapping[str, str] = os.environ
-        self.cwd = get_working_directory()
-        if not self.cwd:
-            raise FrontendError(
-                "the working directory does not exist any more", hint="start from another one"
-            )
-        self.settings = settings or config.load_shim_settings(
-            invocation, self.environment, installed
-        )
-        register_user_profiles(self.environment, invocation.shim_flags.shim_config)
-        check_vendor_names(self.settings)
-        self.log = open_log(
-            None if launcher_class.is_dry else self.settings.log,
-            redact=self.settings.resolve_redaction_mode() != "none",
-        )
-        flat = DIALECTS[self.settings.dialect].is_flat
-        if flat:
-            invocation = apply_yume_permission_mode(invocation)
-        self.recordings: RecordingSet | None = None
-        self._replay_path = find_replay_path(invocation, self.environment)
-        adapter = invocation.shim_flags.shim_vendor if self._replay_path is None else REPLAY_VENDOR
-        self.resumed_id, self.resumed_session = resolve_resumed_session(
-            invocation, adapter, self.cwd, self.environment
-        )
-        self.vendor_choice = self._choose_vendors(invocation, installed)
-        self.vendor_list = FallbackVendorList(
-            self.vendor_choice.names,
-            self.settings,
-            self.environment,
-            cwd=self.cwd,
-            is_flat=flat,
-            needs_prompts=flat and invocation.permissions.permission_prompt_tool == "stdio",
-        )
-        self.claude_settings = ClaudeSettings()
-        if self.vendor_list.has_several:
-            invocation = self._apply_settings(invocation)
-        self.adapter = (
-            self.vendor_list.select_first_usable_adapter(
-                ""
-                if can_change_permission_mode(invocation) and not launcher_class.is_dry
-                else resolve_requested_permission_mode(invocation)
-            )
-            if self._replay_path is None
-            else self._create_replay_adapter(self._replay_path, invocation)
-        )
-        vendor_name = self.adapter.name
-        self.adapter = self._find_installed_adapter(self.adapter, self.environment)
-        partial = invocation.streams.partial or DIALECTS[self.settings.dialect].streams_fragments
-        invocation = invocation.with_flags(
-            model=self.vendor_list.select_vendor_model(vendor_name, self.vendor_choice.model),
-            partial=partial,
-        )
-        self._mcp_servers: Mapping[str, Any] = {}
-        # a real claude reads its files itself
-        if self.vendor_list.is_translated or not self.adapter.passthrough:
-            invocation = load_system_prompt_files(invocation)
-            self._mcp_servers = load_mcp_servers(invocation, self.cwd)
-        if not (self.vendor_list.has_several or self.adapter.passthrough):
-            invocation = self._apply_settings(invocation)
-        self.mode = resolve_requested_permission_mode(invocation)
-        self.invocation = validate_invocation(invocation)
-        path = config.resolve_recording_path(invocation, self.environment, installed, self.settings)
-        if path and not launcher_class.is_dry:
-            from shim.process.probe import find_cached_version
-            from shim.recording.open_recorder import open_recorder
-
-            self.recorder = open_recorder(
-                path,
-                self.adapter.display_name,
-                self.settings,
-                vendor_version=find_cached_version(
-                    self.adapter,
-                    self.settings.get_vendor_settings(self.adapter.name),
-                    self.environment,
-                    self.cwd,
-                ),
-                argv=argv,
-                environment=self.environment,
-                cwd=self.cwd,
-            )
-        for attempt in self.vendor_list.skipped_attempts:
-            warn(f"{attempt.vendor} cannot answer ({attempt.cause}): {attempt.reason}\n")
-            if self.recorder is not None:
-                self.recorder.record_run_event(NOTE_PASSED_OVER, started=False, **attempt.to_json())
-
-    def _apply_settings(self, invocation: Invocation) -> Invocation:
-        """The invocation under Claude's settings files; a real claude reads them itself."""
-        self.claude_settings = load_claude_settings(invocation, self.environment, self.cwd)
-        return apply_claude_settings(invocation, self.claude_settings)
-
-    def _create_replay_adapter(self, path: str, invocation: Invocation) -> "Adapter":
-        from shim.recording.selection import RecordingSet
-
-        self.recordings = RecordingSet(path, self.cwd, self.environment)
-        vendor_session = (
-            self.resumed_session.vendor_session
-            if self.resumed_session and self.resumed_session.vendor == REPLAY_VENDOR
-            else ""
-        )
-        return self.recordings.create_replay_adapter(
-            invocation.prompt, vendor_session, without_passthrough=self.vendor_list.is_translated
-        )
-
-    def _choose_vendors(self, invocation: Invocation, installed: Mapping[str, str]) -> VendorChoice:
-        """The vendors that are meant, and the model for them."""
-        if self._replay_path is not None:
-            source = "--shim-vendor" if invocation.shim_flags.shim_vendor else "SHIM_VENDOR"
-            return VendorChoice(
-                (REPLAY_VENDOR,), parse_model_route(invocation.model, VENDORS).model, source
-            )
-        session = self.resumed_session.vendor if self.resumed_session else None
-        return choose_vendors(
-            invocation,
-            installed,
-            self.environment,
-            self.settings.vendor,
-            session_vendor=session,
-            cwd=self.cwd,
-        )
+    invocation: Invocation  # with the values of Claude's settings files
+    settings: config.ShimSettings
+    environment: Mapping[str, str]
+    cwd: str
+    log: LogFunction
+    recorder: "RunRecorder | None"  # None if nothing is recorded
+    vendor_choice: VendorChoice
+    vendor_list: FallbackVendorList
+    adapter: "Adapter"  # of the first vendor; the plan says how it is driven
+    mode: str  # the permission mode
+    claude_settings: ClaudeSettings
+    mcp_servers: Mapping[str, Any]  # of the command line
+    resumed_id: str | None
+    resumed_session: "StoredSession | None"
+    recordings: "RecordingSet | None"  # that are replayed instead of a vendor
+    launcher_class: type[ChildLauncher]
+    display_name: str  # the frontend's own name for the session, if it is not a UUID
+    # reads the beginning of stdin, for a frontend that does not send messages as Claude's do
+    read_input: "Callable[[ConversationStartup], ConversationStartup] | None"
+    stdin_input: StdinInput | None = None  # what `read_input` has read
 
     def run(self, signals: "SignalRecorder", transport: "Transport | None" = None) -> int:
-        """Start the child, then the loop; the exit status. `transport` stand in the place of our
-        stdin and stdout.
+        """Make the plan and execute it. Return the exit status.
+
+        `transport` replaces our stdin and stdout.
         """
-        if self._read_input is not None:
-            self._stdin_input = stdin_input = self._read_input(self)
-            if stdin_input.source is not None:
-                self.invocation = self.invocation.with_flags(input_format="stream-json")
+        startup = self if self.read_input is None else self.read_input(self)
         try:
-            return self._run_conversation(signals, transport)
+            return startup._run_plan(signals, transport)
         except ShimError as error:
-            error.vendor, error.failed_attempts = (
-                self.adapter.name,
-                tuple(self.vendor_list.skipped_attempts),
-            )
+            error.vendor = self.adapter.name
+            error.failed_attempts = tuple(self.vendor_list.skipped_attempts)
             raise
 
-    def plan_first_child_launch(
-        self, *, allow_mode_change: bool = False
-    ) -> "tuple[ChildLauncher, LaunchPlan]":
-        """Return the launcher of the first child and what would start it. Raise ShimError if no
-        turn can begin.
+    def plan_first_child_launch(self, *, allow_mode_change: bool = False) -> "PlannedChild":
+        """Make the plan, and return it with what would start the first child.
 
-        With `allow_mode_change`, a mode that the vendor lacks is accepted: the frontend can choose
-        another mode before its first message.
+        Raise ShimError if no turn can begin. With `allow_mode_change`, a mode that the vendor lacks
+        is accepted: the frontend can choose another mode before its first message.
         """
-        launcher, reads_messages = (
-            self._prepare_launcher(),
-            self.invocation.streams.input_format == "stream-json",
-        )
-        persistent = (
-            self._can_keep_child(self.adapter)
-            if reads_messages or self._needs_asking_child(launcher.policy.has_rules)
-            else False
-        )
-        is_passthrough = (
-            reads_messages and self.adapter.passthrough and not self.vendor_list.is_translated
-        )
-        if allow_mode_change and self.mode not in self.adapter.modes:
-            launcher.session_state.mode = "default"
-        return launcher, launcher.plan_child_launch(
-            self.invocation.prompt or "(the prompt)", persistent=persistent or is_passthrough
+        plan, launcher = self._prepare_launcher(allow_mode_change=allow_mode_change)
+        prompt = self.invocation.prompt or "(the prompt)"
+        return PlannedChild(
+            plan, launcher, launcher.plan_child_launch(prompt, persistent=plan.persistent)
         )
 
-    def _prepare_launcher(self) -> ChildLauncher:
-        """What starts the children, once it is certain that there may be one."""
-        self.adapter = self._select_driver_adapter(self.adapter)
-        if not can_change_permission_mode(self.invocation):
-            self.adapter.resolve_permission_mode_args(self.mode)
+    def _run_plan(self, signals: "SignalRecorder", transport: "Transport | None") -> int:
+        plan, launcher = self._prepare_launcher()
+        self.log(
+            "vendor chosen",
+            level="debug",
+            vendor=plan.adapter.name,
+            place=self.vendor_choice.source,
+            skipped=[attempt.to_json() for attempt in self.vendor_list.skipped_attempts],
+        )
+        from shim.conversation.runner import ConversationRunner
+
+        is_fork = plan.keeps_transcript and self.invocation.session.fork_session
+        runner = ConversationRunner(
+            launcher,
+            plan,
+            signals,
+            forked_transcript=self._find_resumed_transcript() if is_fork else "",
+            chain=self._build_fallback_chain(plan, launcher),
+            transport=transport,
+        )
+        signals.raise_if_stopped()
+        return runner.run(None if self.stdin_input is None else self.stdin_input.source)
+
+    def _prepare_launcher(
+        self, *, allow_mode_change: bool = False
+    ) -> tuple[ConversationPlan, ChildLauncher]:
+        """Make the plan, and create what starts its children. Raise ShimError if no turn can begin."""
+        environment = self._get_vendor_environment()
+        choice = select_driver(self.adapter, self.invocation, self.settings, environment, self.cwd)
+        adapter = choice.adapter
+        self._check_adapter(adapter)
+        context = ConversationContext(
+            adapter,
+            self.invocation,
+            self.settings,
+            environment,
+            self.cwd,
+            self.log,
+            self.recorder,
+            is_translated=self.vendor_list.is_translated,
+            claude_settings=self.claude_settings,
+        )
+        policy = context.build_policy()
+        other_names = self.vendor_list.remaining_names[1:]
+        others = [get_adapter(name, without_passthrough=True) for name in other_names]
+        plan = plan_conversation(
+            PlanInput(
+                (adapter, *others),
+                choice.reason,
+                self.invocation,
+                self.settings,
+                self.mode,
+                policy.has_rules,
+                self.vendor_list.is_translated,
+                self.stdin_input,
+            )
+        )
+        is_mode_open = allow_mode_change and self.mode not in adapter.modes
+        launcher = self._create_launcher(
+            context, plan, policy, mode="default" if is_mode_open else self.mode
+        )
+        launcher.program.locate_program()
+        return plan, launcher
+
+    def _get_vendor_environment(self) -> Mapping[str, str]:
+        """Return the environment in which the first vendor is started."""
+        if not self.vendor_list.has_several:
+            return self.environment
+        return self.vendor_list.build_environment(self.adapter.name)
+
+    def _check_adapter(self, adapter: "Adapter") -> None:
+        """Raise ShimError if a vendor cannot do what the frontend asks for; warn of ignored flags."""
+        invocation = self.invocation
+        if not can_change_permission_mode(invocation):
+            adapter.resolve_permission_mode_args(self.mode)
         if parse_shim_depth(self.environment) >= MAX_DEPTH:
             raise FrontendError(
                 f"the shim was started inside itself {MAX_DEPTH} times", hint="check SHIM_VENDOR"
             )
-        if self.vendor_list.has_several or not self.adapter.passthrough:
-            is_replay = self.recordings is not None and self.recordings.has_session(
-                self.invocation.session.resume or ""
-            )
+        if self.vendor_list.has_several or not adapter.passthrough:
+            resumed_name = invocation.session.resume or ""
             check_session_flags(
-                self.invocation.session,
-                self.adapter,
+                invocation.session,
+                adapter,
                 self.resumed_session,
                 self.environment,
-                is_replay=is_replay,
+                is_replay=self.recordings is not None and self.recordings.has_session(resumed_name),
             )
-            require_resume_at_last_message(
-                self.invocation.session, self.adapter, self._load_resumed_uuids
-            )
-        model = resolve_vendor_model(self.invocation.model or "", self.adapter, self.settings)
-        for warning in self.adapter.list_ignored_flags(self.invocation.with_flags(model=model)):
+            require_resume_at_last_message(invocation.session, adapter, self._load_resumed_uuids)
+        model = resolve_vendor_model(invocation.model or "", adapter, self.settings)
+        for warning in adapter.list_ignored_flags(invocation.with_flags(model=model)):
             warn(warning)
-        launcher = self._create_launcher(*create_session_ids())
-        launcher.locate_program()
-        return launcher
+
+    def _create_launcher(
+        self, context: ConversationContext, plan: ConversationPlan, policy: "Policy", mode: str
+    ) -> ChildLauncher:
+        new_session_id, id_prefix = create_session_ids()
+        session = self.invocation.session
+        resumed_id = "" if session.fork_session else self.resumed_id
+        session_id = session.session_id or validate_uuid(resumed_id or "") or new_session_id
+        recordings = self.recordings
+        state = build_session_state(
+            context,
+            plan,
+            policy,
+            mode=mode,
+            session_id=session_id,
+            name="" if recordings is None else recordings.requested_vendor,
+            servers=self.mcp_servers,
+            vendor_list=self.vendor_list,
+        )
+        return self.launcher_class(
+            context,
+            state=state,
+            open_writer=lambda: self._open_writer(plan, id_prefix),
+            stored_session=self.resumed_session,
+            failed_attempts=tuple(self.vendor_list.skipped_attempts),
+            list_replayed_attempts=None
+            if recordings is None
+            else recordings.get_failed_vendor_attempts,
+            mode_can_change=plan.run_mode in (RunMode.MESSAGES, RunMode.ANSWERS),
+        )
+
+    def _open_writer(self, plan: ConversationPlan, id_prefix: str) -> "OutputWriter":
+        from shim.conversation.drivers.open_translation import create_output_writer
+
+        return create_output_writer(
+            self.settings.dialect,
+            id_prefix,
+            partial=self.invocation.streams.partial,
+            terminator=choose_stream_terminator(self.invocation, self.settings.terminator),
+            max_line_bytes=self.settings.max_line_bytes,
+            display_name=self.display_name,
+            has_history=plan.keeps_transcript,
+        )
+
+    def _build_fallback_chain(
+        self, plan: ConversationPlan, launcher: ChildLauncher
+    ) -> "FallbackChain | None":
+        """Return the vendors that may answer in each other's place, or the drivers of one vendor.
+
+        Return None if there is no choice.
+        """
+        if len(self.vendor_list.remaining_names) > 1:
+            from shim.conversation.candidates import build_vendor_chain
+
+            return build_vendor_chain(launcher, plan, self.vendor_list)
+        if not self._can_change_driver(plan):
+            return None
+        from shim.conversation.candidates import build_driver_fallback_chain
+
+        fallback_launcher = launcher.create_for_adapter(
+            self.adapter, self.environment, stored_session=self.resumed_session
+        )
+        return build_driver_fallback_chain(launcher, fallback_launcher, plan)
+
+    def _can_change_driver(self, plan: ConversationPlan) -> bool:
+        """Return whether a vendor that is driven two-way may be driven one-way if that fails.
+
+        It may not if it would then ask less, or run more.
+        """
+        adapter = self.adapter
+        is_two_way = adapter.cli.build_two_way is not None and plan.adapter is not adapter
+        if not is_two_way or self.settings.get_vendor_settings(adapter.name).driver:
+            return False
+        if self.invocation.permissions.permission_prompt_tool == "stdio":
+            return False
+        runs_more = adapter.unattended and self.mode != BYPASS_MODE
+        return self.mode in adapter.modes and not runs_more
 
     def _load_resumed_uuids(self) -> list[str]:
         """Return the message ids of the resumed session, or [] if it has no transcript."""
@@ -302,287 +295,216 @@ class ConversationStartup:
 
     def _find_resumed_transcript(self) -> str:
         """Return the path of the resumed session's transcript, or ""."""
-        from shim.io.transcript import Transcript
+        from shim.io.transcript import build_transcript_path
 
         if self.resumed_session is None:
             return ""
-        return Transcript(self.environment, self.resumed_session.cwd, "").build_path(
-            self.resumed_id or ""
+        return build_transcript_path(
+            self.environment, self.resumed_session.cwd, self.resumed_id or ""
         )
 
-    def _run_conversation(self, signals: "SignalRecorder", transport: "Transport | None") -> int:
-        launcher, skipped_attempts = (
-            self._prepare_launcher(),
-            [attempt.to_json() for attempt in self.vendor_list.skipped_attempts],
+
+class PlannedChild(NamedTuple):
+    """What a conversation would start first."""
+
+    plan: ConversationPlan
+    launcher: ChildLauncher
+    launch: LaunchPlan
+
+
+def prepare_conversation(
+    invocation: Invocation,
+    installed: Mapping[str, str],
+    argv: Sequence[str] = (),
+    *,
+    display_name: str = "",
+    read_input: "Callable[[ConversationStartup], ConversationStartup] | None" = None,
+    launcher_class: type[ChildLauncher] = ChildLauncher,
+    settings: config.ShimSettings | None = None,
+) -> ConversationStartup:
+    """Read the settings and choose the vendor. Raise ShimError if no conversation can begin.
+
+    `installed` is what `shim install` wrote into the drop-in, `argv` are the arguments for the
+    recording of the run. `settings` are read here unless the caller has read them.
+    """
+    environment = os.environ
+    cwd = get_working_directory()
+    if not cwd:
+        raise FrontendError(
+            "the working directory does not exist any more", hint="start from another one"
         )
-        self.log(
-            "vendor chosen",
-            level="debug",
-            vendor=self.adapter.name,
-            place=self.vendor_choice.source,
-            skipped=skipped_attempts,
+    if settings is None:
+        settings = config.load_shim_settings(invocation, environment, installed)
+    register_user_profiles(environment, invocation.shim_flags.shim_config)
+    check_vendor_names(settings)
+    log = open_log(
+        None if launcher_class.is_dry else settings.log,
+        redact=settings.resolve_redaction_mode() != "none",
+    )
+    if DIALECTS[settings.dialect].is_flat:
+        invocation = apply_yume_permission_mode(invocation)
+    vendors = _choose_vendors(invocation, installed, settings, cwd)
+    vendor_list = vendors.vendor_list
+    claude_settings = ClaudeSettings()
+    if vendor_list.has_several:
+        invocation, claude_settings = _load_claude_settings(invocation, cwd)
+    adapter = _select_adapter(vendors, invocation, can_wait=not launcher_class.is_dry)
+    invocation = invocation.with_flags(
+        model=vendor_list.select_vendor_model(adapter.name, vendors.choice.model),
+        partial=invocation.streams.partial or DIALECTS[settings.dialect].streams_fragments,
+    )
+    adapter = find_installed_adapter(
+        adapter,
+        settings.get_vendor_settings(adapter.name),
+        environment,
+        cwd,
+        flat=vendor_list.is_translated,
+        cache_only=launcher_class.uses_remembered_help,
+    )
+    mcp_servers: Mapping[str, Any] = {}
+    # a real claude reads its files itself
+    if vendor_list.is_translated or not adapter.passthrough:
+        invocation = load_system_prompt_files(invocation)
+        mcp_servers = load_mcp_servers(invocation, cwd)
+    if not (vendor_list.has_several or adapter.passthrough):
+        invocation, claude_settings = _load_claude_settings(invocation, cwd)
+    mode = resolve_requested_permission_mode(invocation)
+    invocation = validate_invocation(invocation)
+    recorder = None
+    if not launcher_class.is_dry:
+        recorder = _open_recorder(invocation, installed, argv, settings, adapter, cwd)
+    _report_skipped_vendors(vendor_list, recorder)
+    return ConversationStartup(
+        invocation,
+        settings,
+        environment,
+        cwd,
+        log,
+        recorder,
+        vendors.choice,
+        vendor_list,
+        adapter,
+        mode,
+        claude_settings,
+        mcp_servers,
+        vendors.resumed_id,
+        vendors.resumed_session,
+        vendors.recordings,
+        launcher_class,
+        display_name,
+        read_input,
+    )
+
+
+class _VendorSelection(NamedTuple):
+    """The vendors of a conversation, and what decided about them."""
+
+    choice: VendorChoice
+    vendor_list: FallbackVendorList
+    resumed_id: str | None
+    resumed_session: "StoredSession | None"
+    recordings: "RecordingSet | None"
+
+
+def _choose_vendors(
+    invocation: Invocation, installed: Mapping[str, str], settings: config.ShimSettings, cwd: str
+) -> _VendorSelection:
+    """Choose the vendors. A resumed session belongs to one vendor, and recordings replace all."""
+    environment = os.environ
+    shim_vendor = invocation.shim_flags.shim_vendor
+    recordings = None
+    if (replay_path := find_replay_path(invocation, environment)) is not None:
+        from shim.recording.selection import RecordingSet
+
+        recordings = RecordingSet(replay_path, cwd, environment)
+    resumed_id, resumed_session = resolve_resumed_session(
+        invocation, shim_vendor if recordings is None else REPLAY_VENDOR, cwd, environment
+    )
+    if recordings is None:
+        choice = choose_vendors(
+            invocation,
+            installed,
+            environment,
+            settings.vendor,
+            session_vendor=resumed_session.vendor if resumed_session else None,
+            cwd=cwd,
         )
-        from shim.conversation.fallback.chain import FallbackCandidate
-        from shim.conversation.runner import ConversationRunner
+    else:
+        model = parse_model_route(invocation.model, VENDORS).model
+        source = "--shim-vendor" if shim_vendor else "SHIM_VENDOR"
+        choice = VendorChoice((REPLAY_VENDOR,), model, source)
+    is_flat = DIALECTS[settings.dialect].is_flat
+    vendor_list = FallbackVendorList(
+        choice.names,
+        settings,
+        environment,
+        cwd=cwd,
+        is_flat=is_flat,
+        needs_prompts=is_flat and invocation.permissions.permission_prompt_tool == "stdio",
+    )
+    return _VendorSelection(choice, vendor_list, resumed_id, resumed_session, recordings)
 
-        first = FallbackCandidate(launcher, self._can_keep_child(self.adapter))
-        launcher.resume_state.failed_attempts = tuple(self.vendor_list.skipped_attempts)
-        chain = self._build_fallback_chain(first)
-        runner = ConversationRunner(
-            first,
-            self.invocation,
-            signals,
-            has_transcript=self._needs_transcript(),
-            chain=chain,
-            transport=transport,
+
+def _select_adapter(
+    vendors: _VendorSelection, invocation: Invocation, *, can_wait: bool
+) -> "Adapter":
+    """Return the first vendor that can start, or the vendor that the recordings replace.
+
+    With `can_wait`, a frontend that sends messages may still choose a permission mode.
+    """
+    if vendors.recordings is None:
+        is_mode_open = can_wait and can_change_permission_mode(invocation)
+        return vendors.vendor_list.select_first_usable_adapter(
+            "" if is_mode_open else resolve_requested_permission_mode(invocation)
         )
-        signals.raise_if_stopped()
-        return self._start_run_mode(runner)
+    session = vendors.resumed_session
+    vendor_session = ""
+    if session is not None and session.vendor == REPLAY_VENDOR:
+        vendor_session = session.vendor_session
+    return vendors.recordings.create_replay_adapter(
+        invocation.prompt, vendor_session, without_passthrough=vendors.vendor_list.is_translated
+    )
 
-    def _find_installed_adapter(
-        self, adapter: "Adapter", environment: Mapping[str, str]
-    ) -> "Adapter":
-        """Return the vendor whose program is installed, if two vendors have programs of the same
-        name.
-        """
-        settings = self.settings.get_vendor_settings(adapter.name)
-        flat = self.vendor_list.is_translated
-        remembered_only = self._launcher_class.uses_remembered_help
-        return find_installed_adapter(
-            adapter, settings, environment, self.cwd, flat=flat, cache_only=remembered_only
-        )
 
-    def _select_driver_adapter(
-        self, adapter: "Adapter", environment: Mapping[str, str] | None = None
-    ) -> "Adapter":
-        return select_driver(
-            adapter, self.invocation, self.settings, environment or self.environment, self.cwd
-        ).adapter
+def _load_claude_settings(invocation: Invocation, cwd: str) -> tuple[Invocation, ClaudeSettings]:
+    """Load Claude's settings files, and apply them to the invocation."""
+    claude_settings = load_claude_settings(invocation, os.environ, cwd)
+    return apply_claude_settings(invocation, claude_settings), claude_settings
 
-    def _build_fallback_chain(self, first: "FallbackCandidate") -> "FallbackChain | None":
-        """The vendors that may answer in each other's place, where there are several, or the ways
-        of the one.
-        """
-        if len(self.vendor_list.remaining_names) == 1:
-            return self._build_driver_chain(first)
-        from shim.conversation.fallback.chain import FallbackChain
 
-        candidates, state = (
-            {self.vendor_list.remaining_names[0]: first},
-            first.launcher.session_state,
-        )
+def _open_recorder(
+    invocation: Invocation,
+    installed: Mapping[str, str],
+    argv: Sequence[str],
+    settings: config.ShimSettings,
+    adapter: "Adapter",
+    cwd: str,
+) -> "RunRecorder | None":
+    """Open the recording of the run; return None if none was asked for."""
+    environment = os.environ
+    path = config.resolve_recording_path(invocation, environment, installed, settings)
+    if not path:
+        return None
+    from shim.process.probe import find_cached_version
+    from shim.recording.open_recorder import open_recorder
 
-        def prepare_candidate(vendor_name: str) -> "FallbackCandidate":
-            candidate = candidates.get(vendor_name) or self._create_candidate(
-                vendor_name, first.launcher
-            )
-            candidates[vendor_name], adapter = candidate, candidate.launcher.adapter
-            state.switch_vendor(
-                build_frontend_vendor_info(adapter, persistent=candidate.persistent)
-            )
-            return candidate
+    vendor_settings = settings.get_vendor_settings(adapter.name)
+    return open_recorder(
+        path,
+        adapter.display_name,
+        settings,
+        vendor_version=find_cached_version(adapter, vendor_settings, environment, cwd),
+        argv=argv,
+        environment=environment,
+        cwd=cwd,
+    )
 
-        return FallbackChain(
-            self.vendor_list.remaining_names, self.vendor_list.skipped_attempts, prepare_candidate
-        )
 
-    def _build_driver_chain(self, first: "FallbackCandidate") -> "FallbackChain | None":
-        """Both ways of a vendor that is driven so that it asks, unless the other one asks less, or
-        lets more run.
-        """
-        vendor_name = self.adapter.name
-        if (
-            vendor_name not in VENDORS
-            or self._asks_frontend
-            or self.settings.get_vendor_settings(vendor_name).driver
-            or self.adapter.cli.build_two_way
-        ):
-            return None
-        adapter = get_adapter(vendor_name, without_passthrough=self.vendor_list.is_translated)
-        runs_more = adapter.unattended and self.mode != BYPASS_MODE
-        if adapter.cli.build_two_way is None or self.mode not in adapter.modes or runs_more:
-            return None
-        from shim.conversation.fallback.driver_chain import build_driver_fallback_chain
-
-        launcher = first.launcher.create_for_adapter(
-            adapter, self.environment, stored_session=self.resumed_session
-        )
-        return build_driver_fallback_chain(
-            first, launcher, persistent=self._can_keep_child(adapter)
-        )
-
-    def _create_candidate(
-        self, vendor_name: str, first_launcher: ChildLauncher
-    ) -> "FallbackCandidate":
-        """The candidate of another vendor. A mistake in its settings is told by its first turn."""
-        from shim.conversation.fallback.chain import FallbackCandidate
-
-        environment = self.vendor_list.build_environment(vendor_name)
-        adapter = self._select_driver_adapter(
-            self._find_installed_adapter(
-                get_adapter(vendor_name, without_passthrough=True), environment
-            ),
-            environment=environment,
-        )
-        launcher = first_launcher.create_for_adapter(
-            adapter, self.vendor_list.build_environment(vendor_name)
-        )
-        try:
-            self.vendor_list.require_permission_prompts(adapter)
-            return FallbackCandidate(launcher, self._can_keep_child(adapter))
-        except FrontendError as error:
-            launcher.refusal_error = error
-            return FallbackCandidate(launcher, persistent=False)
-
-    def _start_run_mode(self, runner: "ConversationRunner") -> int:
-        """The way in which the frontend asks: one message or many."""
-        if self._stdin_input is not None:
-            return self._run_stdin_input(runner, self._stdin_input)
-        if self.invocation.streams.input_format == "stream-json":
-            if self.adapter.passthrough and not self.vendor_list.is_translated:
-                return runner.run_passthrough()
-            return runner.run_conversation()
-        if self._needs_asking_child(runner.has_permission_rules):
-            # stdin carries the answers if the frontend can see the prompts; otherwise it is a part
-            # of the message
-            can_answer = bool(self.invocation.prompt) and can_prompt_frontend(self.invocation)
-            message = self.invocation.prompt if can_answer else self._read_prompt()
-            return runner.run_conversation(message, can_answer=can_answer)
-        return runner.run_one_shot(self._read_prompt())
-
-    @property
-    def _asks_frontend(self) -> bool:
-        """Whether the frontend wants to be asked, through stdin and stdout."""
-        return self.invocation.permissions.permission_prompt_tool == "stdio"
-
-    def _needs_asking_child(self, has_rules: bool) -> bool:
-        """Whether a single message needs a child that asks: to ask the frontend, or to be judged by
-        the rules.
-        """
-        names = self.vendor_list.remaining_names[1:] if self.vendor_list.has_several else ()
-        vendors = [self.adapter, *(get_adapter(name, without_passthrough=True) for name in names)]
-        # only a child of one message keeps to a schema itself, but its edits would leave the folder
-        uses_schema = self.invocation.json_schema is not None and self.mode != "acceptEdits"
-        needs_gate = has_rules or (
-            not uses_schema
-            and any(adapter.needs_external_policy_check(self.mode) for adapter in vendors)
-        )
-        return (self._asks_frontend or needs_gate or self.adapter.cli.always_keeps_child) and any(
-            map(self._can_keep_child, vendors)
-        )
-
-    def _run_stdin_input(self, runner: "ConversationRunner", stdin_input: StdinInput) -> int:
-        if not (stdin_input.source or stdin_input.may_send_more):
-            # then the child need not wait for what reads frames
-            if self._needs_asking_child(runner.has_permission_rules):
-                return runner.run_conversation(stdin_input.text, can_answer=False)
-            return runner.run_one_shot(stdin_input.text)
-        return runner.run_conversation(
-            None if stdin_input.source is not None else stdin_input.text, source=stdin_input.source
-        )
-
-    def _read_prompt(self) -> str:
-        return read_prompt(self.invocation, 0, self.settings.max_inbound_bytes, self.recorder)
-
-    def _create_launcher(self, new_session_id: str, id_prefix: str) -> ChildLauncher:
-        adapter, resumed_id = (
-            self.adapter,
-            "" if self.invocation.session.fork_session else self.resumed_id,
-        )
-        name = adapter.display_name if self.recordings is None else self.recordings.requested_vendor
-        context = ConversationContext(
-            adapter,
-            self.invocation,
-            self.settings,
-            self.environment
-            if not self.vendor_list.has_several
-            else self.vendor_list.build_environment(adapter.name),
-            self.cwd,
-            self.log,
-            self.recorder,
-            is_translated=self.vendor_list.is_translated,
-            claude_settings=self.claude_settings,
-        )
-        self._has_rules = context.build_policy().has_rules
-        state = build_session_state(
-            self.invocation,
-            build_frontend_vendor_info(
-                adapter, name=name, persistent=self._can_keep_child(adapter)
-            ),
-            self.settings,
-            session_id=self.invocation.session.session_id
-            or validate_uuid(resumed_id or "")
-            or new_session_id,
-            cwd=self.cwd,
-            environment=self.environment,
-            mode=self.mode,
-            servers=self._mcp_servers,
-            find_adapter=self._find_serving_adapter,
-            build_environment=self.vendor_list.build_environment,
-        )
-        launcher = self._launcher_class(
-            context,
-            state=state,
-            open_writer=lambda: self._open_writer(id_prefix),
-            stored_session=self.resumed_session,
-        )
-        if self.recordings is not None:
-            launcher.list_replayed_attempts = self.recordings.get_failed_vendor_attempts
-        state.policy = context.build_policy()
-        if self.invocation.session.fork_session and self._needs_transcript():
-            launcher.forked_transcript = self._find_resumed_transcript()
-        state.output_style = self.claude_settings.output_style or state.output_style
-        # a hook is told the path, also of the first child
-        if self.claude_settings.hooks and self._needs_transcript():
-            from shim.io.transcript import Transcript
-
-            state.transcript_path = Transcript(self.environment, self.cwd, "").build_path(
-                state.options.session_id
-            )
-        return launcher
-
-    def _find_serving_adapter(self, vendor_name: str) -> "Adapter":
-        return (
-            self.adapter
-            if vendor_name == self.adapter.display_name or vendor_name not in VENDORS
-            else get_adapter(vendor_name, without_passthrough=True)
-        )
-
-    def _open_writer(self, id_prefix: str) -> "OutputWriter":
-        from shim.conversation.drivers.open_translation import create_output_writer
-
-        return create_output_writer(
-            self.settings.dialect,
-            id_prefix,
-            partial=self.invocation.streams.partial,
-            terminator=choose_stream_terminator(self.invocation, self.settings.terminator),
-            max_line_bytes=self.settings.max_line_bytes,
-            display_name=self._display_name,
-            has_history=self._needs_transcript(),
-        )
-
-    def _can_keep_child(self, adapter: "Adapter") -> bool:
-        """Whether one child serves the conversation: the vendor can, and the settings do not say
-        otherwise.
-        """
-        driver_setting = self.settings.get_vendor_settings(adapter.name).driver or config.TWO_WAY
-        # only its questions keep them in the folder
-        gates_edits = self.mode == "acceptEdits" and adapter.needs_external_policy_check(self.mode)
-        wants_child = (
-            self._stdin_input is None
-            or self._stdin_input.wants_answers
-            or gates_edits
-            or self._has_rules
-        )
-        return adapter.cli.always_keeps_child or (
-            wants_child and bool(adapter.child_input_ref) and driver_setting == config.TWO_WAY
-        )
-
-    def _needs_transcript(self) -> bool:
-        """Whether history lists are to find the session; a real claude writes its own."""
-        is_stored = self.settings.transcripts and not self.invocation.session.no_session_persistence
-        return (
-            is_stored
-            and not self.adapter.passthrough
-            and FLAT_ADAPTERS.keys().isdisjoint(self.vendor_list.remaining_names)
-        )
+def _report_skipped_vendors(
+    vendor_list: FallbackVendorList, recorder: "RunRecorder | None"
+) -> None:
+    """Warn of the vendors of a list that cannot start."""
+    for attempt in vendor_list.skipped_attempts:
+        warn(f"{attempt.vendor} cannot answer ({attempt.cause}): {attempt.reason}\n")
+        if recorder is not None:
+            recorder.record_run_event(NOTE_PASSED_OVER, started=False, **attempt.to_json())

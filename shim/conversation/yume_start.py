@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from shim.adapters import VENDORS
 from shim.conversation.invocation import find_replay_path
-from shim.conversation.startup import ConversationStartup, StdinInput
+from shim.conversation.plan import StdinInput
+from shim.conversation.startup import ConversationStartup, prepare_conversation
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import CliArgumentError, FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
@@ -65,7 +66,7 @@ def create_yume_startup(
                 f"the folder {yume_invocation.cwd} cannot be entered: {error.strerror}"
             ) from None
     invocation, display_name = _resolve_session(yume_invocation, invocation)
-    return ConversationStartup(
+    return prepare_conversation(
         _apply_mode(yume_invocation, invocation),
         installed_options,
         argv,
@@ -100,26 +101,33 @@ def _resolve_session(call: YumeInvocation, invocation: Invocation) -> tuple[Invo
     return invocation.with_flags(session_id=session_id or None), display_name
 
 
-def _read_input(startup: ConversationStartup, call: YumeInvocation) -> StdinInput:
-    """What is asked: the prompt of the command line, or what stdin begins with."""
+def _read_input(startup: ConversationStartup, call: YumeInvocation) -> ConversationStartup:
+    """Return the startup with its prompt: of the command line, or what stdin begins with."""
     if call.api_base:
-        startup.environment = _apply_api_base(call.api_base, startup.adapter, startup.environment)
+        startup = startup._replace(
+            environment=_apply_api_base(call.api_base, startup.adapter, startup.environment)
+        )
     asks_frontend = startup.invocation.permissions.permission_prompt_tool == "stdio"
     if call.prompt:
-        return StdinInput(
-            call.prompt, may_send_more=_can_receive_frames(), wants_answers=asks_frontend
+        return startup._replace(
+            stdin_input=StdinInput(may_send_more=_can_receive_frames(), wants_answers=asks_frontend)
         )
     data, has_frames = _read_first_line(startup)
     if not has_frames:
         text = data.decode("utf-8", "replace").strip()
         if not text:
             raise CliArgumentError(NO_PROMPT_ERROR.replace("using --print", "starting"))
-        return StdinInput(text)  # stdin was the prompt: it brings no answers
+        # stdin was the prompt: it brings no answers
+        invocation = startup.invocation.with_flags(prompt=text)
+        return startup._replace(invocation=invocation, stdin_input=StdinInput())
     from shim.io.stdin import Stdin
 
     source = Stdin(max_bytes=startup.settings.max_inbound_bytes, recorder=startup.recorder)
     source.received_lines = list(source.line_splitter.feed(data))
-    return StdinInput("", source, may_send_more=True, wants_answers=True)
+    return startup._replace(
+        invocation=startup.invocation.with_flags(input_format="stream-json"),
+        stdin_input=StdinInput(source, may_send_more=True, wants_answers=True),
+    )
 
 
 def _apply_api_base(

@@ -77,11 +77,13 @@ class Transcript:
         version: str,
         redact: Callable[[object], object] | None = None,
         usage_counter: MessageUsageCounter | None = None,
+        forked_from: str = "",
     ) -> None:
         """`redact` blanks the secrets of a prompt, and of the folder's name. Lines of the stream
         come here blanked.
 
-        `usage_counter` knows what the messages used.
+        `usage_counter` knows what the messages used. `forked_from` is the path of the original
+        session's transcript, which is copied for a fork.
         """
         self._redact = redact
         self._projects_dir = get_projects_dir(environment, cwd)
@@ -90,8 +92,7 @@ class Transcript:
         # History lists leave out sessions of programs.
         self._entrypoint = environment.get("CLAUDE_CODE_ENTRYPOINT") or "sdk-cli"
         self._file_name: str | None = None
-        # path of the transcript of the original session, which is copied for a fork
-        self.forked_from = ""
+        self._forked_from = forked_from
         self._descriptor: int | None = None
         self._is_closed = not self._projects_dir
         self._size_bytes = 0
@@ -125,14 +126,6 @@ class Transcript:
         if self._pending_prompt is not None:
             pending_prompt, self._pending_prompt = self._pending_prompt, None
             self.write_prompt(*pending_prompt)
-
-    def build_path(self, session_id: str) -> str:
-        """The path of a session's transcript; "" if none is written."""
-        return (
-            ""
-            if self._is_closed
-            else f"{self._projects_dir}/{encode_project_folder_name(self._cwd)}/{session_id}.jsonl"
-        )
 
     def write_prompt(self, content: object, uuid: str | None = None) -> None:
         """Write a message of the user, text or blocks, as its turn begins. `uuid` is the frontend's
@@ -267,8 +260,8 @@ class Transcript:
         """Copy the lines of the original session into the transcript of a fork, with the fork's
         session id.
         """
-        original_id = os.path.basename(self.forked_from).removesuffix(".jsonl")
-        data = _read_end(self.forked_from) if original_id else b""
+        original_id = os.path.basename(self._forked_from).removesuffix(".jsonl")
+        data = _read_end(self._forked_from) if original_id else b""
         # the original is missing, not written by the shim, or too long to be copied
         if not data.startswith(FILE_PREFIX):
             return
@@ -330,6 +323,14 @@ class Transcript:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def build_transcript_path(environment: Mapping[str, str], cwd: str, session_id: str) -> str:
+    """Return the path of a session's transcript; "" if no home folder is known."""
+    projects_dir = get_projects_dir(environment, cwd)
+    if not projects_dir:
+        return ""
+    return f"{projects_dir}/{encode_project_folder_name(cwd)}/{session_id}.jsonl"
 
 
 def get_projects_dir(environment: Mapping[str, str], cwd: str) -> str:

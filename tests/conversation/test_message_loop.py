@@ -561,7 +561,7 @@ def test_two_sigterms_before_the_child_starts_produce_a_single_result(
     local_box, capfd, monkeypatch
 ):
     from shim.commands.claude import dropin, refusal
-    from shim.conversation import startup
+    from shim.conversation import runner
 
     def tell(*_, **__):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -569,7 +569,7 @@ def test_two_sigterms_before_the_child_starts_produce_a_single_result(
 
     original_function = refusal.create_session_ids
     monkeypatch.setenv("SHIM_VENDOR", "demo")
-    monkeypatch.setattr(startup, "read_prompt", tell)
+    monkeypatch.setattr(runner, "read_prompt", tell)
     # the second comes while the result of the first is made
     monkeypatch.setattr(refusal, "create_session_ids", tell)
     assert dropin.main(list(ASK), {}) == 143

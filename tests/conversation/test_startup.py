@@ -7,7 +7,7 @@ import pytest
 from shim.adapters import VENDORS
 from shim.conversation.drivers.dry_launcher import DryRunLauncher
 from shim.conversation.invocation import choose_stream_terminator, validate_invocation
-from shim.conversation.startup import ConversationStartup
+from shim.conversation.startup import prepare_conversation
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError
 from shim.io.mcp import configs
@@ -19,7 +19,7 @@ STREAM = ("--output-format", "stream-json", "--verbose")
 
 def resolve_vendor(*args, installed=()):
     """The vendor and the model of an invocation."""
-    start = ConversationStartup(parse_argv(args), dict(installed))
+    start = prepare_conversation(parse_argv(args), dict(installed))
     return start.adapter.name, start.invocation.model
 
 
@@ -250,7 +250,7 @@ def test_mcp_configs_are_loaded_once_except_for_the_claude_vendor(
     monkeypatch.setattr(configs, "load_mcp_configs", lambda args, cwd: read.append(args) or {})
     monkeypatch.setenv("SHIM_BIN", sys.executable)
     args = ("--shim-vendor", vendor, "-p", "hi", "--mcp-config", "servers.json")
-    ConversationStartup(
+    prepare_conversation(
         parse_argv(args), {}, launcher_class=DryRunLauncher
     ).plan_first_child_launch()
     assert read == [("servers.json",)] * times

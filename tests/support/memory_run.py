@@ -15,7 +15,7 @@ from memory_child import MemoryChild, MemoryProgram
 
 from shim.conversation.drivers import launcher, per_turn_driver, persistent_driver
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.conversation.startup import ConversationStartup
+from shim.conversation.startup import prepare_conversation
 from shim.core.claude.argv.flags import parse_argv
 from shim.io.signals import SignalRecorder
 
@@ -89,9 +89,7 @@ class MemoryEnds:
 class MemoryLauncher(ChildLauncher):
     """A launcher that does not start a program for its help."""
 
-    def __init__(self, *parts: Any, **more: Any) -> None:
-        super().__init__(*parts, **more)
-        self.program.uses_remembered_help = True
+    uses_remembered_help = True
 
 
 def run_in_memory(
@@ -114,7 +112,7 @@ def run_in_memory(
         for driver in (per_turn_driver, persistent_driver):
             patch.setattr(driver, "Child", MemoryChild)
         ends = MemoryEnds()
-        ConversationStartup(
+        prepare_conversation(
             parse_argv(args), {"vendor": vendor}, launcher_class=MemoryLauncher
         ).run(SignalRecorder(), ends)
     return ends.stdout.data

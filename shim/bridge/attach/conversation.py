@@ -21,7 +21,7 @@ from shim.conversation.invocation import (
     find_replay_path,
     resolve_resumed_session,
 )
-from shim.conversation.startup import ConversationStartup
+from shim.conversation.startup import ConversationStartup, prepare_conversation
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import build_conversation_args, build_resume_point_args
 from shim.core.dialects import DIALECTS
@@ -57,7 +57,7 @@ def plan_background_conversation(
     create_startup: Callable[[Invocation], ConversationStartup],
 ) -> "BackgroundConversation | None":
     """The conversation in a host; None for one that is run here. `create_startup` begins that.
-    FrontendError as `ConversationStartup`.
+    FrontendError as `prepare_conversation`.
     """
     environment, cwd = os.environ, get_working_directory()
     if find_replay_path(invocation, environment) is not None:
@@ -171,9 +171,7 @@ class BackgroundConversation:
         if self._running_session is not None:
             return str(self._running_session.metadata["vendor"]), ()
         try:
-            startup = ConversationStartup(
-                self._invocation, self._installed_options, self._args, launcher_class=DryRunLauncher
-            )
+            startup = self._prepare_dry_run(self._invocation)
         except ShimError:  # it is not even known who was meant
             return "", ()
         return startup.adapter.name, tuple(startup.vendor_list.skipped_attempts)
@@ -267,8 +265,9 @@ class BackgroundConversation:
             raise _NoHostError("; ".join(filter(None, (str(error), error.hint)))) from None
 
     def _plan_start(self, invocation: Invocation) -> tuple[ConversationStartup, bool]:
-        """What the host will start, which is nothing yet, and whether it asks. ShimError as a run
-        would raise it.
+        """Return what the host will start, and whether it asks. Raise ShimError as a run would.
+
+        Nothing is started yet.
         """
         streams = invocation.with_flags(
             input_format="stream-json",
@@ -276,22 +275,23 @@ class BackgroundConversation:
             verbose=True,
             permission_prompt_tool="stdio",
         )
-        allow_mode_change = can_change_permission_mode(self._invocation)
         try:
-            startup = ConversationStartup(
-                streams, self._installed_options, self._args, launcher_class=DryRunLauncher
-            )
-            startup.plan_first_child_launch(allow_mode_change=allow_mode_change)
-            return startup, True
+            return self._plan_dry_run(streams), True
         except FrontendError:  # maybe of a vendor that asks nobody
-            streams = streams.with_flags(
-                permission_prompt_tool=self._invocation.permissions.permission_prompt_tool
-            )
-            startup = ConversationStartup(
-                streams, self._installed_options, self._args, launcher_class=DryRunLauncher
-            )
-            startup.plan_first_child_launch(allow_mode_change=allow_mode_change)
-            return startup, False
+            prompt_tool = self._invocation.permissions.permission_prompt_tool
+            return self._plan_dry_run(streams.with_flags(permission_prompt_tool=prompt_tool)), False
+
+    def _plan_dry_run(self, invocation: Invocation) -> ConversationStartup:
+        startup = self._prepare_dry_run(invocation)
+        startup.plan_first_child_launch(
+            allow_mode_change=can_change_permission_mode(self._invocation)
+        )
+        return startup
+
+    def _prepare_dry_run(self, invocation: Invocation) -> ConversationStartup:
+        return prepare_conversation(
+            invocation, self._installed_options, self._args, launcher_class=DryRunLauncher
+        )
 
 
 def _remove_sdk_servers(invocation: Invocation, cwd: str) -> Invocation:

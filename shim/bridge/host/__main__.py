@@ -15,7 +15,7 @@ from shim.bridge import registry, sockets
 from shim.bridge.host.runtime import REASON_STOPPED, HostMetadata, HostRuntime
 from shim.bridge.launch import SessionSpec, read_session_spec
 from shim.bridge.log import RecordedSessionLog
-from shim.conversation.startup import ConversationStartup
+from shim.conversation.startup import prepare_conversation
 from shim.core.bridge.frames import encode_frame
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
@@ -55,7 +55,7 @@ def main(args: list[str]) -> int:
         signals.start_listening()
         spec = read_session_spec(folder)
         os.chdir(spec.cwd)
-        startup = ConversationStartup(
+        startup = prepare_conversation(
             _build_invocation(folder, metadata, spec), spec.installed, spec.arguments
         )
         recorder = startup.recorder

@@ -24,7 +24,7 @@ from shim.commands.claude.command_output import (
     refuse_if_disabled,
 )
 from shim.conversation.drivers.dry_launcher import ProgramProbingLauncher
-from shim.conversation.startup import ConversationStartup
+from shim.conversation.startup import prepare_conversation
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import build_conversation_args, build_resume_point_args
 from shim.core.claude.argv.paths import resolve_invocation_paths
@@ -92,7 +92,7 @@ def _start(invocation: Invocation, installed_options: Mapping[str, str]) -> Comm
         raise FrontendError(STREAM_INPUT_TEXT, hint="leave --input-format out")
     origin = _resolve_origin(invocation)
     invocation = origin.invocation
-    startup = ConversationStartup(
+    startup = prepare_conversation(
         _build_host_invocation(origin), installed_options, launcher_class=ProgramProbingLauncher
     )
     startup.plan_first_child_launch()

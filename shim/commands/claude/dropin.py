@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from shim.conversation.startup import ConversationStartup
+from shim.conversation.startup import ConversationStartup, prepare_conversation
 from shim.core.claude.argv.flags import check_resume_flags, parse_argv
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import resolve_dialect
@@ -120,7 +120,7 @@ def plan_conversation(
         from shim.bridge.attach.conversation import plan_background_conversation
 
         def start_locally(changed_invocation: Invocation) -> ConversationStartup:
-            return ConversationStartup(
+            return prepare_conversation(
                 changed_invocation, installed_options, argv, settings=settings
             )
 
@@ -129,7 +129,7 @@ def plan_conversation(
         )
         if client is not None:
             return client
-    return ConversationStartup(invocation, installed_options, argv, settings=settings)
+    return prepare_conversation(invocation, installed_options, argv, settings=settings)
 
 
 def expand_short_id(invocation: Invocation) -> Invocation:

@@ -15,7 +15,7 @@ from shim.bridge.registry import SessionRecord
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding
 from shim.commands.sessions.serve import REQUIRED_PACKAGES
 from shim.conversation.drivers.dry_launcher import DryRunLauncher
-from shim.conversation.startup import ConversationStartup
+from shim.conversation.startup import prepare_conversation
 from shim.core.adapter.routing import parse_vendor_list
 from shim.core.bridge.frames import WATCH
 from shim.core.claude.argv.invocation import Invocation
@@ -90,7 +90,7 @@ def find_startup_error(
     installed_options = read_drop_in_settings(path)[1] if path and is_drop_in_script(path) else {}
     invocation = Invocation(prompt="hello", print_mode=True).with_flags(shim_vendor=vendor)
     try:
-        ConversationStartup(
+        prepare_conversation(
             invocation, installed_options, launcher_class=DryRunLauncher
         ).plan_first_child_launch()
     except ShimError as error:

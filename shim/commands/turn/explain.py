@@ -12,11 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from shim.adapters import VENDORS, get_adapter
 from shim.conversation.drivers.dry_launcher import DryRunLauncher
 from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan
-from shim.conversation.invocation import select_driver
-from shim.conversation.startup import ConversationStartup
+from shim.conversation.plan import PASSTHROUGH_DRIVER
+from shim.conversation.startup import ConversationStartup, PlannedChild, prepare_conversation
 from shim.core.adapter.enforcement import can_enforce_rule
 from shim.core.adapter.unsupported_rules import list_unsupported_rules
 from shim.core.claude.argv.flags import parse_argv
@@ -85,7 +84,7 @@ def build_invocation_explanation(
     explanation: dict[str, Any] = {"refused": None, "hint": None, "settings": {}}
     try:
         explanation["settings"] = _collect_settings(invocation, installed_options)
-        startup = ConversationStartup(invocation, installed_options, launcher_class=DryRunLauncher)
+        startup = prepare_conversation(invocation, installed_options, launcher_class=DryRunLauncher)
         explanation |= _describe_vendor(startup)
         explanation["settings"]["record"] = config.resolve_recording_path(
             invocation, os.environ, installed_options, startup.settings
@@ -94,9 +93,7 @@ def build_invocation_explanation(
             explanation["settings"]["claude"] = list_claude_settings_paths(
                 startup.invocation, startup.environment, startup.cwd
             )
-        child_launcher, plan = startup.plan_first_child_launch()
-        assert isinstance(child_launcher, DryRunLauncher)
-        explanation |= _describe_child(startup, child_launcher, plan)
+        explanation |= _describe_child(startup, startup.plan_first_child_launch())
     except ShimError as error:
         explanation |= {"refused": str(error), "hint": error.hint or None}
         if isinstance(error, UntrustedVendorVersionError):
@@ -148,15 +145,15 @@ def _describe_vendor(startup: ConversationStartup) -> dict[str, Any]:
     }
 
 
-def _describe_child(
-    startup: ConversationStartup, child_launcher: DryRunLauncher, plan: LaunchPlan
-) -> dict[str, Any]:
-    request, vendor, probe = plan.request, child_launcher.adapter, child_launcher.program.last_probe
+def _describe_child(startup: ConversationStartup, planned: PlannedChild) -> dict[str, Any]:
+    plan, child_launcher, child = planned
+    assert isinstance(child_launcher, DryRunLauncher)
+    request, vendor, probe = child.request, plan.adapter, child_launcher.program.last_probe
     return {
         "program_by": _find_program_source(startup, child_launcher),
         "help_known": probe is None or not probe.is_answer_missing,
-        "argv": redact_argv(plan.argv),
-        "environment": _diff_environment(startup.environment, plan.environment),
+        "argv": redact_argv(child.argv),
+        "environment": _diff_environment(startup.environment, child.environment),
         "files": {
             path: Redactor().redact_text(text[:MAX_FILE_CHARS])
             for path, text in child_launcher.planned_files.items()
@@ -164,17 +161,17 @@ def _describe_child(
         "stdin": "messages"
         if request.persistent
         else "the prompt"
-        if plan.launch.stdin
+        if child.launch.stdin
         else "nothing",
-        "driver": _name_driver(startup, plan),
-        "driver_why": _explain_driver(startup),
-        "asks_frontend": child_launcher.session_state.answers_prompts,
+        "driver": plan.driver_name,
+        "driver_why": plan.reason,
+        "asks_frontend": plan.asks_frontend,
         "mode_arguments": list(request.mode_arguments),
         "unattended": vendor.unattended or bool(child_launcher.resume_state.version_check.distrust),
         "distrust": child_launcher.resume_state.version_check.distrust,
         "version_note": child_launcher.resume_state.version_check.note,
         "removed_tools": list(request.removed_tools),
-        "rules": _describe_rules(startup, child_launcher, plan),
+        "rules": _describe_rules(startup, child_launcher, child),
         "no_effect": [line.strip() for line in vendor.list_ignored_flags(startup.invocation)],
     }
 
@@ -188,36 +185,11 @@ def _find_program_source(startup: ConversationStartup, child_launcher: ChildLaun
     return BUNDLED_SOURCE if startup.adapter.cli.bundled_module else "PATH"
 
 
-def _name_driver(startup: ConversationStartup, plan: LaunchPlan) -> str:
-    if startup.adapter.passthrough and plan.request.persistent:
-        return "pass-through"
-    return config.TWO_WAY if plan.request.persistent else config.ONE_WAY
-
-
-def _explain_driver(startup: ConversationStartup) -> str:
-    """Why the vendor is driven so, where it has two ways; else ""."""
-    name = startup.adapter.name
-    vendor = (
-        get_adapter(name, without_passthrough=startup.vendor_list.is_translated)
-        if name in VENDORS
-        else startup.adapter
-    )
-    if vendor.cli.build_two_way is None:
-        return ""
-    return select_driver(
-        vendor,
-        startup.invocation,
-        startup.settings,
-        startup.vendor_list.build_environment(name),
-        startup.cwd,
-    ).reason
-
-
 def _describe_rules(
-    startup: ConversationStartup, child_launcher: ChildLauncher, plan: LaunchPlan
+    startup: ConversationStartup, child_launcher: ChildLauncher, child: LaunchPlan
 ) -> list[dict[str, str]]:
     """Each rule, where it comes from, and how the vendor is kept to it or told of it."""
-    vendor, policy, request = child_launcher.adapter, child_launcher.policy, plan.request
+    vendor, policy, request = child_launcher.adapter, child_launcher.policy, child.request
     ineffective = {
         (item.what, item.source): item.reason
         for item in list_unsupported_rules(
@@ -345,7 +317,7 @@ def _list_sections(explanation: Mapping[str, Any]) -> list[tuple[str, Sequence[s
 
 
 DRIVER_TEXTS = {
-    "pass-through": "pass-through: it talks to the frontend itself",
+    PASSTHROUGH_DRIVER: "pass-through: it talks to the frontend itself",
     config.TWO_WAY: "two-way: one child for the whole conversation; its questions are answered by the rules",
     config.ONE_WAY: "one-way: a child for each message; it can ask nobody",
 }

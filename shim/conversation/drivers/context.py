@@ -158,7 +158,6 @@ class ResumeState:
     restricting_rules  the rules that narrow, of which it was told those that it can be told
     launch_mode        the permission mode that it was started in
     mode_file          the file from which a hook of ours learns the mode; "" where there is none
-    mode_can_change    the mode may change while a message is answered
     failed_attempts    the vendors that were asked before this one, of which the next turn tells
     vendor_model       the model that a child of it was told last; None while each had the vendor's
                        own default
@@ -167,7 +166,10 @@ class ResumeState:
     """
 
     def __init__(
-        self, context: ConversationContext, stored_session: "StoredSession | None"
+        self,
+        context: ConversationContext,
+        stored_session: "StoredSession | None",
+        failed_attempts: tuple[FailedVendorAttempt, ...] = (),
     ) -> None:
         invocation = context.invocation
         self.stored_session = stored_session
@@ -177,11 +179,10 @@ class ResumeState:
         self.assigned_id: str | None = None
         self.forks_next = invocation.session.fork_session
         self.has_started = self.persistent = self.has_system_prompt = self.has_answered = False
-        self.failed_attempts: tuple[FailedVendorAttempt, ...] = ()
+        self.failed_attempts = failed_attempts
         self.prompted_tools: frozenset[str] = frozenset()
         self.restricting_rules: tuple[PermissionRule, ...] = ()
         self.launch_mode = self.mode_file = ""
-        self.mode_can_change = False
         self.vendor_model: str | None = None
         self.version_check = VersionCheck()
 

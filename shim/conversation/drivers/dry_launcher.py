@@ -3,17 +3,11 @@ made.
 """
 
 import os
-from collections.abc import Callable
 
 from shim.conversation.drivers.context import ConversationContext
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.core.claude.session_state import SessionState
-from shim.core.reading.typed import TYPE_CHECKING
+from shim.core.reading.typed import Any
 from shim.state.config import get_state_dir
-
-if TYPE_CHECKING:
-    from shim.core.turn.context import OutputWriter
-    from shim.state.store import StoredSession
 
 
 class DryRunLauncher(ChildLauncher):
@@ -24,20 +18,10 @@ class DryRunLauncher(ChildLauncher):
     is_dry = True
     uses_remembered_help = True
 
-    def __init__(
-        self,
-        context: ConversationContext,
-        *,
-        state: SessionState,
-        open_writer: "Callable[[], OutputWriter]",
-        stored_session: "StoredSession | None" = None,
-    ) -> None:
-        super().__init__(
-            context, state=state, open_writer=open_writer, stored_session=stored_session
-        )
+    def __init__(self, context: ConversationContext, **parts: Any) -> None:
+        super().__init__(context, **parts)
         self.planned_files: dict[str, str] = {}
         self.store_text = self._note_file
-        self.program.uses_remembered_help = self.uses_remembered_help
 
     def _note_file(self, text: str, suffix: str = ".txt") -> str:
         path = os.path.join(self._spill_folder, f"{len(self.planned_files) + 1}{suffix}")

@@ -27,12 +27,7 @@ from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import map_model_names
 from shim.core.claude.session_state import VendorCapabilities
-from shim.core.errors import (
-    FailedVendorAttempt,
-    FrontendError,
-    ShimError,
-    UnsupportedPermissionModeError,
-)
+from shim.core.errors import FailedVendorAttempt, FrontendError, UnsupportedPermissionModeError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import ANY_TOOL
 from shim.core.reading.diagnostics import escape_control_chars
@@ -74,14 +69,20 @@ class VendorProgram:
     children.
     """
 
-    def __init__(self, context: ConversationContext, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        context: ConversationContext,
+        environment: Mapping[str, str],
+        *,
+        uses_remembered_help: bool,
+    ) -> None:
         self._context = context
         self._environment = environment
         # the words in front of the program, which may run it on another machine
         self.command_prefix: list[str] = []
         self._program_argv: list[str] = []
         self._variant: str | None = None
-        self.uses_remembered_help = False  # it is not started to be asked for its help
+        self._uses_remembered_help = uses_remembered_help  # it is not started to be asked for it
         self.last_probe: ProgramProbe | None = None
 
     def locate_program(self) -> None:
@@ -147,7 +148,7 @@ class VendorProgram:
             self._environment,
             is_trusted=vendor_settings.trust_version
             or (bool(adapter.cli.bundled_module) and not context.environment.get("SHIM_BIN")),
-            cache_only=self.uses_remembered_help,
+            cache_only=self._uses_remembered_help,
         )
 
     def create_probe(self) -> "ProgramProbe":
@@ -159,7 +160,7 @@ class VendorProgram:
             command,
             self._context.environment,
             self._environment,
-            cache_only=self.uses_remembered_help,
+            cache_only=self._uses_remembered_help,
         )
         return self.last_probe
 
@@ -179,10 +180,10 @@ class ChildLauncher:
     """One vendor in one conversation. `session_state` are what the frontend may change in the
     middle of it.
 
-    `stored_session` is the stored session that goes on. `refusal_error` is why no turn can begin:
-    the first `start_child` raises it. `list_replayed_attempts` gives the vendors that were asked
-    before, where a recording is played. `is_dry`: it starts nothing, so neither a log nor a
-    recording is begun for it.
+    `stored_session` is the stored session that is resumed. `failed_attempts` are the vendors that
+    were asked before this one; `list_replayed_attempts` returns those of a recording that is
+    replayed. `mode_can_change`: the mode may change while a message is answered. `is_dry`: it
+    starts nothing, so neither a log nor a recording is opened for it.
     """
 
     is_dry = False
@@ -196,6 +197,9 @@ class ChildLauncher:
         state: "SessionState",
         open_writer: "Callable[[], OutputWriter]",
         stored_session: "StoredSession | None" = None,
+        failed_attempts: tuple[FailedVendorAttempt, ...] = (),
+        list_replayed_attempts: "Callable[[], tuple[FailedVendorAttempt, ...]] | None" = None,
+        mode_can_change: bool = False,
     ) -> None:
         adapter, settings = context.adapter, context.settings
         self.context = context
@@ -204,12 +208,9 @@ class ChildLauncher:
             name: settings.resolve_timeout_s(name, adapter.name, adapter.timeouts_s)
             for name in DEFAULT_TIMEOUTS_S
         }
-        self.resume_state = ResumeState(context, stored_session)
-        self.refusal_error: ShimError | None = None
-        self.forked_transcript = ""  # path of the transcript of the session that was forked
-        self.list_replayed_attempts: Callable[[], tuple[FailedVendorAttempt, ...]] | None = None
-        # a child that was started before the loop, for its first message
-        self.early_child: ChildSpawnResult | None = None
+        self.resume_state = ResumeState(context, stored_session, failed_attempts)
+        self._list_replayed_attempts = list_replayed_attempts
+        self._mode_can_change = mode_can_change
         # that the last child was started for
         self.last_request = LaunchRequest(context.invocation, "")
         self.report_file: RunReportFile | None = None  # of the child that was started last
@@ -221,7 +222,9 @@ class ChildLauncher:
         self.child_environment = build_child_environment(
             adapter, context.vendor_settings, context.environment
         )
-        self.program = VendorProgram(context, self.child_environment)
+        self.program = VendorProgram(
+            context, self.child_environment, uses_remembered_help=self.uses_remembered_help
+        )
         self._answer_schema = AnswerSchema(context)
         self.store_text: Callable[..., str | None] = SpillStore(context, state.options.session_id)
 
@@ -237,11 +240,12 @@ class ChildLauncher:
         context = self.context._replace(
             adapter=adapter, environment=environment, is_translated=True
         )
-        launcher = ChildLauncher(
+        launcher = type(self)(
             context,
             state=self.session_state,
             open_writer=lambda: self.writer,
             stored_session=stored_session,
+            mode_can_change=self._mode_can_change,
         )
         launcher.relays = self.relays
         return launcher
@@ -279,12 +283,6 @@ class ChildLauncher:
 
     # -- a child -----------------------------------------------------------------------------------
 
-    def locate_program(self) -> None:
-        """Look for the program, once. VendorError when it is not there, FrontendError for a mistake
-        in the settings.
-        """
-        self.program.locate_program()
-
     @property
     def vendor_session_id(self) -> str:
         """The vendor's own id of the session that goes on, "" while it has none."""
@@ -313,12 +311,7 @@ class ChildLauncher:
         )
 
     def start_child(self, prompt: str, *, persistent: bool = False) -> ChildSpawnResult:
-        """Start a child, or give the one that runs ahead. VendorError or FrontendError when that
-        cannot be.
-        """
-        if self.early_child is not None:
-            early_child, self.early_child = self.early_child, None
-            return early_child
+        """Start a child. Raise VendorError or FrontendError if none can be started."""
         try:
             return self._spawn_child(self.plan_child_launch(prompt, persistent=persistent))
         except BaseException:
@@ -337,11 +330,9 @@ class ChildLauncher:
         """The child that answers a prompt. VendorError or FrontendError where none can."""
         resume_state = self.resume_state
         resume_state.persistent = persistent
-        if self.refusal_error is not None:
-            raise self.refusal_error
         if self.context.dialect.asks_by_line and self.session_state.answers_prompts:
             self.adapter.require_permission_prompts()
-        self.locate_program()
+        self.program.locate_program()
         if resume_state.has_answered and not (
             resume_state.vendor_session_id and self.adapter.abilities.can_resume
         ):
@@ -374,8 +365,8 @@ class ChildLauncher:
         context, adapter = self.context, self.adapter
         command, environment, launch, request = plan
         self.last_request = request
-        if self.list_replayed_attempts is not None:
-            self.resume_state.failed_attempts = self.list_replayed_attempts()
+        if self._list_replayed_attempts is not None:
+            self.resume_state.failed_attempts = self._list_replayed_attempts()
             self.session_state.serving_vendor = self.session_state.serving_vendor._replace(
                 display_name=adapter.display_name
             )
@@ -465,7 +456,7 @@ class ChildLauncher:
             session_id=state.options.session_id
             if invocation.session.session_id or resume_state.vendor_session_id
             else "",
-            transcript_path=state.transcript_path,
+            transcript_path=state.options.find_transcript() if policy.hooks else "",
             mode_file=self._ensure_mode_file(),
             environment={**self.child_environment, **self.context.vendor_settings.env},
             store_text=self.store_text,
@@ -543,7 +534,11 @@ class ChildLauncher:
         resume_state = self.resume_state
         if resume_state.mode_file:
             self.write_permission_mode_file()
-        elif resume_state.mode_can_change and self.adapter.policy_support.has_hook:
+        elif (
+            self._mode_can_change
+            and not resume_state.persistent
+            and self.adapter.policy_support.has_hook
+        ):
             resume_state.mode_file = self.store_text(self.session_state.mode, ".mode") or ""
         return resume_state.mode_file
 

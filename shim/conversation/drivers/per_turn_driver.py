@@ -31,13 +31,21 @@ class PerTurnDriver(ChildDriver):
         output: FrontendOutput,
         control: "ControlSession | None" = None,
         first_child: ChildSpawnResult | None = None,
+        refusal_error: ShimError | None = None,
     ) -> None:
-        """`first_child` is the first message's child, if it was started already."""
+        """`first_child` is the first message's child, if it was started already.
+
+        `refusal_error` is why no turn can begin.
+        """
         super().__init__(launcher, output, control)
         self._first_child = first_child
+        self._refusal_error = refusal_error
 
     async def run_turn(self, message: UserMessage) -> None:
         """Start a child, pump its answer, make sure of its end, say the result."""
+        if self._refusal_error is not None:
+            await self._refuse_turn(message, self._refusal_error)
+            return
         spawned, self._first_child = self._first_child, None
         try:
             spawned = spawned or self.launcher.start_child(message.text)

@@ -32,6 +32,7 @@ from shim.core.errors import ShimError
 from shim.io.mcp.call_decisions import ToolCallDecisions
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 from shim.process.child import Child
+from shim.process.spawn import ChildSpawnResult
 
 HOOK_TIMEOUT_S = 60.0  # for a frontend's hooks about a call, as the real one gives them
 # questions for a sign of life within one heartbeat timeout: two answers may be lost
@@ -52,8 +53,11 @@ class PersistentDriver(StdinDriver):
         output: FrontendOutput,
         control: ControlSession,
         tasks: TaskGroup,
+        first_child: ChildSpawnResult | None = None,
     ) -> None:
+        """`first_child` is the first message's child, if it was started already."""
         super().__init__(launcher, output, control, tasks)
+        self._first_child = first_child
         self._decided_calls = ToolCallDecisions()
         self._service_scope = anyio.CancelScope()  # what is done for the child beside the turns
         # What is waited for about each question, by the vendor's own id: hooks that run, and the
@@ -188,7 +192,8 @@ class PersistentDriver(StdinDriver):
         self, message: UserMessage, stream: ChildStream | None = None
     ) -> tuple[Child, ChildStream]:
         """A new child for a message; `stream` when the turn that it answers has begun already."""
-        spawned = self.launcher.start_child(message.text, persistent=True)
+        spawned, self._first_child = self._first_child, None
+        spawned = spawned or self.launcher.start_child(message.text, persistent=True)
         self._child_has_output = self._needs_restart = False
         if self.launcher.relays is not None:
             self.launcher.relays.decide_call = self.decide_tool_call_permission
@@ -302,7 +307,9 @@ class PersistentDriver(StdinDriver):
         from shim.core.claude.hooks.commands import HookContext
 
         launcher, state = self.launcher, self.launcher.session_state
-        hook_context = HookContext(state.options.session_id, state.transcript_path, state.mode)
+        hook_context = HookContext(
+            state.options.session_id, state.options.find_transcript(), state.mode
+        )
         hook_call = request.call_id, request.tool, request.tool_input
         with anyio.CancelScope() as scope:
             self._wait_scopes[WAIT_FOR_HOOKS, request.request_id] = scope

@@ -1,21 +1,21 @@
-"""The vendors of a list that may answer in each other's place: the one that is asked now, and the
-ones behind it.
+"""The candidates that may answer in each other's place: vendors, or the drivers of one vendor.
+
+One candidate is asked at a time; the next one is asked if it does not answer.
 """
 
 from collections.abc import Callable, Sequence
 
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.core.errors import FailedVendorAttempt
+from shim.core.errors import FailedVendorAttempt, ShimError
 from shim.core.reading.typed import NamedTuple
 
 
 class FallbackCandidate(NamedTuple):
-    """A vendor of the list: its launcher, and whether one child of it serves the whole conversation
-    (`persistent`).
-    """
+    """A vendor that may answer."""
 
     launcher: ChildLauncher
-    persistent: bool
+    persistent: bool  # one child of it serves the whole conversation
+    refusal_error: ShimError | None = None  # why its turns are refused
 
 
 class FallbackChain:

@@ -38,6 +38,9 @@ class SessionOptions(NamedTuple):
     map_model        gives the name that the vendor is told for such a name; None is the vendor's
                      own default
     list_models      gives the names of the models that can be chosen from the vendor that serves
+    output_style     the name of the output style in Claude's settings; only the real claude applies
+                     it
+    find_transcript  gives the path of the session's transcript, "" if none is written
     """
 
     session_id: str
@@ -50,6 +53,8 @@ class SessionOptions(NamedTuple):
     validate_model: Callable[[str], str | None] = lambda model: model
     map_model: Callable[[str], str | None] = lambda model: model
     list_models: Callable[[], Iterable[str]] = tuple
+    output_style: str = "default"
+    find_transcript: Callable[[], str] = str
 
 
 class VendorCapabilities(NamedTuple):
@@ -118,7 +123,6 @@ class SessionState:
     initial_model       what the command line asked for
     effort              how hard the model is to try; None is the vendor's own
     reported_model      what the vendor used by itself, as far as it has said so
-    transcript_path     the path of the session's transcript, "" when none is written
     hooks               what the frontend's `initialize` registered
     sdk_servers         the MCP servers that live in the frontend's process
     configured_servers  the other MCP servers: name → configuration; `initialize_server_names` are
@@ -154,14 +158,12 @@ class SessionState:
         self.initialize_server_names: frozenset[str] = frozenset()
         self.sdk_servers_error = ""
         self.enforcement_checks: list[Callable[[Policy], str]] = []
-        self.transcript_path = ""
         self.reported_model = ""
         self.system_prompt: str | None = None
         self.append_system_prompt: str | None = None
         # the frontend's `initialize` asked for texts of subagents
         self.forwards_subagent_text = False
         self.cost_usd = 0.0
-        self.output_style = "default"  # from Claude's settings; only the real claude applies it
         self.context_tokens = 0  # input and output of the latest reply; 0 before the first
         # of the vendors that served before
         self._models_by_vendor: dict[str, tuple[str | None, str | None]] = {}

@@ -9,7 +9,7 @@ from shim.bridge import launch
 from shim.bridge.host import runtime
 from shim.bridge.host.__main__ import _build_invocation
 from shim.bridge.host.runtime import HostMetadata, HostRuntime
-from shim.conversation.startup import ConversationStartup
+from shim.conversation.startup import prepare_conversation
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def host_runtime(local_box, hosts, monkeypatch) -> Iterator[HostRuntime]:
     monkeypatch.setenv("SHIM_VENDOR", "qwen")
     monkeypatch.setenv("SHIM_BIN", "/bin/true")
     metadata, spec = HostMetadata(session.folder), launch.read_session_spec(session.folder)
-    startup = ConversationStartup(
+    startup = prepare_conversation(
         _build_invocation(session.folder, metadata, spec), spec.installed, spec.arguments
     )
     yield HostRuntime(session.folder, metadata, startup, spec, opened[0])

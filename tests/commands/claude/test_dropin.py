@@ -508,16 +508,27 @@ def test_version_flag_prints_the_version_in_any_position(box, args):
 
 @pytest.mark.parametrize(
     "subcommand",
-    ["auth", "mcp", "doctor", "update", "install", "config", "plugin", "agents", "setup-token"],
+    [
+        "auth",
+        "mcp",
+        "doctor",
+        "update",
+        "install",
+        "config list",
+        "plugin",
+        "agents",
+        "setup-token",
+    ],
 )
 def test_claude_subcommands_start_no_vendor(local_box, capfd, monkeypatch, subcommand):
     """F11b"""
-    from shim.commands.claude.dropin import main
-    from shim.conversation import startup
+    from shim.commands.claude import dropin
 
-    monkeypatch.setattr(startup, "ConversationStartup", lambda *_: pytest.fail("a turn was begun"))
+    monkeypatch.setattr(
+        dropin, "prepare_conversation", lambda *_, **__: pytest.fail("a turn was started")
+    )
     monkeypatch.setenv("SHIM_VENDOR", "demo")
-    assert main([subcommand, "status"], {}) in (0, 1)
+    assert dropin.main([*subcommand.split(), "status"], {}) in (0, 1)
     assert any(capfd.readouterr())
 
 

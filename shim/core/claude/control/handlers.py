@@ -51,8 +51,8 @@ def _initialize_session(frontend: FrontendState, request: ControlRequest) -> Res
     body = {
         "commands": [],
         "agents": [],
-        "output_style": state.output_style,
-        "available_output_styles": list(dict.fromkeys(("default", state.output_style))),
+        "output_style": state.options.output_style,
+        "available_output_styles": list(dict.fromkeys(("default", state.options.output_style))),
         "models": state.list_models(),
         "account": {
             "tokenSource": "none",

@@ -434,7 +434,7 @@ class ControlSession(ControlOutputWriter):
             "session_id": state.options.session_id,
             "cwd": state.options.cwd,
             "mode": state.mode,
-            "transcript": state.transcript_path,
+            "transcript": state.options.find_transcript(),
         }
         for callback_id in self.session_state.hooks.list_callback_ids(event):
             request = {

@@ -1,0 +1,92 @@
+"""The fallback chain of a conversation: its vendors, or the drivers of its vendor."""
+
+from shim.adapters import get_adapter
+from shim.conversation.drivers.launcher import ChildLauncher, build_frontend_vendor_info
+from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
+from shim.conversation.fallback.vendor_list import FallbackVendorList
+from shim.conversation.invocation import select_driver
+from shim.conversation.plan import ConversationPlan, can_keep_child
+from shim.core.errors import FrontendError
+from shim.core.policy.policy import BYPASS_MODE
+from shim.process.version_check import find_installed_adapter
+from shim.state.config import ONE_WAY, TWO_WAY
+
+
+def build_vendor_chain(
+    launcher: ChildLauncher, plan: ConversationPlan, vendor_list: FallbackVendorList
+) -> FallbackChain:
+    """Return the vendors of a list. `launcher` starts the children of the first one."""
+    names = vendor_list.remaining_names
+    candidates = {names[0]: FallbackCandidate(launcher, plan.persistent)}
+
+    def prepare_candidate(vendor_name: str) -> FallbackCandidate:
+        if vendor_name not in candidates:
+            candidates[vendor_name] = _create_candidate(vendor_name, launcher, plan, vendor_list)
+        candidate = candidates[vendor_name]
+        _switch_vendor(candidate)
+        return candidate
+
+    return FallbackChain(names, vendor_list.skipped_attempts, prepare_candidate)
+
+
+def _create_candidate(
+    vendor_name: str,
+    first_launcher: ChildLauncher,
+    plan: ConversationPlan,
+    vendor_list: FallbackVendorList,
+) -> FallbackCandidate:
+    """Return another vendor of the list. Its first turn reports a mistake in its settings."""
+    context = first_launcher.context
+    settings = context.settings
+    environment = vendor_list.build_environment(vendor_name)
+    adapter = find_installed_adapter(
+        get_adapter(vendor_name, without_passthrough=True),
+        settings.get_vendor_settings(vendor_name),
+        environment,
+        context.cwd,
+        flat=True,
+        cache_only=first_launcher.uses_remembered_help,
+    )
+    adapter = select_driver(adapter, context.invocation, settings, environment, context.cwd).adapter
+    launcher = first_launcher.create_for_adapter(adapter, environment)
+    try:
+        vendor_list.require_permission_prompts(adapter)
+    except FrontendError as error:
+        return FallbackCandidate(launcher, persistent=False, refusal_error=error)
+    return FallbackCandidate(launcher, can_keep_child(adapter, plan.request))
+
+
+def build_driver_fallback_chain(
+    first_launcher: ChildLauncher, fallback_launcher: ChildLauncher, plan: ConversationPlan
+) -> FallbackChain:
+    """Return the drivers of one vendor: two-way, then one-way if two-way does not start."""
+    is_persistent = can_keep_child(fallback_launcher.adapter, plan.request)
+    candidates = {
+        TWO_WAY: FallbackCandidate(first_launcher, plan.persistent),
+        ONE_WAY: FallbackCandidate(fallback_launcher, is_persistent),
+    }
+    state = first_launcher.session_state
+
+    def prepare_candidate(driver_name: str) -> FallbackCandidate:
+        candidate = candidates[driver_name]
+        adapter = candidate.launcher.adapter
+        # the mode may have changed since the start
+        runs_more = adapter.unattended and state.mode != BYPASS_MODE
+        if driver_name == ONE_WAY and (runs_more or state.hooks or state.mode not in adapter.modes):
+            error = FrontendError(
+                f"{adapter.name} could not be driven so that it asks, and in the other way it would not ask",
+                hint=f"start {adapter.name} by itself to see why, or set [vendors.{adapter.name}] driver",
+            )
+            return FallbackCandidate(candidate.launcher, persistent=False, refusal_error=error)
+        _switch_vendor(candidate)
+        return candidate
+
+    return FallbackChain((TWO_WAY, ONE_WAY), (), prepare_candidate, same_vendor=True)
+
+
+def _switch_vendor(candidate: FallbackCandidate) -> None:
+    """Make a vendor the one that serves the session."""
+    launcher = candidate.launcher
+    launcher.session_state.switch_vendor(
+        build_frontend_vendor_info(launcher.adapter, persistent=candidate.persistent)
+    )
