@@ -346,7 +346,7 @@ async def run_conversation(start: dict[str, Any]) -> None:
                 case "interrupt":
                     await client.interrupt()
                 case "set_model":
-                    await client.encode_model_change(order["model"])
+                    await client.set_model(order["model"])
                 case "set_permission_mode":
                     await client.set_permission_mode(order["mode"])
                 case "servers":
