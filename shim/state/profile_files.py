@@ -37,10 +37,11 @@ MAX_CACHE_BYTES = 4 * MAX_PROFILE_BYTES  # of a table as JSON, where a character
 def load_adapter_from_profile(
     name: str, location: str, environment: Mapping[str, str], trace: "RuleTrace | None" = None
 ) -> Adapter:
-    """The vendor of a profile: a user's profile has an absolute path, a bundled one the name of its
-    file.
+    """Return the adapter of a profile. A user's profile has an absolute path, a bundled one the name
+    of its file.
 
-    Warn on stderr of keys of a user's profile that no bundled profile uses.
+    Warn on stderr about the keys of a user's profile that no bundled profile uses. With a `trace`
+    the caller reports these keys (`list_unused_key_warnings`).
     """
     read: dict[str, ProfileFile] = {}
 
@@ -51,7 +52,7 @@ def load_adapter_from_profile(
     described = profile_file.load_profile_adapter(
         name, location, read_profile, adapters.BUNDLED_PROFILES, trace
     )
-    if not read[location].source.is_bundled:
+    if trace is None and not read[location].source.is_bundled:
         _warn_of_unused_keys(read[location])
     return described
 

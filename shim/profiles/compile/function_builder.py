@@ -4,6 +4,7 @@ A profile is data, and it may come from anybody. Nothing of it becomes code exce
 `format_literal` (its repr) or by `add_constant` (a value under a name that we chose).
 """
 
+import linecache
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -155,12 +156,20 @@ class FunctionBuilder:
         return LoopBlock(self, items)
 
     def compile_function(self, name: str, global_names: dict[str, Any]) -> Callable[..., Any]:
-        """The function; `names` are the names of ours that its lines use."""
+        """Return the function. `global_names` are the names of ours that its lines use.
+
+        Its source is registered with `linecache`, so that a traceback shows its lines.
+        """
         lines = [
             f"def {name}({self._parameters}):",
             *("    " + line for line in self.current_block.collect_lines()),
         ]
+        source = "\n".join(lines)
+        # The hash tells functions of the same name apart. Equal sources share one entry.
+        filename = f"<{name} of a profile {hash(source):x}>"
+        # Without a time of change, `linecache.checkcache` keeps the entry.
+        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
         namespace = global_names | self._constants
-        exec(compile("\n".join(lines), f"<{name} of a profile>", "exec"), namespace)
+        exec(compile(source, filename, "exec"), namespace)
         compiled: Callable[..., Any] = namespace[name]
         return compiled

@@ -1,7 +1,9 @@
 """What a profile says is data: whatever its words are, none of them becomes code."""
 
 import re
+import traceback
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from profile_builder import build_profile_adapter, find_result_line, translate_events
@@ -205,3 +207,16 @@ def test_general_rule_preserves_its_order_among_dispatched_rules():
     ] == ["LOUD", "soft"]
     event["of"] = {"kind": "z"}
     assert find_result_line(translate_events(last, event, {"type": "end"}))["result"] == "LOUD"
+
+
+def test_traceback_shows_the_line_of_a_compiled_function():
+    functions = []
+    for number in (1, 2):
+        builder = FunctionBuilder("event")
+        builder.add_line(f"return event / 0 + {number}")
+        functions.append(builder.compile_function("divide", {}))
+    for number, function in enumerate(functions, 1):
+        with pytest.raises(ZeroDivisionError) as caught:
+            function(1)
+        text = "".join(traceback.format_exception(caught.value))
+        assert f"    return event / 0 + {number}\n" in text
