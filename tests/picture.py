@@ -49,10 +49,10 @@ def draw_demo() -> Console:
             "start": REPLY_PAUSE_S,
             "result": REPLY_PAUSE_S,
         }.get(event["type"], 0.0)
-        for line in translation.feed(json.dumps(event).encode() + b"\n").splitlines():
+        for line in translation.feed(json.dumps(event).encode() + b"\n")[0].splitlines():
             for change in story.add_claude_event(clock, orjson.loads(line)):
                 drawing.draw_step_change(change)
-    for line in translation.close(ChildExit(0)).splitlines():
+    for line in translation.close(ChildExit(0))[0].splitlines():
         for change in story.add_claude_event(clock, orjson.loads(line)):
             drawing.draw_step_change(change)
     for change in story.close(clock):

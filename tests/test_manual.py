@@ -277,7 +277,7 @@ def echo_agent():
 def test_vendor_examples_translate_the_output_of_their_program(way, request):
     request.getfixturevalue(way)
     translation = create_stream_translation("echo", stable=True)
-    output = translation.feed(echo_agent().encode()) + translation.close(ChildExit(0))
+    output = translation.feed(echo_agent().encode())[0] + translation.close(ChildExit(0))[0]
     check_turns(output, False)
     assert summarize_lines(parse_lines(output)) == [
         "init",

@@ -109,7 +109,7 @@ class MessageLoop(ConversationLoop):
             return EXIT_STATUS_BY_SIGNAL[self._stop_signal]
         if self._control is not None and self._control.has_received_only_unreadable_lines:
             return 1
-        failed = self._driver.stream is not None and self._driver.stream.has_failed
+        failed = self._driver.stream is not None and self._driver.stream.turn.is_error
         return 1 if failed and not self._is_ending and not self._frontend_disconnected else 0
 
     async def _run_turns(self) -> None:
@@ -314,7 +314,7 @@ class MessageLoop(ConversationLoop):
         if stream is None or not self._turn_running:
             return
         if not stream.is_turn_finished:
-            stream.stop_turn(reason, cause)
+            stream.turn.stop(reason, cause)
             lines, _ = stream.close(None)
             self._record_result(stream)
             if self._control is not None:

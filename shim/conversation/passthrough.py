@@ -85,7 +85,7 @@ class PassthroughLoop(ConversationLoop):
         self._launcher = launcher
         self._child = child
         self._stream: ChildStream = launcher.turn_lifecycle.open_child_stream(None)
-        self._stream.translation.set_has_sent_message(False)
+        self._stream.set_has_sent_message(False)
         self._source = source
         self._stderr_copier = StderrCopier(redactor)
         self._exchange = UnansweredRequestTracker()
@@ -125,7 +125,7 @@ class PassthroughLoop(ConversationLoop):
             return 1
         if self._frontend_disconnected or self._is_ending:
             return 0
-        turn_status = int(self._stream.has_failed)
+        turn_status = int(self._stream.turn.is_error)
         if child_exit is None:  # it had answered, and did not go by itself
             return turn_status if self._stream.is_turn_finished else 1
         return 1 if child_exit.code is None else child_exit.code or turn_status
@@ -138,7 +138,7 @@ class PassthroughLoop(ConversationLoop):
         while chunk := await self._source.read():
             for line in splitter.feed(chunk):
                 if self._exchange.track_frontend_line(line):
-                    self._stream.translation.set_has_sent_message(True)
+                    self._stream.set_has_sent_message(True)
             self._update_deadline()
             self._at_line_start = chunk.endswith(b"\n")
             await self._child.write_stdin(chunk)
@@ -169,7 +169,7 @@ class PassthroughLoop(ConversationLoop):
                 return
             if read_scope.cancelled_caught or not chunk:
                 break
-            lines = stream.translation.split_lines(chunk)
+            lines = stream.split_lines(chunk)
             for line in lines:
                 exchange.track_child_line(line)
             await self._write_output(stream.translate_lines(lines))
@@ -269,7 +269,7 @@ class PassthroughLoop(ConversationLoop):
                 stream.start_turn()
         self._exchange.clear_unanswered_requests()
         if cause is not None:
-            stream.stop_turn(reason, cause)
+            stream.turn.stop(reason, cause)
         lines, _ = stream.close(
             self._child.child_exit if cause is None else None, self._child.stderr_tail.to_text()
         )
@@ -283,5 +283,5 @@ class PassthroughLoop(ConversationLoop):
                 pass
 
     def _interrupt_turn(self, tasks: TaskGroup) -> None:
-        self._stream.interrupt()  # a claude that starts is ended by that, and says nothing
+        self._stream.turn.record_interrupt()  # a claude that starts is ended by that, and says nothing
         tasks.start_soon(self._child.stop, self._launcher.adapter.shutdown.interrupt_signal)

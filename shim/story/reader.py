@@ -12,7 +12,7 @@ import orjson
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import create_stream_translation
-from shim.core.adapter.translation import StreamTranslation
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.cast.format import (
     STREAMS,
     RecordingError,
@@ -153,7 +153,7 @@ class SessionStoryReader:
         self._stdin = bytearray()
         self._prompt_time_s = 0.0
         self._splitters = {letter: LineSplitter(MAX_LINE_BYTES) for letter in STREAMS}
-        self._child_stream: StreamTranslation | None = None
+        self._child_stream: ChildStream | None = None
         self._is_translatable = False  # the output of some child can be translated
         self._stderr = HeadTailBuffer()
         self._time_s = 0.0
@@ -196,10 +196,9 @@ class SessionStoryReader:
         changes = [] if self._prompt_added else self._add_prompt()
         for splitter in self._splitters.values():
             splitter.close()
-        if self._child_stream is not None and not self._child_stream.is_finished:
-            changes += self._add_translated_lines(
-                self._time_s, self._child_stream.close(None, self._stderr.to_text())
-            )
+        if self._child_stream is not None and not self._child_stream.is_turn_finished:
+            lines, _ = self._child_stream.close(None, self._stderr.to_text())
+            changes += self._add_translated_lines(self._time_s, lines)
         return changes + self._flush_pending_result() + self.story.close(self._time_s)
 
     def _add_prompt(self) -> list[SessionStepChange]:
@@ -239,9 +238,9 @@ class SessionStoryReader:
         elif (
             note == CAUGHT_SIGINT
             and self._child_stream is not None
-            and not self._child_stream.is_finished
+            and not self._child_stream.is_turn_finished
         ):
-            self._child_stream.interrupt()
+            self._child_stream.turn.record_interrupt()
         return self.story.add_recorder_note(time_s, note)
 
     def _add_child_record(self, time_s: float, record: RecordingRecord) -> list[SessionStepChange]:
@@ -332,19 +331,22 @@ class SessionStoryReader:
                 and self._signalled_child == record.fields.get("child")
             )
             reported_exit = None if is_our_signal else parse_child_exit(record.fields)
-            return (
-                b""
-                if child_stream.is_finished
-                else child_stream.close(reported_exit, self._stderr.to_text())
-            )
-        if child_stream.is_finished and self._takes_messages:
+            if child_stream.is_turn_finished:
+                return b""
+            lines, _ = child_stream.close(reported_exit, self._stderr.to_text())
+            return lines
+        if child_stream.is_turn_finished and self._takes_messages:
             child_stream.start_turn()
-        lines = child_stream.feed(record.data)
-        if child_stream.turn.is_finalized and not child_stream.is_finished and self._takes_messages:
-            lines += child_stream.finish_turn()
+        lines, _ = child_stream.feed(record.data)
+        if (
+            child_stream.turn.is_finalized
+            and not child_stream.is_turn_finished
+            and self._takes_messages
+        ):
+            lines += child_stream.finish()[0]
         return lines
 
-    def _open_child_stream(self, child_vendor: object) -> StreamTranslation | None:
+    def _open_child_stream(self, child_vendor: object) -> ChildStream | None:
         """A translation of the next child's output, in the same conversation as the last one.
 
         `child_vendor` is the child's vendor if that is not the header's: in a fallback list a later
@@ -363,11 +365,11 @@ class SessionStoryReader:
                 if vendor != previous_stream.turn.config.vendor.name:
                     # the other vendor has its own session
                     previous_stream.turn.conversation.vendor_session_id = None
-                return StreamTranslation(
+                return ChildStream(
                     get_adapter(vendor).translator_class,
                     child_stream.turn.config,
                     previous_stream.writer,
-                    previous_stream.turn,
+                    previous_stream,
                 )
             return child_stream
         except ShimError:

@@ -6,8 +6,7 @@ import pytest
 from support import check_frames, list_fixture_cases, parse_lines, summarize_lines
 
 from shim.conversation.drivers.open_translation import create_stream_translation
-from shim.core.adapter.child_stream import ChildStream
-from shim.core.adapter.commands import TurnStage
+from shim.core.adapter.commands import SendToChildCommand, TurnStage
 from shim.core.turn.assistant_message import MAX_MESSAGE_CHARS
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL
@@ -74,8 +73,8 @@ def result(message: str = "hi", *, is_error: bool = False, **fields: object) -> 
 def run(*lines: str, code: int | None = 0, partial: bool = False, stderr: str = "") -> list[str]:
     """The raw lines that are said for a claude that prints `lines` and exits."""
     translation = create_stream_translation("claude", partial=partial, stable=True)
-    output = translation.feed("".join(raw_line + "\n" for raw_line in lines).encode())
-    output += translation.close(None if code is None else ChildExit(code=code), stderr)
+    output = translation.feed("".join(raw_line + "\n" for raw_line in lines).encode())[0]
+    output += translation.close(None if code is None else ChildExit(code=code), stderr)[0]
     check_frames(output)
     return output.decode().splitlines()
 
@@ -215,8 +214,8 @@ def run_passthrough(*lines: str, terminator: str = "none") -> list[str]:
     """The lines that a frontend gets in a conversation: each result is said at once, and the child
     stays.
     """
-    child_stream = ChildStream(
-        create_stream_translation("claude", terminator=terminator, partial=True, stable=True)
+    child_stream = create_stream_translation(
+        "claude", terminator=terminator, partial=True, stable=True
     )
     output = b""
     for raw_line in lines:
@@ -378,9 +377,9 @@ def test_init_is_added_before_a_result_without_init():
 
 def test_frontend_interrupt_ends_the_turn_with_an_error_result():
     translation = create_stream_translation("claude", stable=True)
-    output = translation.feed((INIT + "\n" + text("hi") + "\n").encode())
-    translation.interrupt()
-    output += translation.close(None)
+    output = translation.feed((INIT + "\n" + text("hi") + "\n").encode())[0]
+    translation.turn.record_interrupt()
+    output += translation.close(None)[0]
     check_frames(output)
     assert summarize_lines(parse_lines(output))[-2].startswith("end:error_during_execution!")
 
@@ -426,7 +425,7 @@ def test_terminator_is_written_after_lines_that_follow_the_result():
     state = line("system", subtype="session_state_changed", state="idle")
     lines = [INIT, text("hi"), result(), state]
     assert run(*lines) == [*lines, END]
-    child_stream = ChildStream(create_stream_translation("claude", stable=True))
+    child_stream = create_stream_translation("claude", stable=True)
     _, commands = child_stream.feed("".join(raw_line + "\n" for raw_line in lines).encode())
     assert TurnStage.FINISHED not in commands and TurnStage.VENDOR_DONE in commands
     assert child_stream.close(ChildExit(code=0))[0] == END.encode() + b"\n"
@@ -435,8 +434,8 @@ def test_terminator_is_written_after_lines_that_follow_the_result():
 def test_line_with_invalid_utf8_is_reencoded():
     odd = text("x").encode().replace(b'"x"', b'"caf\xe9"')
     translation = create_stream_translation("claude", stable=True)
-    output = translation.feed(INIT.encode() + b"\n" + odd + b"\n" + result().encode() + b"\n")
-    output += translation.close(ChildExit(code=0))
+    output = translation.feed(INIT.encode() + b"\n" + odd + b"\n" + result().encode() + b"\n")[0]
+    output += translation.close(ChildExit(code=0))[0]
     assert "text:caf\ufffd" in summarize_lines(parse_lines(output))
 
 
@@ -450,11 +449,11 @@ def test_oversized_permission_request_is_denied_by_the_shim():
         "tool_name": "Write",
         "input": {"content": "x" * translation.writer.max_bytes},
     }
-    output = translation.feed(
+    output, commands = translation.feed(
         f"{INIT}\n{line('control_request', request_id='q', request=request)}\n".encode()
     )
     assert b"control_request" not in output
-    (answer,) = map(json.loads, translation.take_child_stdin_lines())
+    (answer,) = [json.loads(each.line) for each in commands if isinstance(each, SendToChildCommand)]
     assert answer["response"]["request_id"] == "q"
     assert answer["response"]["response"]["behavior"] == "deny"
 
@@ -462,9 +461,9 @@ def test_oversized_permission_request_is_denied_by_the_shim():
 def test_lines_after_the_terminator_are_dropped():
     """An end of ours (here: the frontend stopped the turn) has its terminator at once."""
     translation = create_stream_translation("claude", stable=True)
-    output = translation.feed((INIT + "\n" + result() + "\n").encode())
-    translation.interrupt()
-    output += translation.feed((line("brand_new") + "\n").encode()) + translation.close(None)
+    output = translation.feed((INIT + "\n" + result() + "\n").encode())[0]
+    translation.turn.record_interrupt()
+    output += translation.feed((line("brand_new") + "\n").encode())[0] + translation.close(None)[0]
     (turn,) = check_frames(output)
     assert turn[-2]["type"] == "result"
     assert translation.diagnostics.repairs["late_event"] == 1
@@ -481,7 +480,7 @@ def test_unfinished_streamed_block_is_stored_up_to_a_limit():
     )
     translation.feed(("\n".join([INIT, *opening, *[delta] * 60]) + "\n").encode())
     assert 0 < sum(map(len, translation.turn.text_blocks.fragments)) <= MAX_MESSAGE_CHARS
-    assert translation.close(ChildExit(code=1)).endswith(END.encode() + b"\n")
+    assert translation.close(ChildExit(code=1))[0].endswith(END.encode() + b"\n")
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])

@@ -15,7 +15,7 @@ from sweeps import loop_over_rows
 from shim.adapters import build_replay_adapter, get_adapter
 from shim.adapters.codex_rollout import DAY_OFFSETS, MAX_SEARCHES, CodexRollout, split_diff_hunks
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, create_output_writer
-from shim.core.adapter.translation import StreamTranslation
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.turn.outcome import ChildExit
 from shim.process.vendor_data_dir import VendorDataDir
 
@@ -86,14 +86,15 @@ def dump(value):
 
 
 def lines(config, *events, code=0):
-    translation = StreamTranslation(
+    translation = ChildStream(
         get_adapter("codex").translator_class,
         config,
         create_output_writer("claude", STABLE_ID_PREFIX),
     )
     data = "".join(dump(event) + "\n" for event in (BEGIN, *events)).encode()
     return parse_lines(
-        translation.feed(data) + translation.close(None if code is None else ChildExit(code=code))
+        translation.feed(data)[0]
+        + translation.close(None if code is None else ChildExit(code=code))[0]
     )
 
 
@@ -235,13 +236,13 @@ def test_unfinished_change_is_emitted_as_failed_at_the_end(records):
 
 def test_denied_change_stops_the_turn_when_the_change_starts(records):
     config = records(BEGUN, build_file_change("c1", TWO), evaluator=build_evaluator(deny=("Edit",)))
-    translation = StreamTranslation(
+    translation = ChildStream(
         get_adapter("codex").translator_class,
         config,
         create_output_writer("claude", STABLE_ID_PREFIX),
     )
-    output = translation.feed(f"{dump(BEGIN)}\n{dump(item('started', 'item_0', A))}\n".encode())
-    assert translation.is_finished, "before the change has ended"
+    output = translation.feed(f"{dump(BEGIN)}\n{dump(item('started', 'item_0', A))}\n".encode())[0]
+    assert translation.is_turn_finished, "before the change has ended"
     assert find_result_line(parse_lines(output))["shim"]["cause"] == "denied"
 
 
@@ -267,14 +268,14 @@ def test_malformed_change_list_does_not_fail_the_turn(records, changes):
 def test_rollout_is_not_read_for_an_invalid_thread_id(records, thread):
     """Threats: vendor output, session ids that become file names."""
     config = records(BEGUN, build_file_change("c1", TWO))
-    translation = StreamTranslation(
+    translation = ChildStream(
         get_adapter("codex").translator_class,
         config,
         create_output_writer("claude", STABLE_ID_PREFIX),
     )
     events = [{"type": "thread.started", "thread_id": thread}, *began_and_ended("item_0", A), DONE]
-    data = translation.feed("".join(dump(event) + "\n" for event in events).encode())
-    assert calls(parse_lines(data + translation.close(ChildExit(code=0)))) == [
+    data = translation.feed("".join(dump(event) + "\n" for event in events).encode())[0]
+    assert calls(parse_lines(data + translation.close(ChildExit(code=0))[0])) == [
         ("Edit", {"file_path": A})
     ]
 
@@ -300,12 +301,14 @@ def test_warning_before_the_turn_emits_no_calls_of_the_previous_turn(records):
         "item": {"id": "item_0", "type": "error", "message": "Model metadata"},
     }
     config = records(BEGUN, *build_call_records("exec_command", shell("touch x"), EXITED))
-    translation = StreamTranslation(
+    translation = ChildStream(
         get_adapter("codex").translator_class,
         config,
         create_output_writer("claude", STABLE_ID_PREFIX),
     )
-    assert calls(parse_lines(translation.feed(f"{dump(BEGIN)}\n{dump(warning)}\n".encode()))) == []
+    assert (
+        calls(parse_lines(translation.feed(f"{dump(BEGIN)}\n{dump(warning)}\n".encode())[0])) == []
+    )
 
 
 def test_rollout_is_not_read_without_a_data_dir():
@@ -443,16 +446,16 @@ def test_partial_rollout_line_is_read_when_complete(records, tmp_path):
     text = "".join(
         dump(entry) + "\n" for entry in build_call_records("exec_command", shell("touch x"), EXITED)
     )
-    translation = StreamTranslation(
+    translation = ChildStream(
         get_adapter("codex").translator_class,
         config,
         create_output_writer("claude", STABLE_ID_PREFIX),
     )
-    data = translation.feed(dump(BEGIN).encode() + b"\n")
+    data = translation.feed(dump(BEGIN).encode() + b"\n")[0]
     for piece in (text[:-9], text[-9:]):
         with file.open("a", encoding="utf-8") as growing:
             growing.write(piece)
-        data += translation.feed(dump(SAID).encode() + b"\n")
+        data += translation.feed(dump(SAID).encode() + b"\n")[0]
     assert [name for name, _ in calls(parse_lines(data))] == ["Bash"]
 
 

@@ -358,7 +358,7 @@ def test_end_of_another_thread_or_turn_is_ignored():
     other = build_turn_completed()
     other["params"]["threadId"] = "t2"
     talk = CodexConversation().start_turn().feed_messages(other, build_turn_completed(turn="u0"))
-    assert not talk.child_stream.has_turn_outcome
+    assert talk.child_stream.turn.outcome is None
 
 
 # -- its questions ---------------------------------------------------------------------------------
@@ -613,7 +613,7 @@ def test_interrupt_names_the_running_turn_and_ends_in_an_error_result():
     talk = CodexConversation().start_turn().feed_messages(build_text_delta("Hel"))
     talk.sent_bytes += talk.child_input.encode_interrupt()
     assert talk.get_last_message()["params"] == {"threadId": "t1", "turnId": "u1"}
-    talk.child_stream.interrupt()
+    talk.child_stream.turn.record_interrupt()
     (turn,) = check_turns(
         talk.feed_messages(build_turn_completed("interrupted")).close_stream().lines, partial=False
     )

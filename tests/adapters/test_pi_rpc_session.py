@@ -22,8 +22,8 @@ from sweeps import loop_over_rows
 from shim.adapters import get_adapter
 from shim.adapters.pi import PERMISSION_EXTENSION
 from shim.core.adapter.adapter import LaunchRequest
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import TurnStage
-from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.messages import MessageBlock, UserMessage
 from shim.core.claude.writer import StreamJsonWriter
@@ -460,7 +460,7 @@ def test_abort_before_the_run_is_repeated_when_the_run_starts():
 
 def test_aborted_run_ends_with_an_error_result():
     talk = start_conversation()
-    talk.record_sent(talk.child_input.encode_interrupt()).child_stream.interrupt()
+    talk.record_sent(talk.child_input.encode_interrupt()).child_stream.turn.record_interrupt()
     talk.feed_messages(
         build_message_end(stop="aborted", errorMessage="Request was aborted."),
         OLD_END,
@@ -610,7 +610,7 @@ def test_steering_is_refused_after_the_run_ends():
 
 def test_recording_of_two_turns_produces_two_results():
 
-    translation = StreamTranslation(
+    translation = ChildStream(
         get_adapter("pi").translator_class,
         build_turn_config("pi"),
         StreamJsonWriter(STABLE_ID_PREFIX),
@@ -633,6 +633,6 @@ def test_recording_of_two_turns_produces_two_results():
     lines = [HELLO, state, *turn, *turn]
     output = translation.feed(
         b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in lines)
-    )
-    output += translation.close(None)
+    )[0]
+    output += translation.close(None)[0]
     assert output.count(b'"type":"result"') == 2

@@ -22,6 +22,7 @@ from sweeps import loop_over_cases, loop_over_rows
 from shim.adapters.qwen_rfc_calls import MAX_CALLS, MAX_FRAGMENT_BYTES, ChatToolCallDeltaBuffer
 from shim.adapters.qwen_rfc_input import build_error_response
 from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.core.adapter.commands import AskPermissionCommand, SendToChildCommand
 from shim.core.turn.outcome import ChildExit
 
 CASES = list_fixture_cases("qwen-rfc")
@@ -305,17 +306,26 @@ def test_command_without_a_model_reply_counts_no_turn():
     ]
 
 
+def list_permission_requests(commands):
+    """Return the permission requests among the commands of a stream."""
+    return [each.permission for each in commands if isinstance(each, AskPermissionCommand)]
+
+
 def test_unsupported_control_request_gets_an_error_response():
     fixture = find_case("qwen-rfc/handmade-confirm-shell")
     translation = create_stream_translation("qwen-rfc", stable=True)
-    translation.feed(fixture.data)
-    (request,) = translation.turn.pending_permissions
+    _, commands = translation.feed(fixture.data)
+    (request,) = list_permission_requests(commands)
     assert (request.request_id, request.tool, request.tool_input) == (
         "req-1",
         "Bash",
         {"command": "rm -rf build"},
     )
-    refusals = [parse_lines(line)[0] for line in translation.take_child_stdin_lines()]
+    refusals = [
+        parse_lines(command.line)[0]
+        for command in commands
+        if isinstance(command, SendToChildCommand)
+    ]
     assert refusals == [
         build_error_response("req-2", "Unsupported control request: mcp_message"),
         build_error_response("req-3", "Unsupported control request: hook_callback"),
@@ -325,8 +335,8 @@ def test_unsupported_control_request_gets_an_error_response():
 @pytest.mark.parametrize("name", ["can-use-tool", "can-use-tool-denied"])
 def test_permission_request_refers_to_the_announced_call(name):
     translation = create_stream_translation("qwen-rfc", stable=True)
-    translation.feed(find_case(f"qwen-rfc/handmade-{name}").data)
-    (request,) = translation.turn.pending_permissions
+    _, commands = translation.feed(find_case(f"qwen-rfc/handmade-{name}").data)
+    (request,) = list_permission_requests(commands)
     assert (request.call_id, request.refusal) == ("tool-1", "")
 
 
@@ -344,10 +354,9 @@ def test_parallel_permission_requests_without_call_ids_match_different_calls():
         {"type": "control_request", "request_id": f"r{n}", "subtype": "can_use_tool", "tool": tool}
         for n in (1, 2)
     ]
-    translation.feed(format_ndjson(completion, *asks).encode())
-    assert [
-        (request.request_id, request.call_id) for request in translation.turn.pending_permissions
-    ] == [
+    _, commands = translation.feed(format_ndjson(completion, *asks).encode())
+    requests = list_permission_requests(commands)
+    assert [(request.request_id, request.call_id) for request in requests] == [
         ("r1", "t1"),
         ("r2", "t2"),
     ]
@@ -381,8 +390,8 @@ def test_partial_call_with_oversized_arguments_is_dropped():
 
 def by_qwen(data, child_exit, stderr, partial, chunks=None):
     translation = create_stream_translation("qwen", partial=partial, stable=True)
-    outputs = [translation.feed(chunk) for chunk in chunks or (data,)]
-    return b"".join(outputs) + translation.close(child_exit, stderr)
+    outputs = [translation.feed(chunk)[0] for chunk in chunks or (data,)]
+    return b"".join(outputs) + translation.close(child_exit, stderr)[0]
 
 
 @loop_over_cases(CASES)
@@ -502,7 +511,7 @@ def test_unknown_finish_reason_is_counted_and_ends_the_turn():
     translation = create_stream_translation("qwen-rfc", stable=True)
     output = translation.feed(
         format_ndjson({**CHAT, "choices": [{"message": REPLY, "finish_reason": "eos"}]}).encode()
-    )
-    output += translation.close(ChildExit(code=0))
+    )[0]
+    output += translation.close(ChildExit(code=0))[0]
     assert summarize_lines(parse_lines(output)) == ["init", "text:Hi.", "end:success Hi.", "."]
     assert translation.diagnostics.unknown_events == {"finish_reason/eos": 1}

@@ -18,8 +18,8 @@ def test_tool_result_with_its_call_as_parent_is_not_nested():
         {"type": "user", "parent_tool_use_id": "c", "message": {"content": [RESULT]}},
     ]
     translation = create_stream_translation("qwen", stable=True)
-    output = translation.feed("".join(json.dumps(event) + "\n" for event in events).encode())
-    assert summarize_lines(parse_lines(output + translation.close(ChildExit(code=0))))[1:3] == [
+    output = translation.feed("".join(json.dumps(event) + "\n" for event in events).encode())[0]
+    assert summarize_lines(parse_lines(output + translation.close(ChildExit(code=0))[0]))[1:3] == [
         "call:c Bash",
         "result:c a b",
     ]

@@ -8,7 +8,7 @@ from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, create_output_writer
-from shim.core.adapter.translation import StreamTranslation
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.turn.outcome import ChildExit
 
 
@@ -331,7 +331,7 @@ def test_subagent_error_or_denial_does_not_end_the_turn():
 
 def test_denied_subagent_call_ends_the_turn():
     """A subagent is bound by the rules of the turn, whatever its vendor says beforehand."""
-    translation = StreamTranslation(
+    translation = ChildStream(
         vendor("copilot").translator_class,
         build_turn_config("copilot", evaluator=build_evaluator(deny=["Read"])),
         create_output_writer("claude", STABLE_ID_PREFIX),
@@ -339,7 +339,7 @@ def test_denied_subagent_call_ends_the_turn():
     )
     events = [*copilot_reply("m1", "Go", TASK), *copilot_reply("m2", "look", VIEW, parent="call_2")]
     data = b"".join(encode_event(event) for event in events)
-    lines = parse_lines(translation.feed(data) + translation.close(ChildExit(code=0), ""))
+    lines = parse_lines(translation.feed(data)[0] + translation.close(ChildExit(code=0), "")[0])
     result = find_result_line(lines)
     assert result["is_error"] and result["shim"]["cause"] == "denied"
 
@@ -543,15 +543,15 @@ def test_mcp_tool_is_assigned_to_the_longest_matching_server_name(
     }
     events = gemini_call(vendor_tool) if name == "gemini" else [event]
     config = build_turn_config(name, list_server_names=lambda: servers)
-    translation = StreamTranslation(
+    translation = ChildStream(
         vendor(name).translator_class,
         config,
         create_output_writer("claude", STABLE_ID_PREFIX),
         None,
     )
     lines = parse_lines(
-        translation.feed(b"".join(map(encode_event, events)))
-        + translation.close(ChildExit(code=0), "")
+        translation.feed(b"".join(map(encode_event, events)))[0]
+        + translation.close(ChildExit(code=0), "")[0]
     )
     assert [block["name"] for _, block in blocks(lines, "tool_use")] == [claude]
 
@@ -575,15 +575,15 @@ def test_deny_rule_matches_any_server_of_an_ambiguous_mcp_tool(name, vendor_tool
     config = build_turn_config(name, list_server_names=lambda: ["s", "s_x"])._replace(
         evaluator=build_evaluator(deny=deny)
     )
-    translation = StreamTranslation(
+    translation = ChildStream(
         vendor(name).translator_class,
         config,
         create_output_writer("claude", STABLE_ID_PREFIX),
         None,
     )
     lines = parse_lines(
-        translation.feed(b"".join(map(encode_event, events)))
-        + translation.close(ChildExit(code=0), "")
+        translation.feed(b"".join(map(encode_event, events)))[0]
+        + translation.close(ChildExit(code=0), "")[0]
     )
     assert (lines[-1].get("shim", {}).get("cause") == "denied") is stopped, lines[-1]
 

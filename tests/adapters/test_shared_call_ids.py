@@ -26,7 +26,6 @@ from sweeps import loop_over_rows
 from shim.adapters import get_adapter
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import AskPermissionCommand
-from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.turn.outcome import ChildExit
 
@@ -35,11 +34,11 @@ IDS = pytest.mark.parametrize("call_id", ["same", "", None], ids=["same", "empty
 
 def run(vendor: str, *events: Event, **config_fields: Any) -> list[Event]:
     writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-    translation = StreamTranslation(
+    translation = ChildStream(
         get_adapter(vendor).translator_class, build_turn_config(vendor, **config_fields), writer
     )
-    output = b"".join(translation.feed(json.dumps(event).encode() + b"\n") for event in events)
-    return parse_lines(output + translation.close(ChildExit(code=0), ""))
+    output = b"".join(translation.feed(json.dumps(event).encode() + b"\n")[0] for event in events)
+    return parse_lines(output + translation.close(ChildExit(code=0), "")[0])
 
 
 def pairs(lines: list[Event]) -> list[tuple[Any, Any]]:
@@ -274,12 +273,11 @@ def test_pi_prompts_for_both_calls_with_a_shared_id(call_id):
 @loop_over_rows("call_id", ["same", "", 7])
 @loop_over_rows("announced", [True, False])
 def test_qwen_prompts_for_both_calls_with_a_shared_id(call_id, announced):
-    translation = StreamTranslation(
+    child_stream = ChildStream(
         get_adapter("qwen").translator_class,
         build_turn_config("qwen"),
         StreamJsonWriter(STABLE_ID_PREFIX),
     )
-    child_stream = ChildStream(translation)
     calls, results = build_qwen_calls(call_id)
     asks = []
     for number, command in enumerate((OTHER, ONE)):

@@ -74,7 +74,7 @@ def build_translator(
     translation = create_stream_translation(
         vendor, partial=partial, terminator="none", redact=redact
     )
-    return translation.feed, lambda: translation.close(ChildExit(0))
+    return translation.feed, lambda: translation.close(ChildExit(0))[0]
 
 
 def translate_command(vendor: str, path: str | None = None, partial: bool = False) -> list[str]:

@@ -23,7 +23,7 @@ from support import build_turn_config, list_fixture_cases
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.adapter import Adapter
-from shim.core.adapter.translation import StreamTranslation
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.writer import StreamJsonWriter
 from shim.core.turn.outcome import ChildExit
 
@@ -42,8 +42,8 @@ def measure_seconds(vendor: Adapter, streams: list[bytes], partial: bool) -> tup
         turn_config = build_turn_config(
             vendor.name, tools=vendor.listed_tools, can_retract=vendor.abilities.can_repeat_reply
         )
-        translation = StreamTranslation(vendor.translator_class, turn_config, writer)
-        output = translation.feed(data) + translation.close(ChildExit(code=0))
+        translation = ChildStream(vendor.translator_class, turn_config, writer)
+        output = translation.feed(data)[0] + translation.close(ChildExit(code=0))[0]
     return time.process_time() - started_at, output
 
 
@@ -97,7 +97,7 @@ from shim.adapters import get_adapter
 began = time.process_time()
 vendor = get_adapter(sys.argv[1])
 before = time.process_time() - began
-import shim.core.adapter.translation
+import shim.core.adapter.child_stream
 began = time.process_time()
 translator = vendor.translator_class
 for kind in translator.rules.types:

@@ -19,7 +19,6 @@ from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.conversation.drivers.per_turn_driver import PerTurnDriver
 from shim.conversation.message_loop import MessageLoop
 from shim.core.adapter.adapter import VendorShutdownConfig
-from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.messages import UserMessage
 from shim.io.log import SILENT_LOG
 from shim.io.stdout import FrontendDisconnectedError
@@ -89,7 +88,7 @@ class FakeLauncher:
         return self
 
     def open_child_stream(self, previous_stream):
-        return ChildStream(self._translation)
+        return self._translation
 
     def store_session(self, translation):
         pass

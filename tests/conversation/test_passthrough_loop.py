@@ -374,7 +374,7 @@ def test_internal_error_writes_a_single_result_and_ends_the_child(
     real_box, local_box, capfd, monkeypatch, name
 ):
     from shim.commands.claude import dropin
-    from shim.core.adapter.translation import StreamTranslation
+    from shim.core.adapter.child_stream import ChildStream
     from shim.process.child import Child
 
     def bug(*_):
@@ -382,7 +382,7 @@ def test_internal_error_writes_a_single_result_and_ends_the_child(
 
     lifeline = real_box.create_lifeline()
     monkeypatch.setattr(
-        *((StreamTranslation, "translate_lines") if name == "read" else (Child, "write_stdin")), bug
+        *((ChildStream, "translate_lines") if name == "read" else (Child, "write_stdin")), bug
     )
     monkeypatch.setenv("SHIM_VENDOR", "claude")
     monkeypatch.setenv(

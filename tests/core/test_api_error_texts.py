@@ -284,7 +284,7 @@ def test_failed_context_compaction_is_reported_as_prompt_too_long():
         dump_json({"type": "compaction_end", "reason": "overflow", "errorMessage": error_text})
         + b"\n"
     )
-    result = parse_lines(translation.close(ChildExit(code=0)))[-2]
+    result = parse_lines(translation.close(ChildExit(code=0))[0])[-2]
     assert (result["subtype"], result["terminal_reason"]) == ("success", "prompt_too_long")
     assert result["result"] == f"Prompt is too long · {error_text}"
 

@@ -59,8 +59,9 @@ def write_turn(home_folder: Path, work: Path, prompt: str, case: str) -> list[An
     transcript = Transcript({"HOME": str(home_folder)}, str(work), CLAUDE_VERSION)
     transcript.write_prompt(prompt, str(uuid4()))
     transcript.open(SESSION)
-    output = translation.feed((FIXTURES / case / "vendor.ndjson").read_bytes()) + translation.close(
-        None
+    output = (
+        translation.feed((FIXTURES / case / "vendor.ndjson").read_bytes())[0]
+        + translation.close(None)[0]
     )
     transcript.write_lines(output)
     transcript.close()

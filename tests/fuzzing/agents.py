@@ -235,7 +235,7 @@ class Player:
         return allowed is None or granted.tool_input.get("command") == allowed
 
     def list_state_holders(self, child_stream: Any, child_input: Any) -> tuple[object, ...]:
-        return child_input, child_stream.translation._translator
+        return child_input, child_stream._dispatcher.translator
 
     def _create_request_id(self) -> object:
         """An id for the next question; a hostile agent has some of them twice."""
@@ -258,7 +258,7 @@ class AcpAgent(Player):
 
     def list_state_holders(self, child_stream: Any, child_input: Any) -> tuple[object, ...]:
         session = child_input._session
-        translator = child_stream.translation._translator
+        translator = child_stream._dispatcher.translator
         return session, translator, translator._upserts
 
     def _build_response(self, method: str) -> Line:

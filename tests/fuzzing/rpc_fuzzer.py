@@ -45,7 +45,6 @@ from shim.core.adapter.commands import (
     TurnStage,
     WithdrawPermissionCommand,
 )
-from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.argv.flags import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import QUESTION_TOOL, PermissionDecision, PermissionRequest
@@ -72,9 +71,7 @@ class AgentConversation:
         self.child_input = vendor.create_child_input()
         writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
         reader = self.child_input.create_translator_factory(vendor.translator_class)
-        self.child_stream = ChildStream(
-            StreamTranslation(reader, build_turn_config(agent.vendor_name), writer)
-        )
+        self.child_stream = ChildStream(reader, build_turn_config(agent.vendor_name), writer)
         self.lines = b""
         self.turns = 1
         self.messages = 0
@@ -101,7 +98,7 @@ class AgentConversation:
                 self._answer_request()
             elif move < 0.94:
                 self._add_note("the frontend interrupts")
-                self.child_stream.interrupt()
+                self.child_stream.turn.record_interrupt()
                 self._send_to_agent(self.child_input.encode_interrupt())
             elif move < 0.96:
                 self._send_to_agent(
@@ -143,7 +140,7 @@ class AgentConversation:
         if self._is_turn_over and (waiting := self.agent.list_open_requests()):
             raise BrokenError(f"the turn is over, and the agent waits for answers: {waiting}")
         if not self.agent.hostile:
-            repairs = self.child_stream.translation.diagnostics.build_report()["repairs"]
+            repairs = self.child_stream.diagnostics.build_report()["repairs"]
             if "malformed_event" in repairs:
                 raise BrokenError(
                     f"a valid message was not understood: {repairs['malformed_event']}"
@@ -221,9 +218,10 @@ class AgentConversation:
             decision = PermissionDecision(False, message="made again")
             answer = self.child_input.encode_permission_response(permission, decision)
         if not decision.allow:
-            output, commands = self.child_stream.record_permission_denial(
+            self.child_stream.turn.record_permission_denial(
                 permission, decision.message, frontend_knows=True
             )
+            output, commands = self.child_stream.take_output()
             self.lines += output
             self._carry_out(commands)
         self._send_to_agent(answer)

@@ -20,7 +20,8 @@ from fuzzing.frontend_targets import run_control, run_settings, run_words
 from fuzzing.inputs import KNOBS, FuzzRun
 from shim.adapters import VENDORS
 from shim.core.adapter.adapter import Adapter
-from shim.core.adapter.translation import StreamTranslation
+from shim.core.adapter.child_stream import ChildStream
+from shim.core.adapter.commands import AskPermissionCommand, StreamCommands
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.turn.context import StructuredAnswer
 from shim.core.turn.outcome import ChildExit
@@ -83,7 +84,7 @@ def _select_options(run: FuzzRun, read: Adapter) -> dict[str, Any]:
     )
 
 
-def open_child(run: FuzzRun, previous: StreamTranslation | None = None) -> StreamTranslation:
+def open_child(run: FuzzRun, previous: ChildStream | None = None) -> ChildStream:
     """The translation that a run asks for."""
     read = select_adapter(run)
     config = build_turn_config(
@@ -98,11 +99,11 @@ def open_child(run: FuzzRun, previous: StreamTranslation | None = None) -> Strea
         },
     )
     if previous is not None:
-        return StreamTranslation(read.translator_class, config, previous.writer, previous.turn)
+        return ChildStream(read.translator_class, config, previous.writer, previous)
     entry = DIALECTS[select_dialect(run)]
     limit = LIMITS[run.resolve_knob("limit", len(LIMITS))]
     writer = entry.open(import_module(entry.module), bool(run.resolve_knob("partial", 2)), limit)
-    return StreamTranslation(read.translator_class, config, writer)
+    return ChildStream(read.translator_class, config, writer)
 
 
 def run_child(run: FuzzRun) -> int:
@@ -133,23 +134,30 @@ def _feed_child(run: FuzzRun, body: bytes, pieces: Random | None) -> tuple[bytes
     parts = _split_parts(body, 3 if plan >= 4 else 1)
     translation = open_child(run)
     outputs, accounts = [], []
+    permissions: list[PermissionRequest] = []
     for number, part in enumerate(parts):
         for chunk in [part] if pieces is None else _split_chunks(part, pieces):
-            outputs.append(translation.feed(chunk))
+            turn = translation.turn
+            lines, commands = translation.feed(chunk)
+            outputs.append(lines)
+            if translation.turn is not turn:
+                permissions.clear()
+            permissions += _list_permission_requests(commands)
+            _check_questions(permissions)
         if number + 1 == len(parts):
             break
         if plan == 4:
-            outputs.append(translation.close(ChildExit(code=0)))
+            outputs.append(translation.close(ChildExit(code=0))[0])
             accounts.append(_check_diagnostics(translation))
             translation = open_child(run, previous=translation)
         elif plan == 5 and not select_adapter(run).passthrough:
-            outputs.append(translation.finish_turn())
+            outputs.append(translation.finish()[0])
             accounts.append(_check_diagnostics(translation))
             translation.start_turn(translation.turn.config)
         elif plan >= 6:
-            translation.interrupt()
+            translation.turn.record_interrupt()
     stderr = STDERRS[run.resolve_knob("stderr", len(STDERRS))]
-    outputs.append(translation.close(EXITS[run.resolve_knob("exit", len(EXITS))], stderr))
+    outputs.append(translation.close(EXITS[run.resolve_knob("exit", len(EXITS))], stderr)[0])
     accounts.append(_check_diagnostics(translation))
     output = b"".join(outputs)
     if pieces is None:
@@ -157,14 +165,17 @@ def _feed_child(run: FuzzRun, body: bytes, pieces: Random | None) -> tuple[bytes
     return output, accounts
 
 
-def _check_diagnostics(translation: StreamTranslation) -> object:
+def _list_permission_requests(commands: StreamCommands) -> list[PermissionRequest]:
+    return [each.permission for each in commands if isinstance(each, AskPermissionCommand)]
+
+
+def _check_diagnostics(translation: ChildStream) -> object:
     check_diagnostics(translation.diagnostics)
     assert translation.turn.cause != "internal", f"a mistake of ours: {translation.turn.final_text}"
     assert "malformed_end" not in translation.diagnostics.repairs, translation.diagnostics.samples[
         "malformed_end"
     ]
     check_memory(translation)
-    _check_questions(translation.turn.pending_permissions)
     return translation.diagnostics.build_report()
 
 

@@ -144,14 +144,14 @@ def result_with(report, *, code=0, interrupt=False):
     """The result of a run that wrote a report."""
     translation = create_translation(parrot())
     lines = NIGHT.encode().splitlines(keepends=True)
-    output = translation.feed(lines[0])
+    output = translation.feed(lines[0])[0]
     if interrupt:
-        translation.interrupt()
+        translation.turn.record_interrupt()
     else:
-        output += translation.feed(lines[1])
+        output += translation.feed(lines[1])[0]
     if report is not None:
         translation.set_vendor_run_report(report)
-    return find_result_line(parse_lines(output + translation.close(ChildExit(code=code))))
+    return find_result_line(parse_lines(output + translation.close(ChildExit(code=code))[0]))
 
 
 @pytest.mark.parametrize("interrupt", [False, True])

@@ -174,7 +174,7 @@ def two_turns(vendor, first, second, *, forgotten=False):
         before = create_translation(vendor, previous=before)
         data = "".join(json.dumps(event) + "\n" for event in events).encode()
         results.append(
-            find_result_line(parse_lines(before.feed(data) + before.close(ChildExit(code=0))))
+            find_result_line(parse_lines(before.feed(data)[0] + before.close(ChildExit(code=0))[0]))
         )
     return results
 
@@ -258,8 +258,8 @@ def test_thread_total_of_another_thread_id_is_counted_in_full():
     second = create_translation(vendor, previous=first)
     data = second.feed(
         b'{"type":"who","id":"two"}\n{"type":"say","words":"b"}\n{"type":"end","in":160,"out":30}\n'
-    )
-    assert numbers(parse_lines(data + second.close(ChildExit(code=0))))[:2] == (160, 30)
+    )[0]
+    assert numbers(parse_lines(data + second.close(ChildExit(code=0))[0]))[:2] == (160, 30)
 
 
 def test_usage_after_the_last_text_is_counted():
@@ -382,8 +382,8 @@ def test_session_id_is_read_from_a_stderr_line_that_matches_noise():
     """As kimi prints it."""
     vendor = build_profile_adapter(stream(stderr_noise='["resume with"]') + SAY + END + STDERR)
     translation = create_translation(vendor)
-    output = translation.feed(b'{"type":"say","words":"a"}\n')
-    output += translation.close(ChildExit(code=1), f"resume with {SESSION}\nfatal: no trust\n")
+    output = translation.feed(b'{"type":"say","words":"a"}\n')[0]
+    output += translation.close(ChildExit(code=1), f"resume with {SESSION}\nfatal: no trust\n")[0]
     assert translation.turn.conversation.vendor_session_id == SESSION
     assert find_result_line(parse_lines(output))["errors"] == ["no trust"]
 

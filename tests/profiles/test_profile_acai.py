@@ -11,8 +11,8 @@ from sweeps import loop_over_cases, loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.tools import translate_tool_call
-from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 
 BY_HAND = {"acai": ACAI, "cake": CAKE}
@@ -27,8 +27,8 @@ def translate_data(vendor, data, end, stderr, partial):
     config = build_turn_config(
         "acai", tools=vendor.listed_tools, is_unattended=True, can_retract=False
     )
-    translation = StreamTranslation(vendor.translator_class, config, writer)
-    return translation.feed(data) + translation.close(end, stderr)
+    translation = ChildStream(vendor.translator_class, config, writer)
+    return translation.feed(data)[0] + translation.close(end, stderr)[0]
 
 
 @loop_over_cases(CASES)

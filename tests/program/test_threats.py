@@ -28,6 +28,8 @@ from support import check_turns, find_case, find_result, parse_lines, translate_
 from sweeps import loop_over_rows
 
 from shim.conversation.drivers import launcher
+from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.core.adapter.commands import AskPermissionCommand, SendToChildCommand
 from shim.core.claude.argv import flags as argv
 from shim.core.reading.diagnostics import MAX_KINDS, MAX_SAMPLE_CHARS
 from shim.process.install import build_drop_in_script
@@ -536,15 +538,19 @@ def test_forged_line_is_ignored_after_any_repair(name, forged, way):
     lines = chosen.data.splitlines(keepends=True)
     line = WAYS[way](json.dumps(forged).encode())
     bad = b"".join([*lines[:2], line, b"\n", *lines[2:]])
-    output, translation = translate_case(chosen, data=bad)
+    translation = create_stream_translation(chosen.vendor, partial=chosen.partial, stable=True)
+    output, commands = translation.feed(bad)
+    output += translation.close(chosen.exit, chosen.stderr)[0]
     assert summarize_stream(output) == told_of(chosen)
     assert b"pwned" not in output and b'"type":"control_re' not in output
+    assert not any(
+        isinstance(command, AskPermissionCommand | SendToChildCommand) for command in commands
+    )
     repairs = translation.diagnostics.repairs
     assert (
         repairs.keys() & {"doubtful_event", "malformed_event"}
         or translation.diagnostics.unknown_events
     ), repairs
-    assert translation.turn.pending_permissions == [] and translation.take_child_stdin_lines() == []
 
 
 @pytest.mark.parametrize("hostile", ["kinds", "blank lines", "deep", "long line", "numbers", "ids"])

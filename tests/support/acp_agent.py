@@ -8,7 +8,6 @@ from shim.adapters import get_adapter
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import AskPermissionCommand, SendToChildCommand
-from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.argv.flags import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision
@@ -55,11 +54,9 @@ class AcpConversation:
         self.child_input = self.vendor.create_child_input()
         reader = self.child_input.create_translator_factory(self.vendor.translator_class)
         self.stream = ChildStream(
-            StreamTranslation(
-                reader,
-                build_turn_config(vendor),
-                StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"]),
-            )
+            reader,
+            build_turn_config(vendor),
+            StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"]),
         )
         self.lines, self.sent_bytes, self.pending_permissions = b"", b"", []
         policy = policy or Policy(workspace=Workspace("/w", "/h"))

@@ -7,7 +7,6 @@ import json
 from support import STABLE_ID_PREFIX, build_turn_config
 
 from shim.core.adapter.child_stream import ChildStream
-from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.turn.outcome import ChildExit
 
@@ -22,7 +21,7 @@ class Played:
         self.reader = self.child_input.create_translator_factory(vendor.translator_class)
         writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
         self.child_stream = ChildStream(
-            StreamTranslation(self.reader, build_turn_config(vendor.name, **config_fields), writer)
+            self.reader, build_turn_config(vendor.name, **config_fields), writer
         )
         self.lines, self.pending_permissions = b"", []
 

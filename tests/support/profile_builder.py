@@ -8,7 +8,7 @@ from support import Line, build_turn_config, parse_lines, summarize_lines
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, create_output_writer
 from shim.core.adapter.adapter import Adapter
-from shim.core.adapter.translation import StreamTranslation
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.config_node import ConfigSource
 from shim.profiles.load.adapter import build_adapter
@@ -35,8 +35,8 @@ def build_profile_adapter(text: str, adapter: type | None = None) -> Adapter:
 
 
 def create_translation(
-    vendor: Adapter, *, partial: bool = False, previous: StreamTranslation | None = None
-) -> StreamTranslation:
+    vendor: Adapter, *, partial: bool = False, previous: ChildStream | None = None
+) -> ChildStream:
     """A child of a vendor; `previous` is the one before it in the same conversation."""
     writer = (
         create_output_writer("claude", STABLE_ID_PREFIX, partial=partial)
@@ -46,7 +46,7 @@ def create_translation(
     config = build_turn_config(
         vendor.name, tools=vendor.listed_tools, clean_exit_codes=vendor.shutdown.clean_exit_codes
     )
-    return StreamTranslation(vendor.translator_class, config, writer, previous and previous.turn)
+    return ChildStream(vendor.translator_class, config, writer, previous)
 
 
 def translate_events(
@@ -58,8 +58,8 @@ def translate_events(
         (event if isinstance(event, str) else json.dumps(event)) + "\n" for event in events
     ).encode()
     return parse_lines(
-        translation.feed(data)
-        + translation.close(None if code is None else ChildExit(code=code), stderr)
+        translation.feed(data)[0]
+        + translation.close(None if code is None else ChildExit(code=code), stderr)[0]
     )
 
 

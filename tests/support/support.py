@@ -16,7 +16,7 @@ from shim.conversation.drivers.open_translation import (
     STABLE_SESSION_ID,
     create_stream_translation,
 )
-from shim.core.adapter.translation import StreamTranslation, wrap_turn_with_redaction
+from shim.core.adapter.child_stream import ChildStream, wrap_turn_with_redaction
 from shim.core.claude.session_state import SessionOptions, SessionState, VendorCapabilities
 from shim.core.claude.writer import NO_USAGE, TERMINATORS, StreamJsonWriter
 from shim.core.reading.diagnostics import MAX_KINDS, MAX_SAMPLE_CHARS, OVERFLOW_KIND, Diagnostics
@@ -142,7 +142,7 @@ def translate_case(
     data: bytes | None = None,
     chunks: Iterable[bytes] | None = None,
     redact: bool = False,
-) -> tuple[bytes, StreamTranslation]:
+) -> tuple[bytes, ChildStream]:
     """What the shim says for a case, with ids that count; every argument replaces what the case
     holds.
     """
@@ -152,9 +152,9 @@ def translate_case(
     )
     if chunks is None:
         chunks = (case.data if data is None else data,)
-    output = [translation.feed(chunk) for chunk in chunks]
+    output = [translation.feed(chunk)[0] for chunk in chunks]
     ending = case.exit if isinstance(child_exit, _FromCase) else child_exit
-    output.append(translation.close(ending, case.stderr))
+    output.append(translation.close(ending, case.stderr)[0])
     return b"".join(output), translation
 
 
@@ -460,7 +460,7 @@ _TAKEN = frozenset({"pending_permissions", "hook_events", "outbox"})
 _TABLES = frozenset({dict, list, set, tuple})
 
 
-def check_memory(translation: StreamTranslation) -> None:
+def check_memory(translation: ChildStream) -> None:
     """Assert that what is remembered of a child is bounded, however many lines it printed (threats:
     vendor output).
     """
@@ -469,8 +469,8 @@ def check_memory(translation: StreamTranslation) -> None:
         turn,
         turn.conversation,
         translation.diagnostics,
-        translation._translator,
-        translation._decoder,
+        translation._dispatcher.translator,
+        translation._dispatcher._repairer,
     ):
         fields = {name: getattr(part, name) for name in getattr(type(part), "__slots__", ())}
         for name, value in (fields or vars(part)).items():

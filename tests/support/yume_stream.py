@@ -9,7 +9,7 @@ from typing import Any
 from support import FROM_CASE, Case, Line, _FromCase, build_turn_config
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, create_stream_translation
-from shim.core.adapter.translation import StreamTranslation
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.context import ConversationState
 from shim.core.turn.outcome import ChildExit
@@ -44,16 +44,16 @@ def translate_flat(
     child_exit: ChildExit | _FromCase | None = FROM_CASE,
     data: bytes | None = None,
     chunks: Iterable[bytes] | None = None,
-) -> tuple[bytes, StreamTranslation]:
+) -> tuple[bytes, ChildStream]:
     """What the shim says for a case in Yume's dialect, with ids that count."""
     translation = create_stream_translation(case.vendor, dialect="yume", stable=True)
     if chunks is None:
         chunks = (case.data if data is None else data,)
-    outputs = [translation.feed(chunk) for chunk in chunks]
+    outputs = [translation.feed(chunk)[0] for chunk in chunks]
     if case.metadata.get("yume") == "interrupt" and translation.turn.outcome is None:
-        translation.interrupt()  # the frontend's doing, which no recording of a vendor shows
+        translation.turn.record_interrupt()  # the frontend's doing, which no recording of a vendor shows
     ending = case.exit if isinstance(child_exit, _FromCase) else child_exit
-    outputs.append(translation.close(ending, case.stderr))
+    outputs.append(translation.close(ending, case.stderr)[0])
     return b"".join(outputs), translation
 
 

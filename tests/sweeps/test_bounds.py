@@ -36,7 +36,7 @@ from shim.adapters import (
 )
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_SESSION_ID
 from shim.core.adapter import translator
-from shim.core.adapter.translation import StreamTranslation
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude import usage
 from shim.core.claude.control import ControlSession
 from shim.core.claude.hooks import callbacks
@@ -346,7 +346,7 @@ def vendor_floods() -> Iterator[tuple[str, str]]:
     return ((vendor, kind) for vendor in (*SEEDS, "claude") for kind in kinds(vendor))
 
 
-def open_small_translation(vendor: str, *, partial: bool = False) -> StreamTranslation:
+def open_small_translation(vendor: str, *, partial: bool = False) -> ChildStream:
     """A translation with the smallest lines, in the middle of a turn."""
     writer = StreamJsonWriter(
         STABLE_ID_PREFIX,
@@ -355,10 +355,10 @@ def open_small_translation(vendor: str, *, partial: bool = False) -> StreamTrans
         max_line_bytes=LINE_BYTES,
     )
     agreed = build_turn_config(vendor, can_retract=get_adapter(vendor).abilities.can_repeat_reply)
-    return StreamTranslation(get_adapter(vendor).translator_class, agreed, writer)
+    return ChildStream(get_adapter(vendor).translator_class, agreed, writer)
 
 
-def check_events(translation: StreamTranslation, *events: dict[str, Any]) -> None:
+def check_events(translation: ChildStream, *events: dict[str, Any]) -> None:
     """Events again and again, each time with other ids: nothing grows, and every line is short."""
     longest = 0
     placeholder = b"%d" % NUMBER
@@ -367,11 +367,11 @@ def check_events(translation: StreamTranslation, *events: dict[str, Any]) -> Non
     def step(number: int) -> None:
         nonlocal longest
         for line in lines:
-            output = translation.feed(line.replace(placeholder, b"%d" % number))
+            output = translation.feed(line.replace(placeholder, b"%d" % number))[0]
             longest = max(longest, *map(len, output.split(b"\n")))
 
     check_flat(lambda: reachable(translation), step)
-    output = translation.close(ChildExit(code=0), "")
+    output = translation.close(ChildExit(code=0), "")[0]
     if translation.turn.config.vendor.name != "claude":  # its lines are its own
         assert max(longest, *map(len, output.split(b"\n"))) <= LINE_BYTES
 
@@ -614,7 +614,9 @@ def test_streamed_blocks_of_an_unfinished_qwen_message_are_bounded():
     translation = open_small_translation("qwen")
     for _ in range(translator.MAX_STREAMED_BLOCKS + 100):
         translation.feed(b"".join(json.dumps(event).encode() + b"\n" for event in LASTING_BLOCKS))
-    assert len(translation._translator._streamed_blocks) == translator.MAX_STREAMED_BLOCKS
+    assert (
+        len(translation._dispatcher.translator._streamed_blocks) == translator.MAX_STREAMED_BLOCKS
+    )
 
 
 LASTING_BLOCKS = LASTING["blocks that never end in a reply"][1]

@@ -151,15 +151,16 @@ def _divide_by_zero(monkeypatch):
 
 
 def _by_chunks(monkeypatch):
-    from shim.core.adapter.translation import StreamTranslation
+    from shim.core.adapter.child_stream import ChildStream
+    from shim.core.adapter.commands import StreamOutput
 
-    feed = StreamTranslation.feed
+    feed = ChildStream.feed
 
-    def fed(translation: StreamTranslation, chunk: bytes) -> bytes:
+    def fed(translation: ChildStream, chunk: bytes) -> StreamOutput:
         translation.diagnostics.record("chunk")
         return feed(translation, chunk)
 
-    monkeypatch.setattr(StreamTranslation, "feed", fed)
+    monkeypatch.setattr(ChildStream, "feed", fed)
 
 
 def _deaf(monkeypatch):

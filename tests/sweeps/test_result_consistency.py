@@ -92,7 +92,7 @@ def test_open_call_followed_by_text_leaves_the_turn_clean():
 )
 def test_clean_exit_without_protocol_output_is_a_protocol_error(printed):
     translation = create_stream_translation("pi", partial=False, stable=True)
-    output = translation.feed(printed) + translation.close(ChildExit(code=0), "")
+    output = translation.feed(printed)[0] + translation.close(ChildExit(code=0), "")[0]
     (turn,) = check_turns(output, partial=False)
     assert check_truth(turn) == "protocol"
 
@@ -100,7 +100,7 @@ def test_clean_exit_without_protocol_output_is_a_protocol_error(printed):
 def test_clean_exit_without_any_output_is_truncated():
     translation = create_stream_translation("pi", partial=False, stable=True)
     (turn,) = check_turns(
-        translation.feed(b"\n\n") + translation.close(ChildExit(code=0), ""), partial=False
+        translation.feed(b"\n\n")[0] + translation.close(ChildExit(code=0), "")[0], partial=False
     )
     assert check_truth(turn) == "truncated"
 
@@ -385,8 +385,9 @@ def test_any_events_and_exit_produce_a_consistent_result(vendor, data):
     child_exit, stderr = data.draw(EXITS, label="exit"), data.draw(STDERR, label="stderr")
     partial = data.draw(st.booleans(), label="partial")
     translation = create_stream_translation(vendor, partial=partial, stable=True)
-    output = b"".join(translation.feed(line + b"\n") for line in lines) + translation.close(
-        child_exit, stderr
+    output = (
+        b"".join(translation.feed(line + b"\n")[0] for line in lines)
+        + translation.close(child_exit, stderr)[0]
     )
     turns = check_turns(output, partial)
     cause, result = check_truth(turns[-1]), find_result(turns[-1])

@@ -25,7 +25,7 @@ CASES = [(case, vendor) for case in QUICK for vendor in case.vendors]
 @loop_over_rows(("case", "vendor"), CASES)
 def test_received_text_and_calls_are_emitted(case, vendor):
     translation = create_stream_translation(vendor, partial=True, stable=True)
-    output = translation.feed(case.data) + translation.close(ChildExit(0))
+    output = translation.feed(case.data)[0] + translation.close(ChildExit(0))[0]
     (turn,) = check_frames(output)
     assert find_result(turn)["is_error"] is bool(case.error)
     blocks = [

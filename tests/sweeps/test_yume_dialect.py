@@ -240,8 +240,8 @@ def test_repeated_reply_after_a_retry_is_written_once():
     translation = create_stream_translation("claude", dialect="yume", stable=True)
     output = b""
     for event in (*events, cut, retry, *events, full_delta, result):
-        output += translation.feed(json.dumps(event).encode() + b"\n")
-    flat = parse_lines(output + translation.close(ChildExit(code=0)))
+        output += translation.feed(json.dumps(event).encode() + b"\n")[0]
+    flat = parse_lines(output + translation.close(ChildExit(code=0))[0])
     assert "".join(line["content"] for line in flat if line["type"] == "text") == "Hello."
 
 
@@ -255,8 +255,8 @@ DONE = {"type": "result", "subtype": "success", "is_error": False}
 def real_claude(*events):
     """What is said in Yume's dialect for events of a real claude, and the turn that they made."""
     translation = create_stream_translation("claude", dialect="yume", stable=True)
-    output = b"".join(translation.feed(json.dumps(event).encode() + b"\n") for event in events)
-    return parse_lines(output + translation.close(ChildExit(code=0))), translation.turn
+    output = b"".join(translation.feed(json.dumps(event).encode() + b"\n")[0] for event in events)
+    return parse_lines(output + translation.close(ChildExit(code=0))[0]), translation.turn
 
 
 def test_unstreamed_text_is_the_last_text():

@@ -215,15 +215,17 @@ def _write_golden(folder: str, vendor: str, partial: bool, details: FixtureChild
     clock.
     """
     try:
-        translation = create_stream_translation(vendor, partial=partial, stable=True)
+        child_stream = create_stream_translation(vendor, partial=partial, stable=True)
     except FrontendError:
         return False
     source = open_regular_file(os.path.join(folder, STDOUT_FILE), follow_links=False)
     try:
         with _create_file(folder, GOLDEN_FILE) as file:
             while chunk := os.read(source, CHUNK_BYTES):
-                file.write(translation.feed(chunk))
-            file.write(translation.close(details.exit_status, details.stderr.to_text()))
+                lines, _ = child_stream.feed(chunk)
+                file.write(lines)
+            lines, _ = child_stream.close(details.exit_status, details.stderr.to_text())
+            file.write(lines)
     finally:
         os.close(source)
     return True

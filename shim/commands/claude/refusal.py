@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shim.conversation.drivers.open_translation import create_output_writer
 from shim.conversation.invocation import choose_stream_terminator
-from shim.core.adapter.translation import StreamTranslation
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.translator import Translator
 from shim.core.api_errors import Cause
 from shim.core.claude.argv.invocation import Invocation
@@ -206,9 +206,9 @@ def refuse_turn(
         lines = writer.take_bytes()
     else:
         cause = "not_found" if isinstance(error, UnknownSessionError) else cause
-        translation = StreamTranslation(Translator, turn_config, writer)
-        translation.turn.stop(str(error), cause)
-        lines = translation.close(None)
+        child_stream = ChildStream(Translator, turn_config, writer)
+        child_stream.turn.stop(str(error), cause)
+        lines, _ = child_stream.close(None)
     if invocation.streams.output_format == "json":
         array = b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"
         lines = array if invocation.streams.verbose else writer.last_result_line

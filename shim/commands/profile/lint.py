@@ -7,6 +7,7 @@ them, and they are cut.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
@@ -19,11 +20,11 @@ from shim.commands.profile.rule_tracer import (
 )
 from shim.commands.profile.turn_observer import TurnMethodCall, create_observed_translator_class
 from shim.core.adapter.adapter import Adapter
-from shim.core.adapter.translation import StreamTranslation
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.lines import MAX_LINE_BYTES
+from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
 from shim.core.secrets.redactor import Redactor
 from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.outcome import ChildExit
@@ -210,23 +211,23 @@ class ProfileLinter:
             tools=adapter.listed_tools,
         )
         writer = StreamJsonWriter(ID_PREFIX, terminator=TERMINATORS["none"])
-        self._translation = StreamTranslation(
+        self._child_stream = ChildStream(
             create_observed_translator_class(adapter.translator_class, self._record_verb),
             config,
             writer,
-            max_line_bytes=MAX_LINE_BYTES,
+            create_splitter=partial(LineSplitter, MAX_LINE_BYTES),
         )
 
     def feed(self, chunk: bytes) -> None:
-        for line in self._translation.split_lines(chunk):
+        for line in self._child_stream.split_lines(chunk):
             self._read_line(line)
 
     def end_child_output(self, child_exit: ChildExit | None, stderr: str | None) -> None:
         """The child's output has ended. `stderr` is None if it was not kept."""
         self._line_number += 1
         self._start_line()
-        self._translation.close(child_exit, stderr or "")
-        diagnostics = self._translation.diagnostics
+        self._child_stream.close(child_exit, stderr or "")
+        diagnostics = self._child_stream.diagnostics
         location = self._label
         for kind, count in diagnostics.repairs.items():
             sample = self._format_sample(diagnostics.samples.get(kind, ""))
@@ -267,7 +268,7 @@ class ProfileLinter:
         self._line_number += 1
         self._line_count += 1
         self._start_line()
-        self._translation.translate_lines([line])
+        self._child_stream.translate_lines([line])
         tracer = self._tracer
         if tracer is not None and tracer.matched_numbers:
             for number in tracer.matched_numbers:
@@ -330,7 +331,7 @@ class ProfileLinter:
         self._verbs_of_line.append(verb)
         if name == "unknown":
             kind = str(verb.args[0] if verb.args else "untyped")[:MAX_TYPE_CHARS]
-            line = self._translation.diagnostics.line
+            line = self._child_stream.diagnostics.line
             self._findings.add_entry(
                 "no_rule",
                 kind,

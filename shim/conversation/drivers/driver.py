@@ -324,7 +324,7 @@ class ChildDriver:
 
     async def cancel_turn(self, message: UserMessage) -> None:
         stream = self._create_unstarted_stream(message)
-        stream.interrupt()
+        stream.turn.record_interrupt()
         lines, _ = stream.close(None)
         await self._output.write_lines(lines)
 
@@ -348,7 +348,7 @@ class ChildDriver:
     async def _finish_if_interrupted(self, stream: ChildStream) -> bool:
         """Whether the turn was interrupted while it had no child; then it is ended here."""
         if self._interrupted:
-            stream.interrupt()
+            stream.turn.record_interrupt()
             await self._write_turn_end(*stream.close(None))
         return self._interrupted
 
@@ -359,13 +359,14 @@ class ChildDriver:
         has gone.
         """
         if self.stream is not None and self._child is not None:
-            await self.write_output_and_run_commands(*self.stream.forbid_call(call_id, reason))
+            self.stream.turn.forbid_call(call_id, reason)
+            await self.write_output_and_run_commands(*self.stream.take_output())
             await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)
 
     def abandon_turn(self, reason: str, cause: Cause) -> None:
         """End the turn that runs, and its child, because of `reason`."""
         if self.stream is not None:
-            self.stream.stop_turn(reason, cause)
+            self.stream.turn.stop(reason, cause)
             self._deadlines.shorten_exit_deadline(0)
 
     async def _watch_child_exit(self, child: Child) -> None:

@@ -2,18 +2,19 @@
 blocking I/O.
 """
 
+import functools
 import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shim.adapters import get_adapter
-from shim.core.adapter.translation import StreamTranslation
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.usage import MessageUsageCounter
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.dialects import DIALECTS
 from shim.core.reading.limits import StoreText
-from shim.core.reading.lines import MAX_LINE_BYTES
+from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
 from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.outcome import ChildExit
 from shim.io.ids import create_session_ids
@@ -88,8 +89,8 @@ def create_stream_translation(
     stable: bool = False,
     max_line_bytes: int = DEFAULT_LINE_BYTES,
     redact: bool = False,
-) -> StreamTranslation:
-    """A translation outside of a turn: nothing is known of the invocation but the vendor.
+) -> ChildStream:
+    """Return a stream outside of a conversation: only the vendor of the invocation is known.
 
     `max_line_bytes` are the bytes of a line of ours at most; what is cut is kept in a file, unless
     the output is `stable`.
@@ -125,12 +126,13 @@ def create_stream_translation(
     )
     if stable and isinstance(writer, StreamJsonWriter):
         writer.claude_version = STABLE_VERSION
-    return StreamTranslation(
+    return ChildStream(
         adapter.translator_class,
         turn_config,
         writer,
-        max_line_bytes=MAX_LINE_BYTES,
-        open_aside_file=select_spill_file_opener(MAX_LINE_BYTES),
+        create_splitter=functools.partial(
+            LineSplitter, MAX_LINE_BYTES, select_spill_file_opener(MAX_LINE_BYTES)
+        ),
     )
 
 
@@ -149,10 +151,12 @@ def _create_text_store(session_id: str) -> StoreText:
 
 
 def translate_stream(
-    translation: StreamTranslation, source_fd: int, sink_fd: int, child_exit: ChildExit, stderr: str
+    child_stream: ChildStream, source_fd: int, sink_fd: int, child_exit: ChildExit, stderr: str
 ) -> None:
-    """Pump file descriptor `source_fd` into `sink_fd`, chunk by chunk, until its end."""
+    """Translate file descriptor `source_fd` into `sink_fd`, chunk by chunk, until its end."""
     while chunk := os.read(source_fd, CHUNK_BYTES):
-        if lines := translation.feed(chunk):
+        lines, _ = child_stream.feed(chunk)
+        if lines:
             write_all(sink_fd, lines)
-    write_all(sink_fd, translation.close(child_exit, stderr))
+    lines, _ = child_stream.close(child_exit, stderr)
+    write_all(sink_fd, lines)

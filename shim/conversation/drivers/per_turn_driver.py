@@ -123,7 +123,7 @@ class PerTurnDriver(ChildDriver):
         if self.stream is None or self._child is None or self._interrupted:
             return
         self._interrupted = True
-        self.stream.interrupt()
+        self.stream.turn.record_interrupt()
         await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)
 
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:

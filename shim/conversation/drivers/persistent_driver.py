@@ -111,7 +111,10 @@ class PersistentDriver(StdinDriver):
         prompt, is_new_child = self._encode_prompt(message), not self._child_has_output
         is_done = await self._send_message(child, stream, prompt)
         was_silent = not (
-            self._turn_has_output or self._interrupted or self._stalled or stream.has_turn_outcome
+            self._turn_has_output
+            or self._interrupted
+            or self._stalled
+            or stream.turn.outcome is not None
         )
         if was_silent and not (is_done or is_new_child):
             # it was about to end when the message came
@@ -199,7 +202,8 @@ class PersistentDriver(StdinDriver):
             self.launcher.relays.decide_call = self.decide_tool_call_permission
         self._deadlines.reset()
         if stream is not None:
-            self._requeue_messages(stream.steered_messages)  # the next child knows nothing of them
+            # The next child knows nothing of them.
+            self._requeue_messages(stream.turn.turn_start.steering_messages)
         self._child = child = Child(spawned._replace(stdin_bytes=b""))
         self.stream = stream = stream or self.launcher.turn_lifecycle.open_child_stream(
             self.stream, self._child_input.create_translator_factory
@@ -397,9 +401,8 @@ class PersistentDriver(StdinDriver):
         """
         if self.stream is not None and self._turn_running:
             try:
-                await self.write_output_and_run_commands(
-                    *self.stream.write_deferred_call(tool, tool_input)
-                )
+                self.stream.turn.write_deferred_call(tool, tool_input)
+                await self.write_output_and_run_commands(*self.stream.take_output())
             except FrontendDisconnectedError:  # the turn notices it, too
                 return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         earlier_grant = self._decided_calls.take_decision(tool, tool_input)
@@ -476,20 +479,19 @@ class PersistentDriver(StdinDriver):
             )
             decision = PermissionDecision(False, message=str(error))
             answer = self._child_input.encode_permission_response(request, decision)
-            stream.record_input_correction(request, decision.message)
+            stream.turn.record_input_correction(request, decision.message)
         else:
             if not decision.allow:
                 reason = TURN_STOPPED_TEXT if decision.ends_turn else decision.message
                 # no answer is sent if the call would run in the frontend's process
                 vendor_knows = bool(answer)
                 frontend_knows = decision.frontend_knows
-                await self.write_output_and_run_commands(
-                    *stream.record_permission_denial(
-                        request, reason, frontend_knows=frontend_knows, vendor_knows=vendor_knows
-                    )
+                stream.turn.record_permission_denial(
+                    request, reason, frontend_knows=frontend_knows, vendor_knows=vendor_knows
                 )
+                await self.write_output_and_run_commands(*stream.take_output())
         if decision.ends_turn:
-            stream.interrupt()
+            stream.turn.record_interrupt()
         await self._write_to_child(child, answer)
         self._deadlines.update_read_scope(silence_allowed=self._allows_silence)
         if decision.ends_turn:
@@ -531,7 +533,7 @@ class PersistentDriver(StdinDriver):
         self._interrupted = True  # for a turn that has no child at this moment too
         if self.stream is None or self._child is None:
             return
-        self.stream.interrupt()
+        self.stream.turn.record_interrupt()
         # it is still starting, or does not read: it hears nothing either
         if not (self._child_has_output and self._message_sent):
             await self._child.stop("SIGTERM")

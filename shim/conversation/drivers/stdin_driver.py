@@ -53,7 +53,10 @@ class StdinDriver(ChildDriver):
         return self._child_input.accepted_block_kinds
 
     async def write_output_and_run_commands(self, lines: bytes, commands: StreamCommands) -> None:
-        for message in () if self.stream is None else self.stream.take_answered_steered_messages():
+        user_messages = (
+            () if self.stream is None else self.stream.turn.turn_start.take_answered_messages()
+        )
+        for message in user_messages:
             self._output.record_prompt(message)
             self._control_session.send_hook_callbacks(
                 HookEvent("UserPromptSubmit"), prompt=message.text
@@ -92,7 +95,7 @@ class StdinDriver(ChildDriver):
             if line is None:
                 return
             messages.remove(message)
-            stream.add_steered_message(message)
+            stream.turn.add_steering_message(message)
             await self._write_to_child(child, line)
 
     def _list_unread_messages(self, stream: ChildStream) -> list[UserMessage]:
@@ -103,9 +106,9 @@ class StdinDriver(ChildDriver):
         """
         count = max(
             self._child_input.pop_undelivered_message_count(),
-            stream.unanswered_steered_message_count if self._interrupted else 0,
+            stream.turn.turn_start.unanswered_count if self._interrupted else 0,
         )
-        return stream.steered_messages[-count:] if count else []
+        return stream.turn.turn_start.steering_messages[-count:] if count else []
 
     def _requeue_messages(self, messages: list[UserMessage]) -> None:
         """Let messages that were said into the turn wait for turns of their own."""

@@ -4,15 +4,16 @@ when it has ended.
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shim.conversation.drivers.context import AnswerSchema, ConversationContext, ResumeState
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.adapter.child_stream import ChildStream
-from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.session_state import SessionState
 from shim.core.reading.ids import validate_uuid
 from shim.core.reading.limits import StoreText
+from shim.core.reading.lines import LineSplitter
 from shim.core.turn.context import (
     NO_THREAD_USAGE,
     ConversationLimits,
@@ -83,36 +84,31 @@ class TurnLifecycle:
         previous_stream: ChildStream | None,
         wrap_translator: "TranslatorFactory | None" = None,
     ) -> ChildStream:
-        """The pump of a new child; `previous_stream` is that of the child before it.
+        """Return the stream of a new child; `previous_stream` is that of the child before it.
 
-        `wrap_translator` makes of the vendor's translator who reads the child's lines.
+        `wrap_translator` returns the translator of the child's lines for that of the vendor.
         """
         context, adapter = self._context, self._context.adapter
-        previous_turn = None if previous_stream is None else previous_stream.turn
         # the child begins a session of its own, which was told nothing yet
         if self._resume_state.vendor_session_id is None:
             self._resume_state.has_system_prompt = False
-            if previous_turn is not None:
-                previous_turn.conversation.vendor_session_id = None
+            if previous_stream is not None:
+                previous_stream.turn.conversation.vendor_session_id = None
         max_inbound_bytes = context.settings.max_inbound_bytes
         translator = (
             adapter.translator_class
             if wrap_translator is None
             else wrap_translator(adapter.translator_class)
         )
-        translation = StreamTranslation(
+        return self.create_stream(
             translator,
             self.build_turn_config(),
             self._writer,
-            previous_turn,
-            max_line_bytes=max_inbound_bytes,
-            open_aside_file=select_spill_file_opener(max_inbound_bytes),
-        )
-        resume_kwargs = (
-            {} if previous_stream is None else {"resume_info": previous_stream.resume_info}
-        )
-        return self.create_stream(
-            translation, saves_late=adapter.session_traits.saves_late, **resume_kwargs
+            previous_stream,
+            create_splitter=partial(
+                LineSplitter, max_inbound_bytes, select_spill_file_opener(max_inbound_bytes)
+            ),
+            saves_late=adapter.session_traits.saves_late,
         )
 
     def build_turn_config(self) -> TurnConfig:
@@ -247,7 +243,7 @@ class TurnLifecycle:
             resume_state.failed_attempts = ()
             log_fields: dict[str, Any] = {
                 "cause": turn.cause,
-                "account": stream.translation.diagnostics.build_report(),
+                "account": stream.diagnostics.build_report(),
             }
             context.log("turn ended", **log_fields, ms=turn.config.elapsed_ms())
             self._warn_about_secrets(stream)
@@ -301,11 +297,11 @@ class TurnLifecycle:
         """Record once for a turn what was mended in it, and what was not understood."""
         if self._context.recorder is not None and stream.turn is not self._recorded_turn:
             self._recorded_turn = stream.turn
-            self._context.recorder.record_diagnostics(stream.translation.diagnostics)
+            self._context.recorder.record_diagnostics(stream.diagnostics)
 
     def _warn_about_secrets(self, stream: ChildStream) -> None:
         """Say once for a turn how many secrets were left out, where a person reads our stderr."""
-        counts = stream.translation.diagnostics.redactions
+        counts = stream.diagnostics.redactions
         if (
             counts
             and self._context.dialect.reports_secret_counts

@@ -5,7 +5,9 @@ its own; then all of it comes at once. Where the vendor does not answer, its tur
 line, and the hold has the reason.
 """
 
-from shim.core.adapter.child_stream import ChildStream, ResumeInfo
+from typing import Any
+
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (
     NO_COMMANDS,
     AskPermissionCommand,
@@ -14,7 +16,6 @@ from shim.core.adapter.commands import (
     StreamOutput,
     TurnStage,
 )
-from shim.core.adapter.translation import StreamTranslation
 from shim.core.api_errors import Cause
 from shim.core.errors import (
     FailedVendorAttempt,
@@ -97,15 +98,10 @@ class FallbackBuffer:
 
 
 class BufferedChildStream(ChildStream):
-    def __init__(
-        self,
-        buffer: FallbackBuffer,
-        translation: StreamTranslation,
-        *,
-        saves_late: bool = False,
-        resume_info: ResumeInfo = (None, True),
-    ) -> None:
-        super().__init__(translation, saves_late=saves_late, resume_info=resume_info)
+    """The stream of a vendor in a list. The other arguments are those of ChildStream."""
+
+    def __init__(self, buffer: FallbackBuffer, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._buffer = buffer
 
     def feed(self, chunk: bytes) -> StreamOutput:
@@ -114,7 +110,7 @@ class BufferedChildStream(ChildStream):
         if not buffer.is_active:
             return lines, commands
         passed_commands = buffer.add_output(len(chunk), lines, commands)
-        has_output = self.has_model_output or any(
+        has_output = self.turn.has_output or any(
             isinstance(command, AskPermissionCommand) or command is TurnStage.FINISHED
             for command in commands
         )
@@ -172,7 +168,7 @@ class BufferedChildStream(ChildStream):
         attempt = self._find_failed_attempt(child_exit, stderr) if self._buffer.is_active else None
         if attempt is not None:
             self._buffer.discard_output(attempt, child_started=True)
-            self.translation.writer.discard_turn()
+            self.writer.discard_turn()
         return attempt is not None
 
     def _find_failed_attempt(

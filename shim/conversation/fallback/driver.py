@@ -75,7 +75,8 @@ class FallbackDriver:
         driver.launcher.resume_state.failed_attempts = ()
         self._last_stream = driver.stream
         assert self._last_stream is not None
-        self._has_answered = self._last_stream.has_model_output or not self._last_stream.has_failed
+        last_turn = self._last_stream.turn
+        self._has_answered = last_turn.has_output or not last_turn.is_error
         if self._chain.is_past_first_candidate and not self._has_answered:
             await driver.stop()
             self._driver = self._prepare_driver(self._chain.select_first_candidate())

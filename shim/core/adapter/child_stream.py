@@ -1,14 +1,12 @@
-"""The pump: a child's bytes in, Claude's bytes and commands for the shell out. Pure.
+"""Translates the output of one child: its bytes in, Claude's bytes and commands for the shell out.
 
-It is the one place that reads what a Turn leaves for the shell. A driver carries the commands out
-and asks the Turn nothing.
+Pure. A driver carries the commands out; `shim translate` and the checks use only the bytes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from shim.core.adapter.commands import (
-    NO_COMMANDS,
     AskPermissionCommand,
     RunHooksCommand,
     SendToChildCommand,
@@ -20,68 +18,103 @@ from shim.core.adapter.commands import (
     TurnStage,
     WithdrawPermissionCommand,
 )
-from shim.core.adapter.translation import StreamTranslation
-from shim.core.api_errors import ApiFailure, Cause, classify_api_error
+from shim.core.adapter.event_dispatcher import EventDispatcher
+from shim.core.adapter.translator import Translator
+from shim.core.api_errors import ApiFailure, classify_api_error
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
-from shim.core.claude.permissions import PermissionRequest
 from shim.core.errors import FailedVendorAttempt, ShimError
-from shim.core.reading.lines import MAX_LINE_BYTES
-from shim.core.turn.context import TurnConfig
+from shim.core.reading.diagnostics import Diagnostics
+from shim.core.reading.json_repair import PADDING
+from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
+from shim.core.turn.context import ConversationState, TurnConfig
 from shim.core.turn.machine import CLOSED, NEW
 from shim.core.turn.outcome import ChildExit, format_open_call_names
 from shim.core.turn.turn import Turn
 
-# Said into one turn: each is kept until it ends, since another child has to be told those that were
-# not answered. Their bytes have a limit too, MAX_LINE_BYTES, which the last of them may pass.
+if TYPE_CHECKING:
+    from shim.core.turn.context import OutputWriter
+
+# Messages that steer one turn. Each is stored until the turn ends, because the next child must get
+# the unanswered ones. Their bytes are bounded by MAX_LINE_BYTES, which the last message may exceed.
 MAX_STEERED_MESSAGES = 64
 
-ResumeInfo = tuple[str | None, bool]  # the vendor's session, and whether it can go on
+ResumeInfo = tuple[str | None, bool]  # the vendor's session, and whether it can be resumed
+
+
+def wrap_turn_with_redaction(turn: Turn) -> Turn:
+    """Return the turn, or an object in its place that leaves secrets out if the turn must."""
+    if not turn.config.redacts_secrets:
+        return turn
+    from shim.core.secrets.redacted_turn import RedactedTurn
+
+    return cast("Turn", RedactedTurn(turn))
 
 
 class ChildStream:
-    """The translation of a child, for a shell that serves that child.
+    """The output of one child on its way to the frontend.
 
-    `saves_late`: the vendor can resume a session only once a reply was complete. `resume_info` is
-    what the pump of the child before had told of the session.
+    `feed` takes chunks of any size, `close` takes how the child ended. Both return whole lines for
+    the frontend and commands for the shell. `resume_info` is the session that the shell knows.
     """
 
     def __init__(
         self,
-        translation: StreamTranslation,
+        translator_class: Callable[..., Translator],
+        config: TurnConfig,
+        writer: "OutputWriter",
+        previous_stream: "ChildStream | None" = None,
         *,
+        create_splitter: Callable[[], LineSplitter] = LineSplitter,
         saves_late: bool = False,
-        resume_info: ResumeInfo = (None, True),
     ) -> None:
-        self.translation = translation
-        self.resume_info = resume_info
+        """`previous_stream` is the stream of the last child of the same conversation.
+
+        `create_splitter` sets the bounds of a line. `saves_late`: the vendor can resume a session
+        only after a complete reply.
+        """
+        self.writer = writer
+        self.diagnostics = Diagnostics()
+        self.resume_info: ResumeInfo = (None, True)
+        if previous_stream is not None:
+            self.resume_info = previous_stream.resume_info
+        self._create_splitter = create_splitter
+        self._splitter = create_splitter()
         self._saves_late = saves_late
-        self._turn = translation.turn  # the one that `_stage` is about
+        turn = self._create_first_turn(config, previous_stream)
+        self._dispatcher = EventDispatcher(
+            translator_class(turn, partial=writer.writes_partial_messages), self.diagnostics
+        )
+        self._turn = self.turn  # the turn that `_stage` is about
         self._stage = TurnStage.RUNNING
         self._timeout_key = ""
+        self._remaining_stderr: str | None = None
+        self._skipped_count = 0  # lines between two turns
+        self._first_skipped_line = b""
+
+    def _create_first_turn(self, config: TurnConfig, previous_stream: "ChildStream | None") -> Turn:
+        if previous_stream is None:
+            conversation = ConversationState(config.session.thread_usage)
+            return wrap_turn_with_redaction(
+                Turn(self.writer, config, conversation, self.diagnostics)
+            )
+        previous_turn = previous_stream.turn.unredacted_turn
+        return wrap_turn_with_redaction(previous_turn.create_next(config, self.diagnostics))
 
     @property
     def turn(self) -> Turn:
-        return self.translation.turn
+        """The turn that the child answers; the translator may begin another turn by itself."""
+        return self._dispatcher.translator.turn
 
     @property
     def is_turn_open(self) -> bool:
-        """Whether the turn has begun and its result is not said."""
+        """Return whether the turn has begun and has no result yet."""
         return self.turn.state not in (NEW, CLOSED)
 
     @property
     def is_turn_finished(self) -> bool:
-        """Whether the result of the turn is said."""
-        return self.translation.is_finished
-
-    @property
-    def has_turn_outcome(self) -> bool:
-        """Whether it is known how the turn ends."""
-        return self.turn.outcome is not None
-
-    @property
-    def has_failed(self) -> bool:
-        return self.turn.is_error
+        """Return whether the turn has its result. Later output of the child is not written."""
+        return self.turn.state is CLOSED
 
     @property
     def is_over_cost_budget(self) -> bool:
@@ -89,16 +122,15 @@ class ChildStream:
         max_cost_usd = self.turn.config.limits.max_budget_usd
         return max_cost_usd is not None and self.turn.conversation.cost_usd > max_cost_usd
 
-    @property
-    def has_model_output(self) -> bool:
-        """Whether anything of the model's was said or done in this turn."""
-        return self.turn.has_output
-
     # -- a turn begins -----------------------------------------------------------------------------
 
     def start_turn(self, config: TurnConfig | None = None) -> None:
-        """The next turn of the same child, on the terms of the last one where there are no others."""
-        self.translation.start_turn(config)
+        """Start the next turn of the same child. Without `config` it has that of the last turn."""
+        self.diagnostics.clear()
+        if self._skipped_count:
+            self.diagnostics.record("late_event", self._first_skipped_line, self._skipped_count)
+            self._skipped_count = 0
+        self._dispatcher.translator.start_turn(self.turn.create_next(config))
 
     def set_user_message(
         self,
@@ -108,9 +140,10 @@ class ChildStream:
         has_hooks: bool,
         list_accepted_kinds: Callable[[], BlockKinds] = lambda: TEXT_ONLY_KINDS,
     ) -> None:
-        """The turn answers `message`, of which the vendor `list_accepted_kinds` more than its text.
+        """Set the message that the turn answers.
 
-        `replays_message`: the message is said again. `has_hooks`: the frontend has some.
+        `replays_message`: the message is written back to the frontend. `has_hooks`: the frontend
+        has hooks. `list_accepted_kinds` returns the blocks that the vendor gets beside the text.
         """
         self._reset_stage()
         self.turn.set_user_message(
@@ -121,295 +154,307 @@ class ChildStream:
 
     @property
     def can_accept_steering_message(self) -> bool:
-        """Whether a call of the turn runs, whose end the model hears together with a message, as
-        the real one's does.
+        """Return whether a call runs, so that the model gets a message together with its result.
 
-        A message that comes while the model says its last words has a turn of its own; so has one
-        beyond the limits.
+        The real claude does the same. A message that comes later has a turn of its own, and so has
+        one beyond the limits.
         """
-        is_running = (
-            self._stage is TurnStage.RUNNING
-            and bool(self.turn.open_calls)
-            and not (self.has_turn_outcome or self.is_turn_finished)
-        )
-        is_below_limit = len(self.steered_messages) < MAX_STEERED_MESSAGES
-        return (
-            is_running
-            and is_below_limit
-            and sum(message.size_bytes for message in self.steered_messages) < MAX_LINE_BYTES
-        )
-
-    def add_steered_message(self, message: UserMessage) -> None:
-        """A message was said to the child in the middle of the turn."""
-        self.turn.add_steering_message(message)
-
-    @property
-    def steered_messages(self) -> list[UserMessage]:
-        """The messages that were said to the child in the middle of the turn."""
-        return self.turn.turn_start.steering_messages
-
-    def take_answered_steered_messages(self) -> list[UserMessage]:
-        """Those that a reply has followed since the last call."""
-        opening = self.turn.turn_start
-        if not opening.new_steering_messages:
-            return []
-        fresh, opening.new_steering_messages = opening.new_steering_messages, []
-        return fresh
-
-    @property
-    def unanswered_steered_message_count(self) -> int:
-        """How many of them no reply has followed."""
-        return len(self.steered_messages) - self.turn.turn_start.written_count
+        turn = self.turn
+        if self._stage is not TurnStage.RUNNING or self.is_turn_finished:
+            return False
+        if not turn.open_calls or turn.outcome is not None:
+            return False
+        messages = turn.turn_start.steering_messages
+        size_bytes = sum(message.size_bytes for message in messages)
+        return len(messages) < MAX_STEERED_MESSAGES and size_bytes < MAX_LINE_BYTES
 
     def continue_with_new_child(self, failed_attempts: tuple[FailedVendorAttempt, ...]) -> None:
-        """Another child continues the turn; `failed_attempts` are the vendors that were asked
+        """Let another child continue the turn. `failed_attempts` are the vendors that were asked
         before it.
         """
         self._reset_stage()
-        self.translation.reset_line_buffers()
+        self._reset_line_buffers()
         self.turn.config = self.turn.config._replace(failed_attempts=failed_attempts)
 
     def start_retry(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
-        """Make ready for the same message once more, if the stream of its answer was cut; see
-        `StreamTranslation.start_retry`.
+        """Prepare to send the same message again, if the stream of its answer was cut (Yume's R11).
+
+        `stderr` is None if the child stays. After False, `close` may follow.
         """
-        is_ready = self.translation.start_retry(child_exit, stderr)
-        if is_ready:
-            self._reset_stage()
-        return is_ready
+        reason = "" if stderr is None else self._read_to_end(child_exit, stderr)
+        turn = self.turn
+        if not turn.can_retry(child_exit, reason):
+            return False
+        turn.prepare_retry()
+        translator = self._dispatcher.translator
+        if stderr is None:
+            translator.start_turn(turn)
+        else:
+            self._reset_line_buffers()
+            self._remaining_stderr = None
+            self._dispatcher.set_translator(translator.create_retry_translator(turn))
+        self._reset_stage()
+        return True
 
     def _reset_stage(self) -> None:
-        self._stage, self._timeout_key = TurnStage.RUNNING, ""
+        self._stage = TurnStage.RUNNING
+        self._timeout_key = ""
 
-    # -- what the child says -----------------------------------------------------------------------
+    def _reset_line_buffers(self) -> None:
+        """Forget an unfinished line, so that it is not joined to the first line of another child."""
+        self._splitter = self._create_splitter()
+        self._dispatcher.reset()
+
+    # -- the child's output ------------------------------------------------------------------------
 
     def feed(self, chunk: bytes) -> StreamOutput:
-        """The lines and the commands for a chunk of the child's stdout."""
-        lines = self.translation.feed(chunk)
-        return lines, self._collect_commands()
+        """Translate a chunk of the child's stdout."""
+        # The lines have no name here, so that a large one is freed before its output is joined.
+        self._dispatcher.dispatch_lines(self.split_lines(chunk))
+        return self.take_output()
+
+    def split_lines(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that a chunk of the child's stdout completes. Lines that are too long
+        are counted.
+        """
+        lines = self._splitter.feed(chunk)
+        if self._splitter.skipped_lines:
+            self._record_long_lines()
+        return lines
 
     def translate_lines(self, lines: list[bytes]) -> StreamOutput:
-        """The lines and the commands for lines of the child, as `StreamTranslation.split` gives
-        them.
-        """
-        claude_lines = self.translation.translate_lines(lines)
-        return claude_lines, self._collect_commands()
+        """Translate complete lines of the child."""
+        self._dispatcher.dispatch_lines(lines)
+        return self.take_output()
 
     def drain(self) -> StreamOutput:
-        """What the end of the child's stdout adds: a last line without its end."""
-        lines = self.translation.drain()
-        return lines, self._collect_commands()
+        """Translate the last line of the child's stdout if it has no LF."""
+        self._translate_rest()
+        return self.take_output()
 
     def skip_output_between_turns(self, chunk: bytes) -> StreamCommands:
-        """The commands for bytes between two turns: only questions are read there, to be refused."""
-        self.translation.skip_output_between_turns(chunk)
-        return (
-            *map(SendToChildCommand, self.translation.take_child_stdin_lines()),
-            *self._take_permission_requests(),
-        )
+        """Count the lines of a chunk that came after the turn. Only permission requests are read,
+        and refused.
+        """
+        late_lines = [raw for raw in self.split_lines(chunk) if raw.strip(PADDING)]
+        if late_lines and not self._skipped_count:
+            self._first_skipped_line = late_lines[0]
+        self._skipped_count += len(late_lines)
+        accepts_line = self._dispatcher.translator.accepts_line_between_turns
+        self._dispatcher.dispatch_lines(raw for raw in late_lines if accepts_line(raw))
+        return (*self._take_lines_for_child(), *self._take_permission_requests())
 
     def on_idle(self) -> StreamOutput:
-        """A child that stays has been silent since the turn was paused: the vendor is done."""
-        self.translation.on_idle()
+        """Finalize a paused turn, because the child that stays has been silent since then."""
+        self._feed_eof(None, "")
+        self.turn.finalize()
         return b"", self._collect_commands()
 
     def set_vendor_run_report(self, report: Mapping[str, Any]) -> None:
-        """What the child wrote about its run into a file; before `start_retry` and `close`."""
-        self.translation.set_vendor_run_report(report)
-
-    # -- what the frontend says --------------------------------------------------------------------
-
-    def record_permission_denial(
-        self,
-        permission: PermissionRequest,
-        message: str,
-        *,
-        frontend_knows: bool,
-        vendor_knows: bool = True,
-    ) -> StreamOutput:
-        """Record that a permission was refused. `announced`: the frontend refused it itself and
-        knows it.
-
-        `vendor_knows`: the vendor receives the denial before the call runs.
+        """Set what the child wrote about its run into a file (`RunReportSpec`), before
+        `start_retry` and `close`.
         """
-        self.turn.record_permission_denial(
-            permission, message, frontend_knows=frontend_knows, vendor_knows=vendor_knows
-        )
-        return self._take_output()
+        self._dispatcher.translator.report = dict(report)
 
-    def write_deferred_call(self, tool: str, arguments: Mapping[str, Any]) -> StreamOutput:
-        """Write a call that arrived at the frontend's own server, if the call waited for its
-        arguments.
+    def set_has_sent_message(self, has_message: bool) -> None:
+        """Set whether the frontend has sent the child a message."""
+        self._dispatcher.translator.has_message = has_message
+
+    def take_output(self) -> StreamOutput:
+        """Return the lines and the commands that came up since the last call."""
+        return self.writer.take_bytes(), self._collect_commands()
+
+    def _record_long_lines(self) -> None:
+        for _ in range(self._splitter.skipped_lines):
+            self.diagnostics.record("line_too_long", self._splitter.skipped_line_head)
+        self._splitter.skipped_lines = 0
+
+    def _translate_rest(self) -> None:
+        self._dispatcher.dispatch_lines(self._splitter.close())
+        self._dispatcher.close()
+        self._record_long_lines()
+
+    def _read_to_end(self, child_exit: ChildExit | None, stderr: str) -> str:
+        """Read the rest of stdout, once. Return the part of stderr that may be the reason of a
+        failure.
         """
-        self.turn.write_deferred_call(tool, arguments)
-        return self._take_output()
+        if self._remaining_stderr is not None:
+            return self._remaining_stderr
+        self._translate_rest()
+        self._feed_eof(child_exit, stderr)
+        if noise := self._dispatcher.translator.noise:
+            stderr = "\n".join(line for line in stderr.splitlines() if not line.startswith(noise))
+        if not stderr.strip() and self._dispatcher.noise:
+            stderr = self._dispatcher.noise
+        self._remaining_stderr = stderr
+        return stderr
 
-    def record_input_correction(self, permission: PermissionRequest, message: str) -> None:
-        """A call was allowed with another input only; `message` is what its result will say."""
-        self.turn.record_input_correction(permission, message)
-
-    def forbid_call(self, call_id: str, reason: str) -> StreamOutput:
-        """The frontend forbids a call that runs already: the turn ends."""
-        self.turn.forbid_call(call_id, reason)
-        return self._take_output()
-
-    def interrupt(self) -> None:
-        self.translation.interrupt()
+    def _feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
+        try:
+            self._dispatcher.translator.feed_eof(child_exit, stderr)
+        except Exception as error:
+            self.diagnostics.record("malformed_end", repr(error))
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def stop_turn(self, reason: str, cause: Cause) -> None:
-        """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
-        self.turn.stop(reason, cause)
-
     def stop_stalled_turn(self, reason: str) -> None:
-        """The child was silent for too long: we end the turn.
+        """End the turn, because the child was silent for too long.
 
         A real claude that gave its result may have had more to do: that result stands.
         """
         if not self.turn.vendor_result_line:
-            self.stop_turn(self.describe_stall(reason), "stall")
+            self.turn.stop(self.describe_stall(reason), "stall")
 
     def describe_stall(self, reason: str) -> str:
-        """A reason with the names of the calls that are open."""
+        """Return a reason with the names of the open calls."""
         open_call_names = format_open_call_names(self.turn.open_calls)
-        return reason + (
-            f" while these calls were open: {open_call_names}" if open_call_names else ""
-        )
+        if not open_call_names:
+            return reason
+        return f"{reason} while these calls were open: {open_call_names}"
 
     def close(self, child_exit: ChildExit | None, stderr: str = "") -> StreamOutput:
-        """The last lines, now that stdout is at its end. `child_exit` is None when we ended the
-        child.
+        """Return the last lines, now that stdout is at its end. `child_exit` is None if we ended
+        the child.
 
-        The commands of an end are carried out before its lines are said.
+        The commands of an end are carried out before its lines are written.
         """
         last_text = self.turn.last_text
-        return self.translation.close(child_exit, stderr), self._build_last_commands(last_text)
+        lines = self._close_turn(child_exit, stderr)
+        return lines, self._build_last_commands(last_text)
 
     def finish(self) -> StreamOutput:
-        """The last lines of a turn whose child stays for the next one."""
+        """Return the last lines of a turn whose child stays for the next turn."""
         last_text = self.turn.last_text
-        return self.translation.finish_turn(), self._build_last_commands(last_text)
+        lines = self._end_turn(None, "")
+        return lines, self._build_last_commands(last_text)
 
     def finish_turn_without_vendor(
         self, text: str = "", *, notice: Mapping[str, Any] | None = None
     ) -> bytes:
-        """Return all lines of a successful turn whose message is not sent to the vendor;
-        `last_text` is its result.
+        """Return all lines of a successful turn whose message is not sent to the vendor; `text` is
+        its result.
 
         `notice` are the fields of an `informational` system line before the result.
         """
         if notice is not None:
             self.turn.write_system_event("informational", **notice)
         self.turn.record_end(result=text, unsent=True)
-        return self.translation.finish_turn()
+        return self._end_turn(None, "")
 
     def write_turn_start_error(self, error: Exception) -> bytes:
-        """All lines of a turn that cannot begin, because of an error of the shell."""
+        """Return all lines of a turn that cannot begin because of an error of the shell."""
         if isinstance(error, ShimError):
-            self.stop_turn(f"{error}\n{error.hint}".strip(), error.cause)
+            self.turn.stop(f"{error}\n{error.hint}".strip(), error.cause)
         else:
-            self.stop_turn(f"the shim failed: {error!r}", "internal")
-        return self.translation.close(None)
+            self.turn.stop(f"the shim failed: {error!r}", "internal")
+        return self._close_turn(None, "")
 
     def write_turn_failure(self, error: ShimError) -> StreamOutput:
-        """The last lines of a turn that cannot go on, because of an error of the shell."""
-        return self.write_turn_start_error(error), (
-            StoreSessionCommand(self._find_vendor_session()),
-        )
+        """Return the last lines of a turn that cannot continue because of an error of the shell."""
+        lines = self.write_turn_start_error(error)
+        return lines, (StoreSessionCommand(self._find_vendor_session()),)
 
     def find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str | None, *, accepts_any_cause: bool = False
     ) -> FailedVendorAttempt | None:
-        """Why another vendor may answer in the place of this one; see
-        `StreamTranslation.find_failed_attempt`.
+        """Return why the child did not answer, if another vendor may be asked, or else None.
+
+        `stderr` is None if the child stays; otherwise its stdout is read to the end first. After
+        None, `close` may follow.
         """
-        return self.translation.find_failed_attempt(
-            child_exit, stderr, accepts_any_cause=accepts_any_cause
-        )
+        error_text = "" if stderr is None else self._read_to_end(child_exit, stderr)
+        return self.turn.find_failed_attempt(child_exit, error_text, any_cause=accepts_any_cause)
 
     def get_api_failure_of_retry(self, stderr: str) -> ApiFailure:
-        """What the vendor asks its model again for, by its own words or by what it printed on
-        stderr.
-        """
+        """Return why the vendor asks its model again, by its own report or by what is on stderr."""
         return self.turn.retry_failure or classify_api_error(stderr)
+
+    def _close_turn(self, child_exit: ChildExit | None, stderr: str) -> bytes:
+        return self._end_turn(child_exit, self._read_to_end(child_exit, stderr))
+
+    def _end_turn(self, child_exit: ChildExit | None, stderr: str) -> bytes:
+        try:
+            self.turn.close(child_exit, stderr)
+        except Exception as error:
+            self.turn.write_internal_error(repr(error))
+        self.turn.write_turn_end_line()
+        return self.writer.take_bytes()
 
     # -- commands ----------------------------------------------------------------------------------
 
-    def _take_output(self) -> StreamOutput:
-        return self.translation.writer.take_bytes(), self._collect_commands()
-
     def _build_last_commands(self, last_text: str) -> StreamCommands:
         self._stage = TurnStage.FINISHED
-        return RunHooksCommand((HookEvent("Stop"),), last_text), StoreSessionCommand(
-            self._find_vendor_session()
+        return (
+            RunHooksCommand((HookEvent("Stop"),), last_text),
+            StoreSessionCommand(self._find_vendor_session()),
         )
 
     def _find_vendor_session(self) -> str | None:
         return self.turn.conversation.vendor_session_id
 
     def _collect_commands(self) -> StreamCommands:
-        """What the Turn wants done, and what has changed since the last time."""
-        translation, turn = self.translation, self.translation.turn
-        # the child began another one by itself, and may have ended it already
+        """Return what the turn needs from the shell, and what has changed since the last call."""
+        turn = self.turn
         if turn is not self._turn:
-            self._turn, self._stage = turn, TurnStage.RUNNING
-        if translation.is_finished and turn.is_terminated:
-            stage = TurnStage.FINISHED
-        elif turn.is_finalized or translation.is_finished:
-            # a passed result may have lines beside it, then its terminator
-            stage = TurnStage.VENDOR_DONE
-        else:
-            stage = TurnStage.PAUSED if turn.is_paused else TurnStage.RUNNING
-        timeout_key = (
-            "heartbeat_timeout"
-            if turn.sends_heartbeats
-            else "tool_timeout"
-            if turn.open_calls
-            else "idle_timeout"
-        )
-        resume_info = (
-            turn.conversation.vendor_session_id,
-            not self._saves_late or bool(turn.usage_by_model),
-        )
-        has_changed = (
-            stage is not self._stage
-            or timeout_key != self._timeout_key
-            or resume_info != self.resume_info
-        )
-        lines, withdrawn_requests = (
-            translation.take_child_stdin_lines(),
-            translation.take_withdrawn_permission_requests(),
-        )
-        if not (
-            has_changed
-            or lines
-            or turn.pending_permissions
-            or turn.hook_events
-            or withdrawn_requests
-        ):
-            return NO_COMMANDS
+            # The child began another turn by itself, and may have ended it already.
+            self._turn = turn
+            self._stage = TurnStage.RUNNING
+        stage = self._find_stage()
+        commands = self._collect_changes(stage)
+        if turn.hook_events:
+            events, turn.hook_events = tuple(turn.hook_events), []
+            # No line may follow an error result.
+            if stage is not TurnStage.FINISHED:
+                commands.append(RunHooksCommand(events))
+        commands += self._take_lines_for_child()
+        commands += self._take_permission_requests()
+        withdrawn_requests = self._dispatcher.translator.take_withdrawn_permission_requests()
+        commands += map(WithdrawPermissionCommand, withdrawn_requests)
+        return tuple(commands)
+
+    def _find_stage(self) -> TurnStage:
+        """Return how far the turn has come."""
+        turn = self.turn
+        if self.is_turn_finished and turn.is_terminated:
+            return TurnStage.FINISHED
+        # A real claude's result may be followed by other lines and by its turn end line.
+        if turn.is_finalized or self.is_turn_finished:
+            return TurnStage.VENDOR_DONE
+        return TurnStage.PAUSED if turn.is_paused else TurnStage.RUNNING
+
+    def _collect_changes(self, stage: TurnStage) -> list[StreamCommand]:
+        """Return commands for a new session, timeout or stage."""
+        turn = self.turn
         commands: list[StreamCommand] = []
-        if resume_info != self.resume_info or (
-            stage is TurnStage.FINISHED and stage is not self._stage
-        ):
+        can_resume = not self._saves_late or bool(turn.usage_by_model)
+        resume_info = (self._find_vendor_session(), can_resume)
+        has_finished = stage is TurnStage.FINISHED and stage is not self._stage
+        if resume_info != self.resume_info or has_finished:
             commands.append(StoreSessionCommand(resume_info[0]))
+        timeout_key = _select_timeout_key(turn)
         if timeout_key != self._timeout_key:
             commands.append(SetTimeoutCommand(timeout_key))
         if stage is not self._stage:
             commands.append(stage)
-        self._stage, self._timeout_key, self.resume_info = stage, timeout_key, resume_info
-        if turn.hook_events:
-            events, turn.hook_events = tuple(turn.hook_events), []
-            if stage is not TurnStage.FINISHED:  # nothing follows an error result (contract S16b)
-                commands.append(RunHooksCommand(events))
-        return (
-            *commands,
-            *map(SendToChildCommand, lines),
-            *self._take_permission_requests(),
-            *map(WithdrawPermissionCommand, withdrawn_requests),
-        )
+        self._stage = stage
+        self._timeout_key = timeout_key
+        self.resume_info = resume_info
+        return commands
+
+    def _take_lines_for_child(self) -> Iterator[SendToChildCommand]:
+        translator = self._dispatcher.translator
+        lines, translator.outbox = translator.outbox, []
+        return map(SendToChildCommand, lines)
 
     def _take_permission_requests(self) -> Iterator[AskPermissionCommand]:
         permissions, self.turn.pending_permissions = self.turn.pending_permissions, []
         return map(AskPermissionCommand, permissions)
+
+
+def _select_timeout_key(turn: Turn) -> str:
+    """Return the timeout of the settings that bounds the child's silence now."""
+    if turn.sends_heartbeats:
+        return "heartbeat_timeout"
+    if turn.open_calls:
+        return "tool_timeout"
+    return "idle_timeout"

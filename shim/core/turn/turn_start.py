@@ -153,6 +153,18 @@ class TurnStart:
             version_fields["version_note"] = vendor.version_note
         return version_fields
 
+    def take_answered_messages(self) -> list[UserMessage]:
+        """Return the steering messages that a reply has followed since the last call."""
+        messages = self.new_steering_messages
+        if messages:
+            self.new_steering_messages = []
+        return messages
+
+    @property
+    def unanswered_count(self) -> int:
+        """Return how many steering messages no reply has followed."""
+        return len(self.steering_messages) - self.written_count
+
     def write_steering_messages(self) -> None:
         """A reply begins: the vendor has taken what was said to it before."""
         for message in self.steering_messages[self.written_count :]:

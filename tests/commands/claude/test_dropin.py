@@ -70,8 +70,9 @@ def test_demo_vendor_runs_a_complete_session(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("make it nicer"))
     demo_child.main()
     translation = create_stream_translation("demo", partial=True)
-    output = translation.feed(capsys.readouterr().out.encode()) + translation.close(
-        ChildExit(code=0)
+    output = (
+        translation.feed(capsys.readouterr().out.encode())[0]
+        + translation.close(ChildExit(code=0))[0]
     )
     (turn,) = check_turns(output, True)
     assert find_result(turn)["is_error"] is False

@@ -311,9 +311,9 @@ def build_draft(vendor, few=False):
 def translate_run(vendor, name, few=False):
     """What a draft says for a run: its text, its calls, and how many results each of them has."""
     translation = create_translation(build_draft(vendor, few)[1])
-    data = translation.feed(find_case(name).data)
+    data = translation.feed(find_case(name).data)[0]
     opened = set(translation.turn.open_calls)
-    return summarize_lines(parse_lines(data + translation.close(ChildExit(code=0))), opened)
+    return summarize_lines(parse_lines(data + translation.close(ChildExit(code=0))[0]), opened)
 
 
 def summarize_lines(lines, opened=()):

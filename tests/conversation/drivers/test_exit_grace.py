@@ -44,7 +44,8 @@ def list_done_states(vendor, *chunks):
     """Whether the vendor seems to be done, after each chunk."""
     translation = create_stream_translation(vendor, stable=True)
     return [
-        bool(translation.feed(chunk) + b".") and translation.turn.is_finalized for chunk in chunks
+        bool(translation.feed(chunk)[0] + b".") and translation.turn.is_finalized
+        for chunk in chunks
     ]
 
 
@@ -75,7 +76,7 @@ def test_pi_tool_result_before_its_tool_call_is_buffered():
         {"type": "toolCall", "id": "c1", "name": "bash", "arguments": {}}, reason="toolUse"
     )
     translation = create_stream_translation("pi", stable=True)
-    summary = summarize_lines(parse_lines(translation.feed(PI_HEAD + result + call)))
+    summary = summarize_lines(parse_lines(translation.feed(PI_HEAD + result + call)[0]))
     assert summary[-2:] == ["call:c1 Bash", "result:c1 ok"]
 
 
@@ -88,21 +89,27 @@ def test_claude_turn_is_finished_by_its_result_event():
 def test_qwen_events_after_the_result_are_counted_as_late():
     failed = DONE | {"subtype": "error_during_execution", "is_error": True}
     translation = create_stream_translation("qwen", stable=True)
-    output = translation.feed(
-        build_claude_turn(build_assistant_line("hi"))
-        + encode_line(build_assistant_line("LATE"))
-        + encode_line(failed)
-    ) + translation.close(None)
+    output = (
+        translation.feed(
+            build_claude_turn(build_assistant_line("hi"))
+            + encode_line(build_assistant_line("LATE"))
+            + encode_line(failed)
+        )[0]
+        + translation.close(None)[0]
+    )
     assert summarize_lines(parse_lines(output)) == ["init", "text:hi", "end:success hi", "."]
     assert translation.diagnostics.repairs["late_event"] == 2
 
 
 def test_next_qwen_turn_is_translated():
     translation = create_stream_translation("qwen", stable=True)
-    output = translation.feed(
-        build_claude_turn(build_assistant_line("one"))
-        + build_claude_turn(build_assistant_line("two"))
-    ) + translation.close(None)
+    output = (
+        translation.feed(
+            build_claude_turn(build_assistant_line("one"))
+            + build_claude_turn(build_assistant_line("two"))
+        )[0]
+        + translation.close(None)[0]
+    )
     assert [
         entry for entry in summarize_lines(parse_lines(output)) if entry.startswith("text")
     ] == [
@@ -117,7 +124,7 @@ def test_strict_sdk_receives_no_line_of_an_unknown_type():
         translation = create_stream_translation("claude", stable=True)
         turn = translation.turn
         turn.config = turn.config._replace(rejects_unknown_lines=old)
-        assert (new in translation.feed(encode_line(INIT) + new)) is passed
+        assert (new in translation.feed(encode_line(INIT) + new)[0]) is passed
     assert ClaudeTranslator.filter_line is not None
 
 

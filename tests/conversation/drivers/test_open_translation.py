@@ -67,7 +67,7 @@ def test_unknown_vendor_raises_frontend_error(name):
 
 def test_output_contains_the_session_id_of_the_caller():
     translation = create_stream_translation("demo", session_id=STABLE_SESSION_ID[:-1] + "7")
-    assert (STABLE_SESSION_ID[:-1] + "7").encode() in translation.close(ChildExit(code=0))
+    assert (STABLE_SESSION_ID[:-1] + "7").encode() in translation.close(ChildExit(code=0))[0]
 
 
 def test_translate_stream_reads_and_writes_descriptors():

@@ -10,11 +10,11 @@ from box import END, START, build_text_event, format_ndjson
 from support import Stage, build_turn_config, list_fixture_cases, translate_case
 from sweeps import loop_over_cases
 
+from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.conversation.fallback import buffered_stream
 from shim.conversation.fallback.buffered_stream import BufferedChildStream, FallbackBuffer
 from shim.core.adapter.commands import RunHooksCommand, SendToChildCommand, StoreSessionCommand
-from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Translator
 from shim.core.claude.writer import StreamJsonWriter
 from shim.core.errors import (
@@ -136,11 +136,13 @@ def build_buffered_stream(writer=None):
     """A hold that has begun, and the pump of the demo vendor whose lines go through it."""
     buffer = FallbackBuffer()
     buffer.start_buffering()
-    translation = create_stream_translation("demo", partial=False, stable=True)
     if writer is not None:
         turn_config = build_turn_config(new_id=f"{IDENTITY}000000000000")
-        translation = StreamTranslation(Translator, turn_config, writer)
-    return buffer, BufferedChildStream(buffer, translation)
+        return buffer, BufferedChildStream(buffer, Translator, turn_config, writer)
+    demo = create_stream_translation("demo", partial=False, stable=True)
+    translator_class = get_adapter("demo").translator_class
+    stream = BufferedChildStream(buffer, translator_class, demo.turn.config, demo.writer)
+    return buffer, stream
 
 
 def feed_events(stream, *events):
@@ -186,7 +188,7 @@ def test_buffered_lines_and_session_are_released_with_the_first_text():
 
 def test_bytes_for_the_child_are_not_buffered():
     _, stream = build_buffered_stream()
-    stream.translation._translator.outbox.append(b"line\n")
+    stream._dispatcher.translator.outbox.append(b"line\n")
     assert SendToChildCommand(b"line\n") in feed_events(stream, BEGUN)[1]
 
 
@@ -203,13 +205,13 @@ def test_buffer_is_released_above_its_limit(monkeypatch):
 def test_failed_vendor_ends_its_turn_without_output(is_persistent):
     buffer, stream = build_buffered_stream()
     feed_events(stream, BEGUN)
-    stream.stop_turn("nobody is logged in", "auth")
+    stream.turn.stop("nobody is logged in", "auth")
     assert (stream.finish() if is_persistent else stream.close(ChildExit(code=1))) == (b"", ())
     assert (
         buffer.failed_attempt == create_failed_attempt("demo", "auth", "nobody is logged in")
         and buffer.child_started
     )
-    assert stream.translation.writer.take_bytes() == b""
+    assert stream.writer.take_bytes() == b""
 
 
 def test_vendor_error_is_a_failed_attempt_and_a_frontend_error_is_written():
@@ -239,5 +241,5 @@ def test_failure_after_the_release_is_written_and_allows_no_fallback():
     feed_events(stream, BEGUN)
     output, _ = stream.release_buffered_output()
     assert b'"init"' in output
-    stream.stop_turn("nobody is logged in", "auth")
+    stream.turn.stop("nobody is logged in", "auth")
     assert b"nobody is logged in" in stream.close(None)[0] and buffer.failed_attempt is None

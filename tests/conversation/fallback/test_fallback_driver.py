@@ -9,6 +9,7 @@ import pytest
 from box import PATIENCE
 from support import check_turns, find_result
 
+from shim.adapters import get_adapter
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
@@ -36,7 +37,9 @@ class VendorLauncher:
         return self
 
     def open_child_stream(self, previous_stream):
-        return self.create_stream(create_stream_translation("demo", partial=False, stable=True))
+        demo = create_stream_translation("demo", partial=False, stable=True)
+        translator_class = get_adapter("demo").translator_class
+        return self.create_stream(translator_class, demo.turn.config, demo.writer)
 
     def store_session(self, translation):
         pass
@@ -66,7 +69,7 @@ class Vendor(ChildDriver):
             else:
                 self.stream.turn.record_end()
         else:
-            self.stream.stop_turn("nobody is logged in", "auth")
+            self.stream.turn.stop("nobody is logged in", "auth")
         await self._write_turn_end(*self.stream.finish())
 
     def _apply_stage(self, stage):
@@ -119,7 +122,7 @@ async def test_turn_cancelled_between_vendors_reports_its_cause():
             await two.ant.leaving.wait()
             tasks.cancel_scope.cancel()
     assert two.driver.stream is not None and two.bee.turns == 0
-    two.driver.stream.stop_turn("the turn was stopped by SIGTERM", "signal")
+    two.driver.stream.turn.stop("the turn was stopped by SIGTERM", "signal")
     output, _ = two.driver.stream.close(None)
     (turn,) = check_turns(output, False)
     assert find_result(turn)["shim"]["cause"] == "signal"

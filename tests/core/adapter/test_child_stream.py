@@ -16,7 +16,6 @@ from shim.core.adapter.commands import (
     StoreSessionCommand,
     TurnStage,
 )
-from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Translator
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import UserMessage
@@ -69,9 +68,7 @@ class Toy(Translator):
 def start_child_stream(*, hooks=False, **options):
     """A pump that answers a message."""
     config = build_turn_config("toy")
-    child_stream = ChildStream(
-        StreamTranslation(Toy, config, StreamJsonWriter(STABLE_ID_PREFIX)), **options
-    )
+    child_stream = ChildStream(Toy, config, StreamJsonWriter(STABLE_ID_PREFIX), **options)
     child_stream.set_user_message(UserMessage("hi"), replays_message=False, has_hooks=hooks)
     return child_stream
 
@@ -141,7 +138,9 @@ def test_late_saved_session_is_stored_a_second_time_after_the_first_reply():
 
 
 def test_child_stream_does_not_store_a_resumed_session():
-    child_stream = start_child_stream(resume_info=("s", True))
+    last_stream = start_child_stream()
+    fed(last_stream, "hello")
+    child_stream = start_child_stream(previous_stream=last_stream)
     assert fed(child_stream, "hello") == (SetTimeoutCommand("idle_timeout"),)
 
 
@@ -204,7 +203,8 @@ def test_permission_request_between_two_turns_is_refused():
 def test_forbidden_call_ends_the_turn():
     child_stream = start_child_stream()
     fed(child_stream, "hello", "call")
-    output, commands = child_stream.forbid_call("c1", "no")
+    child_stream.turn.forbid_call("c1", "no")
+    output, commands = child_stream.take_output()
     assert b'"result"' in output and commands == (
         StoreSessionCommand("s"),
         SetTimeoutCommand("idle_timeout"),
@@ -233,5 +233,5 @@ def test_turn_started_by_the_child_reports_its_finished_stage():
     """Both turns end in their chunk, as those of a recording do that is played at once."""
     child_stream = start_child_stream()
     assert TurnStage.FINISHED in fed(child_stream, "hello", "settle", "finish")
-    child_stream.translation.start_turn()
+    child_stream.start_turn()
     assert TurnStage.FINISHED in fed(child_stream, "say", "settle", "finish")

@@ -44,8 +44,8 @@ STOP = [stream(type="content_block_stop", index=0), stream(type="message_stop")]
 def run(*lines: str, code: int | None = 0) -> list[str]:
     """The raw lines that are said with partial messages and without secrets."""
     translation = create_stream_translation("claude", partial=True, stable=True, redact=True)
-    output = translation.feed("".join(raw_line + "\n" for raw_line in lines).encode())
-    output += translation.close(None if code is None else ChildExit(code=code))
+    output = translation.feed("".join(raw_line + "\n" for raw_line in lines).encode())[0]
+    output += translation.close(None if code is None else ChildExit(code=code))[0]
     check_frames(output)
     return output.decode().splitlines()
 
@@ -206,9 +206,10 @@ def test_collected_and_grown_lines_stay_within_the_line_limit(monkeypatch, small
     block = {"type": "tool_result", "tool_use_id": "t", "content": "pwd=a1b2c3; " * 700}
     grown = line("user", message={"role": "user", "content": [block]})
     lines = [INIT, OPEN[0], *pieces, *STOP, call("t"), grown, result()]
-    output = translation.feed(
-        "".join(raw_line + "\n" for raw_line in lines).encode()
-    ) + translation.close(ChildExit(code=0))
+    output = (
+        translation.feed("".join(raw_line + "\n" for raw_line in lines).encode())[0]
+        + translation.close(ChildExit(code=0))[0]
+    )
     check_frames(output, limit=10_000)
     collected = "".join(fragments(output.decode().splitlines(), "partial_json"))
     assert collected.replace(" ", "") == given_input.replace(GITHUB, MARK).replace(" ", "")

@@ -293,7 +293,7 @@ def test_r11_text_emitted_before_a_retry_is_not_repeated():
     for fragment in ("one ", "two", " three"):
         translation.turn.add_text(fragment)
     translation.turn.record_end()
-    lines = [json.loads(line) for line in translation.close(ChildExit(code=0)).splitlines()]
+    lines = [json.loads(line) for line in translation.close(ChildExit(code=0))[0].splitlines()]
     assert summarize_flat_lines(lines) == [
         "init",
         "text one two",

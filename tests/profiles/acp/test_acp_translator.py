@@ -176,7 +176,7 @@ def test_permission_request_input_is_not_merged_into_the_call_input():
             rawInput={"patchText": "all of it"},
         )
     )
-    assert talk.stream.translation.diagnostics.build_report()["repairs"] == {}
+    assert talk.stream.diagnostics.build_report()["repairs"] == {}
 
 
 def test_permission_request_without_a_call_is_cancelled():
@@ -298,9 +298,10 @@ def test_denied_call_gets_a_result_before_the_next_text():
     talk = start_conversation("gemini").feed_messages(
         build_permission_request(call="run_shell_command__1", title="ls", rawInput=None)
     )
-    talk.stream.record_permission_denial(
+    talk.stream.turn.record_permission_denial(
         talk.pending_permissions[0], "no thanks", frontend_knows=True
     )
+    talk.stream.take_output()
     talk.answer_permission(False)
     talk.feed_messages(build_text_update("Then not."), DONE).close_stream()
     (turn,) = check_turns(talk.lines, partial=False)
@@ -358,7 +359,7 @@ def test_missing_login_is_reported_in_the_result():
 
 def test_interrupt_sends_session_cancel_and_ends_the_turn():
     talk = start_conversation().feed_messages(build_text_update("Hel"))
-    talk.stream.interrupt()
+    talk.stream.turn.record_interrupt()
     talk.sent_bytes += talk.child_input.encode_interrupt()
     assert talk.get_last_message() == {
         "jsonrpc": "2.0",

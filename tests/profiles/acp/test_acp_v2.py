@@ -72,7 +72,7 @@ def test_turn_ends_with_the_idle_state_and_not_with_the_prompt_response():
     talk = start_conversation().feed_messages(piece("Hel"), piece("lo"))
     assert b'"type":"result"' not in talk.lines
     talk.feed_messages(ENDED)
-    assert talk.stream.has_turn_outcome
+    assert talk.stream.turn.outcome is not None
     assert result_of(talk)["result"] == "Hello"
 
 
@@ -85,28 +85,28 @@ def test_idle_state_before_the_prompt_response_does_not_end_the_turn():
 
 def test_turn_ends_with_work_that_started_before_the_prompt_response():
     talk = AcpConversation().feed_messages(*ANSWERS, RUNS, TAKEN, piece("Hello"), ENDED)
-    assert talk.stream.has_turn_outcome
+    assert talk.stream.turn.outcome is not None
     assert result_of(talk)["result"] == "Hello"
 
 
 def test_echoed_user_message_marks_the_prompt_as_accepted():
     echo = build_update("user_message", messageId="u1", content=[{"type": "text", "text": "hi"}])
     talk = AcpConversation().feed_messages(*ANSWERS, echo, RUNS, piece("Hello"), ENDED)
-    assert talk.stream.has_turn_outcome
+    assert talk.stream.turn.outcome is not None
 
 
 @pytest.mark.parametrize("late", [(TAKEN, idle()), (RUNS, ENDED, TAKEN)])
 def test_idle_agent_without_further_output_ends_the_turn(late):
     talk = AcpConversation().feed_messages(*ANSWERS, piece("Hello"), *late)
-    assert not talk.stream.has_turn_outcome
+    assert talk.stream.turn.outcome is None
     talk.stream.on_idle()
-    assert talk.stream.has_turn_outcome
+    assert talk.stream.turn.outcome is not None
     assert result_of(talk)["result"] == "Hello"
 
 
 def test_repeated_idle_state_does_not_reopen_a_cancelled_turn():
     talk = start_conversation().feed_messages(piece("Hel"))
-    talk.stream.interrupt()
+    talk.stream.turn.record_interrupt()
     talk.feed_messages(idle(stopReason="cancelled"), idle(stopReason="cancelled"))
     assert talk.stream.turn.is_finalized
 
@@ -115,7 +115,7 @@ def test_running_state_after_idle_leaves_the_turn_open():
     talk = AcpConversation().feed_messages(
         *ANSWERS, TAKEN, idle(stopReason="end_turn"), RUNS, piece("Hello")
     )
-    assert not talk.stream.has_turn_outcome
+    assert talk.stream.turn.outcome is None
     assert result_of(talk.feed_messages(ENDED))["result"] == "Hello"
 
 
@@ -215,10 +215,7 @@ def test_emitted_text_is_not_retracted_by_later_updates():
         ENDED,
     )
     assert result_of(talk)["result"] == "Hello"
-    assert (
-        talk.stream.translation.diagnostics.build_report()["repairs"]["contradicted_block"]["count"]
-        == 2
-    )
+    assert talk.stream.diagnostics.build_report()["repairs"]["contradicted_block"]["count"] == 2
 
 
 def test_agent_thought_becomes_a_thinking_block():

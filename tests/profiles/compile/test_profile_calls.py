@@ -16,7 +16,7 @@ from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, create_output_writer
-from shim.core.adapter.translation import StreamTranslation
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.config_node import ConfigSource
 from shim.profiles.load.adapter import build_adapter
@@ -215,7 +215,7 @@ def _says_calls(rule):
 
 def _translate_data(vendor, data):
     translation = create_translation(vendor)
-    return translation.feed(data) + translation.close(ChildExit(code=0))
+    return translation.feed(data)[0] + translation.close(ChildExit(code=0))[0]
 
 
 # -- tools that nobody named -----------------------------------------------------------------------
@@ -300,13 +300,13 @@ def test_hidden_call_is_still_denied():
     """Surface page: the first event of a forbidden call stops the turn."""
     vendor = build_adapter_for_unknown_tools("hide")
     config = build_turn_config("own", evaluator=build_evaluator(deny=["own"]))
-    translation = StreamTranslation(
+    translation = ChildStream(
         vendor.translator_class,
         config,
         create_output_writer("claude", STABLE_ID_PREFIX, partial=False),
     )
     data = "".join(json.dumps(event) + "\n" for event in UNNAMED[:3]).encode()
-    result = find_result_line(parse_lines(translation.feed(data)))
+    result = find_result_line(parse_lines(translation.feed(data)[0]))
     assert (
         result["shim"]["cause"] == "denied"
         and result["permission_denials"][0]["tool_name"] == "own"
@@ -369,7 +369,7 @@ def test_extracted_event_of_another_session_is_rejected(line, is_accepted):
     """Threats: vendor output, an event glued to tool output."""
     translation = create_translation(build_profile_adapter(OWN_PATH))
     data = f'{{"type":"say","words":"a","sid":"mine"}}\n{line}\n{{"type":"end"}}\n'
-    lines = parse_lines(translation.feed(data.encode()) + translation.close(None))
+    lines = parse_lines(translation.feed(data.encode())[0] + translation.close(None)[0])
     assert ("forged" in json.dumps(lines)) is is_accepted
     assert ("doubtful_event" in find_result_line(lines)["shim"]["repairs"]) is not is_accepted
     if not is_accepted:

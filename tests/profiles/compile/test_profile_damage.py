@@ -16,7 +16,7 @@ from sweeps import limit_examples
 
 from shim.adapters import BUNDLED_PROFILES
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
-from shim.core.adapter.translation import StreamTranslation
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.writer import StreamJsonWriter
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import ChildExit
@@ -116,9 +116,11 @@ def test_damaged_profile_builds_an_adapter_or_is_rejected_with_its_location(dama
             except ValueError:
                 continue
     writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=b'{"type":"message_stop"}\n')
-    translation = StreamTranslation(vendor.translator_class, build_turn_config(name), writer)
+    translation = ChildStream(vendor.translator_class, build_turn_config(name), writer)
     data = b"".join(json.dumps(event).encode() + b"\n" for event in events)
-    check_turns(translation.feed(data) + translation.close(ChildExit(code=0), "stderr\n"), False)
+    check_turns(
+        translation.feed(data)[0] + translation.close(ChildExit(code=0), "stderr\n")[0], False
+    )
 
 
 @pytest.mark.parametrize(

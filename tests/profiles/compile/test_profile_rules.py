@@ -175,9 +175,9 @@ def test_once_rule_emits_the_event_in_the_next_turn():
         build_profile_adapter(say('{ type = "say" }', once='["id"]') + END)
     )
     event = b'{"type":"say","id":1,"words":"a"}\n{"type":"end"}\n'
-    output = translation.feed(event) + translation.finish_turn()
+    output = translation.feed(event)[0] + translation.finish()[0]
     translation.start_turn()
-    output += translation.feed(event) + translation.finish_turn()
+    output += translation.feed(event)[0] + translation.finish()[0]
     assert summarize_lines(parse_lines(output)) == ["init", "text:a", "end:success a"] * 2
 
 

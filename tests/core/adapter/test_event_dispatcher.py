@@ -8,7 +8,7 @@ from support import STABLE_ID_PREFIX, build_turn_config, check_turns, parse_line
 from sweeps import loop_over_rows
 
 from shim.conversation.drivers.open_translation import create_stream_translation
-from shim.core.adapter.translation import StreamTranslation
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.turn.outcome import ChildExit
@@ -54,12 +54,12 @@ class BadEnd(Toy):
 
 def run(
     data: bytes | str, translator: type[Translator] = Toy, stderr: str = ""
-) -> tuple[list[str], StreamTranslation]:
+) -> tuple[list[str], ChildStream]:
     """What is said for `data` and exit code 0."""
     writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-    translation = StreamTranslation(translator, build_turn_config("toy"), writer)
+    translation = ChildStream(translator, build_turn_config("toy"), writer)
     data = data if isinstance(data, bytes) else data.encode()
-    output = translation.feed(data) + translation.close(ChildExit(code=0), stderr)
+    output = translation.feed(data)[0] + translation.close(ChildExit(code=0), stderr)[0]
     check_turns(output, partial=False)
     return summarize_lines(parse_lines(output)), translation
 
@@ -76,12 +76,12 @@ def test_events_reach_their_handlers():
 
 def test_feed_emits_only_complete_lines():
     writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-    translation = StreamTranslation(Toy, build_turn_config("toy"), writer)
-    assert summarize_lines(parse_lines(translation.feed(HELLO.encode()))) == ["init"]
-    assert translation.feed(SAY.encode()[:10]) == b""
-    assert not translation.is_finished
+    translation = ChildStream(Toy, build_turn_config("toy"), writer)
+    assert summarize_lines(parse_lines(translation.feed(HELLO.encode())[0])) == ["init"]
+    assert translation.feed(SAY.encode()[:10])[0] == b""
+    assert not translation.is_turn_finished
     translation.close(None)
-    assert translation.is_finished
+    assert translation.is_turn_finished
 
 
 def test_exception_in_a_handler_is_counted_and_the_turn_continues():
@@ -165,7 +165,7 @@ def test_translator_may_skip_and_change_raw_lines():
 
 def test_oversized_line_is_counted():
     writer = StreamJsonWriter(STABLE_ID_PREFIX)
-    translation = StreamTranslation(Toy, build_turn_config("toy"), writer)
+    translation = ChildStream(Toy, build_turn_config("toy"), writer)
     translation._splitter._max_line_bytes = 100
     for chunk in (HELLO.encode(), b'{"type":"say","text":"', b"x" * 200, b'"}\n', BYE.encode()):
         translation.feed(chunk)
@@ -236,11 +236,11 @@ def test_control_message_from_a_repaired_line_is_dropped(spoil, kind):
     translation = create_stream_translation("claude", stable=True)
     output = translation.feed(
         b'{"type":"system","subtype":"init","session_id":"s","tools":[],"model":"m","uuid":"u"}\n'
-    )
+    )[0]
     output += translation.feed(
         b'{"type":"' + kind.encode() + b'","request_id":"1",' + spoil + b"}\n"
-    )
-    output += translation.close(ChildExit(code=0))
+    )[0]
+    output += translation.close(ChildExit(code=0))[0]
     assert kind not in output.decode()
 
 
@@ -254,10 +254,10 @@ def test_event_with_a_raw_newline_is_joined():
 
 def test_event_is_joined_across_chunks():
     writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-    translation = StreamTranslation(Toy, build_turn_config("toy"), writer)
+    translation = ChildStream(Toy, build_turn_config("toy"), writer)
     data = (HELLO + '{"type":"say","text":"a\nb\nc"}\n' + BYE).encode()
-    output = b"".join(translation.feed(data[at : at + 1]) for at in range(len(data)))
-    output += translation.close(ChildExit(code=0))
+    output = b"".join(translation.feed(data[at : at + 1])[0] for at in range(len(data)))
+    output += translation.close(ChildExit(code=0))[0]
     assert summarize_lines(parse_lines(output)) == [
         "init",
         "text:a\nb\nc",
@@ -286,10 +286,10 @@ def test_line_after_a_truncated_line_is_rejected_if_possibly_forged():
 
 def test_interrupt_overrides_the_end_reported_by_the_vendor():
     writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-    translation = StreamTranslation(Toy, build_turn_config("toy"), writer)
-    output = translation.feed((HELLO + SAY).encode())
-    translation.interrupt()
-    output += translation.feed(BYE.encode()) + translation.close(ChildExit(code=0))
+    translation = ChildStream(Toy, build_turn_config("toy"), writer)
+    output = translation.feed((HELLO + SAY).encode())[0]
+    translation.turn.record_interrupt()
+    output += translation.feed(BYE.encode())[0] + translation.close(ChildExit(code=0))[0]
     assert summarize_lines(parse_lines(output)) == [
         "init",
         "text:hi",
@@ -315,7 +315,7 @@ def test_newline_delimited_events_are_read():
 
 def test_output_between_turns_is_reported_in_the_next_turn():
     _, translation = run(HELLO + SAY + BYE)
-    translation.finish_turn()
+    translation.finish()
     translation.skip_output_between_turns(b'{"type":"say","text":"late"}\n  \n{"type":"bye"}\n')
     assert "late_event" not in translation.diagnostics.repairs
     translation.start_turn()

@@ -1,0 +1,174 @@
+"""Parses the lines of a child, repairs broken ones, and gives each event to the translator."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from shim.core.adapter.translator import Translator
+from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS, Diagnostics
+from shim.core.reading.json_repair import JsonRepairer
+
+# Events that make a person or a program act. They are never accepted from a repaired line, because
+# the vendor may not have written them (threats: forged lines).
+_CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request")
+
+
+class EventDispatcher:
+    """Calls the handlers of one child's translator.
+
+    `translator` is replaced when the child turns out to speak another dialect, and for a retry.
+    """
+
+    def __init__(self, translator: Translator, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
+        self._repairer = JsonRepairer(diagnostics)
+        self.set_translator(translator)
+
+    def set_translator(self, translator: Translator) -> None:
+        """Give the next events to this translator."""
+        self.translator = translator
+        self._overrides_feed = type(translator).feed is not Translator.feed
+
+    def reset(self) -> None:
+        """Forget an unfinished value, so that it is not joined to the first line of another child."""
+        self._repairer = JsonRepairer(self._diagnostics)
+
+    def close(self) -> None:
+        """Count an unfinished value, because no more lines follow."""
+        self._repairer.close()
+
+    @property
+    def noise(self) -> str:
+        """The lines that were not JSON; a vendor may print the reason of a failure there."""
+        return "\n".join(self._repairer.noise_lines)
+
+    def dispatch_lines(self, lines: Iterable[bytes]) -> None:
+        """Parse each line once, and call the handler of its event."""
+        translator = self.translator
+        diagnostics = self._diagnostics
+        handlers, filter_line, feed = translator.handlers, translator.filter_line, translator.feed
+        overrides_feed = self._overrides_feed
+        parse_json = orjson.loads
+        needs_repair = self._repairer.has_unfinished_object
+        lines = iter(lines)
+        for raw in lines:
+            if filter_line is not None:
+                filtered = filter_line(raw)
+                if filtered is None:
+                    continue
+                raw = filtered
+            diagnostics.line = raw
+            if not needs_repair:
+                try:
+                    event = parse_json(raw)
+                except orjson.JSONDecodeError:
+                    if not raw:
+                        continue
+                    needs_repair = True
+            if needs_repair:
+                needs_repair = self._repair_line(raw)
+                if translator is not self.translator:
+                    self.dispatch_lines(lines)
+                    return
+                continue
+            try:
+                handler = feed if overrides_feed else handlers[event["type"]]
+            except (KeyError, TypeError):
+                self._translate_untyped(event)
+                if translator is not self.translator:
+                    self.dispatch_lines(lines)
+                    return
+                continue
+            try:
+                handler(event)
+            except Exception as error:
+                self._record_malformed(error)
+        diagnostics.line = b""
+
+    def _repair_line(self, raw: bytes) -> bool:
+        """Read a line that is not one JSON value. Return whether an unfinished value waits for the
+        next line.
+
+        A repaired value is used only if the vendor may have written it.
+        """
+        for value, is_torn in self._repairer.parse_malformed_line(raw):
+            if not isinstance(value, dict) and not is_torn:
+                self._translate_untyped(value)
+            elif self._is_trustworthy(value):
+                self._feed_repaired(value)
+            elif is_torn or self._can_translate(value):
+                self._diagnostics.record("doubtful_event", raw)
+            else:
+                self._translate_unknown(value)
+        return self._repairer.has_unfinished_object
+
+    def _feed_repaired(self, event: object) -> None:
+        if not isinstance(event, dict):
+            self._translate_untyped(event)
+            return
+        try:
+            self.translator.feed_repaired_event(event)
+        except Exception as error:
+            self._record_malformed(error)
+
+    def _translate_untyped(self, event: object) -> None:
+        """Translate a value without a known type. A list of events is read event by event, because
+        some vendors print one in their `json` format.
+        """
+        is_untyped = self.translator.untyped
+        candidates = event if isinstance(event, list) else []
+        items = [
+            item for item in candidates if isinstance(item, dict) and (is_untyped or "type" in item)
+        ]
+        if items and (is_untyped or len(items) == len(candidates)):
+            for item in items:
+                if self._is_trustworthy(item) or not self._can_translate(item):
+                    self._feed_repaired(item)
+                else:
+                    self._diagnostics.record("doubtful_event")
+        elif isinstance(event, dict):
+            self._translate_unknown(event)
+        else:
+            self._diagnostics.record("not_an_event")
+
+    def _translate_unknown(self, event: dict[str, Any]) -> None:
+        """Translate an object without a handler. Another translator may continue from it."""
+        try:
+            successor = self.translator.choose_translator_for_unknown_event(event)
+        except Exception as error:
+            self._record_malformed(error)
+            return
+        if successor is not self.translator:
+            successor.outbox[:0] = self.translator.outbox
+            self.set_translator(successor)
+            self._feed_repaired(event)
+
+    def _record_malformed(self, error: Exception) -> None:
+        line = self._diagnostics.line[: 4 * MAX_SAMPLE_CHARS].decode("utf-8", "replace")
+        self._diagnostics.record("malformed_event", f"{error!r}: {line}")
+
+    def _can_translate(self, event: object) -> bool:
+        """Return whether the translator knows the type of an event, or the event is a control
+        message.
+        """
+        kind = event.get("type") if isinstance(event, dict) else None
+        if kind is None:
+            return self.translator.untyped and isinstance(event, dict)
+        return isinstance(kind, str) and (
+            self._overrides_feed or kind in self.translator.handlers or kind in _CONTROL_TYPES
+        )
+
+    def _is_trustworthy(self, event: object) -> bool:
+        """Return whether an object from a broken line may be an event of this session. A control
+        message never is.
+        """
+        if (
+            not isinstance(event, dict)
+            or not self._can_translate(event)
+            or event.get("type") in _CONTROL_TYPES
+        ):
+            return False
+        session_id = event.get("session_id")
+        vendor_session = self.translator.turn.conversation.vendor_session_id
+        return session_id is None or vendor_session is None or session_id == vendor_session
