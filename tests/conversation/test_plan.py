@@ -10,10 +10,19 @@ import pytest
 from box import CONVERSE
 from memory_run import MemoryEnds, MemoryLauncher
 
+from shim.adapters import get_adapter
 from shim.commands.turn.explain import build_invocation_explanation
 from shim.conversation import runner
 from shim.conversation.drivers.launcher import LaunchPlan
-from shim.conversation.plan import ConversationPlan, PromptSource, RunMode
+from shim.conversation.invocation import resolve_requested_permission_mode
+from shim.conversation.plan import (
+    ConversationPlan,
+    PlanInput,
+    PromptSource,
+    RunMode,
+    StdinInput,
+    plan_conversation,
+)
 from shim.conversation.startup import prepare_conversation
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import ShimError, VendorError
@@ -21,6 +30,7 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.redactor import redact_argv
 from shim.io.signals import SignalRecorder
+from shim.state.config import ShimSettings
 
 PROMPT = "(the prompt)"  # what `shim explain` shows in place of a message on stdin
 STREAM = ("--output-format", "stream-json", "--verbose")
@@ -183,3 +193,73 @@ def test_explain_prints_the_plan_that_a_run_executes(local_box, execute, vendor,
     assert explanation["mode_arguments"] == list(child.request.mode_arguments)
     reads_messages = "--input-format" in args
     assert (plan.prompt_source is PromptSource.MESSAGES) == reads_messages
+
+
+def build_plan(vendor: str, args: tuple[str, ...], **fields: Any) -> ConversationPlan:
+    """Return the plan of a command line, whose vendor is driven as its adapter says."""
+    invocation = parse_argv(args)
+    is_translated = fields.get("is_translated", False)
+    return plan_conversation(
+        PlanInput(
+            adapters=(get_adapter(vendor, without_passthrough=is_translated),),
+            reason="",
+            invocation=invocation,
+            settings=ShimSettings(),
+            mode=resolve_requested_permission_mode(invocation),
+            has_rules=fields.get("has_rules", False),
+            is_translated=is_translated,
+            stdin_input=fields.get("stdin_input"),
+        )
+    )
+
+
+ACCEPT_EDITS = ("-p", PROMPT, "--permission-mode", "acceptEdits")
+BYPASS = ("-p", PROMPT, "--permission-mode", "bypassPermissions")
+
+
+@pytest.mark.parametrize(
+    ("vendor", "args", "fields", "run_mode", "prompt_source", "driver"),
+    [
+        ("qwen", BYPASS, {}, "ONE_SHOT", "ARGUMENT_AND_STDIN", "one-way"),
+        ("qwen", BYPASS, {"has_rules": True}, "RULES_ONLY", "ARGUMENT_AND_STDIN", "two-way"),
+        ("demo", BYPASS, {"has_rules": True}, "ONE_SHOT", "ARGUMENT_AND_STDIN", "one-way"),
+        ("qwen", (*BYPASS, *STREAM, *STDIO), {}, "ANSWERS", "ARGUMENT", "two-way"),
+        # the frontend cannot see a request in the format text, so stdin is a part of the prompt
+        ("qwen", (*BYPASS, *STDIO), {}, "RULES_ONLY", "ARGUMENT_AND_STDIN", "two-way"),
+        ("qwen", CONVERSE, {}, "MESSAGES", "MESSAGES", "two-way"),
+        ("demo", CONVERSE, {}, "MESSAGES", "MESSAGES", "one-way"),
+        ("claude", CONVERSE, {}, "PASSTHROUGH", "MESSAGES", "pass-through"),
+        ("claude", CONVERSE, {"is_translated": True}, "MESSAGES", "MESSAGES", "two-way"),
+        # Yume: stdin was the prompt; only the requests of qwen keep its edits inside the folder
+        ("qwen", BYPASS, {"stdin_input": StdinInput()}, "ONE_SHOT", "ARGUMENT", "one-way"),
+        ("qwen", ACCEPT_EDITS, {"stdin_input": StdinInput()}, "RULES_ONLY", "ARGUMENT", "two-way"),
+        (
+            "qwen",
+            BYPASS,
+            {"stdin_input": StdinInput(may_send_more=True, wants_answers=True)},
+            "ANSWERS",
+            "ARGUMENT",
+            "two-way",
+        ),
+    ],
+)
+def test_run_mode_prompt_source_and_driver_follow_from_the_input(
+    vendor, args, fields, run_mode, prompt_source, driver
+):
+    plan = build_plan(vendor, args, **fields)
+    assert (plan.run_mode.name, plan.prompt_source.name) == (run_mode, prompt_source)
+    assert plan.driver_name == driver
+
+
+@pytest.mark.parametrize(
+    ("vendor", "args", "keeps_transcript"),
+    [
+        ("qwen", BYPASS, True),
+        ("qwen", (*BYPASS, "--no-session-persistence"), False),
+        ("claude", BYPASS, False),  # it writes its own
+    ],
+)
+def test_transcript_is_written_unless_disabled_or_claude_writes_it(
+    vendor, args, keeps_transcript
+):
+    assert build_plan(vendor, args).keeps_transcript == keeps_transcript
