@@ -62,6 +62,7 @@ class ConversationPlan(NamedTuple):
     prompt_source: PromptSource
     adapter: Adapter  # of the first vendor
     persistent: bool  # one child of the first vendor serves the whole conversation
+    starts_child_first: bool  # before the loop is imported
     asks_frontend: bool  # permission requests that no rule answers go to the frontend
     keeps_transcript: bool  # history lists find the session; a real claude writes its own
     reason: str  # why the first vendor is driven in this way; "" if it has one way only
@@ -79,15 +80,19 @@ def plan_conversation(request: PlanInput) -> ConversationPlan:
     """Decide how a conversation is run."""
     adapter = request.adapters[0]
     run_mode = _choose_run_mode(request)
-    if run_mode in (RunMode.PASSTHROUGH, RunMode.ONE_SHOT):
+    starts_child_first = run_mode in (RunMode.PASSTHROUGH, RunMode.ONE_SHOT)
+    if starts_child_first:
         persistent = run_mode is RunMode.PASSTHROUGH
     else:
         persistent = can_keep_child(adapter, request)
+        # Without control frames nothing can change the child's flags, so it need not wait.
+        starts_child_first = persistent and run_mode is RunMode.RULES_ONLY
     return ConversationPlan(
         run_mode,
         _choose_prompt_source(run_mode, request),
         adapter,
         persistent,
+        starts_child_first,
         can_prompt_frontend(request.invocation),
         _keeps_transcript(request),
         request.reason,

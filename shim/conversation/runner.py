@@ -86,13 +86,24 @@ class ConversationRunner:
 
         `source` is our stdin if something was read from it already.
         """
-        run_mode = self._plan.run_mode
-        if run_mode is RunMode.PASSTHROUGH:
-            return self._run_passthrough()
         prompt = self._read_prompt()
-        if run_mode is RunMode.ONE_SHOT:
-            return self._run_one_shot(prompt or "")
-        return self._run_conversation(prompt, source)
+        self._signals.is_started = True
+        first_child = self._start_child(prompt or "") if self._plan.starts_child_first else None
+        try:
+            match self._plan.run_mode:
+                case RunMode.PASSTHROUGH:
+                    return self._run_passthrough(first_child)
+                case RunMode.ONE_SHOT:
+                    return self._run_one_shot(prompt or "", first_child)
+                case _:
+                    return self._run_conversation(prompt, source, first_child)
+        except BaseException:
+            if first_child is not None:
+                kill_child(first_child.process)
+            raise
+        finally:
+            if self._transcript is not None:
+                self._transcript.close()
 
     def _read_prompt(self) -> str | None:
         """Return the prompt, or None if messages on stdin are the prompts."""
@@ -106,86 +117,45 @@ class ConversationRunner:
                 max_bytes = context.settings.max_inbound_bytes
                 return read_prompt(context.invocation, 0, max_bytes, context.recorder)
 
-    def _run_one_shot(self, prompt: str) -> int:
-        """Answer one message. Its child starts first; then the loop is imported."""
-        self._signals.is_started = True
-        first_child = self._start_child(prompt)
-        try:
-            import anyio
-
-            from shim.conversation.message_loop import MessageLoop
-            from shim.core.claude.messages import UserMessage
-
-            async def run_loop() -> int:
-                output = self._open_output()
-                loop = MessageLoop(
-                    self._create_driver(first_child, output),
-                    output,
-                    first_message=UserMessage(prompt),
-                    states=self._create_states(),
-                    recorder=self._launcher.recorder,
-                )
-                return await loop.run(self._signals.pending_signals)
-
-            return anyio.run(run_loop)
-        except BaseException:
-            if first_child is not None:
-                kill_child(first_child.process)
-            raise
-        finally:
-            self._close_transcript()
-
-    def _run_conversation(self, prompt: str | None, source: "Stdin | None") -> int:
-        """Answer many messages, or only `prompt` while the frontend may answer requests."""
-        self._signals.is_started = True
-        can_answer = self._plan.run_mode is not RunMode.RULES_ONLY
-        first_child = None
-        # no control frame can change how it is started
-        if not can_answer and self._plan.persistent:
-            first_child = self._start_child(prompt or "")
-        try:
-            control = self._create_control()
-            if can_answer:
-                frames = self._open_control_source(control, source)
-                return self._run_message_loop(control, prompt, frames, first_child)
-            control.close_input()
-            return self._run_message_loop(control, prompt, None, first_child)
-        except BaseException:
-            if first_child is not None:
-                kill_child(first_child.process)
-            raise
-        finally:
-            self._close_transcript()
-
-    def _open_control_source(
-        self, control: "ControlSession", source: "Stdin | None"
-    ) -> "FrontendLineSource":
-        """Return where control frames come from; answer those that have arrived already."""
-        if self._transport is not None:
-            return self._transport.source
-        if source is not None:
-            return source
-        from shim.io.stdin import Stdin
-
-        recorder = self._launcher.recorder
-        max_bytes = self._launcher.context.settings.max_inbound_bytes
-        source = Stdin(max_bytes=max_bytes, recorder=recorder)
-        _answer_early_requests(control, source, recorder)
-        return source
-
-    def _run_message_loop(
-        self,
-        control: "ControlSession",
-        prompt: str | None,
-        source: "FrontendLineSource | None",
-        first_child: "ChildSpawnResult | None",
-    ) -> int:
+    def _run_one_shot(self, prompt: str, first_child: "ChildSpawnResult | None") -> int:
+        """Answer one message. The loop is imported while its child starts."""
         import anyio
 
         from shim.conversation.message_loop import MessageLoop
         from shim.core.claude.messages import UserMessage
 
-        launcher = self._launcher
+        async def run_loop() -> int:
+            output = self._open_output()
+            loop = MessageLoop(
+                self._create_driver(first_child, output),
+                output,
+                first_message=UserMessage(prompt),
+                states=self._create_states(),
+                recorder=self._launcher.recorder,
+            )
+            return await loop.run(self._signals.pending_signals)
+
+        return anyio.run(run_loop)
+
+    def _run_conversation(
+        self,
+        prompt: str | None,
+        source: "FrontendLineSource | None",
+        first_child: "ChildSpawnResult | None",
+    ) -> int:
+        """Answer many messages, or only `prompt` while the frontend may answer requests."""
+        control, launcher = self._create_control(), self._launcher
+        if self._plan.run_mode is RunMode.RULES_ONLY:
+            control.close_input()
+            source = None
+        elif self._transport is not None:
+            source = self._transport.source
+        elif source is None:
+            source = self._open_stdin(control)
+        import anyio
+
+        from shim.conversation.message_loop import MessageLoop
+        from shim.core.claude.messages import UserMessage
 
         async def run_loop() -> int:
             async with anyio.create_task_group() as tasks:
@@ -205,6 +175,16 @@ class ConversationRunner:
             return status
 
         return anyio.run(run_loop)
+
+    def _open_stdin(self, control: "ControlSession") -> "Stdin":
+        """Open our stdin, and answer the control requests that have arrived already."""
+        from shim.io.stdin import Stdin
+
+        recorder = self._launcher.recorder
+        max_bytes = self._launcher.context.settings.max_inbound_bytes
+        source = Stdin(max_bytes=max_bytes, recorder=recorder)
+        _answer_early_requests(control, source, recorder)
+        return source
 
     def _serve_clients(self, loop: "ConversationLoop") -> "AbstractAsyncContextManager[object]":
         """Let clients come and go while the conversation runs, if it has a transport."""
@@ -299,17 +279,9 @@ class ConversationRunner:
 
         return SessionStateReporter(state, create_uuid)
 
-    def _run_passthrough(self) -> int:
-        """A real claude holds the conversation itself."""
-        self._signals.is_started = True
-        spawned = self._launcher.start_child("", persistent=True)
-        try:
-            return self._run_passthrough_loop(spawned)
-        except BaseException:
-            kill_child(spawned.process)
-            raise
-
-    def _run_passthrough_loop(self, spawned: "ChildSpawnResult") -> int:
+    def _run_passthrough(self, first_child: "ChildSpawnResult | None") -> int:
+        """Let a real claude hold the conversation itself."""
+        assert first_child is not None
         import anyio
 
         from shim.conversation.passthrough import PassthroughLoop
@@ -322,7 +294,7 @@ class ConversationRunner:
             stderr_redactor = StreamRedactor({})
 
         async def run_loop() -> int:
-            child = Child(spawned._replace(stdin_bytes=b""))
+            child = Child(first_child._replace(stdin_bytes=b""))
             loop = PassthroughLoop(
                 launcher, child, self._open_output(), self._open_source(), stderr_redactor
             )
@@ -375,10 +347,6 @@ class ConversationRunner:
             transcript=self._transcript,
             history_writer=writer.transcript_writer,
         )
-
-    def _close_transcript(self) -> None:
-        if self._transcript is not None:
-            self._transcript.close()
 
 
 class FrontendMcpRelays:

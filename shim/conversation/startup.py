@@ -12,8 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from shim.adapters import VENDORS, get_adapter
 from shim.conversation.drivers.context import ConversationContext, resolve_vendor_model
 from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan
-from shim.conversation.fallback.vendor_choice import REPLAY_VENDOR, VendorChoice, choose_vendors
-from shim.conversation.fallback.vendor_list import FallbackVendorList
+from shim.conversation.fallback.vendor_list import (
+    REPLAY_VENDOR,
+    FallbackVendorList,
+    VendorChoice,
+    choose_vendors,
+)
 from shim.conversation.invocation import (
     apply_claude_settings,
     apply_yume_permission_mode,

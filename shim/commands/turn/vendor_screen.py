@@ -10,8 +10,11 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from shim.conversation.fallback.vendor_choice import REPLAY_VENDOR, choose_vendors
-from shim.conversation.fallback.vendor_list import FallbackVendorList
+from shim.conversation.fallback.vendor_list import (
+    REPLAY_VENDOR,
+    FallbackVendorList,
+    choose_vendors,
+)
 from shim.conversation.invocation import resolve_requested_permission_mode
 from shim.core.adapter.adapter import Adapter
 from shim.core.claude.argv.flags import FLAGS
