@@ -1,4 +1,7 @@
-"""The facts of a session that its hub knows, and where it stands (background page, section 3)."""
+"""What a hub tells its clients of a session: its name and settings, and its status.
+
+The names and values of the status are those of `claude agents --json`.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,33 +22,24 @@ STOPPED_STATE = "stopped"
 
 
 class BackgroundSessionInfo(NamedTuple):
-    """What a client is told of a session, and what holds for it.
+    """A background session, as its clients are told of it, and its limits."""
 
-    session_id        its UUID; its short id is how that begins
-    model, mode       what the session began with; both change as the conversation says so
-    can_bypass        it began with bypassPermissions, so that this mode may be chosen
-    answer_policy     who may answer questions: "any" who may drive, or the "owner", who drives or
-                      drove last
-    prompt_timeout_s  a question that waits for longer is denied. The conversation has to wait a
-                      little longer than that: of two clocks only one may settle a question
-    max_frame_bytes   no frame of a client is longer
-    """
-
-    session_id: str
+    session_id: str  # a UUID
     vendor: str = ""
     name: str = ""
     cwd: str = ""
-    model: str | None = None
+    model: str | None = None  # changes when the conversation reports another one, as `mode` does
     mode: str = "default"
     pid: int = 0
     version: str = ""
-    can_bypass: bool = False
-    answer_policy: str = "any"
+    can_bypass: bool = False  # it began with bypassPermissions, so that mode can be chosen
+    answer_policy: str = "any"  # or "owner": only the controller, or the last one, answers prompts
+    # The conversation waits a little longer for an answer, so that only the hub denies a prompt.
     prompt_timeout_s: float = float("inf")
-    max_frame_bytes: int = MAX_LINE_BYTES
+    max_frame_bytes: int = MAX_LINE_BYTES  # of a client's frame
 
     def build_welcome_fields(self) -> dict[str, Any]:
-        """The keys of a `welcome` frame."""
+        """Return the keys of a `welcome` frame."""
         return {
             "session": self.session_id,
             "id": shorten_session_id(self.session_id),
@@ -61,68 +55,64 @@ class BackgroundSessionInfo(NamedTuple):
 
 
 def derive_session_name(message: Mapping[str, Any]) -> str:
-    """The name of a session that was given none, by its first message."""
+    """Return a name for a session without one: the start of its first message."""
     content = message.get("content")
     if isinstance(content, list):
-        content = next(
-            (
-                block.get("text")
-                for block in content
-                if isinstance(block, dict) and block.get("text")
-            ),
-            None,
-        )
-    return " ".join(content.split())[:MAX_NAME_CHARS] if isinstance(content, str) else ""
+        blocks = [block for block in content if isinstance(block, dict)]
+        content = next((block["text"] for block in blocks if block.get("text")), None)
+    if not isinstance(content, str):
+        return ""
+    return " ".join(content.split())[:MAX_NAME_CHARS]
 
 
 def shorten_first_line(text: object) -> str:
-    """The first line of a text, short and printable."""
-    line = next((line for line in str(text or "").splitlines() if line.strip()), "") if text else ""
+    """Return the first line of a text that is not blank, shortened and without control characters."""
+    lines = str(text or "").splitlines()
+    line = next((line for line in lines if line.strip()), "")
     line = escape_control_chars(line[: 4 * MAX_DETAIL_CHARS]).strip()
-    return line if len(line) <= MAX_DETAIL_CHARS else line[: MAX_DETAIL_CHARS - 1] + "…"
+    if len(line) > MAX_DETAIL_CHARS:
+        line = line[: MAX_DETAIL_CHARS - 1] + "…"
+    return line
 
 
 def describe_tool_call(tool: object, tool_input: object) -> str:
-    """A call in a line: its tool, and what it is about."""
-    fields = tool_input if isinstance(tool_input, dict) else {}
-    values = (
-        fields[key]
-        for key in ("command", *DESCRIPTION_KEYS)
-        if isinstance(fields.get(key), str) and fields[key]
-    )
-    subject = next(values, "")
-    return shorten_first_line(f"{tool}: {subject}" if subject else tool)
+    """Describe a tool call in a line: the tool, and the main value of its input."""
+    if isinstance(tool_input, dict):
+        for key in ("command", *DESCRIPTION_KEYS):
+            if isinstance(tool_input.get(key), str) and tool_input[key]:
+                return shorten_first_line(f"{tool}: {tool_input[key]}")
+    return shorten_first_line(tool)
 
 
 def describe_prompt(request: Mapping[str, Any]) -> str:
-    """What a question wants of a person."""
-    if request.get("tool_name") != QUESTION_TOOL:
-        if request.get("subtype") == ELICITATION_SUBTYPE:
-            return shorten_first_line(f"answer: {request.get('message')}")
-        return shorten_first_line(
-            f"approve {describe_tool_call(request.get('tool_name'), request.get('input'))}"
-        )
+    """Describe in a line what a prompt asks a person to do."""
+    if request.get("subtype") == ELICITATION_SUBTYPE:
+        return shorten_first_line(f"answer: {request.get('message')}")
+    tool = request.get("tool_name")
     tool_input = request.get("input")
+    if tool == QUESTION_TOOL:
+        return shorten_first_line(f"answer: {_describe_first_question(tool_input)}")
+    return shorten_first_line(f"approve {describe_tool_call(tool, tool_input)}")
+
+
+def _describe_first_question(tool_input: object) -> str:
+    """Return the first question of a QUESTION_TOOL call, with the labels of its options."""
     questions = tool_input.get("questions") if isinstance(tool_input, dict) else None
-    first_question = (
-        questions[0]
-        if isinstance(questions, list) and questions and isinstance(questions[0], dict)
-        else {}
-    )
-    options = first_question.get("options")
-    labels = (
-        [str(option.get("label")) for option in options if isinstance(option, dict)]
-        if isinstance(options, list)
-        else []
-    )
-    return shorten_first_line(
-        f"answer: {first_question.get('question')}" + (f" ({' · '.join(labels)})" if labels else "")
-    )
+    if not isinstance(questions, list) or not questions or not isinstance(questions[0], dict):
+        return "None"
+    options = questions[0].get("options")
+    labels = []
+    if isinstance(options, list):
+        labels = [str(option.get("label")) for option in options if isinstance(option, dict)]
+    suffix = f" ({' · '.join(labels)})" if labels else ""
+    return f"{questions[0].get('question')}{suffix}"
 
 
 def _is_stopped_result(result: Mapping[str, Any]) -> bool:
-    """Whether the session was told to end in the middle of this turn. A child that another signal
-    ended has its name there: that is a failure, which nobody of ours wanted."""
+    """Return whether the turn was stopped because the session was ended.
+
+    The result of a child that was killed by a signal has the name of the signal. That is a failure.
+    """
     shim_fields = result.get("shim")
     return (
         isinstance(shim_fields, dict)
@@ -132,7 +122,7 @@ def _is_stopped_result(result: Mapping[str, Any]) -> bool:
 
 
 class SessionStatus:
-    """`is_turn_active`: a turn runs."""
+    """The status of a session, by the lines of its conversation."""
 
     def __init__(self) -> None:
         self.is_turn_active = False
@@ -140,30 +130,28 @@ class SessionStatus:
         self._state = "blocked"
         self._needs = START_HINT
         self._detail = ""
-        self._timed_out_prompt = ""  # the first question of this turn that nobody answered in time
+        self._timed_out_prompt = ""  # the first prompt of this turn that was not answered in time
 
     def build_status_fields(
         self, prompt_requests: Sequence[Mapping[str, Any]] = (), has_messages: bool = False
     ) -> dict[str, Any]:
-        """The keys of `host.json` and of a `state` frame.
+        """Return the keys of `host.json` and of a `state` frame.
 
-        `prompt_requests` are the requests of the questions that are open, in their order;
-        `has_messages` wait for their turn.
+        `prompt_requests` are the requests of the open prompts, in their order, and `has_messages`
+        tells whether messages wait for their turn.
         """
         if self._end_state:
             return self._build_status(None, None, self._end_state, "")
         if prompt_requests:
             first_request = prompt_requests[0]
-            is_question = (
+            waiting_for = "permission prompt"
+            if (
                 first_request.get("tool_name") == QUESTION_TOOL
                 or first_request.get("subtype") == ELICITATION_SUBTYPE
-            )
-            return self._build_status(
-                "waiting",
-                "input needed" if is_question else "permission prompt",
-                "blocked",
-                describe_prompt(first_request),
-            )
+            ):
+                waiting_for = "input needed"
+            needs = describe_prompt(first_request)
+            return self._build_status("waiting", waiting_for, "blocked", needs)
         if self.is_turn_active or has_messages:
             return self._build_status("busy", None, "working", "")
         return self._build_status("idle", None, self._state, self._needs)
@@ -180,16 +168,17 @@ class SessionStatus:
         }
 
     def record_waiting_message(self) -> None:
-        """A message waits for its turn."""
+        """Record that a message waits for its turn."""
         if not self.is_turn_active:
             self._detail = STARTING_TEXT
 
     def record_prompt_timeout(self, request: Mapping[str, Any]) -> None:
-        """Record that a question of this turn was denied because it was not answered in time."""
-        self._timed_out_prompt = self._timed_out_prompt or describe_prompt(request)
+        """Record that a prompt of this turn was denied because it was not answered in time."""
+        if not self._timed_out_prompt:
+            self._timed_out_prompt = describe_prompt(request)
 
     def record_stream_json_line(self, line: Mapping[str, Any]) -> None:
-        """A whole line of the conversation."""
+        """Record a complete line of the conversation."""
         kind = line.get("type")
         if kind == "result":
             self._record_result(line)
@@ -210,21 +199,23 @@ class SessionStatus:
 
     def _record_result(self, line: Mapping[str, Any]) -> None:
         errors = line.get("errors")
-        result_text = line.get("result") or (
-            errors[0] if isinstance(errors, list) and errors else ""
-        )
+        text = line.get("result")
+        if not text and isinstance(errors, list) and errors:
+            text = errors[0]
+        detail = shorten_first_line(text)
         self._needs = ""
         if _is_stopped_result(line):
             self._state = self._detail = STOPPED_STATE
         elif str(line.get("terminal_reason")).startswith("aborted"):
-            self._state, self._needs, self._detail = "blocked", CONTINUE_HINT, INTERRUPTED_DETAIL
+            self._state = "blocked"
+            self._needs = CONTINUE_HINT
+            self._detail = INTERRUPTED_DETAIL
         elif line.get("is_error") is True or line.get("subtype") != "success":
-            self._state, self._detail = (
-                "failed",
-                shorten_first_line(result_text) or str(line.get("subtype")),
-            )
+            self._state = "failed"
+            self._detail = detail or str(line.get("subtype"))
         else:
-            self._state, self._detail = "done", shorten_first_line(result_text) or self._detail
+            self._state = "done"
+            self._detail = detail or self._detail
             if self._timed_out_prompt:
                 self._state = "blocked"
                 self._needs = TIMEOUT_HINT.format(
@@ -233,13 +224,15 @@ class SessionStatus:
         self._timed_out_prompt = ""
 
     def record_session_end(self, failure: str = "", *, has_messages: bool = False) -> None:
-        """The session is over; `failure` says why, where nobody stopped it. `has_messages` waited
-        for their turn.
+        """Record the end of the session.
+
+        `failure` is why it ended by itself, or "". `has_messages` tells whether messages waited.
         """
+        self._needs = ""
+        self._end_state = self._state
         if failure:
-            self._end_state, self._detail = "failed", shorten_first_line(failure)
+            self._end_state = "failed"
+            self._detail = shorten_first_line(failure)
         elif self.is_turn_active or has_messages or self._state == "blocked":
             self._end_state = STOPPED_STATE
-        else:
-            self._end_state = self._state
-        self._needs, self.is_turn_active = "", False
+        self.is_turn_active = False
