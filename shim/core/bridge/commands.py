@@ -1,4 +1,4 @@
-"""What the hub asks of the process around it, in the order in which it has to be done."""
+"""The commands of the hub to its host, which carries them out in their order."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,20 +7,20 @@ from shim.core.bridge.log import SessionLogRecord
 
 
 class AppendLogRecords(NamedTuple):
-    """Write these to the log, before anybody is told of them."""
+    """Append records to the log, before any client receives them."""
 
     records: Sequence[SessionLogRecord]
 
 
 class WriteStdin(NamedTuple):
-    """Give the conversation this line of stdin; it ends with a newline."""
+    """Write a line to the conversation's stdin; it ends with a newline."""
 
     line: bytes
 
 
 class ReadLog(NamedTuple):
-    """Read the lines behind a number for a client, as `SessionLog.read` does, and hand them to
-    `SessionHub.deliver_log_entries`.
+    """Read the lines after a number for a client, as `SessionLog.read` does, and pass them to
+    `SessionSubscribers.deliver_log_entries`.
     """
 
     client_number: int
@@ -30,8 +30,8 @@ class ReadLog(NamedTuple):
 
 
 class DropClient(NamedTuple):
-    """Write what waits for a client, then close its connection. The hub has forgotten it with
-    `SessionHub.remove_client`.
+    """Write the queued frames of a client, then close its connection. The host reports the end of
+    the connection with `handlers.remove_client`.
     """
 
     client_number: int
@@ -39,14 +39,14 @@ class DropClient(NamedTuple):
 
 
 class UpdateSessionMetadata(NamedTuple):
-    """Facts for `host.json`: what a `state` frame says, the driver, and the name."""
+    """Update `host.json`: the fields of a `state` frame, the controller, and the name."""
 
     metadata: Mapping[str, Any]
 
 
 class EndSession(NamedTuple):
-    """End the session: a client asked for it. The host calls `SessionHub.close` when the
-    conversation is over.
+    """End the session for a client. The host calls `SessionHub.close` at the end of the
+    conversation.
     """
 
     client_name: str

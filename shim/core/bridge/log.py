@@ -1,7 +1,7 @@
-"""The durable log of a session, as the hub and the host see it: a small port with many possible
-backends.
+"""The protocol of a session's durable log, for the hub and the host.
 
-The cast of a session is the first one. A suite of tests tries every backend (tests/bridge).
+The backend is a recording (`shim/bridge/log.py`). One suite of tests checks every backend
+(`tests/support/log_suite.py`).
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -9,26 +9,22 @@ from typing import NamedTuple, Protocol
 
 from shim.core.claude.messages import parse_json_line
 
-STDOUT_LETTER = "O"  # a line of the conversation: numbered if it is whole, 0 for a question
+STDOUT_LETTER = "O"  # a line of the conversation: a complete line, or a prompt
 STDIN_LETTER = "i"  # a line for the conversation: a message or an answer
-NOTE_LETTER = "n"  # a fact, as JSON: a question that was settled, another driver
+NOTE_LETTER = "n"  # JSON: a prompt was resolved, or the controller changed
 
 
 class SessionLogRecord(NamedTuple):
-    """What is appended: STDOUT_LETTER, STDIN_LETTER or NOTE_LETTER, when (milliseconds since 1970),
-    one line without its newline.
+    """A record to append."""
 
-    Only whole lines of the conversation have a number; the number of others is 0.
-    """
-
-    letter: str
-    at_ms: int
-    data: bytes
-    number: int = 0
+    letter: str  # STDOUT_LETTER, STDIN_LETTER or NOTE_LETTER
+    at_ms: int  # milliseconds since 1970
+    data: bytes  # one line without its newline
+    number: int = 0  # only complete lines of the conversation have one
 
 
 class SessionLogEntry(NamedTuple):
-    """A whole line as it is read again."""
+    """A complete line that was read from the log."""
 
     number: int
     generation: int
@@ -55,30 +51,32 @@ class LogHistory(NamedTuple):
 
 
 class SessionLog(Protocol):
-    """Numbers go on over generations and have no holes but those of files that were dropped."""
+    """A log. Its line numbers continue over all lives; numbers are only missing at the start, after old
+    files were deleted.
+    """
 
     @property
     def first_line_number(self) -> int:
-        """The number of the oldest line that is kept; one more than `last_number` if there is none."""
+        """Return the number of the oldest line, or `last_number` + 1 if there is none."""
 
     @property
     def last_number(self) -> int:
-        """The number of the last line, 0 before there is one."""
+        """Return the number of the last line, or 0."""
 
     def append(self, records: Sequence[SessionLogRecord]) -> None:
-        """Write them so that they survive the death of this process. OSError: none of them may be
-        told.
+        """Write records so that they survive the death of this process.
+
+        Raise OSError if that fails. Then none of them may be sent to a client.
         """
 
     def read(self, after_number: int, max_lines: int, max_bytes: int) -> Sequence[SessionLogEntry]:
-        """The lines behind a number, at most `max_lines`, and no further one from `max_bytes` bytes
-        on; none at the end.
+        """Return the lines after a number: at most `max_lines`, and about `max_bytes` bytes.
 
-        The first has a higher number than `after_number` + 1 where older lines were dropped.
+        The first one has a higher number than `after_number` + 1 if older lines were deleted.
         """
 
     def follow(self, after_number: int) -> AsyncIterator[Sequence[SessionLogEntry]]:
-        """The lines behind a number, then those that come."""
+        """Yield the lines after a number, then new lines as they come."""
 
 
 def list_accepted_message_ids(entries: Iterable[SessionLogEntry]) -> Iterator[str]:

@@ -1,33 +1,33 @@
-"""The block that is being said: its partial lines, for clients who come in the middle of it."""
+"""The partial lines of the open content block, for clients that connect in the middle of it."""
 
 from collections.abc import Mapping
 from typing import Any
 
-# of a block that is open; of a longer one newcomers get the whole line alone
+# A client that connects during a longer block only receives the complete line.
 MAX_BLOCK_BYTES = 1024 * 1024
 
 
 class PartialContentBlock:
-    """Fed every partial line of the conversation itself; those of nested agents are not kept."""
+    """The open content block of the conversation. Partial lines of subagents are not stored."""
 
     def __init__(self) -> None:
-        self._message_start = b""  # of the message
-        self._frames: list[bytes] = []  # of the block, from its start
+        self._message_start = b""  # the frame of the message's start
+        self._frames: list[bytes] = []  # the frames of the block, from its start
         self._size_bytes = 0
         self._is_open = False
 
     @property
     def frames(self) -> bytes:
-        """What a newcomer is told in front of the next partial line."""
+        """Return the frames that a new client needs before the next partial line."""
         return self._message_start + b"".join(self._frames)
 
     @property
     def has_lost_start(self) -> bool:
-        """Whether the rest of the block means nothing to a newcomer."""
+        """Return whether a block is open whose start is not stored."""
         return self._is_open and not self._frames
 
     def add_partial_line(self, line: Mapping[str, Any], frame: bytes) -> bool:
-        """A partial line and its frame; whether it ends a block."""
+        """Store the frame of a partial line. Return whether the line ends a block."""
         event = line.get("event")
         kind = event.get("type") if isinstance(event, dict) else None
         if line.get("parent_tool_use_id") is not None:
@@ -50,7 +50,9 @@ class PartialContentBlock:
         return False
 
     def feed_complete_line(self, line: Mapping[str, Any]) -> None:
-        """A whole line: it has all of the block that is open, or ends the turn."""
+        """Clear what a complete line makes superfluous: the block that it contains, or all at the end
+        of a turn.
+        """
         if line.get("type") == "result":
             self.clear()
         elif line.get("type") == "assistant" and line.get("parent_tool_use_id") is None:
