@@ -1,6 +1,4 @@
-"""The two ends of a conversation whose frontends are the clients of a hub: what it reads, and where
-it writes.
-"""
+"""The stdin and stdout of a conversation whose frontends are the clients of a hub."""
 
 from collections import deque
 from typing import TYPE_CHECKING
@@ -15,13 +13,12 @@ from shim.io.stdout import FrontendDisconnectedError
 if TYPE_CHECKING:
     from shim.io.taps import RunRecordSink
 
-MAX_READ_BYTES = 256 * 1024  # that are given to the conversation at once
-# for the conversation, as it holds itself; then the clients are not read
-MAX_WAITING_LINES = 10_000
+MAX_READ_BYTES = 256 * 1024  # for one read of the conversation
+MAX_WAITING_LINES = 10_000  # while so many lines wait for the conversation, no client is read
 
 
 class HubStdin:
-    """In the place of our stdin: lines that the hub tells the conversation."""
+    """The conversation's stdin: the lines that the hub writes."""
 
     def __init__(self, max_bytes: int, recorder: "RunRecordSink | None" = None) -> None:
         self.max_bytes = max_bytes
@@ -35,32 +32,32 @@ class HubStdin:
         self._space_event: anyio.Event | None = None
 
     def put(self, line: bytes) -> None:
-        """A line with its newline. What comes after the end is dropped."""
+        """Add a line with its newline. After `close` it is ignored."""
         if not self._is_closed:
             self._waiting_lines.append(line)
             self._waiting_bytes += len(line)
             self._wake_reader()
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """End the stdin."""
         self._is_closed = True
         self._wake_reader()
 
     @property
     def is_full(self) -> bool:
-        """Whether the clients have to wait: the conversation takes no line for now."""
+        """Return whether the clients have to wait until the conversation reads."""
         return (
             self._waiting_bytes >= self.max_bytes or len(self._waiting_lines) >= MAX_WAITING_LINES
         )
 
     async def wait_for_space(self) -> None:
-        """Wait until it is not full."""
+        """Wait until stdin is not full."""
         while self.is_full and not self._is_closed:
             self._space_event = self._space_event or anyio.Event()
             await self._space_event.wait()
 
     async def read(self) -> bytes:
-        """The next lines, b"" at the end."""
+        """Return the next lines, b"" at the end."""
         while not self._waiting_lines:
             if self._is_closed:
                 return b""

@@ -1,7 +1,7 @@
-"""Runs the hub of a host: carries out what it wants in its order, and only then writes to the
+"""Runs the hub of a host: carries out its commands in their order, and only then writes to the
 clients.
 
-The log comes first: what cannot be written there is told to nobody, and the session ends.
+A line that cannot be logged is not sent to any client, and the session ends.
 """
 
 import socket
@@ -26,33 +26,33 @@ from shim.core.bridge.handlers import on_client_frame, remove_client
 from shim.core.bridge.hub import SessionHub
 from shim.core.bridge.log import SessionLog
 
-# Between two rounds of writing, for each client: with many of them lines are gathered, so that the
-# conversation keeps the processor. One client is written to at once.
+# Between two rounds of writing, for each client. With many clients, several lines are written at
+# once, so that the conversation gets enough processor time.
 WRITE_INTERVAL_S = 0.00005
 BYE_TIMEOUT_S = 1.0  # for a client to take its last frames
-POLL_INTERVAL_S = 0.01  # from one look whether they have to the next
+POLL_INTERVAL_S = 0.01  # between two checks whether the clients have left
 
 
 class ClientConnection:
-    """One client's socket, and what of a write it has not taken yet."""
+    """A client's socket, and the bytes that the socket has not accepted yet."""
 
     def __init__(self, number: int, peer: socket.socket) -> None:
         self.number = number
         self.peer = peer
-        # when it is closed whatever it has taken; before that, once it has all. 0: it stays
+        # A dropped client is closed after its last frames, or at this time. 0: it is not dropped.
         self.close_deadline = 0.0
         self.disconnect_event = anyio.Event()
         self._blocked_event = anyio.Event()
         self._unsent = b""
-        self._is_closing = False  # what is in `_unsent` is all
+        self._is_closing = False  # nothing is written after `_unsent`
 
     @property
     def is_idle(self) -> bool:
-        """Whether all was written that was taken from the hub."""
+        """Return whether all bytes that were taken from the hub were written."""
         return not self._unsent
 
     def write(self, take_outgoing: Callable[[int], bytes]) -> None:
-        """Write what waits, until it takes no more."""
+        """Write all frames of a client, or until its socket is full."""
         while not (self._blocked_event.is_set() or self.disconnect_event.is_set()):
             self._unsent = self._unsent or (b"" if self._is_closing else take_outgoing(self.number))
             if not self._unsent:
@@ -67,19 +67,19 @@ class ClientConnection:
                 self.disconnect_event.set()
 
     def flush(self) -> None:
-        """Write what was taken from the hub and not yet by the client."""
+        """Write the bytes that were taken from the hub."""
         self.write(lambda number: b"")
 
     def send_and_close(self, data: bytes) -> None:
-        """Last words that do not come from the hub, behind what was taken from it; then it is
-        closed.
+        """Write a last frame after the bytes that were taken from the hub, then close the
+        connection.
         """
         if not self._is_closing:
             self._unsent, self._is_closing = self._unsent + data, True
             self.flush()
 
     async def wait_writable(self) -> None:
-        """Wait until it takes something again after it took nothing."""
+        """Wait until the socket was full and has room again."""
         await self._blocked_event.wait()
         await anyio.wait_writable(self.peer)
         self._blocked_event = anyio.Event()
@@ -104,7 +104,7 @@ class HubRunner:
         self.hub = hub
         self.connections: dict[int, ClientConnection] = {}
         self.failure_event = anyio.Event()
-        self.failure_reason = ""  # why no client may be sent anything more
+        self.failure_reason = ""  # why nothing more may be sent to the clients
         self._log = log
         self._send_line = send_line
         self._update_metadata = update_metadata
@@ -113,7 +113,7 @@ class HubRunner:
         self._last_write = 0.0  # when the last round of writing ended
         self._write_due = anyio.Event()
 
-    # -- what came ---------------------------------------------------------------------------------
+    # -- events ---------------------------------------------------------------------------------
 
     @property
     def has_failed(self) -> bool:
@@ -127,30 +127,28 @@ class HubRunner:
             self.run_hub_commands()
 
     def add_client(self, connection: ClientConnection) -> None:
-        """A client has connected."""
+        """Add a client that has connected."""
         self.connections[connection.number] = connection
         self.hub.add_client(connection.number)
         self.run_hub_commands()
 
     def on_client_frame(self, number: int, line: bytes) -> None:
-        """A line of a client."""
+        """Handle a line of a client."""
         if not self.has_failed:
             on_client_frame(self.hub, number, line)
             self.run_hub_commands()
 
     def remove_client(self, number: int) -> None:
-        """A client's connection has ended, by whichever side."""
+        """Remove a client whose connection has ended."""
         connection = self.connections.pop(number, None)
         if connection is not None:
             remove_client(self.hub, number)
             self.run_hub_commands()
 
-    # -- what the hub wants ------------------------------------------------------------------------
+    # -- commands of the hub ------------------------------------------------------------------------
 
     def run_hub_commands(self) -> None:
-        """Carry out what the hub wants; then the clients are written to, at once or in the next
-        round.
-        """
+        """Carry out the commands of the hub. Write to the clients now or in the next round."""
         while not self.has_failed and (commands := self.hub.take_commands()):
             last_change = next(
                 (
@@ -161,7 +159,7 @@ class HubRunner:
                 None,
             )
             for command in commands:
-                # what was so only in between is kept by nobody
+                # `host.json` is written once, with the last metadata
                 if command is last_change or not isinstance(command, UpdateSessionMetadata):
                     self._run_command(command)
         if self.has_failed:
@@ -208,8 +206,8 @@ class HubRunner:
             )
 
     def _fail_session(self, reason: str) -> None:
-        """End it: of what the hub holds for the clients nobody can say what is in the log, so none
-        of it is told.
+        """End the session. The frames in the queues are not sent, because some of their lines may
+        be missing in the log.
         """
         self.failure_reason = reason
         self.failure_event.set()
@@ -221,14 +219,14 @@ class HubRunner:
     # -- writing -----------------------------------------------------------------------------------
 
     def write_to_clients(self) -> None:
-        """One round: every client for whom something waits gets it, as far as it takes it."""
+        """Write to every client with queued frames, as far as its socket has room."""
         if self.has_failed:
             return
         for number in self.hub.list_ready_clients():
             if number in self.connections:
                 self.connections[number].write(self.hub.take_outgoing_frames)
         self._last_write = time.monotonic()
-        if commands := self.hub.take_commands():  # what was written made room for more of the log
+        if commands := self.hub.take_commands():  # a queue has room for more lines of the log
             for command in commands:
                 self._run_command(command)
             self._write_due.set()
@@ -243,14 +241,14 @@ class HubRunner:
                     connection.disconnect_event.set()
 
     def close_unresponsive_clients(self) -> None:
-        """Close who was told to go and takes nothing, so that nobody keeps a place by that."""
+        """Close the connections of dropped clients that do not read their last frames."""
         now = time.monotonic()
         for connection in self.connections.values():
             if connection.close_deadline and now > connection.close_deadline:
                 connection.disconnect_event.set()
 
     async def run_write_loop(self) -> None:
-        """Write what waits for a round, for ever."""
+        """Write in rounds, until cancelled."""
         while True:
             await self._write_due.wait()
             self._write_due = anyio.Event()
@@ -260,14 +258,16 @@ class HubRunner:
             self.write_to_clients()
 
     async def serve_client(self, connection: ClientConnection) -> None:
-        """Write to a client whenever it takes something again, for ever."""
+        """Write to a client whenever its socket has room again, until cancelled."""
         while True:
             await connection.wait_writable()
-            connection.flush()  # the hub knows nothing of what it has given away already
+            connection.flush()  # bytes that are not in the hub's queue any more
             self.write_to_clients()
 
     async def close_clients(self, reason: str) -> None:
-        """The conversation is over: tell everybody, as far as they take it in a moment."""
+        """Send `bye` to all clients after the end of the conversation, and wait a moment until
+        they have read it.
+        """
         if not self.has_failed:
             self.hub.close(reason)
             self.run_hub_commands()

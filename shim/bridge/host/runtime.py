@@ -1,6 +1,6 @@
 """One life of a session: its hub, between the conversation and the clients of its socket.
 
-It ends when nobody was there for long, when a client says so, and with the conversation.
+It ends with the conversation, when a client ends it, and when it was idle for too long.
 """
 
 import os
@@ -37,20 +37,20 @@ from shim.process import spawn
 from shim.process.package import describe_package_change
 from shim.state.claude_settings import load_claude_settings
 
-MAX_TICK_INTERVAL_S = 1.0  # between two looks at the time, at most
-# Of the time that a question may wait: the hub settles it a little before the conversation would,
-# so that one does. It looks at the time twice in between.
+MAX_TICK_INTERVAL_S = 1.0
+# The hub denies a prompt a little before the conversation would, so that only one of them does. It
+# ticks at least twice in between.
 PROMPT_TIMEOUT_FACTOR, PROMPT_TIMEOUT_MARGIN_S = 0.9, 10.0
-MIN_TICK_INTERVAL_S = 0.01  # between two looks, however short the time to answer is
+MIN_TICK_INTERVAL_S = 0.01
 FIRST_CHILD_TIMEOUT_S = 2.0  # then modules are imported although no child was started
-# short, so that all is imported before the child ends its first turn
+# Short, so that all modules are imported before the child ends its first turn.
 FIRST_CHILD_POLL_INTERVAL_S = 0.001
 REASON_STOPPED, REASON_IDLE, REASON_ENDED = "stopped", "idle", "ended"
 REASON_REPLACED = "its folder was removed, or another host has taken its place"
 
 
 class HostMetadata:
-    """The facts of a life, kept in `host.json`. Where they cannot be kept, the session goes on."""
+    """The metadata of a life, stored in `host.json`. A failed write does not end the session."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -58,7 +58,7 @@ class HostMetadata:
         self.values = registry.read_metadata(folder) or registry.restore_metadata(folder) or {}
 
     def update(self, changes: Mapping[str, Any]) -> None:
-        """Keep other values of some facts, if any is another one."""
+        """Change some values, and store them if any of them is new."""
         if self.owns_session_folder and any(
             self.values.get(key) != value for key, value in changes.items()
         ):
@@ -67,8 +67,8 @@ class HostMetadata:
                 registry.write_metadata(self._folder, self.values)
 
     def restore_file(self) -> None:
-        """Write the file again if it is missing or damaged: without it the session cannot be found
-        and ended.
+        """Write the file again if it is missing or damaged. Without the file, no command finds
+        the session.
         """
         if self.owns_session_folder and registry.read_metadata(self._folder) is None:
             with suppress(OSError):
@@ -76,14 +76,15 @@ class HostMetadata:
 
     @property
     def owns_session_folder(self) -> bool:
-        """Return whether the folder is still that of this life: it may have been removed, and made
-        again.
+        """Return whether the folder still belongs to this life. It may have been removed, and
+        created again by another host.
         """
         return sockets.find_socket_file_id(self._folder) == self._socket_file_id
 
     def record_end(self, state: str, detail: str | None = None) -> None:
-        """The life is over. `state` is for a session that was at work; a finished one stays as it
-        was.
+        """Record the end of this life.
+
+        `state` is the new state of a session that was active; a finished session keeps its state.
         """
         was_active = self.values.get("state") in registry.ACTIVE_STATES
         end_fields = {"state": state} if was_active else {}
@@ -102,9 +103,7 @@ class HostMetadata:
 
 
 class HostRuntime:
-    """One life of a session: its hub between the conversation and the socket. It has the ends of a
-    conversation.
-    """
+    """One life of a session: the transport of its conversation, with a hub and a socket."""
 
     def __init__(
         self,
@@ -166,7 +165,7 @@ class HostRuntime:
             ),
             self._log.load_history(),
             create_id=create_uuid,
-            # a clock that jumps moves nothing that was said
+            # the system clock may jump; line times must not
             now_ms=lambda: round((clock_offset + clock()) * 1000),
             clock=clock,
         )
@@ -216,7 +215,7 @@ class HostRuntime:
             try:
                 yield
             finally:
-                # the loop hears none any more, and one would take the last words away
+                # The loop handles no signals any more, and one must not cut off the last frames.
                 early_signals.start_collecting_signals()
                 with anyio.CancelScope(shield=True):
                     await runner.close_clients(runner.failure_reason or self.end_reason)
@@ -297,7 +296,7 @@ class HostRuntime:
         stop()
 
     async def _run_ticks(self) -> None:
-        """Look at the time: for the hub, for our stderr, and whether anybody needs us."""
+        """Do the regular work of a host, and end a session that is idle for too long."""
         while True:
             await anyio.sleep(self._tick_interval_s)
             self.runner.hub.tick()
@@ -312,12 +311,12 @@ class HostRuntime:
                 self._last_use = time.monotonic()
             elif time.monotonic() - self._last_use >= self._idle_timeout_s:
                 self.end_reason = REASON_IDLE
-                self.runner.hub.close(REASON_IDLE)  # who comes from now on is told so
+                self.runner.hub.close(REASON_IDLE)  # a client that connects later receives `bye`
                 self.runner.run_hub_commands()
                 self.source.close()
 
     async def _remove_old_sessions(self) -> None:
-        """Remove what is kept of sessions that ended long ago: whoever begins one does so."""
+        """Remove sessions that ended long ago. Every host does so when it starts."""
         retention_days = self._retention_days
         await anyio.to_thread.run_sync(
             registry.remove_old_sessions, os.environ, retention_days, abandon_on_cancel=True
@@ -342,7 +341,7 @@ def _load_conversation_settings(startup: ConversationStartup) -> ClaudeSettings:
 
 
 def truncate_stderr(descriptor: int = 2) -> None:
-    """Empty our stderr where it has grown too large; it is a file that is appended to."""
+    """Empty the file of the host's stderr if it is too large."""
     with suppress(OSError):
         if os.fstat(descriptor).st_size > MAX_STDERR_BYTES:
             os.ftruncate(descriptor, 0)

@@ -1,4 +1,4 @@
-"""The socket of a host, its inner side: who may come in, and what is read of whom."""
+"""The server of a host's socket: it accepts clients and reads their frames."""
 
 import socket
 from collections.abc import Awaitable, Callable, Iterable
@@ -16,13 +16,13 @@ from shim.io.stderr import warn
 from shim.process.descriptors import compute_connection_limit
 from shim.state.files import select_spill_file_opener
 
-# at once: frontends, and the streams of a gateway's pages; each costs a few KiB and a descriptor
+# Frontends, and the streams of a gateway's pages. Each needs a few KiB and a descriptor.
 MAX_CONNECTIONS = 256
 RESERVED_DESCRIPTORS = 96  # for the vendor, its tools' servers, the log, the recording and settings
-HELLO_TIMEOUT_S = 10.0  # for a client's first frame, so that nobody holds a place for nothing
+HELLO_TIMEOUT_S = 10.0  # from the connection to the first frame
 MAX_HELLO_BYTES = 64 * 1024  # of the first frame
 READ_CHUNK_BYTES = 64 * 1024
-# where nobody can be let in, for lack of descriptors: who waits outside is still there
+# The process may have no descriptor left. The client still waits in the backlog.
 ACCEPT_RETRY_DELAY_S = 0.2
 
 
@@ -50,7 +50,7 @@ class UnixServer:
         )
 
     async def accept_clients(self) -> None:
-        """Take connections until cancelled."""
+        """Accept connections until cancelled."""
         self._listener.setblocking(False)
         async with anyio.create_task_group() as tasks:
             while True:
@@ -59,7 +59,7 @@ class UnixServer:
                     peer, _ = self._listener.accept()
                 except BlockingIOError:
                     continue
-                except OSError:  # who wanted in has gone again, or there is no descriptor left
+                except OSError:  # the client has left, or no descriptor is left
                     await anyio.sleep(ACCEPT_RETRY_DELAY_S)
                 else:
                     self._accept_client(peer, tasks)
@@ -71,7 +71,7 @@ class UnixServer:
             return
         connection = ClientConnection(next(self._client_numbers), peer)
         if len(self._runner.connections) >= self._max_connections:
-            # which an empty socket takes
+            # an empty socket has room for it
             connection.send_and_close(
                 encode_frame("bye", reason=f"{self._max_connections}{FULL_REASON}")
             )
@@ -81,7 +81,7 @@ class UnixServer:
         tasks.start_soon(self._serve_client, connection)
 
     async def _serve_client(self, connection: ClientConnection) -> None:
-        """One client, to its end."""
+        """Serve a client until its connection ends."""
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._runner.serve_client, connection)
@@ -133,7 +133,7 @@ class UnixServer:
             try:
                 self._runner.on_client_frame(connection.number, line)
             except Exception as error:
-                # a mistake of ours; no client may end the session of all others by it
+                # a mistake in the shim must not end the session of the other clients
                 warn(f"the shim failed over a client's frame: {error!r}\n")
                 connection.send_and_close(
                     encode_frame("bye", reason="the shim failed over a frame; please report this")
@@ -143,7 +143,7 @@ class UnixServer:
 
 
 async def _read_chunk(peer: socket.socket) -> bytes:
-    """The next bytes, b"" at the end."""
+    """Return the next bytes, b"" at the end."""
     while True:
         await anyio.wait_readable(peer)
         try:
