@@ -115,7 +115,6 @@ class HostRuntime:
     ) -> None:
         settings, recorder = startup.settings, startup.recorder
         values, session_id = metadata.values, os.path.basename(folder)
-        generation = values["generation"]
         self.source = HubStdin(settings.max_inbound_bytes, recorder)
         self.end_reason = REASON_ENDED
         self._metadata = metadata
@@ -127,15 +126,8 @@ class HostRuntime:
         clock_offset, clock = time.time() - time.monotonic(), time.monotonic
         self._log = RecordedSessionLog(
             os.path.join(folder, registry.LOG_FOLDER),
-            generation,
+            values["generation"],
             {"vendor": startup.adapter.display_name, "cwd": startup.cwd, "session": session_id},
-        )
-        flags = startup.invocation.permissions
-        passes_mode = flags.skip_permissions or flags.permission_mode is not None
-        mode = (
-            startup.mode
-            if passes_mode
-            else _load_conversation_settings(startup).mode or startup.mode
         )
         timeout_s = settings.resolve_timeout_s(
             "permission_timeout", startup.adapter.name, startup.adapter.timeouts_s
@@ -147,22 +139,7 @@ class HostRuntime:
             MIN_TICK_INTERVAL_S, min(MAX_TICK_INTERVAL_S, (timeout_s - prompt_timeout_s) / 2)
         )
         hub = SessionHub(
-            BackgroundSessionInfo(
-                session_id,
-                vendor=startup.adapter.display_name,
-                name=values.get("name") or "",
-                cwd=startup.cwd,
-                model=startup.invocation.model,
-                mode=mode,
-                pid=os.getpid(),
-                version=__version__,
-                can_bypass=flags.skip_permissions
-                or flags.allow_skip_permissions
-                or mode == BYPASS_MODE,
-                answer_policy=settings.bridge.answered_by,
-                prompt_timeout_s=prompt_timeout_s,
-                max_frame_bytes=settings.max_inbound_bytes,
-            ),
+            _describe_session(startup, session_id, values.get("name") or "", prompt_timeout_s),
             self._log.load_history(),
             create_id=create_uuid,
             # the system clock may jump; line times must not
@@ -321,6 +298,31 @@ class HostRuntime:
         await anyio.to_thread.run_sync(
             registry.remove_old_sessions, os.environ, retention_days, abandon_on_cancel=True
         )
+
+
+def _describe_session(
+    startup: ConversationStartup, session_id: str, name: str, prompt_timeout_s: float
+) -> BackgroundSessionInfo:
+    """Return the session as the clients see it at the start of this life."""
+    flags = startup.invocation.permissions
+    mode = startup.mode
+    if not flags.skip_permissions and flags.permission_mode is None:
+        mode = _load_conversation_settings(startup).mode or mode
+    can_bypass = flags.skip_permissions or flags.allow_skip_permissions or mode == BYPASS_MODE
+    return BackgroundSessionInfo(
+        session_id,
+        vendor=startup.adapter.display_name,
+        name=name,
+        cwd=startup.cwd,
+        model=startup.invocation.model,
+        mode=mode,
+        pid=os.getpid(),
+        version=__version__,
+        can_bypass=can_bypass,
+        answer_policy=startup.settings.bridge.answered_by,
+        prompt_timeout_s=prompt_timeout_s,
+        max_frame_bytes=startup.settings.max_inbound_bytes,
+    )
 
 
 def _reads_settings_itself(startup: ConversationStartup) -> bool:
