@@ -122,8 +122,9 @@ def _read_input(startup: ConversationStartup, call: YumeInvocation) -> Conversat
         return startup._replace(invocation=invocation, stdin_input=StdinInput())
     from shim.io.stdin import Stdin
 
-    source = Stdin(max_bytes=startup.settings.max_inbound_bytes, recorder=startup.recorder)
-    source.received_lines = list(source.line_splitter.feed(data))
+    source = Stdin(
+        max_bytes=startup.settings.max_inbound_bytes, recorder=startup.recorder, received=data
+    )
     return startup._replace(
         invocation=startup.invocation.with_flags(input_format="stream-json"),
         stdin_input=StdinInput(source, may_send_more=True, wants_answers=True),

@@ -51,14 +51,17 @@ class Stdin:
         descriptor: int = 0,
         max_bytes: int = MAX_LINE_BYTES,
         recorder: "RunRecordSink | None" = None,
+        received: bytes = b"",
     ) -> None:
-        """A line of more than `max_bytes` bytes is skipped; lines of so many bytes may wait for
+        """`received` was read from the descriptor already.
+
+        A line of more than `max_bytes` bytes is skipped; lines of so many bytes may wait for
         their turn.
         """
         self.max_bytes = max_bytes
         self._recorder = recorder
         self.line_splitter = LineSplitter(max_bytes)
-        self.received_lines: list[bytes] = []
+        self.received_lines = list(self.line_splitter.feed(received))
         self._descriptor = descriptor
         self._can_block = can_block_on_read(descriptor)
 

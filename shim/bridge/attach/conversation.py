@@ -7,7 +7,7 @@ without the bridge.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shim.bridge import registry
@@ -54,10 +54,10 @@ def plan_background_conversation(
     settings: ShimSettings,
     installed_options: Mapping[str, str],
     args: Sequence[str],
-    create_startup: Callable[[Invocation], ConversationStartup],
 ) -> "BackgroundConversation | None":
-    """The conversation in a host; None for one that is run here. `create_startup` begins that.
-    FrontendError as `prepare_conversation`.
+    """Return the conversation in a host, or None if it is run in this process.
+
+    Raise FrontendError if the session cannot be joined.
     """
     environment, cwd = os.environ, get_working_directory()
     if find_replay_path(invocation, environment) is not None:
@@ -84,7 +84,6 @@ def plan_background_conversation(
             settings,
             installed_options,
             args,
-            create_startup,
             session_id=session_id,
             running_session=session,
         )
@@ -96,7 +95,7 @@ def plan_background_conversation(
         warn(NO_BRIDGE_WARNING.format(why=reason))
         return None
     return BackgroundConversation(
-        invocation, settings, installed_options, args, create_startup, session_id=session_id
+        invocation, settings, installed_options, args, session_id=session_id
     )
 
 
@@ -134,7 +133,6 @@ class BackgroundConversation:
         settings: ShimSettings,
         installed_options: Mapping[str, str],
         args: Sequence[str],
-        create_startup: Callable[[Invocation], ConversationStartup],
         *,
         session_id: str,
         running_session: SessionRecord | None = None,
@@ -143,7 +141,6 @@ class BackgroundConversation:
         self._settings = settings
         self._installed_options = installed_options
         self._args = args
-        self._create_startup = create_startup
         self._session_id = session_id
         self._running_session = running_session
         self._startup: ConversationStartup | None = None
@@ -220,7 +217,9 @@ class BackgroundConversation:
     def _run_locally(self, signals: "SignalRecorder", reason: str) -> int:
         if reason:
             warn(NO_BRIDGE_WARNING.format(why=reason))
-        self._startup = self._create_startup(self._invocation)
+        self._startup = prepare_conversation(
+            self._invocation, self._installed_options, self._args, settings=self._settings
+        )
         return self._startup.run(signals)
 
     def _start_host(self) -> SessionRecord:

@@ -80,7 +80,7 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
                 return 1
     return run_conversation(
         invocation,
-        lambda: plan_conversation(invocation, installed_options, argv),
+        lambda: prepare_run(invocation, installed_options, argv),
         installed_options,
         argv,
     )
@@ -109,24 +109,15 @@ def _build_raiser(error: ShimError) -> "Callable[[], ConversationStartup]":
     return start
 
 
-def plan_conversation(
+def prepare_run(
     invocation: Invocation, installed_options: Mapping[str, str], argv: Sequence[str]
 ) -> "ConversationStartup | BackgroundConversation":
-    """The conversation that is to be run: one of ours, or one that lives in a process of its own
-    (topic "bridge").
-    """
+    """Return the conversation to run: in this process, or in a background session."""
     settings = config.load_shim_settings(invocation, os.environ, installed_options)
     if settings.bridge.enabled or can_resume_background_session(invocation):
         from shim.bridge.attach.conversation import plan_background_conversation
 
-        def start_locally(changed_invocation: Invocation) -> ConversationStartup:
-            return prepare_conversation(
-                changed_invocation, installed_options, argv, settings=settings
-            )
-
-        client = plan_background_conversation(
-            invocation, settings, installed_options, argv, start_locally
-        )
+        client = plan_background_conversation(invocation, settings, installed_options, argv)
         if client is not None:
             return client
     return prepare_conversation(invocation, installed_options, argv, settings=settings)
