@@ -12,7 +12,7 @@ from shim.adapters import get_adapter
 from shim.conversation.invocation import select_driver
 from shim.core.claude.argv.flags import parse_argv
 from shim.state.config import ShimSettings, VendorSettings
-from tests.conversation.test_conversation import results, user
+from tests.conversation.test_conversation import request, results, user
 from tests.conversation.test_persistent_driver import ASKING
 
 ANSWER = format_ndjson(
@@ -107,6 +107,17 @@ def test_driver_fallback_is_not_used_after_the_session_starts(box):
     )
     assert "the model is gone" in str(results(done)[0])
     assert "one-way" not in done.stderr
+
+
+def test_driver_fallback_is_refused_if_the_frontend_has_hooks(box):
+    child = box.create_fake_sequence(BROKEN["an error"], ONE_WAY)
+    hooks = {"PreToolUse": [{"matcher": None, "hookCallbackIds": ["h"]}]}
+    environment = {"SHIM_VENDOR": "gemini", "SHIM_BIN": child}
+    with box.start_claude(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
+        running.send_lines(request("i", "initialize", hooks=hooks), user("one"))
+        running.read_until(b'"type":"result"')
+        done = running.end_input()
+    assert "in the other way it would not ask" in str(results(done)[0])
 
 
 # -- the choice ------------------------------------------------------------------------------------
