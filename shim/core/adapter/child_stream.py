@@ -367,7 +367,7 @@ class ChildStream:
 
     def get_api_failure_of_retry(self, stderr: str) -> ApiFailure:
         """Return why the vendor asks its model again, by its own report or by what is on stderr."""
-        return self.turn.retry_failure or classify_api_error(stderr)
+        return self.turn.outcome_tracker.retry_failure or classify_api_error(stderr)
 
     def _close_turn(self, child_exit: ChildExit | None, stderr: str) -> bytes:
         return self._end_turn(child_exit, self._read_to_end(child_exit, stderr))

@@ -183,8 +183,7 @@ class RedactedTurn:
         self.add_text = text_blocks.add_text
         self.add_block = text_blocks.add_block
         turn.machine.before_move = text_blocks.write_buffered_text
-        turn.turn_start.redact = turn.tool_calls.redact = redactor.redact_value
-        turn.subagents.redact_message = self._redact_nested
+        turn.context.redact = redactor.redact_value
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.turn, name)
@@ -267,16 +266,6 @@ class RedactedTurn:
 
     def forbid_call(self, call_id: str, reason: str) -> None:
         self.turn.forbid_call(call_id, self._redactor.redact_text(reason))
-
-    def _redact_nested(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A message of a nested agent, unless it is the question to the frontend."""
-        if (
-            self.turn.tool_calls.uses_call_line_as_prompt
-            and message["content"][0]["type"] == "tool_use"
-        ):
-            return message
-        redacted_message: Mapping[str, Any] = self._redactor.redact_value(message)
-        return redacted_message
 
     # -- beside the conversation, and the end ------------------------------------------------------
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from shim.core.claude.usage import NO_USAGE, Usage, get_model_usage, parse_dollars, parse_usage
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.head_and_tail import shorten_middle
-from shim.core.turn.context import MAX_NAME_CHARS, OutputWriter, TurnConfig
-from shim.core.turn.machine import MESSAGE, NEW, READY, TEXT, THINKING, TurnState, TurnStateMachine
-from shim.core.turn.outcome import TurnOutcomeTracker
+from shim.core.turn.context import MAX_NAME_CHARS
+from shim.core.turn.machine import MESSAGE, NEW, READY, TEXT, THINKING, TurnState
+from shim.core.turn.turn_context import TurnContext
 
 SYNTHETIC_MODEL = "<synthetic>"  # the model of what no model said: ours to say, never a vendor's
 
@@ -34,18 +34,15 @@ class AssistantMessage:
 
     def __init__(
         self,
-        machine: TurnStateMachine,
-        writer: OutputWriter,
-        config: TurnConfig,
-        diagnostics: Diagnostics,
-        outcome_tracker: TurnOutcomeTracker,
+        context: TurnContext,
     ) -> None:
-        self._machine = machine
-        self._writer = writer
-        self._can_retry = config.can_retry  # what it said is remembered to the end of the turn
-        self._partial = writer.writes_partial_messages
-        self._outcome_tracker = outcome_tracker
-        self.written_blocks = BlockTextHistory(diagnostics, self.shorten_text)
+        self._machine = context.machine
+        self._writer = context.writer
+        # what it said is remembered to the end of the turn
+        self._can_retry = context.config.can_retry
+        self._partial = context.writer.writes_partial_messages
+        self._outcome_tracker = context.outcome_tracker
+        self.written_blocks = BlockTextHistory(context.diagnostics, self.shorten_text)
         self.written_text = RepeatedMessageTracker()
         self.number = 0  # of replies that said something
         self.model = ""

@@ -74,6 +74,7 @@ class TurnOutcomeTracker:
         # a real claude's own result line, and what it means
         self.vendor_result: tuple[bytes, TurnOutcome | None] = (b"", None)
         self.is_terminated = True  # no terminator is owed
+        self.retry_failure: ApiFailure | None = None  # why the vendor last asked its model again
         # the line about an interrupt that stands for the user has passed
         self.has_interrupt_line = False
 

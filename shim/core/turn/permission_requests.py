@@ -5,13 +5,11 @@ from typing import Any
 
 from shim.core.claude.permissions import TURN_OVER_TEXT, PermissionRequest
 from shim.core.policy.rules import normalize_tool_name
-from shim.core.reading.diagnostics import Diagnostics
-from shim.core.reading.json_text import JsonSanitizer
-from shim.core.turn.context import TurnConfig
 from shim.core.turn.deferred_calls import DeferredToolCalls
-from shim.core.turn.machine import CLOSED, TurnStateMachine
+from shim.core.turn.machine import CLOSED
 from shim.core.turn.open_calls import PERMISSION_REQUEST, normalize_call_id
-from shim.core.turn.tool_calls import PermissionDenials, ToolCalls
+from shim.core.turn.tool_calls import ToolCalls
+from shim.core.turn.turn_context import TurnContext
 
 # calls that a vendor may ask about in one turn; more is no work but a flood
 MAX_PERMISSION_REQUESTS = 1000
@@ -20,20 +18,11 @@ MAX_PERMISSION_REQUESTS = 1000
 class PermissionRequests:
     """The permissions that a vendor asks for. `pending` waits for the shell."""
 
-    def __init__(
-        self,
-        machine: TurnStateMachine,
-        config: TurnConfig,
-        diagnostics: Diagnostics,
-        sanitizer: JsonSanitizer,
-        tool_calls: ToolCalls,
-        denials: PermissionDenials,
-    ) -> None:
-        self.denials = denials
-        self._machine = machine
-        self._config = config
-        self._diagnostics = diagnostics
-        self._sanitizer = sanitizer
+    def __init__(self, context: TurnContext, tool_calls: ToolCalls) -> None:
+        self._machine = context.machine
+        self._config = context.config
+        self._diagnostics = context.diagnostics
+        self._sanitizer = context.sanitizer
         self._tool_calls = tool_calls
         self.pending: list[PermissionRequest] = []
         self._request_ids: set[str] = set()

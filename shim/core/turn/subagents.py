@@ -1,17 +1,16 @@
 """Nested agents inside a turn: whole lines only, with the id of the call that runs them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from shim.core.claude.mcp_content import is_failed_mcp_result
 from shim.core.claude.tool_content import format_tool_result_content
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.policy.rules import normalize_tool_name
-from shim.core.reading.diagnostics import Diagnostics
-from shim.core.reading.json_text import JsonSanitizer, convert_json_to_text
+from shim.core.reading.json_text import convert_json_to_text
 from shim.core.turn.assistant_message import AssistantMessage
-from shim.core.turn.context import MAX_NAME_CHARS, ConversationState, OutputWriter
-from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnStateMachine
+from shim.core.turn.context import MAX_NAME_CHARS
+from shim.core.turn.machine import CLOSED, DONE, NEW, READY
 from shim.core.turn.open_calls import (
     STREAM,
     OpenToolCalls,
@@ -19,6 +18,8 @@ from shim.core.turn.open_calls import (
     compute_input_fingerprint,
     normalize_call_id,
 )
+from shim.core.turn.tool_calls import ToolCalls
+from shim.core.turn.turn_context import TurnContext
 
 MAX_SUBAGENT_CALLS = 1000  # of nested agents, open at one time
 
@@ -37,33 +38,16 @@ class SubagentTracker:
     """What the nested agents of one turn share: the calls that wait for their results."""
 
     def __init__(
-        self,
-        machine: TurnStateMachine,
-        writer: OutputWriter,
-        conversation: ConversationState,
-        diagnostics: Diagnostics,
-        sanitizer: JsonSanitizer,
-        assistant_message: AssistantMessage,
+        self, context: TurnContext, assistant_message: AssistantMessage, tool_calls: ToolCalls
     ) -> None:
-        self.machine = machine
-        self.writer = writer
-        self.conversation = conversation
-        self.diagnostics = diagnostics
-        self.sanitizer = sanitizer
+        self.context = context
+        self.machine = context.machine
         self.assistant_message = assistant_message
-        # Called with the vendor's id, the written id, the name and the arguments of each call that
-        # is announced.
-        self.record_id: Callable[[str, str, str, Mapping[str, Any]], None] = lambda *_: None
-        # see ToolCalls.check_subagent_call
-        self.check_call: Callable[[str, str, str, Mapping[str, Any]], bool] = lambda *_: False
-        # of a forbidden call
-        self.report_forbidden_run: Callable[[str, str, Mapping[str, Any]], None] = lambda *_: None
+        self.tool_calls = tool_calls
         # arguments of open calls that the vendor should refuse
         self.forbidden_inputs: dict[str, Mapping[str, Any]] = {}
-        # what a message is said as, where not as it is
-        self.redact_message: Callable[[MessageFields], MessageFields] | None = None
         # False: only calls and results are emitted, which is the real claude's default
-        self.forwards_text = True
+        self.forwards_text = context.config.forwards_subagent_text
         self.table: OpenToolCalls[SubagentCall] = OpenToolCalls()
         self.open_calls: dict[str, SubagentCall] = self.table.calls  # by the vendor's id
 
@@ -75,8 +59,10 @@ class SubagentTracker:
         """
         if usage is not None:
             self.assistant_message.add_usage(usage)
-        if written_parent_id is None and not self.conversation.has_used_call_id(parent_call_id):
-            self.diagnostics.record("unknown_parent", parent_call_id)
+        if written_parent_id is None and not self.context.conversation.has_used_call_id(
+            parent_call_id
+        ):
+            self.context.diagnostics.record("unknown_parent", parent_call_id)
             return Subagent(self, None, usage)
         return Subagent(self, written_parent_id or parent_call_id, usage)
 
@@ -118,7 +104,7 @@ class Subagent:
         tracker = self._tracker
         call_id = normalize_call_id(call_id)
         name = normalize_tool_name(name[:MAX_NAME_CHARS]) if isinstance(name, str) else "unknown"
-        clean_input = tracker.sanitizer.clean(
+        clean_input = tracker.context.sanitizer.clean(
             tool_input if isinstance(tool_input, dict) else {"raw": tool_input}
         )
         if tracker.machine.is_over or len(tracker.open_calls) >= MAX_SUBAGENT_CALLS:
@@ -130,11 +116,11 @@ class Subagent:
             self._check_call(call_id, tracker.open_calls[key].call_id, name, clean_input)
             return
         written_id = (
-            tracker.conversation.reserve_call_id(call_id, tracker.diagnostics)
+            tracker.context.conversation.reserve_call_id(call_id, tracker.context.diagnostics)
             if call_id
-            else tracker.writer.create_uuid()
+            else tracker.context.writer.create_uuid()
         )
-        tracker.record_id(call_id, written_id, name, clean_input)
+        tracker.tool_calls.denials.record_written_call_id(call_id, written_id, name, clean_input)
         announcement = ToolCallAnnouncement(
             call_id, name, compute_input_fingerprint(clean_input), STREAM
         )
@@ -150,7 +136,9 @@ class Subagent:
         self, call_id: str, written_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> None:
         """Judge an announced call by the rules."""
-        if self._tracker.check_call(call_id, written_id, name, tool_input):
+        if self._tracker.tool_calls.enforce_rules_on_subagent_call(
+            call_id, written_id, name, tool_input
+        ):
             self._tracker.forbidden_inputs[written_id] = tool_input
 
     def add_tool_result(self, call_id: str | None, content: object, is_error: bool = False) -> None:
@@ -163,11 +151,11 @@ class Subagent:
             call_id, accepts_key=self._is_agent_call
         ) or tracker.table.find_call_key_for_result(call_id)
         if key is None:
-            tracker.diagnostics.record("orphan_tool_result", call_id)
+            tracker.context.diagnostics.record("orphan_tool_result", call_id)
             return
         call = tracker.open_calls[key]
         tracker.table.remove(key)
-        content = tracker.sanitizer.clean(content)
+        content = tracker.context.sanitizer.clean(content)
         is_error = bool(is_error) or is_failed_mcp_result(content)
         block = {
             "type": "tool_result",
@@ -179,7 +167,7 @@ class Subagent:
         self._write_message(call.parent_call_id, "user", {"role": "user", "content": [block]})
         tool_input = tracker.forbidden_inputs.pop(call.call_id, None)
         if tool_input is not None and not is_error:
-            tracker.report_forbidden_run(call.call_id, call.name, tool_input)
+            tracker.tool_calls.stop_after_forbidden_call_ran(call.call_id, call.name, tool_input)
 
     def has_open_call(self, call_id: object) -> bool:
         """Return whether a call of this agent waits for a result with this id."""
@@ -205,7 +193,7 @@ class Subagent:
     def _write_assistant_message(self, block: Mapping[str, Any]) -> None:
         tracker = self._tracker
         message = {
-            "id": tracker.writer.create_message_id(),
+            "id": tracker.context.writer.create_message_id(),
             "type": "message",
             "role": "assistant",
             "model": tracker.assistant_message.model or "unknown",
@@ -220,8 +208,10 @@ class Subagent:
         tracker = self._tracker
         if tracker.machine.state in (NEW, DONE, CLOSED) and not tracker.machine.move_to(READY):
             return
-        tracker.writer.write_subagent_message(
-            parent_call_id,
-            role,
-            message if tracker.redact_message is None else tracker.redact_message(message),
+        redact = tracker.context.redact
+        is_prompt = (
+            tracker.context.uses_call_line_as_prompt and message["content"][0]["type"] == "tool_use"
         )
+        if redact is not None and not is_prompt:
+            message = redact(message)
+        tracker.context.writer.write_subagent_message(parent_call_id, role, message)

@@ -5,7 +5,6 @@ replies said again.
 import orjson
 
 from shim.core.claude.usage import NO_USAGE
-from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import dump_json, escape_line_separators
 from shim.core.reading.limits import split_text
 from shim.core.reading.surrogates import (
@@ -15,7 +14,6 @@ from shim.core.reading.surrogates import (
     replace_lone_surrogates,
 )
 from shim.core.turn.assistant_message import AssistantMessage
-from shim.core.turn.context import OutputWriter, TurnConfig
 from shim.core.turn.machine import (
     ECHO,
     MESSAGE,
@@ -24,9 +22,8 @@ from shim.core.turn.machine import (
     TEXT,
     THINKING,
     TurnState,
-    TurnStateMachine,
 )
-from shim.core.turn.outcome import TurnOutcomeTracker
+from shim.core.turn.turn_context import TurnContext
 
 MAX_ESCAPE_FACTOR = 3  # times longer is a text at most once its separators are escaped
 
@@ -34,26 +31,18 @@ MAX_ESCAPE_FACTOR = 3  # times longer is a text at most once its separators are 
 class TextBlocks:
     """The verbs for what the model says, and the block that is open."""
 
-    def __init__(
-        self,
-        machine: TurnStateMachine,
-        writer: OutputWriter,
-        config: TurnConfig,
-        diagnostics: Diagnostics,
-        assistant_message: AssistantMessage,
-        outcome_tracker: TurnOutcomeTracker,
-    ) -> None:
-        self._machine = machine
-        self._writer = writer
-        self._diagnostics = diagnostics
+    def __init__(self, context: TurnContext, assistant_message: AssistantMessage) -> None:
+        self._machine = context.machine
+        self._writer = writer = context.writer
+        self._diagnostics = context.diagnostics
         self._assistant_message = assistant_message
-        self._outcome_tracker = outcome_tracker
+        self._outcome_tracker = context.outcome_tracker
         self._partial = writer.writes_partial_messages
         self.max_bytes = writer.max_bytes  # bytes of a block in a line
         # bytes that fit a line whatever is escaped in them
         self._safe_bytes = writer.max_bytes // MAX_ESCAPE_FACTOR
-        self._can_retract = config.vendor.can_retract
-        self._can_retry = config.can_retry
+        self._can_retract = context.config.vendor.can_retract
+        self._can_retry = context.config.can_retry
         self.block_key: object = None  # the vendor's name for the open block
         self.fragments: list[str] = []  # of the open block, as they came
         self._size = 0  # of the open block, in bytes as it is streamed, else in characters

@@ -11,18 +11,14 @@ from shim.core.claude.mcp_content import is_failed_mcp_result
 from shim.core.claude.tool_content import SHELL_TOOL, format_tool_result_content
 from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL
 from shim.core.policy.rules import MCP_PREFIX, normalize_tool_name
-from shim.core.reading.diagnostics import Diagnostics
-from shim.core.reading.json_text import REPAIRABLE_TYPES, JsonSanitizer, dump_json
+from shim.core.reading.json_text import REPAIRABLE_TYPES, dump_json
 from shim.core.reading.limits import MAX_CHAR_BYTES, omit_large_images, shorten_strings
 from shim.core.turn.assistant_message import AssistantMessage
 from shim.core.turn.context import (
     MAX_NAME_CHARS,
     MAX_USED_IDS,
-    ConversationState,
-    OutputWriter,
-    TurnConfig,
 )
-from shim.core.turn.machine import CLOSED, MESSAGE, READY, TurnStateMachine
+from shim.core.turn.machine import CLOSED, MESSAGE, READY
 from shim.core.turn.open_calls import (
     PERMISSION_REQUEST,
     STREAM,
@@ -32,7 +28,8 @@ from shim.core.turn.open_calls import (
     compute_input_fingerprint,
     normalize_call_id,
 )
-from shim.core.turn.outcome import MAX_TURNS_TEXT, TurnOutcomeTracker
+from shim.core.turn.outcome import MAX_TURNS_TEXT
+from shim.core.turn.turn_context import TurnContext
 
 if TYPE_CHECKING:
     from shim.core.policy.evaluate import PolicyEvaluator
@@ -56,14 +53,14 @@ OpenCall = tuple[str, str, Mapping[str, Any]]  # id as said, name, arguments
 
 
 class PermissionDenials:
-    """The calls that were refused, for the result's `permission_denials`. They share `max_bytes`,
+    """The calls that were refused, for the result's `permission_denials`. They share
     half of a line.
     """
 
-    def __init__(self, diagnostics: Diagnostics, sanitizer: JsonSanitizer, max_bytes: int) -> None:
-        self._diagnostics = diagnostics
-        self._sanitizer = sanitizer
-        self._max_bytes = max_bytes
+    def __init__(self, context: TurnContext) -> None:
+        self._diagnostics = context.diagnostics
+        self._sanitizer = context.sanitizer
+        self._max_bytes = context.writer.max_bytes // 2
         self._used_bytes = 0
         self.entries: dict[str, dict[str, Any]] = {}  # by id
         self._truncated_ids: set[str] = set()  # ids of entries without their arguments
@@ -193,34 +190,26 @@ class ToolCalls:
 
     def __init__(
         self,
-        machine: TurnStateMachine,
-        writer: OutputWriter,
-        config: TurnConfig,
-        conversation: ConversationState,
-        diagnostics: Diagnostics,
-        sanitizer: JsonSanitizer,
+        context: TurnContext,
         assistant_message: AssistantMessage,
-        outcome_tracker: TurnOutcomeTracker,
-        denials: PermissionDenials,
         finish: Callable[[], None],
     ) -> None:
         """`finish` says the result of the turn: a limit was reached, or a call that must not run
         has begun.
         """
-        self._machine = machine
-        self._writer = writer
-        self._config = config
-        self._conversation = conversation
-        self._diagnostics = diagnostics
-        self._sanitizer = sanitizer
+        self._context = context
+        self._machine = context.machine
+        self._writer = writer = context.writer
+        self._config = context.config
+        self._conversation = context.conversation
+        self._diagnostics = context.diagnostics
+        self._sanitizer = context.sanitizer
         self._assistant_message = assistant_message
-        self._outcome_tracker = outcome_tracker
-        self._denials = denials
+        self._outcome_tracker = context.outcome_tracker
+        self.denials = PermissionDenials(context)
         self._finish = finish
         # bytes of a result: its text stands in a line twice for some tools
         self._max_bytes = writer.max_bytes // 2
-        # what a call's id, name and arguments are said as
-        self.redact: Callable[[Any], Any] | None = None
         self.table: OpenToolCalls[OpenCall] = OpenToolCalls()
         # the vendor's id → the oldest open call with it
         self.open_calls: dict[str, OpenCall] = self.table.calls
@@ -288,18 +277,17 @@ class ToolCalls:
         # a hook's answer may hand them back to the vendor, so it is asked about these
         vendor_tool, vendor_input = name, tool_input
         vendor_id = call_id  # a result and another announcement have it as it is
-        if self.redact is not None and not self.uses_call_line_as_prompt:
-            vendor_id, name, tool_input = (
-                self.redact(vendor_id),
-                self.redact(name),
-                self.redact(tool_input),
-            )
+        redact = self._context.redact
+        if redact is not None and not self._context.uses_call_line_as_prompt:
+            vendor_id = redact(vendor_id)
+            name = redact(name)
+            tool_input = redact(tool_input)
         written_id = (
             self._conversation.reserve_call_id(vendor_id, self._diagnostics)
             if vendor_id
             else self._writer.create_uuid()
         )
-        self._denials.record_written_call_id(vendor_id, written_id, name, tool_input)
+        self.denials.record_written_call_id(vendor_id, written_id, name, tool_input)
         self._assistant_message.ends_with_call = True
         cut_input = self._writer.write_tool_call(written_id, name, tool_input)
         if cut_input is not None:
@@ -395,7 +383,7 @@ class ToolCalls:
             )
         ):
             if evaluator.is_denial_enforced_by_vendor(call[1]):
-                self._denials.tool_that_ran = call[1]
+                self.denials.tool_that_ran = call[1]
             # the vendor ran the call although it knew the rule
             self._stop_for_forbidden_call(*call)
             return
@@ -407,7 +395,7 @@ class ToolCalls:
             refusal, vendor_knows = self._refusals.pop(call[0], ("", False))
             content = (refusal if is_error else "") or content
             if vendor_knows and not is_error:
-                self._denials.tool_that_ran = call[1]
+                self.denials.tool_that_ran = call[1]
                 self._diagnostics.record("denied_call_ran", call[1])
         content = self._write_result(call, content, is_error)
         if self.hook_events is not None and not is_error:
@@ -468,7 +456,7 @@ class ToolCalls:
         """Stop the turn because the vendor ran a call although it knew the rule that forbids the
         call.
         """
-        self._denials.tool_that_ran = name
+        self.denials.tool_that_ran = name
         self._stop_for_forbidden_call(written_id, name, tool_input)
 
     def record_denial_reason(
@@ -500,13 +488,6 @@ class ToolCalls:
         name = normalize_tool_name(name) if isinstance(name, str) else None
         key = self._find_open_key(normalize_call_id(call_id), name, tool_input)
         return None if key is None else self.open_calls[key]
-
-    @property
-    def uses_call_line_as_prompt(self) -> bool:
-        """Whether a call's line may be the question to the frontend: it decides about what it is
-        shown.
-        """
-        return self._config.asks_by_line is not None and self._config.asks_by_line()
 
     @property
     def has_tool_activity(self) -> bool:
@@ -634,13 +615,12 @@ class ToolCalls:
         return evaluator.is_rule_violation(name, tool_input)
 
     def _has_denial(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> bool:
-        if self.redact is not None:  # the denials are redacted, too
-            call_id, name, tool_input = (
-                self.redact(call_id),
-                self.redact(name),
-                self.redact(tool_input),
-            )
-        return self._denials.has_denial(call_id, name, tool_input)
+        redact = self._context.redact
+        if redact is not None:  # the denials are redacted, too
+            call_id = redact(call_id)
+            name = redact(name)
+            tool_input = redact(tool_input)
+        return self.denials.has_denial(call_id, name, tool_input)
 
     def _note_repetition(
         self, key: str, name: str, tool_input: Mapping[str, Any], source: str
@@ -738,8 +718,9 @@ class ToolCalls:
         (surface page).
         """
         text = f"{reason or f'{name} is not allowed in this session'}: the turn was stopped; the call may have begun"
-        if self.redact is not None:
-            call_id, name, tool_input, text = map(self.redact, (call_id, name, tool_input, text))
-        self._denials.add(call_id, name, tool_input)
+        redact = self._context.redact
+        if redact is not None:
+            call_id, name, tool_input, text = map(redact, (call_id, name, tool_input, text))
+        self.denials.add(call_id, name, tool_input)
         self._outcome_tracker.stop(text, "denied")
         self._finish()

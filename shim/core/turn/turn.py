@@ -4,30 +4,32 @@ A vendor's translator may be naive about the order of its verbs. What must be sa
 what may never be said, is decided here: one `init` first, blocks that never overlap, calls and
 results in pairs, one `result` last, and nothing behind it. Pure: no clock, no file, no randomness.
 
-    machine              the states, and the one table of the ways between them
+    context              configuration, conversation, output, the table of states, the outcome
+    turn_start           what is known of the vendor, and the user's messages
     text_blocks          text and thinking
     assistant_message    the reply that is open: usage, stop reason, what it said
     tool_calls           tool calls and results
     subagents            the agents that a call runs
     permission_requests  permissions
-    outcome_tracker      what is known of the end, until `result` makes the line
+
+A part knows the context and the parts that it is built from. Only the Turn knows all parts, so it
+writes the end.
 """
 
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Literal
 
-from shim.core.api_errors import ApiFailure, Cause, classify_api_error
+from shim.core.api_errors import Cause, classify_api_error
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage, parse_dollars
 from shim.core.errors import FailedVendorAttempt
 from shim.core.reading.diagnostics import Diagnostics
-from shim.core.reading.json_text import JsonSanitizer
+from shim.core.turn import outcome as outcomes
 from shim.core.turn.assistant_message import AssistantMessage
-from shim.core.turn.context import ConversationState, OutputWriter, TurnConfig
-from shim.core.turn.finisher import TurnFinisher
+from shim.core.turn.context import ConversationState, OutputWriter, StructuredAnswer, TurnConfig
 from shim.core.turn.machine import (
     CLOSED,
     DONE,
@@ -37,14 +39,21 @@ from shim.core.turn.machine import (
     TEXT,
     THINKING,
     TurnState,
-    TurnStateMachine,
 )
-from shim.core.turn.outcome import ChildExit, TurnOutcome, TurnOutcomeTracker
+from shim.core.turn.outcome import ChildExit, TurnOutcome, TurnSnapshot
 from shim.core.turn.permission_requests import PermissionRequests
-from shim.core.turn.result import TurnResult
+from shim.core.turn.result import (
+    INTERRUPTED,
+    INTERRUPTED_IN_TOOL,
+    FinishedTurn,
+    TurnResult,
+    build_minimal_error_result,
+    build_turn_result,
+)
 from shim.core.turn.subagents import Subagent, SubagentCall, SubagentTracker
 from shim.core.turn.text_blocks import TextBlocks
-from shim.core.turn.tool_calls import OpenCall, PermissionDenials, ToolCalls
+from shim.core.turn.tool_calls import OpenCall, ToolCalls
+from shim.core.turn.turn_context import TurnContext
 from shim.core.turn.turn_start import TurnStart
 
 WriteLine = Callable[[bytes, dict[str, Any]], None]  # a line without its LF, and as parsed
@@ -78,55 +87,16 @@ class Turn:
         self.writer = writer
         self.conversation = conversation
         self.diagnostics = diagnostics
-        sanitizer = JsonSanitizer(diagnostics)
-        self.machine = machine = TurnStateMachine(diagnostics)
-        self.outcome_tracker = outcome_tracker = TurnOutcomeTracker(machine)
-        self.assistant_message = assistant_message = AssistantMessage(
-            machine, writer, config, diagnostics, outcome_tracker
-        )
-        self.turn_start = turn_start = TurnStart(
-            writer, config, conversation, sanitizer, assistant_message
-        )
-        self.text_blocks = text_blocks = TextBlocks(
-            machine, writer, config, diagnostics, assistant_message, outcome_tracker
-        )
-        denials = PermissionDenials(diagnostics, sanitizer, writer.max_bytes // 2)
-        self.tool_calls = tool_calls = ToolCalls(
-            machine,
-            writer,
-            config,
-            conversation,
-            diagnostics,
-            sanitizer,
-            assistant_message,
-            outcome_tracker,
-            denials,
-            self.finish,
-        )
-        self.subagents = subagents = SubagentTracker(
-            machine, writer, conversation, diagnostics, sanitizer, assistant_message
-        )
-        subagents.record_id = denials.record_written_call_id
-        subagents.check_call = tool_calls.enforce_rules_on_subagent_call
-        subagents.report_forbidden_run = tool_calls.stop_after_forbidden_call_ran
-        subagents.forwards_text = config.forwards_subagent_text
-        self.permission_requests = permission_requests = PermissionRequests(
-            machine, config, diagnostics, sanitizer, tool_calls, denials
-        )
-        self.finisher = finisher = TurnFinisher(
-            machine,
-            writer,
-            conversation,
-            diagnostics,
-            turn_start,
-            assistant_message,
-            tool_calls,
-            subagents,
-            permission_requests,
-            outcome_tracker,
-        )
-        # why the vendor asks its model again, the last time it said so
-        self.retry_failure: ApiFailure | None = None
+        self.context = context = TurnContext(writer, config, conversation, diagnostics)
+        self.machine = machine = context.machine
+        self.outcome_tracker = context.outcome_tracker
+        self.assistant_message = message = AssistantMessage(context)
+        self.turn_start = turn_start = TurnStart(context, message)
+        self.text_blocks = text_blocks = TextBlocks(context, message)
+        self.tool_calls = tool_calls = ToolCalls(context, message, self.finish)
+        self.permission_requests = PermissionRequests(context, tool_calls)
+        self.subagents = SubagentTracker(context, message, tool_calls)
+        self.result: TurnResult | None = None
         # the vendor gives signs of life, so its silence says something
         self.sends_heartbeats = False
         self.open_calls: dict[str, OpenCall] = tool_calls.open_calls  # the calls without a result
@@ -135,9 +105,7 @@ class Turn:
         self.add_tool_call = tool_calls.add_tool_call
         self.add_tool_result = tool_calls.add_tool_result
         self.end_message = (
-            assistant_message.end
-            if config.limits.max_budget_usd is None
-            else self._end_message_with_budget
+            message.end if config.limits.max_budget_usd is None else self._end_message_with_budget
         )
         machine.set_transition_actions(
             init=turn_start.write_init,
@@ -145,10 +113,10 @@ class Turn:
             text=text_blocks.start_text_block,
             thinking=text_blocks.start_thinking_block,
             close=text_blocks.write_open_block,
-            stop=assistant_message.write_message_stop,
+            stop=message.write_message_stop,
             unecho=text_blocks.end_message_repetition,
-            fill=finisher.write_missing_results,
-            end=finisher.write_result,
+            fill=self._write_missing_results,
+            end=self._write_result,
         )
 
     # -- what the shell and the translators read ---------------------------------------------------
@@ -166,18 +134,16 @@ class Turn:
     # of the replies, by model
     usage_by_model: dict[str, Usage] = forward_attribute("assistant_message.usage_by_model")
     subagent_calls: Mapping[str, SubagentCall] = forward_attribute("subagents.open_calls")
-    denials: Mapping[str, dict[str, Any]] = forward_attribute("permission_requests.denials.entries")
-    denied_tool_that_ran: str = forward_attribute("permission_requests.denials.tool_that_ran")
+    denials: Mapping[str, dict[str, Any]] = forward_attribute("tool_calls.denials.entries")
+    denied_tool_that_ran: str = forward_attribute("tool_calls.denials.tool_that_ran")
     # that wait for the shell
     pending_permissions: list[PermissionRequest] = forward_attribute("permission_requests.pending")
     hook_events: list[HookEvent] | None = forward_attribute("tool_calls.hook_events")
-    has_output: bool = forward_attribute("finisher.has_output")
     outcome: TurnOutcome | None = forward_attribute("outcome_tracker.outcome")
     is_finalized: bool = forward_attribute("outcome_tracker.is_finalized")
     is_paused: bool = forward_attribute("outcome_tracker.is_paused")
     has_started: bool = forward_attribute("outcome_tracker.has_started")
     is_terminated: bool = forward_attribute("outcome_tracker.is_terminated")
-    result: TurnResult | None = forward_attribute("finisher.result")  # None until it was said
 
     def wrap_line_writer(self, write_line: WriteLine) -> WriteLine:
         """What the lines of a real claude are said to, where they pass: `write_line` itself."""
@@ -332,8 +298,8 @@ class Turn:
 
         One that is said behind this breaks no rule: it never ran.
         """
-        self.permission_requests.denials.add(
-            self.permission_requests.denials.resolve_written_call_id(call_id, name, tool_input),
+        self.tool_calls.denials.add(
+            self.tool_calls.denials.resolve_written_call_id(call_id, name, tool_input),
             name,
             tool_input,
         )
@@ -398,9 +364,7 @@ class Turn:
         self.permission_requests.write_refused_call(
             permission.call_id, permission.tool, permission.tool_input
         )
-        self.permission_requests.denials.add(
-            permission.call_id, permission.tool, permission.tool_input
-        )
+        self.tool_calls.denials.add(permission.call_id, permission.tool, permission.tool_input)
         if not frontend_knows and self.machine.state is not CLOSED:
             self.write_system_event(
                 "permission_denied",
@@ -430,7 +394,7 @@ class Turn:
             return self.subagents.get_subagent(parent_call_id, subagent_call.call_id, usage)
         # the call has ended
         return self.subagents.get_subagent(
-            self.permission_requests.denials.resolve_written_call_id(parent_call_id, "", {}),
+            self.tool_calls.denials.resolve_written_call_id(parent_call_id, "", {}),
             None,
             usage,
         )
@@ -444,11 +408,11 @@ class Turn:
         if self.machine.state is CLOSED:
             self.machine.record_late_event()
         else:
-            self.writer.write_system_message(subtype, self.subagents.sanitizer.clean(fields))
+            self.writer.write_system_message(subtype, self.context.sanitizer.clean(fields))
 
     def write_retry(self, attempt: int, max_attempts: int, delay_ms: int, message: str) -> None:
         """The vendor asks its model again (contract 5.8, `api_retry`)."""
-        failure = self.retry_failure = classify_api_error(message)
+        failure = self.outcome_tracker.retry_failure = classify_api_error(message)
         self.write_system_event(
             "api_retry",
             attempt=attempt,
@@ -547,9 +511,45 @@ class Turn:
         """Say the result now, without waiting for the child's end."""
         self.close(None, "")
 
+    @property
+    def has_output(self) -> bool:
+        """Whether anything was said or done in this turn that is the model's: a block, a call, a
+        result, a question.
+        """
+        return bool(
+            self.assistant_message.number
+            or self.tool_calls.has_tool_activity
+            or self.subagents.open_calls
+            or self.permission_requests.pending
+        )
+
     def close(self, child_exit: ChildExit | None, stderr: str) -> None:
         """The child's stdout is at its end. `child_exit` is None when we ended the child ourselves."""
-        self.finisher.close(child_exit, stderr)
+        machine, outcome_tracker, read_answer = (
+            self.machine,
+            self.outcome_tracker,
+            self.config.read_answer,
+        )
+        if machine.state is CLOSED:
+            return
+        if machine.state is DONE:
+            machine.move_to(READY, True)
+        else:
+            outcome_tracker.has_started = machine.state is not NEW
+        outcome_tracker.outcome = outcomes.decide_outcome(self._take_snapshot(), child_exit, stderr)
+        if read_answer is not None and outcome_tracker.outcome.kind == "ended":
+            outcome_tracker.outcome = self._read_structured_answer(
+                read_answer, outcome_tracker.outcome
+            )
+        if outcome_tracker.outcome.kind == "ended" and self._is_over_budget(
+            outcome_tracker.outcome
+        ):
+            outcome_tracker.outcome = outcomes.build_over_budget_outcome(
+                self.config.limits.max_budget_usd or 0.0, outcome_tracker.outcome.fields
+            )
+        outcome_tracker.child_exit = child_exit
+        self.permission_requests.refuse_pending_requests()
+        machine.move_to(CLOSED)
 
     def find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str, *, any_cause: bool = False
@@ -557,21 +557,36 @@ class Turn:
         """Why the vendor said nothing, where another may be asked; None where this turn is the
         answer.
         """
-        return self.finisher.find_failed_attempt(child_exit, stderr, any_cause=any_cause)
+        return outcomes.find_failed_attempt(
+            self._take_snapshot(), child_exit, stderr, any_cause=any_cause
+        )
 
     def can_retry(self, child_exit: ChildExit | None, stderr: str) -> bool:
         """Whether the stream was cut, and nothing has happened that must not happen twice (Yume's
         R11).
         """
-        return self.finisher.can_retry(child_exit, stderr)
+        return outcomes.can_retry(self._take_snapshot(), child_exit, stderr)
 
     def write_internal_error(self, reason: str) -> None:
-        """The end itself failed, our own mistake: a result all the same."""
-        self.finisher.write_internal_error(reason)
+        """The end itself failed, our own mistake: a result all the same, with nothing in it that
+        could fail again.
+        """
+        self.machine.move_to(CLOSED, True)
+        config, text = self.config, f"the shim failed: {reason}"
+        self.result = TurnResult(
+            build_minimal_error_result(config.vendor.name, text), True, "internal", text
+        )
+        if not self.outcome_tracker.has_started:
+            self.writer.write_init_message(
+                self.conversation.session_id or config.session.new_id, {}
+            )
+        self.writer.write_result(self.result.line)
 
     def write_turn_end_line(self) -> None:
         """Say the terminator that a passed result still owes: nothing at all comes behind it."""
-        self.finisher.write_turn_end_line()
+        if not self.outcome_tracker.is_terminated:
+            self.outcome_tracker.is_terminated = True
+            self.writer.write_turn_end_line()
 
     def create_next(
         self, config: TurnConfig | None = None, diagnostics: Diagnostics | None = None
@@ -592,3 +607,115 @@ class Turn:
     def _end_message_with_budget(self, *args: Any, **kwargs: Any) -> None:
         self.assistant_message.end(*args, **kwargs)
         self.tool_calls.finish_if_over_budget(self.config.limits.max_budget_usd or 0.0)
+
+    # -- the steps of the table --------------------------------------------------------------------
+
+    def _write_missing_results(self) -> None:
+        """Results that never came, and the user line of an interrupt."""
+        text = self.tool_calls.write_missing_results()
+        self.subagents.write_missing_results(text)
+        self.tool_calls.record_orphan_tool_results()
+        if self.outcome_tracker.is_interrupted and not self.outcome_tracker.has_interrupt_line:
+            self.writer.write_user_text(
+                INTERRUPTED_IN_TOOL if self.tool_calls.has_interrupted_call else INTERRUPTED
+            )
+
+    def _write_result(self) -> None:
+        """The result; a real claude's own is said as it came where nothing contradicts it."""
+        outcome_tracker, message, outcome = (
+            self.outcome_tracker,
+            self.assistant_message,
+            self.outcome_tracker.outcome,
+        )
+        assert outcome is not None
+        vendor_line, vendor_outcome = outcome_tracker.vendor_result
+        if vendor_line and outcome is vendor_outcome:
+            text = message.last_text if outcome.kind == "ended" else outcome.message
+            self.result = TurnResult({}, outcome.kind != "ended", outcome.cause, text)
+            self.writer.write_vendor_turn_result(vendor_line)
+            outcome_tracker.is_terminated = False
+            return
+        turn_start, conversation = self.turn_start, self.conversation
+        self.result = result = build_turn_result(
+            FinishedTurn(
+                config=self.config,
+                diagnostics=self.diagnostics,
+                outcome=outcome,
+                child_exit=outcome_tracker.child_exit,
+                has_started=outcome_tracker.has_started,
+                has_output=self.has_output,
+                result_count=self.tool_calls.result_count,
+                has_interrupted_call=self.tool_calls.has_interrupted_call,
+                stop_reason=message.stop_reason,
+                last_text=message.last_text,
+                model=message.model,
+                vendor_version=turn_start.vendor_info.get("vendor_version")
+                or self.config.vendor.version,
+                denials=list(self.tool_calls.denials.entries.values()),
+                usage_totals=conversation.add_turn_usage(
+                    outcome.fields, message.usage_by_model, message.cost_usd, message.model
+                ),
+                max_bytes=self.writer.max_bytes,
+                origin=None if turn_start.user_message is None else turn_start.user_message.origin,
+            )
+        )
+        if result.api_error is not None:
+            self.writer.write_api_error(*result.api_error)
+        self.writer.write_result(result.line)
+
+    def _is_over_budget(self, outcome: TurnOutcome) -> bool:
+        """Return whether the session has cost more than `--max-budget-usd` allows, by the vendor's
+        own count.
+        """
+        max_budget_usd = self.config.limits.max_budget_usd
+        if max_budget_usd is None:
+            return False
+        spent_usd = parse_dollars(outcome.fields.get("cost")) or self.assistant_message.cost_usd
+        return self.conversation.cost_usd + spent_usd > max_budget_usd
+
+    # -- how it is done ----------------------------------------------------------------------------
+
+    def _take_snapshot(self) -> TurnSnapshot:
+        """The facts that decide how the turn ended."""
+        calls, message, diagnostics = self.tool_calls, self.assistant_message, self.diagnostics
+        has_effects = (
+            calls.result_count
+            or calls.open_calls
+            or calls.table.hidden_keys
+            or self.subagents.open_calls
+            or self.tool_calls.denials.entries
+        )
+        return TurnSnapshot(
+            config=self.config,
+            outcome=self.outcome_tracker.outcome,
+            state=self.machine.state,
+            has_started=self.outcome_tracker.has_started,
+            has_output=self.has_output,
+            has_effects=bool(has_effects) or message.number > 1,
+            is_repeatable=message.written_text.is_repeatable,
+            open_call_names=outcomes.format_open_call_names(calls.open_calls)
+            if calls.open_calls and message.has_ended_with_calls
+            else "",
+            has_unknown_events=bool(diagnostics.unknown_events),
+            has_misread_output=diagnostics.has_unreadable_output,
+        )
+
+    def _read_structured_answer(
+        self, read_answer: Callable[[str], StructuredAnswer], outcome: TurnOutcome
+    ) -> TurnOutcome:
+        """Contract F11, 5.11: the last text as `StructuredOutput`, or an error when it does not fit
+        the schema.
+        """
+        if outcome.fields.get("structured_output") is not None:
+            return outcome
+        self.machine.move_to(READY)
+        value, problem = read_answer(
+            self.assistant_message.last_text or str(outcome.fields.get("result") or "")
+        )
+        if value is None:
+            message = f"the answer does not fit --json-schema: {problem}"
+            return TurnOutcome(
+                "failed", message=message, cause="vendor_error", fields=outcome.fields
+            )
+        self.tool_calls.write_structured_answer(value)
+        return outcome._replace(fields={**outcome.fields, "structured_output": value})

@@ -8,9 +8,9 @@ from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL
 from shim.core.policy.rules import normalize_tool_name
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.ids import canonicalize_uuid
-from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.assistant_message import SYNTHETIC_MODEL, AssistantMessage
-from shim.core.turn.context import MAX_NAME_CHARS, ConversationState, OutputWriter, TurnConfig
+from shim.core.turn.context import MAX_NAME_CHARS
+from shim.core.turn.turn_context import TurnContext
 
 # What a fact must be to be believed: it goes into the init line, and some clients end on another
 # type there.
@@ -29,25 +29,17 @@ ITEM_TYPES: dict[str, type] = {
 class TurnStart:
     """What is known of the vendor before it says anything, and the message that the turn answers."""
 
-    def __init__(
-        self,
-        writer: OutputWriter,
-        config: TurnConfig,
-        conversation: ConversationState,
-        sanitizer: JsonSanitizer,
-        assistant_message: AssistantMessage,
-    ) -> None:
-        self._writer = writer
-        self._conversation = conversation
-        self._sanitizer = sanitizer
+    def __init__(self, context: TurnContext, assistant_message: AssistantMessage) -> None:
+        self._context = context
+        self._writer = context.writer
+        self._conversation = context.conversation
+        self._sanitizer = context.sanitizer
         self._assistant_message = assistant_message
-        self.config = config
+        self.config = context.config
         self.vendor_info: dict[str, Any] = {}
         self.user_message: UserMessage | None = None
         # what the vendor is given of a message beside its text
         self.get_accepted_kinds: Callable[[], BlockKinds] = lambda: TEXT_ONLY_KINDS
-        # what the facts of the init line are said as
-        self.redact: Callable[[Any], Any] | None = None
         # said to the vendor in the middle of the turn
         self.steering_messages: list[UserMessage] = []
         self.written_count = 0  # how many of them a reply has followed
@@ -126,12 +118,11 @@ class TurnStart:
         assistant_message.model = (model or "unknown")[:MAX_NAME_CHARS]
         init_fields |= {"model": config.model or assistant_message.model} | self.vendor_info
         self._add_servers(init_fields)
-        if self.redact is not None:
-            assistant_message.model = self.redact(assistant_message.model)
+        redact = self._context.redact
+        if redact is not None:
+            assistant_message.model = redact(assistant_message.model)
             init_fields |= {
-                name: self.redact(value)
-                for name, value in init_fields.items()
-                if name in INFO_TYPES
+                name: redact(value) for name, value in init_fields.items() if name in INFO_TYPES
             }
         if config.read_answer is not None and STRUCTURED_OUTPUT_TOOL not in init_fields["tools"]:
             init_fields["tools"] = [*init_fields["tools"], STRUCTURED_OUTPUT_TOOL]

@@ -1,0 +1,50 @@
+"""What the parts of one turn share."""
+
+from collections.abc import Callable
+from typing import Any
+
+from shim.core.reading.diagnostics import Diagnostics
+from shim.core.reading.json_text import JsonSanitizer
+from shim.core.turn.context import ConversationState, OutputWriter, TurnConfig
+from shim.core.turn.machine import TurnStateMachine
+from shim.core.turn.outcome import TurnOutcomeTracker
+
+
+class TurnContext:
+    """The configuration of one turn, its conversation, its output, its state and its outcome."""
+
+    __slots__ = (
+        "config",
+        "conversation",
+        "diagnostics",
+        "machine",
+        "outcome_tracker",
+        "redact",
+        "sanitizer",
+        "writer",
+    )
+
+    def __init__(
+        self,
+        writer: OutputWriter,
+        config: TurnConfig,
+        conversation: ConversationState,
+        diagnostics: Diagnostics,
+        redact: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """`redact` returns a value without its secrets; None if the turn writes them."""
+        self.writer = writer
+        self.config = config
+        self.conversation = conversation
+        self.diagnostics = diagnostics
+        self.redact = redact
+        self.sanitizer = JsonSanitizer(diagnostics)
+        self.machine = TurnStateMachine(diagnostics)
+        self.outcome_tracker = TurnOutcomeTracker(self.machine)
+
+    @property
+    def uses_call_line_as_prompt(self) -> bool:
+        """Return whether the line of a call is the permission prompt. Its input is not redacted
+        then, because the frontend decides about what it sees.
+        """
+        return self.config.asks_by_line is not None and self.config.asks_by_line()
