@@ -22,7 +22,7 @@ from session_hosts import PATIENCE, Hosting
 
 import shim
 from shim.bridge import registry
-from shim.bridge.gateway.tokens import TokenFile
+from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.bridge.log import RecordedSessionLog
 from shim.conversation.preload import HOST_FOLDERS, LAZY_MODULES
 from tests.conversation.test_conversation import user
@@ -87,7 +87,7 @@ class Installation:
                 env=self.hosts.environment, stdout=subprocess.PIPE, stderr=stderr, text=True,
             )  # fmt: skip
         self.port = int(self.server.stdout.readline().strip().rstrip("/").rpartition(":")[2])
-        self.token = TokenFile(self.hosts.environment).load_tokens().drive
+        self.token = GatewayTokenFile(self.hosts.environment).load_tokens().drive
 
     def move(self):
         """Move the package to another place."""

@@ -39,7 +39,7 @@ from story_builder import build_delta, build_message_start  # noqa: E402
 from terminal_session import Sitting  # noqa: E402
 
 from shim.bridge.gateway.server import GatewayEndpoint  # noqa: E402
-from shim.bridge.gateway.tokens import TokenFile  # noqa: E402
+from shim.bridge.gateway.tokens import GatewayTokenFile  # noqa: E402
 from shim.core.bridge.frames import parse_frame  # noqa: E402
 
 COLUMNS = (60, 80, 120)
@@ -297,7 +297,9 @@ def capture_readme(browser: Browser, temporary: Path) -> None:
 
 def start_web(state: Path, hosts: list[StandIn]) -> Web:
     """A gateway with these hosts."""
-    return Web(StandIns(*hosts), TokenFile({"SHIM_STATE": str(state)}), GatewayEndpoint(port=0))
+    return Web(
+        StandIns(*hosts), GatewayTokenFile({"SHIM_STATE": str(state)}), GatewayEndpoint(port=0)
+    )
 
 
 def _save_screenshot(browser: Browser, path: Path) -> None:

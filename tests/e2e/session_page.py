@@ -12,7 +12,7 @@ from browser import DESKTOP, Browser
 from gateway_harness import StandIn
 from sandbox import find_free_port
 
-from shim.bridge.gateway.tokens import TokenFile
+from shim.bridge.gateway.tokens import GatewayTokenFile
 
 SECONDS = 30.0  # until a server has begun or ended
 SMALL = (390, 844)
@@ -26,7 +26,7 @@ class Served:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.port = find_free_port()
-        self.tokens = TokenFile(environment)
+        self.tokens = GatewayTokenFile(environment)
         self._environment = environment
         self._process: subprocess.Popen[str] | None = None
         self.start()

@@ -17,7 +17,7 @@ from gateway_harness import StandIn, StandIns, Web, ask_at
 from session_page import Page
 
 from shim.bridge.gateway.server import GatewayEndpoint
-from shim.bridge.gateway.tokens import TokenFile
+from shim.bridge.gateway.tokens import GatewayTokenFile
 
 pytestmark = pytest.mark.e2e
 
@@ -33,7 +33,9 @@ def host() -> StandIn:
 def page(host: StandIn, tmp_path: Path) -> Iterator[Page]:
     """The gateway's own page, where somebody has come in."""
     web = Web(
-        StandIns(host), TokenFile({"SHIM_STATE": str(tmp_path / "state")}), GatewayEndpoint(port=0)
+        StandIns(host),
+        GatewayTokenFile({"SHIM_STATE": str(tmp_path / "state")}),
+        GatewayEndpoint(port=0),
     )
     browser = Browser("127.0.0.1", names=(EVIL,), profile=tmp_path / "profile")
     try:

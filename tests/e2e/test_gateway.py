@@ -15,7 +15,7 @@ from model_scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from sandbox import TURN_SECONDS, wait_until
 from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vendor
 
-from shim.bridge.gateway.tokens import TokenFile
+from shim.bridge.gateway.tokens import GatewayTokenFile
 
 pytestmark = pytest.mark.e2e
 
@@ -33,7 +33,7 @@ class GatewayScript:
 
     def __init__(self, frontend: DropInFrontend, port: int) -> None:
         self._port = port
-        self._token = TokenFile(frontend.environment).load_tokens().drive
+        self._token = GatewayTokenFile(frontend.environment).load_tokens().drive
 
     def ask(self, method: str, path: str, **body: object) -> Answered:
         """A request."""

@@ -14,7 +14,7 @@ from gateway_harness import StandIns, Web
 from session_page import ENTER, SHIFT_ENTER, Page, build_text_message
 
 from shim.bridge.gateway.server import GatewayEndpoint
-from shim.bridge.gateway.tokens import TokenFile
+from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.core.bridge.frames import encode_frame
 
 pytestmark = pytest.mark.e2e
@@ -38,7 +38,7 @@ def hosts():
 def page(browser, hosts, tmp_path) -> Iterator[Page]:
     web = Web(
         StandIns(*hosts),
-        TokenFile({"SHIM_STATE": str(tmp_path / "state")}),
+        GatewayTokenFile({"SHIM_STATE": str(tmp_path / "state")}),
         GatewayEndpoint(port=0),
     )
     page = Page(browser, web)

@@ -12,7 +12,7 @@ from gateway_harness import StandIn, StandIns, Web
 from session_page import ENTER, ESCAPE, SMALL, TAB, Page, build_text_message
 
 from shim.bridge.gateway.server import GatewayEndpoint
-from shim.bridge.gateway.tokens import TokenFile
+from shim.bridge.gateway.tokens import GatewayTokenFile
 from tests.story.export.test_export_html import HOSTILE
 
 pytestmark = pytest.mark.e2e
@@ -37,7 +37,11 @@ def page_factory(browser, tmp_path):
     def make(*hosts: StandIn) -> Page:
         folder = tmp_path / str(len(webs))
         webs.append(
-            Web(StandIns(*hosts), TokenFile({"SHIM_STATE": str(folder)}), GatewayEndpoint(port=0))
+            Web(
+                StandIns(*hosts),
+                GatewayTokenFile({"SHIM_STATE": str(folder)}),
+                GatewayEndpoint(port=0),
+            )
         )
         return Page(browser, webs[-1])
 

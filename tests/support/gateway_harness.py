@@ -16,8 +16,8 @@ import anyio
 import orjson
 
 from shim.bridge.gateway.hosts import NewSessionRequest
-from shim.bridge.gateway.server import GatewayEndpoint, create_server, open_listener
-from shim.bridge.gateway.tokens import TokenFile
+from shim.bridge.gateway.server import GatewayEndpoint, create_gateway_server, open_listening_socket
+from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.core.bridge.frames import (
     LogCursor,
     encode_frame,
@@ -260,13 +260,13 @@ class StreamedEvent(NamedTuple):
 class Web:
     """A gateway that runs."""
 
-    def __init__(self, hosts: Any, tokens: TokenFile, endpoint: GatewayEndpoint) -> None:
+    def __init__(self, hosts: Any, tokens: GatewayTokenFile, endpoint: GatewayEndpoint) -> None:
         self.hosts = hosts
         self.tokens = tokens
-        self._opened = open_listener(endpoint)
+        self._opened = open_listening_socket(endpoint)
         self.port: int = self._opened.getsockname()[1]
         self.host = f"127.0.0.1:{self.port}"
-        self.server = create_server(endpoint, hosts, tokens, self._opened)
+        self.server = create_gateway_server(endpoint, hosts, tokens, self._opened)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop_event: asyncio.Event | None = None
         self._thread = threading.Thread(target=self._run_loop, daemon=True)

@@ -14,7 +14,7 @@ from functools import cache
 
 from support import ROOT
 
-from shim.bridge.gateway.tokens import TokenPair
+from shim.bridge.gateway.tokens import GatewayTokenPair
 from shim.bridge.launch import SessionSpec
 from shim.commands.doctor.findings import VendorReport
 from shim.commands.profile.lint import LineExplanation, LintReportEntry
@@ -36,7 +36,7 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 # names.
 WRITTEN_TYPES: tuple[type, ...] = (
     ExecutedDeniedCall, RecordingFinding, LogCursor, OutputDifference, LintReportEntry, LineExplanation, ShimFlags,
-    PromptOutcome, CastRewriteResult, StoredSession, SessionStepView, TokenPair, UnsupportedRule, VendorReport,
+    PromptOutcome, CastRewriteResult, StoredSession, SessionStepView, GatewayTokenPair, UnsupportedRule, VendorReport,
     CastVerificationReport, SessionSpec,
 )  # fmt: skip
 

@@ -14,8 +14,8 @@ import anyio
 from shim.bridge.client import HostUnavailableError
 from shim.bridge.decisions import build_decision_body
 from shim.bridge.gateway.auth import HTTPError
-from shim.bridge.gateway.hosts import SessionHosts
-from shim.bridge.gateway.step_renderer import make_printable
+from shim.bridge.gateway.hosts import BackgroundSessionManager
+from shim.bridge.gateway.step_renderer import escape_control_chars_in_json
 from shim.bridge.gateway.streams import HostFrame, read_frames
 from shim.core.errors import FrontendError
 from shim.core.reading.ids import canonicalize_uuid
@@ -40,7 +40,11 @@ STATUS_BY_REASON = {
 
 
 async def send_action_frame_and_wait(
-    hosts: SessionHosts, session_id: str, frame: Mapping[str, Any], *, take_control: bool = False
+    hosts: BackgroundSessionManager,
+    session_id: str,
+    frame: Mapping[str, Any],
+    *,
+    take_control: bool = False,
 ) -> dict[str, Any]:
     """Say a frame to the host of a session and wait until it is done. Refused says why it is not."""
     request_id = str(frame.get("id") or uuid4())
@@ -78,25 +82,28 @@ def _match_reply(
     if reply.kind == "refused" and fields.get("id") in (request_id, f"take-{request_id}"):
         reason = str(fields.get("reason"))
         controller_field = (
-            {"driver": make_printable(fields["driver"])} if fields.get("driver") else {}
+            {"driver": escape_control_chars_in_json(fields["driver"])}
+            if fields.get("driver")
+            else {}
         )
         raise HTTPError(
             STATUS_BY_REASON.get(reason, 400),
-            make_printable(str(fields.get("text") or reason)),
-            reason=make_printable(reason),
+            escape_control_chars_in_json(str(fields.get("text") or reason)),
+            reason=escape_control_chars_in_json(reason),
             **controller_field,
         )
     return None
 
 
 async def answer_permission_prompt(
-    hosts: SessionHosts, session_id: str, prompt_id: str, body: Mapping[str, Any]
+    hosts: BackgroundSessionManager, session_id: str, prompt_id: str, body: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Answer a question, if it is still open. Refused with `by` and `how` where somebody was first."""
     behavior, request_id = body.get("behavior"), str(uuid4())
     if behavior not in ("allow", "deny"):
         raise HTTPError(
-            400, f"`behavior` is {make_printable(behavior)!r}, it must be allow or deny"
+            400,
+            f"`behavior` is {escape_control_chars_in_json(behavior)!r}, it must be allow or deny",
         )
     try:
         with anyio.fail_after(ANSWER_TIMEOUT_S):
@@ -129,8 +136,8 @@ async def answer_permission_prompt(
                         and (is_closed or fields.get("by") != client_name)
                     ):
                         resolution = {
-                            "by": make_printable(fields.get("by")),
-                            "how": make_printable(fields.get("how")),
+                            "by": escape_control_chars_in_json(fields.get("by")),
+                            "how": escape_control_chars_in_json(fields.get("how")),
                         }
                         raise HTTPError(409, "somebody else was first", **resolution)
                     if (result := _match_reply(reply, request_id, {"kind": "answer"})) is not None:
@@ -154,7 +161,7 @@ def _build_decision(
             always=read_boolean_field(body, "always"),
         )
     except FrontendError as error:
-        raise HTTPError(400, make_printable(str(error))) from None
+        raise HTTPError(400, escape_control_chars_in_json(str(error))) from None
 
 
 def read_boolean_field(body: Mapping[str, Any], key: str) -> bool:
@@ -163,7 +170,9 @@ def read_boolean_field(body: Mapping[str, Any], key: str) -> bool:
     """
     value = body.get(key, False)
     if not isinstance(value, bool):
-        raise HTTPError(400, f"`{key}` is {make_printable(value)!r}, it must be true or false")
+        raise HTTPError(
+            400, f"`{key}` is {escape_control_chars_in_json(value)!r}, it must be true or false"
+        )
     return value
 
 
@@ -178,7 +187,8 @@ def read_message_id(body: Mapping[str, Any]) -> str:
     message_id = canonicalize_uuid(value) if value else ""
     if message_id is None:
         raise HTTPError(
-            400, f"`id` is {make_printable(value)!r}, it must be a UUID, or be left out"
+            400,
+            f"`id` is {escape_control_chars_in_json(value)!r}, it must be a UUID, or be left out",
         )
     return message_id
 

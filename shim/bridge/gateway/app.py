@@ -93,18 +93,18 @@ from shim.bridge.gateway.auth import (
     HTTPError,
     build_set_cookie_header,
 )
-from shim.bridge.gateway.hosts import NewSessionRequest, SessionHosts
-from shim.bridge.gateway.limits import RequestLimits
+from shim.bridge.gateway.hosts import BackgroundSessionManager, NewSessionRequest
+from shim.bridge.gateway.limits import GatewayRequestLimiter
 from shim.bridge.gateway.openapi import build_openapi_document
-from shim.bridge.gateway.step_renderer import make_printable
+from shim.bridge.gateway.step_renderer import escape_control_chars_in_json
 from shim.bridge.gateway.streams import (
-    EventEncoder,
     EventStreamResponse,
     NoContentResponse,
-    StepEncoder,
-    parse_cursor,
+    ServerSentEventEncoder,
+    SessionStepEventEncoder,
+    parse_log_cursor,
 )
-from shim.bridge.gateway.tokens import TokenFile
+from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.core.bridge.frames import LogCursor
 from shim.core.errors import ShimError
 from shim.core.policy.policy import BYPASS_MODE
@@ -141,7 +141,10 @@ RequestHandler = Callable[[Request], Awaitable[Any]]
 
 
 def create_app(
-    hosts: SessionHosts, server_names: GatewayServerNames, tokens: TokenFile, limits: RequestLimits
+    hosts: BackgroundSessionManager,
+    server_names: GatewayServerNames,
+    tokens: GatewayTokenFile,
+    limits: GatewayRequestLimiter,
 ) -> App:
     """The whole gateway as one ASGI application."""
     gateway = WebGateway(hosts, server_names, tokens, limits)
@@ -203,10 +206,10 @@ class WebGateway:
 
     def __init__(
         self,
-        hosts: SessionHosts,
+        hosts: BackgroundSessionManager,
         server_names: GatewayServerNames,
-        tokens: TokenFile,
-        limits: RequestLimits,
+        tokens: GatewayTokenFile,
+        limits: GatewayRequestLimiter,
     ) -> None:
         self._hosts = hosts
         self._server_names = server_names
@@ -239,16 +242,20 @@ class WebGateway:
         """A cookie for a token, so that the token need not stand in the page's address."""
         token = actions.read_text_field(await _read_body(request), "token")
         tokens = self._tokens.load_tokens()
-        role = tokens.find_role(token) or tokens.find_role_by_login_code(token, time.time())
+        role = tokens.find_role_by_token(token) or tokens.find_role_by_login_code(
+            token, time.time()
+        )
         if role is None:
             raise HTTPError(
                 401,
                 "this token is unknown, or too old; `shim bridge token` shows the one that is good",
             )
         authority = self._server_names.authority
-        cookie = build_set_cookie_header(self._server_names, tokens.create_cookie(role, authority))
+        cookie = build_set_cookie_header(
+            self._server_names, tokens.create_cookie_value(role, authority)
+        )
         return _build_json_response(
-            {"role": role, "proof": tokens.create_proof(role, authority)},
+            {"role": role, "proof": tokens.create_csrf_token(role, authority)},
             headers={"set-cookie": cookie},
         )
 
@@ -290,7 +297,7 @@ class WebGateway:
         self, request: Request
     ) -> NoContentResponse | EventStreamResponse:
         """The lines of a session."""
-        return await self._open_stream(request, EventEncoder)
+        return await self._open_stream(request, ServerSentEventEncoder)
 
     async def stream_session_steps(
         self, request: Request
@@ -299,23 +306,25 @@ class WebGateway:
         step_count = request.query_params.get("last", str(DEFAULT_STEPS))
         if not step_count.isascii() or not step_count.isdigit() or int(step_count[:9]) > MAX_STEPS:
             raise HTTPError(400, f"`last` must be a number up to {MAX_STEPS:,}")
-        return await self._open_stream(request, lambda cursor: StepEncoder(cursor, int(step_count)))
+        return await self._open_stream(
+            request, lambda cursor: SessionStepEventEncoder(cursor, int(step_count))
+        )
 
     async def _open_stream(
-        self, request: Request, create_encoder: Callable[[LogCursor | None], EventEncoder]
+        self, request: Request, create_encoder: Callable[[LogCursor | None], ServerSentEventEncoder]
     ) -> NoContentResponse | EventStreamResponse:
         session = await self._find_session(request)
-        cursor = parse_cursor(
+        cursor = parse_log_cursor(
             request.headers.get("last-event-id") or request.query_params.get("after", "")
         )
         if (
             cursor is not None
             and not session["alive"]
-            and self._hosts.is_cursor_at_end(session["session"], cursor)
+            and self._hosts.is_cursor_at_log_end(session["session"], cursor)
         ):
             return NoContentResponse()
         visitor = _get_visitor(request)
-        stream_slot = self._limits.open_stream(visitor.role)
+        stream_slot = self._limits.reserve_event_stream(visitor.role)
         return EventStreamResponse(
             self._hosts,
             session["session"],
@@ -339,7 +348,7 @@ class WebGateway:
         if not is_valid_vendor_name(vendor) or vendor not in adapters.VENDORS:
             raise HTTPError(
                 400,
-                f"there is no vendor {make_printable(vendor)!r}; there are {', '.join(adapters.VENDORS)}",
+                f"there is no vendor {escape_control_chars_in_json(vendor)!r}; there are {', '.join(adapters.VENDORS)}",
             )
         if mode == BYPASS_MODE:
             raise HTTPError(
@@ -371,7 +380,7 @@ class WebGateway:
             session_id, message_id = session["session"], frame["id"]
             prompt = frame["message"]["content"]
             if message_id and await anyio.to_thread.run_sync(
-                self._hosts.has_message, session_id, message_id
+                self._hosts.has_accepted_prompt, session_id, message_id
             ):
                 return _build_json_response({"id": message_id})
             if await anyio.to_thread.run_sync(
@@ -393,7 +402,7 @@ class WebGateway:
         )
 
     async def _read_posted_body(self, request: Request) -> dict[str, Any]:
-        self._limits.count_post(_get_visitor(request).role)
+        self._limits.check_post_rate_limit(_get_visitor(request).role)
         return await _read_body(request)
 
     async def _find_session(self, request: Request) -> dict[str, Any]:
@@ -435,7 +444,7 @@ async def _read_body(request: Request) -> dict[str, Any]:
 
 
 def _select_session_keys(metadata: dict[str, Any]) -> dict[str, Any]:
-    return {key: make_printable(metadata.get(key)) for key in SESSION_KEYS}
+    return {key: escape_control_chars_in_json(metadata.get(key)) for key in SESSION_KEYS}
 
 
 def _build_json_response(
@@ -461,8 +470,8 @@ def _respond_unknown_route(request: Request, error: HTTPException) -> Response:
 def _respond_shim_error(request: Request, error: ShimError) -> Response:
     return _build_json_response(
         {
-            "error": make_printable(str(error)),
-            **({"hint": make_printable(error.hint)} if error.hint else {}),
+            "error": escape_control_chars_in_json(str(error)),
+            **({"hint": escape_control_chars_in_json(error.hint)} if error.hint else {}),
         },
         status=409,
     )

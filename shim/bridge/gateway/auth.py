@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.bridge.gateway.tokens import Role, TokenFile
+from shim.bridge.gateway.tokens import GatewayTokenFile, Role
 from shim.core.reading.diagnostics import escape_control_chars
 
 MAX_BODY_BYTES = 1024 * 1024  # of a request; a message of a person's is far below
@@ -107,7 +107,9 @@ class GatewayVisitor(NamedTuple):
 class AuthMiddleware:
     """The outermost layer of the application."""
 
-    def __init__(self, app: App, server_names: GatewayServerNames, tokens: TokenFile) -> None:
+    def __init__(
+        self, app: App, server_names: GatewayServerNames, tokens: GatewayTokenFile
+    ) -> None:
         self._app = app
         self._server_names = server_names
         self._tokens = tokens
@@ -207,7 +209,7 @@ class AuthMiddleware:
         if bearer is not None:
             scheme, _, token = bearer.partition(" ")
             role = (
-                self._tokens.load_tokens().find_role(token.strip())
+                self._tokens.load_tokens().find_role_by_token(token.strip())
                 if scheme.lower() == "bearer"
                 else None
             )
@@ -216,7 +218,7 @@ class AuthMiddleware:
                     401, "this token is unknown; `shim bridge token` shows the one that is good"
                 )
             return GatewayVisitor(
-                role, lambda: self._tokens.load_tokens().find_role(token.strip()) == role
+                role, lambda: self._tokens.load_tokens().find_role_by_token(token.strip()) == role
             ), False
         cookie, proof = self._read_cookie(headers.get(b"cookie", "")), headers.get(PROOF_HEADER, "")
         authority = self._server_names.authority

@@ -55,7 +55,7 @@ class SessionFrameStream(Protocol):
         """Say a frame. FrontendError where nobody hears it."""
 
 
-class SessionHosts(Protocol):
+class BackgroundSessionManager(Protocol):
     """The sessions of this machine. A session is told by its facts, as `host.json` has them, and by
     `alive`.
     """
@@ -80,12 +80,12 @@ class SessionHosts(Protocol):
         begin it.
         """
 
-    def has_message(self, session_id: str, prompt_id: str) -> bool:
+    def has_accepted_prompt(self, session_id: str, prompt_id: str) -> bool:
         """Whether a session that has ended has taken the message of a UUID: nothing need begin for
         it again.
         """
 
-    def is_cursor_at_end(self, session_id: str, cursor: LogCursor) -> bool:
+    def is_cursor_at_log_end(self, session_id: str, cursor: LogCursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""
 
     def connect_to_session(
@@ -103,7 +103,7 @@ class SessionHosts(Protocol):
         """
 
 
-class LocalSessionHosts:
+class LocalBackgroundSessionManager:
     """The sessions of this machine's own registry. `list_installed_vendors` is what `shim install`
     baked into the drop-in.
     """
@@ -200,11 +200,11 @@ class LocalSessionHosts:
             return False
         return True
 
-    def has_message(self, session_id: str, prompt_id: str) -> bool:
+    def has_accepted_prompt(self, session_id: str, prompt_id: str) -> bool:
         """Whether a session that has ended has taken the message of a UUID."""
         return prompt_id in _open_log(self._load_session(session_id)).list_message_ids()
 
-    def is_cursor_at_end(self, session_id: str, cursor: LogCursor) -> bool:
+    def is_cursor_at_log_end(self, session_id: str, cursor: LogCursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""
         log = _open_log(self._load_session(session_id))
         return cursor.number == log.last_number and _has_cursor_line(log, cursor)

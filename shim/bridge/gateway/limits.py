@@ -16,7 +16,7 @@ STREAM_DIVISOR = 3
 MAX_STREAMS = 128  # at once: some tabs, phones and scripts; each is a connection to a host
 
 
-class RequestLimits:
+class GatewayRequestLimiter:
     """The counts of one gateway, by the role of the token: there is one token for each."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -26,7 +26,7 @@ class RequestLimits:
         self._stream_counts: dict[str, int] = {}
         self._open_scopes: set[CancelScope] = set()
 
-    def count_post(self, role: str) -> None:
+    def check_post_rate_limit(self, role: str) -> None:
         """Count a request that does something. Refused if there are too many."""
         now = self._clock()
         remaining, updated_at = self._post_budgets.get(role, (float(MAX_POST_BURST), now))
@@ -38,7 +38,7 @@ class RequestLimits:
         self._post_budgets[role] = remaining - 1, now
 
     @contextmanager
-    def open_stream(self, role: str) -> Iterator[None]:
+    def reserve_event_stream(self, role: str) -> Iterator[None]:
         """A place for a stream, for as long as the server lives. Refused if there is none."""
         max_streams = min(MAX_STREAMS, compute_max_connections() // STREAM_DIVISOR)
         if self._stream_counts.get(role, 0) >= max_streams:
@@ -55,7 +55,7 @@ class RequestLimits:
                 self._open_scopes.discard(scope)
                 self._stream_counts[role] -= 1
 
-    def end_streams(self) -> None:
+    def cancel_open_streams(self) -> None:
         """End all that are open: the server ends."""
         for scope in list(self._open_scopes):
             scope.cancel()

@@ -18,9 +18,9 @@ from shim import __version__
 from shim.bridge.gateway.app import create_app
 from shim.bridge.gateway.auth import GatewayServerNames, add_default_port
 from shim.bridge.gateway.connections import ACCEPT_BACKLOG, MAX_HEAD_BYTES, GatewayConnection
-from shim.bridge.gateway.hosts import SessionHosts
-from shim.bridge.gateway.limits import RequestLimits
-from shim.bridge.gateway.tokens import TokenFile
+from shim.bridge.gateway.hosts import BackgroundSessionManager
+from shim.bridge.gateway.limits import GatewayRequestLimiter
+from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.conversation.preload import SERVER_FOLDERS, preload_modules
 from shim.core.errors import FrontendError, SystemResourceError
 from shim.io.stderr import warn
@@ -63,7 +63,7 @@ class GatewayEndpoint(NamedTuple):
     key_file: str = ""
 
 
-def parse_address(text: str) -> tuple[str, int]:
+def parse_listen_address(text: str) -> tuple[str, int]:
     """ADDRESS:PORT, ADDRESS or PORT as a pair. FrontendError for anything else."""
     host, colon, port = text.rpartition(":")
     if not text:
@@ -152,7 +152,9 @@ def build_server_names(endpoint: GatewayEndpoint, port: int) -> GatewayServerNam
     )
 
 
-def build_url(endpoint: GatewayEndpoint, server_names: GatewayServerNames, port: int) -> str:
+def build_gateway_url(
+    endpoint: GatewayEndpoint, server_names: GatewayServerNames, port: int
+) -> str:
     """The address that a person opens."""
     if endpoint.has_proxy:
         return f"https://{endpoint.names[0].lower()}/"
@@ -162,7 +164,7 @@ def build_url(endpoint: GatewayEndpoint, server_names: GatewayServerNames, port:
     return f"{'https' if server_names.is_secure else 'http'}://{server_names.authority}/"
 
 
-def open_listener(endpoint: GatewayEndpoint) -> socket.socket:
+def open_listening_socket(endpoint: GatewayEndpoint) -> socket.socket:
     """The listening socket. SystemResourceError where it cannot be had."""
     family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
     listener = socket.socket(family)
@@ -179,11 +181,11 @@ def open_listener(endpoint: GatewayEndpoint) -> socket.socket:
     return listener
 
 
-def run_server(
+def run_gateway_server(
     endpoint: GatewayEndpoint,
-    hosts: SessionHosts,
+    hosts: BackgroundSessionManager,
     environment: Mapping[str, str],
-    report_url: Callable[[str, TokenFile], None],
+    report_url: Callable[[str, GatewayTokenFile], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM. `report_url` is given the address when it can be opened.
 
@@ -191,24 +193,30 @@ def run_server(
     """
     check_endpoint_security(endpoint)
     preload_modules(SERVER_FOLDERS, environment, UNNEEDED_MODULES)
-    tokens = TokenFile(environment)
+    tokens = GatewayTokenFile(environment)
     tokens.load_tokens()
     if endpoint.certificate_file:
         _check_certificate(endpoint)
-    with open_listener(endpoint) as listener:
+    with open_listening_socket(endpoint) as listener:
         port = listener.getsockname()[1]
-        server = create_server(endpoint, hosts, tokens, listener)
+        server = create_gateway_server(endpoint, hosts, tokens, listener)
         # import uvicorn's modules now: an upgrade may replace the files at any time
         server.config.load()
-        report_url(build_url(endpoint, build_server_names(endpoint, port), port), tokens)
+        report_url(build_gateway_url(endpoint, build_server_names(endpoint, port), port), tokens)
         asyncio.run(server.serve(sockets=[listener]))
 
 
-def create_server(
-    endpoint: GatewayEndpoint, hosts: SessionHosts, tokens: TokenFile, listener: socket.socket
+def create_gateway_server(
+    endpoint: GatewayEndpoint,
+    hosts: BackgroundSessionManager,
+    tokens: GatewayTokenFile,
+    listener: socket.socket,
 ) -> uvicorn.Server:
     """The server for a listening socket."""
-    server_names, limits = build_server_names(endpoint, listener.getsockname()[1]), RequestLimits()
+    server_names, limits = (
+        build_server_names(endpoint, listener.getsockname()[1]),
+        GatewayRequestLimiter(),
+    )
     config = uvicorn.Config(
         create_app(hosts, server_names, tokens, limits),
         http=GatewayConnection,
@@ -234,7 +242,7 @@ def create_server(
 class GatewayServer(uvicorn.Server):
     """A server that ends its streams at its end, which would be open for ever."""
 
-    def __init__(self, config: uvicorn.Config, limits: RequestLimits) -> None:
+    def __init__(self, config: uvicorn.Config, limits: GatewayRequestLimiter) -> None:
         super().__init__(config)
         self._limits = limits
         self._has_reported_upgrade = False
@@ -290,7 +298,7 @@ class GatewayServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, then all else."""
-        self._limits.end_streams()
+        self._limits.cancel_open_streams()
         await super().shutdown(sockets=sockets)
 
 

@@ -26,7 +26,7 @@ MAX_DEPTH = 40  # levels of a question's schema or of a host's frame; nobody rea
 MAX_FIELDS = 200  # of what is asked about; more are said in one
 
 
-class StepRenderer:
+class SessionStepRenderer:
     """One reader's drawing of one session. `start_ms` is the time of its first line, in ms since
     1970.
     """
@@ -43,7 +43,7 @@ class StepRenderer:
         """The first line of the first prompt."""
         return self._session_export.title
 
-    def add_line(self, at_ms: int, line: bytes) -> list[SessionStepView]:
+    def update_steps_from_line(self, at_ms: int, line: bytes) -> list[SessionStepView]:
         """The steps that a numbered line changes, by their numbers. `at_ms` is in ms since 1970.
 
         `render_step` draws one. Most steps of a long session are never drawn: Markdown is what
@@ -81,7 +81,7 @@ class StepRenderer:
                 self._failed_calls.clear()
         return [changed[number] for number in sorted(changed)]
 
-    def render_partial(self, line: bytes) -> dict[str, Any] | None:
+    def render_partial_message(self, line: bytes) -> dict[str, Any] | None:
         """What a line without a number adds to the text that is open now; None if nothing."""
         message = _parse_object(line) or {}
         event = message.get("event")
@@ -107,7 +107,7 @@ class StepRenderer:
                     }
         return None
 
-    def build_totals(self) -> dict[str, Any]:
+    def build_session_totals(self) -> dict[str, Any]:
         """The sums of the session, as the exported page has them."""
         return {
             **build_session_totals_json(self.story),
@@ -115,7 +115,7 @@ class StepRenderer:
         }
 
 
-def find_permission_mode(line: bytes) -> str:
+def find_reported_permission_mode(line: bytes) -> str:
     """The permission mode that a line says the session has now; "" for most lines."""
     message = (_parse_object(line) if b'"permissionMode"' in line else None) or {}
     mode = message.get("permissionMode")
@@ -131,7 +131,7 @@ def render_step(step: SessionStepView) -> dict[str, Any]:
     return build_step_json(step, MAX_TREE_BYTES)[0]
 
 
-def render_permission_prompt(
+def build_permission_prompt_json(
     prompt_id: str, request: Mapping[str, Any], cwd: str
 ) -> dict[str, Any]:
     """A question for a person, with all that decides it: nothing is cut, nothing is blanked, all of
@@ -179,8 +179,8 @@ def render_permission_prompt(
         "message": _format_value(request.get("message") or request.get("description") or ""),
         "reason": _format_value(request.get("decision_reason") or ""),
         "path": _format_value(request.get("blocked_path") or ""),
-        "asked": make_printable(questions) if isinstance(questions, list) else None,
-        "schema": make_printable(request.get("requested_schema")),
+        "asked": escape_control_chars_in_json(questions) if isinstance(questions, list) else None,
+        "schema": escape_control_chars_in_json(request.get("requested_schema")),
         "always": [
             escape_control_chars(rule)
             for rule in decisions.build_permission_prompt(prompt_id, request, cwd).rules
@@ -200,17 +200,17 @@ def _format_value(value: Any) -> str:
     return escape_control_chars(text.replace("\r\n", "\n"))
 
 
-def make_printable(value: Any, depth: int = MAX_DEPTH) -> Any:
+def escape_control_chars_in_json(value: Any, depth: int = MAX_DEPTH) -> Any:
     """JSON with printable texts, at most `depth` levels of it."""
     if isinstance(value, str):
         return escape_control_chars(value)
     if isinstance(value, list | Mapping) and not depth:
         return "…"
     if isinstance(value, list):
-        return [make_printable(item, depth - 1) for item in value]
+        return [escape_control_chars_in_json(item, depth - 1) for item in value]
     if isinstance(value, Mapping):
         return {
-            escape_control_chars(key): make_printable(item, depth - 1)
+            escape_control_chars(key): escape_control_chars_in_json(item, depth - 1)
             for key, item in value.items()
         }
     return value

@@ -15,12 +15,12 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from shim.bridge.gateway.auth import Receive, Scope, Send
-from shim.bridge.gateway.hosts import SessionFrameStream, SessionHosts
+from shim.bridge.gateway.hosts import BackgroundSessionManager, SessionFrameStream
 from shim.bridge.gateway.step_renderer import (
-    StepRenderer,
-    find_permission_mode,
-    make_printable,
-    render_permission_prompt,
+    SessionStepRenderer,
+    build_permission_prompt_json,
+    escape_control_chars_in_json,
+    find_reported_permission_mode,
     render_step,
 )
 from shim.core.bridge.frames import LogCursor
@@ -39,7 +39,7 @@ OMITTED_WELCOME_KEYS = frozenset(("initialize", "init"))  # of a welcome: pages 
 CURSOR_PATTERN = re.compile(r"(\d{1,15})-(\d{1,15})\Z")
 
 
-def parse_cursor(text: str) -> LogCursor | None:
+def parse_log_cursor(text: str) -> LogCursor | None:
     """The cursor that an event's id says: GENERATION-NUMBER. None for anything else."""
     match = CURSOR_PATTERN.match(text)
     return LogCursor(int(match[1]), int(match[2])) if match else None
@@ -81,7 +81,7 @@ class HostFrame(NamedTuple):
         return {key: value for key, value in self.fields.items() if key != "kind"}
 
 
-class EventEncoder:
+class ServerSentEventEncoder:
     """Makes events of frames. The base tells every frame as it is: `GET /sessions/ID/events`."""
 
     after: LogCursor | None = None  # what the host is asked for
@@ -124,11 +124,11 @@ class EventEncoder:
         reconnect again.
         """
         return encode_server_sent_event(
-            "bye", orjson.dumps(make_printable(frame.payload)), self._position
+            "bye", orjson.dumps(escape_control_chars_in_json(frame.payload)), self._position
         )
 
 
-class StepEncoder(EventEncoder):
+class SessionStepEventEncoder(ServerSentEventEncoder):
     """The steps: `GET /sessions/ID/steps`. The host says the whole log each time, because steps
     grow out of it.
 
@@ -141,7 +141,7 @@ class StepEncoder(EventEncoder):
         self._client_cursor = cursor
         self._max_steps = max_steps
         self._cwd = ""  # the session's folder
-        self._renderer = StepRenderer()
+        self._renderer = SessionStepRenderer()
         # by number, the last changed one last
         self._history: dict[int, tuple[SessionStepView, LogCursor]] | None = {}
         self._last_step_number = 0  # how many there are: the number of the last one
@@ -158,7 +158,7 @@ class StepEncoder(EventEncoder):
             yield from self._encode_synced(frame)
         elif frame.kind == "question":
             request = frame.fields.get("request")
-            prompt = render_permission_prompt(
+            prompt = build_permission_prompt_json(
                 str(frame.fields.get("question")),
                 request if isinstance(request, dict) else {},
                 self._cwd,
@@ -173,7 +173,7 @@ class StepEncoder(EventEncoder):
             # an id is said back
             raw_id = {"question": frame.fields["question"]} if "question" in frame.fields else {}
             yield encode_server_sent_event(
-                frame.kind, orjson.dumps({**make_printable(frame.payload), **raw_id})
+                frame.kind, orjson.dumps({**escape_control_chars_in_json(frame.payload), **raw_id})
             )
 
     def _encode_gap(self, frame: HostFrame) -> Iterator[bytes]:
@@ -207,21 +207,25 @@ class StepEncoder(EventEncoder):
         payload["models"] = initialize.get("models") or [] if isinstance(initialize, dict) else []
         yield encode_server_sent_event(
             "welcome",
-            orjson.dumps({**make_printable(payload), "questions": fields.get("questions", [])}),
+            orjson.dumps(
+                {**escape_control_chars_in_json(payload), "questions": fields.get("questions", [])}
+            ),
         )
 
     def _encode_line(self, frame: HostFrame) -> Iterator[bytes]:
         line, cursor = frame.line, frame.cursor
         if cursor is None:
-            live_part = self._renderer.render_partial(line) if self._history is None else None
+            live_part = (
+                self._renderer.render_partial_message(line) if self._history is None else None
+            )
             if live_part is not None:
                 yield encode_server_sent_event("live", orjson.dumps(live_part))
             return
-        steps = self._renderer.add_line(int(frame.fields.get("at") or 0), line)
+        steps = self._renderer.update_steps_from_line(int(frame.fields.get("at") or 0), line)
         if self._history is not None:
             self._store_history(steps, cursor)
             return
-        if mode := find_permission_mode(line):
+        if mode := find_reported_permission_mode(line):
             yield encode_server_sent_event("mode", orjson.dumps({"mode": mode}))
         # the id stands at the last step of a line: all before it were said
         for index, step in enumerate(steps, 1):
@@ -229,7 +233,9 @@ class StepEncoder(EventEncoder):
                 "step", orjson.dumps(render_step(step)), cursor if index == len(steps) else None
             )
         if any(step.kind == "result" for step in steps):
-            yield encode_server_sent_event("totals", orjson.dumps(self._renderer.build_totals()))
+            yield encode_server_sent_event(
+                "totals", orjson.dumps(self._renderer.build_session_totals())
+            )
 
     def _store_history(self, steps: list[SessionStepView], cursor: LogCursor) -> None:
         assert self._history is not None
@@ -264,7 +270,9 @@ class StepEncoder(EventEncoder):
             yield encode_server_sent_event(
                 "step", orjson.dumps(render_step(step)), cursor if is_last else None
             )
-        yield encode_server_sent_event("totals", orjson.dumps(self._renderer.build_totals()))
+        yield encode_server_sent_event(
+            "totals", orjson.dumps(self._renderer.build_session_totals())
+        )
         yield encode_server_sent_event("synced", orjson.dumps(frame.payload))
 
 
@@ -286,9 +294,9 @@ class EventStreamResponse:
 
     def __init__(
         self,
-        hosts: SessionHosts,
+        hosts: BackgroundSessionManager,
         session_id: str,
-        encoder: EventEncoder,
+        encoder: ServerSentEventEncoder,
         is_authorized: Callable[[], bool],
         slot: AbstractContextManager[None],
     ) -> None:

@@ -35,13 +35,13 @@ MAX_FILE_BYTES = 4096
 _FOLDER_NAME, _FILE_NAME = "gateway", "tokens.json"
 
 
-class TokenPair(NamedTuple):
+class GatewayTokenPair(NamedTuple):
     """Both tokens, as they were read."""
 
     drive: str
     watch: str
 
-    def find_role(self, token: str) -> Role | None:
+    def find_role_by_token(self, token: str) -> Role | None:
         """What the bearer of a token may do; None for an unknown token."""
         return self._match_role(token, self.drive, self.watch)
 
@@ -62,23 +62,27 @@ class TokenPair(NamedTuple):
         )
         return role if role and int(expiry, 16) >= now_s else None
 
-    def create_cookie(self, role: Role, authority: str) -> str:
+    def create_cookie_value(self, role: Role, authority: str) -> str:
         """The value of the cookie for a role at an `authority`, the gateway's name and port."""
         return _compute_mac("cookie", self.drive if role == "drive" else self.watch, authority)
 
-    def create_proof(self, role: Role, authority: str) -> str:
+    def create_csrf_token(self, role: Role, authority: str) -> str:
         """What a page shows beside the cookie, at each request."""
         return _compute_mac("proof", self.drive if role == "drive" else self.watch, authority)
 
-    def find_role_by_cookie(self, cookie: str, proof: str, authority: str) -> Role | None:
+    def find_role_by_cookie(self, cookie: str, csrf_token: str, authority: str) -> Role | None:
         """What a page may do with a cookie and its proof; None unless both are good for the same
         token.
         """
         cookie_role = self._match_role(
-            cookie, self.create_cookie("drive", authority), self.create_cookie("watch", authority)
+            cookie,
+            self.create_cookie_value("drive", authority),
+            self.create_cookie_value("watch", authority),
         )
         proof_role = self._match_role(
-            proof, self.create_proof("drive", authority), self.create_proof("watch", authority)
+            csrf_token,
+            self.create_csrf_token("drive", authority),
+            self.create_csrf_token("watch", authority),
         )
         return cookie_role if cookie_role == proof_role else None
 
@@ -97,13 +101,13 @@ def _compute_mac(purpose: str, token: str, subject: str) -> str:
     return hmac.new(token.encode(), message, hashlib.sha256).hexdigest()
 
 
-class TokenFile:
+class GatewayTokenFile:
     """Where the tokens are kept. They are made when they are first asked for."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._folder = os.path.join(get_state_dir(environment), _FOLDER_NAME)
         self._path = os.path.join(self._folder, _FILE_NAME)
-        self._cached: tuple[tuple[int, int], TokenPair] | None = None
+        self._cached: tuple[tuple[int, int], GatewayTokenPair] | None = None
 
     @property
     def exists(self) -> bool:
@@ -118,7 +122,7 @@ class TokenFile:
         except OSError:
             return False
 
-    def load_tokens(self) -> TokenPair:
+    def load_tokens(self) -> GatewayTokenPair:
         """The tokens as they are now. SystemResourceError if none can be kept.
 
         The file is looked at each time, so that a replaced token is refused from that moment.
@@ -134,7 +138,7 @@ class TokenFile:
             self._cached = stamp, tokens
         return tokens
 
-    def replace_token(self, role: Role) -> TokenPair:
+    def replace_token(self, role: Role) -> GatewayTokenPair:
         """Make a new token for a role; the old one, and its cookies, are worth nothing from now on."""
         tokens = self.load_tokens()._replace(**{role: _create_token()})
         if not write_state_file(self._folder, _FILE_NAME, _encode_tokens(tokens)):
@@ -148,10 +152,10 @@ class TokenFile:
             return None
         return status.st_mtime_ns, status.st_ino
 
-    def _load_file(self) -> TokenPair | None:
+    def _load_file(self) -> GatewayTokenPair | None:
         try:
             data = orjson.loads(read_state_file(self._folder, _FILE_NAME, MAX_FILE_BYTES) or b"")
-            tokens = TokenPair(str(data["drive"]), str(data["watch"]))
+            tokens = GatewayTokenPair(str(data["drive"]), str(data["watch"]))
         except (orjson.JSONDecodeError, TypeError, KeyError):
             return None
         return tokens if min(map(len, tokens)) >= len(_create_token()) else None
@@ -169,7 +173,7 @@ class TokenFile:
             write_new_file(
                 draft_path,
                 lambda file: write_all(
-                    file, _encode_tokens(TokenPair(_create_token(), _create_token()))
+                    file, _encode_tokens(GatewayTokenPair(_create_token(), _create_token()))
                 ),
             )
             os.link(draft_path, self._path)  # only if there is none
@@ -191,5 +195,5 @@ def _create_token() -> str:
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
-def _encode_tokens(tokens: TokenPair) -> bytes:
+def _encode_tokens(tokens: GatewayTokenPair) -> bytes:
     return orjson.dumps(tokens._asdict())

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from shim import __version__
 from shim.bridge import registry
 from shim.bridge.client import connect_to_session_blocking
-from shim.bridge.gateway.tokens import TokenFile
+from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.bridge.registry import SessionRecord
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding
 from shim.commands.sessions.serve import REQUIRED_PACKAGES
@@ -250,7 +250,7 @@ def _is_answering(session: SessionRecord, environment: Mapping[str, str]) -> boo
 def check_gateway(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
     """Whether a browser can be served, and whether the token is anybody else's to read."""
     missing = [package for package in REQUIRED_PACKAGES if find_spec(package) is None]
-    token_file = TokenFile(environment)
+    token_file = GatewayTokenFile(environment)
     if token_file.is_readable_by_others:
         fix = "run `shim bridge token --new` and `shim bridge token --watch --new`"
         return [

@@ -11,7 +11,7 @@ import typer
 from shim.core.errors import SystemResourceError
 
 if TYPE_CHECKING:
-    from shim.bridge.gateway.tokens import TokenFile
+    from shim.bridge.gateway.tokens import GatewayTokenFile
 
 REQUIRED_PACKAGES = ("starlette", "uvicorn", "segno")  # what the extra brings
 LOOPBACK_PREFIXES = (
@@ -67,22 +67,22 @@ def serve_gateway(
             hint="install claude-shim with its extra: pip install 'claude-shim[web]'",
         )
     from shim.bridge.gateway import server
-    from shim.bridge.gateway.hosts import LocalSessionHosts
+    from shim.bridge.gateway.hosts import LocalBackgroundSessionManager
     from shim.commands.turn.run import load_installed_dropin_options
 
-    host, port = server.parse_address(http)
+    host, port = server.parse_listen_address(http)
     endpoint = server.GatewayEndpoint(
         host, port, behind_proxy, tuple(name or ()), tls_cert, tls_key
     )
-    server.run_server(
+    server.run_gateway_server(
         endpoint,
-        LocalSessionHosts(os.environ, load_installed_dropin_options()),
+        LocalBackgroundSessionManager(os.environ, load_installed_dropin_options()),
         os.environ,
         _print_address,
     )
 
 
-def _print_address(address: str, token_file: "TokenFile") -> None:
+def _print_address(address: str, token_file: "GatewayTokenFile") -> None:
     """Say the address. What is no terminal may be a log, which is no place for a way in."""
     if not sys.stdout.isatty():
         sys.stdout.write(f"{address}\n")

@@ -20,9 +20,9 @@ def show_token(
 
     Example: shim bridge token --watch --new
     """
-    from shim.bridge.gateway.tokens import TokenFile
+    from shim.bridge.gateway.tokens import GatewayTokenFile
 
-    token_file = TokenFile(os.environ)
+    token_file = GatewayTokenFile(os.environ)
     tokens = (
         token_file.replace_token("watch" if watch else "drive") if new else token_file.load_tokens()
     )

@@ -11,9 +11,9 @@ if importlib.util.find_spec("uvicorn") is None or importlib.util.find_spec("star
 
 @pytest.fixture
 def tokens(tmp_path):
-    from shim.bridge.gateway.tokens import TokenFile
+    from shim.bridge.gateway.tokens import GatewayTokenFile
 
-    return TokenFile({"SHIM_STATE": str(tmp_path / "state")})
+    return GatewayTokenFile({"SHIM_STATE": str(tmp_path / "state")})
 
 
 @pytest.fixture

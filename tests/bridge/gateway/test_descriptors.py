@@ -16,7 +16,7 @@ import pytest
 from gateway_harness import PATIENCE, ask_at
 
 from shim.bridge.gateway import connections, limits
-from shim.bridge.gateway.tokens import TokenFile
+from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.process.descriptors import MIN_CONNECTIONS, compute_connection_limit
 
 MACOS = 256
@@ -37,7 +37,7 @@ def limited_server(tmp_path_factory):
         )  # fmt: skip
     port = int(process.stdout.readline().strip().rstrip("/").rpartition(":")[2])
     try:
-        yield port, TokenFile(environment).load_tokens().drive, path / "stderr", process.pid
+        yield port, GatewayTokenFile(environment).load_tokens().drive, path / "stderr", process.pid
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE)
@@ -101,14 +101,14 @@ def test_connection_limit_depends_on_the_descriptor_limit(monkeypatch, soft, all
 
 def test_open_streams_leave_connections_free_for_requests(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (MACOS, MACOS))
-    counts = limits.RequestLimits()
+    counts = limits.GatewayRequestLimiter()
 
     async def fill():
         with ExitStack() as stack:
             for role in ("drive", "watch"):
                 with pytest.raises(limits.HTTPError, match="streams are open"):
                     while True:
-                        stack.enter_context(counts.open_stream(role))
+                        stack.enter_context(counts.reserve_event_stream(role))
             assert 40 < sum(counts._stream_counts.values()) < connections.compute_max_connections()
 
     anyio.run(fill)

@@ -18,8 +18,8 @@ from host_box import HostingBox
 
 from shim.bridge import launch, lock
 from shim.bridge.client import connect_to_session_blocking
-from shim.bridge.gateway.hosts import LocalSessionHosts
-from shim.bridge.gateway.tokens import TokenFile
+from shim.bridge.gateway.hosts import LocalBackgroundSessionManager
+from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.bridge.launch import respawn_session
 from tests.bridge.test_host_connection import HEARS_LATE, RUNS
 from tests.conversation.test_persistent_driver import (
@@ -54,7 +54,7 @@ def test_installed_vendors_are_listed_without_running_programs(tmp_path):
     program = tmp_path / "gemini"
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
     program.chmod(0o700)
-    hosts = LocalSessionHosts({"PATH": str(tmp_path), "HOME": str(tmp_path)}, {})
+    hosts = LocalBackgroundSessionManager({"PATH": str(tmp_path), "HOME": str(tmp_path)}, {})
     assert hosts.list_installed_vendors() == ["demo", "gemini"]
     assert not (tmp_path / "asked").exists()
 
@@ -65,7 +65,7 @@ def test_session_is_refused_if_the_vendor_program_is_missing(tmp_path, tokens):
         "HOME": str(tmp_path),
         "SHIM_STATE": str(tmp_path / "state"),
     }
-    web = Web(LocalSessionHosts(environment, {}), tokens, GatewayEndpoint(port=0))
+    web = Web(LocalBackgroundSessionManager(environment, {}), tokens, GatewayEndpoint(port=0))
     try:
         answered = web.send_post(
             "/sessions", {"vendor": "codex", "prompt": "go", "cwd": str(tmp_path)}
@@ -99,7 +99,7 @@ def test_session_is_refused_if_the_vendor_program_cannot_start(
         "SHIM_STATE": str(tmp_path / "state"),
     }
     environment |= {"SHIM_BIN": str(program), "SHIM_CONFIG": str(config)}
-    web = Web(LocalSessionHosts(environment, {}), tokens, GatewayEndpoint(port=0))
+    web = Web(LocalBackgroundSessionManager(environment, {}), tokens, GatewayEndpoint(port=0))
     try:
         answered = web.send_post(
             "/sessions", {"vendor": "qwen", "prompt": "go", "cwd": str(tmp_path)}
@@ -130,13 +130,13 @@ class Variables(Mapping[str, str]):
 @pytest.fixture
 def hosts(hosting_box):
     """The hosts of the box."""
-    return LocalSessionHosts(Variables(hosting_box), {})
+    return LocalBackgroundSessionManager(Variables(hosting_box), {})
 
 
 @pytest.fixture
 def real(hosting_box, hosts):
     """A gateway in this process before the hosts of the box."""
-    running = Web(hosts, TokenFile(hosting_box.variables), GatewayEndpoint(port=0))
+    running = Web(hosts, GatewayTokenFile(hosting_box.variables), GatewayEndpoint(port=0))
     yield running
     running.close()
 
@@ -485,7 +485,7 @@ def test_stream_resumes_without_loss_after_the_gateway_is_killed(hosting_box, bo
         ["out", format_ndjson(result("Over."))],
         STAYS,
     )
-    chance, token = random.Random(7), TokenFile(hosting_box.variables).load_tokens().drive
+    chance, token = random.Random(7), GatewayTokenFile(hosting_box.variables).load_tokens().drive
     events, last, path = list[StreamedEvent](), "", ""
     for kill in range(kills + 1):
         with run_gateway(hosting_box, box) as (process, port):

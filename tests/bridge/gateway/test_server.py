@@ -4,10 +4,10 @@ import pytest
 from gateway_harness import GatewayEndpoint, StandIns, Web
 
 from shim.bridge.gateway.server import (
+    build_gateway_url,
     build_server_names,
-    build_url,
     check_endpoint_security,
-    parse_address,
+    parse_listen_address,
 )
 from shim.core.errors import FrontendError
 
@@ -20,7 +20,7 @@ from shim.core.errors import FrontendError
     ],
 )  # fmt: skip
 def test_listen_address_is_parsed(text, read):
-    assert parse_address(text) == read
+    assert parse_listen_address(text) == read
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_listen_address_is_parsed(text, read):
 )
 def test_invalid_listen_address_is_rejected(text):
     with pytest.raises(FrontendError, match="no address to listen at"):
-        parse_address(text)
+        parse_listen_address(text)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.5", "::", "192.168.1.2"])
@@ -68,7 +68,7 @@ def test_loopback_server_accepts_loopback_names_over_http():
     assert names.hosts == {"127.0.0.1:8421", "localhost:8421", "[::1]:8421"}
     assert names.origins == {f"http://{host}" for host in names.hosts}
     assert not names.is_secure and not names.any_address_suffix
-    assert build_url(GatewayEndpoint(), names, 8421) == "http://127.0.0.1:8421/"
+    assert build_gateway_url(GatewayEndpoint(), names, 8421) == "http://127.0.0.1:8421/"
 
 
 def test_tls_server_accepts_https_origins_only():
@@ -78,7 +78,7 @@ def test_tls_server_accepts_https_origins_only():
     names = build_server_names(endpoint, 8421)
     assert names.hosts == {"box.example:8421"} and names.origins == {"https://box.example:8421"}
     assert names.is_secure and names.any_address_suffix == ":8421"
-    assert build_url(endpoint, names, 8421) == "https://box.example:8421/"
+    assert build_gateway_url(endpoint, names, 8421) == "https://box.example:8421/"
 
 
 def test_proxied_server_accepts_the_https_name_of_the_proxy():
@@ -86,7 +86,7 @@ def test_proxied_server_accepts_the_https_name_of_the_proxy():
     names = build_server_names(endpoint, 8421)
     assert "shim.example.org:443" in names.hosts and "https://shim.example.org:443" in names.origins
     assert not any("http://shim" in origin for origin in names.origins) and names.is_secure
-    assert build_url(endpoint, names, 8421) == "https://shim.example.org/"
+    assert build_gateway_url(endpoint, names, 8421) == "https://shim.example.org/"
 
 
 def test_port_in_use_is_rejected_with_a_hint(web, tokens):

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from shim.bridge.gateway.step_renderer import (
     MAX_DEPTH,
-    StepRenderer,
-    make_printable,
-    render_permission_prompt,
+    SessionStepRenderer,
+    build_permission_prompt_json,
+    escape_control_chars_in_json,
     render_step,
 )
 
@@ -66,16 +66,16 @@ def unseen(value):
 
 @given(st.lists(LINE | JSON, max_size=8))
 def test_steps_of_arbitrary_lines_are_json_without_control_characters(lines):
-    drawing, late = StepRenderer(), StepRenderer()
+    drawing, late = SessionStepRenderer(), SessionStepRenderer()
     for at, line in enumerate(lines):
         data = orjson.dumps(line)
-        live = drawing.render_partial(data)
-        steps = [render_step(sheet) for sheet in drawing.add_line(at, data)]
-        assert steps == [render_step(sheet) for sheet in late.add_line(at, data)], (
+        live = drawing.render_partial_message(data)
+        steps = [render_step(sheet) for sheet in drawing.update_steps_from_line(at, data)]
+        assert steps == [render_step(sheet) for sheet in late.update_steps_from_line(at, data)], (
             "who watched what was streamed sees the same steps"
         )
         assert not unseen([live, steps])
-    assert not unseen([drawing.title, drawing.build_totals()])
+    assert not unseen([drawing.title, drawing.build_session_totals()])
 
 
 @given(EVENT)
@@ -83,7 +83,9 @@ def test_steps_of_arbitrary_lines_are_json_without_control_characters(lines):
 @example({"type": "content_block_start", "content_block": {"type": "\x1b", "name": "\u202e"}})
 def test_streamed_events_are_rendered_without_control_characters(event):
     assert not unseen(
-        StepRenderer().render_partial(orjson.dumps({"type": "stream_event", "event": event}))
+        SessionStepRenderer().render_partial_message(
+            orjson.dumps({"type": "stream_event", "event": event})
+        )
     )
 
 
@@ -94,7 +96,9 @@ def test_streamed_events_are_rendered_without_control_characters(event):
     )
 )
 def test_permission_prompt_is_rendered_without_control_characters(request):
-    question = render_permission_prompt("q1", request if isinstance(request, dict) else {}, "/repo")
+    question = build_permission_prompt_json(
+        "q1", request if isinstance(request, dict) else {}, "/repo"
+    )
     assert question["question"] == "q1" and not unseen(question)
 
 
@@ -102,13 +106,16 @@ def test_nesting_depth_of_rendered_values_is_bounded():
     deep: object = "end"
     for _ in range(5000):
         deep = [deep]
-    assert orjson.dumps(make_printable(deep)).count(b"[") == MAX_DEPTH
+    assert orjson.dumps(escape_control_chars_in_json(deep)).count(b"[") == MAX_DEPTH
 
 
 def test_malformed_line_produces_no_steps():
-    drawing = StepRenderer()
+    drawing = SessionStepRenderer()
     for line in (b"", b"nonsense", b"[]", b"null", b'"text"', b"\xff"):
-        assert drawing.add_line(1, line) == [] and drawing.render_partial(line) is None
+        assert (
+            drawing.update_steps_from_line(1, line) == []
+            and drawing.render_partial_message(line) is None
+        )
 
 
 def test_always_option_contains_the_exact_rule_to_be_allowed():
@@ -125,7 +132,7 @@ def test_always_option_contains_the_exact_rule_to_be_allowed():
 
     def find_always_rules(**tool_input):
         request = {"tool_name": "Bash", "input": tool_input, "permission_suggestions": suggested}
-        return render_permission_prompt("q", request, "/repo").get("always")
+        return build_permission_prompt_json("q", request, "/repo").get("always")
 
     assert find_always_rules(command="git push") == ["Bash(git push)"]
     (rule,) = find_always_rules(command="git *")
@@ -157,16 +164,16 @@ EDIT = {"old_string": "a", "new_string": "b"}
     ],
 )
 def test_prompt_fields_contain_input_that_the_diff_omits(name, tool_input):
-    question = render_permission_prompt("q", {"tool_name": name, "input": tool_input}, "/repo")
+    question = build_permission_prompt_json("q", {"tool_name": name, "input": tool_input}, "/repo")
     assert any("EVIL" in value for _, value in question["fields"])
 
 
 def test_prompt_fields_omit_input_that_the_diff_contains():
-    question = render_permission_prompt(
+    question = build_permission_prompt_json(
         "q", {"tool_name": "Edit", "input": {"file_path": "a", **EDIT}}, "/repo"
     )
     assert question["fields"] == [("file_path", "a")] and question["diff"] == "@@\n-a\n+b"
-    question = render_permission_prompt(
+    question = build_permission_prompt_json(
         "q", {"tool_name": "MultiEdit", "input": {"file_path": "a", "edits": [EDIT, EDIT]}}, "/repo"
     )
     assert question["fields"] == [("file_path", "a")]
@@ -181,7 +188,7 @@ def test_prompt_diff_includes_unchanged_lines_between_changes():
     }
     assert (
         "\n 50\n"
-        in render_permission_prompt("q", {"tool_name": "Edit", "input": tool_input}, "/repo")[
+        in build_permission_prompt_json("q", {"tool_name": "Edit", "input": tool_input}, "/repo")[
             "diff"
         ]
     )
@@ -194,6 +201,6 @@ def test_elicitation_prompt_includes_the_url():
         "message": "Log in",
         "url": "https://a.example",
     }
-    assert render_permission_prompt("q", request, "/repo")["fields"] == [
+    assert build_permission_prompt_json("q", request, "/repo")["fields"] == [
         ("url", "https://a.example")
     ]

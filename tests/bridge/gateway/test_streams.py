@@ -11,9 +11,9 @@ from gateway_harness import PATIENCE, SESSION
 from shim.bridge.gateway import streams
 from shim.bridge.gateway.streams import (
     HostFrame,
-    StepEncoder,
+    SessionStepEventEncoder,
     encode_server_sent_event,
-    parse_cursor,
+    parse_log_cursor,
 )
 from shim.core.bridge.frames import LogCursor, encode_frame
 
@@ -308,7 +308,7 @@ def test_reconnect_resends_all_steps_if_the_log_lost_its_first_lines():
         HostFrame("line", {"number": number, "generation": 1, "at": number, "raw": raw})
         for number, raw in lines
     ]
-    drawn = StepEncoder(LogCursor(1, 4), 500)
+    drawn = SessionStepEventEncoder(LogCursor(1, 4), 500)
     log_frames = [
         HostFrame("gap", {"from": 1, "to": 2, "reason": "lost"}),
         *frames[2:],
@@ -427,7 +427,7 @@ def _wait(web, condition):
     "text", ["", "1", "-", "1-", "-1", "1-2-3", "a-b", "1-2\n", "9" * 40 + "-1", "1 - 2"]
 )
 def test_parse_cursor_returns_none_for_a_malformed_event_id(text):
-    assert parse_cursor(text) is None
+    assert parse_log_cursor(text) is None
 
 
 def test_line_breaks_in_data_do_not_end_a_server_sent_event():

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from shim.bridge.gateway import tokens as module
-from shim.bridge.gateway.tokens import TokenFile, TokenPair
+from shim.bridge.gateway.tokens import GatewayTokenFile, GatewayTokenPair
 from shim.core.errors import SystemResourceError
 
 
@@ -26,18 +26,18 @@ def test_token_file_has_mode_0600_and_its_folder_0700(tokens, tmp_path):
 
 def page(tokens, role, authority="here:1"):
     """What a page of a role shows: its cookie and its proof."""
-    return tokens.create_cookie(role, authority), tokens.create_proof(role, authority)
+    return tokens.create_cookie_value(role, authority), tokens.create_csrf_token(role, authority)
 
 
 def test_replacing_a_token_invalidates_its_cookies_but_not_the_other_token(tokens, tmp_path):
     old = tokens.load_tokens()
-    other_file = TokenFile({"SHIM_STATE": str(tmp_path / "state")})
+    other_file = GatewayTokenFile({"SHIM_STATE": str(tmp_path / "state")})
     new = other_file.replace_token("drive")
     assert tokens.load_tokens() == new and new.watch == old.watch
     assert (
-        new.find_role(old.drive) is None
-        and new.find_role(new.drive) == "drive"
-        and new.find_role(old.watch) == "watch"
+        new.find_role_by_token(old.drive) is None
+        and new.find_role_by_token(new.drive) == "drive"
+        and new.find_role_by_token(old.watch) == "watch"
     )
     assert new.find_role_by_cookie(*page(old, "drive"), "here:1") is None
     assert new.find_role_by_cookie(*page(old, "watch"), "here:1") == "watch"
@@ -47,8 +47,8 @@ def test_cookie_is_not_a_token_and_is_bound_to_an_authority(tokens):
     current_tokens = tokens.load_tokens()
     cookie, proof = page(current_tokens, "drive")
     assert (
-        current_tokens.find_role(cookie) is None
-        and current_tokens.find_role(proof) is None
+        current_tokens.find_role_by_token(cookie) is None
+        and current_tokens.find_role_by_token(proof) is None
         and cookie != proof
     )
     assert current_tokens.find_role_by_cookie(cookie, proof, "here:1") == "drive"
@@ -60,13 +60,13 @@ def test_cookie_without_a_matching_proof_is_rejected(tokens):
     for proof in (
         "",
         "x",
-        current_tokens.create_proof("watch", "here:1"),
-        current_tokens.create_cookie("drive", "here:1"),
+        current_tokens.create_csrf_token("watch", "here:1"),
+        current_tokens.create_cookie_value("drive", "here:1"),
         current_tokens.drive,
     ):
         assert (
             current_tokens.find_role_by_cookie(
-                current_tokens.create_cookie("drive", "here:1"), proof, "here:1"
+                current_tokens.create_cookie_value("drive", "here:1"), proof, "here:1"
             )
             is None
         )
@@ -83,7 +83,7 @@ def test_login_code_expires_and_is_not_a_token(tokens):
         )
         assert (
             current_tokens.find_role_by_login_code(login_code, 1601) is None
-            and current_tokens.find_role(login_code) is None
+            and current_tokens.find_role_by_token(login_code) is None
         )
         until, _, made = login_code.partition(".")
         assert (
@@ -101,7 +101,7 @@ def test_login_code_expires_and_is_not_a_token(tokens):
 @pytest.mark.parametrize("text", ["", "x", "\udcff", "ä" * 50, "x" * 100_000])
 def test_invalid_token_has_no_role(tokens, text):
     assert (
-        tokens.load_tokens().find_role(text) is None
+        tokens.load_tokens().find_role_by_token(text) is None
         and tokens.load_tokens().find_role_by_cookie(text, text, "here:1") is None
     )
     assert (
@@ -115,7 +115,7 @@ def test_tokens_are_compared_in_constant_time(monkeypatch):
     monkeypatch.setattr(
         module.hmac, "compare_digest", lambda first, other: compared.append((first, other))
     )
-    assert TokenPair("d" * 43, "w" * 43).find_role("d" * 43) is None
+    assert GatewayTokenPair("d" * 43, "w" * 43).find_role_by_token("d" * 43) is None
     assert compared == [(b"d" * 43, b"d" * 43), (b"d" * 43, b"w" * 43)]
 
 
@@ -135,7 +135,7 @@ def test_concurrent_loads_return_the_same_tokens(tmp_path):
 
     def ask():
         barrier.wait()
-        results.append(TokenFile({"SHIM_STATE": str(tmp_path / "state")}).load_tokens())
+        results.append(GatewayTokenFile({"SHIM_STATE": str(tmp_path / "state")}).load_tokens())
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
@@ -150,5 +150,5 @@ def test_token_file_is_refused_if_the_state_folder_is_not_private(tmp_path):
     (tmp_path / "state").mkdir(mode=0o755)
     (tmp_path / "state").chmod(0o755)
     with pytest.raises(SystemResourceError, match="cannot be kept") as raised:
-        TokenFile({"SHIM_STATE": str(tmp_path / "state")}).load_tokens()
+        GatewayTokenFile({"SHIM_STATE": str(tmp_path / "state")}).load_tokens()
     assert "chmod 700" in raised.value.hint

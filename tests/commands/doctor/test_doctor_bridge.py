@@ -7,7 +7,7 @@ import signal
 from session_hosts import PATIENCE, read_until_result
 
 from shim.bridge import registry
-from shim.bridge.gateway.tokens import TokenFile
+from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.commands.doctor import machine
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING
 from shim.commands.doctor.machine import check_background_sessions, check_gateway
@@ -53,7 +53,7 @@ def test_gateway_check_reports_the_token_and_missing_packages(desk, monkeypatch)
     monkeypatch.setattr(machine, "REQUIRED_PACKAGES", ("json",))
     (finding,) = check_gateway(desk.environment)
     assert (finding.level, "made when it is first asked for" in finding.text) == (OK, True)
-    TokenFile(desk.environment).load_tokens()
+    GatewayTokenFile(desk.environment).load_tokens()
     assert "its token is kept" in check_gateway(desk.environment)[0].text
     monkeypatch.setattr(machine, "REQUIRED_PACKAGES", ("json", "no_such_package"))
     (finding,) = check_gateway(desk.environment)
@@ -62,7 +62,7 @@ def test_gateway_check_reports_the_token_and_missing_packages(desk, monkeypatch)
 
 
 def test_world_readable_token_file_is_a_problem(desk):
-    TokenFile(desk.environment).load_tokens()
+    GatewayTokenFile(desk.environment).load_tokens()
     (path,) = (desk.box.path / "desk" / "state" / "gateway").iterdir()
     path.chmod(0o644)
     (finding,) = check_gateway(desk.environment)
