@@ -18,7 +18,7 @@ from browser import DESKTOP, PHONE, Browser
 from sandbox import wait_until
 from session_builder import SessionBuilder, build_full_session, build_long_session
 
-from shim.commands.cast.stats import collect_statistics
+from shim.commands.cast.stats import collect_run_statistics
 from shim.commands.cast.stats_page import render_stats_page as stats_page
 from shim.story.export.html import export
 from tests.story.export.test_export_html import HOSTILE, hostile
@@ -507,7 +507,7 @@ def test_statistics_page_fits_the_screen_and_matches_the_session_style(
 ):
     (tmp_path / "run.cast").write_bytes(build_full_session().build_recording())
     statistics = tmp_path / "stats.html"
-    statistics.write_text(stats_page(*collect_statistics([str(tmp_path)])), encoding="utf-8")
+    statistics.write_text(stats_page(*collect_run_statistics([str(tmp_path)])), encoding="utf-8")
     browser.open_file(statistics, size=size, dark=True)
     cells = browser.find_elements("td[data-head], td:first-child, h2, .totals dd")
     assert len(cells) > 50

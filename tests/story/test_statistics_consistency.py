@@ -24,7 +24,7 @@ from story_builder import (
 )
 from support import find_case
 
-from shim.commands.cast.run_summary import RunStatistics
+from shim.commands.cast.run_summary import RecordedRunStatistics
 from shim.commands.cast.summary_loader import load_run_summary
 from shim.story.export import atif as export_atif
 from shim.story.export import html as export_html
@@ -136,7 +136,7 @@ def row(cast: bytes, tmp_path: Path) -> dict[str, Any]:
 
 
 def test_statistics_match_the_run_summary(cast: bytes, row: dict[str, Any], tmp_path: Path) -> None:
-    statistic = RunStatistics()
+    statistic = RecordedRunStatistics()
     statistic.add_run(load_run_summary(str(tmp_path / "row.cast")))
     report = statistic.build_json()
     assert report["turns"]["count"] == row["turns"]

@@ -39,7 +39,7 @@ STDOUT_FILE, CASE_FILE, GOLDEN_FILE, REDACTED_FILE = (
 _CONTROL_CHARACTERS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-class FixtureChildRun(NamedTuple):
+class RecordedChildRun(NamedTuple):
     """One child of a cast: its number (from 1), its start, and the number of bytes that it printed."""
 
     number: int
@@ -63,7 +63,7 @@ class ExtractedFixture(NamedTuple):
     redacted_counts: Mapping[str, int]
 
 
-class FixtureChildDetails:
+class RecordedChildDetails:
     """The facts of a child, collected while its bytes are written."""
 
     def __init__(self) -> None:
@@ -84,8 +84,8 @@ class FixtureChildDetails:
         elif record.code == "x":
             self.exit_status = parse_child_exit(record.fields)
 
-    def format_fixture_case(
-        self, header: RecordingHeader, vendor: str, child_run: FixtureChildRun, partial: bool
+    def format_case_toml(
+        self, header: RecordingHeader, vendor: str, child_run: RecordedChildRun, partial: bool
     ) -> str:
         gaps = [*self.gaps]
         if self.exit_status is None:
@@ -162,7 +162,7 @@ def extract_fixture(
         raise RecordingError(f"{folder} exists already", hint="choose another --name") from None
     except OSError as error:
         raise RecordingError(f"{folder} cannot be made: {error.strerror}") from None
-    details = FixtureChildDetails()
+    details = RecordedChildDetails()
     if report.cut:
         details.gaps.append("the recording was cut off")
     try:
@@ -178,9 +178,9 @@ def _write_fixture(
     folder: str,
     path: str,
     redact: bool,
-    child_run: FixtureChildRun,
+    child_run: RecordedChildRun,
     vendor: str,
-    details: FixtureChildDetails,
+    details: RecordedChildDetails,
 ) -> ExtractedFixture:
     redacted_counts: Mapping[str, int] = {}
     if redact:
@@ -202,7 +202,7 @@ def _write_fixture(
     header = load_cast_header(path)
     partial = parse_recorded_invocation(header).streams.partial
     with _create_file(folder, CASE_FILE) as file:
-        file.write(details.format_fixture_case(header, vendor, child_run, partial).encode())
+        file.write(details.format_case_toml(header, vendor, child_run, partial).encode())
     if redact:
         os.unlink(path)
     return ExtractedFixture(
@@ -210,7 +210,7 @@ def _write_fixture(
     )
 
 
-def _write_golden(folder: str, vendor: str, partial: bool, details: FixtureChildDetails) -> bool:
+def _write_golden(folder: str, vendor: str, partial: bool, details: RecordedChildDetails) -> bool:
     """What `make accept` would write: the child's bytes in our words, with ids that count and no
     clock.
     """
@@ -244,10 +244,10 @@ def _remove_fixture(folder: str) -> None:
         pass
 
 
-def _list_children(path: str) -> Iterator[FixtureChildRun]:
+def _list_children(path: str) -> Iterator[RecordedChildRun]:
     for number, child in enumerate(split_records_by_child(Recording(path).read_records()), 1):
         start_record = next(child)
-        yield FixtureChildRun(
+        yield RecordedChildRun(
             number,
             start_record.fields,
             sum(len(record.data) for record in child if record.code == "o"),
@@ -255,8 +255,8 @@ def _list_children(path: str) -> Iterator[FixtureChildRun]:
 
 
 def _choose_child(
-    path: str, runs: list[FixtureChildRun], child_number: int | None, turn_number: int | None
-) -> FixtureChildRun:
+    path: str, runs: list[RecordedChildRun], child_number: int | None, turn_number: int | None
+) -> RecordedChildRun:
     matches = [
         run
         for run in runs

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.commands.cast.run_summary import RunSummary
+from shim.commands.cast.run_summary import RecordedRunSummary
 from shim.commands.cast.summary_loader import load_run_summaries
 from shim.recording.folders import get_recording_folder
 from shim.story.formatting import format_cost, format_duration
@@ -104,7 +104,7 @@ def _fit_columns(width: int, widths: list[int]) -> tuple[list[int], int, int]:
     return columns, 1, max(prompt_width, MIN_PROMPT_WIDTH)
 
 
-def _format_cells(summary: RunSummary) -> list[Text]:
+def _format_cells(summary: RecordedRunSummary) -> list[Text]:
     totals = summary.totals
     failed_count = sum(calls.failed + calls.denied for calls in summary.tools.values())
     cells = [
@@ -119,11 +119,11 @@ def _format_cells(summary: RunSummary) -> list[Text]:
     if summary.state == "unreadable":
         cells[3:] = [""] * 4
     color = STATE_COLORS.get(
-        summary.display_state, "" if summary.display_state == "no turn ended" else "red"
+        summary.display_outcome, "" if summary.display_outcome == "no turn ended" else "red"
     )
     file = format_single_line(os.path.basename(summary.file))
     return [
         *(Text(cell) for cell in cells),
-        Text(summary.display_state, style=color),
+        Text(summary.display_outcome, style=color),
         Text(file, style="dim"),
     ]

@@ -49,12 +49,12 @@ class DurationSamples:
         self.count += 1
         self.total += duration_s
 
-    def compute_percentile(self, share: float) -> float:
+    def compute_percentile(self, fraction: float) -> float:
         """The percentile for a share from 0 to 1; 0 without any time."""
         if not self._samples:
             return 0.0
         ordered = sorted(self._samples)
-        return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+        return ordered[min(int(fraction * len(ordered)), len(ordered) - 1)]
 
     def merge(self, other: "DurationSamples") -> None:
         count, total = self.count + other.count, self.total + other.total
@@ -96,7 +96,7 @@ class ToolCallCounts:
         return counts | self.times.build_json()
 
 
-class RunSummary:
+class RecordedRunSummary:
     """One recording in numbers. Feed it the changes of its story, then `close`."""
 
     def __init__(self, file: str, header: RecordingHeader | None = None) -> None:
@@ -104,9 +104,9 @@ class RunSummary:
         self.file = file
         self.state: RecordingState = "whole"
         self.problem = ""
-        self.started = redact_name(header.started)
-        self.vendor = redact_name(header.vendor)
-        self.version = redact_name(header.vendor_version or "")
+        self.started = redact_secrets_in_name(header.started)
+        self.vendor = redact_secrets_in_name(header.vendor)
+        self.version = redact_secrets_in_name(header.vendor_version or "")
         self.model = ""
         self.prompt = ""
         self.outcome = ""  # of its last turn: `ok` or the cause; "" if none ended
@@ -130,26 +130,28 @@ class RunSummary:
         if step.kind == "prompt":
             self.prompt = self.prompt or format_prompt_excerpt(step.text)
         elif step.kind == "start":
-            self.model = redact_name(step.text)
+            self.model = redact_secrets_in_name(step.text)
         elif step.name == "refused" and step.kind == "note":  # perhaps no result says so
             self.outcome = self.outcome or "refused"
         elif step.kind == "result":
             fields = step.facts
-            cause = redact_name(find_failure_cause(fields))
+            cause = redact_secrets_in_name(find_failure_cause(fields))
             self.outcome = cause or "ok"
             self._set_answering_vendor(find_vendor_name(fields))
             if cause:
-                add_count(self.causes, cause)
+                increment_counter(self.causes, cause)
             self.turns.add_duration(step.at - step.since)
             self._move_denied_calls()
 
     def _set_answering_vendor(self, vendor: str) -> None:
         """In a fallback list this may be a later vendor, whose version is unknown."""
-        if vendor and redact_name(vendor) != self.vendor:
-            self.vendor, self.version = redact_name(vendor), ""
+        if vendor and redact_secrets_in_name(vendor) != self.vendor:
+            self.vendor, self.version = redact_secrets_in_name(vendor), ""
 
     def _add_call(self, step: SessionStep) -> None:
-        calls = self.tools.setdefault(choose_counter_key(self.tools, step.name), ToolCallCounts())
+        calls = self.tools.setdefault(
+            choose_bounded_counter_key(self.tools, step.name), ToolCallCounts()
+        )
         calls.calls += 1
         calls.failed += step.outcome == "failed"
         calls.denied += step.outcome == "denied"
@@ -169,11 +171,11 @@ class RunSummary:
         self._failed_calls.clear()
 
     @property
-    def denied_count(self) -> int:
+    def denied_call_count(self) -> int:
         return sum(calls.denied for calls in self.tools.values())
 
     @property
-    def display_state(self) -> str:
+    def display_outcome(self) -> str:
         return (self.outcome or "no turn ended") if self.state == "whole" else self.state
 
     def build_json(self) -> dict[str, Any]:
@@ -190,7 +192,7 @@ class RunSummary:
             "turns": totals.turns,
             "calls": totals.calls,
             "failed_calls": sum(calls.failed for calls in self.tools.values()),
-            "denied_calls": self.denied_count,
+            "denied_calls": self.denied_call_count,
             "errors": totals.errors,
             "duration_s": round(totals.duration_s, 3),
             "cost_usd": totals.cost_usd,
@@ -199,7 +201,7 @@ class RunSummary:
         }
 
 
-class RunStatistics:
+class RecordedRunStatistics:
     def __init__(self) -> None:
         self.runs = 0
         self.states: dict[str, int] = {}
@@ -211,23 +213,23 @@ class RunStatistics:
         self.causes: dict[str, int] = {}
         self.repairs: dict[str, int] = {}
 
-    def add_run(self, run: RunSummary) -> None:
+    def add_run(self, run: RecordedRunSummary) -> None:
         self.runs += 1
-        add_count(self.states, run.state)
+        increment_counter(self.states, run.state)
         self.turns.merge(run.turns)
         for name, calls in run.tools.items():
-            self.tools.setdefault(choose_counter_key(self.tools, name), ToolCallCounts()).merge(
-                calls
-            )
+            self.tools.setdefault(
+                choose_bounded_counter_key(self.tools, name), ToolCallCounts()
+            ).merge(calls)
         for name, number in run.totals.tokens.items():
             self.tokens[name] = self.tokens.get(name, 0) + number
         self.cost += run.totals.cost_usd
         for activity, seconds in run.totals.seconds.items():
             self.seconds[activity] = self.seconds.get(activity, 0.0) + seconds
         for cause, number in run.causes.items():
-            add_count(self.causes, cause, number)
+            increment_counter(self.causes, cause, number)
         for repair, number in run.totals.repairs.items():
-            add_count(self.repairs, repair, number)
+            increment_counter(self.repairs, repair, number)
 
     @property
     def calls(self) -> ToolCallCounts:
@@ -247,29 +249,33 @@ class RunStatistics:
             "seconds": {name: round(seconds, 3) for name, seconds in self.seconds.items()},
             "errors": self.causes,
             "repairs": self.repairs,
-            "tools": {name: calls.build_json() for name, calls in sort_tools_by_time(self.tools)},
+            "tools": {
+                name: calls.build_json() for name, calls in sort_tools_by_total_time(self.tools)
+            },
         }
 
 
-def sort_tools_by_time(tools: Mapping[str, ToolCallCounts]) -> list[tuple[str, ToolCallCounts]]:
+def sort_tools_by_total_time(
+    tools: Mapping[str, ToolCallCounts],
+) -> list[tuple[str, ToolCallCounts]]:
     """The tools in the order of their total time, the longest first."""
     return sorted(tools.items(), key=lambda item: (-item[1].times.total, -item[1].calls, item[0]))
 
 
-def add_count(counts: dict[str, int], name: object, number: int = 1) -> None:
+def increment_counter(counts: dict[str, int], name: object, number: int = 1) -> None:
     """Count under a name, or under OVERFLOW if there are too many names."""
-    key = choose_counter_key(counts, name)
+    key = choose_bounded_counter_key(counts, name)
     counts[key] = counts.get(key, 0) + number
 
 
-def choose_counter_key(table: Mapping[str, Any], name: object) -> str:
+def choose_bounded_counter_key(counters: Mapping[str, Any], name: object) -> str:
     """The name of an entry in a table."""
-    if (key := _format_line(name)) not in table:
-        key = redact_name(name)
-    return key if key in table or len(table) < MAX_NAMES else OVERFLOW_KIND
+    if (key := _format_line(name)) not in counters:
+        key = redact_secrets_in_name(name)
+    return key if key in counters or len(counters) < MAX_NAMES else OVERFLOW_KIND
 
 
-def redact_name(value: object) -> str:
+def redact_secrets_in_name(value: object) -> str:
     """A name as one printable line without secrets."""
     return _format_line(Redactor().redact_text(str(value)[: 10 * MAX_NAME_CHARS]))
 

@@ -12,9 +12,9 @@ from rich.text import Text
 from shim.commands.cast.run_summary import (
     TOKEN_COLUMNS,
     DurationSamples,
-    RunStatistics,
-    choose_counter_key,
-    sort_tools_by_time,
+    RecordedRunStatistics,
+    choose_bounded_counter_key,
+    sort_tools_by_total_time,
 )
 from shim.commands.cast.summary_loader import load_run_summaries
 from shim.core.reading.diagnostics import pluralize
@@ -54,7 +54,7 @@ def print_stats(
             "a terminal cannot show a page: send it to a file with `> stats.html`",
             param_hint="--to",
         )
-    total, by_vendor = collect_statistics(casts or [get_recording_folder(os.environ)])
+    total, by_vendor = collect_run_statistics(casts or [get_recording_folder(os.environ)])
     if as_json:
         vendor_reports = {name: statistic.build_json() for name, statistic in by_vendor.items()}
         print_json({"all": total.build_json(), "vendors": vendor_reports})
@@ -66,22 +66,25 @@ def print_stats(
         _print_statistics(open_table_console(), total, by_vendor)
 
 
-def collect_statistics(paths: list[str]) -> tuple[RunStatistics, dict[str, RunStatistics]]:
+def collect_run_statistics(
+    paths: list[str],
+) -> tuple[RecordedRunStatistics, dict[str, RecordedRunStatistics]]:
     """The statistic of all recordings, and one for each vendor by name. Recordings are read one at
     a time.
     """
-    total, by_vendor = RunStatistics(), dict[str, RunStatistics]()
+    total, by_vendor = RecordedRunStatistics(), dict[str, RecordedRunStatistics]()
     for summary in load_run_summaries(paths):
         total.add_run(summary)
         if summary.state != "unreadable":
             by_vendor.setdefault(
-                choose_counter_key(by_vendor, summary.vendor or "no vendor"), RunStatistics()
+                choose_bounded_counter_key(by_vendor, summary.vendor or "no vendor"),
+                RecordedRunStatistics(),
             ).add_run(summary)
     return total, dict(sorted(by_vendor.items()))
 
 
 def _print_statistics(
-    console: Console, total: RunStatistics, by_vendor: dict[str, RunStatistics]
+    console: Console, total: RecordedRunStatistics, by_vendor: dict[str, RecordedRunStatistics]
 ) -> None:
     entries = [*by_vendor.items(), *([("all", total)] if len(by_vendor) > 1 else [])]
     rows, token_rows = [], []
@@ -132,8 +135,8 @@ def _print_statistics(
         console.print(Text(states_text), soft_wrap=True)
 
 
-def _print_tools(console: Console, vendor: str, statistic: RunStatistics) -> None:
-    sorted_tools = sort_tools_by_time(statistic.tools)
+def _print_tools(console: Console, vendor: str, statistic: RecordedRunStatistics) -> None:
+    sorted_tools = sort_tools_by_total_time(statistic.tools)
     if not sorted_tools:
         return
     console.print()

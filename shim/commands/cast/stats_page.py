@@ -8,7 +8,11 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
-from shim.commands.cast.run_summary import TOKEN_COLUMNS, RunStatistics, sort_tools_by_time
+from shim.commands.cast.run_summary import (
+    TOKEN_COLUMNS,
+    RecordedRunStatistics,
+    sort_tools_by_total_time,
+)
 from shim.story.export.html import compute_csp_hash, read_page_asset, render_template
 from shim.story.formatting import (
     count_cached_tokens,
@@ -23,7 +27,9 @@ TEMPLATE_PATH = os.path.join(os.path.dirname(__file__), "stats.html")
 STYLE_FILES = ("look.css", "stats.css")
 
 
-def render_stats_page(total: RunStatistics, by_vendor: Mapping[str, RunStatistics]) -> str:
+def render_stats_page(
+    total: RecordedRunStatistics, by_vendor: Mapping[str, RecordedRunStatistics]
+) -> str:
     """The page, from the statistic of all recordings and those of the vendors by name."""
     style = b"\n".join(map(read_page_asset, STYLE_FILES))
     state_texts = [
@@ -41,16 +47,16 @@ def render_stats_page(total: RunStatistics, by_vendor: Mapping[str, RunStatistic
         totals=_build_totals(total),
         kinds_of_tokens=[(name, kind) for kind, name in TOKEN_COLUMNS.items()],
         counts=(
-            ("Errors by cause", sort_by_count(total.causes)),
-            ("Repairs", sort_by_count(total.repairs)),
+            ("Errors by cause", sort_counts_descending(total.causes)),
+            ("Repairs", sort_counts_descending(total.repairs)),
         ),
-        by_time=sort_tools_by_time,
+        by_time=sort_tools_by_total_time,
         dollars=format_cost,
         duration=format_duration,
     )
 
 
-def _build_totals(total: RunStatistics) -> list[tuple[str, str, str]]:
+def _build_totals(total: RecordedRunStatistics) -> list[tuple[str, str, str]]:
     """The sums above the tables: a name, a number, and what belongs to it."""
     call_counts, cached_tokens = total.calls, count_cached_tokens(total.tokens)
     failed_turns = sum(total.causes.values())
@@ -71,6 +77,6 @@ def _build_totals(total: RunStatistics) -> list[tuple[str, str, str]]:
     ]
 
 
-def sort_by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+def sort_counts_descending(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     """The counts, the largest first."""
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

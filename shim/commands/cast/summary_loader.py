@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from shim.commands.cast.run_summary import RunSummary
+from shim.commands.cast.run_summary import RecordedRunSummary
 from shim.core.cast.format import RecordingError
 from shim.core.reading.diagnostics import pluralize
 from shim.recording.folders import list_cast_paths
@@ -11,7 +11,7 @@ from shim.story.terminal.console import format_single_line
 from shim.story.terminal.progress import show_progress
 
 
-def load_run_summaries(paths: Iterable[str]) -> Iterator[RunSummary]:
+def load_run_summaries(paths: Iterable[str]) -> Iterator[RecordedRunSummary]:
     """One run for each file, in the order of names. A terminal is shown how many have been read."""
     files = list(list_cast_paths(paths))
     with show_progress("reading recordings", len(files)) as advance:
@@ -20,13 +20,13 @@ def load_run_summaries(paths: Iterable[str]) -> Iterator[RunSummary]:
             advance()
 
 
-def load_run_summary(path: str) -> RunSummary:
+def load_run_summary(path: str) -> RecordedRunSummary:
     """A recording in numbers, with the state `unreadable` if it cannot be read."""
-    summary = RunSummary(path)
+    summary = RecordedRunSummary(path)
     try:
         recording = Recording(path)
         summary, story_reader = (
-            RunSummary(path, recording.header),
+            RecordedRunSummary(path, recording.header),
             SessionStoryReader(recording.header),
         )
         summary.feed(change for _, change in story_reader.read_step_changes(recording))

@@ -14,8 +14,8 @@ from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
 from shim.commands.claude.command_output import (
     CommandOutput,
+    build_disabled_command_error,
     build_error_output,
-    refuse_if_disabled,
 )
 
 NO_TERMINAL_TEXT = (
@@ -65,11 +65,11 @@ def run_agents_command(args: Sequence[str]) -> CommandOutput:
         return build_error_output(TOO_MANY_TEXT.format(count=len(positionals)))
     if "--json" not in options and not os.isatty(1):
         return build_error_output(NO_TERMINAL_TEXT)
-    if refusal := refuse_if_disabled(
+    if refusal := build_disabled_command_error(
         "claude agents --json" if "--json" in options else "claude agents"
     ):
         return refusal
-    sessions = select_sessions(
+    sessions = filter_listed_sessions(
         registry.list_sessions(os.environ),
         include_ended="--all" in options,
         parent_folder=options.get("--cwd"),
@@ -77,7 +77,7 @@ def run_agents_command(args: Sequence[str]) -> CommandOutput:
     if "--json" in options:
         return CommandOutput(
             orjson.dumps(
-                [build_session_report(session) for session in sessions], option=orjson.OPT_INDENT_2
+                [build_session_json(session) for session in sessions], option=orjson.OPT_INDENT_2
             ).decode()
             + "\n"
         )
@@ -92,7 +92,7 @@ def run_agents_command(args: Sequence[str]) -> CommandOutput:
     )
 
 
-def select_sessions(
+def filter_listed_sessions(
     sessions: Sequence[SessionRecord], *, include_ended: bool, parent_folder: str | None
 ) -> list[SessionRecord]:
     """Those that live, or all of them, at or below a folder; the oldest first, as the real one has
@@ -110,7 +110,7 @@ def select_sessions(
     ]
 
 
-def build_session_report(session: SessionRecord) -> dict[str, Any]:
+def build_session_json(session: SessionRecord) -> dict[str, Any]:
     """A session in the real one's words and order. What is not known is left out."""
     metadata = session.metadata
     status_fields = (

@@ -19,9 +19,9 @@ from shim.bridge.launch import (
 )
 from shim.commands.claude.command_output import (
     CommandOutput,
+    build_disabled_command_error,
     build_error_output,
     print_command_output,
-    refuse_if_disabled,
 )
 from shim.conversation.drivers.dry_launcher import ProgramProbingLauncher
 from shim.conversation.startup import prepare_conversation
@@ -74,7 +74,7 @@ class BackgroundSessionOrigin(NamedTuple):
 
 def start_background_session(invocation: Invocation, installed_options: Mapping[str, str]) -> int:
     """`claude --bg`. Returns the exit status."""
-    if refusal := refuse_if_disabled("--bg"):
+    if refusal := build_disabled_command_error("--bg"):
         return print_command_output(refusal)
     if invocation.session.session_id is not None:
         warn(SESSION_ID_WARNING)

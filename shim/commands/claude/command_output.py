@@ -33,7 +33,7 @@ def print_command_output(output: CommandOutput) -> int:
     return output.status
 
 
-def refuse_if_disabled(command: str) -> CommandOutput | None:
+def build_disabled_command_error(command: str) -> CommandOutput | None:
     """The refusal of what a person or an organisation has switched off; None where it is not."""
     is_disabled = os.environ.get(DISABLE_VARIABLE, "").strip().lower() in TRUE_VALUES
     return (

@@ -34,9 +34,9 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
         if not (invocation.version or invocation.help or invocation.subcommand):
             check_resume_flags(invocation)
     except FrontendError as error:
-        from shim.commands.claude.refusal import refuse_arguments
+        from shim.commands.claude.refusal import report_argument_error
 
-        return refuse_arguments(
+        return report_argument_error(
             error,
             argv,
             installed_options,
@@ -52,7 +52,7 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
         status := _check_flags(invocation, installed_options, argv)
     ):
         return status
-    invocation = expand_short_id(invocation)
+    invocation = expand_short_session_id(invocation)
     if invocation.session.background and not invocation.shim_flags.shim_explain:
         early_signals.restore_default_signal_handlers()
         from shim.commands.claude.background import start_background_session
@@ -74,13 +74,13 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
             try:
                 return start_interactive_vendor(invocation, installed_options, argv)
             except ShimError as error:
-                from shim.commands.claude.refusal import warn_about_error
+                from shim.commands.claude.refusal import print_error_to_stderr
 
-                warn_about_error(error)
+                print_error_to_stderr(error)
                 return 1
     return run_conversation(
         invocation,
-        lambda: prepare_run(invocation, installed_options, argv),
+        lambda: plan_local_or_background_conversation(invocation, installed_options, argv),
         installed_options,
         argv,
     )
@@ -109,7 +109,7 @@ def _build_raiser(error: ShimError) -> "Callable[[], ConversationStartup]":
     return start
 
 
-def prepare_run(
+def plan_local_or_background_conversation(
     invocation: Invocation, installed_options: Mapping[str, str], argv: Sequence[str]
 ) -> "ConversationStartup | BackgroundConversation":
     """Return the conversation to run: in this process, or in a background session."""
@@ -123,7 +123,7 @@ def prepare_run(
     return prepare_conversation(invocation, installed_options, argv, settings=settings)
 
 
-def expand_short_id(invocation: Invocation) -> Invocation:
+def expand_short_session_id(invocation: Invocation) -> Invocation:
     """The same invocation, that resumes by its UUID the session of ours whose short id the frontend
     has said.
     """
@@ -176,12 +176,15 @@ def run_conversation(
         status = runner.run(signals)
     except Exception as error:
         signals.is_started = True
-        from shim.commands.claude.refusal import open_refusal_recorder, report_start_failure
+        from shim.commands.claude.refusal import (
+            open_failed_start_recorder,
+            report_conversation_start_failure,
+        )
 
         recorder = None if runner is None else runner.recorder
         if runner is None and not isinstance(error, RecordingRequiredError):
-            recorder = open_refusal_recorder(invocation, installed_options, argv)
-        status = report_start_failure(
+            recorder = open_failed_start_recorder(invocation, installed_options, argv)
+        status = report_conversation_start_failure(
             invocation, error, signals.is_terminating, display_id, recorder
         )
     finally:

@@ -45,7 +45,7 @@ MISSING_PROGRAM_EXIT_CODE = 127
 SIGNAL_EXIT_CODES = {signal.SIGINT: 0, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
-def refuse_arguments(
+def report_argument_error(
     error: FrontendError,
     argv: Sequence[str],
     installed_options: Mapping[str, str],
@@ -54,13 +54,13 @@ def refuse_arguments(
     """Tell what is wrong with the arguments, on stderr and, in a dialect that answers all, in a
     result.
     """
-    warn_about_error(error)
+    print_error_to_stderr(error)
     invocation = Invocation()
     if dialect.answers_argument_errors:
         invocation = invocation.with_flags(output_format="stream-json", shim_dialect=dialect.name)
-    recorder = open_refusal_recorder(invocation, installed_options, argv)
+    recorder = open_failed_start_recorder(invocation, installed_options, argv)
     try:
-        return refuse_turn(
+        return report_turn_start_failure(
             invocation,
             error,
             error.cause,
@@ -73,7 +73,7 @@ def refuse_arguments(
             recorder.close(lambda: bool(early_signals.received_signals))
 
 
-def report_start_failure(
+def report_conversation_start_failure(
     invocation: Invocation,
     error: Exception,
     is_stopped: Callable[[], bool],
@@ -85,7 +85,7 @@ def report_start_failure(
     """
     if isinstance(error, StartInterruptedError):
         cause: Cause = "interrupted" if error.signal_number == signal.SIGINT else "signal"
-        refuse_turn(invocation, error, cause, is_stopped, display_id, recorder)
+        report_turn_start_failure(invocation, error, cause, is_stopped, display_id, recorder)
         return SIGNAL_EXIT_CODES[signal.Signals(error.signal_number)]
     # our own bug: a frontend is still told (threats, last row)
     if not isinstance(error, ShimError):
@@ -95,11 +95,11 @@ def report_start_failure(
         )
     else:
         cause = error.cause
-    warn_about_error(error)
-    return refuse_turn(invocation, error, cause, is_stopped, display_id, recorder)
+    print_error_to_stderr(error)
+    return report_turn_start_failure(invocation, error, cause, is_stopped, display_id, recorder)
 
 
-def open_refusal_recorder(
+def open_failed_start_recorder(
     invocation: Invocation, installed_options: Mapping[str, str], argv: Sequence[str]
 ) -> "RunRecorder | None":
     """The recorder of a run that was refused before a vendor was chosen; None where nothing is
@@ -108,7 +108,7 @@ def open_refusal_recorder(
     try:
         settings = config.load_shim_settings(invocation, os.environ)
     except FrontendError:  # the settings may be the reason of the refusal
-        settings = config.ShimSettings(dialect=find_dialect(invocation))
+        settings = config.ShimSettings(dialect=find_output_dialect_name(invocation))
     path = config.resolve_recording_path(invocation, os.environ, installed_options, settings)
     if not path:
         return None
@@ -124,16 +124,16 @@ def open_refusal_recorder(
             cwd=get_working_directory(),
         )
     except FrontendError as error:
-        warn_about_error(error)
+        print_error_to_stderr(error)
         return None
 
 
-def warn_about_error(error: ShimError) -> None:
+def print_error_to_stderr(error: ShimError) -> None:
     hint = f"\nhint: {error.hint}" if error.hint else ""
     warn(escape_control_chars(f"{error}{hint}\n"))
 
 
-def find_dialect(invocation: Invocation) -> str:
+def find_output_dialect_name(invocation: Invocation) -> str:
     """The dialect of a turn that could not begin; a mistake in the settings leaves Claude's."""
     try:
         return (
@@ -144,7 +144,7 @@ def find_dialect(invocation: Invocation) -> str:
         return "claude"
 
 
-def refuse_turn(
+def report_turn_start_failure(
     invocation: Invocation,
     error: ShimError,
     cause: Cause,
@@ -163,7 +163,7 @@ def refuse_turn(
         recorder.record_run_event("refused", text=str(error), cause=cause)
     if invocation.streams.output_format == "text":
         return MISSING_PROGRAM_EXIT_CODE if isinstance(error, VendorError) else 1
-    dialect = resolve_dialect(find_dialect(invocation))
+    dialect = resolve_dialect(find_output_dialect_name(invocation))
     if isinstance(error, CliArgumentError) and not dialect.answers_argument_errors:
         return 1
     new_session_id, uuid_prefix = create_session_ids()

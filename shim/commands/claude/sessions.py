@@ -17,8 +17,8 @@ from shim.bridge.stop import stop_hosts as end
 from shim.commands.claude.claude_help import USAGE_TEXTS
 from shim.commands.claude.command_output import (
     CommandOutput,
+    build_disabled_command_error,
     build_error_output,
-    refuse_if_disabled,
 )
 from shim.core.errors import ShimError
 from shim.core.reading.diagnostics import escape_control_chars
@@ -32,7 +32,7 @@ STILL_RUNNING_TEXT = (
 
 def dispatch_session_command(name: str, args: Sequence[str]) -> CommandOutput:
     """The answer to `claude NAME WORDS`."""
-    if refusal := refuse_if_disabled(name):
+    if refusal := build_disabled_command_error(name):
         return refusal
     if len(args) > 1:
         warn(escape_control_chars(f"warning: extra arguments ignored: {' '.join(args[1:])}\n"))

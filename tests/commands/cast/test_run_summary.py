@@ -6,14 +6,14 @@ from shim.commands.cast.run_summary import (
     MAX_NAMES,
     MAX_SAMPLES,
     DurationSamples,
-    RunStatistics,
-    RunSummary,
+    RecordedRunStatistics,
+    RecordedRunSummary,
     ToolCallCounts,
-    add_count,
-    choose_counter_key,
+    choose_bounded_counter_key,
     format_prompt_excerpt,
-    redact_name,
-    sort_tools_by_time,
+    increment_counter,
+    redact_secrets_in_name,
+    sort_tools_by_total_time,
 )
 from shim.core.reading.diagnostics import OVERFLOW_KIND
 
@@ -59,18 +59,18 @@ def test_merge_combines_counts_and_totals():
 def test_names_over_the_limit_are_counted_under_the_overflow_key():
     counts: dict[str, int] = {}
     for number in range(MAX_NAMES + 50):
-        add_count(counts, f"n{number}")
+        increment_counter(counts, f"n{number}")
     assert len(counts) == MAX_NAMES + 1 and counts[OVERFLOW_KIND] == 50
     tools = {f"t{number}": ToolCallCounts() for number in range(MAX_NAMES)}
     assert (
-        choose_counter_key(tools, "t3") == "t3"
-        and choose_counter_key(tools, "another") == OVERFLOW_KIND
+        choose_bounded_counter_key(tools, "t3") == "t3"
+        and choose_bounded_counter_key(tools, "another") == OVERFLOW_KIND
     )
 
 
 def test_redact_name_escapes_and_shortens_the_name():
-    assert redact_name("a\nb\tc\x1b[31m") == "a\\nb c\\x1b[31m"
-    assert len(redact_name("x" * 1000)) == 80
+    assert redact_secrets_in_name("a\nb\tc\x1b[31m") == "a\\nb c\\x1b[31m"
+    assert len(redact_secrets_in_name("x" * 1000)) == 80
 
 
 def test_prompt_excerpt_is_a_single_line():
@@ -78,9 +78,9 @@ def test_prompt_excerpt_is_a_single_line():
 
 
 def test_run_statistics_sum_all_runs():
-    statistic = RunStatistics()
+    statistic = RecordedRunStatistics()
     for number in (1, 2):
-        run = RunSummary(f"{number}.cast")
+        run = RecordedRunSummary(f"{number}.cast")
         run.tools["Bash"] = ToolCallCounts(
             calls=number, failed=1, times=times_of(*([0.5] * number))
         )
@@ -111,4 +111,4 @@ def test_tools_are_sorted_by_total_time():
         "b": ToolCallCounts(calls=1, times=times_of(2.0)),
         "c": ToolCallCounts(calls=10),
     }
-    assert [name for name, _ in sort_tools_by_time(tools)] == ["b", "c", "a"]
+    assert [name for name, _ in sort_tools_by_total_time(tools)] == ["b", "c", "a"]
