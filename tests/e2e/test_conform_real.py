@@ -15,8 +15,8 @@ from clis import Cli
 from sandbox import Sandbox
 from vendor_setups import CLAUDE_ITSELF, GEMINI, PI, QWEN
 
-from shim.commands.conform.observations import RuleFinding
-from shim.commands.conform.runner import evaluate_contract_rules
+from shim.commands.conform.observations import ConformanceRuleResult
+from shim.commands.conform.runner import run_and_evaluate_conformance_rules
 from shim.commands.conform.scenarios import ConformanceOptions
 
 pytestmark = pytest.mark.e2e
@@ -33,9 +33,9 @@ only_real = pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF, bare=True)], ids=
 
 def findings(
     sandbox: Sandbox, prompts: Mapping[str, str], **options: bool
-) -> dict[str, RuleFinding]:
+) -> dict[str, ConformanceRuleResult]:
     """Every rule's finding, by its name. The place's environment is the user's."""
-    results = evaluate_contract_rules(
+    results = run_and_evaluate_conformance_rules(
         [str(sandbox.claude)],
         sandbox.environment,
         os.getcwd(),
@@ -46,7 +46,7 @@ def findings(
 
 
 def filter_findings(
-    results: Mapping[str, RuleFinding], verdict: str, *levels: str
+    results: Mapping[str, ConformanceRuleResult], verdict: str, *levels: str
 ) -> dict[str, str]:
     """The rules of some levels with a verdict, each with what was found."""
     return {

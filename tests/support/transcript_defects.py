@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.commands.conform.process import CommandRun, OutputLine, parse_output_line
+from shim.commands.conform.process import CommandRun, CommandStdoutLine, parse_stdout_line
 
 Object = dict[str, Any]
 Edit = Callable[[str, Object], list[Object | bytes]]
@@ -41,7 +41,7 @@ def apply_edit(run: CommandRun, edit: Edit) -> CommandRun:
     """
     if "stream-json" not in " ".join(run.argv):
         return run
-    lines: list[OutputLine] = []
+    lines: list[CommandStdoutLine] = []
     positions: list[int] = []  # old index of a line → new index
     for line in run.lines:
         positions.append(len(lines))
@@ -53,7 +53,7 @@ def apply_edit(run: CommandRun, edit: Edit) -> CommandRun:
             raw = (
                 replacement if isinstance(replacement, bytes) else json.dumps(replacement).encode()
             )
-            lines.append(parse_output_line(line.time_s, raw))
+            lines.append(parse_stdout_line(line.time_s, raw))
     positions.append(len(lines))
     return dataclasses.replace(
         run,

@@ -7,16 +7,16 @@ import re
 
 from shim.commands.conform.observations import (
     DROP_IN,
-    NotObservedError,
+    ConformanceRuleSet,
+    ObservedCommandRuns,
     ObservedTurn,
-    RuleBrokenError,
-    RuleSet,
-    RunObservations,
-    describe_timeout,
-    fail_if,
-    list_api_failed_turns,
-    skip_if,
-    split_turns,
+    RuleNotObservedError,
+    RuleViolationError,
+    describe_missing_output,
+    fail_rule_if,
+    list_turns_with_api_error,
+    skip_rule_if,
+    split_run_into_turns,
 )
 from shim.commands.conform.process import CommandRun
 from shim.core.reading.diagnostics import pluralize
@@ -28,106 +28,112 @@ HELP_TIMEOUT_S = 10.0  # the time that a frontend waits for the answer
 EXIT_TIMEOUT_S = 5.0  # from the end of stdin to the SIGTERM of the Python SDK
 NO_INPUT_TEXT = "Input must be provided either through stdin or as a prompt argument"
 
-RULES = RuleSet()
+RULES = ConformanceRuleSet()
 
 
-def require_own_exit(run: CommandRun) -> CommandRun:
+def require_exit_without_kill(run: CommandRun) -> CommandRun:
     """A run that ended by itself. RuleBrokenError if we had to end it."""
-    fail_if(run.exit_status is None, f"it did not end{describe_timeout(run)}", run)
+    fail_rule_if(run.exit_status is None, f"it did not end{describe_missing_output(run)}", run)
     return run
 
 
 def require_usage_error(run: CommandRun, *texts: str) -> None:
     """A mistake that costs nothing: exit 1, nothing on stdout, and one of these texts on stderr."""
-    fail_if(require_own_exit(run).exit_status != 1, f"exit {run.exit_status}, not 1", run)
-    fail_if(run.stdout.strip(), "something was printed on stdout", run, run.stdout)
+    fail_rule_if(
+        require_exit_without_kill(run).exit_status != 1, f"exit {run.exit_status}, not 1", run
+    )
+    fail_rule_if(run.stdout.strip(), "something was printed on stdout", run, run.stdout)
     if texts and not any(text in run.stderr for text in texts):
-        raise RuleBrokenError(f"stderr does not say {texts[0]!r}", run)
+        raise RuleViolationError(f"stderr does not say {texts[0]!r}", run)
 
 
-def require_success(run: CommandRun) -> CommandRun:
+def require_successful_exit(run: CommandRun) -> CommandRun:
     """A run that ended by itself, with success. RuleBrokenError otherwise."""
-    fail_if(require_own_exit(run).exit_status != 0, f"exit {run.exit_status}, not 0", run)
+    fail_rule_if(
+        require_exit_without_kill(run).exit_status != 0, f"exit {run.exit_status}, not 0", run
+    )
     return run
 
 
-def require_answer(observations: RunObservations, run: CommandRun) -> CommandRun:
+def require_printed_answer(observations: ObservedCommandRuns, run: CommandRun) -> CommandRun:
     """A run that printed an answer and ended well. NotObservedError if its request to the model
     failed as in other runs.
     """
-    skip_if(
-        require_own_exit(run).exit_status == 1 and list_api_failed_turns(observations),
+    skip_rule_if(
+        require_exit_without_kill(run).exit_status == 1 and list_turns_with_api_error(observations),
         "the requests to its model failed",
     )
-    fail_if(not require_success(run).stdout.strip(), "nothing was printed", run)
+    fail_rule_if(not require_successful_exit(run).stdout.strip(), "nothing was printed", run)
     return run
 
 
 # -- doors -----------------------------------------------------------------------------------------
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "P1",
     "`--version` and `-v`, also behind other flags, print `X.Y.Z (Claude Code)` and exit 0; stdin is not read.",
 )
-def _version(observations: RunObservations) -> str:
+def _version(observations: ObservedCommandRuns) -> str:
     for name in ("version", "version-among"):
-        run = require_success(observations.get_run(name))
+        run = require_successful_exit(observations.get_run(name))
         version = VERSION.fullmatch(bytes(run.stdout))
         if not version:
-            raise RuleBrokenError("that is not a version", run, run.stdout)
-        fail_if(int(version[1]) < MIN_MAJOR_VERSION, "the version is below 2.0.0", run, run.stdout)
+            raise RuleViolationError("that is not a version", run, run.stdout)
+        fail_rule_if(
+            int(version[1]) < MIN_MAJOR_VERSION, "the version is below 2.0.0", run, run.stdout
+        )
     return run.stdout.decode().strip()
 
 
-@RULES.should(
+@RULES.register_should_rule(
     "P2",
     f"The version is said at once: within {VERSION_TIMEOUT_S:.0f} s, the patience of the Python SDK.",
 )
-def _version_is_quick(observations: RunObservations) -> str:
+def _version_is_quick(observations: ObservedCommandRuns) -> str:
     duration_s = min(
-        require_own_exit(run).ended_at or 0
+        require_exit_without_kill(run).ended_at or 0
         for run in observations.get_runs("version", "version-among")
     )
     if not any(
         VERSION.fullmatch(bytes(run.stdout))
         for run in observations.get_runs("version", "version-among")
     ):
-        raise NotObservedError("no version was said")
+        raise RuleNotObservedError("no version was said")
     if duration_s > VERSION_TIMEOUT_S:
-        raise RuleBrokenError(f"it took {duration_s:.1f} s", observations.get_run("version"))
+        raise RuleViolationError(f"it took {duration_s:.1f} s", observations.get_run("version"))
     return f"{duration_s * 1000:.0f} ms"
 
 
-@RULES.should("10", "`--help` prints the flags and starts no turn.")
-def _help(observations: RunObservations) -> str:
-    run = require_success(observations.get_run("help"))
+@RULES.register_should_rule("10", "`--help` prints the flags and starts no turn.")
+def _help(observations: ObservedCommandRuns) -> str:
+    run = require_successful_exit(observations.get_run("help"))
     missing = [
         flag
         for flag in ("--output-format", "--resume", "--model")
         if flag.encode() not in run.stdout
     ]
     if missing:
-        raise RuleBrokenError(f"the help does not name {', '.join(missing)}", run, run.stdout)
+        raise RuleViolationError(f"the help does not name {', '.join(missing)}", run, run.stdout)
     if (run.ended_at or 0) > HELP_TIMEOUT_S:
-        raise RuleBrokenError(f"it took {run.ended_at:.0f} s", run)
+        raise RuleViolationError(f"it took {run.ended_at:.0f} s", run)
     return f"{len(run.stdout)} bytes"
 
 
-@RULES.should(
+@RULES.register_should_rule(
     "F11b",
     "`auth status --json` prints an object with `loggedIn`, exits 0 when that is true and 1 when not.",
 )
-def _auth(observations: RunObservations) -> str:
-    run = require_own_exit(observations.get_run("auth"))
+def _auth(observations: ObservedCommandRuns) -> str:
+    run = require_exit_without_kill(observations.get_run("auth"))
     try:
         auth_status = json.loads(bytes(run.stdout))
     except ValueError:
-        raise RuleBrokenError("that is no JSON", run, run.stdout) from None
+        raise RuleViolationError("that is no JSON", run, run.stdout) from None
     if not isinstance(auth_status, dict) or not isinstance(auth_status.get("loggedIn"), bool):
-        raise RuleBrokenError("there is no `loggedIn`", run, run.stdout)
+        raise RuleViolationError("there is no `loggedIn`", run, run.stdout)
     if run.exit_status != int(not auth_status["loggedIn"]):
-        raise RuleBrokenError(
+        raise RuleViolationError(
             f"loggedIn is {auth_status['loggedIn']} and the exit {run.exit_status}", run, run.stdout
         )
     return "logged in" if auth_status["loggedIn"] else "logged out"
@@ -136,79 +142,81 @@ def _auth(observations: RunObservations) -> str:
 # -- arguments -------------------------------------------------------------------------------------
 
 
-@RULES.must("P3", "It needs no -p: a stdout that is no terminal, or messages on stdin, are enough.")
-def _needs_no_print(observations: RunObservations) -> str:
+@RULES.register_must_rule(
+    "P3", "It needs no -p: a stdout that is no terminal, or messages on stdin, are enough."
+)
+def _needs_no_print(observations: ObservedCommandRuns) -> str:
     for run in observations.get_runs("conversation", "text"):
         if run.name == "conversation":
             observations.get_finished_turn("conversation")
         else:
-            require_answer(observations, run)
+            require_printed_answer(observations, run)
     return "it went without"
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "P4",
     "Values may be joined by = or follow, be repeated and be empty; an empty positional means nothing.",
 )
-def _forms_of_values(observations: RunObservations) -> str:
+def _forms_of_values(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("queue")
     if run.find_control_response("conform_0") is None or not run.find_lines("result"):
-        raise RuleBrokenError(f"no answer, or no result{describe_timeout(run)}", run)
+        raise RuleViolationError(f"no answer, or no result{describe_missing_output(run)}", run)
     return "all forms were taken"
 
 
-@RULES.must("P5", "A flag that it does not know is ignored.", DROP_IN)
-def _unknown_flag(observations: RunObservations) -> str:
-    run = require_success(observations.get_run("unknown-flag"))
-    fail_if(not run.find_lines("control_response"), "initialize was not answered", run)
+@RULES.register_must_rule("P5", "A flag that it does not know is ignored.", DROP_IN)
+def _unknown_flag(observations: ObservedCommandRuns) -> str:
+    run = require_successful_exit(observations.get_run("unknown-flag"))
+    fail_rule_if(not run.find_lines("control_response"), "initialize was not answered", run)
     return "it went on"
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "P6",
     "A variadic flag swallows the words behind it, so that there is no prompt; one with = does not.",
 )
-def _variadic(observations: RunObservations) -> str:
-    run = require_own_exit(observations.get_run("swallowed"))
-    fail_if(
+def _variadic(observations: ObservedCommandRuns) -> str:
+    run = require_exit_without_kill(observations.get_run("swallowed"))
+    fail_rule_if(
         run.exit_status == 0 or run.stdout.strip(),
         "the word behind --disallowedTools was taken for the prompt",
         run,
     )
     if "text" in observations.runs:
-        require_answer(observations, observations.runs["text"])  # --allowedTools=Read
+        require_printed_answer(observations, observations.runs["text"])  # --allowedTools=Read
     return "--disallowedTools Bash PROMPT has no prompt"
 
 
-@RULES.must("P7", "A positional prompt means nothing beside messages on stdin.")
-def _positional_beside_messages(observations: RunObservations) -> str:
-    run = require_success(observations.get_run("eof-positional"))
-    fail_if(run.stdout.strip(), "the positional was taken for a message", run)
-    observations.get_stream_runs()  # a command that never prints anything proves nothing
+@RULES.register_must_rule("P7", "A positional prompt means nothing beside messages on stdin.")
+def _positional_beside_messages(observations: ObservedCommandRuns) -> str:
+    run = require_successful_exit(observations.get_run("eof-positional"))
+    fail_rule_if(run.stdout.strip(), "the positional was taken for a message", run)
+    observations.get_stream_json_runs()  # a command that never prints anything proves nothing
     return "it was not used"
 
 
-@RULES.must("P7", "Text on stdin is the prompt.")
-def _prompt_on_stdin(observations: RunObservations) -> str:
-    require_answer(observations, observations.get_run("json"))
+@RULES.register_must_rule("P7", "Text on stdin is the prompt.")
+def _prompt_on_stdin(observations: ObservedCommandRuns) -> str:
+    require_printed_answer(observations, observations.get_run("json"))
     return "it was answered"
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "P13", "A value that is not allowed is exit 1, nothing on stdout, and a line on stderr."
 )
-def _bad_values(observations: RunObservations) -> str:
+def _bad_values(observations: ObservedCommandRuns) -> str:
     for run in observations.get_runs("bad-format", "bad-mode"):
         require_usage_error(run)
-        fail_if(not run.stderr.strip(), "stderr says nothing", run)
+        fail_rule_if(not run.stderr.strip(), "stderr says nothing", run)
     return "--output-format, --permission-mode"
 
 
-@RULES.should(
+@RULES.register_should_rule(
     "F3",
     "Flags that do not go together are exit 1: partial messages, message input and replay without theirs.",
 )
-def _flags_alone(observations: RunObservations) -> str:
+def _flags_alone(observations: ObservedCommandRuns) -> str:
     for name, text in {
         "partial-alone": "--include-partial-messages requires",
         "input-alone": "--input-format=stream-json requires",
@@ -218,15 +226,17 @@ def _flags_alone(observations: RunObservations) -> str:
     return "three of them"
 
 
-@RULES.should("F4", "Without a prompt it is exit 1 and says that input must be provided.")
-def _no_prompt(observations: RunObservations) -> str:
+@RULES.register_should_rule(
+    "F4", "Without a prompt it is exit 1 and says that input must be provided."
+)
+def _no_prompt(observations: ObservedCommandRuns) -> str:
     for run in observations.get_runs("no-prompt", "swallowed"):
         require_usage_error(run, NO_INPUT_TEXT)
     return NO_INPUT_TEXT
 
 
-@RULES.should("F2", "stream-json needs no --verbose: Yume gives none.", DROP_IN)
-def _needs_no_verbose(observations: RunObservations) -> str:
+@RULES.register_should_rule("F2", "stream-json needs no --verbose: Yume gives none.", DROP_IN)
+def _needs_no_verbose(observations: ObservedCommandRuns) -> str:
     observations.get_finished_turn("no-verbose")
     return "it was a stream"
 
@@ -234,57 +244,65 @@ def _needs_no_verbose(observations: RunObservations) -> str:
 # -- stdin and the end -----------------------------------------------------------------------------
 
 
-@RULES.must("P15", "The end of stdin without a message is exit 0 and prints nothing.")
-def _nothing_without_a_message(observations: RunObservations) -> str:
-    run = require_success(observations.get_run("eof"))
-    fail_if(run.stdout.strip(), "something was printed", run, run.stdout)
+@RULES.register_must_rule("P15", "The end of stdin without a message is exit 0 and prints nothing.")
+def _nothing_without_a_message(observations: ObservedCommandRuns) -> str:
+    run = require_successful_exit(observations.get_run("eof"))
+    fail_rule_if(run.stdout.strip(), "something was printed", run, run.stdout)
     return "nothing"
 
 
-@RULES.must("P15", "The end of stdin lets every queued message finish.")
-def _the_end_of_stdin_waits(observations: RunObservations) -> str:
-    run = require_own_exit(observations.get_run("queue"))
+@RULES.register_must_rule("P15", "The end of stdin lets every queued message finish.")
+def _the_end_of_stdin_waits(observations: ObservedCommandRuns) -> str:
+    run = require_exit_without_kill(observations.get_run("queue"))
     results = len(run.find_lines("result"))
-    fail_if(results != 2, f"{results} results for 2 messages", run)
+    fail_rule_if(results != 2, f"{results} results for 2 messages", run)
     return "2 messages, 2 results"
 
 
-@RULES.must("P15", "Until stdin ends the process stays.")
-def _it_stays(observations: RunObservations) -> str:
+@RULES.register_must_rule("P15", "Until stdin ends the process stays.")
+def _it_stays(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("conversation")
-    fail_if(run.missing_line, f"it left although stdin was open{describe_timeout(run)}", run)
+    fail_rule_if(
+        run.missing_line, f"it left although stdin was open{describe_missing_output(run)}", run
+    )
     observations.get_finished_turn("conversation", 1)
     return "it was there for the second message"
 
 
-@RULES.must("P16", f"An idle process ends within {EXIT_TIMEOUT_S:.0f} s of the end of stdin.")
-def _it_leaves(observations: RunObservations) -> str:
+@RULES.register_must_rule(
+    "P16", f"An idle process ends within {EXIT_TIMEOUT_S:.0f} s of the end of stdin."
+)
+def _it_leaves(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("control")
-    skip_if("idle" not in run.line_counts, f"it did not get that far{describe_timeout(run)}")
-    require_own_exit(run)
+    skip_rule_if(
+        "idle" not in run.line_counts, f"it did not get that far{describe_missing_output(run)}"
+    )
+    require_exit_without_kill(run)
     duration_s = (run.ended_at or 0) - (run.closed_at or 0)
-    fail_if(duration_s > EXIT_TIMEOUT_S, f"it took {duration_s:.1f} s", run)
+    fail_rule_if(duration_s > EXIT_TIMEOUT_S, f"it took {duration_s:.1f} s", run)
     return f"{duration_s:.2f} s"
 
 
-@RULES.should("P20", "Beside a prompt, a stdin that is open and silent holds nothing up for ever.")
-def _silent_stdin(observations: RunObservations) -> str:
-    run = require_own_exit(observations.get_run("json-verbose"))
-    fail_if(not run.stdout.strip(), "nothing was printed", run)
+@RULES.register_should_rule(
+    "P20", "Beside a prompt, a stdin that is open and silent holds nothing up for ever."
+)
+def _silent_stdin(observations: ObservedCommandRuns) -> str:
+    run = require_exit_without_kill(observations.get_run("json-verbose"))
+    fail_rule_if(not run.stdout.strip(), "nothing was printed", run)
     return f"it ended after {run.ended_at or 0:.1f} s"
 
 
-@RULES.should("P19", "A reader that leaves is no crash.")
-def _nobody_reads(observations: RunObservations) -> str:
-    run = require_own_exit(observations.get_run("nobody-reads"))
-    fail_if((run.exit_status or 0) < 0 or "Traceback" in run.stderr, "it crashed", run)
+@RULES.register_should_rule("P19", "A reader that leaves is no crash.")
+def _nobody_reads(observations: ObservedCommandRuns) -> str:
+    run = require_exit_without_kill(observations.get_run("nobody-reads"))
+    fail_rule_if((run.exit_status or 0) < 0 or "Traceback" in run.stderr, "it crashed", run)
     return f"exit {run.exit_status}"
 
 
 # -- exit codes and signals ------------------------------------------------------------------------
 
 
-def _get_last_turns(observations: RunObservations) -> list[ObservedTurn]:
+def _get_last_turns(observations: ObservedCommandRuns) -> list[ObservedTurn]:
     """The last turn of each run that ended by itself."""
     ended_runs = [
         run
@@ -292,53 +310,55 @@ def _get_last_turns(observations: RunObservations) -> list[ObservedTurn]:
         if run.exit_status is not None and not run.sent_signal
     ]
     turns = [
-        split_turns(run)[-1]
+        split_run_into_turns(run)[-1]
         for run in ended_runs
         if run.name != "nobody-reads" and run.find_lines("result")
     ]
-    skip_if(not turns, "no run ended with a result")
+    skip_rule_if(not turns, "no run ended with a result")
     return turns
 
 
-@RULES.must("P13", "The exit code is 1 when the last result is an error.")
-def _errors_exit_1(observations: RunObservations) -> str:
+@RULES.register_must_rule("P13", "The exit code is 1 when the last result is an error.")
+def _errors_exit_1(observations: ObservedCommandRuns) -> str:
     failed_turns = [turn for turn in _get_last_turns(observations) if turn.is_failed]
     for turn in failed_turns:
-        fail_if(
+        fail_rule_if(
             turn.run.exit_status != 1,
             f"an error result and exit {turn.run.exit_status}",
             turn.run,
             turn.result,
         )
-    skip_if(not failed_turns, "no run ended with an error")
+    skip_rule_if(not failed_turns, "no run ended with an error")
     return pluralize(len(failed_turns), "run")
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "P14", "The exit code is 0 when the last result is good: any other makes the SDKs lose it."
 )
-def _good_results_exit_0(observations: RunObservations) -> str:
+def _good_results_exit_0(observations: ObservedCommandRuns) -> str:
     successful_turns = [
         turn for turn in _get_last_turns(observations) if turn.result.get("is_error") is False
     ]
     for turn in successful_turns:
-        fail_if(
+        fail_rule_if(
             turn.run.exit_status != 0,
             f"a good result and exit {turn.run.exit_status}",
             turn.run,
             turn.result,
         )
-    skip_if(not successful_turns, "no run ended well")
+    skip_rule_if(not successful_turns, "no run ended well")
     return pluralize(len(successful_turns), "run")
 
 
-def _get_signalled_run(observations: RunObservations, name: str) -> CommandRun:
+def _get_signalled_run(observations: ObservedCommandRuns, name: str) -> CommandRun:
     """A run that got a signal in the middle of its turn. NotObservedError if the turn was over
     before.
     """
     run = observations.get_run(name)
-    fail_if(
-        "signalled" not in run.line_counts, f"no word of a turn came{describe_timeout(run)}", run
+    fail_rule_if(
+        "signalled" not in run.line_counts,
+        f"no word of a turn came{describe_missing_output(run)}",
+        run,
     )
     earlier_lines = [
         line.value
@@ -346,53 +366,53 @@ def _get_signalled_run(observations: RunObservations, name: str) -> CommandRun:
         if isinstance(line.value, dict)
     ]
     if any(value.get("type") == "result" for value in earlier_lines):
-        raise NotObservedError(
+        raise RuleNotObservedError(
             "the turn was over before the signal; a longer --long-prompt may help"
         )
     if any(value.get("type") == "assistant" and value.get("error") for value in earlier_lines):
-        raise NotObservedError("the request to its model had failed before the signal")
-    return require_own_exit(run)
+        raise RuleNotObservedError("the request to its model had failed before the signal")
+    return require_exit_without_kill(run)
 
 
-@RULES.must("P13", "SIGTERM in a turn is exit 143.")
-def _sigterm(observations: RunObservations) -> str:
+@RULES.register_must_rule("P13", "SIGTERM in a turn is exit 143.")
+def _sigterm(observations: ObservedCommandRuns) -> str:
     run = _get_signalled_run(observations, "sigterm")
     if run.exit_status not in (143, -15):  # by itself, or by the signal: a shell says 143 for both
-        raise RuleBrokenError(f"exit {run.exit_status}", run)
+        raise RuleViolationError(f"exit {run.exit_status}", run)
     return f"exit {run.exit_status}"
 
 
-@RULES.must("P13", "SIGINT in a turn is exit 0.")
-def _sigint(observations: RunObservations) -> str:
+@RULES.register_must_rule("P13", "SIGINT in a turn is exit 0.")
+def _sigint(observations: ObservedCommandRuns) -> str:
     run = _get_signalled_run(observations, "sigint")
-    fail_if(run.exit_status != 0, f"exit {run.exit_status}", run)
+    fail_rule_if(run.exit_status != 0, f"exit {run.exit_status}", run)
     return "exit 0"
 
 
-@RULES.should(
+@RULES.register_should_rule(
     "P17",
     "SIGINT ends the turn with `[Request interrupted by user]` and a result error_during_execution.",
 )
-def _sigint_says_so(observations: RunObservations) -> str:
+def _sigint_says_so(observations: ObservedCommandRuns) -> str:
     run = _get_signalled_run(observations, "sigint")
     results = run.find_lines("result")
-    fail_if(not results, "there is no result", run)
+    fail_rule_if(not results, "there is no result", run)
     if results[-1].get("subtype") != "error_during_execution":
-        raise RuleBrokenError("the result is another", run, results[-1])
+        raise RuleViolationError("the result is another", run, results[-1])
     if not any(
         "[Request interrupted by user" in json.dumps(line) for line in run.find_lines("user")
     ):
-        raise RuleBrokenError("the line of the interrupt is missing", run)
+        raise RuleViolationError("the line of the interrupt is missing", run)
     return "both"
 
 
-@RULES.must("P18", "What it started for a turn is gone when a SIGTERM has ended it.")
-def _nothing_survives(observations: RunObservations) -> str:
+@RULES.register_must_rule("P18", "What it started for a turn is gone when a SIGTERM has ended it.")
+def _nothing_survives(observations: ObservedCommandRuns) -> str:
     run = _get_signalled_run(observations, "sigterm")
-    skip_if(
+    skip_rule_if(
         not run.descendant_count, "it had started no other process, or this system does not tell"
     )
-    fail_if(
+    fail_rule_if(
         run.survivor_count,
         f"{run.survivor_count} of the {run.descendant_count} processes below it live on",
         run,

@@ -15,7 +15,7 @@ from rich.console import Console
 DEFAULT_TIMEOUT_S = 60.0
 
 
-class ProgramKind(StrEnum):
+class CheckedProgramKind(StrEnum):
     """The kind of program that the command claims to be."""
 
     DROP_IN = "drop-in"
@@ -34,8 +34,9 @@ def check_conformance(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     kind: Annotated[
-        ProgramKind, typer.Option("--as", help="real leaves out the rules that bind drop-ins only.")
-    ] = ProgramKind.DROP_IN,
+        CheckedProgramKind,
+        typer.Option("--as", help="real leaves out the rules that bind drop-ins only."),
+    ] = CheckedProgramKind.DROP_IN,
     timeout: Annotated[
         float, typer.Option(min=0.1, max=3600, help="The seconds that one answer may take.")
     ] = DEFAULT_TIMEOUT_S,
@@ -59,9 +60,9 @@ def check_conformance(
 
     Example: shim conform -- claude
     """
-    from shim.commands.conform.report import compute_exit_code, print_report
-    from shim.commands.conform.report import format_json as report
-    from shim.commands.conform.runner import evaluate_contract_rules
+    from shim.commands.conform.report import compute_exit_code, print_conformance_report
+    from shim.commands.conform.report import format_findings_json as report
+    from shim.commands.conform.runner import run_and_evaluate_conformance_rules
     from shim.commands.conform.scenarios import LONG_PROMPT, PROMPT, TOOL_PROMPT, ConformanceOptions
 
     for name, value in (
@@ -74,7 +75,7 @@ def check_conformance(
                 "it is empty, begins with a dash, or contains NUL", param_hint=name
             )
     options = ConformanceOptions(
-        drop_in=kind is ProgramKind.DROP_IN,
+        drop_in=kind is CheckedProgramKind.DROP_IN,
         sdk=frontend is not FrontendChoice.YUME,
         yume=frontend is not FrontendChoice.SDK,
         prompt=prompt or PROMPT,
@@ -87,9 +88,11 @@ def check_conformance(
         if stderr.is_terminal
         else nullcontext()
     ):
-        findings = evaluate_contract_rules(command, os.environ, os.getcwd(), options, timeout)
+        findings = run_and_evaluate_conformance_rules(
+            command, os.environ, os.getcwd(), options, timeout
+        )
     if as_json:
         sys.stdout.write(report(command, findings))
     else:
-        print_report(Console(highlight=False), command, findings)
+        print_conformance_report(Console(highlight=False), command, findings)
     raise typer.Exit(compute_exit_code(findings))

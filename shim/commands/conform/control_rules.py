@@ -6,18 +6,18 @@ import json
 
 from shim.commands.conform.observations import (
     DROP_IN,
-    NotObservedError,
+    ConformanceRuleSet,
+    ObservedCommandRuns,
     ObservedTurn,
-    RuleBrokenError,
-    RuleSet,
-    RunObservations,
-    describe_timeout,
-    fail_if,
-    list_api_failed_turns,
-    skip_if,
-    split_turns,
+    RuleNotObservedError,
+    RuleViolationError,
+    describe_missing_output,
+    fail_rule_if,
+    list_turns_with_api_error,
+    skip_rule_if,
+    split_run_into_turns,
 )
-from shim.commands.conform.process import CommandRun, JsonObject, describe_control_response
+from shim.commands.conform.process import CommandRun, JsonObject, describe_awaited_control_response
 from shim.commands.conform.scenarios import DENIAL_MESSAGE, MESSAGE_IDS, REQUESTS, UNKNOWN_SUBTYPE
 from shim.core.reading.diagnostics import pluralize
 
@@ -32,7 +32,7 @@ INITIALIZE_FIELDS = {
 # between the answer to an interrupt and the good end of the turn, which was not over before
 MAX_INTERRUPT_SECONDS = 5.0
 
-RULES = RuleSet()
+RULES = ConformanceRuleSet()
 
 
 def _list_answers(run: CommandRun) -> list[tuple[str, JsonObject | None]]:
@@ -59,77 +59,79 @@ def _get_answer(run: CommandRun, subtype: str) -> JsonObject:
     for request_subtype, response in _list_answers(run):
         if request_subtype == subtype:
             if response is None:
-                raise RuleBrokenError(f"{subtype} was not answered{describe_timeout(run)}", run)
+                raise RuleViolationError(
+                    f"{subtype} was not answered{describe_missing_output(run)}", run
+                )
             return response
-    raise NotObservedError(f"it did not get that far{describe_timeout(run)}")
+    raise RuleNotObservedError(f"it did not get that far{describe_missing_output(run)}")
 
 
 def _get_answer_body(run: CommandRun, subtype: str) -> JsonObject:
     """The body of the answer to a request. RuleBrokenError if the answer is an error."""
     response = _get_answer(run, subtype)
-    fail_if(
+    fail_rule_if(
         response.get("subtype") != "success", f"{subtype} was answered with an error", run, response
     )
     body = response.get("response")
     return body if isinstance(body, dict) else {}
 
 
-@RULES.must("C1", "initialize is answered with a success.")
-def _initialize(observations: RunObservations) -> str:
+@RULES.register_must_rule("C1", "initialize is answered with a success.")
+def _initialize(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("control")
     _get_answer_body(run, "initialize")
     return "success"
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "C2",
     "initialize is answered before any message, in front of queued ones, behind one, and again.",
 )
-def _initialize_at_any_time(observations: RunObservations) -> str:
+def _initialize_at_any_time(observations: ObservedCommandRuns) -> str:
     for name in ("control", "queue", "conversation"):
         run = observations.get_run(name)
         responses = [
             response for subtype, response in _list_answers(run) if subtype == "initialize"
         ]
-        skip_if(
+        skip_rule_if(
             name == "conversation" and len(responses) < 2,
-            f"the conversation did not get that far{describe_timeout(run)}",
+            f"the conversation did not get that far{describe_missing_output(run)}",
         )
         for response in responses:
             if response is None or response.get("subtype") != "success":
-                raise RuleBrokenError("initialize was not answered", run, response)
+                raise RuleViolationError("initialize was not answered", run, response)
             if "models" not in (response.get("response") or {}):
-                raise RuleBrokenError(
+                raise RuleViolationError(
                     "it was answered with less than the first time", run, response
                 )
     return "each was answered"
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "C3",
     "The answer to initialize has commands, agents, output styles, an account and at least one model.",
 )
-def _initialize_is_complete(observations: RunObservations) -> str:
+def _initialize_is_complete(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("control")
     body = _get_answer_body(run, "initialize")
     for key, kind in INITIALIZE_FIELDS.items():
         if not isinstance(body.get(key), kind):
-            raise RuleBrokenError(
+            raise RuleViolationError(
                 f"{key} is {'missing' if key not in body else 'of another type'}", run, body
             )
     if not body["models"] or any(
         not {"value", "displayName", "description"} <= set(model) for model in body["models"]
     ):
-        raise RuleBrokenError(
+        raise RuleViolationError(
             "no model, or one without value, displayName and description", run, body["models"]
         )
     return f"{len(body['models'])} models"
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "C4", "Every answer repeats the request_id and is a `success`, or an `error` with its text."
 )
-def _envelope(observations: RunObservations) -> str:
+def _envelope(observations: ObservedCommandRuns) -> str:
     runs = [
         run
         for run in observations.get_runs("control", "conversation", "queue", "interrupt", "tools")
@@ -144,36 +146,40 @@ def _envelope(observations: RunObservations) -> str:
                 "success",
                 "error",
             ):
-                raise RuleBrokenError("the envelope is another", run, value)
+                raise RuleViolationError("the envelope is another", run, value)
             if response["subtype"] == "error" and not isinstance(response.get("error"), str):
-                raise RuleBrokenError("an error without its text", run, value)
+                raise RuleViolationError("an error without its text", run, value)
         for subtype, response in _list_answers(run):
             if response is None and (
                 run.exit_status is not None
-                or run.timed_out_on == describe_control_response(subtype)
+                or run.timed_out_on == describe_awaited_control_response(subtype)
             ):
-                raise RuleBrokenError(f"{subtype} was not answered under its request_id", run)
+                raise RuleViolationError(f"{subtype} was not answered under its request_id", run)
     if not count:
-        raise RuleBrokenError("nothing was answered", runs[0] if runs else None)
+        raise RuleViolationError("nothing was answered", runs[0] if runs else None)
     return f"{count} answers"
 
 
-@RULES.must("C5", "A request that it does not know is answered with an error that names it.")
-def _unknown_request(observations: RunObservations) -> str:
+@RULES.register_must_rule(
+    "C5", "A request that it does not know is answered with an error that names it."
+)
+def _unknown_request(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("control")
     response = _get_answer(run, UNKNOWN_SUBTYPE)
     expected = f"Unsupported control request subtype: {UNKNOWN_SUBTYPE}"
     if response.get("subtype") != "error" or response.get("error") != expected:
-        raise RuleBrokenError("the answer is another", run, response)
+        raise RuleViolationError("the answer is another", run, response)
     return expected
 
 
-@RULES.must("C6", "An interrupt is answered with a success; without a turn nothing else happens.")
-def _idle_interrupt(observations: RunObservations) -> str:
+@RULES.register_must_rule(
+    "C6", "An interrupt is answered with a success; without a turn nothing else happens."
+)
+def _idle_interrupt(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("control")
     _get_answer_body(run, "interrupt")
     for line in run.find_lines("user", "assistant", "result"):
-        raise RuleBrokenError("something was said although there was no turn", run, line)
+        raise RuleViolationError("something was said although there was no turn", run, line)
     return "success, and nothing else"
 
 
@@ -189,36 +195,38 @@ def _find_arrival_s(run: CommandRun, line_value: JsonObject | None) -> float:
     return 0.0
 
 
-def _get_interrupted_turn(observations: RunObservations) -> ObservedTurn:
+def _get_interrupted_turn(observations: ObservedCommandRuns) -> ObservedTurn:
     run = observations.get_run("interrupt")
-    fail_if(
-        "interrupted" not in run.line_counts, f"no word of a turn came{describe_timeout(run)}", run
+    fail_rule_if(
+        "interrupted" not in run.line_counts,
+        f"no word of a turn came{describe_missing_output(run)}",
+        run,
     )
     turn = observations.get_finished_turn("interrupt")
     if turn.result.get("subtype") == "success":
         delay_s = _find_arrival_s(run, turn.result) - _find_arrival_s(
             run, run.find_control_response("conform_2_interrupt")
         )
-        fail_if(
+        fail_rule_if(
             delay_s > MAX_INTERRUPT_SECONDS,
             f"the turn went on for {delay_s:.0f} s to its end",
             run,
             turn.result,
         )
-        raise NotObservedError(
+        raise RuleNotObservedError(
             "the turn was over before the interrupt; a longer --long-prompt may help"
         )
     return turn
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "C6",
     "An interrupted turn ends with `[Request interrupted by user]` and error_during_execution.",
 )
-def _interrupt(observations: RunObservations) -> str:
+def _interrupt(observations: ObservedCommandRuns) -> str:
     turn = _get_interrupted_turn(observations)
     _get_answer_body(turn.run, "interrupt")
-    fail_if(
+    fail_rule_if(
         turn.result.get("subtype") != "error_during_execution",
         "the result is another",
         turn.run,
@@ -229,16 +237,18 @@ def _interrupt(observations: RunObservations) -> str:
         for line in turn.lines
         if line.get("type") == "user"
     ):
-        raise RuleBrokenError("the line of the interrupt is missing", turn.run, turn.result)
+        raise RuleViolationError("the line of the interrupt is missing", turn.run, turn.result)
     return "both"
 
 
-@RULES.must("C6", "After an interrupt the process takes the next message.")
-def _life_after_an_interrupt(observations: RunObservations) -> str:
+@RULES.register_must_rule("C6", "After an interrupt the process takes the next message.")
+def _life_after_an_interrupt(observations: ObservedCommandRuns) -> str:
     _get_interrupted_turn(observations)
     turn = observations.get_finished_turn("interrupt", 1)
-    skip_if(turn in list_api_failed_turns(observations), "the request of the next turn failed")
-    fail_if(
+    skip_rule_if(
+        turn in list_turns_with_api_error(observations), "the request of the next turn failed"
+    )
+    fail_rule_if(
         turn.result.get("subtype") != "success",
         "the next turn is no success",
         turn.run,
@@ -247,32 +257,34 @@ def _life_after_an_interrupt(observations: RunObservations) -> str:
     return "it was answered"
 
 
-@RULES.must("C7", "set_model is answered with the model, and the next init shows it.")
-def _set_model(observations: RunObservations) -> str:
+@RULES.register_must_rule("C7", "set_model is answered with the model, and the next init shows it.")
+def _set_model(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("conversation")
     model = _get_answer_body(run, "set_model").get("model")
     if not isinstance(model, str):
-        raise RuleBrokenError("the answer has no model", run, _get_answer(run, "set_model"))
+        raise RuleViolationError("the answer has no model", run, _get_answer(run, "set_model"))
     init_model = observations.get_finished_turn("conversation", 1).init.get("model")
-    fail_if(init_model != model, f"the answer says {model} and the next init {init_model}", run)
+    fail_rule_if(
+        init_model != model, f"the answer says {model} and the next init {init_model}", run
+    )
     return model
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "C7",
     "set_permission_mode is answered with the mode, said in a status line, and shown by the next init.",
 )
-def _set_permission_mode(observations: RunObservations) -> str:
+def _set_permission_mode(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("conversation")
     response = _get_answer(run, "set_permission_mode")
     if response.get("subtype") == "error" and "Unsupported control" not in str(
         response.get("error")
     ):
-        raise NotObservedError(f"it refuses acceptEdits: {response.get('error')}")
+        raise RuleNotObservedError(f"it refuses acceptEdits: {response.get('error')}")
     if _get_answer_body(run, "set_permission_mode").get("mode") != "acceptEdits":
-        raise RuleBrokenError("the answer has another mode", run, response)
+        raise RuleViolationError("the answer has another mode", run, response)
     status_lines = [line for line in run.find_lines("system") if line.get("subtype") == "status"]
-    fail_if(
+    fail_rule_if(
         not any(line.get("permissionMode") == "acceptEdits" for line in status_lines),
         "no status line says so",
         run,
@@ -281,7 +293,7 @@ def _set_permission_mode(observations: RunObservations) -> str:
         observations.get_finished_turn("conversation", 1).init.get("permissionMode")
         != "acceptEdits"
     ):
-        raise RuleBrokenError(
+        raise RuleViolationError(
             "the next init shows another",
             run,
             observations.get_finished_turn("conversation", 1).init,
@@ -289,21 +301,21 @@ def _set_permission_mode(observations: RunObservations) -> str:
     return "acceptEdits"
 
 
-@RULES.must("C7", "A permission mode that does not exist is answered with an error.")
-def _bad_mode(observations: RunObservations) -> str:
+@RULES.register_must_rule("C7", "A permission mode that does not exist is answered with an error.")
+def _bad_mode(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("control")
     response = _get_answer(run, "set_permission_mode")
-    fail_if(response.get("subtype") != "error", "it was taken", run, response)
+    fail_rule_if(response.get("subtype") != "error", "it was taken", run, response)
     return str(response.get("error"))
 
 
-@RULES.should("C8", "The other requests are answered as the real one answers them.")
-def _requests(observations: RunObservations) -> str:
+@RULES.register_should_rule("C8", "The other requests are answered as the real one answers them.")
+def _requests(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("control")
     for subtype, (_, expected) in REQUESTS.items():
         if isinstance(expected, str):
             if _get_answer(run, subtype).get("error") != expected:
-                raise RuleBrokenError(
+                raise RuleViolationError(
                     f"{subtype} is not answered with the error {expected!r}",
                     run,
                     _get_answer(run, subtype),
@@ -311,7 +323,7 @@ def _requests(observations: RunObservations) -> str:
             continue
         body = _get_answer_body(run, subtype)
         for key, kind in expected.items():
-            fail_if(
+            fail_rule_if(
                 not isinstance(body.get(key), kind),
                 f"the answer to {subtype} has no {key}",
                 run,
@@ -329,27 +341,27 @@ def _list_permission_requests(turn: ObservedTurn) -> list[JsonObject]:
 
 
 def _get_requested_result(
-    observations: RunObservations, index: int
+    observations: ObservedCommandRuns, index: int
 ) -> tuple[ObservedTurn, JsonObject]:
     """The result of the call that was asked about first in a turn of the run with tools."""
     turn = observations.get_finished_turn("tools", index)
     permission_requests = _list_permission_requests(turn)
     if not permission_requests:
-        calls = list(turn.find_blocks("assistant", "tool_use"))
-        raise NotObservedError(
+        calls = list(turn.find_content_blocks("assistant", "tool_use"))
+        raise RuleNotObservedError(
             "it asked for no permission" + ("" if calls else ": no tool was called")
         )
-    for _, block in turn.find_blocks("user", "tool_result"):
+    for _, block in turn.find_content_blocks("user", "tool_result"):
         if block.get("tool_use_id") == permission_requests[0]["request"].get("tool_use_id"):
             return turn, block
-    raise RuleBrokenError("the call has no result", turn.run, permission_requests[0])
+    raise RuleViolationError("the call has no result", turn.run, permission_requests[0])
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "C9",
     "Permission is asked for only with --permission-prompt-tool stdio, behind its call, with all it needs.",
 )
-def _questions_stand_behind_their_calls(observations: RunObservations) -> str:
+def _questions_stand_behind_their_calls(observations: ObservedCommandRuns) -> str:
     count = 0
     for turn in observations.get_turns():
         calls: dict[object, JsonObject] = {}
@@ -357,7 +369,7 @@ def _questions_stand_behind_their_calls(observations: RunObservations) -> str:
             if line.get("type") == "assistant":
                 calls |= {
                     block.get("id"): block
-                    for _, block in ObservedTurn(turn.run, [line], {}, []).find_blocks(
+                    for _, block in ObservedTurn(turn.run, [line], {}, []).find_content_blocks(
                         "assistant", "tool_use"
                     )
                 }
@@ -366,25 +378,27 @@ def _questions_stand_behind_their_calls(observations: RunObservations) -> str:
             count += 1
             request = line["request"]
             if "--permission-prompt-tool" not in turn.run.argv:
-                raise RuleBrokenError("a question that nobody can answer", turn.run, line)
+                raise RuleViolationError("a question that nobody can answer", turn.run, line)
             if not isinstance(line.get("request_id"), str) or not isinstance(
                 request.get("input"), dict
             ):
-                raise RuleBrokenError("a question without request_id or input", turn.run, line)
+                raise RuleViolationError("a question without request_id or input", turn.run, line)
             call = calls.get(request.get("tool_use_id"))
             if call is None or call.get("name") != request.get("tool_name"):
-                raise RuleBrokenError(
+                raise RuleViolationError(
                     "a question in front of its call, or about another", turn.run, line
                 )
-    skip_if(not count, "it asked for no permission")
+    skip_rule_if(not count, "it asked for no permission")
     return f"{count} questions"
 
 
-@RULES.must("C9", "A denied call has a result that is an error and says the user's words.")
-def _denied(observations: RunObservations) -> str:
+@RULES.register_must_rule(
+    "C9", "A denied call has a result that is an error and says the user's words."
+)
+def _denied(observations: ObservedCommandRuns) -> str:
     turn, block = _get_requested_result(observations, 0)
     has_message = DENIAL_MESSAGE in json.dumps(block.get("content"))
-    fail_if(
+    fail_rule_if(
         block.get("is_error") is not True or not has_message,
         "the result is another",
         turn.run,
@@ -393,18 +407,22 @@ def _denied(observations: RunObservations) -> str:
     return "an error with the user's words"
 
 
-@RULES.must("C9", "An allowed call runs.")
-def _allowed(observations: RunObservations) -> str:
+@RULES.register_must_rule("C9", "An allowed call runs.")
+def _allowed(observations: ObservedCommandRuns) -> str:
     turn, block = _get_requested_result(observations, 1)
     is_denied = DENIAL_MESSAGE in json.dumps(block.get("content"))
-    fail_if(is_denied, "it was denied although it was allowed", turn.run, block)
+    fail_rule_if(is_denied, "it was denied although it was allowed", turn.run, block)
     return "it has a result"
 
 
-@RULES.should("C10", "An interrupt takes an open question back with control_cancel_request.")
-def _questions_are_taken_back(observations: RunObservations) -> str:
+@RULES.register_should_rule(
+    "C10", "An interrupt takes an open question back with control_cancel_request."
+)
+def _questions_are_taken_back(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("tools")
-    skip_if("held" not in run.line_counts, "no question was open when the turn was interrupted")
+    skip_rule_if(
+        "held" not in run.line_counts, "no question was open when the turn was interrupted"
+    )
     requests = [line for line in run.json_lines if line.get("type") == "control_request"]
     open_request = [line for line in requests if line["request"].get("subtype") == "can_use_tool"][
         -1
@@ -412,14 +430,14 @@ def _questions_are_taken_back(observations: RunObservations) -> str:
     for line in run.find_lines("control_cancel_request"):
         if line.get("request_id") == open_request.get("request_id"):
             return "it was taken back"
-    raise RuleBrokenError("the question was not taken back", run, open_request)
+    raise RuleViolationError("the question was not taken back", run, open_request)
 
 
-@RULES.should(
+@RULES.register_should_rule(
     "C11",
     "Hooks that initialize names are called: PreToolUse before a call runs, Stop before the result.",
 )
-def _hooks(observations: RunObservations) -> str:
+def _hooks(observations: ObservedCommandRuns) -> str:
     turn = observations.get_finished_turn("tools")
     requests = [line["request"] for line in turn.lines if line.get("type") == "control_request"]
     callback_ids = [
@@ -427,16 +445,19 @@ def _hooks(observations: RunObservations) -> str:
         for request in requests
         if request.get("subtype") == "hook_callback"
     ]
-    if list(turn.find_blocks("assistant", "tool_use")) and "conform_before" not in callback_ids:
-        raise RuleBrokenError("PreToolUse was not called", turn.run)
-    fail_if(
+    if (
+        list(turn.find_content_blocks("assistant", "tool_use"))
+        and "conform_before" not in callback_ids
+    ):
+        raise RuleViolationError("PreToolUse was not called", turn.run)
+    fail_rule_if(
         "conform_stop" not in callback_ids and not turn.is_failed, "Stop was not called", turn.run
     )
     for request in requests:
         if request.get("subtype") == "hook_callback" and "hook_event_name" not in request.get(
             "input", {}
         ):
-            raise RuleBrokenError(
+            raise RuleViolationError(
                 "a call of a hook that does not say which event it is", turn.run, request
             )
     return f"{len(callback_ids)} calls of hooks"
@@ -445,19 +466,19 @@ def _hooks(observations: RunObservations) -> str:
 # -- messages --------------------------------------------------------------------------------------
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "C13",
     "Unknown types, blank lines and messages that need no answer are ignored; a last line needs no newline.",
 )
-def _odd_lines(observations: RunObservations) -> str:
+def _odd_lines(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("odd-lines")
-    fail_if(
+    fail_rule_if(
         run.exit_status is None or run.exit_status != 0,
-        f"exit {run.exit_status}{describe_timeout(run)}",
+        f"exit {run.exit_status}{describe_missing_output(run)}",
         run,
     )
     _get_answer_body(run, "initialize")
-    fail_if(
+    fail_rule_if(
         run.find_control_response("conform_last") is None,
         "a last line without its newline was not read",
         run,
@@ -465,66 +486,70 @@ def _odd_lines(observations: RunObservations) -> str:
     return "ignored"
 
 
-@RULES.must("C13", "A request without a request_id is answered, and is not fatal.")
-def _request_without_id(observations: RunObservations) -> str:
+@RULES.register_must_rule("C13", "A request without a request_id is answered, and is not fatal.")
+def _request_without_id(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("odd-lines")
     _get_answer_body(run, "initialize")
     matched_responses = [response for _, response in _list_answers(run)]
     answers = [value.get("response") for value in run.find_lines("control_response")]
-    fail_if(
+    fail_rule_if(
         not any(answer not in matched_responses for answer in answers), "it was not answered", run
     )
     return "it was answered"
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "C13",
     "A line that is no JSON, a message without its words, or a request without its body is not fatal.",
     DROP_IN,
 )
-def _bad_lines(observations: RunObservations) -> str:
+def _bad_lines(observations: ObservedCommandRuns) -> str:
     for name in ("not-json", "no-message", "no-request"):
         run = observations.get_run(name)
-        fail_if(run.exit_status != 0, f"exit {run.exit_status}{describe_timeout(run)}", run)
+        fail_rule_if(
+            run.exit_status != 0, f"exit {run.exit_status}{describe_missing_output(run)}", run
+        )
         _get_answer_body(run, "initialize")
     return "it went on behind each"
 
 
-@RULES.must("C14", "A message is text or blocks, with any session_id.")
-def _messages(observations: RunObservations) -> str:
+@RULES.register_must_rule("C14", "A message is text or blocks, with any session_id.")
+def _messages(observations: ObservedCommandRuns) -> str:
     for index, content_kind in enumerate(("text", "blocks")):
         turn = observations.get_finished_turn("conversation", index)
-        skip_if(turn.is_failed, f"the turn of a message of {content_kind} failed")
+        skip_rule_if(turn.is_failed, f"the turn of a message of {content_kind} failed")
     return "both were answered"
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "C15", "With --replay-user-messages each message is said again in its turn, with its uuid."
 )
-def _replayed(observations: RunObservations) -> str:
+def _replayed(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("queue")
-    for turn, message_id in zip(split_turns(run), MESSAGE_IDS, strict=False):
+    for turn, message_id in zip(split_run_into_turns(run), MESSAGE_IDS, strict=False):
         replays = [
             line for line in turn.lines if line.get("isReplay") and line.get("uuid") == message_id
         ]
         if len(replays) != 1 or replays[0].get("message", {}).get("role") != "user":
-            raise RuleBrokenError(
+            raise RuleViolationError(
                 f"the message {message_id} was said again {len(replays)} times in its turn", run
             )
         if turn.lines.index(replays[0]) < turn.lines.index(turn.init):
-            raise RuleBrokenError("it stands before the init of its turn", run, replays[0])
-    fail_if(not split_turns(run), f"there is no turn{describe_timeout(run)}", run)
+            raise RuleViolationError("it stands before the init of its turn", run, replays[0])
+    fail_rule_if(
+        not split_run_into_turns(run), f"there is no turn{describe_missing_output(run)}", run
+    )
     return "each in its turn"
 
 
-@RULES.must("C16", "Messages that wait get a turn each, in their order.")
-def _queued(observations: RunObservations) -> str:
+@RULES.register_must_rule("C16", "Messages that wait get a turn each, in their order.")
+def _queued(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("queue")
-    turns = [turn for turn in split_turns(run) if turn.result and turn.init]
-    fail_if(
+    turns = [turn for turn in split_run_into_turns(run) if turn.result and turn.init]
+    fail_rule_if(
         len(turns) != len(MESSAGE_IDS), f"{len(turns)} turns for {len(MESSAGE_IDS)} messages", run
     )
     order = [line.get("uuid") for line in run.find_lines("user") if line.get("isReplay")]
     if [message_id for message_id in order if message_id in MESSAGE_IDS] != list(MESSAGE_IDS):
-        raise RuleBrokenError("they were not taken in their order", run, order)
+        raise RuleViolationError("they were not taken in their order", run, order)
     return pluralize(len(turns), "turn")

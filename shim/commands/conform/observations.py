@@ -26,11 +26,11 @@ DROP_IN: RuleScope = "drop-in"  # the real claude does it differently, on purpos
 CONVERSATION_TYPES = frozenset(("assistant", "user", "stream_event", "result"))
 
 
-class NotObservedError(Exception):
+class RuleNotObservedError(Exception):
     """These runs do not show whether the rule is kept; the text says why."""
 
 
-class RuleBrokenError(Exception):
+class RuleViolationError(Exception):
     """The rule is broken: what was found, in which run, and the line that shows it."""
 
     def __init__(
@@ -41,18 +41,18 @@ class RuleBrokenError(Exception):
         self.evidence = evidence
 
 
-def fail_if(
+def fail_rule_if(
     condition: object, problem: str, run: CommandRun | None = None, evidence: object = None
 ) -> None:
     """RuleBrokenError where the condition holds."""
     if condition:
-        raise RuleBrokenError(problem, run, evidence)
+        raise RuleViolationError(problem, run, evidence)
 
 
-def skip_if(condition: object, reason: str) -> None:
+def skip_rule_if(condition: object, reason: str) -> None:
     """NotObservedError where the condition holds."""
     if condition:
-        raise NotObservedError(reason)
+        raise RuleNotObservedError(reason)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class ObservedTurn:
     def is_failed(self) -> bool:
         return self.result.get("is_error") is True
 
-    def find_blocks(
+    def find_content_blocks(
         self, line_type: str, block_type: str
     ) -> Iterator[tuple[JsonObject, JsonObject]]:
         """Every block of a type in the lines of a type, each with its line."""
@@ -92,7 +92,7 @@ class ObservedTurn:
 
 # asyncio formats a task with its result, and the lines of all runs are megabytes
 @dataclass(repr=False)
-class RunObservations:
+class ObservedCommandRuns:
     """Every run that was made, and why other runs were not."""
 
     runs: dict[str, CommandRun] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class RunObservations:
     def get_run(self, name: str) -> CommandRun:
         """A run. NotObservedError when it was not made."""
         if name not in self.runs:
-            raise NotObservedError(self.skip_reasons.get(name, self.default_reason))
+            raise RuleNotObservedError(self.skip_reasons.get(name, self.default_reason))
         return self.runs[name]
 
     def get_runs(self, *names: str) -> list[CommandRun]:
@@ -110,19 +110,19 @@ class RunObservations:
         runs = [self.runs[name] for name in names if name in self.runs]
         return runs or [self.get_run(names[0])]
 
-    def get_stream_runs(self) -> list[CommandRun]:
+    def get_stream_json_runs(self) -> list[CommandRun]:
         """The runs that print a stream and printed something. NotObservedError without any."""
         streams = [run for run in self.runs.values() if run.name in STREAM_RUNS and run.lines]
         if not streams:
-            raise NotObservedError("no stream was printed")
+            raise RuleNotObservedError("no stream was printed")
         return streams
 
     def get_turns(self, *names: str) -> list[ObservedTurn]:
         """The turns of some runs, or of all streams. NotObservedError without any."""
-        runs = self.get_runs(*names) if names else self.get_stream_runs()
-        turns = [turn for run in runs for turn in split_turns(run)]
+        runs = self.get_runs(*names) if names else self.get_stream_json_runs()
+        turns = [turn for run in runs for turn in split_run_into_turns(run)]
         if not turns:
-            raise NotObservedError(
+            raise RuleNotObservedError(
                 "no turn was printed" + (f" in the run {names[0]}" if len(names) == 1 else "")
             )
         return turns
@@ -130,9 +130,9 @@ class RunObservations:
     def get_finished_turn(self, name: str, index: int = 0) -> ObservedTurn:
         """A turn that a run must have. RuleBrokenError if the run did not get so far."""
         run = self.get_run(name)
-        turns = split_turns(run)
+        turns = split_run_into_turns(run)
         if len(turns) <= index or not turns[index].result:
-            raise RuleBrokenError(f"no result came{describe_timeout(run)}", run)
+            raise RuleViolationError(f"no result came{describe_missing_output(run)}", run)
         return turns[index]
 
 
@@ -145,7 +145,7 @@ STREAM_RUNS = frozenset(
 )
 
 
-def describe_timeout(run: CommandRun) -> str:
+def describe_missing_output(run: CommandRun) -> str:
     """The end of a sentence: what we waited for in vain."""
     if run.is_flooded:
         return "; it printed more than is read of a run"
@@ -176,7 +176,7 @@ def list_content_blocks(line: JsonObject) -> list[JsonObject]:
     )
 
 
-def split_turns(run: CommandRun) -> list[ObservedTurn]:
+def split_run_into_turns(run: CommandRun) -> list[ObservedTurn]:
     """A stream, cut behind each result; what follows the last one is the last turn's
     `following_lines` unless it talks.
     """
@@ -199,22 +199,22 @@ def split_turns(run: CommandRun) -> list[ObservedTurn]:
     return turns
 
 
-def list_api_failed_turns(observations: RunObservations) -> list[ObservedTurn]:
+def list_turns_with_api_error(observations: ObservedCommandRuns) -> list[ObservedTurn]:
     """The turns that failed because a request to the model did (S10)."""
     turns = [
         turn
         for run in observations.runs.values()
         if run.name in STREAM_RUNS
-        for turn in split_turns(run)
+        for turn in split_run_into_turns(run)
     ]
     return [turn for turn in turns if turn.is_failed and turn.result.get("subtype") == "success"]
 
 
-Check = Callable[[RunObservations], str]
+Check = Callable[[ObservedCommandRuns], str]
 
 
 @dataclass(frozen=True)
-class ContractRule:
+class ConformanceRule:
     """A rule of the contract: its id there, whom it binds, one sentence, and the check."""
 
     id: str
@@ -225,34 +225,36 @@ class ContractRule:
     check: Check
 
 
-class RuleSet:
+class ConformanceRuleSet:
     """The rules of one chapter, in order."""
 
     def __init__(self) -> None:
-        self.rules: list[ContractRule] = []
+        self.rules: list[ConformanceRule] = []
 
-    def must(
+    def register_must_rule(
         self, rule_id: str, text: str, scope: RuleScope = BOTH, level: Level = MUST
     ) -> Callable[[Check], Check]:
         """Enter a rule that a command has to keep."""
 
         def register(check: Check) -> Check:
             name = check.__name__.strip("_").replace("_", "-")
-            self.rules.append(ContractRule(rule_id, level, scope, name, text, check))
+            self.rules.append(ConformanceRule(rule_id, level, scope, name, text, check))
             return check
 
         return register
 
-    def should(self, rule_id: str, text: str, scope: RuleScope = BOTH) -> Callable[[Check], Check]:
+    def register_should_rule(
+        self, rule_id: str, text: str, scope: RuleScope = BOTH
+    ) -> Callable[[Check], Check]:
         """Enter a rule that a command should keep."""
-        return self.must(rule_id, text, scope, SHOULD)
+        return self.register_must_rule(rule_id, text, scope, SHOULD)
 
 
 @dataclass(frozen=True)
-class RuleFinding:
+class ConformanceRuleResult:
     """The verdict of a rule, with the bytes sent and received, cut and made printable."""
 
-    rule: ContractRule
+    rule: ConformanceRule
     verdict: Literal["pass", "fail", "skipped"]
     detail: str
     run: str = ""
@@ -273,34 +275,40 @@ class RuleFinding:
         }
 
 
-def evaluate_rule(rule: ContractRule, observations: RunObservations) -> RuleFinding:
+def evaluate_conformance_rule(
+    rule: ConformanceRule, observations: ObservedCommandRuns
+) -> ConformanceRuleResult:
     """Check a rule. A check that fails with an exception, on any output, means that the rule is
     broken.
     """
     try:
-        return RuleFinding(rule, "pass", format_rule_evidence(rule.check(observations)))
-    except NotObservedError as reason:
-        return RuleFinding(rule, "skipped", format_rule_evidence(reason))
-    except RuleBrokenError as failure:
+        return ConformanceRuleResult(
+            rule, "pass", format_printable_evidence(rule.check(observations))
+        )
+    except RuleNotObservedError as reason:
+        return ConformanceRuleResult(rule, "skipped", format_printable_evidence(reason))
+    except RuleViolationError as failure:
         run = failure.run
         evidence = failure.evidence if failure.evidence is not None else _format_output(run)
-        return RuleFinding(
+        return ConformanceRuleResult(
             rule,
             "fail",
-            format_rule_evidence(failure),
+            format_printable_evidence(failure),
             run.name if run else "",
-            format_input(run),
-            format_rule_evidence(evidence),
+            format_run_input(run),
+            format_printable_evidence(evidence),
         )
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
-        return RuleFinding(
+        return ConformanceRuleResult(
             rule,
             "fail",
-            format_rule_evidence(f"what came cannot be read: {error.__class__.__name__}: {error}"),
+            format_printable_evidence(
+                f"what came cannot be read: {error.__class__.__name__}: {error}"
+            ),
         )
 
 
-def format_rule_evidence(value: Any) -> str:
+def format_printable_evidence(value: Any) -> str:
     """A value as short text that is harmless to a terminal."""
     if isinstance(value, dict | list):
         try:
@@ -313,7 +321,7 @@ def format_rule_evidence(value: Any) -> str:
     return text if len(text) < MAX_EVIDENCE_CHARS else text[: MAX_EVIDENCE_CHARS - 1] + "…"
 
 
-def format_input(run: CommandRun | None) -> str:
+def format_run_input(run: CommandRun | None) -> str:
     """How a run was started, and the last lines that it was sent."""
     if run is None:
         return ""
@@ -322,7 +330,7 @@ def format_input(run: CommandRun | None) -> str:
         if run.stdin_writes
         else ""
     )
-    return format_rule_evidence(shlex.join(run.argv) + last_write)
+    return format_printable_evidence(shlex.join(run.argv) + last_write)
 
 
 def _format_output(run: CommandRun | None) -> str:

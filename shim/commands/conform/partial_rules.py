@@ -5,18 +5,18 @@ lines say.
 import json
 
 from shim.commands.conform.observations import (
+    ConformanceRuleSet,
+    ObservedCommandRuns,
     ObservedTurn,
-    RuleBrokenError,
-    RuleSet,
-    RunObservations,
-    fail_if,
+    RuleViolationError,
+    fail_rule_if,
     list_content_blocks,
-    skip_if,
+    skip_rule_if,
 )
 from shim.commands.conform.process import JsonObject
 from shim.core.reading.diagnostics import pluralize
 
-RULES = RuleSet()
+RULES = ConformanceRuleSet()
 
 
 def _get_event(line: JsonObject) -> JsonObject:
@@ -24,26 +24,26 @@ def _get_event(line: JsonObject) -> JsonObject:
     return event if isinstance(event, dict) else {}
 
 
-def _get_streamed_turns(observations: RunObservations) -> list[ObservedTurn]:
+def _get_streamed_turns(observations: ObservedCommandRuns) -> list[ObservedTurn]:
     """The turns with partial messages. NotObservedError when there is none."""
     turns = [
         turn for turn in observations.get_turns() if "--include-partial-messages" in turn.run.argv
     ]
-    skip_if(not turns, "no turn with partial messages")
+    skip_rule_if(not turns, "no turn with partial messages")
     return turns
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "S11",
     "With --include-partial-messages each reply is message_start … message_stop, its blocks in between.",
 )
-def _partial_grammar(observations: RunObservations) -> str:
+def _partial_grammar(observations: ObservedCommandRuns) -> str:
     turns = [turn for turn in _get_streamed_turns(observations) if turn.result]
     replies = sum(_check_grammar(turn) for turn in turns)
     if not replies:
         successful_turns = [turn for turn in turns if not turn.is_failed]
-        skip_if(not successful_turns, "no turn with partial messages came to its end")
-        raise RuleBrokenError("no reply was streamed", successful_turns[0].run)
+        skip_rule_if(not successful_turns, "no turn with partial messages came to its end")
+        raise RuleViolationError("no reply was streamed", successful_turns[0].run)
     return f"{replies} replies in {len(turns)} turns"
 
 
@@ -57,7 +57,7 @@ def _check_grammar(turn: ObservedTurn) -> int:
             has_line = True
             message = line.get("message")
             if isinstance(message, dict) and message.get("id") != reply_id:
-                raise RuleBrokenError(
+                raise RuleViolationError(
                     "an assistant line in a reply that has another id", turn.run, line
                 )
         if line.get("type") != "stream_event":
@@ -65,48 +65,48 @@ def _check_grammar(turn: ObservedTurn) -> int:
         event = _get_event(line)
         kind = event.get("type")
         if kind == "message_start":
-            fail_if(reply_id, "a message_start inside a reply", turn.run, line)
+            fail_rule_if(reply_id, "a message_start inside a reply", turn.run, line)
             reply_id, reply_count = str(event["message"].get("id")), reply_count + 1
         elif not reply_id:
-            raise RuleBrokenError(f"a {kind} outside of a reply", turn.run, line)
+            raise RuleViolationError(f"a {kind} outside of a reply", turn.run, line)
         elif kind == "content_block_start":
-            fail_if(open_index is not None, "a block inside another", turn.run, line)
+            fail_rule_if(open_index is not None, "a block inside another", turn.run, line)
             open_index, has_line = event.get("index"), False
         elif kind in ("content_block_delta", "content_block_stop"):
             if open_index is None or event.get("index") != open_index:
-                raise RuleBrokenError(f"a {kind} of a block that is not open", turn.run, line)
+                raise RuleViolationError(f"a {kind} of a block that is not open", turn.run, line)
             if kind == "content_block_stop":
-                fail_if(not has_line, "a block ends before its assistant line", turn.run, line)
+                fail_rule_if(not has_line, "a block ends before its assistant line", turn.run, line)
                 open_index = None
         elif kind == "message_stop":
-            fail_if(open_index is not None, "a reply ends with a block open", turn.run, line)
+            fail_rule_if(open_index is not None, "a reply ends with a block open", turn.run, line)
             reply_id = ""
         elif kind == "message_delta" and open_index is not None:
-            raise RuleBrokenError("a message_delta with a block open", turn.run, line)
+            raise RuleViolationError("a message_delta with a block open", turn.run, line)
     if reply_id:
-        raise RuleBrokenError("a reply without its message_stop", turn.run, turn.lines[-1])
+        raise RuleViolationError("a reply without its message_stop", turn.run, turn.lines[-1])
     return reply_count
 
 
-@RULES.must("S12", "Without --include-partial-messages there is no stream_event.")
-def _no_partial_unasked(observations: RunObservations) -> str:
+@RULES.register_must_rule("S12", "Without --include-partial-messages there is no stream_event.")
+def _no_partial_unasked(observations: ObservedCommandRuns) -> str:
     runs = [
         run
-        for run in observations.get_stream_runs()
+        for run in observations.get_stream_json_runs()
         if "--include-partial-messages" not in run.argv
     ]
-    skip_if(not runs, "no stream without partial messages")
+    skip_rule_if(not runs, "no stream without partial messages")
     for run in runs:
         for line in run.find_lines("stream_event"):
-            raise RuleBrokenError("a stream_event that nobody asked for", run, line)
+            raise RuleViolationError("a stream_event that nobody asked for", run, line)
     return pluralize(len(runs), "run")
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "S13",
     "A stream_event has parent_tool_use_id, message_start a usage, message_delta its output_tokens.",
 )
-def _partial_fields(observations: RunObservations) -> str:
+def _partial_fields(observations: ObservedCommandRuns) -> str:
     count = 0
     for turn in _get_streamed_turns(observations):
         for line in turn.lines:
@@ -115,23 +115,27 @@ def _partial_fields(observations: RunObservations) -> str:
             count += 1
             event = _get_event(line)
             if "parent_tool_use_id" not in line or not isinstance(event.get("type"), str):
-                raise RuleBrokenError(
+                raise RuleViolationError(
                     "a stream_event without parent_tool_use_id or without an event", turn.run, line
                 )
             if event["type"] == "message_start" and not isinstance(
                 event["message"].get("usage"), dict
             ):
-                raise RuleBrokenError("a message_start without usage", turn.run, line)
+                raise RuleViolationError("a message_start without usage", turn.run, line)
             if event["type"] == "message_delta" and not isinstance(
                 event["usage"].get("output_tokens"), int
             ):
-                raise RuleBrokenError("a message_delta without usage.output_tokens", turn.run, line)
-    skip_if(not count, "no reply was streamed")
+                raise RuleViolationError(
+                    "a message_delta without usage.output_tokens", turn.run, line
+                )
+    skip_rule_if(not count, "no reply was streamed")
     return pluralize(count, "event")
 
 
-@RULES.should("S14", "The deltas of a block, put together, are the block of its assistant line.")
-def _deltas_add_up(observations: RunObservations) -> str:
+@RULES.register_should_rule(
+    "S14", "The deltas of a block, put together, are the block of its assistant line."
+)
+def _deltas_add_up(observations: ObservedCommandRuns) -> str:
     count = 0
     for turn in _get_streamed_turns(observations):
         text, is_open = "", False
@@ -149,14 +153,14 @@ def _deltas_add_up(observations: RunObservations) -> str:
             elif line.get("type") == "assistant" and is_open:
                 for block in list_content_blocks(line):
                     count += 1
-                    fail_if(
+                    fail_rule_if(
                         not _is_same_block(text, block),
                         "the deltas say something else than the line",
                         turn.run,
                         line,
                     )
                 is_open = False
-    skip_if(not count, "no block was streamed")
+    skip_rule_if(not count, "no block was streamed")
     return f"{count} blocks"
 
 

@@ -36,7 +36,7 @@ JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class OutputLine:
+class CommandStdoutLine:
     """A line of its stdout: time of arrival, bytes without the newline, and its JSON or what is
     wrong with it.
     """
@@ -68,7 +68,7 @@ class CommandRun:
     name: str
     frontend: str
     argv: tuple[str, ...]
-    lines: list[OutputLine] = field(default_factory=list)
+    lines: list[CommandStdoutLine] = field(default_factory=list)
     stdin_writes: list[StdinWrite] = field(default_factory=list)
     stdout: bytearray = field(default_factory=bytearray)
     stderr: str = ""
@@ -115,7 +115,7 @@ def is_result_line(value: JsonObject) -> bool:
     return value.get("type") == "result"
 
 
-def describe_control_response(subtype: str) -> str:
+def describe_awaited_control_response(subtype: str) -> str:
     """The name of an answer that is awaited."""
     return f"the answer to {subtype}"
 
@@ -145,7 +145,7 @@ class ClaudeProcess:
         self._request_count = 0
         self._descendants: dict[int, bytes] = {}
 
-    def elapsed_s(self) -> float:
+    def measure_elapsed_s(self) -> float:
         """Seconds since its start."""
         return time.monotonic() - self._start_time
 
@@ -154,23 +154,27 @@ class ClaudeProcess:
         await self.send_bytes(b"".join(json.dumps(value).encode() + b"\n" for value in values))
 
     async def send_bytes(self, data: bytes) -> None:
-        self.run.stdin_writes.append(StdinWrite(self.elapsed_s(), data, len(self.run.lines)))
+        self.run.stdin_writes.append(
+            StdinWrite(self.measure_elapsed_s(), data, len(self.run.lines))
+        )
         with anyio.move_on_after(self.timeout_s) as scope:
             await self._child.write_stdin(data)
         if scope.cancelled_caught:
             raise _WaitTimeoutError("it to read its stdin")
 
-    async def request_control_response(self, subtype: str, **fields: Any) -> JsonObject:
+    async def send_control_request_and_wait(self, subtype: str, **fields: Any) -> JsonObject:
         """Send a control request. Returns the `response` of its answer."""
-        request_id = await self.send_request(subtype, **fields)
-        await self.wait_for_line(
-            lambda value: _is_answer_to(value, request_id), describe_control_response(subtype), 0
+        request_id = await self.send_control_request(subtype, **fields)
+        await self.wait_for_stdout_line(
+            lambda value: _is_answer_to(value, request_id),
+            describe_awaited_control_response(subtype),
+            0,
         )
         response = self.run.find_control_response(request_id)
         assert response is not None
         return response
 
-    async def send_request(self, subtype: str, **fields: Any) -> str:
+    async def send_control_request(self, subtype: str, **fields: Any) -> str:
         """Send a control request without waiting. Returns its id."""
         self._request_count += 1
         request_id = f"conform_{self._request_count}_{subtype}"
@@ -183,8 +187,8 @@ class ClaudeProcess:
         )
         return request_id
 
-    async def wait_for_line(
-        self, matches: LineMatcher, awaited: str, first_line: int | None = None
+    async def wait_for_stdout_line(
+        self, matches: LineMatcher, description: str, first_line: int | None = None
     ) -> JsonObject:
         """Wait for a wanted line, after the last wanted one, or from line `first_line` on."""
         position = self._matched_line_count if first_line is None else first_line
@@ -198,9 +202,9 @@ class ClaudeProcess:
                             self._matched_line_count = position
                         return value
                 if self._stdout_closed:
-                    raise _StdoutClosedError(awaited)
+                    raise _StdoutClosedError(description)
                 await self._new_output.wait()
-        raise _WaitTimeoutError(awaited)
+        raise _WaitTimeoutError(description)
 
     async def wait_for_stdout_end(self) -> None:
         """Wait until it closes its stdout by itself."""
@@ -215,7 +219,7 @@ class ClaudeProcess:
 
     def close_stdin(self) -> None:
         if self.run.closed_at is None:
-            self.run.closed_at = self.elapsed_s()
+            self.run.closed_at = self.measure_elapsed_s()
             self._child.close_stdin()
 
     async def close_stdout(self) -> None:
@@ -236,7 +240,7 @@ class ClaudeProcess:
         with contextlib.suppress(OSError):
             os.kill(self._process.pid, getattr(signal, signal_name))
 
-    async def read_output(self) -> None:
+    async def read_stdout_and_answer_requests(self) -> None:
         """Read the command's stdout to its end, and answer its requests."""
         with self._read_scope:
             await self._read_lines()
@@ -265,7 +269,7 @@ class ClaudeProcess:
         old_event.set()
 
     async def _add_line(self, raw: bytes) -> None:
-        line = parse_output_line(self.elapsed_s(), raw)
+        line = parse_stdout_line(self.measure_elapsed_s(), raw)
         self.run.lines.append(line)
         value = line.value
         if (
@@ -283,7 +287,7 @@ class ClaudeProcess:
                 }
                 await self.send_lines({"type": "control_response", "response": response})
 
-    async def run_script(self, script: Callable[["ClaudeProcess"], Awaitable[None]]) -> None:
+    async def run_stdin_script(self, script: Callable[["ClaudeProcess"], Awaitable[None]]) -> None:
         try:
             await script(self)
         except _StdoutClosedError as error:
@@ -302,13 +306,13 @@ class ClaudeProcess:
             -getattr(signal, child_exit.signal, 1) if child_exit.signal else child_exit.code
         )
 
-    async def watch_exit(self) -> None:
+    async def wait_for_process_exit(self) -> None:
         """Wait for the end of the command, and stop reading a stdout that another process holds
         open.
         """
         with contextlib.suppress(ChildProcessError):  # we ended it ourselves meanwhile
             await self._child.wait_for_exit_without_reaping()
-        self.run.ended_at = self.elapsed_s()
+        self.run.ended_at = self.measure_elapsed_s()
         with anyio.move_on_after(DRAIN_TIMEOUT_S):
             await self.stdout_ended.wait()
         self._read_scope.cancel()
@@ -330,25 +334,25 @@ def _is_answer_to(value: JsonObject, request_id: str) -> bool:
     )
 
 
-def parse_output_line(time_s: float, raw: bytes) -> OutputLine:
+def parse_stdout_line(time_s: float, raw: bytes) -> CommandStdoutLine:
     """Read a line as the strictest client does."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        return OutputLine(time_s, raw, None, f"byte {error.start} is not UTF-8")
+        return CommandStdoutLine(time_s, raw, None, f"byte {error.start} is not UTF-8")
     if not text.strip():
-        return OutputLine(time_s, raw, None, "it is blank")
+        return CommandStdoutLine(time_s, raw, None, "it is blank")
     try:
-        return OutputLine(time_s, raw, json.loads(text, parse_constant=_reject_constant))
+        return CommandStdoutLine(time_s, raw, json.loads(text, parse_constant=_reject_constant))
     except (ValueError, RecursionError) as error:
-        return OutputLine(time_s, raw, None, f"it is not JSON: {error}")
+        return CommandStdoutLine(time_s, raw, None, f"it is not JSON: {error}")
 
 
 def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-async def run_process(
+async def run_command_with_script(
     run: CommandRun,
     command: Sequence[str],
     environment: Mapping[str, str],
@@ -366,10 +370,10 @@ async def run_process(
     claude_process = ClaudeProcess(run, process, child, timeout_s)
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(claude_process.read_output)
-            tasks.start_soon(claude_process.watch_exit)
+            tasks.start_soon(claude_process.read_stdout_and_answer_requests)
+            tasks.start_soon(claude_process.wait_for_process_exit)
             tasks.start_soon(child.drain_stderr)
-            await claude_process.run_script(script)
+            await claude_process.run_stdin_script(script)
             await _end_process(child)
             with anyio.move_on_after(DRAIN_TIMEOUT_S):
                 await child.stderr_drained.wait()

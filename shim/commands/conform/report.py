@@ -12,21 +12,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.commands.conform.observations import MUST, RuleFinding
+from shim.commands.conform.observations import MUST, ConformanceRuleResult
 from shim.commands.conform.process import JsonObject
 from shim.core.reading.diagnostics import escape_control_chars
 
 VERDICT_STYLES = {"pass": "green", "fail": "red", "skipped": "dim"}
 
 
-def compute_exit_code(findings: Sequence[RuleFinding]) -> int:
+def compute_exit_code(findings: Sequence[ConformanceRuleResult]) -> int:
     """1 if a MUST is broken, else 0."""
     return int(
         any(finding.verdict == "fail" and finding.rule.level == MUST for finding in findings)
     )
 
 
-def format_json(command: Sequence[str], findings: Sequence[RuleFinding]) -> str:
+def format_findings_json(command: Sequence[str], findings: Sequence[ConformanceRuleResult]) -> str:
     """The whole report for a program, a newline at its end."""
     report: JsonObject = {
         "command": list(command),
@@ -37,7 +37,9 @@ def format_json(command: Sequence[str], findings: Sequence[RuleFinding]) -> str:
     return json.dumps(report, indent=2) + "\n"
 
 
-def print_report(console: Console, command: Sequence[str], findings: Sequence[RuleFinding]) -> None:
+def print_conformance_report(
+    console: Console, command: Sequence[str], findings: Sequence[ConformanceRuleResult]
+) -> None:
     """Draw the table, and for each broken rule the bytes sent and received."""
     table = Table(
         "rule", "level", "for", "verdict", "what it says, what was found", box=None, pad_edge=False
@@ -64,7 +66,7 @@ def print_report(console: Console, command: Sequence[str], findings: Sequence[Ru
     )
 
 
-def _format_summary(findings: Sequence[RuleFinding]) -> str:
+def _format_summary(findings: Sequence[ConformanceRuleResult]) -> str:
     parts = []
     for level in ("MUST", "SHOULD"):
         counts = _count_verdicts(findings, level)
@@ -80,5 +82,5 @@ def _format_summary(findings: Sequence[RuleFinding]) -> str:
 _VERDICT_LABELS = {"pass": "kept", "fail": "broken", "skipped": "not seen"}
 
 
-def _count_verdicts(findings: Sequence[RuleFinding], level: str) -> Counter[str]:
+def _count_verdicts(findings: Sequence[ConformanceRuleResult], level: str) -> Counter[str]:
     return Counter(finding.verdict for finding in findings if finding.rule.level == level)

@@ -16,12 +16,12 @@ from shim.commands.conform import cli_rules as both_doors
 from shim.commands.conform import control_rules, partial_rules, session_rules, stream_rules
 from shim.commands.conform.observations import (
     BOTH,
-    ContractRule,
-    RuleFinding,
-    RunObservations,
-    evaluate_rule,
+    ConformanceRule,
+    ConformanceRuleResult,
+    ObservedCommandRuns,
+    evaluate_conformance_rule,
 )
-from shim.commands.conform.process import ClaudeProcess, CommandRun, run_process
+from shim.commands.conform.process import ClaudeProcess, CommandRun, run_command_with_script
 from shim.commands.conform.scenarios import (
     SCENARIOS,
     ConformanceOptions,
@@ -42,7 +42,7 @@ RULE_SETS = tuple(
     chapter.RULES
     for chapter in (both_doors, stream_rules, partial_rules, control_rules, session_rules)
 )
-RULES: tuple[ContractRule, ...] = tuple(
+RULES: tuple[ConformanceRule, ...] = tuple(
     sorted(
         (rule for book in RULE_SETS for rule in book.rules),
         key=lambda rule: (
@@ -63,27 +63,31 @@ REMOVED_VARIABLES = (
 SDK_VARIABLES = {"CLAUDE_CODE_ENTRYPOINT": "sdk-py", "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1"}
 
 
-def evaluate_contract_rules(
+def run_and_evaluate_conformance_rules(
     command: Sequence[str],
     environment: Mapping[str, str],
     cwd: str,
     options: ConformanceOptions,
     timeout_s: float = DEFAULT_TIMEOUT_S,
-) -> list[RuleFinding]:
+) -> list[ConformanceRuleResult]:
     """Judge every rule. ShimError if the command cannot be started."""
     observations = anyio.run(
         _collect_observations,
-        resolve_command(command, environment, cwd),
+        resolve_command_paths(command, environment, cwd),
         dict(environment),
         options,
         timeout_s,
     )
     return [
-        evaluate_rule(rule, observations) for rule in RULES if options.drop_in or rule.scope == BOTH
+        evaluate_conformance_rule(rule, observations)
+        for rule in RULES
+        if options.drop_in or rule.scope == BOTH
     ]
 
 
-def resolve_command(command: Sequence[str], environment: Mapping[str, str], cwd: str) -> list[str]:
+def resolve_command_paths(
+    command: Sequence[str], environment: Mapping[str, str], cwd: str
+) -> list[str]:
     """The command as it can be started from another folder: its program and its files by absolute
     paths.
 
@@ -120,7 +124,7 @@ class _RunPool:
         root_folder: str,
     ) -> None:
         self.options = options
-        self.observations = RunObservations()
+        self.observations = ObservedCommandRuns()
         self._command = command
         self._environment = environment
         self._timeout_s = timeout_s
@@ -153,7 +157,7 @@ class _RunPool:
                 if name not in REMOVED_VARIABLES
             }
             environment |= {"PWD": folder} | (SDK_VARIABLES if run.frontend == "sdk" else {})
-            await run_process(
+            await run_command_with_script(
                 run,
                 self._command,
                 environment,
@@ -197,7 +201,7 @@ async def _collect_observations(
     environment: Mapping[str, str],
     options: ConformanceOptions,
     timeout_s: float,
-) -> RunObservations:
+) -> ObservedCommandRuns:
     with tempfile.TemporaryDirectory(prefix="shim-conform-", ignore_cleanup_errors=True) as folder:
         pool = _RunPool(command, environment, options, timeout_s, os.path.realpath(folder))
         await pool.play_scenario(run_info_commands)

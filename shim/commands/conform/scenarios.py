@@ -12,7 +12,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from shim.commands.conform.observations import is_init_line, list_content_blocks, split_turns
+from shim.commands.conform.observations import (
+    is_init_line,
+    list_content_blocks,
+    split_run_into_turns,
+)
 from shim.commands.conform.process import ClaudeProcess, CommandRun, JsonObject, is_result_line
 
 PROMPT = "Reply with the one word ready. Use no tools."
@@ -71,7 +75,7 @@ class ConformanceOptions:
         return {"any": True, "sdk": self.sdk, "yume": self.yume}[frontend]
 
 
-class Runner(Protocol):
+class ScenarioRunner(Protocol):
     options: ConformanceOptions
 
     async def run_command(
@@ -88,7 +92,7 @@ class Runner(Protocol):
 
 
 Script = Callable[[ClaudeProcess], Awaitable[None]]
-Scenario = Callable[[Runner], Awaitable[None]]
+Scenario = Callable[[ScenarioRunner], Awaitable[None]]
 
 
 def build_user_message(content: object, **fields: object) -> JsonObject:
@@ -106,7 +110,7 @@ def build_user_message(content: object, **fields: object) -> JsonObject:
 # -- without a turn --------------------------------------------------------------------------------
 
 
-async def run_info_commands(runner: Runner) -> None:
+async def run_info_commands(runner: ScenarioRunner) -> None:
     """Questions without a session. The first run is made alone, because it shows whether the
     command can be started.
     """
@@ -123,7 +127,7 @@ async def _wait_silently(claude_process: ClaudeProcess) -> None:
     await claude_process.wait_for_stdout_end()
 
 
-async def run_invalid_arguments(runner: Runner) -> None:
+async def run_invalid_arguments(runner: ScenarioRunner) -> None:
     """Arguments that must not start a turn."""
     prompt = runner.options.prompt
     for name, argv in {
@@ -161,14 +165,14 @@ async def run_invalid_arguments(runner: Runner) -> None:
 
 async def _resume_unknown_session(claude_process: ClaudeProcess) -> None:
     """An unknown session must end the process although its stdin is open."""
-    await claude_process.send_request("initialize", hooks=None)
+    await claude_process.send_control_request("initialize", hooks=None)
     await claude_process.wait_for_stdout_end()
 
 
 # -- as an SDK -------------------------------------------------------------------------------------
 
 
-async def run_control_protocol(runner: Runner) -> None:
+async def run_control_protocol(runner: ScenarioRunner) -> None:
     """The control protocol and stdin, in conversations without a turn."""
     await runner.run_command("control", "sdk", *SDK_FLAGS, script=_send_control_requests)
     await runner.run_command("eof", "sdk", *SDK_FLAGS)
@@ -187,7 +191,7 @@ async def run_control_protocol(runner: Runner) -> None:
 
 
 async def _initialize_and_close(claude_process: ClaudeProcess) -> None:
-    await claude_process.request_control_response("initialize", hooks=None)
+    await claude_process.send_control_request_and_wait("initialize", hooks=None)
     claude_process.close_stdin()
 
 
@@ -200,12 +204,12 @@ def _build_line_script(line: bytes) -> Script:
 
 
 async def _send_control_requests(claude_process: ClaudeProcess) -> None:
-    await claude_process.request_control_response("initialize", hooks=None)
-    await claude_process.request_control_response(UNKNOWN_SUBTYPE)
-    await claude_process.request_control_response("interrupt")
-    await claude_process.request_control_response("set_permission_mode", mode="conform")
+    await claude_process.send_control_request_and_wait("initialize", hooks=None)
+    await claude_process.send_control_request_and_wait(UNKNOWN_SUBTYPE)
+    await claude_process.send_control_request_and_wait("interrupt")
+    await claude_process.send_control_request_and_wait("set_permission_mode", mode="conform")
     for subtype, (fields, _) in REQUESTS.items():
-        await claude_process.request_control_response(subtype, **fields)
+        await claude_process.send_control_request_and_wait(subtype, **fields)
     claude_process.record_line_count("idle")
     claude_process.close_stdin()
 
@@ -221,7 +225,7 @@ async def _send_odd_lines(claude_process: ClaudeProcess) -> None:
     await claude_process.send_bytes(
         b"\n  \n" + b"".join(json.dumps(line).encode() + b"\n" for line in ignored_lines)
     )
-    await claude_process.request_control_response("initialize", hooks=None)
+    await claude_process.send_control_request_and_wait("initialize", hooks=None)
     await claude_process.send_lines(
         {"type": "control_request", "request": {"subtype": "mcp_status"}}
     )
@@ -234,24 +238,28 @@ async def _send_odd_lines(claude_process: ClaudeProcess) -> None:
     claude_process.close_stdin()
 
 
-async def run_conversation(runner: Runner) -> None:
+async def run_conversation(runner: ScenarioRunner) -> None:
     """Two messages, each when the one before is answered; a mode and a model that hold from then
     on.
     """
     prompt = runner.options.prompt
 
     async def script(claude_process: ClaudeProcess) -> None:
-        await claude_process.request_control_response("initialize", hooks=None)
+        await claude_process.send_control_request_and_wait("initialize", hooks=None)
         claude_process.record_line_count("initialized")
         await claude_process.send_lines(build_user_message(prompt))
-        await claude_process.wait_for_line(is_result_line, "the first result")
-        await claude_process.request_control_response("set_model", model=None)
-        await claude_process.request_control_response("set_permission_mode", mode="acceptEdits")
-        await claude_process.request_control_response("initialize", hooks=None)
+        await claude_process.wait_for_stdout_line(is_result_line, "the first result")
+        await claude_process.send_control_request_and_wait("set_model", model=None)
+        await claude_process.send_control_request_and_wait(
+            "set_permission_mode", mode="acceptEdits"
+        )
+        await claude_process.send_control_request_and_wait("initialize", hooks=None)
         await claude_process.send_lines(
             build_user_message([{"type": "text", "text": prompt}], session_id="")
         )
-        await claude_process.wait_for_line(is_result_line, "the result of a message in blocks")
+        await claude_process.wait_for_stdout_line(
+            is_result_line, "the result of a message in blocks"
+        )
         claude_process.record_line_count("done")
         claude_process.close_stdin()
 
@@ -260,7 +268,7 @@ async def run_conversation(runner: Runner) -> None:
     )
 
 
-async def run_queued_messages(runner: Runner) -> None:
+async def run_queued_messages(runner: ScenarioRunner) -> None:
     """Everything at once, then the end of stdin, as the TypeScript SDK and the ACP adapter do;
     flags in each form.
     """
@@ -298,7 +306,7 @@ async def run_queued_messages(runner: Runner) -> None:
     await runner.run_command("queue", "sdk", *argv, script=script)
 
 
-async def run_tool_calls(runner: Runner) -> None:
+async def run_tool_calls(runner: ScenarioRunner) -> None:
     """The same call three times: denied, allowed, and interrupted while it waits for an answer."""
     prompt, has_custom_prompt = (
         runner.options.tool_prompt,
@@ -329,23 +337,23 @@ async def run_tool_calls(runner: Runner) -> None:
             return None if request.get("subtype") == "can_use_tool" else {}
 
         claude_process.answer_request = deny
-        await claude_process.request_control_response("initialize", hooks=HOOKS)
+        await claude_process.send_control_request_and_wait("initialize", hooks=HOOKS)
         await claude_process.send_lines(build_user_message(prompt))
-        await claude_process.wait_for_line(is_result_line, "the result of a denied call")
+        await claude_process.wait_for_stdout_line(is_result_line, "the result of a denied call")
         claude_process.answer_request = allow
         await claude_process.send_lines(build_user_message(prompt))
-        await claude_process.wait_for_line(is_result_line, "the result of an allowed call")
+        await claude_process.wait_for_stdout_line(is_result_line, "the result of an allowed call")
         if permission_requests:
             claude_process.answer_request = hold
             await claude_process.send_lines(build_user_message(prompt))
-            await claude_process.wait_for_line(
+            await claude_process.wait_for_stdout_line(
                 lambda value: is_result_line(value) or _is_permission_request(value),
                 "a question or a result",
             )
-            if not split_turns(claude_process.run)[-1].result:
+            if not split_run_into_turns(claude_process.run)[-1].result:
                 claude_process.record_line_count("held")
-                await claude_process.request_control_response("interrupt")
-                await claude_process.wait_for_line(
+                await claude_process.send_control_request_and_wait("interrupt")
+                await claude_process.wait_for_stdout_line(
                     is_result_line, "the result of an interrupted question"
                 )
         claude_process.close_stdin()
@@ -360,19 +368,21 @@ def _is_permission_request(value: JsonObject) -> bool:
     return isinstance(request, dict) and request.get("subtype") == "can_use_tool"
 
 
-async def run_interrupted_turn(runner: Runner) -> None:
+async def run_interrupted_turn(runner: ScenarioRunner) -> None:
     """A turn that is interrupted while it writes, and the turn after it."""
     options = runner.options
 
     async def script(claude_process: ClaudeProcess) -> None:
-        await claude_process.request_control_response("initialize", hooks=None)
+        await claude_process.send_control_request_and_wait("initialize", hooks=None)
         await claude_process.send_lines(build_user_message(options.long_prompt))
-        await claude_process.wait_for_line(_is_turn_output, "the first words")
+        await claude_process.wait_for_stdout_line(_is_turn_output, "the first words")
         claude_process.record_line_count("interrupted")
-        await claude_process.request_control_response("interrupt")
-        await claude_process.wait_for_line(is_result_line, "the result of an interrupted turn")
+        await claude_process.send_control_request_and_wait("interrupt")
+        await claude_process.wait_for_stdout_line(
+            is_result_line, "the result of an interrupted turn"
+        )
         await claude_process.send_lines(build_user_message(options.prompt))
-        await claude_process.wait_for_line(
+        await claude_process.wait_for_stdout_line(
             is_result_line, "the result of the turn after an interrupt"
         )
         claude_process.close_stdin()
@@ -395,7 +405,7 @@ def _is_turn_output(value: JsonObject) -> bool:
 # -- as Yume and scripts ---------------------------------------------------------------------------
 
 
-async def run_resumed_sessions(runner: Runner) -> None:
+async def run_resumed_sessions(runner: ScenarioRunner) -> None:
     """A session that is begun, resumed, forked and continued, and the forms of output."""
     options, session_id = runner.options, str(uuid.uuid4())
     first_run = await runner.run_command(
@@ -450,7 +460,7 @@ async def run_resumed_sessions(runner: Runner) -> None:
     await runner.run_command("json-verbose", "yume", *argv, script=_wait_silently)
 
 
-async def run_output_formats(runner: Runner) -> None:
+async def run_output_formats(runner: ScenarioRunner) -> None:
     """Output formats other than the stream, without -p and with the prompt on stdin."""
     prompt = runner.options.prompt
 
@@ -469,19 +479,19 @@ async def run_output_formats(runner: Runner) -> None:
     await runner.run_command("max-turns", "yume", *limited_argv, has_stdin=False)
 
 
-async def run_terminated_turns(runner: Runner) -> None:
+async def run_terminated_turns(runner: ScenarioRunner) -> None:
     """Turns that are ended from outside, and turns whose output is not read to the end."""
     argv = ("-p", *STREAM_FLAGS, "--include-partial-messages", runner.options.long_prompt)
 
     def build_signal_script(signal_name: str) -> Script:
         async def script(claude_process: ClaudeProcess) -> None:
-            await claude_process.wait_for_line(_is_turn_output, "the first words")
+            await claude_process.wait_for_stdout_line(_is_turn_output, "the first words")
             claude_process.send_signal(signal_name)
 
         return script
 
     async def stop_reading(claude_process: ClaudeProcess) -> None:
-        await claude_process.wait_for_line(is_init_line, "init")
+        await claude_process.wait_for_stdout_line(is_init_line, "init")
         await claude_process.close_stdout()
 
     await runner.run_command(

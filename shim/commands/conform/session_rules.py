@@ -1,12 +1,16 @@
 """Rules of the forms of output and of sessions (contract 4)."""
 
-from shim.commands.conform.cli_rules import require_answer, require_own_exit, require_usage_error
+from shim.commands.conform.cli_rules import (
+    require_exit_without_kill,
+    require_printed_answer,
+    require_usage_error,
+)
 from shim.commands.conform.observations import (
-    RuleBrokenError,
-    RuleSet,
-    RunObservations,
-    fail_if,
-    skip_if,
+    ConformanceRuleSet,
+    ObservedCommandRuns,
+    RuleViolationError,
+    fail_rule_if,
+    skip_rule_if,
 )
 from shim.commands.conform.process import CommandRun
 from shim.commands.conform.scenarios import UNKNOWN_SESSION_ID
@@ -14,41 +18,41 @@ from shim.core.reading.diagnostics import pluralize
 
 LIMIT_TEXT = "Reached maximum number of turns (1)"
 
-RULES = RuleSet()
+RULES = ConformanceRuleSet()
 
 
 # -- forms of output -------------------------------------------------------------------------------
 
 
-@RULES.must("F1", "Text, the default, is the text of the result and a newline.")
-def _text(observations: RunObservations) -> str:
-    run = require_answer(observations, observations.get_run("text"))
-    fail_if(not run.stdout.endswith(b"\n"), "that is no text with a newline", run, run.stdout)
+@RULES.register_must_rule("F1", "Text, the default, is the text of the result and a newline.")
+def _text(observations: ObservedCommandRuns) -> str:
+    run = require_printed_answer(observations, observations.get_run("text"))
+    fail_rule_if(not run.stdout.endswith(b"\n"), "that is no text with a newline", run, run.stdout)
     if any(isinstance(line.value, dict) and "type" in line.value for line in run.lines):
-        raise RuleBrokenError("that is a stream", run, run.stdout)
+        raise RuleViolationError("that is a stream", run, run.stdout)
     return f"{len(run.stdout)} bytes"
 
 
-@RULES.must("F1", "`json` is one line: the result.")
-def _json(observations: RunObservations) -> str:
-    run = require_answer(observations, observations.get_run("json"))
+@RULES.register_must_rule("F1", "`json` is one line: the result.")
+def _json(observations: ObservedCommandRuns) -> str:
+    run = require_printed_answer(observations, observations.get_run("json"))
     if len(run.lines) != 1 or not run.stdout.endswith(b"\n") or len(run.find_lines("result")) != 1:
-        raise RuleBrokenError("that is not one result and a newline", run, run.stdout)
+        raise RuleViolationError("that is not one result and a newline", run, run.stdout)
     return "one result"
 
 
-@RULES.must("F1", "`json` with --verbose is one array of all events.")
-def _json_verbose(observations: RunObservations) -> str:
+@RULES.register_must_rule("F1", "`json` with --verbose is one array of all events.")
+def _json_verbose(observations: ObservedCommandRuns) -> str:
     # The contract's page says that no newline follows; newer versions of the real one print one.
-    run = require_own_exit(observations.get_run("json-verbose"))
+    run = require_exit_without_kill(observations.get_run("json-verbose"))
     events = run.lines[0].value if len(run.lines) == 1 else None
     if not isinstance(events, list):
-        raise RuleBrokenError("that is not one array", run, run.stdout)
+        raise RuleViolationError("that is not one array", run, run.stdout)
     kinds = [
         (event.get("type"), event.get("subtype")) for event in events if isinstance(event, dict)
     ]
     if ("system", "init") not in kinds or "result" not in dict(kinds):
-        raise RuleBrokenError("the array has no init or no result", run, run.stdout)
+        raise RuleViolationError("the array has no init or no result", run, run.stdout)
     return pluralize(len(events), "event")
 
 
@@ -59,16 +63,18 @@ def _get_requested_session_id(run: CommandRun) -> str:
     return run.argv[run.argv.index("--session-id") + 1]
 
 
-def _get_session_id(observations: RunObservations, name: str) -> str:
+def _get_session_id(observations: ObservedCommandRuns, name: str) -> str:
     return str(observations.get_finished_turn(name).result.get("session_id"))
 
 
-@RULES.must("F5", "--session-id chooses the id of the session, and --resume keeps it.")
-def _chosen_session(observations: RunObservations) -> str:
+@RULES.register_must_rule(
+    "F5", "--session-id chooses the id of the session, and --resume keeps it."
+)
+def _chosen_session(observations: ObservedCommandRuns) -> str:
     session_id = _get_requested_session_id(observations.get_run("session"))
     for name in ("session", "resume"):
         if _get_session_id(observations, name) != session_id:
-            raise RuleBrokenError(
+            raise RuleViolationError(
                 f"it should be {session_id}",
                 observations.get_run(name),
                 observations.get_finished_turn(name).result,
@@ -76,12 +82,12 @@ def _chosen_session(observations: RunObservations) -> str:
     return "the same in both"
 
 
-@RULES.must("F5", "--resume with --fork-session begins a session of another id.")
-def _forked_session(observations: RunObservations) -> str:
+@RULES.register_must_rule("F5", "--resume with --fork-session begins a session of another id.")
+def _forked_session(observations: ObservedCommandRuns) -> str:
     if _get_session_id(observations, "fork") == _get_requested_session_id(
         observations.get_run("session")
     ):
-        raise RuleBrokenError(
+        raise RuleViolationError(
             "it is the old id",
             observations.get_run("fork"),
             observations.get_finished_turn("fork").result,
@@ -89,11 +95,11 @@ def _forked_session(observations: RunObservations) -> str:
     return "another id"
 
 
-@RULES.must("F5", "--continue goes on with the last session of the directory.")
-def _continued_session(observations: RunObservations) -> str:
+@RULES.register_must_rule("F5", "--continue goes on with the last session of the directory.")
+def _continued_session(observations: ObservedCommandRuns) -> str:
     session_ids = {_get_session_id(observations, "session"), _get_session_id(observations, "fork")}
     if _get_session_id(observations, "continue") not in session_ids:
-        raise RuleBrokenError(
+        raise RuleViolationError(
             "it is a session that was not held here",
             observations.get_run("continue"),
             observations.get_finished_turn("continue").result,
@@ -101,11 +107,11 @@ def _continued_session(observations: RunObservations) -> str:
     return "a session of before"
 
 
-@RULES.should(
+@RULES.register_should_rule(
     "F6",
     "A session id that is taken, or is no UUID, or comes with --resume, is exit 1 with nothing on stdout.",
 )
-def _bad_sessions(observations: RunObservations) -> str:
+def _bad_sessions(observations: ObservedCommandRuns) -> str:
     require_usage_error(observations.get_run("bad-session"), "Invalid session ID")
     require_usage_error(observations.get_run("session-and-resume"), "--fork-session")
     if "session-again" in observations.runs:
@@ -113,15 +119,15 @@ def _bad_sessions(observations: RunObservations) -> str:
     return "each is refused"
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "F7", "A session that nobody knows is one error result, at once, without init, and exit 1."
 )
-def _unknown_session(observations: RunObservations) -> str:
+def _unknown_session(observations: ObservedCommandRuns) -> str:
     expected = f"No conversation found with session ID: {UNKNOWN_SESSION_ID}"
     for run in observations.get_runs("unknown-stream", "unknown-sdk"):
-        require_own_exit(run)
+        require_exit_without_kill(run)
         results = run.find_lines("result")
-        fail_if(
+        fail_rule_if(
             len(results) != 1 or run.find_lines("system", "assistant", "user"),
             "that is not one result",
             run,
@@ -133,8 +139,8 @@ def _unknown_session(observations: RunObservations) -> str:
             "num_turns": 0,
         }
         if not fields.items() <= results[0].items() or expected not in results[0].get("errors", ()):
-            raise RuleBrokenError("the result says something else", run, results[0])
-        fail_if(
+            raise RuleViolationError("the result says something else", run, results[0])
+        fail_rule_if(
             run.exit_status != 1 or expected not in run.stderr,
             f"exit {run.exit_status}, or stderr does not say so",
             run,
@@ -142,25 +148,27 @@ def _unknown_session(observations: RunObservations) -> str:
     return expected
 
 
-@RULES.must("F7", "A session that nobody knows prints nothing in text output, and is exit 1.")
-def _unknown_session_in_text(observations: RunObservations) -> str:
+@RULES.register_must_rule(
+    "F7", "A session that nobody knows prints nothing in text output, and is exit 1."
+)
+def _unknown_session_in_text(observations: ObservedCommandRuns) -> str:
     require_usage_error(
         observations.get_run("unknown-text"), "No conversation found with session ID"
     )
     return "nothing"
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "F8",
     "init.tools lists what --tools and --disallowedTools leave; a rule with a specifier removes nothing.",
 )
-def _tools(observations: RunObservations) -> str:
+def _tools(observations: ObservedCommandRuns) -> str:
     observations.get_runs("queue", "json-verbose")
     if (
         "queue" in observations.runs
         and (tools := observations.get_finished_turn("queue").init.get("tools")) != []
     ):
-        raise RuleBrokenError('--tools "" leaves tools', observations.get_run("queue"), tools)
+        raise RuleViolationError('--tools "" leaves tools', observations.get_run("queue"), tools)
     if "json-verbose" not in observations.runs:
         return '--tools ""'
     run, tools_before = (
@@ -173,27 +181,27 @@ def _tools(observations: RunObservations) -> str:
         if isinstance(events, list)
         else []
     )
-    fail_if(not inits, "there is no init", run)
+    fail_rule_if(not inits, "there is no init", run)
     removed_tool, limited_tool = run.argv[-2], run.argv[-1].partition("(")[0]
     if removed_tool in inits[0]["tools"]:
-        raise RuleBrokenError(
+        raise RuleViolationError(
             f"--disallowedTools {removed_tool} leaves it on the list", run, inits[0]["tools"]
         )
     if limited_tool in tools_before and limited_tool not in inits[0]["tools"]:
-        raise RuleBrokenError(
+        raise RuleViolationError(
             f"--disallowedTools '{run.argv[-1]}' removes {limited_tool}", run, inits[0]["tools"]
         )
     return f"--disallowedTools {removed_tool} removes it"
 
 
-@RULES.should("F10", "--max-turns ends a turn that would go on in error_max_turns.")
-def _max_turns(observations: RunObservations) -> str:
+@RULES.register_should_rule("F10", "--max-turns ends a turn that would go on in error_max_turns.")
+def _max_turns(observations: ObservedCommandRuns) -> str:
     turn = observations.get_finished_turn("max-turns")
-    skip_if(
-        not list(turn.find_blocks("assistant", "tool_use")),
+    skip_rule_if(
+        not list(turn.find_content_blocks("assistant", "tool_use")),
         "no tool was called, so nothing would have gone on",
     )
     errors = turn.result.get("errors")
     if turn.result.get("subtype") != "error_max_turns" or not errors or errors[0] != LIMIT_TEXT:
-        raise RuleBrokenError("the result is another", turn.run, turn.result)
+        raise RuleViolationError("the result is another", turn.run, turn.result)
     return str(errors[0])

@@ -8,20 +8,20 @@ from uuid import UUID
 from shim.commands.conform.observations import (
     CONVERSATION_TYPES,
     DROP_IN,
-    NotObservedError,
-    RuleBrokenError,
-    RuleSet,
-    RunObservations,
-    describe_timeout,
-    fail_if,
+    ConformanceRuleSet,
+    ObservedCommandRuns,
+    RuleNotObservedError,
+    RuleViolationError,
+    describe_missing_output,
+    fail_rule_if,
     is_conversation_line,
     is_init_line,
-    list_api_failed_turns,
     list_content_blocks,
-    skip_if,
-    split_turns,
+    list_turns_with_api_error,
+    skip_rule_if,
+    split_run_into_turns,
 )
-from shim.commands.conform.process import CommandRun, JsonObject, OutputLine
+from shim.commands.conform.process import CommandRun, CommandStdoutLine, JsonObject
 from shim.core.reading.diagnostics import pluralize
 
 MAX_LINE_CHARS = 1_048_576  # the longest line of the Python SDK, by default
@@ -71,20 +71,24 @@ TOOL_RESULT_FIELDS = {
     "Edit": ("filePath", "oldString", "newString"),
 }
 
-RULES = RuleSet()
+RULES = ConformanceRuleSet()
 
 
-def _list_lines(observations: RunObservations) -> list[tuple[CommandRun, OutputLine]]:
-    return [(run, line) for run in observations.get_stream_runs() for line in run.lines]
+def _list_lines(observations: ObservedCommandRuns) -> list[tuple[CommandRun, CommandStdoutLine]]:
+    return [(run, line) for run in observations.get_stream_json_runs() for line in run.lines]
 
 
-def _get_lines(observations: RunObservations, *types: str) -> list[tuple[CommandRun, JsonObject]]:
+def _get_lines(
+    observations: ObservedCommandRuns, *types: str
+) -> list[tuple[CommandRun, JsonObject]]:
     """The lines of some types. NotObservedError when there is none."""
     lines = [
-        (run, value) for run in observations.get_stream_runs() for value in run.find_lines(*types)
+        (run, value)
+        for run in observations.get_stream_json_runs()
+        for value in run.find_lines(*types)
     ]
     if not lines:
-        raise NotObservedError(f"no {' or '.join(types)} line was printed")
+        raise RuleNotObservedError(f"no {' or '.join(types)} line was printed")
     return lines
 
 
@@ -95,44 +99,48 @@ def _list_missing(value: JsonObject, keys: Sequence[str]) -> str:
 # -- bytes and lines -------------------------------------------------------------------------------
 
 
-@RULES.must("P8", "stdout has nothing but JSON objects, one a line, each line ended by a newline.")
-def _only_lines(observations: RunObservations) -> str:
+@RULES.register_must_rule(
+    "P8", "stdout has nothing but JSON objects, one a line, each line ended by a newline."
+)
+def _only_lines(observations: ObservedCommandRuns) -> str:
     for run, line in _list_lines(observations):
-        fail_if(
+        fail_rule_if(
             line.error.startswith("it is") and not line.raw.lstrip().startswith(b"{"),
             line.error,
             run,
             line.raw,
         )
-    for run in observations.get_stream_runs():
+    for run in observations.get_stream_json_runs():
         if (
             run.stdout
             and not run.stdout.endswith(b"\n")
             and run.name not in SIGNALLED_RUNS
             and not run.is_flooded
         ):
-            raise RuleBrokenError("the last line has no newline", run, run.lines[-1].raw)
-        fail_if(run.is_flooded, "it printed more than is read of a run", run)
+            raise RuleViolationError("the last line has no newline", run, run.lines[-1].raw)
+        fail_rule_if(run.is_flooded, "it printed more than is read of a run", run)
     return (
         f"{pluralize(len(_list_lines(observations)), 'line')} of "
-        f"{pluralize(len(observations.get_stream_runs()), 'run')}"
+        f"{pluralize(len(observations.get_stream_json_runs()), 'run')}"
     )
 
 
-@RULES.must("P9", "No line is null, an array, another bare value, or an object without a type.")
-def _every_line_has_a_type(observations: RunObservations) -> str:
+@RULES.register_must_rule(
+    "P9", "No line is null, an array, another bare value, or an object without a type."
+)
+def _every_line_has_a_type(observations: ObservedCommandRuns) -> str:
     for run, line in _list_lines(observations):
         if not line.error and not (
             isinstance(line.value, dict) and isinstance(line.value.get("type"), str)
         ):
-            raise RuleBrokenError("a line that has no type", run, line.raw)
+            raise RuleViolationError("a line that has no type", run, line.raw)
     return pluralize(len(_list_lines(observations)), "line")
 
 
-@RULES.must("P10", "No line begins with { that cannot be parsed as JSON.")
-def _every_object_is_whole(observations: RunObservations) -> str:
+@RULES.register_must_rule("P10", "No line begins with { that cannot be parsed as JSON.")
+def _every_object_is_whole(observations: ObservedCommandRuns) -> str:
     for run, line in _list_lines(observations):
-        fail_if(
+        fail_rule_if(
             line.error.startswith("it is") and line.raw.lstrip().startswith(b"{"),
             line.error,
             run,
@@ -141,31 +149,31 @@ def _every_object_is_whole(observations: RunObservations) -> str:
     return pluralize(len(_list_lines(observations)), "line")
 
 
-@RULES.must("P11", "stdout is valid UTF-8.")
-def _utf8(observations: RunObservations) -> str:
+@RULES.register_must_rule("P11", "stdout is valid UTF-8.")
+def _utf8(observations: ObservedCommandRuns) -> str:
     for run, line in _list_lines(observations):
-        fail_if("UTF-8" in line.error, line.error, run, line.raw)
+        fail_rule_if("UTF-8" in line.error, line.error, run, line.raw)
     return pluralize(len(_list_lines(observations)), "line")
 
 
-@RULES.must("P12", f"No line has {MAX_LINE_CHARS:,} characters or more.", DROP_IN)
-def _lines_end(observations: RunObservations) -> str:
+@RULES.register_must_rule("P12", f"No line has {MAX_LINE_CHARS:,} characters or more.", DROP_IN)
+def _lines_end(observations: ObservedCommandRuns) -> str:
     longest = 0
     for run, line in _list_lines(observations):
         length = len(line.raw.decode("utf-8", "replace"))
         longest = max(longest, length)
-        fail_if(length >= MAX_LINE_CHARS, f"a line of {length} characters", run, line.raw)
+        fail_rule_if(length >= MAX_LINE_CHARS, f"a line of {length} characters", run, line.raw)
     return f"the longest has {longest} characters"
 
 
-@RULES.should(
+@RULES.register_should_rule(
     "P12", f"As Yume starts it, no line has more than {MAX_YUME_LINE_BYTES:,} bytes.", DROP_IN
 )
-def _short_lines_for_yume(observations: RunObservations) -> str:
+def _short_lines_for_yume(observations: ObservedCommandRuns) -> str:
     yume_lines = [(run, line) for run, line in _list_lines(observations) if run.frontend == "yume"]
-    skip_if(not yume_lines, "it was not started as Yume does it")
+    skip_rule_if(not yume_lines, "it was not started as Yume does it")
     for run, line in yume_lines:
-        fail_if(
+        fail_rule_if(
             len(line.raw) > MAX_YUME_LINE_BYTES, f"a line of {len(line.raw)} bytes", run, line.raw
         )
     return f"the longest has {max(len(line.raw) for _, line in yume_lines)} bytes"
@@ -174,39 +182,45 @@ def _short_lines_for_yume(observations: RunObservations) -> str:
 # -- the order of a turn ---------------------------------------------------------------------------
 
 
-@RULES.must("S1", "A turn is one init, the conversation, and exactly one result at its end.")
-def _turns_have_their_order(observations: RunObservations) -> str:
+@RULES.register_must_rule(
+    "S1", "A turn is one init, the conversation, and exactly one result at its end."
+)
+def _turns_have_their_order(observations: ObservedCommandRuns) -> str:
     turns = observations.get_turns()
     for turn in turns:
         if [is_init_line(line) for line in turn.lines].count(True) != 1:
-            raise RuleBrokenError("a turn has not exactly one init", turn.run, turn.lines[0])
+            raise RuleViolationError("a turn has not exactly one init", turn.run, turn.lines[0])
         if not is_init_line(turn.conversation_lines[0]):
-            raise RuleBrokenError(
+            raise RuleViolationError(
                 "something stands before the init of its turn", turn.run, turn.conversation_lines[0]
             )
         if not turn.result and turn.run.name not in SIGNALLED_RUNS:
-            raise RuleBrokenError(f"a turn has no result{describe_timeout(turn.run)}", turn.run)
+            raise RuleViolationError(
+                f"a turn has no result{describe_missing_output(turn.run)}", turn.run
+            )
         for line in turn.following_lines:
-            fail_if(
+            fail_rule_if(
                 is_conversation_line(line),
                 "the conversation goes on behind the result",
                 turn.run,
                 line,
             )
-    for run in observations.get_stream_runs():
-        fail_if(not split_turns(run), f"there is no turn{describe_timeout(run)}", run)
+    for run in observations.get_stream_json_runs():
+        fail_rule_if(
+            not split_run_into_turns(run), f"there is no turn{describe_missing_output(run)}", run
+        )
     return pluralize(len(turns), "turn")
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "S2",
     "With messages on stdin, init is said after the first one and again before every turn, never earlier.",
 )
-def _init_waits_for_a_message(observations: RunObservations) -> str:
+def _init_waits_for_a_message(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("conversation")
     earlier_lines = run.lines[: run.line_counts.get("initialized", 0)]
     for line in earlier_lines:
-        fail_if(
+        fail_rule_if(
             isinstance(line.value, dict) and is_init_line(line.value),
             "init came before any message",
             run,
@@ -216,97 +230,99 @@ def _init_waits_for_a_message(observations: RunObservations) -> str:
         observations.get_finished_turn("conversation"),
         observations.get_finished_turn("conversation", 1),
     )
-    fail_if(
+    fail_rule_if(
         not (first_turn.init and second_turn.init),
         "a turn of a conversation has no init of its own",
         run,
     )
     if first_turn.init.get("session_id") != second_turn.init.get("session_id"):
-        raise RuleBrokenError("the second init names another session", run, second_turn.init)
+        raise RuleViolationError("the second init names another session", run, second_turn.init)
     return "none before the first message, one before each of 2 turns"
 
 
-@RULES.must("S3", "Every line of a run has the same session_id, and a uuid.")
-def _ids(observations: RunObservations) -> str:
+@RULES.register_must_rule("S3", "Every line of a run has the same session_id, and a uuid.")
+def _ids(observations: ObservedCommandRuns) -> str:
     count = 0
-    for run in observations.get_stream_runs():
+    for run in observations.get_stream_json_runs():
         sessions = set()
         for line in run.find_lines("system", *CONVERSATION_TYPES):
             count += 1
             sessions.add(line.get("session_id"))
             if len(sessions) > 1 or not isinstance(line.get("session_id"), str):
-                raise RuleBrokenError("another session_id, or none", run, line)
+                raise RuleViolationError("another session_id, or none", run, line)
             try:
                 UUID(str(line.get("uuid")))
             except ValueError:
-                raise RuleBrokenError("no uuid", run, line) from None
+                raise RuleViolationError("no uuid", run, line) from None
     return pluralize(count, "line")
 
 
-@RULES.must("S1", "init has the fields that clients read.")
-def _init_is_complete(observations: RunObservations) -> str:
+@RULES.register_must_rule("S1", "init has the fields that clients read.")
+def _init_is_complete(observations: ObservedCommandRuns) -> str:
     inits = [(run, line) for run, line in _get_lines(observations, "system") if is_init_line(line)]
     for run, line in inits:
-        fail_if(missing := _list_missing(line, INIT_FIELDS), f"init lacks {missing}", run, line)
-        fail_if(not isinstance(line["tools"], list), "init.tools is no list", run, line)
-    skip_if(not inits, "no init was printed")
+        fail_rule_if(
+            missing := _list_missing(line, INIT_FIELDS), f"init lacks {missing}", run, line
+        )
+        fail_rule_if(not isinstance(line["tools"], list), "init.tools is no list", run, line)
+    skip_rule_if(not inits, "no init was printed")
     return f"{len(inits)} inits"
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "S9", "result has the fields that every client together needs; an error has a list of errors."
 )
-def _result_is_complete(observations: RunObservations) -> str:
+def _result_is_complete(observations: ObservedCommandRuns) -> str:
     results = _get_lines(observations, "result")
     for run, line in results:
         for key, kind in RESULT_FIELDS.items():
             if not isinstance(line.get(key), kind):
-                raise RuleBrokenError(
+                raise RuleViolationError(
                     f"{key} is {'missing' if key not in line else 'of another type'}", run, line
                 )
-        fail_if(
+        fail_rule_if(
             missing := _list_missing(line["usage"], TOKEN_FIELDS),
             f"usage lacks {missing}",
             run,
             line,
         )
         if line["subtype"] == "success" and not isinstance(line.get("result"), str):
-            raise RuleBrokenError("a success has no text in `result`", run, line)
+            raise RuleViolationError("a success has no text in `result`", run, line)
         if line["subtype"] != "success" and not (
             line["is_error"] and isinstance(line.get("errors"), list)
         ):
-            raise RuleBrokenError("an error has no list in `errors`", run, line)
+            raise RuleViolationError("an error has no list in `errors`", run, line)
     return f"{len(results)} results"
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "S10",
     "A failure of the API is a <synthetic> line and a result `success` with is_error and its text.",
 )
-def _api_failures(observations: RunObservations) -> str:
-    failed_turns = list_api_failed_turns(observations)
+def _api_failures(observations: ObservedCommandRuns) -> str:
+    failed_turns = list_turns_with_api_error(observations)
     for turn in failed_turns:
         error_lines = [
             line for line in turn.lines if line.get("error") and line.get("type") == "assistant"
         ]
         texts = [block.get("text") for line in error_lines for block in list_content_blocks(line)]
         if not error_lines or turn.result.get("result") not in texts:
-            raise RuleBrokenError(
+            raise RuleViolationError(
                 "no assistant line with `error` says what the result says", turn.run, turn.result
             )
-    skip_if(not failed_turns, "no request to the model failed")
+    skip_rule_if(not failed_turns, "no request to the model failed")
     return f"{len(failed_turns)} failed turns"
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "S16b", "As an SDK starts it, nothing follows an error result but the state of the session."
 )
-def _errors_are_last(observations: RunObservations) -> str:
+def _errors_are_last(observations: ObservedCommandRuns) -> str:
     failed_turns = [
         turn for turn in observations.get_turns() if turn.is_failed and turn.run.frontend == "sdk"
     ]
     if "unknown-sdk" in observations.runs:
-        failed_turns += split_turns(observations.runs["unknown-sdk"])
+        failed_turns += split_run_into_turns(observations.runs["unknown-sdk"])
     for turn in failed_turns:
         for line in turn.following_lines:
             if line.get("type") not in (
@@ -315,51 +331,53 @@ def _errors_are_last(observations: RunObservations) -> str:
                 "keep_alive",
                 "system",
             ):
-                raise RuleBrokenError(
+                raise RuleViolationError(
                     "a line behind an error result makes the SDKs lose the error", turn.run, line
                 )
-    skip_if(not failed_turns, "no turn of an SDK's failed")
+    skip_rule_if(not failed_turns, "no turn of an SDK's failed")
     return f"{len(failed_turns)} error results"
 
 
-@RULES.should(
+@RULES.register_should_rule(
     "R7", "As Yume starts it, `message_stop` follows the result and is the last line.", DROP_IN
 )
-def _terminator(observations: RunObservations) -> str:
+def _terminator(observations: ObservedCommandRuns) -> str:
     runs = [
         run
-        for run in observations.get_stream_runs()
+        for run in observations.get_stream_json_runs()
         if run.frontend == "yume" and run.exit_status is not None and not run.sent_signal
     ]
-    skip_if(not runs, "it was not started as Yume does it")
+    skip_rule_if(not runs, "it was not started as Yume does it")
     for run in runs:
         kinds = [line.get("type") for line in run.json_lines]
         if kinds[-2:] != ["result", "message_stop"]:
-            raise RuleBrokenError(
+            raise RuleViolationError(
                 "the last two lines are not a result and a message_stop", run, run.lines[-1].raw
             )
     return pluralize(len(runs), "run")
 
 
-@RULES.must("S17", "No line has the type `error` or `end`, which the SDKs use themselves.")
-def _no_word_of_the_sdks(observations: RunObservations) -> str:
-    for run in observations.get_stream_runs():
+@RULES.register_must_rule(
+    "S17", "No line has the type `error` or `end`, which the SDKs use themselves."
+)
+def _no_word_of_the_sdks(observations: ObservedCommandRuns) -> str:
+    for run in observations.get_stream_json_runs():
         for line in run.find_lines("error", "end"):
-            raise RuleBrokenError(f"a line of type {line['type']}", run, line)
+            raise RuleViolationError(f"a line of type {line['type']}", run, line)
     return pluralize(len(_list_lines(observations)), "line")
 
 
-@RULES.must("S18", "No session stays in the state `running` at its end.")
-def _states(observations: RunObservations) -> str:
+@RULES.register_must_rule("S18", "No session stays in the state `running` at its end.")
+def _states(observations: ObservedCommandRuns) -> str:
     state_count = 0
-    for run in observations.get_stream_runs():
+    for run in observations.get_stream_json_runs():
         states = [
             line.get("state")
             for line in run.find_lines("system")
             if line.get("subtype") == "session_state_changed"
         ]
         state_count += len(states)
-        fail_if(
+        fail_rule_if(
             states and states[-1] == "running" and run.exit_status is not None,
             "the last state is `running`",
             run,
@@ -367,25 +385,25 @@ def _states(observations: RunObservations) -> str:
     return f"{state_count} states were said"
 
 
-@RULES.should("S15", "Every object but a result begins with its type.")
-def _type_comes_first(observations: RunObservations) -> str:
+@RULES.register_should_rule("S15", "Every object but a result begins with its type.")
+def _type_comes_first(observations: ObservedCommandRuns) -> str:
     for run, line in _list_lines(observations):
         if (
             isinstance(line.value, dict)
             and line.value.get("type") != "result"
             and next(iter(line.value), "") != "type"
         ):
-            raise RuleBrokenError("`type` is not its first key", run, line.raw)
+            raise RuleViolationError("`type` is not its first key", run, line.raw)
     return pluralize(len(_list_lines(observations)), "line")
 
 
 # -- messages and calls ----------------------------------------------------------------------------
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "S4", "An assistant line has one block, and the stop_reason null, however the reply ends."
 )
-def _one_block_a_line(observations: RunObservations) -> str:
+def _one_block_a_line(observations: ObservedCommandRuns) -> str:
     turns = [turn for turn in observations.get_turns() if not turn.is_failed]
     count = 0
     for turn in turns:
@@ -393,48 +411,48 @@ def _one_block_a_line(observations: RunObservations) -> str:
             if line.get("type") == "assistant":
                 count += 1
                 if len(list_content_blocks(line)) != 1:
-                    raise RuleBrokenError(
+                    raise RuleViolationError(
                         f"a line of {len(list_content_blocks(line))} blocks", turn.run, line
                     )
                 if (
                     line["message"].get("stop_reason") is not None
                     and line["message"].get("model") != "<synthetic>"
                 ):
-                    raise RuleBrokenError("a stop_reason that is not null", turn.run, line)
-    skip_if(not count, "no turn that went well has an assistant line")
+                    raise RuleViolationError("a stop_reason that is not null", turn.run, line)
+    skip_rule_if(not count, "no turn that went well has an assistant line")
     return pluralize(count, "line")
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "S5",
     "An assistant line has a whole message: id, type, role, model, content and usage with its four counts.",
 )
-def _messages_are_whole(observations: RunObservations) -> str:
+def _messages_are_whole(observations: ObservedCommandRuns) -> str:
     lines = _get_lines(observations, "assistant")
     for run, line in lines:
         message = line.get("message")
         if not isinstance(message, dict):
-            raise RuleBrokenError("it has no message", run, line)
-        fail_if(
+            raise RuleViolationError("it has no message", run, line)
+        fail_rule_if(
             missing := _list_missing(message, ASSISTANT_FIELDS),
             f"the message lacks {missing}",
             run,
             line,
         )
         if not isinstance(message["content"], list) or not isinstance(message["usage"], dict):
-            raise RuleBrokenError("content is no list, or usage no object", run, line)
-        fail_if(
+            raise RuleViolationError("content is no list, or usage no object", run, line)
+        fail_rule_if(
             missing := _list_missing(message["usage"], TOKEN_FIELDS),
             f"usage lacks {missing}",
             run,
             line,
         )
-        fail_if("parent_tool_use_id" not in line, "it lacks parent_tool_use_id", run, line)
+        fail_rule_if("parent_tool_use_id" not in line, "it lacks parent_tool_use_id", run, line)
     return pluralize(len(lines), "line")
 
 
-@RULES.must("S6", "A text, thinking or tool_use block has each of its fields.")
-def _blocks_are_whole(observations: RunObservations) -> str:
+@RULES.register_must_rule("S6", "A text, thinking or tool_use block has each of its fields.")
+def _blocks_are_whole(observations: ObservedCommandRuns) -> str:
     blocks = [
         (run, line, block)
         for run, line in _get_lines(observations, "assistant")
@@ -443,18 +461,18 @@ def _blocks_are_whole(observations: RunObservations) -> str:
     for run, line, block in blocks:
         for key, kind in BLOCK_FIELDS.get(str(block.get("type")), {}).items():
             if not isinstance(block.get(key), kind):
-                raise RuleBrokenError(f"a {block['type']} block without {key}", run, line)
-        fail_if(not isinstance(block.get("type"), str), "a block without a type", run, line)
+                raise RuleViolationError(f"a {block['type']} block without {key}", run, line)
+        fail_rule_if(not isinstance(block.get("type"), str), "a block without a type", run, line)
     return (
         f"{len(blocks)} blocks: {', '.join(sorted({str(block['type']) for _, _, block in blocks}))}"
     )
 
 
-@RULES.must(
+@RULES.register_must_rule(
     "S7",
     "A tool's result is a user line of its own, behind its call, with a tool_use_id and content.",
 )
-def _results_follow_their_calls(observations: RunObservations) -> str:
+def _results_follow_their_calls(observations: ObservedCommandRuns) -> str:
     count = 0
     for turn in observations.get_turns():
         call_ids: set[object] = set()
@@ -469,45 +487,52 @@ def _results_follow_their_calls(observations: RunObservations) -> str:
                 continue
             count += 1
             if line.get("type") != "user" or len(blocks) > 1:
-                raise RuleBrokenError("a result that is not alone in a user line", turn.run, line)
+                raise RuleViolationError(
+                    "a result that is not alone in a user line", turn.run, line
+                )
             if results[0].get("tool_use_id") not in call_ids:
-                raise RuleBrokenError("a result of a call that was not made before", turn.run, line)
-            fail_if("content" not in results[0], "a result without content", turn.run, line)
-    skip_if(not count, "no tool was called")
+                raise RuleViolationError(
+                    "a result of a call that was not made before", turn.run, line
+                )
+            fail_rule_if("content" not in results[0], "a result without content", turn.run, line)
+    skip_rule_if(not count, "no tool was called")
     return f"{count} results"
 
 
-@RULES.must("S16c", "Every call has its result before the turn ends.")
-def _every_call_is_answered(observations: RunObservations) -> str:
+@RULES.register_must_rule("S16c", "Every call has its result before the turn ends.")
+def _every_call_is_answered(observations: ObservedCommandRuns) -> str:
     count = 0
     for turn in observations.get_turns():
-        calls = {block.get("id"): line for line, block in turn.find_blocks("assistant", "tool_use")}
+        calls = {
+            block.get("id"): line
+            for line, block in turn.find_content_blocks("assistant", "tool_use")
+        }
         answered_ids = {
-            block.get("tool_use_id") for _, block in turn.find_blocks("user", "tool_result")
+            block.get("tool_use_id") for _, block in turn.find_content_blocks("user", "tool_result")
         }
         count += len(calls)
         for call_id, line in calls.items():
-            fail_if(
+            fail_rule_if(
                 turn.result and call_id not in answered_ids,
                 "a call without a result",
                 turn.run,
                 line,
             )
-    skip_if(not count, "no tool was called")
+    skip_rule_if(not count, "no tool was called")
     return pluralize(count, "call")
 
 
-@RULES.should(
+@RULES.register_should_rule(
     "S8", "`tool_use_result` says what Bash, Write and Edit did, and is a text where they failed."
 )
-def _results_tell_more(observations: RunObservations) -> str:
+def _results_tell_more(observations: ObservedCommandRuns) -> str:
     count = 0
     for turn in observations.get_turns():
         names = {
             block.get("id"): block.get("name")
-            for _, block in turn.find_blocks("assistant", "tool_use")
+            for _, block in turn.find_content_blocks("assistant", "tool_use")
         }
-        for line, block in turn.find_blocks("user", "tool_result"):
+        for line, block in turn.find_content_blocks("user", "tool_result"):
             keys = TOOL_RESULT_FIELDS.get(str(names.get(block.get("tool_use_id"))))
             if keys is None or line.get("parent_tool_use_id"):
                 continue
@@ -518,6 +543,6 @@ def _results_tell_more(observations: RunObservations) -> str:
                 if block.get("is_error")
                 else not isinstance(tool_result, dict) or _list_missing(tool_result, keys)
             ):
-                raise RuleBrokenError("it says less", turn.run, line)
-    skip_if(not count, "none of these tools was called")
+                raise RuleViolationError("it says less", turn.run, line)
+    skip_rule_if(not count, "none of these tools was called")
     return f"{count} results"

@@ -269,8 +269,8 @@ class Watched(dict):
         return super().values()
 
 
-class WatchedObservations(conform_seen.RunObservations):
-    def get_stream_runs(self):
+class WatchedObservations(conform_seen.ObservedCommandRuns):
+    def get_stream_json_runs(self):
         self.runs.looked_at |= conform_seen.STREAM_RUNS
         return [run for run in dict.values(self.runs) if run.name in conform_seen.STREAM_RUNS]
 
@@ -279,7 +279,7 @@ def runs_of(rule, valid_observations):
     """The names of the runs that a rule is judged by. Those of sessions need each other."""
     watched = Watched(valid_observations.runs)
     (chosen,) = (candidate for candidate in conform.RULES if candidate.name == rule)
-    conform.evaluate_rule(chosen, WatchedObservations(runs=watched))
+    conform.evaluate_conformance_rule(chosen, WatchedObservations(runs=watched))
     return watched.looked_at
 
 
@@ -313,7 +313,7 @@ def see(local_box, fork_patch, monkeypatch):
             monkeypatch.setattr(
                 conform, "SCENARIOS", [getattr(conform_runs, name) for name in chains]
             )
-        results = conform.evaluate_contract_rules(
+        results = conform.run_and_evaluate_conformance_rules(
             FAKE, os.environ, os.getcwd(), ConformanceOptions(**options), timeout_s
         )
         return {finding.rule.name: finding for finding in results}
@@ -338,7 +338,8 @@ def describe_failures(findings):
 
 def test_valid_command_passes_every_rule(valid_observations):
     findings = {
-        rule.name: conform.evaluate_rule(rule, valid_observations) for rule in conform.RULES
+        rule.name: conform.evaluate_conformance_rule(rule, valid_observations)
+        for rule in conform.RULES
     }
     assert describe_failures(findings) == {}
     assert {name for name, outcome in verdicts(findings).items() if outcome == "skipped"} == {
@@ -357,11 +358,11 @@ FIRST = {
 @pytest.mark.parametrize("defect", EDITS)
 def test_transcript_defect_fails_its_rule(valid_observations, defect):
     rule, _ = DEFECTS[defect]
-    observations = conform_seen.RunObservations(
+    observations = conform_seen.ObservedCommandRuns(
         {name: apply_edit(run, EDITS[defect]) for name, run in valid_observations.runs.items()}
     )
     (chosen,) = [candidate for candidate in conform.RULES if candidate.name == rule]
-    finding = conform.evaluate_rule(chosen, observations)
+    finding = conform.evaluate_conformance_rule(chosen, observations)
     assert finding.verdict == "fail", finding.detail
     assert finding.detail and finding.run and finding.input_text
 
@@ -412,7 +413,7 @@ def test_init_before_the_first_message_fails_its_rule(see):
 
 
 def test_unchanged_transcript_passes_every_rule(valid_observations):
-    observations = conform_seen.RunObservations(
+    observations = conform_seen.ObservedCommandRuns(
         {
             name: apply_edit(run, lambda kind, line: [line])
             for name, run in valid_observations.runs.items()
@@ -420,7 +421,10 @@ def test_unchanged_transcript_passes_every_rule(valid_observations):
     )
     assert (
         describe_failures(
-            {rule.name: conform.evaluate_rule(rule, observations) for rule in conform.RULES}
+            {
+                rule.name: conform.evaluate_conformance_rule(rule, observations)
+                for rule in conform.RULES
+            }
         )
         == {}
     )
@@ -526,7 +530,7 @@ def program(box, script):
 
 
 def check_command(command, timeout_s=0.1, **options):
-    results = conform.evaluate_contract_rules(
+    results = conform.run_and_evaluate_conformance_rules(
         command, os.environ, os.getcwd(), ConformanceOptions(**options), timeout_s
     )
     return {finding.rule.name: finding for finding in results}
@@ -795,7 +799,9 @@ def test_cancelled_run_kills_a_command_that_ignores_sigterm(local_box, monkeypat
                 conform._close_stdin,
                 PATIENCE,
             )
-            tasks.start_soon(partial(conform_process.run_process, run, *start, has_stdin=True))
+            tasks.start_soon(
+                partial(conform_process.run_command_with_script, run, *start, has_stdin=True)
+            )
             await anyio.to_thread.run_sync(lifeline.wait_for, "up")
             tasks.cancel_scope.cancel()
 
@@ -849,13 +855,13 @@ def unseen_of(valid_observations, chains):
     made = {
         run for scenario in (conform_runs.run_info_commands, *chains) for run in names_of(scenario)
     }
-    observations = conform_seen.RunObservations(
+    observations = conform_seen.ObservedCommandRuns(
         {name: run for name, run in valid_observations.runs.items() if name in made}
     )
     return {
         rule.name
         for rule in conform.RULES
-        if conform.evaluate_rule(rule, observations).verdict == "skipped"
+        if conform.evaluate_conformance_rule(rule, observations).verdict == "skipped"
     }
 
 
