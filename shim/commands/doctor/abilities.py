@@ -19,7 +19,7 @@ SAMPLE_SESSION_IDS = ("00000000-0000-4000-8000-000000000000", "ses_0")
 SAMPLE_MCP_CONFIG = '{"mcpServers":{"one":{"command":"one"}}}'
 
 
-def collect_abilities(adapter: Adapter) -> dict[str, str]:
+def collect_adapter_abilities(adapter: Adapter) -> dict[str, str]:
     """Each ability by name, with `yes`, `emulated` or `no`.
 
     Emulated means: fragments are whole blocks; a limit stops the turn; a system prompt stands
@@ -42,7 +42,7 @@ def collect_abilities(adapter: Adapter) -> dict[str, str]:
     }
 
 
-def list_trust_args(adapter: Adapter) -> tuple[str, ...]:
+def list_workspace_trust_args(adapter: Adapter) -> tuple[str, ...]:
     """The arguments that `trust = true` adds to its command line."""
     default_launch, trusting_launch = (
         _build_launch(adapter),

@@ -22,7 +22,7 @@ MAX_FOLDERS = 200_000  # folders below a project, some seconds; a large monorepo
 MAX_BACKUPS = 100  # files of older versions that are kept beside one file
 
 
-class ClaudeFiles(NamedTuple):
+class EmbeddedClaudeBinaries(NamedTuple):
     """The files in which programs below a folder keep a claude, sorted; `is_complete`: the search
     came to its end.
     """
@@ -31,19 +31,19 @@ class ClaudeFiles(NamedTuple):
     is_complete: bool
 
 
-def find_claude_files(folder: str) -> ClaudeFiles:
+def find_embedded_claude_binaries(folder: str) -> EmbeddedClaudeBinaries:
     """Every file that a package keeps as its claude, and every one that was replaced; links are not
     followed.
     """
     paths: set[str] = set()
     for folder_count, (parent, folders, names) in enumerate(os.walk(folder)):
         if folder_count >= MAX_FOLDERS:
-            return ClaudeFiles(sorted(paths), is_complete=False)
+            return EmbeddedClaudeBinaries(sorted(paths), is_complete=False)
         folders[:] = [name for name in folders if name not in (".git", "__pycache__")]
         paths.update(
             filter(None, (_match_claude_path(os.path.join(parent, name)) for name in names))
         )
-    return ClaudeFiles(sorted(paths), is_complete=True)
+    return EmbeddedClaudeBinaries(sorted(paths), is_complete=True)
 
 
 def _match_claude_path(path: str) -> str | None:
@@ -83,7 +83,7 @@ def find_free_backup_path(path: str) -> str:
     )
 
 
-def list_backups(path: str) -> list[str]:
+def list_backup_paths(path: str) -> list[str]:
     """What is still kept beside `path`."""
     backup_paths = [
         build_backup_path(path),

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from shim.commands.doctor.diagnosis import build_diagnosis
 from shim.commands.doctor.findings import PROBLEM, WARNING, Diagnosis
-from shim.commands.doctor.printing import print_finding, print_vendor
-from shim.commands.doctor.project import check_project_binaries
+from shim.commands.doctor.printing import print_finding, print_vendor_report
+from shim.commands.doctor.project import check_project_claude_binaries
 from shim.commands.doctor.recorded_logins import collect_missing_login_messages
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.console import JsonOption, print_json, show_status
@@ -50,7 +50,7 @@ def doctor(
         )
         if project is not None:
             diagnosis = diagnosis._replace(
-                machine=[*diagnosis.machine, *check_project_binaries(project, os.environ)]
+                machine=[*diagnosis.machine, *check_project_claude_binaries(project, os.environ)]
             )
     if as_json:
         print_json(diagnosis.build_json())
@@ -69,7 +69,7 @@ def _print_diagnosis(console: Console, diagnosis: Diagnosis, *, is_single_vendor
             missing_vendors.append(vendor_report.name)
         elif is_single_vendor or vendor_report.program != "bundled" or has_problem:
             console.print()
-            print_vendor(console, vendor_report)
+            print_vendor_report(console, vendor_report)
     if missing_vendors:
         console.print()
         absent_text = Text(

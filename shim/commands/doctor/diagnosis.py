@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from shim.adapters import VENDORS, get_adapter
-from shim.commands.doctor.abilities import list_trust_args
+from shim.commands.doctor.abilities import list_workspace_trust_args
 from shim.commands.doctor.findings import (
     NOTE,
     OK,
@@ -22,16 +22,16 @@ from shim.commands.doctor.findings import (
     has_no_problem,
 )
 from shim.commands.doctor.machine import (
-    check_machine,
+    check_machine_setup,
     find_startup_error,
     list_default_vendors,
     load_and_check_settings,
 )
 from shim.commands.doctor.vendor_rows import (
     MAX_CONCURRENT_PROBES,
-    can_ask_in_conversation,
-    describe_unattended_vendor,
-    evaluate_probed_version,
+    can_ask_permission_in_conversation,
+    check_probed_version,
+    describe_missing_permission_prompts,
 )
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.promises import describe_unexpected_version_output
@@ -51,11 +51,11 @@ MAX_SHEBANG_BYTES = 256  # Linux reads no more of the first line
 
 
 def build_diagnosis(
-    names: Sequence[str],
+    vendor_names: Sequence[str],
     environment: Mapping[str, str],
     cwd: str,
     timeout_s: float | None = None,
-    login_refusals: Mapping[str, str] = {},
+    login_error_messages: Mapping[str, str] = {},
 ) -> Diagnosis:
     """Check everything, or the vendors called `names`. FrontendError for an unknown vendor.
 
@@ -64,13 +64,13 @@ def build_diagnosis(
     `login_refusals` are the vendors that were not logged in when they last ran, with their words
     for it.
     """
-    for name in names:
+    for name in vendor_names:
         if name not in VENDORS:
             get_adapter(name)
     adapters, profile_errors = own_profiles.load_adapters_and_errors()
     loaded_settings, settings_finding = load_and_check_settings(environment)
     settings = loaded_settings or ShimSettings()
-    required_names = tuple(names) or list_default_vendors(settings, environment)
+    required_names = tuple(vendor_names) or list_default_vendors(settings, environment)
     # it names the program of a turn's first vendor only
     other_environment = {**environment, "SHIM_BIN": ""}
 
@@ -78,7 +78,7 @@ def build_diagnosis(
         search_environment = (
             environment if adapter.name in required_names[:1] else other_environment
         )
-        login_refusal = login_refusals.get(adapter.name)
+        login_refusal = login_error_messages.get(adapter.name)
         return check_vendor(
             adapter,
             settings.get_vendor_settings(adapter.name),
@@ -86,24 +86,25 @@ def build_diagnosis(
             cwd,
             is_required=adapter.name in required_names,
             timeout_s=timeout_s,
-            login_refusal=login_refusal,
+            login_error_message=login_refusal,
         )
 
     with ThreadPoolExecutor(MAX_CONCURRENT_PROBES) as pool:
         reports = list(
             pool.map(
-                check_adapter, [adapters[name] for name in names or adapters if name in adapters]
+                check_adapter,
+                [adapters[name] for name in vendor_names or adapters if name in adapters],
             )
         )
-    machine_findings = [settings_finding, *check_machine(settings, environment, cwd)]
+    machine_findings = [settings_finding, *check_machine_setup(settings, environment, cwd)]
     if loaded_settings is not None and required_names:
-        machine_findings += _add_refusals(required_names, names, reports, environment)
+        machine_findings += _add_refusals(required_names, vendor_names, reports, environment)
     for name, error in profile_errors.items():
-        level = PROBLEM if not names or name in names else WARNING
+        level = PROBLEM if not vendor_names or name in vendor_names else WARNING
         machine_findings.append(
             DiagnosisFinding(level, str(error), error.hint or "correct the file, or remove it")
         )
-    if not names:
+    if not vendor_names:
         machine_findings += (
             _check_choice(required_names, reports)
             if loaded_settings is not None or required_names
@@ -148,7 +149,7 @@ def _check_choice(
     """What is wrong with the choice of a vendor."""
     if not required_names:
         return [
-            explain_missing_choice(
+            explain_missing_default_vendor(
                 [report.name for report in reports if report.program not in (None, "bundled")]
             )
         ]
@@ -164,7 +165,7 @@ def _check_choice(
     ]
 
 
-def explain_missing_choice(installed_vendors: Sequence[str]) -> DiagnosisFinding:
+def explain_missing_default_vendor(installed_vendors: Sequence[str]) -> DiagnosisFinding:
     """What a person is told who has chosen no vendor; `installed_vendors` are the vendors whose
     program is there.
     """
@@ -213,7 +214,7 @@ def check_vendor(
     *,
     is_required: bool = True,
     timeout_s: float | None = None,
-    login_refusal: str | None = None,
+    login_error_message: str | None = None,
 ) -> VendorReport:
     """The report of one vendor. `is_required`: a failure is a problem. `timeout_s` and
     `login_refusal` as `build_diagnosis` has them.
@@ -258,7 +259,7 @@ def check_vendor(
                     probe.get_help_text()  # remembered for turns
                 if is_required and version:
                     probe.cache_models(adapter.cli.model_probe)
-                version_check = evaluate_probed_version(adapter, vendor_settings, probe, version)
+                version_check = check_probed_version(adapter, vendor_settings, probe, version)
                 is_silent = version is None and not probe.has_answer
                 # else `_check_promises` says what was found
                 if is_silent or not version_check.distrust:
@@ -267,7 +268,9 @@ def check_vendor(
                 findings += _check_promises(
                     adapter, vendor_settings, version_check, reason, environment
                 )
-                findings += _check_login(adapter, probe if version else None, login_refusal, level)
+                findings += _check_login(
+                    adapter, probe if version else None, login_error_message, level
+                )
     if adapter.unattended and not version_check.distrust and (is_required or program is not None):
         findings.append(
             _build_unattended_finding(
@@ -447,9 +450,11 @@ def _build_unattended_finding(
     fix = f"let it work only where nothing can be lost{plan_hint}"
     return DiagnosisFinding(
         NOTE,
-        describe_unattended_vendor(
+        describe_missing_permission_prompts(
             adapter.name,
-            asks_in_conversation=can_ask_in_conversation(adapter, vendor_settings, missing_feature),
+            asks_in_conversation=can_ask_permission_in_conversation(
+                adapter, vendor_settings, missing_feature
+            ),
             is_unsure=bool(adapter.child_input_ref),
         ),
         fix,
@@ -467,7 +472,7 @@ def _check_trust_prompt(
                 NOTE, f"without a permission mode it is started with {' '.join(mode_args)}"
             )
         )
-    if trust_args := list_trust_args(adapter):
+    if trust_args := list_workspace_trust_args(adapter):
         name, args_text = adapter.name, " ".join(trust_args)
         if vendor_settings.trust:
             text = f"every folder is trusted: `trust = true` adds {args_text}"

@@ -39,7 +39,7 @@ START_TIMEOUT_S = 10.0  # for `claude --version`, which takes 20 ms
 TRIAL_FILE = ".doctor"  # a file that is written and removed again
 
 
-def check_machine(
+def check_machine_setup(
     settings: ShimSettings, environment: Mapping[str, str], cwd: str
 ) -> list[DiagnosisFinding]:
     """All findings but those of the settings file, in the order in which a person reads them."""
@@ -48,7 +48,7 @@ def check_machine(
         *_check_log(settings),
         *_check_recording(settings, environment),
         *check_background_sessions(environment),
-        *check_gateway(environment),
+        *check_gateway_tokens(environment),
         *(
             DiagnosisFinding(
                 NOTE, f"the entry {entry or '(empty)'} of PATH is not searched: {reason}"
@@ -247,7 +247,7 @@ def _is_answering(session: SessionRecord, environment: Mapping[str, str]) -> boo
         return False
 
 
-def check_gateway(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
+def check_gateway_tokens(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
     """Whether a browser can be served, and whether the token is anybody else's to read."""
     missing = [package for package in REQUIRED_PACKAGES if find_spec(package) is None]
     token_file = GatewayTokenFile(environment)

@@ -29,7 +29,7 @@ def print_finding(console: Console, finding: DiagnosisFinding, indent: str = "")
         )
 
 
-def print_vendor(console: Console, report: VendorReport) -> None:
+def print_vendor_report(console: Console, report: VendorReport) -> None:
     """Print a vendor's name and where its program is, and its findings."""
     heading = Text(escape_control_chars(report.name), style="bold")
     heading.append(f"  {escape_control_chars(report.program or 'not found')}", style="not bold")

@@ -3,21 +3,27 @@
 import os
 from collections.abc import Mapping
 
-from shim.commands.doctor.claude_files import MAX_FOLDERS, build_backup_path, find_claude_files
+from shim.commands.doctor.claude_files import (
+    MAX_FOLDERS,
+    build_backup_path,
+    find_embedded_claude_binaries,
+)
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding
 from shim.core.errors import FrontendError
 from shim.process.find_program import is_drop_in_script
 from shim.process.install import find_first_program_on_path, read_drop_in_settings
 
 
-def check_project_binaries(folder: str, environment: Mapping[str, str]) -> list[DiagnosisFinding]:
+def check_project_claude_binaries(
+    folder: str, environment: Mapping[str, str]
+) -> list[DiagnosisFinding]:
     """A finding for each file below `folder` that a package keeps as its claude. FrontendError if
     it is no folder.
     """
     folder = os.path.abspath(os.path.expanduser(folder))
     if not os.path.isdir(folder):
         raise FrontendError(f"--project takes a folder, and {folder} is none")
-    claude_files = find_claude_files(folder)
+    claude_files = find_embedded_claude_binaries(folder)
     findings = [_check_claude_file(path) for path in claude_files.files]
     if not findings:
         path_claude = find_first_program_on_path("claude", environment.get("PATH", ""))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from shim.commands.doctor.abilities import EMULATED, NO, YES, collect_abilities
+from shim.commands.doctor.abilities import EMULATED, NO, YES, collect_adapter_abilities
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.promises import (
     check_vendor_version,
@@ -36,7 +36,7 @@ ONE_SHOT_UNATTENDED_TEXT = (
 )
 
 
-def describe_unattended_vendor(
+def describe_missing_permission_prompts(
     name: str, *, asks_in_conversation: bool, is_unsure: bool = False
 ) -> str:
     """What a person should know of a vendor that runs its tools unasked; `asks_in_conversation`:
@@ -53,7 +53,7 @@ def describe_unattended_vendor(
     ).format(name=name)
 
 
-def can_ask_in_conversation(
+def can_ask_permission_in_conversation(
     adapter: Adapter, vendor_settings: VendorSettings, missing_feature: str = ""
 ) -> bool:
     """Whether a frontend that holds a conversation is asked, though one message asks nobody.
@@ -67,7 +67,7 @@ def can_ask_in_conversation(
     )
 
 
-def describe_vendors(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any]]:
+def build_vendor_rows(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any]]:
     """One row for each vendor, as `describe_vendor` has it. A vendor that cannot be read is named
     on stderr.
 
@@ -83,7 +83,7 @@ def describe_vendors(environment: Mapping[str, str], cwd: str) -> list[dict[str,
     with ThreadPoolExecutor(MAX_CONCURRENT_PROBES) as pool:
         return list(
             pool.map(
-                lambda adapter: describe_vendor(
+                lambda adapter: build_vendor_row(
                     adapter, settings.get_vendor_settings(adapter.name), search_environment, cwd
                 ),
                 adapters,
@@ -91,7 +91,7 @@ def describe_vendors(environment: Mapping[str, str], cwd: str) -> list[dict[str,
         )
 
 
-def describe_vendor(
+def build_vendor_row(
     adapter: Adapter, vendor_settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> dict[str, Any]:
     """The row of one vendor.
@@ -120,7 +120,7 @@ def describe_vendor(
                 adapter, vendor_settings, environment, cwd, probes.INTERACTIVE_TIMEOUT_S
             )
             program, version = probe.program, probe.ask_version(adapter.version_probe)
-            version_check = evaluate_probed_version(adapter, vendor_settings, probe, version)
+            version_check = check_probed_version(adapter, vendor_settings, probe, version)
             broken_promise = find_executed_denied_call(adapter.name, version, environment)
             if broken_promise is not None:
                 version_check = version_check._replace(
@@ -132,7 +132,7 @@ def describe_vendor(
             missing_feature = find_unsupported_argument(adapter, vendor_settings, environment, cwd)
         except ShimError:
             pass
-    abilities_by_name = collect_abilities(adapter)
+    abilities_by_name = collect_adapter_abilities(adapter)
     return {
         "name": adapter.name,
         "program": program,
@@ -150,14 +150,14 @@ def describe_vendor(
         "modes": list(adapter.modes),
         "refused": [mode for mode in PERMISSION_MODES if mode not in adapter.modes],
         "unattended": adapter.unattended or bool(version_check.distrust),
-        "talks": can_ask_in_conversation(adapter, vendor_settings, missing_feature)
+        "talks": can_ask_permission_in_conversation(adapter, vendor_settings, missing_feature)
         and not version_check.distrust,
         "note": adapter.cli.unreleased_note,
         "install": adapter.cli.install_command,
     }
 
 
-def evaluate_probed_version(
+def check_probed_version(
     adapter: Adapter, vendor_settings: VendorSettings, probe: ProgramProbe, version: str | None
 ) -> VersionCheck:
     """Return what the version that a probe has read means for the promises of a vendor."""
@@ -177,7 +177,7 @@ def describe_process_lifetime(
 ) -> str:
     """What one process of the vendor serves: a conversation or a message."""
     keeps_process = (
-        can_ask_in_conversation(adapter, vendor_settings, missing_feature)
+        can_ask_permission_in_conversation(adapter, vendor_settings, missing_feature)
         or adapter.cli.always_keeps_child
         or (bool(adapter.child_input_ref) and vendor_settings.driver != ONE_WAY)
     )

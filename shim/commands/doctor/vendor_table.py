@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from shim.commands.doctor.vendor_rows import describe_unattended_vendor, describe_vendors
+from shim.commands.doctor.vendor_rows import build_vendor_rows, describe_missing_permission_prompts
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.console import JsonOption, open_table_console, print_json, show_status
@@ -64,14 +64,14 @@ def list_vendors(
     Example: shim vendors --all
     """
     with show_status("asking programs for their versions …"):
-        rows = describe_vendors(os.environ, os.getcwd())
+        rows = build_vendor_rows(os.environ, os.getcwd())
     if as_json:
         print_json(rows)
     else:
-        print_vendors(rows, shows_all=every)
+        print_vendor_table(rows, shows_all=every)
 
 
-def print_vendors(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> None:
+def print_vendor_table(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> None:
     """Print the vendors that are there, and those that never ask; with `shows_all` all vendors,
     abilities and modes.
     """
@@ -110,7 +110,7 @@ def print_vendors(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> None:
                 soft_wrap=True,
             )
         elif row["unattended"]:
-            text = describe_unattended_vendor(
+            text = describe_missing_permission_prompts(
                 row["name"], asks_in_conversation=row["talks"], is_unsure=row["unsure"]
             )
             console.print(Text(escape_control_chars(text)), soft_wrap=True)

@@ -7,10 +7,14 @@ import typer
 from rich.console import Console
 
 from shim.adapters import get_adapter
-from shim.commands.doctor.diagnosis import EXAMPLE_VENDOR, check_vendor, explain_missing_choice
+from shim.commands.doctor.diagnosis import (
+    EXAMPLE_VENDOR,
+    check_vendor,
+    explain_missing_default_vendor,
+)
 from shim.commands.doctor.findings import OK, PROBLEM, WARNING, DiagnosisFinding, VendorReport
 from shim.commands.doctor.machine import load_and_check_settings
-from shim.commands.doctor.printing import print_finding, print_vendor
+from shim.commands.doctor.printing import print_finding, print_vendor_report
 from shim.commands.install.leftovers import list_leftovers, remove_leftover
 from shim.commands.install.replacement_report import (
     install_dropin_with_report,
@@ -119,11 +123,11 @@ def _report_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
             for name in vendor_names
         ]
     for report in reports:
-        print_vendor(console, report)
+        print_vendor_report(console, report)
     if reports:
         return reports[0]
     installed_names = list(find_programs_on_path(load_valid_adapters(), os.environ, os.getcwd()))
-    print_finding(console, explain_missing_choice(installed_names))
+    print_finding(console, explain_missing_default_vendor(installed_names))
     return installed_names[0] if installed_names else EXAMPLE_VENDOR
 
 

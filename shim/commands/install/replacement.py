@@ -13,9 +13,9 @@ from typing import NamedTuple
 from shim.commands.doctor.claude_files import (
     SCRIPT_SUFFIXES,
     build_backup_path,
-    find_claude_files,
+    find_embedded_claude_binaries,
     find_free_backup_path,
-    list_backups,
+    list_backup_paths,
 )
 from shim.core.errors import FrontendError
 from shim.process.find_program import DROP_IN_MARKER, is_drop_in_script
@@ -131,20 +131,20 @@ def restore_replaced_file(file: str) -> RestorationResult:
     )
     if not is_dropin and os.path.lexists(path):
         return RestorationResult(
-            path, was_ours=False, restored=False, old_backups=list_backups(path)
+            path, was_ours=False, restored=False, old_backups=list_backup_paths(path)
         )
     has_backup = os.path.lexists(backup)
     if has_backup:
         _rename_file(backup, path)
     elif is_dropin:
         os.unlink(path)
-    return RestorationResult(path, is_dropin, has_backup, list_backups(path))
+    return RestorationResult(path, is_dropin, has_backup, list_backup_paths(path))
 
 
 def _resolve_target(file: str) -> str:
     path = os.path.abspath(os.path.expanduser(file))
     if os.path.isdir(path):
-        nearby_files = find_claude_files(path).files[:MAX_NAMED_PATHS]
+        nearby_files = find_embedded_claude_binaries(path).files[:MAX_NAMED_PATHS]
         hint = (
             f"below it is {', '.join(nearby_files)}"
             if nearby_files

@@ -10,7 +10,7 @@ from shim.bridge import registry
 from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.commands.doctor import machine
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING
-from shim.commands.doctor.machine import check_background_sessions, check_gateway
+from shim.commands.doctor.machine import check_background_sessions, check_gateway_tokens
 
 
 def test_start_hint_is_returned_without_sessions(desk):
@@ -51,12 +51,12 @@ def test_unresponsive_host_and_other_host_version_are_reported(desk, monkeypatch
 
 def test_gateway_check_reports_the_token_and_missing_packages(desk, monkeypatch):
     monkeypatch.setattr(machine, "REQUIRED_PACKAGES", ("json",))
-    (finding,) = check_gateway(desk.environment)
+    (finding,) = check_gateway_tokens(desk.environment)
     assert (finding.level, "made when it is first asked for" in finding.text) == (OK, True)
     GatewayTokenFile(desk.environment).load_tokens()
-    assert "its token is kept" in check_gateway(desk.environment)[0].text
+    assert "its token is kept" in check_gateway_tokens(desk.environment)[0].text
     monkeypatch.setattr(machine, "REQUIRED_PACKAGES", ("json", "no_such_package"))
-    (finding,) = check_gateway(desk.environment)
+    (finding,) = check_gateway_tokens(desk.environment)
     assert (finding.level, finding.fix) == (WARNING, "pip install 'claude-shim[web]'")
     assert "no_such_package" in finding.text
 
@@ -65,7 +65,7 @@ def test_world_readable_token_file_is_a_problem(desk):
     GatewayTokenFile(desk.environment).load_tokens()
     (path,) = (desk.box.path / "desk" / "state" / "gateway").iterdir()
     path.chmod(0o644)
-    (finding,) = check_gateway(desk.environment)
+    (finding,) = check_gateway_tokens(desk.environment)
     assert finding.level == PROBLEM and "shim bridge token --new" in finding.fix
 
 

@@ -15,7 +15,7 @@ from box import ANSWER, ASK, PATIENCE, START, build_text_event, format_ndjson
 
 from shim.commands.doctor.claude_files import (
     build_backup_path,
-    find_claude_files,
+    find_embedded_claude_binaries,
     find_original_path,
 )
 from shim.commands.install.replacement import (
@@ -239,7 +239,7 @@ def test_search_returns_every_bundled_claude_file_and_nothing_else(tmp_path):
     ):
         write_program(tmp_path / path, "")
     write_program(tmp_path / "tool" / "own-claude.before-shim", "")
-    result = find_claude_files(str(tmp_path))
+    result = find_embedded_claude_binaries(str(tmp_path))
     assert result.is_complete
     assert result.files == sorted(str(tmp_path / path) for path in (*expected, "tool/own-claude"))
 
@@ -248,7 +248,7 @@ def test_search_stops_at_max_folders(tmp_path, monkeypatch):
     monkeypatch.setattr("shim.commands.doctor.claude_files.MAX_FOLDERS", 3)
     for number in range(5):
         (tmp_path / str(number)).mkdir()
-    assert not find_claude_files(str(tmp_path)).is_complete
+    assert not find_embedded_claude_binaries(str(tmp_path)).is_complete
 
 
 def run(command, box, **variables):
