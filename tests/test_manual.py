@@ -20,7 +20,7 @@ from support import ROOT, check_turns, parse_lines, summarize_lines
 from shim import adapters
 from shim.commands.claude.claude_help import SUBCOMMAND_TEXTS
 from shim.commands.cli import app
-from shim.commands.help.topics import MANUAL_FOLDER, load_topics
+from shim.commands.help.topics import MANUAL_FOLDER, load_manual_topics
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.claude.argv import flags as argv
 from shim.core.turn.outcome import ChildExit
@@ -326,7 +326,7 @@ def test_picture_matches_the_demo_output():
 def test_help_lists_every_topic_with_its_summary(shim):
     status, stdout, _ = shim("help")
     assert status == 0
-    for topic in load_topics():
+    for topic in load_manual_topics():
         assert f"{topic.name} " in stdout.decode()
         assert topic.summary.endswith(".") and topic.summary in stdout.decode()
         assert topic.text.startswith("# ")
@@ -337,7 +337,7 @@ def test_help_in_a_pipe_prints_the_markdown(shim, args):
     assert shim("help", *args) == (0, (MANUAL / "add-a-vendor.md").read_bytes(), "")
 
 
-@pytest.mark.parametrize("topic", [topic.name for topic in load_topics()])
+@pytest.mark.parametrize("topic", [topic.name for topic in load_manual_topics()])
 def test_help_in_a_terminal_is_rendered_without_markdown_syntax(shim, monkeypatch, topic):
     monkeypatch.setenv("FORCE_COLOR", "1")
     status, stdout, complaint = shim("help", topic)
@@ -349,7 +349,7 @@ def test_help_in_a_terminal_is_rendered_without_markdown_syntax(shim, monkeypatc
 
 def test_help_in_a_narrow_terminal_truncates_no_word(shim, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    for topic in load_topics():
+    for topic in load_manual_topics():
         ellipsis_counts = {}
         for columns in ("80", "200"):
             monkeypatch.setenv("COLUMNS", columns)

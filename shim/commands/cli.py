@@ -19,7 +19,7 @@ from shim.commands.conform.command import check_conformance
 from shim.commands.doctor.command import doctor
 from shim.commands.doctor.vendor_table import list_vendors
 from shim.commands.help.command_groups import TitledCommandGroup
-from shim.commands.help.plain_help import PlainHelpCommand
+from shim.commands.help.plain_help import SimplifiedHelpCommand
 from shim.commands.help.topics import show_help
 from shim.commands.install.dropin import install_dropin, uninstall_dropin
 from shim.commands.profile.command import app as vendor_app
@@ -201,14 +201,14 @@ for name, command in (
     ("export", export_recording),
     ("translate", translate_file),
 ):
-    app.command(name, cls=PlainHelpCommand)(command)
-app.command("explain", cls=PlainHelpCommand, context_settings={"allow_interspersed_args": False})(
-    explain_turn
-)
-app.command("conform", cls=PlainHelpCommand, context_settings={"allow_interspersed_args": False})(
-    check_conformance
-)
-app.command("help", cls=PlainHelpCommand)(show_help)
+    app.command(name, cls=SimplifiedHelpCommand)(command)
+app.command(
+    "explain", cls=SimplifiedHelpCommand, context_settings={"allow_interspersed_args": False}
+)(explain_turn)
+app.command(
+    "conform", cls=SimplifiedHelpCommand, context_settings={"allow_interspersed_args": False}
+)(check_conformance)
+app.command("help", cls=SimplifiedHelpCommand)(show_help)
 app.add_typer(sessions_app)
 app.add_typer(bridge_app)
 app.add_typer(cast_app)

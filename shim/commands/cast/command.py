@@ -7,7 +7,7 @@ import typer
 from shim.commands.cast.list_command import list_recordings
 from shim.commands.cast.stats import print_stats
 from shim.commands.help.command_groups import TitledCommandGroup
-from shim.commands.help.plain_help import PlainHelpCommand
+from shim.commands.help.plain_help import SimplifiedHelpCommand
 from shim.core.reading.diagnostics import pluralize
 from shim.story.terminal.console import (
     JsonOption,
@@ -27,7 +27,7 @@ app = typer.Typer(
 )
 
 
-@app.command(cls=PlainHelpCommand)
+@app.command(cls=SimplifiedHelpCommand)
 def verify(
     casts: Annotated[
         list[str], typer.Argument(help="Recordings, or folders of them.", metavar="CAST")
@@ -70,7 +70,7 @@ def verify(
         raise typer.Exit(1)
 
 
-@app.command(cls=PlainHelpCommand)
+@app.command(cls=SimplifiedHelpCommand)
 def redact(
     cast: RecordingArgument,
     pattern: Annotated[
@@ -122,7 +122,7 @@ def redact(
         raise typer.Exit(1)
 
 
-@app.command(cls=PlainHelpCommand)
+@app.command(cls=SimplifiedHelpCommand)
 def fixture(
     cast: RecordingArgument,
     to: Annotated[
@@ -168,8 +168,8 @@ def fixture(
         )
 
 
-app.command("list", cls=PlainHelpCommand)(list_recordings)
-app.command("stats", cls=PlainHelpCommand)(print_stats)
+app.command("list", cls=SimplifiedHelpCommand)(list_recordings)
+app.command("stats", cls=SimplifiedHelpCommand)(print_stats)
 
 
 def _format_line_range(first_line: int, last_line: int) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from shim.commands.help.plain_help import PlainHelpGroup
+from shim.commands.help.plain_help import SimplifiedHelpGroup
 
 # What a person wants to do, and the commands for it.
 COMMAND_GROUPS = {
@@ -16,7 +16,7 @@ COMMAND_GROUPS = {
 OTHERS_TITLE = "Commands"
 
 
-class TitledCommandGroup(PlainHelpGroup):
+class TitledCommandGroup(SimplifiedHelpGroup):
     """A group of commands that lists them below titles. A command without a title stands at the
     end.
     """
@@ -25,7 +25,7 @@ class TitledCommandGroup(PlainHelpGroup):
         """Write the commands for `--help`."""
         command_names = self.list_commands(ctx)
         widest = max(map(len, command_names), default=0)
-        for title, names in group_commands(command_names):
+        for title, names in group_command_names(command_names):
             commands = [(f"{name:{widest}}", self.get_command(ctx, name)) for name in names]
             rows = [
                 (name, format_help_summary(command.help or ""))
@@ -37,7 +37,7 @@ class TitledCommandGroup(PlainHelpGroup):
                     formatter.write_dl(rows)
 
 
-def group_commands(names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+def group_command_names(names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
     """The names by their titles, in the order of GROUPS."""
     remaining = list(names)
     for title, members in COMMAND_GROUPS.items():

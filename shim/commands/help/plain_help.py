@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-from shim.commands.help.removed import refuse_removed_name, refuse_removed_option
+from shim.commands.help.removed import reject_removed_command, reject_removed_options
 
 # Typer from 0.29 on writes {prompt} for what has to be given, and `prompt <str>`, `--wait <float
 # range>` in lists.
@@ -16,17 +16,17 @@ _VALUE_TYPE = re.compile(r" <(?:list\[)?(?:str|int|float)(?: range)?\]?>")
 _NUMBER_TYPES = ("int", "float")
 
 
-def format_usage(text: str) -> str:
+def format_usage_line(text: str) -> str:
     """A usage line with the names of arguments in capital letters."""
     return _ARGUMENT_NAME.sub(
         lambda match: match[1].upper() if match[1] else f"[{match[2].upper()}]", text
     )
 
 
-def format_help(text: str) -> str:
+def format_help_page(text: str) -> str:
     """A help page whose columns stay where they are."""
     usage, gap, body = text.partition("\n\n")
-    return format_usage(usage) + gap + "\n".join(map(_format_row, body.split("\n")))
+    return format_usage_line(usage) + gap + "\n".join(map(_format_row, body.split("\n")))
 
 
 def _format_row(line: str) -> str:
@@ -43,37 +43,37 @@ def _format_row(line: str) -> str:
     return f"{name} {value_name:{len(match[0]) - 1}}{line[match.end() :]}"
 
 
-class PlainHelpCommand(TyperCommand):
+class SimplifiedHelpCommand(TyperCommand):
     """A command with plain help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments. A removed option is a usage error that names its successor."""
-        refuse_removed_option(ctx, args)
+        reject_removed_options(ctx, args)
         return super().parse_args(ctx, args)
 
     def get_usage(self, ctx: Any) -> str:
         """Its usage line."""
-        return format_usage(super().get_usage(ctx))
+        return format_usage_line(super().get_usage(ctx))
 
     def get_help(self, ctx: Any) -> str:
         """Its help page."""
-        return format_help(super().get_help(ctx))
+        return format_help_page(super().get_help(ctx))
 
 
-class PlainHelpGroup(TyperGroup):
+class SimplifiedHelpGroup(TyperGroup):
     """A group of commands with plain help."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command by its name. A removed command is a usage error that names its
         successor.
         """
-        refuse_removed_name(ctx, cmd_name)
+        reject_removed_command(ctx, cmd_name)
         return super().get_command(ctx, cmd_name)
 
     def get_usage(self, ctx: Any) -> str:
         """Its usage line."""
-        return format_usage(super().get_usage(ctx))
+        return format_usage_line(super().get_usage(ctx))
 
     def get_help(self, ctx: Any) -> str:
         """Its help page."""
-        return format_help(super().get_help(ctx))
+        return format_help_page(super().get_help(ctx))

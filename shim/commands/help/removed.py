@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 
-class RemovalNotice(NamedTuple):
+class RemovedCommandNotice(NamedTuple):
     """Two texts for a person who types a removed command or option."""
 
     text: str  # one sentence: what was removed
@@ -13,23 +13,23 @@ class RemovalNotice(NamedTuple):
 
 # The keys are typed command lines: `shim COMMAND` for a command, `shim COMMAND --option` for an
 # option.
-REMOVED: Mapping[str, RemovalNotice] = {
-    "shim doctor --casts": RemovalNotice(
+REMOVED: Mapping[str, RemovedCommandNotice] = {
+    "shim doctor --casts": RemovedCommandNotice(
         "`--casts` was removed: `shim doctor` does not search recordings for new events and fields any more",
         "`shim show CAST` counts the events of a recording that were not understood",
     ),
 }
 
 
-def refuse_removed_option(context: Any, args: Sequence[str]) -> None:
+def reject_removed_options(context: Any, args: Sequence[str]) -> None:
     """Raise a usage error if the arguments of a command have a removed option."""
     for arg in args:
         if arg == "--":
             return
-        refuse_removed_name(context, arg.partition("=")[0])
+        reject_removed_command(context, arg.partition("=")[0])
 
 
-def refuse_removed_name(context: Any, name: str) -> None:
+def reject_removed_command(context: Any, name: str) -> None:
     """Raise a usage error if `name`, typed after the command of the context, was removed."""
     notice = REMOVED.get(f"{context.command_path} {name}")
     # a shell's completion reports no errors

@@ -28,7 +28,7 @@ class ManualTopic(NamedTuple):
     text: str
 
 
-def load_topics() -> list[ManualTopic]:
+def load_manual_topics() -> list[ManualTopic]:
     """Every topic, sorted by name."""
     topic_list = []
     for file in sorted(os.listdir(MANUAL_FOLDER)):
@@ -44,7 +44,7 @@ def load_topics() -> list[ManualTopic]:
 
 def list_topic_names() -> list[str]:
     """The names of all topics, for the completion of a shell."""
-    return [topic.name for topic in load_topics()]
+    return [topic.name for topic in load_manual_topics()]
 
 
 def show_help(
@@ -65,7 +65,7 @@ def show_help(
 
     Example: shim help add-a-vendor
     """
-    all_topics = load_topics()
+    all_topics = load_manual_topics()
     console = Console(highlight=False)
     query = " ".join(words or ())
     topic = next(

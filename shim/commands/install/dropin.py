@@ -15,7 +15,7 @@ from shim.commands.doctor.diagnosis import (
 from shim.commands.doctor.findings import OK, PROBLEM, WARNING, DiagnosisFinding, VendorReport
 from shim.commands.doctor.machine import load_and_check_settings
 from shim.commands.doctor.printing import print_finding, print_vendor_report
-from shim.commands.install.leftovers import list_leftovers, remove_leftover
+from shim.commands.install.leftovers import list_uninstall_leftovers, remove_uninstall_leftover
 from shim.commands.install.replacement_report import (
     install_dropin_with_report,
     uninstall_dropin_and_print_result,
@@ -192,7 +192,7 @@ def uninstall_dropin(
         uninstall_dropin_and_print_result(into)
         return
     removal = uninstall_drop_in_script(to, name)
-    remaining = list_leftovers(os.environ, removal.record_path)
+    remaining = list_uninstall_leftovers(os.environ, removal.record_path)
     if removal.has_restored:
         print_line(f"removed {removal.path}; the file that was there before is back")
     elif removal.was_drop_in:
@@ -202,7 +202,7 @@ def uninstall_dropin(
     else:
         print_line(f"there is no {removal.path}, so there is nothing to remove")
     for leftover in remaining:
-        removed = purge and remove_leftover(leftover)
+        removed = purge and remove_uninstall_leftover(leftover)
         hint = "; --purge removes it" if leftover.owned_entries and not purge else ""
         print_line(
             f"removed {leftover.path}"

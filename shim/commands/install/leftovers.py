@@ -15,7 +15,7 @@ STATE_ENTRIES = ("probes", "versions", "promises", "profiles", "sessions", "spil
 SETTINGS_ENTRIES = ("config.toml", "vendors")
 
 
-class Leftover(NamedTuple):
+class UninstallLeftover(NamedTuple):
     """What is still there. `owned_entries` are the entries of the folder that only the shim uses,
     which may be removed.
     """
@@ -25,7 +25,9 @@ class Leftover(NamedTuple):
     owned_entries: tuple[str, ...] = ()
 
 
-def list_leftovers(environment: Mapping[str, str], record_folder: str = "") -> list[Leftover]:
+def list_uninstall_leftovers(
+    environment: Mapping[str, str], record_folder: str = ""
+) -> list[UninstallLeftover]:
     """What is there of the shim's. `record_folder` is where the drop-in recorded its runs, "" where
     it did not say.
     """
@@ -38,16 +40,16 @@ def list_leftovers(environment: Mapping[str, str], record_folder: str = "") -> l
     except FrontendError:
         pass  # settings with a mistake are removed like others
     entries = (
-        Leftover(
+        UninstallLeftover(
             get_state_dir(environment),
             "what the shim remembers of sessions and programs",
             STATE_ENTRIES,
         ),
-        Leftover(
+        UninstallLeftover(
             get_config_dir(environment), "your settings and your own vendors", SETTINGS_ENTRIES
         ),
-        Leftover(record_folder, "your recordings"),
-        Leftover(
+        UninstallLeftover(record_folder, "your recordings"),
+        UninstallLeftover(
             get_projects_dir(environment, ""),
             "the histories of sessions, beside those of the real claude",
         ),
@@ -55,7 +57,7 @@ def list_leftovers(environment: Mapping[str, str], record_folder: str = "") -> l
     return [leftover for leftover in entries if leftover.path and os.path.exists(leftover.path)]
 
 
-def remove_leftover(leftover: Leftover) -> bool:
+def remove_uninstall_leftover(leftover: UninstallLeftover) -> bool:
     """Remove what the shim owns of it; whether nothing of it is left. No link is followed, no
     foreign file touched.
     """

@@ -48,7 +48,7 @@ else Promise.all([import("node:child_process"), import("node:tty")]).then((modul
 """
 
 
-class ReplacementResult(NamedTuple):
+class DropinReplacementResult(NamedTuple):
     """What `replace_with_dropin` did: the file, where what was there is kept now, and where an older one
     was moved to.
     """
@@ -58,7 +58,7 @@ class ReplacementResult(NamedTuple):
     old_backup: str | None = None
 
 
-class RestorationResult(NamedTuple):
+class DropinRestorationResult(NamedTuple):
     """What `uninstall_from` did: whether the file was ours, whether the old one is back, and what
     is still kept.
     """
@@ -81,7 +81,9 @@ def build_dropin_script(path: str, installed_options: Mapping[str, str]) -> byte
     ).encode()
 
 
-def replace_with_dropin(file: str, installed_options: Mapping[str, str]) -> ReplacementResult:
+def replace_file_with_dropin(
+    file: str, installed_options: Mapping[str, str]
+) -> DropinReplacementResult:
     """Put the drop-in in place of `file` and keep what was there beside it.
 
     FrontendError if there is no file, or if it is a folder, a link or nothing that can be replaced.
@@ -91,7 +93,7 @@ def replace_with_dropin(file: str, installed_options: Mapping[str, str]) -> Repl
     settings = {**installed_options, "replaced": backup}
     if is_drop_in_script(path):
         _write_dropin(path, settings)
-        return ReplacementResult(path, backup if os.path.lexists(backup) else None)
+        return DropinReplacementResult(path, backup if os.path.lexists(backup) else None)
     old_backup = None
     # the package was updated since: what is kept belongs to its older version
     if os.path.lexists(backup):
@@ -103,7 +105,7 @@ def replace_with_dropin(file: str, installed_options: Mapping[str, str]) -> Repl
     except BaseException as error:
         _restore_files(path, backup, old_backup, error)
         raise
-    return ReplacementResult(path, backup, old_backup)
+    return DropinReplacementResult(path, backup, old_backup)
 
 
 def _restore_files(path: str, backup: str, old_backup: str | None, cause: BaseException) -> None:
@@ -120,7 +122,7 @@ def _restore_files(path: str, backup: str, old_backup: str | None, cause: BaseEx
             ) from None
 
 
-def restore_replaced_file(file: str) -> RestorationResult:
+def restore_replaced_file(file: str) -> DropinRestorationResult:
     """Remove the drop-in from `file` and put back what was there. A file that is not ours is left
     alone.
     """
@@ -130,7 +132,7 @@ def restore_replaced_file(file: str) -> RestorationResult:
         is_drop_in_script(path) and not os.path.islink(path),
     )
     if not is_dropin and os.path.lexists(path):
-        return RestorationResult(
+        return DropinRestorationResult(
             path, was_ours=False, restored=False, old_backups=list_backup_paths(path)
         )
     has_backup = os.path.lexists(backup)
@@ -138,7 +140,7 @@ def restore_replaced_file(file: str) -> RestorationResult:
         _rename_file(backup, path)
     elif is_dropin:
         os.unlink(path)
-    return RestorationResult(path, is_dropin, has_backup, list_backup_paths(path))
+    return DropinRestorationResult(path, is_dropin, has_backup, list_backup_paths(path))
 
 
 def _resolve_target(file: str) -> str:

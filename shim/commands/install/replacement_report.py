@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from shim.commands.install.replacement import replace_with_dropin, restore_replaced_file
+from shim.commands.install.replacement import replace_file_with_dropin, restore_replaced_file
 from shim.story.terminal.console import print_line
 
 
 def install_dropin_with_report(file: str, installed_options: Mapping[str, str]) -> None:
     """Put the drop-in in place of `file`. FrontendError if that cannot be done."""
-    installation = replace_with_dropin(file, installed_options)
+    installation = replace_file_with_dropin(file, installed_options)
     print_line(f"wrote {installation.path}")
     if installation.old_backup:
         print_line(

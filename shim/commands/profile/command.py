@@ -8,7 +8,7 @@ import typer
 
 from shim import adapters
 from shim.commands.help.command_groups import TitledCommandGroup
-from shim.commands.help.plain_help import PlainHelpCommand
+from shim.commands.help.plain_help import SimplifiedHelpCommand
 from shim.commands.profile.captured_output import read_captured_files
 from shim.commands.profile.lint import (
     FINDING_TITLES,
@@ -43,7 +43,7 @@ CapturedFiles = Annotated[
 ]
 
 
-@app.command(cls=PlainHelpCommand)
+@app.command(cls=SimplifiedHelpCommand)
 def check(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A vendor, or the path of a profile (NAME.toml).")
@@ -86,7 +86,7 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command(cls=PlainHelpCommand)
+@app.command(cls=SimplifiedHelpCommand)
 def draft(
     files: CapturedFiles,
     name: Annotated[

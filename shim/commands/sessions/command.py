@@ -3,7 +3,7 @@
 import typer
 
 from shim.commands.help.command_groups import TitledCommandGroup
-from shim.commands.help.plain_help import PlainHelpCommand
+from shim.commands.help.plain_help import SimplifiedHelpCommand
 from shim.commands.sessions.actions import (
     answer_question,
     list_sessions,
@@ -32,4 +32,4 @@ for name, command in (
     ("serve", serve_gateway),
     ("token", show_token),
 ):
-    app.command(name, cls=PlainHelpCommand)(command)
+    app.command(name, cls=SimplifiedHelpCommand)(command)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from shim.bridge import registry
 from shim.commands.help.command_groups import TitledCommandGroup
-from shim.commands.help.plain_help import PlainHelpCommand
+from shim.commands.help.plain_help import SimplifiedHelpCommand
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.state import store
@@ -95,7 +95,7 @@ def list_sessions(
         )
 
 
-@app.command(cls=PlainHelpCommand)
+@app.command(cls=SimplifiedHelpCommand)
 def delete(
     ids: Annotated[
         list[str] | None, typer.Argument(metavar="ID", help="Ids of sessions, or their beginnings.")

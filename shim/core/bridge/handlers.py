@@ -119,7 +119,7 @@ def _welcome_client(hub: SessionHub, client: ConnectedClient, frame: FrameFields
     fields: dict[str, Any] = {
         "protocol": PROTOCOL_VERSION,
         "client": client.name,
-        **hub.session.build_welcome_fields(),
+        **hub.session.build_welcome_frame_fields(),
         "chosen": hub.restrictions.chosen_mode,
         "generation": hub.subscribers.generation,
         "number": hub.subscribers.last_number,

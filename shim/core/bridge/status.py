@@ -38,7 +38,7 @@ class BackgroundSessionInfo(NamedTuple):
     prompt_timeout_s: float = float("inf")
     max_frame_bytes: int = MAX_LINE_BYTES  # of a client's frame
 
-    def build_welcome_fields(self) -> dict[str, Any]:
+    def build_welcome_frame_fields(self) -> dict[str, Any]:
         """Return the keys of a `welcome` frame."""
         return {
             "session": self.session_id,

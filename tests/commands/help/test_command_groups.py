@@ -12,15 +12,15 @@ from shim.commands.help.command_groups import (
     COMMAND_GROUPS,
     OTHERS_TITLE,
     format_help_summary,
-    group_commands,
+    group_command_names,
 )
-from shim.commands.help.plain_help import format_help
+from shim.commands.help.plain_help import format_help_page
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
 def test_every_command_belongs_to_a_single_group():
-    assert dict(group_commands(COMMANDS))[OTHERS_TITLE] == [], "give it a title in GROUPS"
+    assert dict(group_command_names(COMMANDS))[OTHERS_TITLE] == [], "give it a title in GROUPS"
     assert len({name for names in COMMAND_GROUPS.values() for name in names}) == sum(
         map(len, COMMAND_GROUPS.values())
     )
@@ -77,4 +77,4 @@ def test_help_page_formats_placeholders_in_upper_case(shim, command_path):
 )
 def test_format_help_preserves_column_alignment(row, plain):
     page = f"Usage: x {{file}} [names]...\n\n{row}"
-    assert format_help(page) == f"Usage: x FILE [NAMES]...\n\n{plain}"
+    assert format_help_page(page) == f"Usage: x FILE [NAMES]...\n\n{plain}"

@@ -20,7 +20,7 @@ from shim.commands.doctor.claude_files import (
 )
 from shim.commands.install.replacement import (
     build_dropin_script,
-    replace_with_dropin,
+    replace_file_with_dropin,
     restore_replaced_file,
 )
 from shim.core.errors import FrontendError
@@ -61,7 +61,7 @@ def names(folder: Path) -> list[str]:
 
 def test_uninstall_restores_the_replaced_file(bundled_claude):
     theirs = bundled_claude.read_bytes()
-    placed = replace_with_dropin(str(bundled_claude), DEMO)
+    placed = replace_file_with_dropin(str(bundled_claude), DEMO)
     assert (placed.path, placed.backup, placed.old_backup) == (
         str(bundled_claude),
         f"{bundled_claude}.before-shim",
@@ -74,8 +74,8 @@ def test_uninstall_restores_the_replaced_file(bundled_claude):
 
 
 def test_second_install_only_changes_the_settings(bundled_claude):
-    replace_with_dropin(str(bundled_claude), DEMO)
-    placed = replace_with_dropin(str(bundled_claude), {"vendor": "qwen"})
+    replace_file_with_dropin(str(bundled_claude), DEMO)
+    placed = replace_file_with_dropin(str(bundled_claude), {"vendor": "qwen"})
     assert placed.old_backup is None and b"theirs" in Path(str(placed.backup)).read_bytes()
     assert read_drop_in_settings(str(bundled_claude))[1] == {
         "vendor": "qwen",
@@ -85,7 +85,7 @@ def test_second_install_only_changes_the_settings(bundled_claude):
 
 
 def test_second_uninstall_leaves_the_restored_file(bundled_claude):
-    replace_with_dropin(str(bundled_claude), DEMO)
+    replace_file_with_dropin(str(bundled_claude), DEMO)
     restore_replaced_file(str(bundled_claude))
     second_result = restore_replaced_file(str(bundled_claude))
     assert not second_result.was_ours and not second_result.restored
@@ -93,13 +93,13 @@ def test_second_uninstall_leaves_the_restored_file(bundled_claude):
 
 
 def test_uninstall_restores_the_updated_file_and_preserves_the_older_backup(bundled_claude):
-    replace_with_dropin(str(bundled_claude), DEMO)
+    replace_file_with_dropin(str(bundled_claude), DEMO)
     bundled_claude.unlink()  # as pip and npm do
     write_program(bundled_claude, "echo newer\n")
     untouched = restore_replaced_file(str(bundled_claude))
     assert not untouched.was_ours and b"newer" in bundled_claude.read_bytes()
     assert untouched.old_backups == [f"{bundled_claude}.before-shim"]
-    placed = replace_with_dropin(str(bundled_claude), DEMO)
+    placed = replace_file_with_dropin(str(bundled_claude), DEMO)
     assert placed.old_backup == f"{bundled_claude}.before-shim.1"
     done = restore_replaced_file(str(bundled_claude))
     assert (
@@ -110,16 +110,16 @@ def test_uninstall_restores_the_updated_file_and_preserves_the_older_backup(bund
 
 
 def test_backup_is_restored_if_the_drop_in_was_removed(bundled_claude):
-    replace_with_dropin(str(bundled_claude), DEMO)
+    replace_file_with_dropin(str(bundled_claude), DEMO)
     bundled_claude.unlink()
     assert restore_replaced_file(str(bundled_claude)).restored
     assert b"theirs" in bundled_claude.read_bytes()
 
 
 def test_drop_in_is_removed_if_its_backup_is_missing(bundled_claude):
-    replace_with_dropin(str(bundled_claude), DEMO)
+    replace_file_with_dropin(str(bundled_claude), DEMO)
     Path(build_backup_path(str(bundled_claude))).unlink()
-    assert replace_with_dropin(str(bundled_claude), DEMO).backup is None
+    assert replace_file_with_dropin(str(bundled_claude), DEMO).backup is None
     done = restore_replaced_file(str(bundled_claude))
     assert done.was_ours and not done.restored and names(bundled_claude.parent) == []
 
@@ -130,17 +130,17 @@ def test_original_file_is_preserved_if_the_drop_in_cannot_be_written(bundled_cla
 
     monkeypatch.setattr("shim.commands.install.replacement.write_all", full)
     with pytest.raises(FrontendError, match="cannot be replaced: No space left"):
-        replace_with_dropin(str(bundled_claude), DEMO)
+        replace_file_with_dropin(str(bundled_claude), DEMO)
     assert names(bundled_claude.parent) == ["claude"] and b"theirs" in bundled_claude.read_bytes()
 
 
 def test_older_backup_is_preserved_if_the_drop_in_cannot_be_written(bundled_claude, monkeypatch):
-    replace_with_dropin(str(bundled_claude), DEMO)
+    replace_file_with_dropin(str(bundled_claude), DEMO)
     bundled_claude.unlink()
     write_program(bundled_claude, "echo newer\n")
     monkeypatch.setattr("shim.commands.install.replacement._write_dropin", raise_frontend_error)
     with pytest.raises(FrontendError, match="no room"):
-        replace_with_dropin(str(bundled_claude), DEMO)
+        replace_file_with_dropin(str(bundled_claude), DEMO)
     assert b"newer" in bundled_claude.read_bytes()
     assert b"theirs" in Path(build_backup_path(str(bundled_claude))).read_bytes()
     assert len(names(bundled_claude.parent)) == 2
@@ -155,7 +155,7 @@ def test_failed_restore_prints_the_mv_command(bundled_claude, monkeypatch):
     with pytest.raises(
         FrontendError, match="no room; nor can it be put back: Permission denied"
     ) as refused:
-        replace_with_dropin(str(bundled_claude), DEMO)
+        replace_file_with_dropin(str(bundled_claude), DEMO)
     assert refused.value.hint == f"do it by hand: mv {bundled_claude}.before-shim {bundled_claude}"
 
 
@@ -171,7 +171,7 @@ def test_install_does_not_change_a_hard_linked_store_file(bundled_claude, tmp_pa
     """uv and pnpm link the files of a package to those of a store."""
     store = tmp_path / "store"
     os.link(bundled_claude, store)
-    replace_with_dropin(str(bundled_claude), DEMO)
+    replace_file_with_dropin(str(bundled_claude), DEMO)
     assert b"theirs" in store.read_bytes()
 
 
@@ -188,18 +188,18 @@ def test_target_that_is_not_a_regular_file_is_refused(tmp_path, make, message, h
     file = tmp_path / "claude"
     make(file)
     with pytest.raises(FrontendError, match=message) as refused:
-        replace_with_dropin(str(file), DEMO)
+        replace_file_with_dropin(str(file), DEMO)
     assert hint in refused.value.hint and not os.path.lexists(build_backup_path(str(file)))
 
 
 def test_folder_target_suggests_the_claude_files_inside(bundled_claude):
     with pytest.raises(FrontendError, match="is a folder") as refused:
-        replace_with_dropin(str(bundled_claude.parent.parent), DEMO)
+        replace_file_with_dropin(str(bundled_claude.parent.parent), DEMO)
     assert str(bundled_claude) in refused.value.hint
 
 
 def test_js_target_becomes_a_node_script_with_readable_settings(cli):
-    placed = replace_with_dropin(
+    placed = replace_file_with_dropin(
         str(cli), {"vendor": "demo", "record": '/tmp/it\'s "here" ${HOME}'}
     )
     assert placed.backup == str(cli.with_name("cli.before-shim.js")), (
@@ -267,12 +267,12 @@ def test_vendor_claude_runs_the_replaced_file(box, bundled_claude):
     write_program(
         bundled_claude, """echo '{"type":"result","subtype":"success","result":"theirs"}'\n"""
     )
-    replace_with_dropin(str(bundled_claude), {"vendor": "claude"})
+    replace_file_with_dropin(str(bundled_claude), {"vendor": "claude"})
     assert b"theirs" in run([str(bundled_claude), *ASK], box).stdout
 
 
 def test_configured_program_overrides_the_replaced_file(box, bundled_claude):
-    replace_with_dropin(str(bundled_claude), {"vendor": "claude"})
+    replace_file_with_dropin(str(bundled_claude), {"vendor": "claude"})
     mine = box.write_program(
         "mine", """echo '{"type":"result","subtype":"success","result":"mine"}'\n"""
     )
@@ -284,7 +284,7 @@ def test_configured_program_overrides_the_replaced_file(box, bundled_claude):
 @pytest.mark.parametrize("kind", ["module", "commonjs"])
 def test_js_drop_in_runs_as_module_and_as_commonjs(box, cli, kind):
     cli.with_name("package.json").write_text(json.dumps({"type": kind}))
-    replace_with_dropin(str(cli), DEMO)
+    replace_file_with_dropin(str(cli), DEMO)
     environment = {
         "DEMO": "x",
         "SHIM_BIN": box.create_fake(["out", ANSWER]),
@@ -300,7 +300,7 @@ def test_js_drop_in_runs_as_module_and_as_commonjs(box, cli, kind):
 @pytest.mark.skipif(NODE is None, reason="there is no node")
 @pytest.mark.parametrize("without", ["", "delete process.execve;"])
 def test_sigterm_to_node_ends_the_turn_with_a_result(box, cli, without):
-    replace_with_dropin(str(cli), DEMO)
+    replace_file_with_dropin(str(cli), DEMO)
     cli.write_text(re.sub(r"(?m)^if \(typeof", f"{without}if (typeof", cli.read_text()))
     vendor = box.create_fake(["out", format_ndjson(START, build_text_event("Hello."))], ["hang"])
     environment = box.build_environment(SHIM_BIN=vendor, PATH=os.environ["PATH"])
