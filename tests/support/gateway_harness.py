@@ -210,7 +210,7 @@ class StandIns:
     def has_message(self, session_id: str, prompt_id: str) -> bool:
         return False
 
-    def is_cursor_at_end(self, session_id: str, cursor: LogCursor) -> bool:
+    def is_cursor_at_log_end(self, session_id: str, cursor: LogCursor) -> bool:
         return cursor.number >= len(self.hosts[session_id].lines)
 
     @asynccontextmanager

@@ -134,7 +134,9 @@ class _RunPool:
 
     async def play_scenario(self, scenario: Scenario) -> None:
         """Make the runs of a chain, in a folder of its own."""
-        await scenario(_ScenarioRunner(self, os.path.join(self._root_folder, scenario.__name__)))
+        await scenario(
+            _PooledScenarioRunner(self, os.path.join(self._root_folder, scenario.__name__))
+        )
 
     async def run_command(
         self, folder: str, run: CommandRun, script: Script, has_stdin: bool
@@ -169,7 +171,7 @@ class _RunPool:
             self._hung_count += bool(run.timed_out_on or run.is_flooded)
 
 
-class _ScenarioRunner:
+class _PooledScenarioRunner:
     def __init__(self, pool: _RunPool, folder: str) -> None:
         self.options = pool.options
         self._pool = pool
