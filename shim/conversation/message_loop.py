@@ -96,12 +96,12 @@ class MessageLoop(ConversationLoop):
             self._frontend_disconnected = True
         except Exception as error:
             await self._report_failure(error)
-            await self._driver.stop()
+            await self._driver.child_driver.stop()
             return 1
         if self._stop_signal is not None:
-            self._driver.terminate()
+            self._driver.child_driver.terminate()
             await self._write_last_result(f"the turn was stopped by {self._stop_signal}", "signal")
-        await self._driver.stop()
+        await self._driver.child_driver.stop()
         if self._control is not None:
             # a conversation is over for good; one message may leave a server running
             descendants.kill_orphans()
@@ -109,7 +109,10 @@ class MessageLoop(ConversationLoop):
             return EXIT_STATUS_BY_SIGNAL[self._stop_signal]
         if self._control is not None and self._control.has_received_only_unreadable_lines:
             return 1
-        failed = self._driver.stream is not None and self._driver.stream.turn.is_error
+        failed = (
+            self._driver.child_driver.stream is not None
+            and self._driver.child_driver.stream.turn.is_error
+        )
         return 1 if failed and not self._is_ending and not self._frontend_disconnected else 0
 
     async def _run_turns(self) -> None:
@@ -126,9 +129,9 @@ class MessageLoop(ConversationLoop):
             if self._session_lines is not None:
                 self._session_lines.end_turn()
                 await self._write_control_lines()
-            if self._driver.stream is not None:
-                self._record_result(self._driver.stream)
-                await self._output.finish_turn(self._driver.stream.turn)
+            if self._driver.child_driver.stream is not None:
+                self._record_result(self._driver.child_driver.stream)
+                await self._output.finish_turn(self._driver.child_driver.stream.turn)
 
     async def _answer_message(self, message: UserMessage) -> None:
         """Run the turn of a message, unless a hook refuses the message or it is only context for
@@ -136,24 +139,27 @@ class MessageLoop(ConversationLoop):
         """
         refusal = await self._wait_for_prompt_hooks()
         if self._is_ending or self._interrupted_early:  # there was no turn to interrupt yet
-            await self._driver.cancel_turn(message)
+            await self._driver.child_driver.cancel_turn(message)
         elif refusal is not None:
-            await self._driver.finish_turn_without_vendor(
+            await self._driver.child_driver.finish_turn_without_vendor(
                 message, refusal.text, refusal.build_rejection_notice()
             )
             if refusal.stays_in_context:
                 self._store_as_context(message)
         elif not message.needs_reply:
-            await self._driver.finish_turn_without_vendor(message)
+            await self._driver.child_driver.finish_turn_without_vendor(message)
             self._store_as_context(message)
-        elif self._driver.stream is not None and self._driver.stream.is_over_cost_budget:
+        elif (
+            self._driver.child_driver.stream is not None
+            and self._driver.child_driver.stream.is_over_cost_budget
+        ):
             # its result says that the budget is spent
-            await self._driver.finish_turn_without_vendor(message)
+            await self._driver.child_driver.finish_turn_without_vendor(message)
         else:
             message = message.prepend_context(self._context_messages)
             self._context_messages.clear()
             await self._driver.run_turn(message)
-            self._driver.clean_up_after_child()
+            self._driver.child_driver.clean_up_after_child()
 
     async def _wait_for_prompt_hooks(self) -> "PromptHookRejection | None":
         """Wait until the frontend's UserPromptSubmit hooks have answered. Return the first refusal,
@@ -196,7 +202,9 @@ class MessageLoop(ConversationLoop):
 
     async def _wait_for_message(self) -> UserMessage | None:
         """Wait for the next message; None when there will be none."""
-        while not self._is_ending and not (self._is_one_shot and self._driver.stream is not None):
+        while not self._is_ending and not (
+            self._is_one_shot and self._driver.child_driver.stream is not None
+        ):
             if self._messages:
                 message = self._messages.popleft()
                 self._turn_number += 1
@@ -235,7 +243,7 @@ class MessageLoop(ConversationLoop):
     async def _apply_line(self, control: "ControlSession", line: bytes) -> None:
         """Do what a line says, in its order."""
         await self._execute_actions(control.receive_line(line))
-        await self._driver.send_steering_messages()
+        await self._driver.child_driver.send_steering_messages()
         await self._wait_for_turn_start(control)
 
     async def _execute_actions(self, actions: "list[FrontendAction]") -> None:
@@ -261,11 +269,13 @@ class MessageLoop(ConversationLoop):
             elif isinstance(action, Interrupt):
                 await self._driver.interrupt()
             elif isinstance(action, PermissionAnswered):
-                await self._driver.send_decision(action.request, action.decision)
+                await self._driver.child_driver.send_decision(action.request, action.decision)
             elif isinstance(action, ToolCallBlocked):
-                await self._driver.forbid_running_tool_call(action.call_id, action.reason)
+                await self._driver.child_driver.forbid_running_tool_call(
+                    action.call_id, action.reason
+                )
             elif isinstance(action, SettingChanged):
-                await self._driver.apply_setting_change(action)
+                await self._driver.child_driver.apply_setting_change(action)
         self._wake_waiters()
 
     async def _wait_for_turn_start(self, control: "ControlSession") -> None:
@@ -310,7 +320,7 @@ class MessageLoop(ConversationLoop):
         """End the turn that runs with an error result, if it has none and stdout takes the lines in
         time.
         """
-        stream, lines = self._driver.stream, b""
+        stream, lines = self._driver.child_driver.stream, b""
         if stream is None or not self._turn_running:
             return
         if not stream.is_turn_finished:

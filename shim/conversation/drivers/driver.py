@@ -45,54 +45,21 @@ STDERR_TIMEOUT_S = 0.2  # for the rest of stderr when stdout is at its end
 
 
 class Driver(Protocol):
-    """What the session knows of a driver."""
+    """What answers the messages of a session: a driver, or several that may replace each other."""
 
     @property
-    def stream(self) -> ChildStream | None:
-        """Of the turn that runs, or of the last one; None before the first."""
+    def child_driver(self) -> "ChildDriver":
+        """The driver whose child answers."""
 
     async def run_turn(self, message: UserMessage) -> None:
         """Answer a message; all lines of the turn are written when this returns."""
 
-    async def cancel_turn(self, message: UserMessage) -> None:
-        """End the turn of a message that was interrupted before any child began to answer it."""
-
-    async def finish_turn_without_vendor(
-        self, message: UserMessage, text: str = "", notice: Mapping[str, Any] | None = None
-    ) -> None:
-        """End the turn of a message that is not sent to the vendor, with a successful result and
-        `text`.
-        """
-
     async def interrupt(self) -> None:
         """Stop the turn that runs; it ends with its result."""
 
-    async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
-        """Give the vendor the answer to its question."""
-
-    async def forbid_running_tool_call(self, call_id: str, reason: str) -> None:
-        """The frontend forbids a call that runs already: the turn is stopped."""
-
-    async def apply_setting_change(self, change: "SettingChanged") -> None:
-        """Another model, permission mode or effort; for a child that stays, at once."""
-
-    async def send_steering_messages(self) -> None:
-        """Say the messages that wait into the turn that runs, as far as the vendor takes them
-        there.
-        """
-
-    def terminate(self) -> None:
-        """Tell the child to go, without waiting."""
-
-    def clean_up_after_child(self) -> None:
-        """Let go of what the child's tools left behind and has ended."""
-
-    async def stop(self) -> None:
-        """End the child for certain: the conversation is over, or something failed."""
-
 
 class ChildDriver:
-    """What both drivers have in common: a child, its pump, and the commands that the pump gives."""
+    """The part that both drivers share: a child, its stream, and the commands of the stream."""
 
     def __init__(
         self,
@@ -100,6 +67,8 @@ class ChildDriver:
         output: FrontendOutput,
         control: "ControlSession | None" = None,
     ) -> None:
+        self.child_driver = self
+        # of the turn that runs, or of the last one; None before the first
         self.stream: ChildStream | None = None
         self.launcher = launcher
         self._output = output
@@ -118,28 +87,35 @@ class ChildDriver:
         self._stage = TurnStage.RUNNING
 
     async def run_turn(self, message: UserMessage) -> None:
+        """Answer a message; all lines of the turn are written when this returns."""
         raise NotImplementedError
 
     async def interrupt(self) -> None:
+        """Stop the turn that runs; it ends with its result."""
         raise NotImplementedError
 
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
+        """Send the answer to a permission request to the vendor."""
         raise NotImplementedError
 
     async def apply_setting_change(self, change: "SettingChanged") -> None:
+        """Apply another model, permission mode or effort; to a persistent child at once."""
         raise NotImplementedError
 
     async def stop(self) -> None:
+        """End the child: the conversation is over, or something failed."""
         raise NotImplementedError
 
     async def send_steering_messages(self) -> None:
         """Nothing: a child of one message reads no other."""
 
     def terminate(self) -> None:
+        """Send SIGTERM to the child, without waiting."""
         if self._child is not None:
             self._child.send_signal("SIGTERM")
 
     def clean_up_after_child(self) -> None:
+        """Remove what the child's tools left and what has ended."""
         self._remove_attachments()
         descendants.reap_orphans(self._child.pids if self._child is not None else set())
 
@@ -323,6 +299,7 @@ class ChildDriver:
         )
 
     async def cancel_turn(self, message: UserMessage) -> None:
+        """End the turn of a message that was interrupted before any child answered it."""
         stream = self._create_unstarted_stream(message)
         stream.turn.record_interrupt()
         lines, _ = stream.close(None)
@@ -331,6 +308,7 @@ class ChildDriver:
     async def finish_turn_without_vendor(
         self, message: UserMessage, text: str = "", notice: Mapping[str, Any] | None = None
     ) -> None:
+        """End the turn of a message that is not sent to the vendor, successfully and with `text`."""
         # the child is kept for the next message
         if self._child is not None and self.stream is not None:
             stream = self.stream

@@ -7,9 +7,8 @@ asked of the whole list.
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import anyio
 
@@ -18,9 +17,7 @@ from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.fallback.buffered_stream import BufferedChildStream, FallbackBuffer
 from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
 from shim.core.adapter.child_stream import ChildStream
-from shim.core.claude.control.actions import SettingChanged
 from shim.core.claude.messages import UserMessage
-from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import NOTE_PASSED_OVER, FailedVendorAttempt
 from shim.io.stderr import warn
 from shim.io.stdout import FrontendDisconnectedError
@@ -43,7 +40,7 @@ class FallbackDriver:
         chain: FallbackChain,
         create_driver: Callable[[FallbackCandidate], ChildDriver],
     ) -> None:
-        self._driver = driver
+        self.child_driver = driver
         self._chain = chain
         self._create_driver = create_driver
         self._buffer = FallbackBuffer(same_vendor=chain.same_vendor)
@@ -51,27 +48,23 @@ class FallbackDriver:
         self._has_answered = self._interrupted = False
         self._buffer_output(driver.launcher)
 
-    @property
-    def stream(self) -> ChildStream | None:
-        return self._driver.stream
-
     async def run_turn(self, message: UserMessage) -> None:
         """Ask one vendor after the other, until one answers."""
         self._interrupted = False
         if self._has_answered:
-            await self._driver.run_turn(message)
+            await self.child_driver.run_turn(message)
             return
         failed_attempts = list(self._chain.skipped_attempts)
         while (
-            attempt := await self._ask_vendor(self._driver, message, tuple(failed_attempts))
+            attempt := await self._ask_vendor(self.child_driver, message, tuple(failed_attempts))
         ) is not None:
             failed_attempts.append(attempt)
-            await self._driver.stop()
+            await self.child_driver.stop()
             if self._interrupted:
-                await self.cancel_turn(message)
+                await self.child_driver.cancel_turn(message)
                 break
-            self._driver = self._create_next_driver(attempt)
-        driver = self._driver
+            self.child_driver = self._create_next_driver(attempt)
+        driver = self.child_driver
         driver.launcher.resume_state.failed_attempts = ()
         self._last_stream = driver.stream
         assert self._last_stream is not None
@@ -79,7 +72,7 @@ class FallbackDriver:
         self._has_answered = last_turn.has_output or not last_turn.is_error
         if self._chain.is_past_first_candidate and not self._has_answered:
             await driver.stop()
-            self._driver = self._prepare_driver(self._chain.select_first_candidate())
+            self.child_driver = self._prepare_driver(self._chain.select_first_candidate())
 
     async def _ask_vendor(
         self,
@@ -169,39 +162,7 @@ class FallbackDriver:
         """The lines of this vendor go through the hold."""
         launcher.turn_lifecycle.create_stream = partial(BufferedChildStream, self._buffer)
 
-    async def cancel_turn(self, message: UserMessage) -> None:
-        """End the turn of a message that was interrupted before a vendor was asked, or between two
-        vendors.
-        """
-        await self._driver.cancel_turn(message)
-
-    async def finish_turn_without_vendor(
-        self, message: UserMessage, text: str = "", notice: Mapping[str, Any] | None = None
-    ) -> None:
-        await self._driver.finish_turn_without_vendor(message, text, notice)
-
     async def interrupt(self) -> None:
         """Stop the turn, whichever vendor has it."""
         self._interrupted = True
-        await self._driver.interrupt()
-
-    async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
-        await self._driver.send_decision(request, decision)
-
-    async def forbid_running_tool_call(self, call_id: str, reason: str) -> None:
-        await self._driver.forbid_running_tool_call(call_id, reason)
-
-    async def apply_setting_change(self, change: SettingChanged) -> None:
-        await self._driver.apply_setting_change(change)
-
-    async def send_steering_messages(self) -> None:
-        await self._driver.send_steering_messages()
-
-    def terminate(self) -> None:
-        self._driver.terminate()
-
-    def clean_up_after_child(self) -> None:
-        self._driver.clean_up_after_child()
-
-    async def stop(self) -> None:
-        await self._driver.stop()
+        await self.child_driver.interrupt()

@@ -121,9 +121,9 @@ async def test_turn_cancelled_between_vendors_reports_its_cause():
             tasks.start_soon(two.driver.run_turn, UserMessage("hi"))
             await two.ant.leaving.wait()
             tasks.cancel_scope.cancel()
-    assert two.driver.stream is not None and two.bee.turns == 0
-    two.driver.stream.turn.stop("the turn was stopped by SIGTERM", "signal")
-    output, _ = two.driver.stream.close(None)
+    assert two.driver.child_driver.stream is not None and two.bee.turns == 0
+    two.driver.child_driver.stream.turn.stop("the turn was stopped by SIGTERM", "signal")
+    output, _ = two.driver.child_driver.stream.close(None)
     (turn,) = check_turns(output, False)
     assert find_result(turn)["shim"]["cause"] == "signal"
 
