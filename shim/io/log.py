@@ -7,11 +7,8 @@ from collections.abc import Callable
 
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS
-from shim.core.reading.typed import TYPE_CHECKING, Any
+from shim.core.reading.typed import Any
 from shim.io.stderr import warn
-
-if TYPE_CHECKING:
-    from typing import TextIO
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -38,20 +35,21 @@ def open_log(log_setting: str | None, *, redact: bool = True) -> LogFunction:
     import structlog
 
     try:
-        stream: Any = _open_file(path) if path else _Stderr()
+        write_text = _LogFile(path).write if path else warn
     except OSError as error:
         raise FrontendError(f"the log {path} cannot be written: {error.strerror}") from None
-    structlog.configure(
+    # Neither `structlog.configure` nor `structlog.WriteLogger`: both would keep the file open for
+    # the life of the process.
+    logger: Any = structlog.wrap_logger(
+        _LineLogger(write_text),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=True,
     )
-    logger = structlog.get_logger()
 
     def write(event: str, *, level: str = "info", **fields: Any) -> None:
         try:
@@ -70,21 +68,34 @@ def open_log(log_setting: str | None, *, redact: bool = True) -> LogFunction:
     return write_redacted
 
 
-def _open_file(path: str) -> "TextIO":
-    """A log file, which only its owner may read. A pipe that has no reader is an error; nothing
-    waits for one.
+class _LogFile:
+    """Append lines to a log file that only its owner may read.
+
+    A pipe without a reader is an error, and a full pipe loses the line: a turn never waits for its
+    log. The file is closed when the last user of the log is gone.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
-    return open(os.open(path, flags, 0o600), "a", encoding="utf-8", buffering=1)
+
+    def __init__(self, path: str) -> None:
+        import weakref
+
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
+        self._descriptor = os.open(path, flags, 0o600)
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def write(self, line: str) -> None:
+        os.write(self._descriptor, line.encode("utf-8", "backslashreplace"))
 
 
-class _Stderr:
-    """stderr, without waiting for its reader."""
+class _LineLogger:
+    """Write each event that structlog has rendered as a line."""
 
-    write = staticmethod(warn)
+    def __init__(self, write_text: Callable[[str], None]) -> None:
+        self._write_text = write_text
 
-    def flush(self) -> None:
-        """There is no buffer."""
+    def write_line(self, event: str) -> None:
+        self._write_text(event + "\n")
+
+    debug = info = warning = error = write_line
 
 
 def _ignore_event(event: str, **fields: Any) -> None:
