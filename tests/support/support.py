@@ -16,7 +16,7 @@ from shim.conversation.drivers.open_translation import (
     STABLE_SESSION_ID,
     create_stream_translation,
 )
-from shim.core.adapter.child_stream import ChildStream, wrap_turn_with_redaction
+from shim.core.adapter.child_stream import ChildStream, select_turn_class
 from shim.core.claude.session_state import SessionOptions, SessionState, VendorCapabilities
 from shim.core.claude.writer import NO_USAGE, TERMINATORS, StreamJsonWriter
 from shim.core.reading.diagnostics import MAX_KINDS, MAX_SAMPLE_CHARS, OVERFLOW_KIND, Diagnostics
@@ -29,7 +29,6 @@ from shim.core.turn.context import (
     VendorInfo,
 )
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.turn import Turn
 from shim.process.exit_status import parse_exit_status
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -212,9 +211,8 @@ class Stage:
         self.config = build_turn_config(**config_fields)
         if max_bytes:
             self.writer.max_bytes = max_bytes
-        self.turn = wrap_turn_with_redaction(
-            Turn(self.writer, self.config, self.conversation, self.diagnostics)
-        )
+        turn_class = select_turn_class(self.config)
+        self.turn = turn_class(self.writer, self.config, self.conversation, self.diagnostics)
         self.bytes = b""
 
     def take_lines(self) -> list[Line]:

@@ -4,7 +4,7 @@ Pure. A driver carries the commands out; `shim translate` and the checks use onl
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from shim.core.adapter.commands import (
     AskPermissionCommand,
@@ -42,13 +42,13 @@ MAX_STEERED_MESSAGES = 64
 ResumeInfo = tuple[str | None, bool]  # the vendor's session, and whether it can be resumed
 
 
-def wrap_turn_with_redaction(turn: Turn) -> Turn:
-    """Return the turn, or an object in its place that leaves secrets out if the turn must."""
-    if not turn.config.redacts_secrets:
-        return turn
+def select_turn_class(config: TurnConfig) -> type[Turn]:
+    """Return the class of the turns of a conversation: one that leaves secrets out, or Turn."""
+    if not config.redacts_secrets:
+        return Turn
     from shim.core.secrets.redacted_turn import RedactedTurn
 
-    return cast("Turn", RedactedTurn(turn))
+    return RedactedTurn
 
 
 class ChildStream:
@@ -93,13 +93,11 @@ class ChildStream:
         self._first_skipped_line = b""
 
     def _create_first_turn(self, config: TurnConfig, previous_stream: "ChildStream | None") -> Turn:
-        if previous_stream is None:
-            conversation = ConversationState(config.session.thread_usage)
-            return wrap_turn_with_redaction(
-                Turn(self.writer, config, conversation, self.diagnostics)
-            )
-        previous_turn = previous_stream.turn.unredacted_turn
-        return wrap_turn_with_redaction(previous_turn.create_next(config, self.diagnostics))
+        if previous_stream is not None:
+            return previous_stream.turn.create_next(config, self.diagnostics)
+        conversation = ConversationState(config.session.thread_usage)
+        turn_class = select_turn_class(config)
+        return turn_class(self.writer, config, conversation, self.diagnostics)
 
     @property
     def turn(self) -> Turn:

@@ -21,10 +21,10 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import convert_to_tool_result_content
 from shim.core.secrets.claude_lines import ClaudeLineRedactor
 from shim.core.secrets.redactor import Redactor, StreamRedactor, add_placeholder_counts
-from shim.core.turn.context import TurnConfig
+from shim.core.turn.context import ConversationState, OutputWriter, TurnConfig
 from shim.core.turn.machine import CLOSED, ECHO, TEXT, THINKING, TurnState
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.turn import Turn, WriteLine, forward_attribute
+from shim.core.turn.turn import Turn, WriteLine
 
 
 class RedactedTextBlocks:
@@ -151,82 +151,62 @@ class RedactedTextBlocks:
             self._diagnostics.record("contradicted_block", full_text)
 
 
-class RedactedTurn:
-    """Stands in the place of a turn: redacts its verbs and the lines that pass; all else the turn
-    does itself.
-    """
+class RedactedTurn(Turn):
+    """A turn that leaves secrets out of its events, and out of the lines that pass."""
 
-    __slots__ = (
-        "_counts",
-        "_line_redactor",
-        "_redactor",
-        "_text_blocks",
-        "_write_line",
-        "add_block",
-        "add_text",
-        "turn",
-    )
-
-    # What others set, too.
-    pending_permissions = forward_attribute("turn.pending_permissions")
-    hook_events = forward_attribute("turn.hook_events")
-    outcome = forward_attribute("turn.outcome")
-    config = forward_attribute("turn.config")
-
-    def __init__(self, turn: Turn) -> None:
-        self.turn = turn
-        self._counts = turn.diagnostics.redactions
+    def __init__(
+        self,
+        writer: OutputWriter,
+        config: TurnConfig,
+        conversation: ConversationState,
+        diagnostics: Diagnostics,
+    ) -> None:
+        super().__init__(writer, config, conversation, diagnostics)
+        self._counts = diagnostics.redactions
         self._redactor = redactor = Redactor(self._counts)
-        self._text_blocks = text_blocks = RedactedTextBlocks(turn, redactor)
+        self._redacted_blocks = redacted_blocks = RedactedTextBlocks(self, redactor)
         self._line_redactor: ClaudeLineRedactor | None = None
         self._write_line: WriteLine | None = None
-        self.add_text = text_blocks.add_text
-        self.add_block = text_blocks.add_block
-        turn.machine.before_move = text_blocks.write_buffered_text
-        turn.context.redact = redactor.redact_value
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.turn, name)
-
-    def create_next(
-        self, config: TurnConfig | None = None, diagnostics: Diagnostics | None = None
-    ) -> "RedactedTurn":
-        return RedactedTurn(self.turn.create_next(config, diagnostics))
+        self.add_text = redacted_blocks.add_text
+        self.add_block = redacted_blocks.add_block
+        self.add_tool_result = self._add_redacted_tool_result
+        self.machine.before_move = redacted_blocks.write_buffered_text
+        self.context.redact = redactor.redact_value
 
     # -- what the model says -----------------------------------------------------------------------
 
     def add_thinking(self, fragment: str, key: object = None) -> None:
-        self._text_blocks.add_fragment(THINKING, fragment, key)
+        self._redacted_blocks.add_fragment(THINKING, fragment, key)
 
     def add_thinking_block(self, full_text: str) -> None:
-        self._text_blocks.add_block(full_text, THINKING)
+        self._redacted_blocks.add_block(full_text, THINKING)
 
     def update_text(self, full_text: str, key: object = None) -> None:
-        self._text_blocks.update_block(TEXT, full_text, key)
+        self._redacted_blocks.update_block(TEXT, full_text, key)
 
     def update_thinking(self, full_text: str, key: object = None) -> None:
-        self._text_blocks.update_block(THINKING, full_text, key)
+        self._redacted_blocks.update_block(THINKING, full_text, key)
 
     def retract_message(self) -> None:
         """The reply was cut and comes again; what is held back of it was not said."""
-        self._text_blocks.discard_buffered_text()
-        self.turn.retract_message()
+        self._redacted_blocks.discard_buffered_text()
+        super().retract_message()
 
     def prepare_retry(self) -> None:
-        self._text_blocks.discard_buffered_text()
-        self.turn.prepare_retry()
+        self._redacted_blocks.discard_buffered_text()
+        super().prepare_retry()
 
     # -- who says it -------------------------------------------------------------------------------
 
     def start_message(self, model: str | None = None, usage: Usage | None = None) -> None:
-        self.turn.start_message(self._redactor.redact_value(model), usage)
+        super().start_message(self._redactor.redact_value(model), usage)
 
     def update_message(self, model: str | None = None, usage: Usage | None = None) -> None:
-        self.turn.update_message(self._redactor.redact_value(model), usage)
+        super().update_message(self._redactor.redact_value(model), usage)
 
     # -- calls -------------------------------------------------------------------------------------
 
-    def add_tool_result(
+    def _add_redacted_tool_result(
         self,
         call_id: str | None,
         content: object,
@@ -236,15 +216,15 @@ class RedactedTurn:
     ) -> None:
         if content.__class__ is not str and not is_mcp_result(content):
             content = convert_to_tool_result_content(content)
-        self.turn.add_tool_result(
+        self.tool_calls.add_tool_result(
             call_id, self._redactor.redact_value(content), is_error, name, tool_input
         )
 
     def fill_results(self, content: str = "") -> None:
-        self.turn.fill_results(self._redactor.redact_text(content))
+        super().fill_results(self._redactor.redact_text(content))
 
     def add_denial(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
-        self.turn.add_denial(*map(self._redactor.redact_value, (call_id, name, tool_input)))
+        super().add_denial(*map(self._redactor.redact_value, (call_id, name, tool_input)))
 
     def record_permission_denial(
         self,
@@ -257,7 +237,7 @@ class RedactedTurn:
         redacted_request = permission._replace(
             tool_input=self._redactor.redact_value(permission.tool_input)
         )
-        self.turn.record_permission_denial(
+        super().record_permission_denial(
             redacted_request,
             self._redactor.redact_text(message),
             frontend_knows=frontend_knows,
@@ -265,50 +245,44 @@ class RedactedTurn:
         )
 
     def forbid_call(self, call_id: str, reason: str) -> None:
-        self.turn.forbid_call(call_id, self._redactor.redact_text(reason))
+        super().forbid_call(call_id, self._redactor.redact_text(reason))
 
     # -- beside the conversation, and the end ------------------------------------------------------
 
     def write_system_event(self, subtype: str, **fields: Any) -> None:
-        self.turn.write_system_event(subtype, **self._redactor.redact_value(fields))
-
-    def write_compaction(self, trigger: str, tokens_before: int) -> None:
-        self.turn.write_compaction(self._redactor.redact_text(trigger), tokens_before)
+        super().write_system_event(subtype, **self._redactor.redact_value(fields))
 
     def record_unknown_event(self, kind: object, sample: object = "") -> None:
         """An event without a translation: the result names its kind."""
-        self.turn.record_unknown_event(
+        super().record_unknown_event(
             self._redactor.redact_text(kind) if isinstance(kind, str) else kind, sample
         )
 
     def record_end(self, **fields: Any) -> None:
         """The vendor said that it is done; its facts repeat what was said, and counted, before."""
-        self.turn.record_end(**Redactor().redact_value(fields))
+        super().record_end(**Redactor().redact_value(fields))
 
     def record_failure(self, message: str, **fields: Any) -> None:
         redacted_message = self._redactor.redact_text(message)
-        self.turn.record_failure(redacted_message, **Redactor().redact_value(fields))
+        super().record_failure(redacted_message, **Redactor().redact_value(fields))
 
     def stop(self, message: str, cause: Cause) -> None:
         """We end the turn; the reason may name what a vendor calls its tools."""
-        self.turn.stop(self._redactor.redact_text(message), cause)
-
-    def finish(self) -> None:
-        self.close(None, "")
+        super().stop(self._redactor.redact_text(message), cause)
 
     def close(self, child_exit: ChildExit | None, stderr: str) -> None:
-        if self.turn.state is CLOSED:
+        if self.machine.state is CLOSED:
             return
         if self._line_redactor is not None and self._write_line is not None:
             for line, event in self._line_redactor.flush():
                 self._write_line(line, event)
         add_placeholder_counts(stderr, self._counts)
-        self.turn.close(child_exit, self._redactor.redact_text(stderr))
+        super().close(child_exit, self._redactor.redact_text(stderr))
 
     def find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str, *, any_cause: bool = False
     ) -> FailedVendorAttempt | None:
-        failed_attempt = self.turn.find_failed_attempt(
+        failed_attempt = super().find_failed_attempt(
             child_exit, Redactor().redact_text(stderr), any_cause=any_cause
         )
         if failed_attempt is not None:
@@ -316,7 +290,7 @@ class RedactedTurn:
         return failed_attempt
 
     def write_internal_error(self, reason: str) -> None:
-        self.turn.write_internal_error(self._redactor.redact_text(reason))
+        super().write_internal_error(self._redactor.redact_text(reason))
 
     # -- pass-through ------------------------------------------------------------------------------
 
@@ -324,9 +298,9 @@ class RedactedTurn:
         """What the lines of a real claude are said to: they go on to `write_line` without their
         secrets.
         """
-        writer, diagnostics = self.turn.writer, self.turn.diagnostics
+        writer, diagnostics = self.writer, self.diagnostics
         normalizer = ClaudeEventNormalizer(
-            diagnostics, writer.create_uuid, writer.max_bytes, self.turn.config.store_text
+            diagnostics, writer.create_uuid, writer.max_bytes, self.config.store_text
         )
         self._line_redactor = ClaudeLineRedactor(
             self._redactor, writer.create_uuid, writer.max_bytes, normalizer.split_long_event

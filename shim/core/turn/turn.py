@@ -150,10 +150,6 @@ class Turn:
         return write_line
 
     @property
-    def unredacted_turn(self) -> "Turn":
-        return self
-
-    @property
     def vendor_result_line(self) -> bytes:
         """A real claude's own result line."""
         return self.outcome_tracker.vendor_result[0]
@@ -366,7 +362,7 @@ class Turn:
         )
         self.tool_calls.denials.add(permission.call_id, permission.tool, permission.tool_input)
         if not frontend_knows and self.machine.state is not CLOSED:
-            self.write_system_event(
+            self._write_system_event(
                 "permission_denied",
                 tool_name=permission.tool,
                 tool_use_id=permission.call_id,
@@ -403,6 +399,9 @@ class Turn:
 
     def write_system_event(self, subtype: str, **fields: Any) -> None:
         """A `system` line; it never closes a block."""
+        self._write_system_event(subtype, **fields)
+
+    def _write_system_event(self, subtype: str, **fields: Any) -> None:
         if self.machine.state is NEW:
             self.machine.move_to(READY)
         if self.machine.state is CLOSED:
@@ -592,7 +591,7 @@ class Turn:
         self, config: TurnConfig | None = None, diagnostics: Diagnostics | None = None
     ) -> "Turn":
         """The turn after this one, in the same conversation; on other terms if there are any."""
-        turn = Turn(
+        turn = type(self)(
             self.writer, config or self.config, self.conversation, diagnostics or self.diagnostics
         )
         if config is not None and config.vendor.name != self.config.vendor.name:
