@@ -6,6 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
 
 from drift import RECORDED_FILE
+from profile_reference import PAGE, update_reference
 from recorded_fields import encode_recorded_fields
 from recording_renderer import GOLDENS, render_goldens
 from session_builder import export_full_session
@@ -34,6 +35,8 @@ def main() -> int:
     changed += write_golden(FIXTURES / "exports" / "everything.md", export_full_session())
     changed += write_golden(RECORDED_FILE, encode_recorded_fields())
     changed += write_golden(WIRE, describe_wire())
+    page = PAGE.read_text(encoding="utf-8")
+    changed += write_golden(PAGE, update_reference(page).encode())
     rendered_goldens = {
         GOLDENS / f"{name}.txt": text.encode() for name, text in render_goldens().items()
     }

@@ -62,7 +62,7 @@ _warned: set[tuple[str, str]] = set()  # path of a profile, name of a key
 
 def _warn_of_unused_keys(file: ProfileFile) -> None:
     """Write one line to stderr for each key, once in the life of this process."""
-    from shim.profiles.check.unused_keys import build_unused_key_warnings
+    from shim.profiles.schema.unused_keys import build_unused_key_warnings
 
     for name, warning in build_unused_key_warnings(file.table, file.source).items():
         if (file.source.path, name) not in _warned:
@@ -72,7 +72,7 @@ def _warn_of_unused_keys(file: ProfileFile) -> None:
 
 def list_unused_key_warnings(location: str, environment: Mapping[str, str]) -> list[str]:
     """Return a sentence for each key of the profile at `location` that no bundled profile uses."""
-    from shim.profiles.check.unused_keys import build_unused_key_warnings
+    from shim.profiles.schema.unused_keys import build_unused_key_warnings
 
     file = _load_file(location, environment)
     return (

@@ -5,7 +5,7 @@ what is allowed.
 its keys.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.reading.diagnostics import escape_control_chars
@@ -36,6 +36,30 @@ class ConfigSource:
         self.path = path
         self.read_text = read_text
         self.is_bundled = is_bundled
+
+
+class ConfigKey:
+    """A key that a table may have.
+
+    kind         how its value is read: a `read_…` method of ConfigNode. Several words name the type
+                 of a value that is returned as a node, because its user reads it
+    description  what the manual says about it
+    arguments    those of the method: bounds, choices, a default
+    successor    what to write instead of a key that no bundled profile uses, "" if there is nothing
+    """
+
+    __slots__ = ("arguments", "description", "kind", "successor")
+
+    def __init__(
+        self, kind: str, description: str, *arguments: Any, successor: str | None = None
+    ) -> None:
+        self.kind = kind
+        self.description = description
+        self.arguments = arguments
+        self.successor = successor
+
+
+ConfigTable = Mapping[str, ConfigKey]
 
 
 class ConfigNode:
@@ -111,6 +135,23 @@ class ConfigNode:
                     raise self.child(key).build_unknown_key_error(allowed_keys)
         return self.value
 
+    def read_keys(self, keys: ConfigTable) -> dict[str, Any]:
+        """Return the value of each key in `keys`, a missing one with its default. Raise
+        FrontendError if the table has another key.
+        """
+        self.read_table(keys)
+        values = {}
+        for name, key in keys.items():
+            child = self.child(name)
+            values[name] = child
+            if " " not in key.kind:
+                values[name] = getattr(child, f"read_{key.kind}")(*key.arguments)
+        return values
+
+    def read_optional_keys(self, keys: ConfigTable) -> dict[str, Any] | None:
+        """Return the value of each key in `keys`, None if there is no table."""
+        return self.read_keys(keys) if self else None
+
     def read_items(self, max_items: int) -> list["ConfigNode"]:
         """The spots of a list of at most so many; [] when nothing stands here."""
         if self.value is None:
@@ -128,11 +169,22 @@ class ConfigNode:
             raise self.build_error("a string")
         return self.value
 
+    def read_optional_text(self) -> str:
+        return self.read_text("")
+
     def read_texts(self, max_items: int = 200) -> tuple[str, ...]:
         """A list of strings, which may be empty."""
         return tuple(
             node.read_text() if node.value != "" else "" for node in self.read_items(max_items)
         )
+
+    def read_text_table(self) -> dict[str, str]:
+        """Return a table of strings, {} if there is none."""
+        return {name: self.child(name).read_text() for name in self.read_table()}
+
+    def read_texts_table(self, max_items: int = 200) -> dict[str, tuple[str, ...]]:
+        """Return a table of lists of strings, {} if there is none."""
+        return {name: self.child(name).read_texts(max_items) for name in self.read_table()}
 
     def read_bool(self) -> bool:
         if self.value is None:
@@ -141,7 +193,9 @@ class ConfigNode:
             raise self.build_error("true or false")
         return self.value
 
-    def read_number(self, minimum: float, maximum: float) -> float:
+    def read_number(self, minimum: float, maximum: float, default: float | None = None) -> float:
+        if self.value is None and default is not None:
+            return default
         is_number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
         if not is_number or not minimum <= self.value <= maximum:
             raise self.build_error(f"a number from {minimum:g} to {maximum:g}")
@@ -154,10 +208,18 @@ class ConfigNode:
             raise self.build_choice_error(allowed)
         return self.value
 
-    def read_regex(self) -> str:
-        """The text of a regular expression. A bundled one is compiled where it is used; our tests
-        have checked it.
+    def read_choice_or_first(self, allowed: Sequence[str]) -> str:
+        return self.read_choice(allowed, allowed[0])
+
+    def read_optional_regex(self) -> str:
+        return self.read_regex("")
+
+    def read_regex(self, default: str | None = None) -> str:
+        """Return the text of a regular expression. A bundled one is compiled where it is used; our
+        tests have checked it.
         """
+        if self.value is None and default is not None:
+            return default
         if not self.source.is_bundled:
             self.compile_pattern()
         return self.read_text()

@@ -35,6 +35,7 @@ of input_tokens, cache_read_input_tokens, cache_creation_input_tokens, output_to
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from shim.core.adapter.tools import Tools
 from shim.core.api_errors import Cause
@@ -75,23 +76,19 @@ class ProfileStreamOptions:
                         is not known
     """
 
-    def __init__(self, node: ConfigNode, tools: Tools) -> None:
-        """`node` is the whole profile."""
-        stream_node, events = node.child("stream"), node.child("event").read_items(MAX_RULES)
+    def __init__(self, node: ConfigNode, stream: dict[str, Any], tools: Tools) -> None:
+        """`node` is the whole profile, and `stream` has the values of STREAM_KEYS."""
+        events = node.child("event").read_items(MAX_RULES)
         self.tools = tools
-        self.text_mode = stream_node.child("text").read_choice(TEXT_MODES, "final")
-        self.has_late_results = (
-            stream_node.child("results").read_choice(RESULT_TIMINGS, RESULT_TIMINGS[0]) == "late"
-        )
+        self.text_mode = stream["text"]
+        self.has_late_results = stream["results"] == "late"
         self.hides_unknown_tools = node.child("unknown_tools").value == "hide"
-        self.has_process_ids = (
-            stream_node.child("ids").read_choice(ID_SCOPES, ID_SCOPES[0]) == "process"
-        )
+        self.has_process_ids = stream["ids"] == "process"
         self.has_split_calls = any(
             event.read_table().get("emit") == "tool_input" for event in events
         )
         self.reconciled_kinds = _find_reconciled_kinds(events, self.text_mode)
-        self.parent_node = stream_node.child("parent")
+        self.parent_node = stream["parent"]
         self.server_tool_format = (
             node.child("acp").child("server_tool").read_text("") if node.child("acp").value else ""
         )

@@ -5,8 +5,15 @@ its child.
 from typing import TYPE_CHECKING, Any
 
 from shim.core.adapter.tools import Tools
-from shim.profiles.check.config_node import ConfigNode
-from shim.profiles.compile.emits import MAX_RULES, PROFILE_CAUSES, ProfileStreamOptions
+from shim.profiles.check.config_node import ConfigKey, ConfigNode
+from shim.profiles.compile.emits import (
+    ID_SCOPES,
+    MAX_RULES,
+    PROFILE_CAUSES,
+    RESULT_TIMINGS,
+    TEXT_MODES,
+    ProfileStreamOptions,
+)
 from shim.profiles.compile.rules import ProfileEventRules
 from shim.profiles.run.usage_counter import USAGE_MEANINGS
 
@@ -18,17 +25,46 @@ END_POLICIES = ("event", "synthesize")
 REPORT_EMITS = ("session", "usage", "result", "notice", "error", "ignore")
 MAX_STDERR_RULES = 50
 EXIT_CAUSES = (*PROFILE_CAUSES, "interrupted")
-STREAM_KEYS = (
-    "text",
-    "usage",
-    "end",
-    "ids",
-    "results",
-    "stderr_noise",
-    "saves_late",
-    "given_id",
-    "parent",
-)
+STREAM_END_KEYS = {
+    "ok_exit": ConfigKey("a list of numbers", "the exit codes of a success, `[0]` by default"),
+    "result": ConfigKey(
+        "choice_or_first",
+        "a turn is a success if a `result` rule reported it; with `synthesize` also if a good exit "
+        "code follows a complete message",
+        END_POLICIES,
+    ),
+}
+STREAM_KEYS = {
+    "text": ConfigKey("choice", "what a `text` rule has", TEXT_MODES, "final"),
+    "usage": ConfigKey(
+        "choice",
+        "what the numbers of a usage mean. `request`: they are added up. `run_total`: the last "
+        "ones count. `thread_total`: the last ones less those of earlier turns, which are stored "
+        "with the session",
+        USAGE_MEANINGS,
+        "none",
+    ),
+    "end": ConfigKey("keys", "when a turn is a success", STREAM_END_KEYS),
+    "ids": ConfigKey("choice_or_first", "the scope in which the id of a call is unique", ID_SCOPES),
+    "results": ConfigKey(
+        "choice_or_first",
+        "`late`: the result of a call may follow the next text, or never come; a complete text "
+        "waits for one event while calls are open",
+        RESULT_TIMINGS,
+    ),
+    "stderr_noise": ConfigKey(
+        "texts", "beginnings of lines on stderr that never are the reason of a failure", 50
+    ),
+    "saves_late": ConfigKey(
+        "bool", "a session can be resumed only after a complete message", successor=""
+    ),
+    "given_id": ConfigKey(
+        "bool", "`{session_id}` names each new session, because the program reports it too late"
+    ),
+    "parent": ConfigKey(
+        "a field", "the path of the id of the call that runs the subagent of an event"
+    ),
+}
 
 
 class StderrRule:
@@ -74,13 +110,12 @@ class StreamProfile:
 
         The rules of a bundled profile are not checked here: our tests do that.
         """
-        stream_node, event_nodes, codes_node = (
-            node.child("stream"),
+        stream = node.child("stream").read_keys(STREAM_KEYS)
+        event_nodes, codes_node = (
             node.child("event").read_items(MAX_RULES),
             node.child("exit_codes"),
         )
-        stream_node.read_table(STREAM_KEYS)
-        self.options = ProfileStreamOptions(node, tools)
+        self.options = ProfileStreamOptions(node, stream, tools)
         self.rules = ProfileEventRules(event_nodes, self.options, trace)
         if not node.source.is_bundled:
             self.rules.check_all_rules()
@@ -88,17 +123,13 @@ class StreamProfile:
             raise node.build_error(
                 "a profile with at least one [[event]]", description="a profile without"
             )
-        end_node = stream_node.child("end")
-        end_node.read_table(("ok_exit", "result"))
         self.reports = _parse_reports(node, self.options)
         self.untyped = any(rule.types is None and rule.emit != "session" for rule in self.rules)
         self.ok_exits = frozenset(
             int(code_node.read_number(0, 255))
-            for code_node in end_node.child("ok_exit").read_items(20)
+            for code_node in stream["end"]["ok_exit"].read_items(20)
         ) or frozenset((0,))
-        self.synthesizes = (
-            end_node.child("result").read_choice(END_POLICIES, END_POLICIES[0]) == "synthesize"
-        )
+        self.synthesizes = stream["end"]["result"] == "synthesize"
         self.causes: dict[int, Any] = {
             _parse_exit_code(codes_node.child(key)): codes_node.child(key).read_choice(EXIT_CAUSES)
             for key in codes_node.read_table()
@@ -106,8 +137,8 @@ class StreamProfile:
         self.stderr = tuple(
             StderrRule(rule_node) for rule_node in node.child("stderr").read_items(MAX_STDERR_RULES)
         )
-        self.noise = stream_node.child("stderr_noise").read_texts(50)
-        self.usage_means = stream_node.child("usage").read_choice(USAGE_MEANINGS, "none")
+        self.noise = stream["stderr_noise"]
+        self.usage_means = stream["usage"]
         self.counts_replies = any(event_node.value.get("stop_reason") for event_node in event_nodes)
 
 

@@ -1,45 +1,5 @@
-r"""`[acp]`: how a program is driven that speaks the Agent Client Protocol, so that a frontend is asked.
-
-    argv = ["--acp"]          in the place of `launch.argv`; `command` likewise
-    permission_args = { … }   in the place of `launch.permission_args`: a mode is missing that it
-                              cannot be driven in
-    server_tool = "{server}_{tool}"   how it names a tool of a server of MCP
-    tool_name = "title"       where a call has its tool's name: in its first title, in front of its
-                              "id", or nowhere: then its "kind" tells it, with `signs`
-    signs = { bash = { kind = "execute", title = "…", keys = ["command"] } }  what each tool's calls
-        are known by: their kind, the beginning of their title, keys of their input
-    questions = { execute = ["commands"] }  keys that the input of a question about a call of this
-                                            kind has always
-    input = "content"         a call's input is JSON in its content, until it has ended (else:
-                              `rawInput`)
-    path = 'in "([^"]+)"'     finds the path of the file in the error of a call that names no
-                              location
-    denied = "ends"           a call that is denied ends the work on a prompt: the agent is told
-                              why, in another one
-    trailer = '\n<exit \d+>$'  what it adds to the end of what a call returned
-    notices = "^Info: "       what the agent says beside its model about a call, where its model's
-                              words stand
-    retries = "^Info: …"      the text that the agent sends, in one piece, when it calls its model
-                              again
-    failures = "^Error: "     the beginning of the text that the agent sends, in one piece, at the
-                              end of a failed turn; it is the reason only if the turn then ends
-                              without a token of the model
-    model = true              the model is set in the session, not on the command line
-    modes = { plan = "plan" } Claude's modes → the agent's own, set in the session; others are as
-        `default`
-    usage = "session"         its usage is that of the session so far (else: of the turn)
-    draft = true              version 2 of the protocol is offered, which is a draft
-    documents = "image"       a document is said as an image is, where the agent loses embedded
-                              files; "none": never
-    addresses = true          of servers of MCP it takes those with an address, and none that is a
-                              command
-    asks = ["Bash", "Edit"]   the tools of which its questions say all that decides, in Claude's
-                              words; "mcp__" stands for those of every server, "*" for all tools
-                              that there are
-    unattended = true         in the mode default it runs, without asking, calls that the real
-                              claude asks about
-    listed = ["Bash"]         the tools that it can run when it is driven so, in the place of the
-                              profile's `listed`
+r"""`[acp]`: how a program is driven by the Agent Client Protocol, so that the frontend is asked.
+ACP_KEYS has its keys.
 
 Such a child is told its messages, its answers and its session through stdin.
 `launch.denials.asking` makes it ask about each call in every mode, so that the policy answers, or
@@ -54,57 +14,112 @@ from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, SUBAGENT_TOOL, PermissionRule
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.profiles.check.config_node import ConfigNode, ConfigSource
-from shim.profiles.load.launch import RESUME_PATTERN, LaunchTemplate
+from shim.profiles.check.config_node import ConfigKey, ConfigNode, ConfigSource
+from shim.profiles.load.launch import LaunchTemplate
 
 if TYPE_CHECKING:
+    import re
+
     from shim.core.adapter.request import ChildInput
     from shim.profiles.acp.calls import AcpToolCallFormat
     from shim.profiles.acp.translator import AcpTranslator
 
 # Keys of other profiles: an agent that only speaks the protocol has none of them.
 FORBIDDEN_KEYS = ("stream", "event", "report", "stderr", "exit_codes", "adapter", "unattended")
-ACP_KEYS = (
-    *(
-        "command",
-        "argv",
-        "permission_args",
-        "tool_name",
-        "server_tool",
-        "signs",
-        "questions",
-        "input",
-        "denied",
+TOOL_NAME_SOURCES = ("title", "id", "kind")
+SIGN_KEYS = {
+    "kind": ConfigKey("text", "the kind of the call"),
+    "title": ConfigKey("optional_text", "the beginning of its title"),
+    "keys": ConfigKey("texts", "keys of its input", 20),
+}
+ACP_KEYS = {
+    "command": ConfigKey("a list of strings", "replaces `launch.command`"),
+    "argv": ConfigKey("a list", "replaces `launch.argv`"),
+    "permission_args": ConfigKey(
+        "a table of lists of strings",
+        "replaces `launch.permission_args`, without the modes in which it cannot be driven",
     ),
-    *(
-        "trailer",
-        "notices",
-        "retries",
-        "failures",
-        "path",
-        "model",
-        "modes",
-        "usage",
-        "draft",
-        "documents",
-        "addresses",
-        "asks",
-        "unattended",
-        "listed",
+    "tool_name": ConfigKey(
+        "choice_or_first",
+        "where the first message about a call has the name of its tool: in the title, at the start "
+        "of the id, or nowhere: then `signs` find it",
+        TOOL_NAME_SOURCES,
     ),
-)
+    "server_tool": ConfigKey(
+        "optional_text", "the name of a tool of an MCP server: `{server}_{tool}`"
+    ),
+    "signs": ConfigKey("a table of tables", "tool → how its calls are recognized"),
+    "questions": ConfigKey(
+        "texts_table",
+        "kind of a call → the keys that the input of a permission request about it always has",
+        20,
+    ),
+    "input": ConfigKey(
+        "choice_or_first",
+        "where the input of a call is; in `content` it is JSON until the call has ended",
+        ("rawInput", "content"),
+    ),
+    "denied": ConfigKey(
+        "choice_or_first",
+        "what a denied call does. `ends`: it ends the work on a prompt, and the agent is told why "
+        "in another prompt",
+        ("goes on", "ends"),
+    ),
+    "trailer": ConfigKey(
+        "optional_regex", r"matches what the agent adds to the end of a result: `\n<exit \d+>$`"
+    ),
+    "notices": ConfigKey(
+        "optional_regex",
+        "matches texts of the agent about a call, which stand among the texts of its model",
+    ),
+    "retries": ConfigKey(
+        "optional_regex",
+        "matches the text that the agent sends, in one piece, when it calls its model again",
+    ),
+    "failures": ConfigKey(
+        "optional_regex",
+        "matches the beginning of the text that the agent sends, in one piece, at the end of a "
+        "failed turn. It is the reason only if the turn used no token of the model",
+    ),
+    "path": ConfigKey(
+        "optional_regex", "finds the path of the file in the error of a call without a location"
+    ),
+    "model": ConfigKey("bool", "the model is set in the session, not on the command line"),
+    "modes": ConfigKey(
+        "text_table",
+        "permission mode → the agent's own mode, set in the session. Other modes are like `default`",
+    ),
+    "usage": ConfigKey(
+        "choice_or_first",
+        "the usage is that of the turn, or of the session so far",
+        ("turn", "session"),
+    ),
+    "draft": ConfigKey("bool", "offer version 2 of the protocol, which is a draft", successor=""),
+    "documents": ConfigKey(
+        "a string",
+        "how a document is sent, for an agent that loses embedded files: `file`, `image`, or `none`",
+    ),
+    "addresses": ConfigKey("bool", "the agent takes MCP servers with a URL only, no commands"),
+    "asks": ConfigKey(
+        "texts",
+        "the tools whose permission requests say all that matters, as Claude names them; `mcp__` "
+        "stands for those of all MCP servers, `*` for all tools",
+    ),
+    "unattended": ConfigKey(
+        "bool", "in the mode default it runs calls unasked that the real claude asks about"
+    ),
+    "listed": ConfigKey("texts", "replaces `listed` when the agent is driven this way"),
+}
 REPLACED_KEYS = ("command", "argv", "permission_args")
 OMITTED_KEYS = ("permission_tools", "permission_env", "report")  # of a vendor that cannot ask
 # what calls of known kinds are named
 DEFAULT_TOOLS = ["Bash", "Edit", "Grep", "MultiEdit", "Read", "WebFetch", "Write"]
-TOOL_NAME_SOURCES = ("title", "id", "kind")
-SIGN_KEYS = ("kind", "title", "keys")
 
 
 def build_acp_adapter(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Adapter:
     """The vendor of a profile, driven by the protocol."""
     acp_node = ConfigNode(source, table).child("acp")
-    acp_node.read_table(ACP_KEYS)
+    acp = acp_node.read_keys(ACP_KEYS)
     base_launch = {key: value for key, value in table["launch"].items() if key not in OMITTED_KEYS}
     launch_table = {
         **base_launch,
@@ -113,16 +128,9 @@ def build_acp_adapter(base: Adapter, table: Mapping[str, Any], source: ConfigSou
     }
     launch_node = ConfigNode(source, {**table, "launch": launch_table}).child("launch")
     template = LaunchTemplate(launch_node, base.name, base.tools)
-    pattern = (
-        launch_node.child("resume_id_pattern").read_regex()
-        if launch_node.child("resume_id_pattern")
-        else RESUME_PATTERN
-    )
-    modes = {
-        mode: launch_node.child("permission_args").child(mode).read_texts(20)
-        for mode in launch_node.child("permission_args").read_table()
-    }
-    prompted_tools = frozenset(acp_node.child("asks").read_texts())
+    pattern = template.values["resume_id_pattern"]
+    modes = launch_node.child("permission_args").read_texts_table(20)
+    prompted_tools = frozenset(acp["asks"])
 
     def build_launch(request: LaunchRequest) -> LaunchSpec:
         import re
@@ -159,21 +167,21 @@ def build_acp_adapter(base: Adapter, table: Mapping[str, Any], source: ConfigSou
         # `asking` takes subagents away: what a subagent of opencode asks is put to nobody, and
         # waits for ever.
         tools = tuple(name for name in tools if name != SUBAGENT_TOOL)
-    tools = acp_node.child("listed").read_texts() or tools
+    tools = acp["listed"] or tools
     return base._replace(
         translator_ref=lambda: create_acp_translator_class(acp_node, base.tools),
         child_input_ref=lambda: _build_child_input(acp_node),
         build_launch=build_launch,
         modes=modes,
         listed_tools=tools,
-        unattended=acp_node.child("unattended").read_bool(),
+        unattended=acp["unattended"],
         choose_tools=None,
         abilities=base.abilities._replace(
             can_stream=True,
             can_resume=True,
             accepts_model=True,
             accepts_mcp_servers=True,
-            accepts_command_servers=not acp_node.child("addresses").read_bool(),
+            accepts_command_servers=not acp["addresses"],
         ),
         policy_support=policy_support,
         # the protocol has no place for a system prompt
@@ -235,69 +243,52 @@ def create_acp_translator_class(acp_node: ConfigNode, tools: Tools) -> "type[Acp
     """The translator, with what `[acp]` says of this agent."""
     from shim.profiles.acp.translator import AcpTranslator
 
+    acp = acp_node.read_keys(ACP_KEYS)
     class_attributes = {
         "tools": tools,
-        "form": _parse_call_format(acp_node),
-        "server_tool": acp_node.child("server_tool").read_text(""),
-        "ends_at_denial": acp_node.child("denied").read_choice(("goes on", "ends"), "goes on")
-        == "ends",
-        "trailer": acp_node.child("trailer").compile_pattern()
-        if acp_node.child("trailer")
-        else None,
-        "notices": acp_node.child("notices").compile_pattern()
-        if acp_node.child("notices")
-        else None,
-        "retries": acp_node.child("retries").compile_pattern()
-        if acp_node.child("retries")
-        else None,
-        "failures": acp_node.child("failures").compile_pattern()
-        if acp_node.child("failures")
-        else None,
-        "counts_session": acp_node.child("usage").read_choice(("turn", "session"), "turn")
-        == "session",
+        "form": _parse_call_format(acp),
+        "server_tool": acp["server_tool"],
+        "ends_at_denial": acp["denied"] == "ends",
+        "counts_session": acp["usage"] == "session",
     }
+    for name in ("trailer", "notices", "retries", "failures"):
+        class_attributes[name] = _compile_pattern(acp[name])
     translator: type[AcpTranslator] = type("AgentTranslator", (AcpTranslator,), class_attributes)
     return translator
 
 
-def _parse_call_format(acp_node: ConfigNode) -> "AcpToolCallFormat":
+def _parse_call_format(acp: dict[str, Any]) -> "AcpToolCallFormat":
     from shim.profiles.acp.calls import AcpToolCallFormat, AcpToolCallPattern
 
-    signs = {
-        name: acp_node.child("signs").child(name) for name in acp_node.child("signs").read_table()
-    }
-    for sign in signs.values():
-        sign.read_table(SIGN_KEYS)
-    questions = acp_node.child("questions")
+    signs: ConfigNode = acp["signs"]
     return AcpToolCallFormat(
-        acp_node.child("tool_name").read_choice(TOOL_NAME_SOURCES, TOOL_NAME_SOURCES[0]),
+        acp["tool_name"],
         {
-            name: AcpToolCallPattern(
-                sign.child("kind").read_text(),
-                sign.child("title").read_text(""),
-                sign.child("keys").read_texts(20),
-            )
-            for name, sign in signs.items()
+            name: AcpToolCallPattern(*signs.child(name).read_keys(SIGN_KEYS).values())
+            for name in signs.read_table()
         },
-        {kind: questions.child(kind).read_texts(20) for kind in questions.read_table()},
-        acp_node.child("input").read_choice(("rawInput", "content"), "rawInput") == "content",
-        acp_node.child("path").compile_pattern() if acp_node.child("path") else None,
+        acp["questions"],
+        acp["input"] == "content",
+        _compile_pattern(acp["path"]),
     )
+
+
+def _compile_pattern(text: str) -> "re.Pattern[str] | None":
+    import re
+
+    return re.compile(text) if text else None
 
 
 def _build_child_input(acp_node: ConfigNode) -> "ChildInput":
     from shim.profiles.acp.blocks import AS_FILE, AS_IMAGE, LEFT_OUT
     from shim.profiles.acp.child_input import AcpChildInput
 
-    modes = {
-        mode: acp_node.child("modes").child(mode).read_text()
-        for mode in acp_node.child("modes").read_table()
-    }
-    documents = acp_node.child("documents").read_choice((AS_FILE, AS_IMAGE, LEFT_OUT), AS_FILE)
+    acp = acp_node.read_keys(ACP_KEYS)
+    documents = acp["documents"].read_choice((AS_FILE, AS_IMAGE, LEFT_OUT), AS_FILE)
     return AcpChildInput(
-        modes,
-        sets_model=acp_node.child("model").read_bool(),
-        offers_draft=acp_node.child("draft").read_bool(),
+        acp["modes"],
+        sets_model=acp["model"],
+        offers_draft=acp["draft"],
         document_format=documents,
-        only_urls=acp_node.child("addresses").read_bool(),
+        only_urls=acp["addresses"],
     )

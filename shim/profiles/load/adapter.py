@@ -1,61 +1,7 @@
-r"""The vendor that a profile describes: its table, checked, and compiled as far as its child's start
-needs it.
+"""The adapter that a profile describes: its table, checked, and compiled as far as the start of its
+child needs it.
 
-                                   WHAT A PROFILE HOLDS
-
-    schema = 1
-    id = "name"               the name of its file
-    extends = "opencode"      a bundled profile whose tables this one changes (lists are replaced)
-    unattended = true         the vendor runs its tools and asks nobody
-    listed = ["Bash"]         the tools that it can run, in Claude's words; else all that [tools]
-                              names
-    other_tools = { … }, unknown_tools = "pass"    `tools`
-    adapter = "module:Class"  a class for what rules cannot say; see below
-    [launch]                  `launch`, and permission_args (mode → words), permission_env (mode →
-                              variables), permission_tools (mode → `listed`, where that is less),
-                              `denials`, timeouts = { first_byte, idle, tool } in seconds, interrupt
-                              = { signal = "SIGINT", grace = 1.4 } (seconds until the child is
-                              killed), env_keep (ANTHROPIC_* that it may see), resume_id_pattern,
-                              model_map (Claude's name of a model → its own), gate (what stderr says
-                              when its trust gate is closed), login, install (the command that
-                              installs it), models_probe = { args = ["models"], regex = '^\S+/\S+$'
-                              }: how it is asked for its models, one in a line; groups are joined
-                              with slashes login_probe = { args = ["login", "status"], refusal =
-                              "Not logged in" }: how it is asked whether it has a login, and its
-                              words for none; unless = when it needs none rules (the module that
-                              tells the program the rules), api_base (the variable with another
-                              address of its API), version_probe = { args = ["--version"], regex =
-                              'own ([0-9.]+)', tested = ">=1.2,<2" }: how the program is asked for
-                              its version, where the version stands in the answer (the first group,
-                              or all), which versions these rules were tried with; no turn waits for
-                              it home = { variable = "X_HOME", folder = ".x" }: its own records,
-                              which an adapter may read
-    [acp]                     `acp`: how it is driven so that it asks
-    protocol = "acp"          it speaks that protocol and nothing else: no rules, and only
-                              `launch.command` is needed
-    two_way = "module"        the same, by one of our modules: its `build_persistent_adapter(adapter)` gives
-                              the vendor
-    [stream]                  text = final (or delta, cumulative): what a `text` rule gives usage =
-                              none; request: the numbers add up; run_total: the last ones count;
-                              thread_total: the last ones less those of the turns before, which are
-                              kept with the session end = { ok_exit = [0], result = "event" }: a
-                              turn is a success when a `result` rule said so; "synthesize": also
-                              when a good exit code comes behind a whole reply ids = "process": ids
-                              of calls begin anew with each process (else: "session") results =
-                              "late": what a call returned may come behind the next text, or never
-                              (else: "next"); a whole text waits one event while calls are open
-                              stderr_noise = ["…"]: beginnings of lines that never are the reason of
-                              a failure saves_late = true: a session can go on only once a reply was
-                              complete given_id = true: {session_id} names every new session,
-                              because the vendor says it too late parent = "data.parent": the path
-                              of the id of the call that runs the nested agent of an event
-    [[event]]                 `rules`, `emits`
-    [[report]]                rules of the file `launch.report`, read at the end: session, usage,
-                              result, error, notice
-    [[stderr]]                regex, emit = "session" (group session_id) or "error" (group error,
-                              cause)
-    [exit_codes]              code = cause, for an end that nothing else explains
-    [tools]                   `tools`
+PROFILE_KEYS and the other tables of `shim.profiles.schema.tables` have all keys of a profile.
 
 A profile has no state and no code. `adapter` names a subclass of
 `shim.profiles.profile.ProfileTranslator`: a bundled profile's is a module of `shim.adapters`, a
@@ -84,9 +30,10 @@ from shim.core.adapter.tools import Tools
 from shim.core.adapter.versions import LoginProbe, ModelProbe
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.profiles.check.config_node import ConfigNode, ConfigSource
+from shim.profiles.check.config_node import ConfigKey, ConfigNode, ConfigSource
 from shim.profiles.compile.tools import parse_tools
 from shim.profiles.load.launch import (
+    HOME_KEYS,
     LaunchTemplate,
     ModeTools,
     can_add_tool_to_mode,
@@ -100,27 +47,70 @@ if TYPE_CHECKING:
     from shim.profiles.compile.stream import StreamProfile
 
 SCHEMA_VERSION = 1
-PROFILE_KEYS = (
-    *(
-        "schema",
-        "id",
-        "extends",
-        "protocol",
-        "unattended",
-        "listed",
-        "other_tools",
-        "unknown_tools",
-        "adapter",
-    ),
-    "two_way",
-    *("launch", "acp", "stream", "event", "report", "stderr", "exit_codes", "tools", "note"),
-)
 TWO_WAY_MODULES = ("codex_input",)  # that drive a program so that it asks, where no table says how
 PROTOCOLS = ("acp",)
-INTERRUPT_SIGNALS = ("SIGINT", "SIGTERM")
-TIMEOUT_KEYS = ("first_byte", "idle", "tool")
-MAX_GRACE_S = 10.0  # seconds after an interrupt; a frontend that waits longer has given up
-MAX_TIMEOUT_S = 86_400.0  # seconds; no silence is longer on purpose
+PROFILE_KEYS = {
+    "schema": ConfigKey("the number 1", "the version of this list of keys"),
+    "id": ConfigKey("text", "the name of the vendor, and of its file"),
+    "extends": ConfigKey(
+        "a string", "a bundled profile whose tables this one changes; lists are replaced"
+    ),
+    "protocol": ConfigKey(
+        "choice",
+        "the program speaks this protocol and nothing else: the profile has no rules, and needs "
+        "`launch.command` only",
+        PROTOCOLS,
+        "",
+    ),
+    "unattended": ConfigKey("bool", "the vendor runs its tools without asking"),
+    "listed": ConfigKey(
+        "texts",
+        "the tools that the vendor can run, as Claude names them; by default all that `[tools]` "
+        "names",
+    ),
+    "other_tools": ConfigKey(
+        "a table", "a name for tools that `[tools]` does not have: `{ regex = '…', name = '…' }`"
+    ),
+    "unknown_tools": ConfigKey(
+        "a string",
+        "what happens to calls of tools without a name: `pass`, `hide`, or `mcp_prefix`",
+        successor="[tools] or `other_tools`",
+    ),
+    "adapter": ConfigKey(
+        "a string",
+        "a class for what rules cannot express: `module:Class`, a subclass of "
+        "`shim.profiles.profile.ProfileTranslator` in a file beside the profile",
+    ),
+    "two_way": ConfigKey(
+        "choice",
+        "a bundled module that drives the program so that it asks (`build_persistent_adapter`)",
+        TWO_WAY_MODULES,
+        "",
+    ),
+    "launch": ConfigKey("a table", "how the program is started"),
+    "acp": ConfigKey("a table", "how the program is driven by the Agent Client Protocol"),
+    "stream": ConfigKey("a table", "what holds for all its events"),
+    "event": ConfigKey(
+        "a list of tables",
+        "rules for its events (`shim/profiles/compile/rules.py`, `shim/profiles/compile/emits.py`)",
+    ),
+    "report": ConfigKey(
+        "a list of tables",
+        "rules for the file `launch.report`, read at the end: session, usage, result, error, notice",
+    ),
+    "stderr": ConfigKey(
+        "a list of tables",
+        'rules for lines on stderr: `regex`, and `emit = "session"` (group `session_id`) or '
+        '`emit = "error"` (group `error`; `cause`)',
+    ),
+    "exit_codes": ConfigKey(
+        "a table of strings", "exit code → cause, for an end that nothing else explains"
+    ),
+    "tools": ConfigKey(
+        "a table", "the program's tools, as Claude names them (`shim/profiles/compile/tools.py`)"
+    ),
+    "note": ConfigKey("any value", "a remark", successor="a comment (#)"),
+}
 _STREAMED_MODES = ("delta", "cumulative")
 
 Table = Mapping[str, Any]
@@ -163,17 +153,18 @@ def build_adapter(
         )
     if node.child("id").read_text() != name:
         raise node.child("id").build_error(f"{name!r}, as its file is called")
-    if node.child("protocol"):
+    profile = node.read_keys(PROFILE_KEYS)
+    if profile["protocol"]:
         from shim.profiles.load.acp import build_acp_only_adapter, expand_acp_profile
 
-        node.child("protocol").read_choice(PROTOCOLS)
         full_table = expand_acp_profile(node)
         return build_acp_only_adapter(build_adapter(name, full_table, source), full_table, source)
     tool_table = parse_tools(
         node.child("tools"), node.child("other_tools"), node.child("unknown_tools"), name
     )
-    launch_node, stream_node = node.child("launch"), node.child("stream")
-    template = LaunchTemplate(launch_node, name, tool_table)
+    stream_node = node.child("stream")
+    template = LaunchTemplate(node.child("launch"), name, tool_table)
+    launch = template.values
     load_translator = _create_translator_loader(
         node, tool_table, load_translator_class, lambda: _compile_stream(node, tool_table, trace)
     )
@@ -181,22 +172,21 @@ def build_adapter(
         load_translator()
     events = [event for event in table.get("event", ()) if event]
     tool_names = (
-        node.child("listed").read_texts()
+        profile["listed"]
         if node.child("listed")
         else tuple(sorted({tool.name for tool in tool_table.values()}))
     )
     exit_codes = stream_node.child("end").child("ok_exit").read_items(20)
-    unattended = node.child("unattended").read_bool()
-    policy_support = _build_policy_support(template, unattended=unattended)
+    policy_support = _build_policy_support(template, unattended=profile["unattended"])
     adapter = Adapter(
         name=name,
         programs=template.programs,
         translator_ref=load_translator,
         build_launch=template.build_launch,
-        modes=_parse_modes(launch_node.child("permission_args")),
+        modes=_parse_modes(launch["permission_args"]),
         tools=tool_table,
         listed_tools=tool_names,
-        unattended=unattended,
+        unattended=profile["unattended"],
         choose_tools=(
             lambda request: _list_remaining_tools(
                 template.mode_tools, tool_names, policy_support, request
@@ -204,8 +194,10 @@ def build_adapter(
         )
         if template.mode_tools
         else None,
-        login_hint=launch_node.child("login").read_text(""),
-        timeouts_s=_parse_timeouts(launch_node.child("timeouts")),
+        login_hint=launch["login"],
+        timeouts_s={
+            f"{key}_timeout": seconds for key, seconds in launch["timeouts"].items() if seconds
+        },
         version_probe=template.version_probe,
         abilities=VendorAbilities(
             can_stream=stream_node.child("text").value in _STREAMED_MODES
@@ -227,42 +219,33 @@ def build_adapter(
             stream_node.child("saves_late").read_bool(), stream_node.child("given_id").read_bool()
         ),
         shutdown=VendorShutdownConfig(
-            _parse_interrupt_signal(launch_node.child("interrupt")),
-            _parse_grace(launch_node.child("interrupt").child("grace")),
+            launch["interrupt"]["signal"],
+            launch["interrupt"]["grace"],
             frozenset(int(event.read_number(0, 255)) for event in exit_codes) or frozenset((0,)),
         ),
         cli=VendorCliInfo(
             variants=template.variants,
             detect_variant=template.detect_variant,
-            install_command=launch_node.child("install").read_text(""),
-            model_names=template.model_map,
-            login_probe=_parse_login_probe(launch_node.child("login_probe")),
-            model_probe=_parse_model_probe(launch_node.child("models_probe")),
+            install_command=launch["install"],
+            model_names=launch["model_map"],
+            login_probe=_build_login_probe(launch["login_probe"]),
+            model_probe=ModelProbe(**(launch["models_probe"] or {})),
         ),
         environment=VendorEnvironment(
-            visible_variables=launch_node.child("env_keep").read_texts(20),
-            api_base_variable=launch_node.child("api_base").read_text(""),
-            data_dir=_parse_data_dir(launch_node.child("home")),
+            visible_variables=launch["env_keep"],
+            api_base_variable=launch["api_base"],
+            data_dir=_parse_data_dir(launch["home"]),
             run_report=template.run_report,
-            overriding_files=parse_overriding_config_paths(launch_node.child("overruled_by")),
-            extra_tool_keys={
-                name: launch_node.child("widened_by").child(name).read_text()
-                for name in launch_node.child("widened_by").read_table()
-            },
-            mcp_server_keys={
-                name: launch_node.child("servers_in").child(name).read_text()
-                for name in launch_node.child("servers_in").read_table()
-            },
-            autostart_files={
-                name: launch_node.child("brings").child(name).read_texts()
-                for name in launch_node.child("brings").read_table()
-            },
-            no_autostart_flag=launch_node.child("brings_off").read_text(""),
-            trust_prompt_text=launch_node.child("gate").read_text(""),
+            overriding_files=parse_overriding_config_paths(launch["overruled_by"]),
+            extra_tool_keys=launch["widened_by"],
+            mcp_server_keys=launch["servers_in"],
+            autostart_files=launch["brings"],
+            no_autostart_flag=launch["brings_off"],
+            trust_prompt_text=launch["gate"],
         ),
     )
-    if node.child("two_way"):
-        module = f"shim.adapters.{node.child('two_way').read_choice(TWO_WAY_MODULES)}"
+    if profile["two_way"]:
+        module = f"shim.adapters.{profile['two_way']}"
         return adapter._replace(
             cli=adapter.cli._replace(build_two_way=lambda: _load_two_way_adapter(module, adapter))
         )
@@ -410,49 +393,20 @@ def _parse_modes(node: ConfigNode) -> dict[str, tuple[str, ...]]:
     return {mode: node.child(mode).read_texts(20) for mode in node.value}
 
 
-def _parse_interrupt_signal(node: ConfigNode) -> str:
-    node.read_table(("signal", "grace"))
-    return node.child("signal").read_choice(INTERRUPT_SIGNALS, "SIGINT")
-
-
-def _parse_grace(node: ConfigNode) -> float:
-    return node.read_number(0.1, MAX_GRACE_S) if node else 0.0
-
-
-def _parse_login_probe(node: ConfigNode) -> LoginProbe:
-    if not node:
+def _build_login_probe(probe: dict[str, Any] | None) -> LoginProbe:
+    if probe is None:
         return LoginProbe()
-    node.read_table(("args", "refusal", "unless"))
-    return LoginProbe(
-        node.child("args").read_texts(20),
-        node.child("refusal").read_regex(),
-        login_exception=node.child("unless").read_text(""),
-    )
-
-
-def _parse_model_probe(node: ConfigNode) -> ModelProbe:
-    if not node:
-        return ModelProbe()
-    node.read_table(("args", "regex"))
-    return ModelProbe(node.child("args").read_texts(20), node.child("regex").read_regex())
-
-
-def _parse_timeouts(node: ConfigNode) -> dict[str, float]:
-    node.read_table(TIMEOUT_KEYS)
-    return {
-        f"{key}_timeout": node.child(key).read_number(1, MAX_TIMEOUT_S) for key in node.read_table()
-    }
+    return LoginProbe(probe["args"], probe["refusal"], login_exception=probe["unless"])
 
 
 def _parse_data_dir(node: ConfigNode) -> tuple[str, str] | None:
-    """The variable and the folder of `home`."""
+    """Return the variable and the folder of `home`."""
     if not node:
         return None
-    node.read_table(("variable", "folder"))
-    folder = node.child("folder").read_text()
-    if not {"", ".", ".."}.isdisjoint(folder.split("/")):
+    home = node.read_keys(HOME_KEYS)
+    if not {"", ".", ".."}.isdisjoint(home["folder"].split("/")):
         raise node.child("folder").build_error("a folder in the person's home, such as .codex")
-    return node.child("variable").read_text(""), folder
+    return home["variable"], home["folder"]
 
 
 def _has_prices(table: Table) -> bool:

@@ -1,33 +1,5 @@
 """`[launch.denials]`: how a program is told beforehand which tools it does not have.
 
-    tool = '"{tool}":"deny"'           what denies one of its own tools
-    server = '"{server}_*":"deny"'     what denies all tools of a server of MCP; without it such a
-                                       rule refuses the turn
-    server_tool = '…{server}…{tool}…'  what denies one tool of a server
-    allow = …{tool}…                   what allows one of its tools, for a program that runs none
-                                       unasked
-    servers = '"*_*":"deny"'           what denies the tools of all servers
-    asking = '"*":"ask"'               what makes it ask about each call, where it can ask (`acp`)
-    protected_file = '"*{name}":"deny"' denies changes of a file whose name makes programs run, or
-        of its folder
-    protected = '"edit":{{files}}'     stands around all of these, for acceptEdits without
-                                       permission prompts
-    between = ","                      stands between two of these
-    text = "{{denials}}"               what stands around all of them
-    renamed = { write = "edit" }       its tools that go by another name there
-    also = ["activate_skill"]          tools without a name of Claude's; a mode or a choice of tools
-                                       leaves them out
-    subagents = true                   its subagents are bound as well; otherwise they are taken
-                                       away under any rule
-    args = ["--agent", "build"]        words of the command line behind `argv`; {file} is a file of
-                                       ours with the text
-    suffix = ".toml"                   how the name of this file ends
-    of_modes = "modes.toml"            a file beside the profile with what the modes alone deny, so
-                                       that none is written
-    plain = { A = "1" }                variables that are set as they are
-    json = { B = '{"x":{denials}}' }   variables with a JSON object, merged over what the variable
-                                       says already
-
 All of it is left out where nothing is denied. A mode denies what its `permission_tools` do not
 name, and all servers. These variables go before any other, those of the user's settings included.
 """
@@ -41,27 +13,63 @@ from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import MCP_PREFIX, SUBAGENT_TOOL, PermissionRule
 from shim.core.policy.workspace import PROTECTED_NAMES, SHIM_FOLDERS
 from shim.core.reading.typed import Any, NamedTuple
-from shim.profiles.check.config_node import ConfigNode
+from shim.profiles.check.config_node import ConfigKey, ConfigNode
 from shim.profiles.compile.tools import ProfileTool
 from shim.profiles.load.argv_parts import BUNDLED_FOLDER
 
-DENIAL_KEYS = (
-    *(
-        "tool",
-        "allow",
-        "asking",
-        "server",
-        "server_tool",
-        "servers",
-        "between",
-        "text",
-        "renamed",
-        "also",
-        "subagents",
+DENIAL_KEYS = {
+    "tool": ConfigKey(
+        "optional_text", """the text that denies one of its tools: `'"{tool}":"deny"'`"""
     ),
-    *("protected_file", "protected"),
-    *("args", "suffix", "of_modes", "plain", "json"),
-)
+    "allow": ConfigKey(
+        "optional_text",
+        "the text that allows one of its tools (`{tool}`), for a program that runs no tool unasked",
+    ),
+    "asking": ConfigKey(
+        "optional_text",
+        "the text that makes it ask about each call when it is driven by `[acp]`: "
+        """`'"*":"ask"'`""",
+    ),
+    "server": ConfigKey(
+        "optional_text",
+        "the text that denies all tools of an MCP server (`{server}`). Without it, a rule about a "
+        "server refuses the turn",
+    ),
+    "server_tool": ConfigKey(
+        "optional_text", "the text that denies one tool of an MCP server (`{server}`, `{tool}`)"
+    ),
+    "servers": ConfigKey("optional_text", "the text that denies the tools of all MCP servers"),
+    "between": ConfigKey("optional_text", "the separator of two of these texts"),
+    "text": ConfigKey("optional_text", "the text around all of them (`{denials}`)"),
+    "renamed": ConfigKey("text_table", "tools that have another name in these texts"),
+    "also": ConfigKey(
+        "texts", "tools without a name of Claude's; a mode or a choice of tools denies them"
+    ),
+    "subagents": ConfigKey(
+        "bool", "its subagents obey these rules; if they do not, any rule takes subagents away"
+    ),
+    "protected_file": ConfigKey(
+        "optional_text",
+        "the text that denies changes of a file or a folder (`{name}`) that makes programs run",
+    ),
+    "protected": ConfigKey(
+        "optional_text",
+        "the text around all of these (`{files}`), for acceptEdits without permission prompts",
+    ),
+    "args": ConfigKey(
+        "texts", "arguments after `argv`; `{file}` is a file of the shim's with the text", 20
+    ),
+    "suffix": ConfigKey("optional_text", "the end of the name of this file"),
+    "of_modes": ConfigKey(
+        "optional_text",
+        "a bundled file with what the modes alone deny, which needs no file to be written",
+    ),
+    "plain": ConfigKey("text_table", "variables with these values"),
+    "json": ConfigKey(
+        "text_table",
+        "variables with a JSON object (`{denials}`), merged over the value of the environment",
+    ),
+}
 # of a server and its tool together: a longer one may be cut by the program
 MAX_SERVER_TOOL_CHARS = 60
 _PLAIN_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
@@ -89,34 +97,9 @@ class DenialTemplates:
         tools: Tools,
         tools_by_mode: Mapping[str, tuple[str, ...]],
     ) -> None:
-        node.read_table(DENIAL_KEYS)
         self._name, self._tools, self._tools_by_mode = name, tools, tools_by_mode
-        self._templates = {
-            key: node.child(key).read_text("")
-            for key in (
-                *("tool", "allow", "asking", "server", "server_tool", "servers", "between", "text"),
-                *("protected_file", "protected"),
-            )
-        }
-        self._renames = {
-            tool: node.child("renamed").child(tool).read_text()
-            for tool in node.child("renamed").read_table()
-        }
-        self._unnamed_tools = node.child("also").read_texts()
-        self._args, self._file_suffix = (
-            node.child("args").read_texts(20),
-            node.child("suffix").read_text(""),
-        )
-        self._modes_file = node.child("of_modes").read_text("")
-        self._plain_variables = {
-            key: node.child("plain").child(key).read_text()
-            for key in node.child("plain").read_table()
-        }
-        self._json_variables = {
-            key: node.child("json").child(key).read_text()
-            for key in node.child("json").read_table()
-        }
-        self.binds_subagents = node.child("subagents").read_bool()
+        self._config = node.read_keys(DENIAL_KEYS)
+        self.binds_subagents = self._config["subagents"]
 
     def can_express_rule(self, rule: PermissionRule) -> bool:
         """Whether the program can be told of a rule: about a whole tool, a server of MCP, or a tool
@@ -124,7 +107,7 @@ class DenialTemplates:
         """
         server, tool = _parse_server_rule(rule)
         if server:
-            return bool(self._templates["server_tool" if tool else "server"])
+            return bool(self._config["server_tool" if tool else "server"])
         return rule.content is None and rule.tool in {
             profile_tool.name for profile_tool in self._tools.values()
         }
@@ -143,14 +126,14 @@ class DenialTemplates:
             is_tool
             and mode in self._tools_by_mode
             and mode != "plan"
-            and (runs_unasked or bool(self._templates["allow"]))
+            and (runs_unasked or bool(self._config["allow"]))
         )
 
     def build_denial_config(self, request: LaunchRequest) -> DenialConfig:
         """What the program is told under a request. PermissionModeError where the program might not
         hear it.
         """
-        denials = ([self._templates["asking"]] if request.persistent else []) + self._list_denials(
+        denials = ([self._config["asking"]] if request.persistent else []) + self._list_denials(
             request
         )
         if not denials:
@@ -160,29 +143,29 @@ class DenialTemplates:
                 f"{self._name} might not hear what it must not run: {request.policy_bypass}",
                 hint=f"remove what is named, or ask for {BYPASS_MODE} without a rule",
             )
-        if self._modes_file and not request.persistent and not _has_rules(request):
+        if self._config["of_modes"] and not request.persistent and not _has_rules(request):
             return DenialConfig(
                 tuple(
-                    arg.replace("{file}", f"{BUNDLED_FOLDER}/{self._modes_file}")
-                    for arg in self._args
+                    arg.replace("{file}", f"{BUNDLED_FOLDER}/{self._config['of_modes']}")
+                    for arg in self._config["args"]
                 )
             )
-        text = self._templates["text"].replace(
-            "{denials}", self._templates["between"].join(denials + self._list_allowances(request))
+        text = self._config["text"].replace(
+            "{denials}", self._config["between"].join(denials + self._list_allowances(request))
         )
         files: tuple[str, ...] = ()
-        if any("{file}" in arg for arg in self._args):
-            path = request.store_text(text, self._file_suffix)
+        if any("{file}" in arg for arg in self._config["args"]):
+            path = request.store_text(text, self._config["suffix"])
             if path is None or "," in path:  # a comma may end the path there
                 raise FrontendError(
                     f"the rules for {self._name} could not be written to a file of ours",
                     hint="is the disk full, or has the path of our state folder a comma in it?",
                 )
             files = (path,)
-        args = tuple(arg.replace("{file}", "".join(files)) for arg in self._args)
+        args = tuple(arg.replace("{file}", "".join(files)) for arg in self._config["args"])
         return DenialConfig(
             args,
-            {**self._plain_variables, **self._merge_json_variables(text, request.environment)},
+            {**self._config["plain"], **self._merge_json_variables(text, request.environment)},
             files,
         )
 
@@ -203,7 +186,7 @@ class DenialTemplates:
         if allowed_tools is not None and not self.binds_subagents:
             allowed_tools.discard(SUBAGENT_TOOL)
         denied_tools = {
-            self._renames.get(name, name): None
+            self._config["renamed"].get(name, name): None
             for name, tool in self._tools.items()
             for names in (
                 {tool.name, *(tool.other_names if isinstance(tool, ProfileTool) else ())},
@@ -213,17 +196,17 @@ class DenialTemplates:
             or (allowed_tools is not None and not names <= allowed_tools)
         }
         if allowed_tools is not None or chosen_tools is not None:
-            denied_tools |= dict.fromkeys(self._unnamed_tools)
-        denials = [self._templates["tool"].replace("{tool}", name) for name in denied_tools]
-        if mode == "acceptEdits" and self._templates["protected"] and not request.persistent:
+            denied_tools |= dict.fromkeys(self._config["also"])
+        denials = [self._config["tool"].replace("{tool}", name) for name in denied_tools]
+        if mode == "acceptEdits" and self._config["protected"] and not request.persistent:
             # first: in some programs the last matching rule decides
             denials.insert(0, self._format_protected())
-        if allowed_tools is not None and self._templates["servers"]:
-            denials.append(self._templates["servers"])
+        if allowed_tools is not None and self._config["servers"]:
+            denials.append(self._config["servers"])
         for rule in () if policy is None else policy.restricting_rules:
             server, tool = _parse_server_rule(rule)
             if server:
-                template = self._templates["server_tool" if tool else "server"]
+                template = self._config["server_tool" if tool else "server"]
                 denials.append(template.replace("{server}", server).replace("{tool}", tool))
         return denials
 
@@ -232,17 +215,18 @@ class DenialTemplates:
         acceptEdits.
         """
         names = [*sorted(PROTECTED_NAMES), *(path.strip("/") for path in SHIM_FOLDERS)]
-        files = [self._templates["protected_file"].replace("{name}", name) for name in names]
-        return self._templates["protected"].replace(
-            "{files}", self._templates["between"].join(files)
+        files = [self._config["protected_file"].replace("{name}", name) for name in names]
+        text: str = self._config["protected"].replace(
+            "{files}", self._config["between"].join(files)
         )
+        return text
 
     def _list_allowances(self, request: LaunchRequest) -> list[str]:
         """What allows each tool that a rule allows, in the program's words."""
         policy = request.policy
         if (
             policy is None
-            or not self._templates["allow"]
+            or not self._config["allow"]
             or request.permission_mode == "plan"
             or request.persistent
         ):
@@ -250,7 +234,7 @@ class DenialTemplates:
         allowed_tools = {rule.tool for rule in policy.allow if rule.content is None}
         names = [name for name, tool in self._tools.items() if tool.name in allowed_tools]
         return [
-            self._templates["allow"].replace("{tool}", self._renames.get(name, name))
+            self._config["allow"].replace("{tool}", self._config["renamed"].get(name, name))
             for name in names
         ]
 
@@ -259,7 +243,7 @@ class DenialTemplates:
         import orjson
 
         variables = {}
-        for key, template in self._json_variables.items():
+        for key, template in self._config["json"].items():
             try:
                 current = orjson.loads(environment.get(key) or "{}")
             except orjson.JSONDecodeError:

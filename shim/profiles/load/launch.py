@@ -1,39 +1,26 @@
 """How a profile's program is started: one template of arguments, filled in for each turn. Never a
-shell.
+shell. LAUNCH_KEYS has the keys of `[launch]`.
 
-                                   HOW A COMMAND LINE IS SAID
+                                   HOW A COMMAND LINE IS WRITTEN
 
-    [launch]
-    command = ["codex", "exec"]      a program on PATH (a path is for `[vendors.X] bin`), and its
-                                     first words
     argv = [
-      "--json",                                                    a word
-      { when = "model", args = ["-m", "{model}"] },                words that stand there if a model
-                                                                   is named
+      "--json",                                                    an argument
+      { when = "model", args = ["-m", "{model}"] },                arguments that stand there if a
+                                                                   model is named
       { when = ["resume", "trust"], unless = "fork", args = [] },  all conditions of `when` hold,
                                                                    none of `unless`
-      { each = "add_dirs", args = ["--add-dir", "{item}"] },       words for each item of a list
-      { when = "permission_args" },                                the words of the permission mode,
-                                                                   in this place
-      { when = "prompt_argument", args = ["{prompt}"] },           the prompt, where it is an
-                                                                   argument
-      { when = "prompt_stdin", args = ["-"] },                     where it is given on stdin
+      { each = "add_dirs", args = ["--add-dir", "{item}"] },       arguments for each item of a list
+      { when = "permission_args" },                                the arguments of the permission
+                                                                   mode
+      { when = "rules" },                                          the arguments of `rules`
+      { when = "prompt_argument", args = ["{prompt}"] },           the prompt, if it is an argument
+      { when = "prompt_stdin", args = ["-"] },                     if it is given on stdin
     ]
-    prompt = { via = "arg", dash_guard = "--", long = "stdin", max_bytes = 30000 }
-    stdin = "devnull"                what a child reads whose prompt is elsewhere: nothing, or
-                                     "pipe" (closed at once)
-    env = { A = "b" }                variables of the program's own
-    env_unset = ["C"]                variables that the program must not see
 
     [launch.variants]                dialects of the program; its `--help` decides: the first that
                                      fits, else the last
     old = { has = ["run"], lacks = ["--json"] }                    `when = "old"` asks for this one
     new = {}
-
-    [launch.denials]                 `denials`: how the program is told what it is not to run
-
-`efforts = ["low", "high"]` are the levels of `--effort` that the program has, without it all:
-`{effort}` is the level that was asked for, or the next below it.
 
 Placeholders: prompt, prompt_file, model, effort, resume, session_id, max_turns, report_folder,
 bundled, system_prompt and append_system_prompt; and the lists add_dirs, mcp_configs, denied_tools,
@@ -46,42 +33,17 @@ tools of the mode. `{chosen_tools}` lists the tools of `--tools` only. A turn wi
 refused if the profile has neither of these two nor `denials`: `{denied_tools}` is not enough,
 because the program keeps tools that `[tools]` does not name.
 
-`prompt`
-    via          arg, stdin, or file (`{prompt_file}`, a file of ours that goes with the child)
-    dash_guard   what keeps a prompt from becoming a flag or a subcommand: stdin   such a prompt is
-                 given on stdin (the usual guard) --      stands before every prompt equals  the
-                 prompt is part of a word such as `--prompt={prompt}` space   a space is put before
-                 a dash, for a prompt that is the value of a flag word    a space is put before a
-                 dash and before a single word, for a prompt without a flag
-    long         where a prompt goes that is too long for an argument: stdin, file, or refuse
-
-`report = { file = "usage.json", keys = ["usage"] }` is a file that the program writes about its run
-into `{report_folder}`, a private folder that is removed after the run. `[[report]]` reads these
-keys of its one JSON object.
-
 `{bundled}` is the folder of the bundled profiles, for a file with rules that keep a mode narrow.
-Behind a launcher the program may not see that folder, so there such a profile is started in the
-widest mode only. The same holds where `overruled_by = { linux = "/a/folder" }` (also darwin) names
-what goes before ours: a folder with `.toml` files, or a list of files and such folders; and where
-`widened_by = { ".x/settings.json" = "key" }` names a JSON file, in the working directory or at
-home, with a key that gives the program tools which no rule names.
+With a `command_prefix` the program may not see that folder, so such a profile is then started in
+the widest mode only. The same holds if `overruled_by` or `widened_by` finds a file.
 
-`servers_in = { ".x/settings.json" = "mcpServers" }` names JSON files, in the working directory or
-at home, and the key that lists MCP servers by name. The shim recognizes tools of a server by these
-names and `acp.server_tool`.
+A module that `rules` names has `build_arguments(request)`, the arguments of `{ when = "rules" }`;
+`build_environment(request)`, more variables; `enforces_rule(rule, request)`, whether both keep the
+program and its subagents to a rule; `allows_through_hook(rule)`, whether it runs what a rule
+allows; and `EMITS_CALL_BEFORE_HOOK`, whether it reports a call before the call was judged.
 
-`brings = { ".x/plugin" = [], "x.json" = ["plugin"] }` names what of the working directory, or of a
-folder around it, the program starts unasked: a path, or keys of a JSON file. Such a folder is
-refused unless it is trusted, or the program knows the flag `no_autostart_flag`.
-
-`rules` names a bundled module that tells the program the rules of a conversation:
-`build_arguments(request)` gives the words of `{ when = "rules" }`, `build_environment(request)`
-more variables, `enforces_rule(rule, request)` whether both keep the program and its subagents to a
-rule, `allows_through_hook(rule)` whether it runs what a rule allows; `EMITS_CALL_BEFORE_HOOK` is
-whether it says a call before the call was judged.
-
-A child whose stdin is not its prompt gets none, because many programs wait for its end. What a
-frontend gives was checked before. The id of a session is checked here, by its pattern. No other
+A child whose stdin is not its prompt gets none, because many programs wait for its end. Values of
+the frontend were checked before. The id of a session is checked here, by its pattern. No other
 value begins a word with a dash.
 """
 
@@ -94,7 +56,7 @@ from shim.core.adapter.versions import VersionProbe, parse_version_conditions
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_supported_effort
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.profiles.check.config_node import ConfigNode
+from shim.profiles.check.config_node import ConfigKey, ConfigNode
 from shim.profiles.compile.tools import ProfileTool
 from shim.profiles.load.argv_parts import (
     BUNDLED_FOLDER,
@@ -130,67 +92,184 @@ FORBIDDEN_VARIABLES = frozenset(
 # Our guard against starting ourselves for ever, and what every program needs.
 REQUIRED_PREFIX, REQUIRED_VARIABLES = "SHIM_", frozenset(("PATH", "HOME"))
 RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
-LAUNCH_KEYS = (
-    *(
-        "command",
-        "programs",
-        "argv",
-        "prompt",
-        "permission_args",
-        "permission_env",
-        "permission_tools",
-        "model_map",
-    ),
-    *(
-        "efforts",
-        "env",
-        "env_keep",
-        "env_unset",
-        "resume_id_pattern",
-        "interrupt",
-        "timeouts",
-        "stdin",
-        "gate",
-    ),
-    *(
-        "login",
-        "login_probe",
-        "models_probe",
-        "api_base",
-        "variants",
-        "version_probe",
-        "home",
-        "report",
-    ),
-    *(
-        "overruled_by",
-        "widened_by",
-        "servers_in",
-        "rules",
-        "denials",
-        "brings",
-        "brings_off",
-        "install",
-    ),
-)
 WIDEST_MODE = "bypassPermissions"
 RULE_MODULES = ("codex_rules", "copilot_rules")  # that tell a program the rules
 STDIN_KINDS = ("devnull", "pipe")
+INTERRUPT_SIGNALS = ("SIGINT", "SIGTERM")
+MAX_GRACE_S = 10.0  # seconds after an interrupt; a frontend that waits longer has given up
+MAX_TIMEOUT_S = 86_400.0  # seconds; no silence is longer on purpose
+DEFAULT_VERSION_PROBE = VersionProbe()
+
+INTERRUPT_KEYS = {
+    "signal": ConfigKey("choice_or_first", "the signal that interrupts a turn", INTERRUPT_SIGNALS),
+    "grace": ConfigKey(
+        "number", "seconds until the child is killed", 0.1, MAX_GRACE_S, 0.0, successor=""
+    ),
+}
+TIMEOUT_KEYS = {
+    "first_byte": ConfigKey("number", "seconds until its first output", 1, MAX_TIMEOUT_S, 0.0),
+    "idle": ConfigKey("number", "seconds without output", 1, MAX_TIMEOUT_S, 0.0),
+    "tool": ConfigKey(
+        "number",
+        "seconds without output while a tool runs",
+        1,
+        MAX_TIMEOUT_S,
+        0.0,
+        successor="`[vendors.NAME.timeouts] tool` in config.toml",
+    ),
+}
+LOGIN_PROBE_KEYS = {
+    "args": ConfigKey("texts", "the arguments of the question", 20),
+    "refusal": ConfigKey("regex", "finds the words for a missing login in a line of the answer"),
+    "unless": ConfigKey("optional_text", "when the program needs no login"),
+}
+MODEL_PROBE_KEYS = {
+    "args": ConfigKey("texts", "the arguments of the question", 20),
+    "regex": ConfigKey(
+        "regex", "finds a model in a line of the answer; its groups are joined with slashes"
+    ),
+}
+VERSION_PROBE_KEYS = {
+    "args": ConfigKey(
+        "texts", "the arguments of the question, `--version` by default", 10, successor=""
+    ),
+    "regex": ConfigKey(
+        "regex",
+        "finds the version in the answer: the first group, or the whole match",
+        DEFAULT_VERSION_PROBE.regex,
+    ),
+    "tested": ConfigKey("optional_text", "the versions that the rules were tried with: `>=1.2,<2`"),
+}
+HOME_KEYS = {
+    "variable": ConfigKey("optional_text", "the variable that names the folder"),
+    "folder": ConfigKey("text", "the folder in the person's home, such as `.codex`"),
+}
+REPORT_KEYS = {
+    "file": ConfigKey("text", "the name of the file in `{report_folder}`"),
+    "keys": ConfigKey("texts", "the keys of its JSON object that `[[report]]` reads", 20),
+}
+LAUNCH_KEYS = {
+    "command": ConfigKey(
+        "texts",
+        "the program on PATH (`[vendors.NAME] bin` may be a path), and its first arguments",
+        20,
+    ),
+    "programs": ConfigKey(
+        "texts", "other names of the program", 10, successor="`[vendors.NAME] bin` in config.toml"
+    ),
+    "argv": ConfigKey(
+        "a list",
+        "the arguments after `command`: strings, and tables with `when`, `unless`, `each` and "
+        "`args` (`shim/profiles/load/launch.py`)",
+    ),
+    "prompt": ConfigKey("a table", "how the program gets the prompt"),
+    "permission_args": ConfigKey(
+        "a table of lists of strings",
+        'permission mode → the arguments of `{ when = "permission_args" }`. The vendor has these '
+        "modes only",
+    ),
+    "permission_env": ConfigKey("a table of tables of strings", "permission mode → variables"),
+    "permission_tools": ConfigKey(
+        "a table of lists of strings",
+        "permission mode → the tools that the program can run, if it has fewer than `listed`",
+    ),
+    "model_map": ConfigKey(
+        "text_table",
+        "Claude's name of a model → the program's name",
+        successor="`[vendors.NAME.models]` in config.toml",
+    ),
+    "efforts": ConfigKey(
+        "a list of strings",
+        "the levels of `--effort` that the program has (all by default). `{effort}` is the level "
+        "that was asked for, or the next one below",
+    ),
+    "env": ConfigKey("a table of strings", "variables of the program's own"),
+    "env_keep": ConfigKey(
+        "texts", "variables `ANTHROPIC_*` that the program may see", 20, successor=""
+    ),
+    "env_unset": ConfigKey("a list of strings", "variables that the program must not see"),
+    "resume_id_pattern": ConfigKey("regex", "matches the ids of its sessions", RESUME_PATTERN),
+    "interrupt": ConfigKey("keys", "how a turn is interrupted", INTERRUPT_KEYS),
+    "timeouts": ConfigKey("keys", "how long the program may be silent", TIMEOUT_KEYS),
+    "stdin": ConfigKey(
+        "choice_or_first",
+        "the stdin of a child whose prompt is elsewhere; `pipe` is closed at once",
+        STDIN_KINDS,
+        successor="",
+    ),
+    "gate": ConfigKey("optional_text", "the words on stderr when its trust prompt stops it"),
+    "login": ConfigKey("optional_text", "what a person types to log in"),
+    "login_probe": ConfigKey(
+        "optional_keys",
+        "how `shim doctor` asks whether there is a login; stdin is empty, and the program must not "
+        "ask its model",
+        LOGIN_PROBE_KEYS,
+    ),
+    "models_probe": ConfigKey(
+        "optional_keys", "how the program is asked for its models, one in a line", MODEL_PROBE_KEYS
+    ),
+    "api_base": ConfigKey("optional_text", "the variable with another address of its API"),
+    "variants": ConfigKey(
+        "a table of tables",
+        "dialects of the program, which conditions can name: name → `{ has = [], lacks = [] }`, "
+        "texts of its `--help`",
+    ),
+    "version_probe": ConfigKey(
+        "a table", "how the program is asked for its version; no turn waits for it"
+    ),
+    "home": ConfigKey("a table", "the folder of its records, which an adapter may read"),
+    "report": ConfigKey(
+        "a table",
+        "a file that the program writes about its run; `{report_folder}` is a private folder that "
+        "is removed after the run",
+    ),
+    "overruled_by": ConfigKey(
+        "a table",
+        "`linux` or `darwin` → what overrules a file of `{bundled}`: a folder with `.toml` files, "
+        "or a list of files and such folders",
+    ),
+    "widened_by": ConfigKey(
+        "text_table",
+        "a JSON file in the working directory or at home → the key that gives the program tools "
+        "which no rule names",
+    ),
+    "servers_in": ConfigKey(
+        "text_table",
+        "a JSON file in the working directory or at home → the key that lists MCP servers by name. "
+        "With `acp.server_tool` they tell the tools of a server",
+    ),
+    "rules": ConfigKey(
+        "choice", "a bundled module that tells the program the rules", RULE_MODULES, ""
+    ),
+    "denials": ConfigKey(
+        "a table",
+        "how the program is told what it must not run; `false` removes that of the extended profile",
+    ),
+    "brings": ConfigKey(
+        "texts_table",
+        "a path in the working directory or above it → keys of this JSON file, `[]` for the whole "
+        "path. The program starts it unasked, so the folder is refused unless it is trusted",
+    ),
+    "brings_off": ConfigKey(
+        "optional_text", "the flag that keeps the program from doing so", successor=""
+    ),
+    "install": ConfigKey("optional_text", "the command that installs the program"),
+}
 RulesLoader = Callable[[], Any]
 ModeTools = Mapping[str, tuple[str, ...]]  # permission mode → the tools of `permission_tools`
 
 
 class LaunchTemplate:
-    """A checked `[launch]`; `build_launch` is that of its adapter, the rest are facts for the
-    vendor.
+    """A checked `[launch]`. `values` are those of LAUNCH_KEYS, and `build_launch` is that of the
+    adapter.
     """
 
     def __init__(self, node: ConfigNode, name: str, tools: Tools) -> None:
-        node.read_table(LAUNCH_KEYS)
+        self.values = node.read_keys(LAUNCH_KEYS)
         used_names: set[str] = set()
-        command, self.programs = _parse_programs(node)
+        self.programs = _parse_programs(node, self.values)
         self.variants, self.detect_variant = _parse_variants(node.child("variants"))
-        self.load_rules = _create_rules_loader(node.child("rules"))
+        self.load_rules = _create_rules_loader(self.values["rules"])
         self.mode_tools = {
             mode: node.read_texts()
             for mode, node in read_nodes_by_permission_mode(node, "permission_tools").items()
@@ -198,12 +277,8 @@ class LaunchTemplate:
         self.denials = _build_denial_templates(node, name, tools, self.mode_tools)
         limits = self.load_rules, self.denials, self.mode_tools
         self.build_launch: Callable[[LaunchRequest], LaunchSpec] = _compile_launch(
-            node, name, tools, command, self.variants, used_names, *limits
+            node, name, tools, self.values, self.variants, used_names, *limits
         )
-        self.model_map = {
-            key: node.child("model_map").child(key).read_text()
-            for key in node.child("model_map").read_table()
-        }
         self.run_report: RunReportSpec | None = _parse_report(
             node.child("report"), node.child("argv"), used_names
         )
@@ -215,7 +290,7 @@ def _compile_launch(
     node: ConfigNode,
     name: str,
     tools: Tools,
-    command: tuple[str, ...],
+    launch: dict[str, Any],
     variants: tuple[str, ...],
     used_names: set[str],
     load_rules: RulesLoader | None,
@@ -259,13 +334,9 @@ def _compile_launch(
         level_node.read_choice(CLAUDE_EFFORT_LEVELS)
         for level_node in node.child("efforts").read_items(len(CLAUDE_EFFORT_LEVELS))
     ] or CLAUDE_EFFORT_LEVELS
-    pattern = (
-        node.child("resume_id_pattern").read_regex()
-        if node.child("resume_id_pattern")
-        else RESUME_PATTERN
-    )
-    pipe = node.child("stdin").read_choice(STDIN_KINDS, STDIN_KINDS[0]) == "pipe"
-    leading_args = command[1:]
+    pattern = launch["resume_id_pattern"]
+    pipe = launch["stdin"] == "pipe"
+    leading_args = launch["command"][1:]
 
     def build_launch(request: LaunchRequest) -> LaunchSpec:
         invocation, resume, effort = (
@@ -344,7 +415,7 @@ def _compile_launch(
             *(() if denial_config is None else denial_config.files),
         )
         mode_environment = environments_by_mode.get(request.permission_mode, environment)
-        launch = LaunchSpec(
+        launch_spec = LaunchSpec(
             (*leading_args, *args),
             stdin,
             mode_environment,
@@ -353,22 +424,23 @@ def _compile_launch(
             temporary_files=files,
         )
         if load_rules is not None:
-            launch = launch._replace(enforced_environment=load_rules().build_environment(request))
+            launch_spec = launch_spec._replace(
+                enforced_environment=load_rules().build_environment(request)
+            )
         if denial_config is None:
-            return launch
-        return launch._replace(
-            arguments=(*launch.arguments, *denial_config.args),
+            return launch_spec
+        return launch_spec._replace(
+            arguments=(*launch_spec.arguments, *denial_config.args),
             enforced_environment=denial_config.environment,
         )
 
     return build_launch
 
 
-def _create_rules_loader(node: ConfigNode) -> RulesLoader | None:
-    """What gives the module that tells the program the rules. It is imported at a turn."""
-    if not node:
+def _create_rules_loader(module_name: str) -> RulesLoader | None:
+    """Return what imports the module that tells the program the rules. It is called at a turn."""
+    if not module_name:
         return None
-    module_name = node.read_choice(RULE_MODULES)
     return lambda: import_module(f"shim.adapters.{module_name}")
 
 
@@ -393,33 +465,31 @@ def _parse_report(node: ConfigNode, argv: ConfigNode, used_names: set[str]) -> R
                 description="a list with it",
             )
         return None
-    node.read_table(("file", "keys"))
+    report = node.read_keys(REPORT_KEYS)
     if "report_folder" not in used_names:
         raise argv.build_error(
             "a list with {report_folder} in it, because there is a `report`",
             description="a list without",
         )
-    if not _is_plain_name(node.child("file").read_text()):
+    if not _is_plain_name(report["file"]):
         raise node.child("file").build_error("the name of a file")
-    keys = node.child("keys").read_texts(20)
-    if not keys:
+    if not report["keys"]:
         raise node.build_error("a table with `keys`", description="a table without")
-    return RunReportSpec(node.child("file").read_text(), keys)
+    return RunReportSpec(report["file"], report["keys"])
 
 
 def _parse_version_probe(node: ConfigNode) -> VersionProbe:
-    """`version_probe`; keys that it leaves out have their usual values."""
-    node.read_table(("args", "regex", "tested"))
-    defaults = VersionProbe()
-    regex = node.child("regex").read_regex() if node.child("regex") else defaults.regex
-    tested = node.child("tested").read_text("")
+    """Return the probe of `version_probe`. Missing keys have their usual values."""
+    probe = node.read_keys(VERSION_PROBE_KEYS)
     try:
-        parse_version_conditions(tested)
+        parse_version_conditions(probe["tested"])
     except ValueError as error:
         raise node.child("tested").build_error(
-            'conditions with commas between them, such as ">=0.169,<0.170"', str(error) or tested
+            'conditions with commas between them, such as ">=0.169,<0.170"',
+            str(error) or probe["tested"],
         ) from None
-    return VersionProbe(node.child("args").read_texts(10) or defaults.args, regex, tested)
+    args = probe["args"] or DEFAULT_VERSION_PROBE.args
+    return VersionProbe(args, probe["regex"], probe["tested"])
 
 
 def parse_overriding_config_paths(node: ConfigNode) -> dict[str, tuple[str, ...]]:
@@ -444,10 +514,9 @@ def read_nodes_by_permission_mode(launch_node: ConfigNode, key: str) -> dict[str
     }
 
 
-def _parse_programs(node: ConfigNode) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The command, and the names of its program on PATH."""
-    command = node.child("command").read_texts(20)
-    programs = (*command[:1], *node.child("programs").read_texts(10))
+def _parse_programs(node: ConfigNode, launch: dict[str, Any]) -> tuple[str, ...]:
+    """Return the names of the program on PATH."""
+    programs: tuple[str, ...] = (*launch["command"][:1], *launch["programs"])
     if not programs:
         raise node.build_error("a table with `command`", description="a table without `command`")
     for index, program in enumerate(programs):
@@ -460,7 +529,7 @@ def _parse_programs(node: ConfigNode) -> tuple[tuple[str, ...], tuple[str, ...]]
             raise wrong_node.build_error(
                 "the name of a program on PATH; `[vendors.NAME] bin` in config.toml may be a path"
             )
-    return command, programs
+    return programs
 
 
 def _is_plain_name(name: str) -> bool:

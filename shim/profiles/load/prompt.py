@@ -2,7 +2,7 @@
 
 from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest, can_pass_as_argument
 from shim.core.errors import FrontendError
-from shim.profiles.check.config_node import ConfigNode
+from shim.profiles.check.config_node import ConfigKey, ConfigNode
 
 PROMPT_CHANNELS, DASH_GUARDS, LONG_PROMPT_CHANNELS = (
     ("arg", "stdin", "file"),
@@ -11,26 +11,50 @@ PROMPT_CHANNELS, DASH_GUARDS, LONG_PROMPT_CHANNELS = (
 )
 
 
-class PromptDelivery:
-    """`launch.prompt`.
+PROMPT_KEYS = {
+    "via": ConfigKey(
+        "choice",
+        "how the program gets the prompt: an argument (`{prompt}`), stdin, or a file of the shim's "
+        "(`{prompt_file}`)",
+        PROMPT_CHANNELS,
+        "stdin",
+    ),
+    "dash_guard": ConfigKey(
+        "choice",
+        "what keeps a prompt from becoming a flag or a subcommand. `stdin`: such a prompt is given "
+        "on stdin. `--`: this word stands before each prompt. `equals`: the prompt is part of a "
+        "word such as `--prompt={prompt}`. `space`: a space is put before a dash, for a prompt "
+        "that is the value of a flag. `word`: a space is put before a dash and before a single "
+        "word, for a prompt without a flag",
+        DASH_GUARDS,
+        "stdin",
+    ),
+    "long": ConfigKey(
+        "choice",
+        "where a prompt goes that is too long for an argument",
+        LONG_PROMPT_CHANNELS,
+        "stdin",
+    ),
+    "max_bytes": ConfigKey(
+        "number",
+        "bytes of the longest argument",
+        1,
+        MAX_ARGUMENT_BYTES,
+        MAX_ARGUMENT_BYTES,
+        successor="",
+    ),
+}
 
-    via         one of VIAS
-    dash_guard  what keeps a prompt from becoming a flag or a subcommand: one of GUARDS
-    long_via    where a prompt goes that is too long for an argument: one of LONGS
-    max_bytes   bytes of an argument
-    """
+
+class PromptDelivery:
+    """`launch.prompt`, see PROMPT_KEYS."""
 
     def __init__(self, node: ConfigNode) -> None:
-        node.read_table(("via", "dash_guard", "long", "max_bytes"))
-        self.via = node.child("via").read_choice(PROMPT_CHANNELS, "stdin")
-        self.dash_guard = node.child("dash_guard").read_choice(DASH_GUARDS, "stdin")
-        self.long_via = node.child("long").read_choice(LONG_PROMPT_CHANNELS, "stdin")
-        max_bytes_node = node.child("max_bytes")
-        self.max_bytes = (
-            int(max_bytes_node.read_number(1, MAX_ARGUMENT_BYTES))
-            if max_bytes_node
-            else MAX_ARGUMENT_BYTES
-        )
+        prompt = node.read_keys(PROMPT_KEYS)
+        self.via = prompt["via"]
+        self.dash_guard = prompt["dash_guard"]
+        self.long_via = prompt["long"]
+        self.max_bytes = int(prompt["max_bytes"])
 
 
 def split_system_prompts(

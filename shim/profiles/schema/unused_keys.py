@@ -14,52 +14,15 @@ from shim.profiles.check.config_node import (
     format_as_toml,
     format_key_path,
 )
-
-# Name (see `ProfileKey`) → what to write instead, "" if there is nothing. A test compares it with
-# the bundled profiles.
-UNUSED: Mapping[str, str] = {
-    "note": "a comment (#)",
-    "unknown_tools": "[tools] or `other_tools`",
-    "launch.programs": "`[vendors.NAME] bin` in config.toml",
-    "launch.env_keep": "",
-    "launch.model_map": "`[vendors.NAME.models]` in config.toml",
-    "launch.stdin": "",
-    "launch.brings_off": "",
-    "launch.prompt.max_bytes": "",
-    "launch.interrupt.grace": "",
-    "launch.timeouts.tool": "`[vendors.NAME.timeouts] tool` in config.toml",
-    "launch.version_probe.args": "",
-    "acp.draft": "",
-    "stream.saves_late": "",
-    "stderr.note": "a comment (#)",
-    "event.note": "a comment (#)",
-    "event.session.mode": "",
-    "event.session.vendor_version": "",
-    "event.session.key_source": "",
-    "event.result.code": "",
-    "event.result.stop_reason": "`stop_reason` of a `usage` rule",
-    "event.retry.delay_ms": "",
-    "emit.tool_input": "",
-    "emit.compacted": "",
-    "usage.cost_usd": "`cost_usd` of the rule",
-    "condition.in": 'the list alone, such as `type = ["a", "b"]`,',
-    "tools.add": "`args` with `const`, and `keep = true`",
-}
+from shim.profiles.compile.emits import COMMON_RULE_KEYS
+from shim.profiles.schema.tables import PROFILE_TABLES, list_unused_keys
 
 # Tables of which each key has a meaning of its own. In all other tables a key is a name that a
 # person chose.
 _TABLES = (
-    *("", "launch", "launch.prompt", "launch.interrupt", "launch.timeouts", "launch.version_probe"),
-    *(
-        "launch.login_probe",
-        "launch.models_probe",
-        "launch.home",
-        "launch.report",
-        "launch.overruled_by",
-    ),
-    *("launch.denials", "acp", "stream", "stream.end", "other_tools"),
+    *(name for name in PROFILE_TABLES if name != "acp.signs"),
+    *("launch.overruled_by", "other_tools"),
 )
-_RULE_KEYS = ("match", "foreach", "item_match", "once", "emit", "continue", "note")
 # operators that have fields in them
 _WITH_FIELDS = ("path", "join", "plus", "minus", "any", "all", "not", "foreach")
 _OF_FIELDS = ("object", "item")  # operators that have a table of fields in them
@@ -76,10 +39,13 @@ class ProfileKey(NamedTuple):
 
 
 def build_unused_key_warnings(profile: Mapping[str, Any], source: ConfigSource) -> dict[str, str]:
-    """Return a sentence for each key of UNUSED that a profile has, by the name of the key."""
+    """Return a sentence for each key of a profile that no bundled profile uses, by the name of the
+    key.
+    """
+    successors = list_unused_keys()
     unused_keys: dict[str, ConfigKeys] = {}
     for name, keys in list_profile_keys(profile):
-        if name in UNUSED:
+        if name in successors:
             unused_keys.setdefault(name, keys)
     if not unused_keys:
         return {}
@@ -89,7 +55,7 @@ def build_unused_key_warnings(profile: Mapping[str, Any], source: ConfigSource) 
         key_text = format_key_path(keys)
         if name.startswith("emit."):
             key_text = f"{key_text} = {format_as_toml(name.removeprefix('emit.'))}"
-        successor = f"; write {UNUSED[name]} instead" if UNUSED[name] else ""
+        successor = f"; write {successors[name]} instead" if successors[name] else ""
         warnings[name] = (
             f"{source.path}:{find_key_line(text, keys)}: no bundled profile uses `{key_text}`, "
             f"and a later version may remove it{successor}"
@@ -139,7 +105,7 @@ def _list_rule(rule: object, at: ConfigKeys) -> Iterator[ProfileKey]:
         keys = (*at, key)
         if key == "emit":
             yield ProfileKey(f"emit.{emit}", keys)
-        if key in _RULE_KEYS:
+        if key in COMMON_RULE_KEYS:
             yield ProfileKey(f"event.{key}", keys)
             continue
         yield ProfileKey(f"event.{emit}.{key}", keys)

@@ -1,0 +1,1 @@
+"""All keys of a profile in one table, and those that a later version may remove."""

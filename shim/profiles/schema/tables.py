@@ -1,0 +1,72 @@
+"""All keys of a profile: one table of keys for each TOML table. The manual's reference is made of
+them.
+"""
+
+from collections.abc import Mapping
+
+from shim.profiles.check.config_node import ConfigTable
+from shim.profiles.compile.stream import STREAM_END_KEYS, STREAM_KEYS
+from shim.profiles.load.acp import ACP_KEYS, SIGN_KEYS
+from shim.profiles.load.adapter import PROFILE_KEYS
+from shim.profiles.load.denials import DENIAL_KEYS
+from shim.profiles.load.launch import (
+    HOME_KEYS,
+    INTERRUPT_KEYS,
+    LAUNCH_KEYS,
+    LOGIN_PROBE_KEYS,
+    MODEL_PROBE_KEYS,
+    REPORT_KEYS,
+    TIMEOUT_KEYS,
+    VERSION_PROBE_KEYS,
+)
+from shim.profiles.load.prompt import PROMPT_KEYS
+
+# Name of a table → its keys; "" is the profile itself.
+PROFILE_TABLES: Mapping[str, ConfigTable] = {
+    "": PROFILE_KEYS,
+    "launch": LAUNCH_KEYS,
+    "launch.prompt": PROMPT_KEYS,
+    "launch.interrupt": INTERRUPT_KEYS,
+    "launch.timeouts": TIMEOUT_KEYS,
+    "launch.version_probe": VERSION_PROBE_KEYS,
+    "launch.login_probe": LOGIN_PROBE_KEYS,
+    "launch.models_probe": MODEL_PROBE_KEYS,
+    "launch.home": HOME_KEYS,
+    "launch.report": REPORT_KEYS,
+    "launch.denials": DENIAL_KEYS,
+    "acp": ACP_KEYS,
+    "acp.signs": SIGN_KEYS,
+    "stream": STREAM_KEYS,
+    "stream.end": STREAM_END_KEYS,
+}
+
+# Keys and operators of rules, tools and conditions that no bundled profile uses (see `ProfileKey`)
+# → what to write instead, "" if there is nothing.
+_UNUSED_RULE_KEYS: Mapping[str, str] = {
+    "stderr.note": "a comment (#)",
+    "event.note": "a comment (#)",
+    "event.session.mode": "",
+    "event.session.vendor_version": "",
+    "event.session.key_source": "",
+    "event.result.code": "",
+    "event.result.stop_reason": "`stop_reason` of a `usage` rule",
+    "event.retry.delay_ms": "",
+    "emit.tool_input": "",
+    "emit.compacted": "",
+    "usage.cost_usd": "`cost_usd` of the rule",
+    "condition.in": 'the list alone, such as `type = ["a", "b"]`,',
+    "tools.add": "`args` with `const`, and `keep = true`",
+}
+
+
+def list_unused_keys() -> dict[str, str]:
+    """Return the names of all keys and operators that no bundled profile uses, with what to write
+    instead. A test compares them with the bundled profiles.
+    """
+    unused_keys = {
+        f"{table}.{name}".lstrip("."): key.successor
+        for table, keys in PROFILE_TABLES.items()
+        for name, key in keys.items()
+        if key.successor is not None
+    }
+    return {**unused_keys, **_UNUSED_RULE_KEYS}

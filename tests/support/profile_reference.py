@@ -1,0 +1,99 @@
+"""The reference of the keys of a profile, as the topic `add-a-vendor` has it: made of the schema."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from support import ROOT
+
+from shim.profiles.check.config_node import ConfigKey
+from shim.profiles.load.launch import RESUME_PATTERN
+from shim.profiles.schema.tables import PROFILE_TABLES, list_unused_keys
+
+PAGE = ROOT / "shim" / "manual" / "add-a-vendor.md"
+UNUSED_HEAD = "| key | instead |\n"
+KEYS_HEADING = """## All keys of a profile
+
+`make accept` writes these tables; they are made of the tables that the shim reads a profile with.
+
+"""
+TYPE_NAMES = {
+    "text": "a string",
+    "optional_text": "a string",
+    "texts": "a list of strings",
+    "text_table": "a table of strings",
+    "texts_table": "a table of lists of strings",
+    "bool": "true or false",
+    "regex": "a regular expression",
+    "optional_regex": "a regular expression",
+    "keys": "a table",
+    "optional_keys": "a table",
+}
+
+
+def update_reference(page: str) -> str:
+    """Return the text of the topic with its generated parts written anew."""
+    before, rule, after = page.partition(UNUSED_HEAD)
+    assert rule, "the topic has no table of unused keys"
+    page = before + render_unused_keys() + after[after.index("\n\n") + 1 :]
+    before, heading, _ = page.partition(KEYS_HEADING)
+    assert heading, "the topic has no reference of keys"
+    return before + heading + render_keys(PROFILE_TABLES)
+
+
+def render_unused_keys() -> str:
+    """Return the table of the keys that no bundled profile uses."""
+    rows = [UNUSED_HEAD.strip(), "|---|---|"]
+    for name, successor in list_unused_keys().items():
+        rows.append(f"| {_format_unused_key(name)} | {successor or '–'} |")
+    return "\n".join(rows) + "\n"
+
+
+def _format_unused_key(name: str) -> str:
+    kind, _, key = name.partition(".")
+    if kind == "emit":
+        return f'`emit = "{key}"`'
+    if kind == "condition":
+        return f"`{{ {key} = […] }}` in a condition"
+    return f"`{name}`"
+
+
+def render_keys(tables: Mapping[str, Mapping[str, ConfigKey]]) -> str:
+    """Return one Markdown table for each TOML table: key, value, meaning."""
+    sections = []
+    for table, keys in tables.items():
+        title = f"`[{table}]`" if table else "The profile itself"
+        rows = [f"### {title}", "", "| key | value | meaning |", "|---|---|---|"]
+        for name, key in keys.items():
+            meaning = _escape_cell(key.description)
+            if key.successor is not None:
+                meaning += " (no bundled profile uses it)"
+            rows.append(f"| `{name}` | {_escape_cell(describe_type(key))} | {meaning} |")
+        sections.append("\n".join(rows) + "\n")
+    return "\n".join(sections)
+
+
+def describe_type(key: ConfigKey) -> str:
+    """Return what may stand under a key, with its bounds."""
+    if " " in key.kind:
+        return key.kind
+    match key.kind, key.arguments:
+        case "number", (minimum, maximum, *_):
+            return f"a number from {minimum:g} to {maximum:g}"
+        case "choice", (choices, default):
+            return _list_choices(choices, default)
+        case "choice_or_first", (choices,):
+            return _list_choices(choices, choices[0])
+        case "texts", (max_items,):
+            return f"a list of at most {max_items} strings"
+        case "regex", (default,) if default != RESUME_PATTERN:
+            return f"a regular expression; default `{default}`"
+    return TYPE_NAMES[key.kind]
+
+
+def _escape_cell(text: str) -> str:
+    return re.sub(r"(?<!\\)\|", r"\\|", text)
+
+
+def _list_choices(choices: Iterable[str], default: str) -> str:
+    names = ", ".join(f"`{choice}`" for choice in choices)
+    return names + (f"; default `{default}`" if default else "")
