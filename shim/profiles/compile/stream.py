@@ -35,7 +35,12 @@ STREAM_END_KEYS = {
     ),
 }
 STREAM_KEYS = {
-    "text": ConfigKey("choice", "what a `text` rule has", TEXT_MODES, "final"),
+    "text": ConfigKey(
+        "choice",
+        "what a `text` rule has: a piece, the text so far, or the complete text",
+        TEXT_MODES,
+        "final",
+    ),
     "usage": ConfigKey(
         "choice",
         "what the numbers of a usage mean. `request`: they are added up. `run_total`: the last "

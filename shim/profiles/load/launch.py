@@ -248,10 +248,13 @@ LAUNCH_KEYS = {
     "brings": ConfigKey(
         "texts_table",
         "a path in the working directory or above it → keys of this JSON file, `[]` for the whole "
-        "path. The program starts it unasked, so the folder is refused unless it is trusted",
+        "path. The program starts it unasked, so the folder is refused unless it is trusted or the "
+        "program knows `brings_off`",
     ),
     "brings_off": ConfigKey(
-        "optional_text", "the flag that keeps the program from doing so", successor=""
+        "optional_text",
+        "the flag that keeps the program from starting what `brings` names",
+        successor="",
     ),
     "install": ConfigKey("optional_text", "the command that installs the program"),
 }
