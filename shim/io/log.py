@@ -35,7 +35,7 @@ def open_log(log_setting: str | None, *, redact: bool = True) -> LogFunction:
     import structlog
 
     try:
-        write_text = _LogFile(path).write if path else warn
+        write_text = _RunLogFile(_open_log_file(path)).write if path else warn
     except OSError as error:
         raise FrontendError(f"the log {path} cannot be written: {error.strerror}") from None
     # Neither `structlog.configure` nor `structlog.WriteLogger`: both would keep the file open for
@@ -68,19 +68,23 @@ def open_log(log_setting: str | None, *, redact: bool = True) -> LogFunction:
     return write_redacted
 
 
-class _LogFile:
-    """Append lines to a log file that only its owner may read.
+def _open_log_file(path: str) -> int:
+    """Open a log file that only its owner may read. Raises OSError for a pipe without a reader."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
+    return os.open(path, flags, 0o600)
 
-    A pipe without a reader is an error, and a full pipe loses the line: a turn never waits for its
-    log. The file is closed when the last user of the log is gone.
+
+class _RunLogFile:
+    """Append lines to an open log file, and close it when the last user of the log is gone.
+
+    A full pipe loses the line: a turn never waits for its log.
     """
 
-    def __init__(self, path: str) -> None:
-        import weakref
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
 
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
-        self._descriptor = os.open(path, flags, 0o600)
-        weakref.finalize(self, os.close, self._descriptor)
+    def __del__(self) -> None:
+        os.close(self._descriptor)
 
     def write(self, line: str) -> None:
         os.write(self._descriptor, line.encode("utf-8", "backslashreplace"))
