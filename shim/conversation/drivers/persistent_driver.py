@@ -20,6 +20,7 @@ from shim.core.adapter.commands import (
     WithdrawPermissionCommand,
 )
 from shim.core.claude.control import ControlSession
+from shim.core.claude.control.permission_gate import RunHooks
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import (
     STREAM_CLOSED_TEXT,
@@ -294,14 +295,17 @@ class PersistentDriver(StdinDriver):
         elif self._interrupted:  # nor is one behind an interrupt
             await self.send_decision(request, PermissionDecision(False, ends_turn=True))
             return
-        decision = self._find_earlier_grant(request) or self._defer_decision(request)
-        if decision is None and not request.refusal and self.launcher.policy.hooks:
-            self._control_session.defer_permission_to_hooks(request)
+        outcome = (
+            self._find_earlier_grant(request)
+            or self._defer_decision(request)
+            or self._control_session.ask_permission(
+                request, has_hook_commands=bool(self.launcher.policy.hooks)
+            )
+        )
+        if isinstance(outcome, RunHooks):
             self._tasks.start_soon(self._run_hooks, request)
             return
-        await self._deliver_prompt(
-            request, decision or self._control_session.ask_permission(request)
-        )
+        await self._deliver_prompt(request, outcome)
 
     async def _run_hooks(self, request: PermissionRequest) -> None:
         """Run the hooks of Claude's settings files about a call, and then put its question, if it

@@ -167,11 +167,10 @@ def _format_rule(rule: Mapping[str, Any]) -> str:
     return name if content is None else f"{name}({content})"
 
 
-def parse_permission_decision(
-    response: Mapping[str, Any], request: PermissionRequest
-) -> PermissionDecision:
-    """The decision in the `response` of a control_response. One that cannot be read is a denial
-    (never wider).
+def parse_permission_decision(response: Mapping[str, Any]) -> PermissionDecision:
+    """Return the decision in the `response` of a control_response.
+
+    A response that cannot be read is a denial, so that it never allows more.
     """
     if response.get("subtype") == "error":
         return PermissionDecision(
@@ -192,9 +191,7 @@ def parse_permission_decision(
                 False,
                 message=PROMPT_FAILED_TEXT.format(error=INVALID_INPUT_TEXT.format(found=type_text)),
             )
-        return PermissionDecision(
-            True, updated_input=None if updated_input in ({}, request.tool_input) else updated_input
-        )
+        return PermissionDecision(True, updated_input=updated_input or None)
     message = answer.get("message")
     denial = message if isinstance(message, str) and message else "The call was denied."
     return PermissionDecision(False, message=denial, ends_turn=answer.get("interrupt") is True)

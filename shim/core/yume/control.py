@@ -22,13 +22,15 @@ from shim.core.claude.control.actions import (
     PermissionAnswered,
     SettingChanged,
 )
-from shim.core.claude.control.session import MAX_TYPE_CHARS, ControlSession
+from shim.core.claude.control.permission_gate import PromptAbilities
+from shim.core.claude.control.session import (
+    CALL_TOO_LARGE_TEXT,
+    MAX_TYPE_CHARS,
+    ControlSession,
+)
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import PRIORITY_LATER, parse_json_line, parse_user_message
 from shim.core.claude.permissions import (
-    DENIED_BY_RULE_TEXT,
-    NOT_GRANTED_TEXT,
-    QUESTION_TOOL,
     STREAM_CLOSED_TEXT,
     PermissionDecision,
     PermissionRequest,
@@ -60,6 +62,12 @@ def _parse_approval(frame: Mapping[str, Any]) -> PermissionDecision:
 
 class YumeControlSession(ControlSession):
     prompt_timeout_s = APPROVAL_TIMEOUT_S
+    _prompt_abilities = PromptAbilities(
+        question_refusal=CANNOT_ANSWER_TEXT,
+        confirms_mode=True,
+        shows_changed_input=False,
+        reports_hook_reasons=True,
+    )
 
     def __init__(
         self,
@@ -171,50 +179,22 @@ class YumeControlSession(ControlSession):
 
     # -- what we ask -------------------------------------------------------------------------------
 
-    def ask_permission(self, request: PermissionRequest) -> PermissionDecision | None:
-        """Write the call and wait for its approval. Returns the decision if no approval is needed."""
-        if request.refusal:
-            return PermissionDecision(False, message=request.refusal)
-        hook_decision, tool_input = (
-            self._hook_decisions.get_decision(request.call_id),
-            self._resolve_tool_input(request),
-        )
-        if hook_decision.allow is False:
-            return PermissionDecision(False, message=hook_decision.reason, frontend_knows=False)
-        policy_decision = self.session_state.evaluate_tool_call(
-            request.tool, tool_input, hook_decision
-        )
-        if policy_decision.outcome == "deny":
-            return PermissionDecision(
-                False,
-                message=DENIED_BY_RULE_TEXT.format(tool=request.tool, why=policy_decision.reason),
-                frontend_knows=False,
-            )
-        if request.tool == QUESTION_TOOL:
-            return PermissionDecision(False, message=CANNOT_ANSWER_TEXT, frontend_knows=False)
-        updated_input = None if tool_input == request.tool_input else tool_input
-        # a person approves every other call
-        if policy_decision.outcome == "allow" and (
-            policy_decision.is_by_rule or not self.session_state.answers_prompts
-        ):
-            return PermissionDecision(True, updated_input=updated_input)
-        # Yume shows no other input
-        if (
-            not self.session_state.answers_prompts
-            or self.session_state.mode == "dontAsk"
-            or updated_input is not None
-        ):
-            return PermissionDecision(
-                False,
-                message=hook_decision.reason or NOT_GRANTED_TEXT.format(tool=request.tool),
-                frontend_knows=False,
-            )
-        size_bytes = len(dump_json(request.tool_input))
+    def _find_prompt_error(self) -> str:
+        """Return "": an early approval is valid even if stdin has ended."""
+        return ""
+
+    def _write_prompt(
+        self, request: PermissionRequest, tool_input: Mapping[str, Any]
+    ) -> PermissionDecision | None:
+        """Write the call and wait for its approval.
+
+        Return the decision if the frontend has approved the call already, or cannot approve it.
+        """
+        size_bytes = len(dump_json(tool_input))
         if size_bytes > self._encoder.max_bytes:
-            return PermissionDecision(
-                False, message=f"The call is too large to be asked about ({size_bytes} bytes)."
-            )
-        if (early_decision := self._early_approvals.pop(request.call_id, None)) is not None:
+            return PermissionDecision(False, message=CALL_TOO_LARGE_TEXT.format(size=size_bytes))
+        early_decision = self._early_approvals.pop(request.call_id, None)
+        if early_decision is not None:
             self._record_decided_call(request.call_id)
             return early_decision
         if self._is_input_closed:

@@ -278,7 +278,7 @@ def apply_rules(session, **rules):
 
 def decide_after_hooks(session, hook_decision):
     """What becomes of the question once the hooks of the settings have judged its call."""
-    session.defer_permission_to_hooks(ASKED)
+    session.ask_permission(ASKED, has_hook_commands=True)
     assert session.has_pending_permission_requests
     return session.apply_hook_decision(ASKED, hook_decision)
 
@@ -315,7 +315,7 @@ def test_hook_allow_does_not_override_deny_rules_or_plan_mode():
         assert decide_after_hooks(session, HookDecision(True))[1].allow is allow
     changes = ASKED._replace(tool_input={"command": "touch m"})
     session = apply_rules(control(None, mode="plan", answers_prompts=False))
-    session.defer_permission_to_hooks(changes)
+    session.ask_permission(changes, has_hook_commands=True)
     assert not session.apply_hook_decision(changes, HookDecision(True))[1].allow
 
 
@@ -341,7 +341,7 @@ def test_input_changed_by_a_hook_is_used_for_rules_and_the_prompt():
 def test_hook_decision_after_an_interrupt_is_ignored():
     session = control(None)
     session.start_turn("go")
-    session.defer_permission_to_hooks(ASKED)
+    session.ask_permission(ASKED, has_hook_commands=True)
     session.receive_line(
         b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}'
     )

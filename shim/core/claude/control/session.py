@@ -18,6 +18,12 @@ from shim.core.claude.control.actions import (
     ToolCallBlocked,
 )
 from shim.core.claude.control.handlers import REQUEST_HANDLERS, ControlRequestError
+from shim.core.claude.control.permission_gate import (
+    AskFrontend,
+    PermissionGate,
+    PromptAbilities,
+    RunHooks,
+)
 from shim.core.claude.control.session_lines import ControlOutputWriter
 from shim.core.claude.hooks.callbacks import (
     PROMPT_EVENT,
@@ -38,10 +44,7 @@ from shim.core.claude.messages import (
     parse_user_message,
 )
 from shim.core.claude.permissions import (
-    DENIED_BY_RULE_TEXT,
-    NOT_GRANTED_TEXT,
     PROMPT_TIMEOUT_TEXT,
-    QUESTION_TOOL,
     STREAM_CLOSED_TEXT,
     PermissionDecision,
     PermissionRequest,
@@ -85,6 +88,7 @@ class ControlSession(ControlOutputWriter):
         self._open_hooks: dict[str, HookEvent] = {}
         self._requests_awaiting_hooks: dict[str, PermissionRequest] = {}
         self._hook_decisions = ToolCallHookDecisions()
+        self._gate = PermissionGate(session_state, self._prompt_abilities)
         self._executed_calls: dict[str, None] = {}
         # Requests to UserPromptSubmit hooks that have no answer yet, and the first refusal among
         # the answers.
@@ -271,36 +275,14 @@ class ControlSession(ControlOutputWriter):
         if request is None:
             return []
         self._write_running_state()
-        action = PermissionAnswered(request, self._evaluate_answer(request, response))
+        hook_decision = self._hook_decisions.get_decision(request.call_id)
+        answer = parse_permission_decision(response)
+        action = PermissionAnswered(
+            request, self._gate.check_answer(request, answer, hook_decision)
+        )
         # for the next call
         self.session_state.apply_permission_updates(parse_permission_updates(response))
         return [action, *self._apply_requested_mode(response)]
-
-    def _resolve_tool_input(self, request: PermissionRequest) -> Mapping[str, Any]:
-        """The arguments of a call as the hooks left them."""
-        updated_input = self._hook_decisions.get_decision(request.call_id).updated_input
-        return request.tool_input if updated_input is None else updated_input
-
-    def _evaluate_answer(
-        self, request: PermissionRequest, response: Mapping[str, Any]
-    ) -> PermissionDecision:
-        """What a person allows runs, but not what a rule denies: one that has come since the
-        question, or one about what the call was changed into. The real claude runs that one too."""
-        tool_input = self._resolve_tool_input(request)
-        decision = parse_permission_decision(response, request._replace(tool_input=tool_input))
-        if not decision.allow:
-            return decision
-        final_input = tool_input if decision.updated_input is None else decision.updated_input
-        policy_decision = self.session_state.evaluate_tool_call(request.tool, final_input)
-        if policy_decision.outcome != "deny" or not policy_decision.is_by_rule:
-            return decision._replace(
-                updated_input=None if final_input == request.tool_input else final_input
-            )
-        return PermissionDecision(
-            False,
-            message=DENIED_BY_RULE_TEXT.format(tool=request.tool, why=policy_decision.reason),
-            frontend_knows=False,
-        )
 
     def _apply_requested_mode(self, response: Mapping[str, Any]) -> list[FrontendAction]:
         """Change to the mode that an answer asks for, if the session may."""
@@ -336,6 +318,7 @@ class ControlSession(ControlOutputWriter):
 
     # seconds that a question may wait for its answer, whatever the settings allow
     prompt_timeout_s = float("inf")
+    _prompt_abilities = PromptAbilities()
 
     def expire_permission_request(self, request: PermissionRequest) -> PermissionDecision | None:
         """The denial of a question that has waited for too long; None if it was answered."""
@@ -362,65 +345,67 @@ class ControlSession(ControlOutputWriter):
         if not self._open_prompts:
             self.write_session_state("running")
 
-    def ask_permission(self, request: PermissionRequest) -> PermissionDecision | None:
-        """Put a question of the vendor's to the frontend; the decision, where the frontend need not
-        be asked.
+    def ask_permission(
+        self, request: PermissionRequest, *, has_hook_commands: bool = False
+    ) -> PermissionDecision | RunHooks | None:
+        """Decide about a call of the vendor, or ask the frontend about it.
+
+        Return None if the decision comes later, from a callback of the frontend or a person.
+        RunHooks means that the caller runs `has_hook_commands`, and then calls
+        `apply_hook_decision`.
         """
-        if request.refusal:
-            return PermissionDecision(False, message=request.refusal)
-        if any(event.call_id == request.call_id for event in self._open_hooks.values()):
+        outcome = self._gate.decide(
+            request,
+            self._hook_decisions.get_decision(request.call_id),
+            has_hook_commands=has_hook_commands,
+            has_open_callbacks=self._has_open_hooks(request.call_id),
+            prompt_error=self._find_prompt_error(),
+        )
+        if isinstance(outcome, RunHooks):
             self._requests_awaiting_hooks[request.call_id] = request
-            return None
+            return outcome if outcome.are_commands else None
+        return self._write_prompt_if_needed(request, outcome)
+
+    def _continue_after_hooks(self, request: PermissionRequest) -> PermissionDecision | None:
+        """Decide about a call that waited for its hooks, or ask the frontend about it."""
         hook_decision = self._hook_decisions.get_decision(request.call_id)
-        if hook_decision.allow is False:
-            return PermissionDecision(False, message=hook_decision.reason, frontend_knows=False)
-        tool_input = self._resolve_tool_input(request)
-        updated_input = None if tool_input == request.tool_input else tool_input
-        policy_decision = self.session_state.evaluate_tool_call(
-            request.tool, tool_input, hook_decision
-        )
-        if policy_decision.outcome == "deny":
-            return PermissionDecision(
-                False,
-                message=DENIED_BY_RULE_TEXT.format(tool=request.tool, why=policy_decision.reason),
-                frontend_knows=False,
-            )
-        if policy_decision.outcome == "allow" and (
-            request.tool != QUESTION_TOOL or "answers" in tool_input
-        ):
-            return PermissionDecision(
-                True, updated_input=updated_input, frontend_knows=hook_decision.allow is None
-            )
-        if self.session_state.answers_prompts and (
-            self._is_input_closed or len(self._open_prompts) >= MAX_OPEN_PROMPTS
-        ):
-            return PermissionDecision(
-                False,
-                message=STREAM_CLOSED_TEXT if self._is_input_closed else TOO_MANY_PROMPTS_TEXT,
-            )
-        if not self.session_state.answers_prompts or self.session_state.mode == "dontAsk":
-            reason = (
-                hook_decision.reason
-                if hook_decision.requires_prompt
-                else NOT_GRANTED_TEXT.format(tool=request.tool)
-            )
-            return PermissionDecision(False, message=reason, frontend_knows=False)
-        request_id, suggestions = (
-            self._create_id(),
-            self.session_state.suggest_permission_updates(request.tool, tool_input),
-        )
+        outcome = self._gate.after_hooks(request, hook_decision, self._find_prompt_error())
+        return self._write_prompt_if_needed(request, outcome)
+
+    def _has_open_hooks(self, call_id: str) -> bool:
+        """Return whether a callback of the frontend about this call has not answered."""
+        return any(event.call_id == call_id for event in self._open_hooks.values())
+
+    def _find_prompt_error(self) -> str:
+        """Return why the frontend cannot be asked at this moment, or ""."""
+        if self._is_input_closed:
+            return STREAM_CLOSED_TEXT
+        return TOO_MANY_PROMPTS_TEXT if len(self._open_prompts) >= MAX_OPEN_PROMPTS else ""
+
+    def _write_prompt_if_needed(
+        self, request: PermissionRequest, outcome: PermissionDecision | AskFrontend
+    ) -> PermissionDecision | None:
+        if isinstance(outcome, AskFrontend):
+            return self._write_prompt(request, outcome.tool_input)
+        return outcome
+
+    def _write_prompt(
+        self, request: PermissionRequest, tool_input: Mapping[str, Any]
+    ) -> PermissionDecision | None:
+        """Ask the frontend about a call. Return a denial if the prompt cannot be written."""
+        request_id = self._create_id()
+        suggestions = self.session_state.suggest_permission_updates(request.tool, tool_input)
         prompt = build_permission_prompt(
             request, tool_input, suggestions, self.session_state.options.cwd
         )
-        line = (
-            dump_json({"type": "control_request", "request_id": request_id, "request": prompt})
-            + b"\n"
-        )
-        if len(line) > self.session_state.options.max_line_bytes:
-            return PermissionDecision(False, message=CALL_TOO_LARGE_TEXT.format(size=len(line)))
+        line = {"type": "control_request", "request_id": request_id, "request": prompt}
+        line_json = dump_json(line) + b"\n"
+        if len(line_json) > self.session_state.options.max_line_bytes:
+            message = CALL_TOO_LARGE_TEXT.format(size=len(line_json))
+            return PermissionDecision(False, message=message)
         self._open_prompts[request_id] = request
         self.write_session_state("requires_action")
-        self._lines.append(line)
+        self._lines.append(line_json)
         return None
 
     def send_hook_callbacks(
@@ -501,7 +486,7 @@ class ControlSession(ControlOutputWriter):
             if event.call_id != request.call_id
         }
         deferred_request = self._requests_awaiting_hooks.pop(request.call_id, None)
-        return None if deferred_request is None else self.ask_permission(deferred_request)
+        return None if deferred_request is None else self._continue_after_hooks(deferred_request)
 
     def _accept_hook_response(
         self, event: HookEvent, response: Mapping[str, Any]
@@ -515,11 +500,11 @@ class ControlSession(ControlOutputWriter):
                 False, f"a hook changed the input of {event.tool}, which runs as it was"
             )
         self._hook_decisions.add_decision(event.call_id, hook_decision)
-        if any(other.call_id == event.call_id for other in self._open_hooks.values()):
+        if self._has_open_hooks(event.call_id):
             return []
         request = self._requests_awaiting_hooks.pop(event.call_id, None)
         if request is not None:
-            decision = self.ask_permission(request)
+            decision = self._continue_after_hooks(request)
             return [] if decision is None else [PermissionAnswered(request, decision)]
         merged_decision = self._hook_decisions.get_decision(event.call_id)
         runs_without_asking = (
@@ -532,21 +517,20 @@ class ControlSession(ControlOutputWriter):
             else []
         )
 
-    def defer_permission_to_hooks(self, request: PermissionRequest) -> None:
-        """A question waits for hooks of the settings."""
-        self._requests_awaiting_hooks[request.call_id] = request
-
     def apply_hook_decision(
         self, request: PermissionRequest, decision: HookDecision
     ) -> tuple[bool, PermissionDecision | None]:
-        """The hooks of the settings have judged a call.
+        """Continue with a call after the commands of the settings files have decided.
 
-        Whether its question still stands, and the decision, where the frontend need not be asked.
+        Return whether the request is still open, and the decision, if no later answer brings it.
         """
         if self._requests_awaiting_hooks.pop(request.call_id, None) is None:
             return False, None
         self._hook_decisions.add_decision(request.call_id, decision)
-        return True, self.ask_permission(request)
+        if self._has_open_hooks(request.call_id):
+            self._requests_awaiting_hooks[request.call_id] = request
+            return True, None
+        return True, self._continue_after_hooks(request)
 
     def record_executed_call(self, call_id: str) -> ToolCallBlocked | None:
         """A call has run; what is to be done where a hook had denied it and the vendor ran it all

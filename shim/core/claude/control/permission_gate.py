@@ -1,0 +1,146 @@
+"""The order in which hooks, permission rules and the frontend decide about a tool call.
+
+1. A request that already carries a refusal is denied.
+2. Hooks run: the commands of Claude's settings files, then the frontend's callbacks.
+3. A hook denies the call.
+4. A rule or the permission mode denies or allows the call (`core.policy.evaluate`).
+5. The frontend is asked. The call is denied if it cannot be asked.
+"""
+
+from collections.abc import Mapping
+
+from shim.core.claude.hooks.callbacks import HookDecision
+from shim.core.claude.permissions import (
+    DENIED_BY_RULE_TEXT,
+    NOT_GRANTED_TEXT,
+    QUESTION_TOOL,
+    PermissionDecision,
+    PermissionRequest,
+)
+from shim.core.claude.session_state import SessionState
+from shim.core.reading.typed import Any, NamedTuple
+
+
+class RunHooks(NamedTuple):
+    """Hooks must decide first. The gate continues with `after_hooks`."""
+
+    are_commands: bool  # True: of the settings files; False: callbacks that were already sent
+
+
+class AskFrontend(NamedTuple):
+    """A person must decide."""
+
+    tool_input: Mapping[str, Any]  # the arguments as the hooks left them
+
+
+class PromptAbilities(NamedTuple):
+    """What a frontend's permission prompts can do."""
+
+    question_refusal: str = ""  # why AskUserQuestion cannot be answered, "" if it can
+    confirms_mode: bool = False  # a person approves each call that only the mode allows
+    shows_changed_input: bool = True  # a prompt can show arguments that a hook changed
+    reports_hook_reasons: bool = False  # a denial quotes hooks that did not require a prompt
+
+
+class PermissionGate:
+    """Decides about the tool calls of one session. It reads the session and changes nothing."""
+
+    def __init__(self, session_state: SessionState, abilities: PromptAbilities) -> None:
+        self._session_state = session_state
+        self._abilities = abilities
+
+    def decide(
+        self,
+        request: PermissionRequest,
+        hook_decision: HookDecision,
+        *,
+        has_hook_commands: bool,
+        has_open_callbacks: bool,
+        prompt_error: str,
+    ) -> PermissionDecision | RunHooks | AskFrontend:
+        """Decide about a call whose hooks may not have run yet.
+
+        `prompt_error` is why the frontend cannot be asked at this moment, or "".
+        """
+        if request.refusal:
+            return PermissionDecision(False, message=request.refusal)
+        if has_hook_commands or has_open_callbacks:
+            return RunHooks(are_commands=has_hook_commands)
+        return self.after_hooks(request, hook_decision, prompt_error)
+
+    def after_hooks(
+        self, request: PermissionRequest, hook_decision: HookDecision, prompt_error: str
+    ) -> PermissionDecision | AskFrontend:
+        """Decide about a call whose hooks have all decided, or were skipped."""
+        if hook_decision.allow is False:
+            return _deny(hook_decision.reason)
+        tool_input = get_final_input(request, hook_decision)
+        policy_decision = self._session_state.evaluate_tool_call(
+            request.tool, tool_input, hook_decision
+        )
+        if policy_decision.outcome == "deny":
+            return _deny_by_rule(request, policy_decision.reason)
+        is_question = request.tool == QUESTION_TOOL
+        if is_question and self._abilities.question_refusal:
+            return _deny(self._abilities.question_refusal)
+        answers_prompts = self._session_state.answers_prompts
+        needs_confirmation = (
+            self._abilities.confirms_mode and answers_prompts and not policy_decision.is_by_rule
+        ) or (is_question and "answers" not in tool_input)
+        if policy_decision.outcome == "allow" and not needs_confirmation:
+            return PermissionDecision(
+                True,
+                updated_input=_find_changed_input(request, tool_input),
+                frontend_knows=hook_decision.allow is None,
+            )
+        if answers_prompts and prompt_error:
+            return PermissionDecision(False, message=prompt_error)
+        can_show_input = self._abilities.shows_changed_input or tool_input == request.tool_input
+        if answers_prompts and can_show_input and self._session_state.mode != "dontAsk":
+            return AskFrontend(tool_input)
+        if hook_decision.requires_prompt or (
+            hook_decision.reason and self._abilities.reports_hook_reasons
+        ):
+            return _deny(hook_decision.reason)
+        return _deny(NOT_GRANTED_TEXT.format(tool=request.tool))
+
+    def check_answer(
+        self, request: PermissionRequest, answer: PermissionDecision, hook_decision: HookDecision
+    ) -> PermissionDecision:
+        """Return the decision that follows from a person's answer.
+
+        A deny rule binds an allowed call too: the rule may be newer than the prompt, or match only
+        the arguments that the person changed. The real claude runs such a call.
+        """
+        if not answer.allow:
+            return answer
+        tool_input = get_final_input(request, hook_decision)
+        if answer.updated_input is not None:
+            tool_input = answer.updated_input
+        policy_decision = self._session_state.evaluate_tool_call(request.tool, tool_input)
+        if policy_decision.outcome == "deny" and policy_decision.is_by_rule:
+            return _deny_by_rule(request, policy_decision.reason)
+        return answer._replace(updated_input=_find_changed_input(request, tool_input))
+
+
+def get_final_input(request: PermissionRequest, hook_decision: HookDecision) -> Mapping[str, Any]:
+    """Return the arguments of a call as its hooks left them."""
+    if hook_decision.updated_input is None:
+        return request.tool_input
+    return hook_decision.updated_input
+
+
+def _find_changed_input(
+    request: PermissionRequest, tool_input: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """Return the arguments if they differ from the requested ones, or None."""
+    return None if tool_input == request.tool_input else tool_input
+
+
+def _deny(reason: str) -> PermissionDecision:
+    """Deny a call without the frontend's help, so that the frontend must be told."""
+    return PermissionDecision(False, message=reason, frontend_knows=False)
+
+
+def _deny_by_rule(request: PermissionRequest, reason: str) -> PermissionDecision:
+    return _deny(DENIED_BY_RULE_TEXT.format(tool=request.tool, why=reason))
