@@ -172,6 +172,7 @@ class YumeControlSession(ControlSession):
     def _refuse_open_requests(self, message: str) -> list[FrontendAction]:
         requests, self._open_prompts = self._requests_awaiting_hooks | self._open_prompts, {}
         self._requests_awaiting_hooks.clear()
+        self._calls_with_running_commands.clear()
         denial = PermissionDecision(
             False, message=message or TURN_STOPPED_TEXT, ends_turn=not message
         )

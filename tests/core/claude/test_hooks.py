@@ -10,6 +10,7 @@ from sweeps import loop_over_rows
 
 from shim.core.claude.control import ControlSession
 from shim.core.claude.control.actions import PermissionAnswered, ToolCallBlocked
+from shim.core.claude.control.permission_gate import RunHooks
 from shim.core.claude.hooks.callbacks import (
     HookCallbacks,
     HookDecision,
@@ -346,6 +347,38 @@ def test_hook_decision_after_an_interrupt_is_ignored():
         b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}'
     )
     assert session.apply_hook_decision(ASKED, HookDecision(True)) == (False, None)
+
+
+@pytest.mark.parametrize("callback_answer", [ALLOW, {}])
+def test_callback_does_not_release_a_call_while_hook_commands_run(callback_answer):
+    session = apply_rules(control(hooks()), allow=["Bash"])
+    session.send_hook_callbacks(CALL)
+    assert session.ask_permission(ASKED, has_hook_commands=True) == RunHooks(are_commands=True)
+    assert give(session, "uuid-1", callback_answer) == []
+    assert session.apply_hook_decision(ASKED, HookDecision(False, "blocked")) == (
+        True,
+        PermissionDecision(False, message="blocked", frontend_knows=False),
+    )
+
+
+def test_hook_commands_do_not_release_a_call_while_a_callback_is_open():
+    session = apply_rules(control(hooks()), allow=["Bash"])
+    session.send_hook_callbacks(CALL)
+    session.ask_permission(ASKED, has_hook_commands=True)
+    assert session.apply_hook_decision(ASKED, HookDecision(True)) == (True, None)
+    assert give(session, "uuid-1", DENY) == [
+        PermissionAnswered(
+            ASKED, PermissionDecision(False, message="not today", frontend_knows=False)
+        )
+    ]
+
+
+def test_running_hook_commands_of_a_finished_turn_do_not_delay_the_next_call():
+    session = apply_rules(control(hooks()), allow=["Bash"])
+    session.start_turn("go")
+    session.ask_permission(ASKED, has_hook_commands=True)
+    session.end_turn()
+    assert session.ask_permission(ASKED) == PermissionDecision(True)
 
 
 LARGE = CALL._replace(tool_input={"command": "x" * 60_000})

@@ -87,6 +87,8 @@ class ControlSession(ControlOutputWriter):
         self._open_prompts: dict[str, PermissionRequest] = {}
         self._open_hooks: dict[str, HookEvent] = {}
         self._requests_awaiting_hooks: dict[str, PermissionRequest] = {}
+        # ids of the calls among them for which commands of the settings files run
+        self._calls_with_running_commands: set[str] = set()
         self._hook_decisions = ToolCallHookDecisions()
         self._gate = PermissionGate(session_state, self._prompt_abilities)
         self._executed_calls: dict[str, None] = {}
@@ -306,6 +308,7 @@ class ControlSession(ControlOutputWriter):
             self._lines += map(_encode_cancel_request, self._open_prompts)
         self._open_prompts.clear()
         self._requests_awaiting_hooks.clear()
+        self._calls_with_running_commands.clear()
         self._open_hooks.clear()
         return [
             PermissionAnswered(
@@ -363,7 +366,10 @@ class ControlSession(ControlOutputWriter):
         )
         if isinstance(outcome, RunHooks):
             self._requests_awaiting_hooks[request.call_id] = request
-            return outcome if outcome.are_commands else None
+            if not outcome.are_commands:
+                return None
+            self._calls_with_running_commands.add(request.call_id)
+            return outcome
         return self._write_prompt_if_needed(request, outcome)
 
     def _continue_after_hooks(self, request: PermissionRequest) -> PermissionDecision | None:
@@ -373,8 +379,10 @@ class ControlSession(ControlOutputWriter):
         return self._write_prompt_if_needed(request, outcome)
 
     def _has_open_hooks(self, call_id: str) -> bool:
-        """Return whether a callback of the frontend about this call has not answered."""
-        return any(event.call_id == call_id for event in self._open_hooks.values())
+        """Return whether a command or a callback about this call has not decided yet."""
+        return call_id in self._calls_with_running_commands or any(
+            event.call_id == call_id for event in self._open_hooks.values()
+        )
 
     def _find_prompt_error(self) -> str:
         """Return why the frontend cannot be asked at this moment, or ""."""
@@ -524,12 +532,13 @@ class ControlSession(ControlOutputWriter):
 
         Return whether the request is still open, and the decision, if no later answer brings it.
         """
-        if self._requests_awaiting_hooks.pop(request.call_id, None) is None:
+        self._calls_with_running_commands.discard(request.call_id)
+        if request.call_id not in self._requests_awaiting_hooks:
             return False, None
         self._hook_decisions.add_decision(request.call_id, decision)
         if self._has_open_hooks(request.call_id):
-            self._requests_awaiting_hooks[request.call_id] = request
             return True, None
+        del self._requests_awaiting_hooks[request.call_id]
         return True, self._continue_after_hooks(request)
 
     def record_executed_call(self, call_id: str) -> ToolCallBlocked | None:
@@ -557,6 +566,7 @@ class ControlSession(ControlOutputWriter):
             self._open_prompts,
             self._open_hooks,
             self._requests_awaiting_hooks,
+            self._calls_with_running_commands,
             self._hook_decisions,
             self._executed_calls,
         ):
