@@ -3,15 +3,18 @@
 import json
 
 import pytest
+from policy_builder import build_policy
 from support import build_session_state
 from sweeps import loop_over_rows
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.claude.control.actions import Interrupt, PermissionAnswered, SettingChanged
+from shim.core.claude.hooks.callbacks import HookDecision
 from shim.core.claude.messages import PRIORITY_LATER
 from shim.core.claude.permissions import STREAM_CLOSED_TEXT, PermissionDecision, PermissionRequest
 from shim.core.yume.control import (
     APPROVAL_TIMEOUT_TEXT,
+    CANNOT_ANSWER_TEXT,
     DENIED_TEXT,
     TURN_STOPPED_TEXT,
     YumeControlSession,
@@ -310,6 +313,35 @@ def test_call_with_too_large_input_is_denied_despite_an_early_approval():
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
     decision = control.ask_permission(huge)
     assert decision is not None and not decision.allow and "too large" in decision.message
+
+
+def apply_policy(control, **rules):
+    control.session_state.policy = build_policy(**rules)
+    return control
+
+
+def test_person_approves_a_call_that_only_the_mode_allows():
+    assert apply_policy(open_control()).ask_permission(ASKED) is None
+    unattended = apply_policy(open_control(answers_prompts=False))
+    assert unattended.ask_permission(ASKED) == PermissionDecision(True)
+    allowed_by_rule = apply_policy(open_control(), allow=["Bash"])
+    assert allowed_by_rule.ask_permission(ASKED) == PermissionDecision(True)
+
+
+def test_question_to_the_user_is_denied_even_if_a_rule_allows_it():
+    control = apply_policy(open_control(), allow=["AskUserQuestion"])
+    decision = control.ask_permission(ASKED._replace(tool="AskUserQuestion"))
+    assert decision == PermissionDecision(False, message=CANNOT_ANSWER_TEXT, frontend_knows=False)
+
+
+def test_call_whose_input_a_hook_changed_is_denied_with_the_reason_of_the_hook():
+    control = apply_policy(open_control(), ask=["Bash(touch:*)"])
+    control.ask_permission(ASKED, has_hook_commands=True)
+    hook_decision = HookDecision(True, "safer", {"command": "touch b"})
+    assert control.apply_hook_decision(ASKED, hook_decision) == (
+        True,
+        PermissionDecision(False, message="safer", frontend_knows=False),
+    )
 
 
 def test_refused_call_is_denied_without_a_permission_prompt():
