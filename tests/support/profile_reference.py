@@ -17,16 +17,16 @@ KEYS_HEADING = """## All keys of a profile
 
 """
 TYPE_NAMES = {
-    "text": "a string",
-    "optional_text": "a string",
-    "texts": "a list of strings",
-    "text_table": "a table of strings",
-    "texts_table": "a table of lists of strings",
-    "bool": "true or false",
-    "regex": "a regular expression",
-    "optional_regex": "a regular expression",
-    "keys": "a table",
-    "optional_keys": "a table",
+    "read_text": "a string",
+    "read_optional_text": "a string",
+    "read_texts": "a list of strings",
+    "read_text_table": "a table of strings",
+    "read_texts_table": "a table of lists of strings",
+    "read_bool": "true or false",
+    "read_regex": "a regular expression",
+    "read_optional_regex": "a regular expression",
+    "read_keys": "a table",
+    "read_optional_keys": "a table",
 }
 
 
@@ -74,20 +74,20 @@ def render_keys(tables: Mapping[str, Mapping[str, ConfigKey]]) -> str:
 
 def describe_type(key: ConfigKey) -> str:
     """Return what may stand under a key, with its bounds."""
-    if " " in key.kind:
-        return key.kind
-    match key.kind, key.arguments:
-        case "number", (minimum, maximum, *_):
+    if key.read is None:
+        return key.type_name
+    match key.read.__name__, key.arguments:
+        case "read_number", (minimum, maximum, *_):
             return f"a number from {minimum:g} to {maximum:g}"
-        case "choice", (choices, default):
+        case "read_choice", (choices, default):
             return _list_choices(choices, default)
-        case "choice_or_first", (choices,):
+        case "read_choice_or_first", (choices,):
             return _list_choices(choices, choices[0])
-        case "texts", (max_items,):
+        case "read_texts", (max_items,):
             return f"a list of at most {max_items} strings"
-        case "regex", (default,) if default != RESUME_PATTERN:
+        case "read_regex", (default,) if default != RESUME_PATTERN:
             return f"a regular expression; default `{default}`"
-    return TYPE_NAMES[key.kind]
+    return TYPE_NAMES[key.read.__name__]
 
 
 def _escape_cell(text: str) -> str:

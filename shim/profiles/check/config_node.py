@@ -41,22 +41,35 @@ class ConfigSource:
 class ConfigKey:
     """A key that a table may have.
 
-    kind         how its value is read: a `read_…` method of ConfigNode. Several words name the type
-                 of a value that is returned as a node, because its user reads it
-    description  what the manual says about it
-    arguments    those of the method: bounds, choices, a default
+    read         a method of ConfigNode that returns the value, None if the node itself is returned
+    type_name    the type of a value that is returned as a node, for the manual
+    description  the sentence of the manual
+    arguments    arguments of `read`: bounds, choices, a default
     successor    what to write instead of a key that no bundled profile uses, "" if there is nothing
     """
 
-    __slots__ = ("arguments", "description", "kind", "successor")
+    __slots__ = ("arguments", "description", "read", "successor", "type_name")
 
     def __init__(
-        self, kind: str, description: str, *arguments: Any, successor: str | None = None
+        self,
+        read: Callable[..., Any] | None,
+        description: str,
+        *arguments: Any,
+        type_name: str = "",
+        successor: str | None = None,
     ) -> None:
-        self.kind = kind
+        self.read = read
         self.description = description
         self.arguments = arguments
+        self.type_name = type_name
         self.successor = successor
+
+    @classmethod
+    def for_node(
+        cls, type_name: str, description: str, *, successor: str | None = None
+    ) -> "ConfigKey":
+        """Describe a key whose value is returned as a ConfigNode, which its user reads."""
+        return cls(None, description, type_name=type_name, successor=successor)
 
 
 ConfigTable = Mapping[str, ConfigKey]
@@ -143,9 +156,7 @@ class ConfigNode:
         values = {}
         for name, key in keys.items():
             child = self.child(name)
-            values[name] = child
-            if " " not in key.kind:
-                values[name] = getattr(child, f"read_{key.kind}")(*key.arguments)
+            values[name] = child if key.read is None else key.read(child, *key.arguments)
         return values
 
     def read_optional_keys(self, keys: ConfigTable) -> dict[str, Any] | None:

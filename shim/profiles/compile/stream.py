@@ -26,9 +26,11 @@ REPORT_EMITS = ("session", "usage", "result", "notice", "error", "ignore")
 MAX_STDERR_RULES = 50
 EXIT_CAUSES = (*PROFILE_CAUSES, "interrupted")
 STREAM_END_KEYS = {
-    "ok_exit": ConfigKey("a list of numbers", "the exit codes of a success, `[0]` by default"),
+    "ok_exit": ConfigKey.for_node(
+        "a list of numbers", "the exit codes of a success, `[0]` by default"
+    ),
     "result": ConfigKey(
-        "choice_or_first",
+        ConfigNode.read_choice_or_first,
         "a turn is a success if a `result` rule reported it; with `synthesize` also if a good exit "
         "code follows a complete message",
         END_POLICIES,
@@ -36,37 +38,42 @@ STREAM_END_KEYS = {
 }
 STREAM_KEYS = {
     "text": ConfigKey(
-        "choice",
+        ConfigNode.read_choice,
         "what a `text` rule has: a piece, the text so far, or the complete text",
         TEXT_MODES,
         "final",
     ),
     "usage": ConfigKey(
-        "choice",
+        ConfigNode.read_choice,
         "what the numbers of a usage mean. `request`: they are added up. `run_total`: the last "
         "ones count. `thread_total`: the last ones less those of earlier turns, which are stored "
         "with the session",
         USAGE_MEANINGS,
         "none",
     ),
-    "end": ConfigKey("keys", "when a turn is a success", STREAM_END_KEYS),
-    "ids": ConfigKey("choice_or_first", "the scope in which the id of a call is unique", ID_SCOPES),
+    "end": ConfigKey(ConfigNode.read_keys, "when a turn is a success", STREAM_END_KEYS),
+    "ids": ConfigKey(
+        ConfigNode.read_choice_or_first, "the scope in which the id of a call is unique", ID_SCOPES
+    ),
     "results": ConfigKey(
-        "choice_or_first",
+        ConfigNode.read_choice_or_first,
         "`late`: the result of a call may follow the next text, or never come; a complete text "
         "waits for one event while calls are open",
         RESULT_TIMINGS,
     ),
     "stderr_noise": ConfigKey(
-        "texts", "beginnings of lines on stderr that never are the reason of a failure", 50
+        ConfigNode.read_texts,
+        "beginnings of lines on stderr that never are the reason of a failure",
+        50,
     ),
     "saves_late": ConfigKey(
-        "bool", "a session can be resumed only after a complete message", successor=""
+        ConfigNode.read_bool, "a session can be resumed only after a complete message", successor=""
     ),
     "given_id": ConfigKey(
-        "bool", "`{session_id}` names each new session, because the program reports it too late"
+        ConfigNode.read_bool,
+        "`{session_id}` names each new session, because the program reports it too late",
     ),
-    "parent": ConfigKey(
+    "parent": ConfigKey.for_node(
         "a field", "the path of the id of the call that runs the subagent of an event"
     ),
 }

@@ -28,87 +28,98 @@ if TYPE_CHECKING:
 FORBIDDEN_KEYS = ("stream", "event", "report", "stderr", "exit_codes", "adapter", "unattended")
 TOOL_NAME_SOURCES = ("title", "id", "kind")
 SIGN_KEYS = {
-    "kind": ConfigKey("text", "the kind of the call"),
-    "title": ConfigKey("optional_text", "the beginning of its title"),
-    "keys": ConfigKey("texts", "keys of its input", 20),
+    "kind": ConfigKey(ConfigNode.read_text, "the kind of the call"),
+    "title": ConfigKey(ConfigNode.read_optional_text, "the beginning of its title"),
+    "keys": ConfigKey(ConfigNode.read_texts, "keys of its input", 20),
 }
 ACP_KEYS = {
-    "command": ConfigKey("a list of strings", "replaces `launch.command`"),
-    "argv": ConfigKey("a list", "replaces `launch.argv`"),
-    "permission_args": ConfigKey(
+    "command": ConfigKey.for_node("a list of strings", "replaces `launch.command`"),
+    "argv": ConfigKey.for_node("a list", "replaces `launch.argv`"),
+    "permission_args": ConfigKey.for_node(
         "a table of lists of strings",
         "replaces `launch.permission_args`, without the modes in which it cannot be driven",
     ),
     "tool_name": ConfigKey(
-        "choice_or_first",
+        ConfigNode.read_choice_or_first,
         "where the first message about a call has the name of its tool: in the title, at the start "
         "of the id, or nowhere: then `signs` find it",
         TOOL_NAME_SOURCES,
     ),
     "server_tool": ConfigKey(
-        "optional_text", "the name of a tool of an MCP server: `{server}_{tool}`"
+        ConfigNode.read_optional_text, "the name of a tool of an MCP server: `{server}_{tool}`"
     ),
-    "signs": ConfigKey("a table of tables", "tool → how its calls are recognized"),
+    "signs": ConfigKey.for_node("a table of tables", "tool → how its calls are recognized"),
     "questions": ConfigKey(
-        "texts_table",
+        ConfigNode.read_texts_table,
         "kind of a call → the keys that the input of a permission request about it always has",
         20,
     ),
     "input": ConfigKey(
-        "choice_or_first",
+        ConfigNode.read_choice_or_first,
         "where the input of a call is; in `content` it is JSON until the call has ended",
         ("rawInput", "content"),
     ),
     "denied": ConfigKey(
-        "choice_or_first",
+        ConfigNode.read_choice_or_first,
         "what a denied call does. `ends`: it ends the work on a prompt, and the agent is told why "
         "in another prompt",
         ("goes on", "ends"),
     ),
     "trailer": ConfigKey(
-        "optional_regex", r"matches what the agent adds to the end of a result: `\n<exit \d+>$`"
+        ConfigNode.read_optional_regex,
+        r"matches what the agent adds to the end of a result: `\n<exit \d+>$`",
     ),
     "notices": ConfigKey(
-        "optional_regex",
+        ConfigNode.read_optional_regex,
         "matches texts of the agent about a call, which stand among the texts of its model",
     ),
     "retries": ConfigKey(
-        "optional_regex",
+        ConfigNode.read_optional_regex,
         "matches the text that the agent sends, in one piece, when it calls its model again",
     ),
     "failures": ConfigKey(
-        "optional_regex",
+        ConfigNode.read_optional_regex,
         "matches the beginning of the text that the agent sends, in one piece, at the end of a "
         "failed turn. It is the reason only if the turn used no token of the model",
     ),
     "path": ConfigKey(
-        "optional_regex", "finds the path of the file in the error of a call without a location"
+        ConfigNode.read_optional_regex,
+        "finds the path of the file in the error of a call without a location",
     ),
-    "model": ConfigKey("bool", "the model is set in the session, not on the command line"),
+    "model": ConfigKey(
+        ConfigNode.read_bool, "the model is set in the session, not on the command line"
+    ),
     "modes": ConfigKey(
-        "text_table",
+        ConfigNode.read_text_table,
         "permission mode → the agent's own mode, set in the session. Other modes are like `default`",
     ),
     "usage": ConfigKey(
-        "choice_or_first",
+        ConfigNode.read_choice_or_first,
         "the usage is that of the turn, or of the session so far",
         ("turn", "session"),
     ),
-    "draft": ConfigKey("bool", "offer version 2 of the protocol, which is a draft", successor=""),
-    "documents": ConfigKey(
+    "draft": ConfigKey(
+        ConfigNode.read_bool, "offer version 2 of the protocol, which is a draft", successor=""
+    ),
+    "documents": ConfigKey.for_node(
         "a string",
         "how a document is sent, for an agent that loses embedded files: `file`, `image`, or `none`",
     ),
-    "addresses": ConfigKey("bool", "the agent takes MCP servers with a URL only, no commands"),
+    "addresses": ConfigKey(
+        ConfigNode.read_bool, "the agent takes MCP servers with a URL only, no commands"
+    ),
     "asks": ConfigKey(
-        "texts",
+        ConfigNode.read_texts,
         "the tools whose permission requests say all that matters, as Claude names them; `mcp__` "
         "stands for those of all MCP servers, `*` for all tools",
     ),
     "unattended": ConfigKey(
-        "bool", "in the mode default it runs calls unasked that the real claude asks about"
+        ConfigNode.read_bool,
+        "in the mode default it runs calls unasked that the real claude asks about",
     ),
-    "listed": ConfigKey("texts", "replaces `listed` when the agent is driven this way"),
+    "listed": ConfigKey(
+        ConfigNode.read_texts, "replaces `listed` when the agent is driven this way"
+    ),
 }
 REPLACED_KEYS = ("command", "argv", "permission_args")
 OMITTED_KEYS = ("permission_tools", "permission_env", "report")  # of a vendor that cannot ask

@@ -50,66 +50,66 @@ SCHEMA_VERSION = 1
 TWO_WAY_MODULES = ("codex_input",)  # that drive a program so that it asks, where no table says how
 PROTOCOLS = ("acp",)
 PROFILE_KEYS = {
-    "schema": ConfigKey("the number 1", "the version of this list of keys"),
-    "id": ConfigKey("text", "the name of the vendor, and of its file"),
-    "extends": ConfigKey(
+    "schema": ConfigKey.for_node("the number 1", "the version of this list of keys"),
+    "id": ConfigKey(ConfigNode.read_text, "the name of the vendor, and of its file"),
+    "extends": ConfigKey.for_node(
         "a string", "a bundled profile whose tables this one changes; lists are replaced"
     ),
     "protocol": ConfigKey(
-        "choice",
+        ConfigNode.read_choice,
         "the program speaks this protocol and nothing else: the profile has no rules, and needs "
         "`launch.command` only",
         PROTOCOLS,
         "",
     ),
-    "unattended": ConfigKey("bool", "the vendor runs its tools without asking"),
+    "unattended": ConfigKey(ConfigNode.read_bool, "the vendor runs its tools without asking"),
     "listed": ConfigKey(
-        "texts",
+        ConfigNode.read_texts,
         "the tools that the vendor can run, as Claude names them; by default all that `[tools]` "
         "names",
     ),
-    "other_tools": ConfigKey(
+    "other_tools": ConfigKey.for_node(
         "a table", "a name for tools that `[tools]` does not have: `{ regex = '…', name = '…' }`"
     ),
-    "unknown_tools": ConfigKey(
+    "unknown_tools": ConfigKey.for_node(
         "a string",
         "what happens to calls of tools without a name: `pass`, `hide`, or `mcp_prefix`",
         successor="[tools] or `other_tools`",
     ),
-    "adapter": ConfigKey(
+    "adapter": ConfigKey.for_node(
         "a string",
         "a class for what rules cannot express: `module:Class`, a subclass of "
         "`shim.profiles.profile.ProfileTranslator` in a file beside the profile",
     ),
     "two_way": ConfigKey(
-        "choice",
+        ConfigNode.read_choice,
         "a bundled module that drives the program so that it asks (`build_persistent_adapter`)",
         TWO_WAY_MODULES,
         "",
     ),
-    "launch": ConfigKey("a table", "how the program is started"),
-    "acp": ConfigKey("a table", "how the program is driven by the Agent Client Protocol"),
-    "stream": ConfigKey("a table", "what holds for all its events"),
-    "event": ConfigKey(
+    "launch": ConfigKey.for_node("a table", "how the program is started"),
+    "acp": ConfigKey.for_node("a table", "how the program is driven by the Agent Client Protocol"),
+    "stream": ConfigKey.for_node("a table", "what holds for all its events"),
+    "event": ConfigKey.for_node(
         "a list of tables",
         "rules for its events (`shim/profiles/compile/rules.py`, `shim/profiles/compile/emits.py`)",
     ),
-    "report": ConfigKey(
+    "report": ConfigKey.for_node(
         "a list of tables",
         "rules for the file `launch.report`, read at the end: session, usage, result, error, notice",
     ),
-    "stderr": ConfigKey(
+    "stderr": ConfigKey.for_node(
         "a list of tables",
         'rules for lines on stderr: `regex`, and `emit = "session"` (group `session_id`) or '
         '`emit = "error"` (group `error`; `cause`)',
     ),
-    "exit_codes": ConfigKey(
+    "exit_codes": ConfigKey.for_node(
         "a table of strings", "exit code → cause, for an end that nothing else explains"
     ),
-    "tools": ConfigKey(
+    "tools": ConfigKey.for_node(
         "a table", "the program's tools, as Claude names them (`shim/profiles/compile/tools.py`)"
     ),
-    "note": ConfigKey("any value", "a remark", successor="a comment (#)"),
+    "note": ConfigKey.for_node("any value", "a remark", successor="a comment (#)"),
 }
 _STREAMED_MODES = ("delta", "cumulative")
 

@@ -19,54 +19,62 @@ from shim.profiles.load.argv_parts import BUNDLED_FOLDER
 
 DENIAL_KEYS = {
     "tool": ConfigKey(
-        "optional_text", """the text that denies one of its tools: `'"{tool}":"deny"'`"""
+        ConfigNode.read_optional_text,
+        """the text that denies one of its tools: `'"{tool}":"deny"'`""",
     ),
     "allow": ConfigKey(
-        "optional_text",
+        ConfigNode.read_optional_text,
         "the text that allows one of its tools (`{tool}`), for a program that runs no tool unasked",
     ),
     "asking": ConfigKey(
-        "optional_text",
+        ConfigNode.read_optional_text,
         "the text that makes it ask about each call when it is driven by `[acp]`: "
         """`'"*":"ask"'`""",
     ),
     "server": ConfigKey(
-        "optional_text",
+        ConfigNode.read_optional_text,
         "the text that denies all tools of an MCP server (`{server}`). Without it, a rule about a "
         "server refuses the turn",
     ),
     "server_tool": ConfigKey(
-        "optional_text", "the text that denies one tool of an MCP server (`{server}`, `{tool}`)"
+        ConfigNode.read_optional_text,
+        "the text that denies one tool of an MCP server (`{server}`, `{tool}`)",
     ),
-    "servers": ConfigKey("optional_text", "the text that denies the tools of all MCP servers"),
-    "between": ConfigKey("optional_text", "the separator of two of these texts"),
-    "text": ConfigKey("optional_text", "the text around all of them (`{denials}`)"),
-    "renamed": ConfigKey("text_table", "tools that have another name in these texts"),
+    "servers": ConfigKey(
+        ConfigNode.read_optional_text, "the text that denies the tools of all MCP servers"
+    ),
+    "between": ConfigKey(ConfigNode.read_optional_text, "the separator of two of these texts"),
+    "text": ConfigKey(ConfigNode.read_optional_text, "the text around all of them (`{denials}`)"),
+    "renamed": ConfigKey(ConfigNode.read_text_table, "tools that have another name in these texts"),
     "also": ConfigKey(
-        "texts", "tools without a name of Claude's; a mode or a choice of tools denies them"
+        ConfigNode.read_texts,
+        "tools without a name of Claude's; a mode or a choice of tools denies them",
     ),
     "subagents": ConfigKey(
-        "bool", "its subagents obey these rules; if they do not, any rule takes subagents away"
+        ConfigNode.read_bool,
+        "its subagents obey these rules; if they do not, any rule takes subagents away",
     ),
     "protected_file": ConfigKey(
-        "optional_text",
+        ConfigNode.read_optional_text,
         "the text that denies changes of a file or a folder (`{name}`) that makes programs run",
     ),
     "protected": ConfigKey(
-        "optional_text",
+        ConfigNode.read_optional_text,
         "the text around all of these (`{files}`), for acceptEdits without permission prompts",
     ),
     "args": ConfigKey(
-        "texts", "arguments after `argv`; `{file}` is a file of the shim's with the text", 20
+        ConfigNode.read_texts,
+        "arguments after `argv`; `{file}` is a file of the shim's with the text",
+        20,
     ),
-    "suffix": ConfigKey("optional_text", "the end of the name of this file"),
+    "suffix": ConfigKey(ConfigNode.read_optional_text, "the end of the name of this file"),
     "of_modes": ConfigKey(
-        "optional_text",
+        ConfigNode.read_optional_text,
         "a bundled file with what the modes alone deny, which needs no file to be written",
     ),
-    "plain": ConfigKey("text_table", "variables with these values"),
+    "plain": ConfigKey(ConfigNode.read_text_table, "variables with these values"),
     "json": ConfigKey(
-        "text_table",
+        ConfigNode.read_text_table,
         "variables with a JSON object (`{denials}`), merged over the value of the environment",
     ),
 }

@@ -101,16 +101,25 @@ MAX_TIMEOUT_S = 86_400.0  # seconds; no silence is longer on purpose
 DEFAULT_VERSION_PROBE = VersionProbe()
 
 INTERRUPT_KEYS = {
-    "signal": ConfigKey("choice_or_first", "the signal that interrupts a turn", INTERRUPT_SIGNALS),
+    "signal": ConfigKey(
+        ConfigNode.read_choice_or_first, "the signal that interrupts a turn", INTERRUPT_SIGNALS
+    ),
     "grace": ConfigKey(
-        "number", "seconds until the child is killed", 0.1, MAX_GRACE_S, 0.0, successor=""
+        ConfigNode.read_number,
+        "seconds until the child is killed",
+        0.1,
+        MAX_GRACE_S,
+        0.0,
+        successor="",
     ),
 }
 TIMEOUT_KEYS = {
-    "first_byte": ConfigKey("number", "seconds until its first output", 1, MAX_TIMEOUT_S, 0.0),
-    "idle": ConfigKey("number", "seconds without output", 1, MAX_TIMEOUT_S, 0.0),
+    "first_byte": ConfigKey(
+        ConfigNode.read_number, "seconds until its first output", 1, MAX_TIMEOUT_S, 0.0
+    ),
+    "idle": ConfigKey(ConfigNode.read_number, "seconds without output", 1, MAX_TIMEOUT_S, 0.0),
     "tool": ConfigKey(
-        "number",
+        ConfigNode.read_number,
         "seconds without output while a tool runs",
         1,
         MAX_TIMEOUT_S,
@@ -119,144 +128,170 @@ TIMEOUT_KEYS = {
     ),
 }
 LOGIN_PROBE_KEYS = {
-    "args": ConfigKey("texts", "the arguments of the question", 20),
-    "refusal": ConfigKey("regex", "finds the words for a missing login in a line of the answer"),
-    "unless": ConfigKey("optional_text", "when the program needs no login"),
+    "args": ConfigKey(ConfigNode.read_texts, "the arguments of the question", 20),
+    "refusal": ConfigKey(
+        ConfigNode.read_regex, "finds the words for a missing login in a line of the answer"
+    ),
+    "unless": ConfigKey(ConfigNode.read_optional_text, "when the program needs no login"),
 }
 MODEL_PROBE_KEYS = {
-    "args": ConfigKey("texts", "the arguments of the question", 20),
+    "args": ConfigKey(ConfigNode.read_texts, "the arguments of the question", 20),
     "regex": ConfigKey(
-        "regex", "finds a model in a line of the answer; its groups are joined with slashes"
+        ConfigNode.read_regex,
+        "finds a model in a line of the answer; its groups are joined with slashes",
     ),
 }
 VERSION_PROBE_KEYS = {
     "args": ConfigKey(
-        "texts", "the arguments of the question, `--version` by default", 10, successor=""
+        ConfigNode.read_texts,
+        "the arguments of the question, `--version` by default",
+        10,
+        successor="",
     ),
     "regex": ConfigKey(
-        "regex",
+        ConfigNode.read_regex,
         "finds the version in the answer: the first group, or the whole match",
         DEFAULT_VERSION_PROBE.regex,
     ),
-    "tested": ConfigKey("optional_text", "the versions that the rules were tried with: `>=1.2,<2`"),
+    "tested": ConfigKey(
+        ConfigNode.read_optional_text, "the versions that the rules were tried with: `>=1.2,<2`"
+    ),
 }
 HOME_KEYS = {
-    "variable": ConfigKey("optional_text", "the variable that names the folder"),
-    "folder": ConfigKey("text", "the folder in the person's home, such as `.codex`"),
+    "variable": ConfigKey(ConfigNode.read_optional_text, "the variable that names the folder"),
+    "folder": ConfigKey(ConfigNode.read_text, "the folder in the person's home, such as `.codex`"),
 }
 REPORT_KEYS = {
-    "file": ConfigKey("text", "the name of the file in `{report_folder}`"),
-    "keys": ConfigKey("texts", "the keys of its JSON object that `[[report]]` reads", 20),
+    "file": ConfigKey(ConfigNode.read_text, "the name of the file in `{report_folder}`"),
+    "keys": ConfigKey(
+        ConfigNode.read_texts, "the keys of its JSON object that `[[report]]` reads", 20
+    ),
 }
 LAUNCH_KEYS = {
     "command": ConfigKey(
-        "texts",
+        ConfigNode.read_texts,
         "the program on PATH (`[vendors.NAME] bin` may be a path), and its first arguments",
         20,
     ),
     "programs": ConfigKey(
-        "texts", "other names of the program", 10, successor="`[vendors.NAME] bin` in config.toml"
+        ConfigNode.read_texts,
+        "other names of the program",
+        10,
+        successor="`[vendors.NAME] bin` in config.toml",
     ),
-    "argv": ConfigKey(
+    "argv": ConfigKey.for_node(
         "a list",
         "the arguments after `command`: strings, and tables with `when`, `unless`, `each` and "
         "`args` (`shim/profiles/load/launch.py`)",
     ),
-    "prompt": ConfigKey("a table", "how the program gets the prompt"),
-    "permission_args": ConfigKey(
+    "prompt": ConfigKey.for_node("a table", "how the program gets the prompt"),
+    "permission_args": ConfigKey.for_node(
         "a table of lists of strings",
         'permission mode → the arguments of `{ when = "permission_args" }`. The vendor has these '
         "modes only",
     ),
-    "permission_env": ConfigKey("a table of tables of strings", "permission mode → variables"),
-    "permission_tools": ConfigKey(
+    "permission_env": ConfigKey.for_node(
+        "a table of tables of strings", "permission mode → variables"
+    ),
+    "permission_tools": ConfigKey.for_node(
         "a table of lists of strings",
         "permission mode → the tools that the program can run, if it has fewer than `listed`",
     ),
     "model_map": ConfigKey(
-        "text_table",
+        ConfigNode.read_text_table,
         "Claude's name of a model → the program's name",
         successor="`[vendors.NAME.models]` in config.toml",
     ),
-    "efforts": ConfigKey(
+    "efforts": ConfigKey.for_node(
         "a list of strings",
         "the levels of `--effort` that the program has (all by default). `{effort}` is the level "
         "that was asked for, or the next one below",
     ),
-    "env": ConfigKey("a table of strings", "variables of the program's own"),
+    "env": ConfigKey.for_node("a table of strings", "variables of the program's own"),
     "env_keep": ConfigKey(
-        "texts", "variables `ANTHROPIC_*` that the program may see", 20, successor=""
+        ConfigNode.read_texts, "variables `ANTHROPIC_*` that the program may see", 20, successor=""
     ),
-    "env_unset": ConfigKey("a list of strings", "variables that the program must not see"),
-    "resume_id_pattern": ConfigKey("regex", "matches the ids of its sessions", RESUME_PATTERN),
-    "interrupt": ConfigKey("keys", "how a turn is interrupted", INTERRUPT_KEYS),
-    "timeouts": ConfigKey("keys", "how long the program may be silent", TIMEOUT_KEYS),
+    "env_unset": ConfigKey.for_node("a list of strings", "variables that the program must not see"),
+    "resume_id_pattern": ConfigKey(
+        ConfigNode.read_regex, "matches the ids of its sessions", RESUME_PATTERN
+    ),
+    "interrupt": ConfigKey(ConfigNode.read_keys, "how a turn is interrupted", INTERRUPT_KEYS),
+    "timeouts": ConfigKey(ConfigNode.read_keys, "how long the program may be silent", TIMEOUT_KEYS),
     "stdin": ConfigKey(
-        "choice_or_first",
+        ConfigNode.read_choice_or_first,
         "the stdin of a child whose prompt is elsewhere; `pipe` is closed at once",
         STDIN_KINDS,
         successor="",
     ),
-    "gate": ConfigKey("optional_text", "the words on stderr when its trust prompt stops it"),
-    "login": ConfigKey("optional_text", "what a person types to log in"),
+    "gate": ConfigKey(
+        ConfigNode.read_optional_text, "the words on stderr when its trust prompt stops it"
+    ),
+    "login": ConfigKey(ConfigNode.read_optional_text, "what a person types to log in"),
     "login_probe": ConfigKey(
-        "optional_keys",
+        ConfigNode.read_optional_keys,
         "how `shim doctor` asks whether there is a login; stdin is empty, and the program must not "
         "ask its model",
         LOGIN_PROBE_KEYS,
     ),
     "models_probe": ConfigKey(
-        "optional_keys", "how the program is asked for its models, one in a line", MODEL_PROBE_KEYS
+        ConfigNode.read_optional_keys,
+        "how the program is asked for its models, one in a line",
+        MODEL_PROBE_KEYS,
     ),
-    "api_base": ConfigKey("optional_text", "the variable with another address of its API"),
-    "variants": ConfigKey(
+    "api_base": ConfigKey(
+        ConfigNode.read_optional_text, "the variable with another address of its API"
+    ),
+    "variants": ConfigKey.for_node(
         "a table of tables",
         "dialects of the program, which conditions can name: name → `{ has = [], lacks = [] }`, "
         "texts of its `--help`",
     ),
-    "version_probe": ConfigKey(
+    "version_probe": ConfigKey.for_node(
         "a table", "how the program is asked for its version; no turn waits for it"
     ),
-    "home": ConfigKey("a table", "the folder of its records, which an adapter may read"),
-    "report": ConfigKey(
+    "home": ConfigKey.for_node("a table", "the folder of its records, which an adapter may read"),
+    "report": ConfigKey.for_node(
         "a table",
         "a file that the program writes about its run; `{report_folder}` is a private folder that "
         "is removed after the run",
     ),
-    "overruled_by": ConfigKey(
+    "overruled_by": ConfigKey.for_node(
         "a table",
         "`linux` or `darwin` → what overrules a file of `{bundled}`: a folder with `.toml` files, "
         "or a list of files and such folders",
     ),
     "widened_by": ConfigKey(
-        "text_table",
+        ConfigNode.read_text_table,
         "a JSON file in the working directory or at home → the key that gives the program tools "
         "which no rule names",
     ),
     "servers_in": ConfigKey(
-        "text_table",
+        ConfigNode.read_text_table,
         "a JSON file in the working directory or at home → the key that lists MCP servers by name. "
         "With `acp.server_tool` they tell the tools of a server",
     ),
     "rules": ConfigKey(
-        "choice", "a bundled module that tells the program the rules", RULE_MODULES, ""
+        ConfigNode.read_choice,
+        "a bundled module that tells the program the rules",
+        RULE_MODULES,
+        "",
     ),
-    "denials": ConfigKey(
+    "denials": ConfigKey.for_node(
         "a table",
         "how the program is told what it must not run; `false` removes that of the extended profile",
     ),
     "brings": ConfigKey(
-        "texts_table",
+        ConfigNode.read_texts_table,
         "a path in the working directory or above it → keys of this JSON file, `[]` for the whole "
         "path. The program starts it unasked, so the folder is refused unless it is trusted or the "
         "program knows `brings_off`",
     ),
     "brings_off": ConfigKey(
-        "optional_text",
+        ConfigNode.read_optional_text,
         "the flag that keeps the program from starting what `brings` names",
         successor="",
     ),
-    "install": ConfigKey("optional_text", "the command that installs the program"),
+    "install": ConfigKey(ConfigNode.read_optional_text, "the command that installs the program"),
 }
 RulesLoader = Callable[[], Any]
 ModeTools = Mapping[str, tuple[str, ...]]  # permission mode → the tools of `permission_tools`

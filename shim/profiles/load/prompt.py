@@ -13,14 +13,14 @@ PROMPT_CHANNELS, DASH_GUARDS, LONG_PROMPT_CHANNELS = (
 
 PROMPT_KEYS = {
     "via": ConfigKey(
-        "choice",
+        ConfigNode.read_choice,
         "how the program gets the prompt: an argument (`{prompt}`), stdin, or a file of the shim's "
         "(`{prompt_file}`)",
         PROMPT_CHANNELS,
         "stdin",
     ),
     "dash_guard": ConfigKey(
-        "choice",
+        ConfigNode.read_choice,
         "what keeps a prompt from becoming a flag or a subcommand. `stdin`: such a prompt is given "
         "on stdin. `--`: this word stands before each prompt. `equals`: the prompt is part of a "
         "word such as `--prompt={prompt}`. `space`: a space is put before a dash, for a prompt "
@@ -30,13 +30,13 @@ PROMPT_KEYS = {
         "stdin",
     ),
     "long": ConfigKey(
-        "choice",
+        ConfigNode.read_choice,
         "where a prompt goes that is too long for an argument",
         LONG_PROMPT_CHANNELS,
         "stdin",
     ),
     "max_bytes": ConfigKey(
-        "number",
+        ConfigNode.read_number,
         "bytes of the longest argument",
         1,
         MAX_ARGUMENT_BYTES,
