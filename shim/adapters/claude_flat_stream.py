@@ -11,6 +11,7 @@ from shim.adapters.claude_input import encode_unsupported_request_error
 from shim.core.adapter.translator import Event, StreamedBlockTranslator, Translator
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import parse_count, parse_usage
+from shim.core.reading.values import as_dict, as_str
 from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.turn import Turn
 
@@ -127,7 +128,7 @@ class FlatClaudeTranslator(StreamedBlockTranslator):
             and isinstance(call_id, str | int)
             and isinstance(tool, str)
         ):
-            tool_input = tool_input if isinstance(tool_input, dict) else {}
+            tool_input = as_dict(tool_input)
             self.turn.request_permission(
                 request_id, normalize_call_id(call_id), tool, tool_input, (tool, tool_input)
             )
@@ -154,7 +155,7 @@ class FlatClaudeTranslator(StreamedBlockTranslator):
             "cost": event.get("total_cost_usd"),
             "structured_output": event.get("structured_output"),
         }
-        text = event.get("result") if isinstance(event.get("result"), str) else ""
+        text = as_str(event.get("result"))
         if event.get("terminal_reason") in INTERRUPTED_REASONS:
             turn.record_interrupt(**fields)
         elif event.get("is_error"):

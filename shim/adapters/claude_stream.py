@@ -10,6 +10,7 @@ from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.normalize import ClaudeEventNormalizer
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.surrogates import count_incomplete_trailing_chars, join_split_chars
+from shim.core.reading.values import as_dict
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
@@ -116,7 +117,7 @@ class ClaudeTranslator(Translator):
     def feed_repaired_event(self, event: Event) -> None:
         self._raw_line = None
         inner = event.get("event")
-        delta = inner.get("delta") if isinstance(inner, dict) else None
+        delta = as_dict(inner).get("delta")
         if isinstance(delta, dict):
             self._join_split_character(event, delta)
         self.feed(event)

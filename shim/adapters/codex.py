@@ -16,6 +16,7 @@ from shim.adapters.codex_rollout import (
 )
 from shim.core.adapter.tools import resolve_argument_paths
 from shim.core.adapter.translator import Event, Translator
+from shim.core.reading.values import as_dict
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 from shim.profiles.profile import ProfileTranslator
@@ -59,7 +60,7 @@ class CodexTranslator(ProfileTranslator):
 
     def on_event(self, event: Event) -> bool:
         item, kind = event.get("item"), event.get("type")
-        item_type = item.get("type") if isinstance(item, dict) else None
+        item_type = as_dict(item).get("type")
         is_repeated = isinstance(item, dict) and self._is_repeated(item, str(kind))
         if isinstance(item, dict) and item_type == "todo_list" and not is_repeated:
             self._write_todo_list(event, item)

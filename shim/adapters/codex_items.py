@@ -16,7 +16,7 @@ from typing import Any
 from shim.adapters.codex_approval_hook import NOOP_PREFIX
 from shim.adapters.codex_rollout import ClaudeCall, build_file_change_tool_calls
 from shim.core.reading.json_text import dump_json
-from shim.profiles.rpc.peer import get_dict_or_empty
+from shim.core.reading.values import as_dict, as_list
 from shim.profiles.run.values import unwrap_shell
 
 COMPLETED = "completed"
@@ -117,7 +117,7 @@ def list_item_tool_calls(
         return [
             (
                 f"mcp__{item['server']}__{item['tool']}",
-                dict(get_dict_or_empty(item.get("arguments"))),
+                dict(as_dict(item.get("arguments"))),
             )
         ]
     if kind == "collabAgentToolCall":
@@ -153,7 +153,7 @@ def read_item_tool_result(item: Mapping[str, Any]) -> tuple[object, bool]:
 def convert_to_ask_user_question_input(raw_questions: object) -> dict[str, Any]:
     """`request_user_input` as Claude's AskUserQuestion."""
     questions = []
-    for question in raw_questions if isinstance(raw_questions, list) else ():
+    for question in as_list(raw_questions):
         options = [
             {"label": str(option.get("label")), "description": str(option.get("description") or "")}
             for option in question.get("options") or ()
@@ -170,7 +170,7 @@ def build_user_input_answers(
     request: Mapping[str, Any], answered_input: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The answers to `request_user_input`, by its ids of questions (Claude's are by their texts)."""
-    answers_by_text = get_dict_or_empty(answered_input.get("answers"))
+    answers_by_text = as_dict(answered_input.get("answers"))
     return {
         str(question.get("id")): {"answers": [str(answers_by_text[str(question.get("question"))])]}
         for question in request.get("questions") or ()

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.core.policy.rules import MCP_PREFIX
+from shim.core.reading.values import as_str
 from shim.core.turn.context import VendorDataReader
 
 # calls and changes of a turn that are remembered until they are said; no real turn has more
@@ -163,7 +164,7 @@ def _find_missing_call(call: Mapping[str, Any], output: object) -> UnstreamedToo
     """A call that certainly gets no item: it was refused, or its command has ended. None for any
     other.
     """
-    name, text = _format_tool_name(call), output if isinstance(output, str) else ""
+    name, text = _format_tool_name(call), as_str(output)
     is_refused = text.startswith(REFUSAL_PREFIXES)
     head, _, output_body = text.partition("Output:\n")
     exit_match = re.search(EXIT_CODE_REGEX, head) if name == SHELL_TOOL else None
@@ -222,7 +223,7 @@ def build_file_change_tool_calls(path: str, change: Mapping[str, Any]) -> list[C
     if kind == "add" and isinstance(change.get("content"), str):
         return [("Write", file_argument | {"content": change["content"]})]
     diff = change.get("unified_diff") if kind == "update" else None
-    return _build_edit_calls(file_argument, diff if isinstance(diff, str) else "") or [
+    return _build_edit_calls(file_argument, as_str(diff)) or [
         (CHANGE_TOOL_NAMES.get(str(kind), "Edit"), file_argument)
     ]
 

@@ -11,7 +11,7 @@ answer our question (`PermissionRequest`), or take away the word that makes code
 from collections.abc import Iterable, Mapping
 
 from shim.core.reading.typed import Any
-from shim.profiles.rpc.peer import get_dict_or_empty
+from shim.core.reading.values import as_dict
 
 # it asks about each tool of such a server
 PROMPT_APPROVAL = {"default_tools_approval_mode": "prompt"}
@@ -39,11 +39,11 @@ def build_mcp_server_tables(
     """
     tables: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys((*added_servers, *server_names)):
-        tools = get_dict_or_empty(get_dict_or_empty(configured_servers.get(name)).get("tools"))
+        tools = as_dict(as_dict(configured_servers.get(name)).get("tools"))
         prompted_tools = {
             tool: {"approval_mode": "prompt"}
             for tool, tool_settings in tools.items()
-            if "approval_mode" in get_dict_or_empty(tool_settings)
+            if "approval_mode" in as_dict(tool_settings)
         }
         tables[name] = {
             **added_servers.get(name, {}),
@@ -58,15 +58,13 @@ def convert_mcp_server_config(config: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(config.get("url"), str):
         return {
             "url": config["url"],
-            "http_headers": dict(get_dict_or_empty(config.get("headers"))),
+            "http_headers": dict(as_dict(config.get("headers"))),
         }
     arguments = config.get("args")
     return {
         "command": str(config.get("command") or ""),
         "args": [str(arg) for arg in arguments] if isinstance(arguments, list) else [],
-        "env": {
-            str(key): str(value) for key, value in get_dict_or_empty(config.get("env")).items()
-        },
+        "env": {str(key): str(value) for key, value in as_dict(config.get("env")).items()},
     }
 
 
@@ -84,10 +82,10 @@ def build_disabled_hook_states(
     if not isinstance(folders, list) or not folders:
         raise ValueError(UNKNOWN_HOOKS_MESSAGE)
     for folder in folders:
-        hooks = get_dict_or_empty(folder).get("hooks")
+        hooks = as_dict(folder).get("hooks")
         if not isinstance(hooks, list):
             raise ValueError(UNKNOWN_HOOKS_MESSAGE)
-        for hook in map(get_dict_or_empty, hooks):
+        for hook in map(as_dict, hooks):
             key, is_deciding = hook.get("key"), hook.get("eventName") in DECIDING_EVENTS
             if not isinstance(key, str):
                 raise ValueError(UNKNOWN_HOOKS_MESSAGE)

@@ -13,8 +13,9 @@ from shim.core.claude.messages import BlockKinds, UserMessage
 from shim.core.policy.rules import normalize_mcp_name
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import as_dict
 from shim.profiles.rpc.form import OpenElicitationForms
-from shim.profiles.rpc.peer import JsonRpcPeer, RpcResponse, get_dict_or_empty
+from shim.profiles.rpc.peer import JsonRpcPeer, RpcResponse
 
 MAX_PENDING_REQUESTS = 1000  # of codex's that wait for their answer
 MAX_MCP_SERVERS = 100  # of MCP, that are told to ask
@@ -292,7 +293,7 @@ class CodexThread:
             if response.request_label != CONFIG:
                 return response
         if response.request_label == THREAD:
-            self.thread_id = str(get_dict_or_empty(response.result.get("thread")).get("id") or "")
+            self.thread_id = str(as_dict(response.result.get("thread")).get("id") or "")
             self.cwd = str(response.result.get("cwd") or "")
             model = response.result.get("model")
             if self._params.model is None and isinstance(model, str):
@@ -309,8 +310,8 @@ class CodexThread:
                 self.peer.encode_request(CONFIG, "config/read", cwd=cwd),
             ]
         elif response.request_label == CONFIG:
-            self._configured_servers = get_dict_or_empty(
-                get_dict_or_empty(response.result.get("config")).get("mcp_servers")
+            self._configured_servers = as_dict(
+                as_dict(response.result.get("config")).get("mcp_servers")
             )
             self.outbox.append(
                 self.peer.encode_request(HOOKS, "hooks/list", cwds=[self._params.cwd])
@@ -319,9 +320,7 @@ class CodexThread:
             message, self._waiting_message = self._waiting_message, None
             self.outbox.append(self.encode_prompt(message))
         elif response.request_label == TURN:
-            self.set_running_turn_id(
-                str(get_dict_or_empty(response.result.get("turn")).get("id") or "")
-            )
+            self.set_running_turn_id(str(as_dict(response.result.get("turn")).get("id") or ""))
 
     def _open_thread(self, response: RpcResponse) -> RpcResponse:
         """Open the thread, where the hooks that codex lists can be kept from deciding."""

@@ -33,6 +33,7 @@ from shim.core.adapter.tools import resolve_argument_paths
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.claude.usage import create_usage
+from shim.core.reading.values import as_dict
 from shim.core.turn.machine import CLOSED
 from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.turn import Turn
@@ -178,9 +179,7 @@ class CodexThreadTranslator(Translator):
         if method is None and "id" in event:
             self._read_response(event)
         elif "id" in event:
-            self._answer_request(
-                event["id"], str(method), params if isinstance(params, dict) else {}
-            )
+            self._answer_request(event["id"], str(method), as_dict(params))
         elif method in self._notification_handlers and isinstance(params, dict):
             self._notification_handlers[method](params)
         else:
@@ -555,7 +554,7 @@ def _parse_error_info(info: object) -> tuple[str, int | None]:
     """
     if isinstance(info, dict):
         kind, details = next(iter(info.items()), ("", None))
-        status = details.get("httpStatusCode") if isinstance(details, dict) else None
+        status = as_dict(details).get("httpStatusCode")
         return str(kind), status if isinstance(status, int) else ERROR_STATUSES.get(str(kind))
     if isinstance(info, str):
         return info, ERROR_STATUSES.get(info)

@@ -11,6 +11,7 @@ from shim.core.adapter.tools import (
     convert_to_claude_todos,
 )
 from shim.core.reading.typed import Any
+from shim.core.reading.values import as_dict
 
 _RESHAPE_EDITS = build_edit_list_converter("oldText", "newText", "replaceAll")
 
@@ -29,7 +30,7 @@ def _reshape_edit(arguments: Arguments) -> tuple[str, Arguments]:
 
 def _reshape_task(arguments: Arguments) -> tuple[str, Arguments]:
     kind = arguments.pop("subagentType", None)
-    custom = kind.get("custom") if isinstance(kind, dict) else None
+    custom = as_dict(kind).get("custom")
     arguments["subagent_type"] = (
         custom.get("name") if isinstance(custom, dict) else "general-purpose"
     )
@@ -60,7 +61,7 @@ def _reshape_mcp(arguments: Arguments) -> tuple[str, Arguments]:
     )
     tool = arguments.get("toolName") or arguments.get("tool_name") or arguments.get("name")
     tool_input = arguments.get("args")
-    return f"mcp__{server}__{tool}", tool_input if isinstance(tool_input, dict) else {}
+    return f"mcp__{server}__{tool}", as_dict(tool_input)
 
 
 def _map_keys(*keys: str, **renamed: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from shim.adapters.pi_dialogs import build_dialog_answer, build_dialog_form
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import as_dict
 from shim.profiles.rpc.form import OpenElicitationForms, build_ask_user_question_input
 
 MAX_REQUESTS = 1000  # of ours that are open, and of pi's that wait for their answer
@@ -186,7 +187,7 @@ class PiRpcSession:
         if step is None:
             return None
         data = response.get("data")
-        result = PiResponse(step, data if isinstance(data, dict) else {})
+        result = PiResponse(step, as_dict(data))
         if response.get("success") is not True:
             result = result._replace(
                 error=str(response.get("error") or f"pi refused {response.get('command')}")

@@ -13,6 +13,7 @@ from shim.core.adapter.tools import resolve_argument_paths, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import NO_USAGE, Usage, create_usage, parse_count, parse_dollars
 from shim.core.reading.json_repair import JsonRepairer
+from shim.core.reading.values import as_dict, as_str
 from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.tool_calls import MAX_OPEN_CALLS
@@ -413,7 +414,7 @@ class PiTranslator(Translator):
 
 def read_message_cost(raw_usage: object) -> float:
     """What a reply cost, in dollars, by pi's own price table."""
-    costs = raw_usage.get("cost") if isinstance(raw_usage, dict) else None
+    costs = as_dict(raw_usage).get("cost")
     return parse_dollars(costs.get("total")) if isinstance(costs, dict) else 0.0
 
 
@@ -434,7 +435,7 @@ def convert_tool_result_content(blocks: object) -> object:
     they are MCP's.
     """
     if not isinstance(blocks, list):
-        return blocks if isinstance(blocks, str) else ""
+        return as_str(blocks)
     if all(isinstance(block, dict) and block.get("type") == "text" for block in blocks):
         return "\n".join(block.get("text", "") for block in blocks)
     return [block for block in blocks if isinstance(block, dict)]

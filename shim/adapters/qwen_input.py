@@ -15,6 +15,7 @@ from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.claude.messages import TEXT_ONLY_KINDS, MessageBlock, UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.json_text import dump_json
+from shim.core.reading.values import as_list
 
 # How long it waits for a permission: the longest that it takes. With more it goes back to its own
 # default of 60 s.
@@ -117,7 +118,7 @@ def _convert_answers(
     questions = permission.vendor_input.get("questions")
     numbers = {
         question.get("question"): str(number)
-        for number, question in enumerate(questions if isinstance(questions, list) else ())
+        for number, question in enumerate(as_list(questions))
         if isinstance(question, dict)
     }
     return {

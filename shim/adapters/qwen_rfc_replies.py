@@ -9,6 +9,7 @@ from shim.adapters.qwen_rfc_tools import TOOLS, format_vendor_error
 from shim.core.adapter.tools import list_claude_names
 from shim.core.adapter.translator import Event
 from shim.core.claude.usage import Usage, create_usage
+from shim.core.reading.values import as_dict, as_str
 from shim.core.turn.context import MAX_NAME_CHARS
 from shim.core.turn.machine import DONE
 from shim.core.turn.turn import Turn
@@ -300,7 +301,7 @@ class QwenChatCompletionTranslator(QwenChatToolCallTranslator):
 def read_stop_reason(choice: dict[str, Any]) -> str:
     """How a reply ended; "" for an unfinished reply."""
     reason = choice.get("finish_reason")
-    return reason if isinstance(reason, str) else ""
+    return as_str(reason)
 
 
 def list_annotation_events(message: dict[str, Any]) -> list[Event]:
@@ -317,7 +318,7 @@ def read_event_metadata(event: Event) -> dict[str, Any]:
     a string).
     """
     raw_metadata = event.get("metadata")
-    metadata = raw_metadata if isinstance(raw_metadata, dict) else {}
+    metadata = as_dict(raw_metadata)
     fingerprint = event.get("system_fingerprint")
     if isinstance(fingerprint, str) and fingerprint.startswith("{"):
         try:

@@ -26,6 +26,7 @@ from shim.adapters.qwen_rfc_tools import (
 from shim.core.adapter.translator import Event
 from shim.core.claude.usage import parse_count
 from shim.core.reading.json_text import dump_json
+from shim.core.reading.values import as_dict
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
@@ -204,7 +205,7 @@ class QwenRfcTranslator(QwenChatCompletionTranslator):
 
     def _ask_permission(self, request_id: str, request: dict[str, Any]) -> None:
         tool = request.get("tool")
-        tool = tool if isinstance(tool, dict) else {}
+        tool = as_dict(tool)
         name = str(tool.get("name") or request.get("tool_name") or "unknown")
         raw_arguments = tool.get("arguments", request.get("input"))
         diagnostics = self.turn.diagnostics
@@ -291,7 +292,7 @@ class QwenRfcTranslator(QwenChatCompletionTranslator):
 
     def _fail_fatally(self, error: Any) -> None:
         """Row 20: the program gives up, and should end."""
-        status = error.get("code") if isinstance(error, dict) else None
+        status = as_dict(error).get("code")
         self._fail_turn(
             format_vendor_error(error), status=status if status.__class__ is int else None
         )

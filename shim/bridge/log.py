@@ -31,6 +31,7 @@ from shim.core.cast.format import (
     parse_recording_header,
     parse_recording_line,
 )
+from shim.core.reading.values import as_dict
 from shim.state.files import open_new_file, open_regular_file, remove_file, write_all
 
 # of one file: what a reader may have to pass over, and what is dropped at once
@@ -316,7 +317,7 @@ def _load_log_files(folder: str) -> list[_LogFile]:
         except (OSError, RecordingError):
             continue
         bridge_header = header.fields.get("bridge")
-        bridge_header = bridge_header if isinstance(bridge_header, dict) else {}
+        bridge_header = as_dict(bridge_header)
         generation, first_number, start_ms = (
             value if isinstance(value := bridge_header.get(key), int) else -1 for key in HEADER_KEYS
         )

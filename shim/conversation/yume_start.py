@@ -17,6 +17,7 @@ from shim.core.errors import CliArgumentError, FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import canonicalize_uuid, validate_vendor_session_id
 from shim.core.reading.typed import TYPE_CHECKING
+from shim.core.reading.values import as_dict
 from shim.core.yume.cli import YumeInvocation
 from shim.core.yume.protocol import parse_yume_permission_mode
 from shim.io.prompt import CHUNK_BYTES, LIMIT_HINT, NO_PROMPT_ERROR
@@ -208,5 +209,5 @@ def _is_frame(data: bytes) -> bool:
     from shim.core.claude.messages import parse_json_line
 
     frame = parse_json_line(line)
-    kind = frame.get("type") if isinstance(frame, dict) else None
+    kind = as_dict(frame).get("type")
     return isinstance(kind, str) and kind.encode("utf-8", "replace") in FRAME_TYPES

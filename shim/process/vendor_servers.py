@@ -5,6 +5,8 @@ server.
 import os
 from collections.abc import Iterable, Mapping
 
+from shim.core.reading.values import as_dict
+
 MAX_SETTINGS_BYTES = 1024 * 1024  # a larger settings file is not read
 MAX_SERVERS = 200  # names that are read from one file
 
@@ -31,5 +33,5 @@ def _read_names(path: str, key: str) -> list[str]:
         settings = orjson.loads(data) if len(data) <= MAX_SETTINGS_BYTES else None
     except (OSError, ValueError):
         return []
-    servers = settings.get(key) if isinstance(settings, dict) else None
+    servers = as_dict(settings).get(key)
     return list(servers)[:MAX_SERVERS] if isinstance(servers, dict) else []

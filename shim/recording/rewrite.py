@@ -24,6 +24,7 @@ from shim.core.cast.format import (
 )
 from shim.core.cast.secrets import RecordingRedactor, SecretSearch, StringEdit, apply_string_edits
 from shim.core.reading.lines import LineSplitter
+from shim.core.reading.values import as_dict
 from shim.core.secrets.redactor import redact_argv
 from shim.state.files import open_regular_file, replace_file, write_all, write_new_file
 
@@ -182,7 +183,7 @@ def _redact_header(line: bytes, redactor: RecordingRedactor) -> bytes:
 
 def _redact_command_line(fields: Any) -> Any:
     """A fact whose `argv` has no values of options that take secrets."""
-    argv = fields.get("argv") if isinstance(fields, dict) else None
+    argv = as_dict(fields).get("argv")
     if not isinstance(argv, list) or not all(isinstance(arg, str) for arg in argv):
         return fields
     return {**fields, "argv": redact_argv(argv)}

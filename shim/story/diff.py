@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shim.core.reading.values import as_str
+
 # difflib takes quadratic time; a longer change is shown as all old lines, then all new ones.
 MAX_COMPARED_LINES = 2000
 CONTEXT_LINES = 3
@@ -23,7 +25,7 @@ def build_tool_call_diff(
 
     `old_text` is the whole old file, if it is known: then the hunks have line numbers.
     """
-    old_text = old_text if isinstance(old_text, str) else ""
+    old_text = as_str(old_text)
     hunks: list[str] = []
     if tool_name == "Write" and isinstance(tool_input.get("content"), str):
         return "\n".join(_format_hunks(old_text, tool_input["content"], 1, context_lines))

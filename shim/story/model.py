@@ -9,6 +9,7 @@ that needs all steps collects them.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from shim.core.reading.values import as_list, as_str
 from shim.story.events import (
     TOKEN_FIELDS,
     SessionStep,
@@ -250,7 +251,7 @@ class SessionStory:
         self, time_s: float, kind: StepKind, parent: str, full_text: Any
     ) -> Iterator[SessionStepChange]:
         """A whole block; only what was not streamed of it is told."""
-        full_text = full_text if isinstance(full_text, str) else ""
+        full_text = as_str(full_text)
         streamed = self._streamed_blocks.get(parent, [])
         block = self._open_blocks.get(parent)
         if (
@@ -551,7 +552,7 @@ def _get_parent_id(line: Mapping[str, Any]) -> str:
 
 
 def _list_blocks(content: Any) -> Iterator[Mapping[str, Any]]:
-    for block in content if isinstance(content, list) else ():
+    for block in as_list(content):
         if isinstance(block, Mapping):
             yield block
 

@@ -40,6 +40,7 @@ BEFORE_THE_CHILD = {
     "shim.core.claude.argv.flags", "shim.core.claude.session_state", "shim.core.claude.argv.models", "shim.core.policy",
     "shim.core.policy.workspace", "shim.core.policy.policy", "shim.core.policy.rules", "shim.core.policy.settings",
     "shim.core.reading", "shim.core.reading.diagnostics", "shim.core.reading.lines", "shim.core.reading.typed",
+    "shim.core.reading.values",
     "shim.core.adapter", "shim.core.adapter.promises", "shim.core.adapter.request", "shim.core.adapter.routing",
     "shim.core.adapter.tools", "shim.core.adapter.adapter", "shim.core.adapter.versions",
     "shim.process", "shim.process.environment", "shim.process.find_program", "shim.process.spawn",

@@ -16,6 +16,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import canonicalize_uuid
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
+from shim.core.reading.values import as_dict, as_list
 
 MAX_OPEN_REQUESTS = 1000  # of a frontend that have no answer yet; it waits for each of them
 MAX_TYPE_CHARS = 60  # of a line's type, in a complaint about it
@@ -98,7 +99,7 @@ class FrontendSessionBridge:
         if not line.strip():
             return
         event = parse_json_line(line)
-        kind = event.get("type") if isinstance(event, dict) else None
+        kind = as_dict(event).get("type")
         if not isinstance(event, dict) or (event and not isinstance(kind, str)):
             type_name = (
                 "unknown" if event is None else escape_control_chars(str(kind)[:MAX_TYPE_CHARS])
@@ -231,7 +232,7 @@ class FrontendSessionBridge:
             request = {
                 **request,
                 "sdkMcpServers": [
-                    *(sdk_servers if isinstance(sdk_servers, list) else ()),
+                    *as_list(sdk_servers),
                     *self._local_services.servers,
                 ],
             }

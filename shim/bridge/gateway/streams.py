@@ -25,6 +25,7 @@ from shim.bridge.gateway.step_renderer import (
 )
 from shim.core.bridge.frames import LogCursor
 from shim.core.errors import ShimError
+from shim.core.reading.values import as_dict
 from shim.story.export.view_model import SessionStepView
 
 # from one comment to the next: proxies and phones give up on silent connections
@@ -160,7 +161,7 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
             request = frame.fields.get("request")
             prompt = build_permission_prompt_json(
                 str(frame.fields.get("question")),
-                request if isinstance(request, dict) else {},
+                as_dict(request),
                 self._cwd,
             )
             times = {key: frame.fields[key] for key in ("at", "until") if key in frame.fields}

@@ -20,6 +20,7 @@ from shim.commands.conform.observations import (
 from shim.commands.conform.process import CommandRun, JsonObject, describe_awaited_control_response
 from shim.commands.conform.scenarios import DENIAL_MESSAGE, MESSAGE_IDS, REQUESTS, UNKNOWN_SUBTYPE
 from shim.core.reading.diagnostics import pluralize
+from shim.core.reading.values import as_dict
 
 INITIALIZE_FIELDS = {
     "commands": list,
@@ -73,7 +74,7 @@ def _get_answer_body(run: CommandRun, subtype: str) -> JsonObject:
         response.get("subtype") != "success", f"{subtype} was answered with an error", run, response
     )
     body = response.get("response")
-    return body if isinstance(body, dict) else {}
+    return as_dict(body)
 
 
 @RULES.register_must_rule("C1", "initialize is answered with a success.")

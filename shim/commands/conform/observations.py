@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from shim.commands.conform.process import CommandRun, JsonObject
 from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import as_dict
 
 MAX_EVIDENCE_CHARS = 400  # of the bytes sent and received that a table shows
 Level = Literal["MUST", "SHOULD"]
@@ -170,7 +171,7 @@ def is_conversation_line(line: JsonObject) -> bool:
 def list_content_blocks(line: JsonObject) -> list[JsonObject]:
     """The content blocks of an assistant or user line; empty if its content is not a list."""
     message = line.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
+    content = as_dict(message).get("content")
     return (
         [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
     )

@@ -15,13 +15,14 @@ from shim.commands.conform.observations import (
 )
 from shim.commands.conform.process import JsonObject
 from shim.core.reading.diagnostics import pluralize
+from shim.core.reading.values import as_dict
 
 RULES = ConformanceRuleSet()
 
 
 def _get_event(line: JsonObject) -> JsonObject:
     event = line.get("event")
-    return event if isinstance(event, dict) else {}
+    return as_dict(event)
 
 
 def _get_streamed_turns(observations: ObservedCommandRuns) -> list[ObservedTurn]:

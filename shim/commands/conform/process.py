@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from shim.core.reading.values import as_dict
 from shim.process import descendants
 from shim.process.child import Child
 from shim.process.spawn import ChildSpawnResult, spawn_child
@@ -278,7 +279,7 @@ class ClaudeProcess:
             and self.run.closed_at is None
         ):
             request = value.get("request")
-            body = self.answer_request(request if isinstance(request, dict) else {})
+            body = self.answer_request(as_dict(request))
             if body is not None:
                 response = {
                     "subtype": "success",

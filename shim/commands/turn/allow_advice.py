@@ -15,6 +15,7 @@ from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_permission_rule
 from shim.core.policy.workspace import Workspace
 from shim.core.reading.diagnostics import pluralize
+from shim.core.reading.values import as_dict
 from shim.state.config import load_shim_settings
 
 MAX_NAMED_RULES = 5  # that are named
@@ -63,7 +64,7 @@ def suggest_allow_rules(
         tool_input = denial.get("tool_input")
         rule = _find_effective_rule(
             str(denial.get("tool_name")),
-            tool_input if isinstance(tool_input, dict) else {},
+            as_dict(tool_input),
             cwd,
             vendor,
             mode,

@@ -8,6 +8,7 @@ import orjson
 from shim.core.adapter.translator import Translator
 from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS, Diagnostics
 from shim.core.reading.json_repair import JsonRepairer
+from shim.core.reading.values import as_dict, as_list
 
 # Events that make a person or a program act. They are never accepted from a repaired line, because
 # the vendor may not have written them (threats: forged lines).
@@ -117,7 +118,7 @@ class EventDispatcher:
         some vendors print one in their `json` format.
         """
         is_untyped = self.translator.untyped
-        candidates = event if isinstance(event, list) else []
+        candidates = as_list(event)
         items = [
             item for item in candidates if isinstance(item, dict) and (is_untyped or "type" in item)
         ]
@@ -152,7 +153,7 @@ class EventDispatcher:
         """Return whether the translator knows the type of an event, or the event is a control
         message.
         """
-        kind = event.get("type") if isinstance(event, dict) else None
+        kind = as_dict(event).get("type")
         if kind is None:
             return self.translator.untyped and isinstance(event, dict)
         return isinstance(kind, str) and (

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
+from shim.core.reading.values import as_dict
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
@@ -254,7 +255,7 @@ def remove_sdk_servers(config: str) -> str:
         settings = orjson.loads(config)
     except orjson.JSONDecodeError:
         return config  # the path of a file
-    servers = settings.get("mcpServers") if isinstance(settings, dict) else None
+    servers = as_dict(settings).get("mcpServers")
     if not isinstance(servers, dict):
         return config
     sdk_names = {

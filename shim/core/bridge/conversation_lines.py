@@ -26,6 +26,7 @@ from shim.core.bridge.prompts import (
 from shim.core.bridge.requests import ControlRequest
 from shim.core.bridge.subscribers import LineFrame
 from shim.core.reading.json_text import dump_json
+from shim.core.reading.values import as_dict
 
 CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request")
 
@@ -68,7 +69,7 @@ def _parse_line(raw: bytes) -> tuple[Mapping[str, Any], bytes]:
         line = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return {}, dump_json(raw.decode("utf-8", "replace"))
-    return line if isinstance(line, dict) else {}, raw
+    return as_dict(line), raw
 
 
 def _publish_lines(
@@ -177,7 +178,7 @@ def _handle_response(hub: SessionHub, response: object) -> None:
 
 def _apply_response(hub: SessionHub, subtype: str, response: object) -> None:
     """Record what the conversation reports in its answer to a control request."""
-    body = response if isinstance(response, dict) else {}
+    body = as_dict(response)
     if subtype == "initialize":
         hub.initialize_response = body
     elif subtype == "set_model":

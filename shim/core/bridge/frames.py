@@ -68,6 +68,7 @@ import orjson
 
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
+from shim.core.reading.values import as_dict
 
 PROTOCOL_VERSION = 1
 # The optional kinds that this version understands.
@@ -211,7 +212,7 @@ def parse_hello(frame: Mapping[str, Any]) -> ClientHello:
 def _parse_cursor(value: object) -> LogCursor | None:
     if value is None:
         return None
-    fields = value if isinstance(value, dict) else {}
+    fields = as_dict(value)
     generation, number = fields.get("generation"), fields.get("number")
     if generation.__class__ is not int or number.__class__ is not int:
         return LogCursor(0, 0)

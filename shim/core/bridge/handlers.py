@@ -38,6 +38,7 @@ from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.settings import MODES_STRICTEST_FIRST
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import canonicalize_uuid
+from shim.core.reading.values import as_dict, as_list
 
 FrameFields = Mapping[str, Any]
 FrameHandler = Callable[[SessionHub, ConnectedClient, FrameFields, str], bool]
@@ -236,7 +237,7 @@ def _check_mode_change(
         # As for a frame `mode`: a wider mode must not surprise the controller.
         hub.roles.check_controller(client)
         updates = body["updatedPermissions"]
-        for update in updates if isinstance(updates, list) else ():
+        for update in as_list(updates):
             if isinstance(update, dict) and "mode" in update:
                 modes.append(str(update["mode"]))
     if not all(hub.restrictions.allows_mode(lifted_client_number, mode) for mode in modes):
@@ -357,7 +358,7 @@ def _apply_settings(
     if not isinstance(settings, dict):
         raise FrameError("apply_flag_settings has `settings`, an object")
     permissions = settings.get("permissions")
-    fields = permissions if isinstance(permissions, dict) else {}
+    fields = as_dict(permissions)
     refused_keys = [key for key in settings if settings[key] and key not in CHANGEABLE_SETTINGS]
     refused_keys += [
         f"permissions.{key}" for key in fields if fields[key] and key not in ("deny", "ask")
@@ -474,7 +475,7 @@ def _limit_hook_answer(
     if body is None or not isinstance(answer, dict):
         return response
     hook_input = callback.request.get("input")
-    tool = hook_input.get("tool_name") if isinstance(hook_input, dict) else None
+    tool = as_dict(hook_input).get("tool_name")
     try:
         hub.roles.check_can_answer_prompts(client)
         check_permission_updates(body, can_bypass=hub.session.can_bypass)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from shim.core.reading.values import as_dict
+
 # A client that connects during a longer block only receives the complete line.
 MAX_BLOCK_BYTES = 1024 * 1024
 
@@ -29,7 +31,7 @@ class PartialContentBlock:
     def add_partial_line(self, line: Mapping[str, Any], frame: bytes) -> bool:
         """Store the frame of a partial line. Return whether the line ends a block."""
         event = line.get("event")
-        kind = event.get("type") if isinstance(event, dict) else None
+        kind = as_dict(event).get("type")
         if line.get("parent_tool_use_id") is not None:
             return False
         if kind == "message_start":

@@ -7,6 +7,7 @@ from shim.core.bridge.frames import FrameRefusedError, encode_frame
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, PROMPT_TIMEOUT_TEXT
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.bounded_dict import BoundedDict
+from shim.core.reading.values import as_dict
 
 # the control requests that a person answers
 PROMPT_SUBTYPES = ("can_use_tool", ELICITATION_SUBTYPE)
@@ -206,11 +207,11 @@ def parse_hook_approval(answer: object) -> Mapping[str, Any] | None:
     """What a hook allows, as the body of an answer to a question about its call; None where it
     allows nothing.
     """
-    fields = _as_dict(answer)
-    hook_output = _as_dict(fields.get("hookSpecificOutput"))
+    fields = as_dict(answer)
+    hook_output = as_dict(fields.get("hookSpecificOutput"))
     decision = hook_output.get("decision")  # of the event PermissionRequest
     if _is_allowed(decision):
-        return _as_dict(decision)
+        return as_dict(decision)
     return (
         {}
         if _is_allowed(hook_output.get("permissionDecision")) or fields.get("decision") == "approve"
@@ -223,7 +224,7 @@ def remove_hook_approval(answer: Mapping[str, Any]) -> dict[str, Any]:
     fields = {
         key: value for key, value in answer.items() if key != "decision" or value != "approve"
     }
-    if hook_output := _as_dict(fields.get("hookSpecificOutput")):
+    if hook_output := as_dict(fields.get("hookSpecificOutput")):
         remaining_keys = (
             key
             for key in hook_output
@@ -234,11 +235,7 @@ def remove_hook_approval(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_allowed(decision: object) -> bool:
-    return decision == "allow" or _as_dict(decision).get("behavior") == "allow"
-
-
-def _as_dict(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+    return decision == "allow" or as_dict(decision).get("behavior") == "allow"
 
 
 def _allows_bypass(updates: object) -> bool:

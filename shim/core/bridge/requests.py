@@ -13,6 +13,7 @@ from shim.core.bridge.client import ConnectedClient
 from shim.core.bridge.frames import FrameRefusedError
 from shim.core.bridge.restrictions import RestrictionChange
 from shim.core.claude.hooks.callbacks import MATCH_ALL, MAX_CALLBACKS_PER_EVENT
+from shim.core.reading.values import as_dict, as_list
 
 MAX_PENDING_REQUESTS = 100  # of one client
 MAX_OPEN_CALLBACKS = 1000
@@ -133,7 +134,7 @@ class ClientCallbackRouter:
         return change, all_hooks
 
     def _register_servers(self, client: ConnectedClient, names: object) -> None:
-        for name in names if isinstance(names, list) else ():
+        for name in as_list(names):
             if isinstance(name, str) and (
                 name in self._server_clients or len(self._server_clients) < MAX_SERVERS
             ):
@@ -217,7 +218,7 @@ class ClientCallbackRouter:
             )
             return {"subtype": "error", "error": text}
         hook_input = callback.request.get("input")
-        event = hook_input.get("hook_event_name") if isinstance(hook_input, dict) else None
+        event = as_dict(hook_input).get("hook_event_name")
         denial = {
             "hookEventName": event,
             "permissionDecision": "deny",
@@ -273,8 +274,8 @@ def _prefix_callbacks(client: ConnectedClient, raw_hooks: object) -> HookGroups:
     """Return a client's hooks with the client's number in the ids of their callbacks."""
     hooks: HookGroups = {}
     for event, groups in raw_hooks.items() if isinstance(raw_hooks, dict) else ():
-        for group in groups if isinstance(groups, list) else ():
-            callback_ids = group.get("hookCallbackIds") if isinstance(group, dict) else None
+        for group in as_list(groups):
+            callback_ids = as_dict(group).get("hookCallbackIds")
             if isinstance(callback_ids, list) and callback_ids:
                 prefixed_ids = [
                     f"{client.number}{ID_SEPARATOR}{callback_id}" for callback_id in callback_ids

@@ -10,6 +10,7 @@ from shim.core.claude.permissions import DESCRIPTION_KEYS, ELICITATION_SUBTYPE, 
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import shorten_session_id
 from shim.core.reading.lines import MAX_LINE_BYTES
+from shim.core.reading.values import as_dict, as_list
 
 MAX_DETAIL_CHARS = 200
 MAX_NAME_CHARS = 80  # of a session that was given no name: the beginning of its first message
@@ -97,7 +98,7 @@ def describe_prompt(request: Mapping[str, Any]) -> str:
 
 def _describe_first_question(tool_input: object) -> str:
     """Return the first question of a QUESTION_TOOL call, with the labels of its options."""
-    questions = tool_input.get("questions") if isinstance(tool_input, dict) else None
+    questions = as_dict(tool_input).get("questions")
     if not isinstance(questions, list) or not questions or not isinstance(questions[0], dict):
         return "None"
     options = questions[0].get("options")
@@ -190,8 +191,8 @@ class SessionStatus:
 
     def _record_assistant_line(self, line: Mapping[str, Any]) -> None:
         message = line.get("message")
-        blocks = message.get("content") if isinstance(message, dict) else None
-        for block in blocks if isinstance(blocks, list) else ():
+        blocks = as_dict(message).get("content")
+        for block in as_list(blocks):
             if isinstance(block, dict) and block.get("type") == "tool_use":
                 self._detail = describe_tool_call(block.get("name"), block.get("input"))
             elif isinstance(block, dict) and block.get("type") == "text":

@@ -16,6 +16,7 @@ import orjson
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
+from shim.core.reading.values import as_dict, as_str
 
 FORMAT_VERSION = 1
 CAST_SUFFIX = ".cast"  # of a file in a folder of recordings
@@ -288,7 +289,7 @@ def parse_recording_header(raw: bytes) -> RecordingHeader:
     return RecordingHeader(
         version=version,
         argv=tuple(arg for arg in argv if isinstance(arg, str)) if isinstance(argv, list) else (),
-        environment=environment if isinstance(environment, dict) else {},
+        environment=as_dict(environment),
         vendor_version=_get_text(fields, "vendor_version") or None,
         dialect=_get_text(fields, "dialect") or "claude",
         swept=fields.get("swept") is True,
@@ -302,4 +303,4 @@ def parse_recording_header(raw: bytes) -> RecordingHeader:
 
 def _get_text(fields: Mapping[str, Any], key: str) -> str:
     value = fields.get(key)
-    return value if isinstance(value, str) else ""
+    return as_str(value)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.core.cast.format import RecordingRecord
+from shim.core.reading.values import as_dict, as_str
 
 # Claude's, Yume's, the Qwen RFC's and pi's.
 INTERRUPT_KINDS = ("control_request/interrupt", "interrupt", "control/cancel", "abort")
@@ -87,8 +88,8 @@ def _allows(value: str) -> bool:
 
 
 def _get_text(payload: Any, key: str) -> str:
-    value = payload.get(key) if isinstance(payload, dict) else None
-    return value if isinstance(value, str) else ""
+    value = as_dict(payload).get(key)
+    return as_str(value)
 
 
 def split_records_by_child(

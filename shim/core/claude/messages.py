@@ -7,6 +7,7 @@ import orjson
 
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import as_dict, as_str
 
 MAX_ROLE_CHARS = 60  # of a message's role, in a complaint about it
 MAX_MEDIA_TYPE_CHARS = 60  # of a media type, in the line about a part that is left out
@@ -171,7 +172,7 @@ def _format_kind_counts(kind_counts: Mapping[str, int]) -> str:
 def parse_user_message(event: Mapping[str, Any], timestamp: str) -> UserMessage:
     """The message of a `user` line. ValueError has the real claude's words where it has some (C13)."""
     message = event.get("message")
-    role = message.get("role") if isinstance(message, dict) else None
+    role = as_dict(message).get("role")
     if not isinstance(message, dict) or role != "user":
         role_text = (
             "undefined" if role is None else escape_control_chars(str(role)[:MAX_ROLE_CHARS])
@@ -202,7 +203,7 @@ def parse_user_message(event: Mapping[str, Any], timestamp: str) -> UserMessage:
 
 def _parse_block(value: object) -> MessageBlock:
     """One block of a message, with what is wrong with it."""
-    kind = value.get("type") if isinstance(value, dict) else None
+    kind = as_dict(value).get("type")
     if not isinstance(value, dict) or not isinstance(kind, str):
         return MessageBlock("unknown block", problem="it is no block")
     if kind not in MEDIA_TYPES:
@@ -213,11 +214,11 @@ def _parse_block(value: object) -> MessageBlock:
             else MessageBlock(kind, problem="it is not known")
         )
     source, title = value.get("source"), value.get("title")
-    source = source if isinstance(source, dict) else {}
+    source = as_dict(source)
     data = source.get("data")
     if source.get("type") == "text" and kind == "document" and isinstance(data, str):
         return MessageBlock("text", data)
-    block = MessageBlock(kind, title=title if isinstance(title, str) else "")
+    block = MessageBlock(kind, title=as_str(title))
     if source.get("type") == "url" and isinstance(url := source.get("url"), str) and url:
         return block._replace(url=url)
     if source.get("type") != "base64" or not isinstance(data, str) or not data:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
+from shim.core.reading.values import as_list
 
 if TYPE_CHECKING:
     from shim.core.policy.policy import DecisionOutcome
@@ -122,21 +123,17 @@ def parse_permission_updates(
         if update_type == f"{operation}Rules" and outcome in ("allow", "ask", "deny"):
             rules = (
                 _format_rule(rule)
-                for rule in _as_list(update.get("rules"))
+                for rule in as_list(update.get("rules"))
                 if isinstance(rule, dict)
             )
             yield PermissionRuleChange(operation, outcome, tuple(rule for rule in rules if rule))
         elif update_type == f"{operation}Directories" and operation != "replace":
             directories = (
                 directory
-                for directory in _as_list(update.get("directories"))
+                for directory in as_list(update.get("directories"))
                 if isinstance(directory, str) and directory and "\0" not in directory
             )
             yield WorkingDirectoryChange(operation, tuple(directories))
-
-
-def _as_list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def find_requested_permission_mode(response: Mapping[str, Any]) -> object:
@@ -156,7 +153,7 @@ def _list_updates(response: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         if isinstance(answer, dict) and answer.get("behavior") == "allow"
         else None
     )
-    return [update for update in _as_list(updates) if isinstance(update, dict)]
+    return [update for update in as_list(updates) if isinstance(update, dict)]
 
 
 def _format_rule(rule: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ import orjson
 from shim.core.policy.rules import MCP_PREFIX, normalize_mcp_name
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple, Protocol
+from shim.core.reading.values import as_dict
 
 MAX_SERVERS = 100  # of one frontend: as many as a session of an agent may have
 # requests that wait for the frontend; an agent makes a few calls at once
@@ -233,9 +234,7 @@ class SdkMcpServerRegistry:
         if not isinstance(params, dict) or not isinstance(params.get("name"), str):
             return None
         tool_input = params.get("arguments")
-        return format_mcp_tool_name(
-            connection.server_name, params["name"]
-        ), tool_input if isinstance(tool_input, dict) else {}
+        return format_mcp_tool_name(connection.server_name, params["name"]), as_dict(tool_input)
 
     def deny_tool_call(self, connection: McpConnection, message: RpcMessage, reason: str) -> None:
         """A call may not run: its result says why, as a tool's own failure does, so that the model
@@ -345,7 +344,7 @@ class SdkMcpServerRegistry:
         if pending is None:
             return False
         body = response.get("response")
-        answer = body.get("mcp_response") if isinstance(body, dict) else None
+        answer = as_dict(body).get("mcp_response")
         if response.get("subtype") == "error" or not isinstance(answer, dict):
             answer = {
                 "error": {
@@ -432,7 +431,7 @@ def format_mcp_tool_name(server: str, tool: str) -> str:
 def _describe_tool(tool: RpcMessage) -> dict[str, Any]:
     """A tool as `mcp_status` has it."""
     annotations = tool.get("annotations")
-    hints = annotations if isinstance(annotations, dict) else {}
+    hints = as_dict(annotations)
     status_annotations = {
         key: hints[f"{key}Hint"]
         for key in ("readOnly", "destructive", "openWorld")
@@ -442,7 +441,7 @@ def _describe_tool(tool: RpcMessage) -> dict[str, Any]:
 
 
 def _parse_server_info(value: object) -> dict[str, str]:
-    fields = value if isinstance(value, dict) else {}
+    fields = as_dict(value)
     return {key: str(fields.get(key) or "") for key in ("name", "version")}
 
 
@@ -458,7 +457,7 @@ def add_text_as_structured_content(response: RpcMessage) -> RpcMessage:
     texts to their model.
     """
     result = response.get("result")
-    content = result.get("content") if isinstance(result, dict) else None
+    content = as_dict(result).get("content")
     first = content[0] if isinstance(content, list) and content else None
     text = first.get("text") if isinstance(first, dict) and first.get("type") == "text" else None
     if not isinstance(result, dict) or not isinstance(text, str) or result.get("structuredContent"):
@@ -475,5 +474,5 @@ def add_text_as_structured_content(response: RpcMessage) -> RpcMessage:
 def _parse_client_name(message: RpcMessage) -> str:
     """Return the client's name in an `initialize` request, or ""."""
     params = message.get("params")
-    client = params.get("clientInfo") if isinstance(params, dict) else None
+    client = as_dict(params).get("clientInfo")
     return str(client.get("name")) if isinstance(client, dict) else ""

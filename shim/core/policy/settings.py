@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from shim.core.policy.rules import PermissionRule, parse_permission_rule
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
+from shim.core.reading.values import as_dict
 
 if TYPE_CHECKING:
     from shim.core.policy.settings_hooks import SettingsHook
@@ -86,7 +87,7 @@ def merge_settings(sources: Sequence[SettingsSource]) -> ClaudeSettings:
     rules: dict[str, list[PermissionRule]] = {"deny": [], "ask": [], "allow": []}
     directories: list[str] = []
     for source in sources:
-        permissions = _as_dict(source.content.get("permissions"))
+        permissions = as_dict(source.content.get("permissions"))
         for behavior, behavior_rules in rules.items():
             if behavior != "allow" or source.can_allow:
                 behavior_rules += [
@@ -126,7 +127,7 @@ def _choose_mode(sources: Iterable[SettingsSource]) -> str | None:
     narrower mode.
     """
     raw_modes = [
-        (source, _as_dict(source.content.get("permissions")).get("defaultMode"))
+        (source, as_dict(source.content.get("permissions")).get("defaultMode"))
         for source in sources
     ]
     source_modes = [(source, "default" if mode == "manual" else mode) for source, mode in raw_modes]
@@ -147,7 +148,7 @@ def _choose_mode(sources: Iterable[SettingsSource]) -> str | None:
 
 def _is_bypass_forbidden(source: SettingsSource) -> bool:
     return (
-        _as_dict(source.content.get("permissions")).get("disableBypassPermissionsMode") == "disable"
+        as_dict(source.content.get("permissions")).get("disableBypassPermissionsMode") == "disable"
     )
 
 
@@ -184,7 +185,7 @@ def _list_pre_tool_hooks(source: SettingsSource) -> "list[SettingsHook]":
 
 
 def _get_hooks(source: SettingsSource) -> Mapping[str, Any]:
-    return _as_dict(source.content.get("hooks"))
+    return as_dict(source.content.get("hooks"))
 
 
 def _list_unsupported_keys(source: SettingsSource, *, checks_hooks: bool) -> list[str]:
@@ -201,10 +202,6 @@ def _is_requested(key: str, value: object) -> bool:
     if isinstance(value, dict):
         return bool(value) and value.get("enabled") is not False
     return bool(value) or (value == [] and key.startswith("allowed"))
-
-
-def _as_dict(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _as_texts(value: object) -> list[str]:

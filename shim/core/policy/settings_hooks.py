@@ -7,6 +7,7 @@ What they mean is in `core.claude.hooks.commands`. Measured with 2.1.330.
 from collections.abc import Mapping
 
 from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import as_dict, as_list, as_str
 
 PRE_TOOL_EVENT = "PreToolUse"
 # that a hook may take where it does not say so itself, as in the real one
@@ -47,16 +48,14 @@ def parse_settings_hooks(groups: object, source: str, *, is_trusted: bool) -> li
     programs may be run.
     """
     parsed_hooks = []
-    for group in groups if isinstance(groups, list) else ():
-        hooks = group.get("hooks") if isinstance(group, dict) else None
+    for group in as_list(groups):
+        hooks = as_dict(group).get("hooks")
         matcher = group.get("matcher") if hooks else None
-        for raw_hook in hooks if isinstance(hooks, list) else ():
+        for raw_hook in as_list(hooks):
             if isinstance(raw_hook, dict) and not (
                 raw_hook.get("async") or raw_hook.get("asyncRewake")
             ):
-                hook = _parse_hook(raw_hook)._replace(
-                    matcher=matcher if isinstance(matcher, str) else "", source=source
-                )
+                hook = _parse_hook(raw_hook)._replace(matcher=as_str(matcher), source=source)
                 parsed_hooks.append(
                     hook if is_trusted or hook.refusal else hook._replace(refusal=UNTRUSTED_REASON)
                 )

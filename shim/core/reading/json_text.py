@@ -9,6 +9,7 @@ import orjson
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_scan import MAX_VALUE_DEPTH, MAX_WRITTEN_DEPTH
 from shim.core.reading.surrogates import replace_lone_surrogates
+from shim.core.reading.values import as_list
 
 # Valid in JSON, but Node's readline and Python's splitlines break a line at them (hostile-input,
 # section 2). Looking for them costs a nanosecond a byte, so only what is not ASCII is searched, and
@@ -139,7 +140,7 @@ def convert_json_to_text(value: object) -> str:
 
 def convert_to_tool_result_content(value: object) -> object:
     """A tool result's content as Claude has it: a text, or a list of blocks (contract S7)."""
-    blocks = value if isinstance(value, list) else ()
+    blocks = as_list(value)
     if blocks and all(
         isinstance(block, dict) and isinstance(block.get("type"), str) for block in blocks
     ):

@@ -39,6 +39,7 @@ from shim.core.claude.session_state import SessionState
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
+from shim.core.reading.values import as_dict
 from shim.core.yume.encoder import YumeEncoder
 from shim.core.yume.protocol import parse_yume_permission_mode
 
@@ -98,7 +99,7 @@ class YumeControlSession(ControlSession):
         if line.strip() in (b"", b"$"):
             return []
         frame = parse_json_line(line)
-        kind = frame.get("type") if isinstance(frame, dict) else None
+        kind = as_dict(frame).get("type")
         if not isinstance(frame, dict) or not isinstance(kind, str):
             self._report_bad_line(f"a line of stdin is no frame ({len(line)} bytes)")
         elif kind == "user":

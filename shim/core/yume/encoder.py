@@ -22,6 +22,7 @@ from shim.core.reading.limits import (
     shorten_strings,
     split_text,
 )
+from shim.core.reading.values import as_dict
 from shim.core.yume.order import OrderedOutput
 from shim.core.yume.protocol import (
     RETRYABLE_CODES,
@@ -166,7 +167,7 @@ class YumeEncoder:
         """Of what stands beside the conversation Yume knows the compaction (R12)."""
         if subtype == "compact_boundary":
             compact_metadata = fields.get("compact_metadata")
-            compact_metadata = compact_metadata if isinstance(compact_metadata, dict) else {}
+            compact_metadata = as_dict(compact_metadata)
             trigger = compact_metadata.get("trigger")
             metadata = {
                 "trigger": trigger if trigger in COMPACTION_TRIGGERS else COMPACTION_TRIGGERS[0],

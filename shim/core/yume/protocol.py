@@ -6,6 +6,7 @@ import re
 
 from shim.core.api_errors import MAX_READ_CHARS, classify_api_error
 from shim.core.reading.json_text import convert_json_to_text
+from shim.core.reading.values import as_dict
 from shim.core.turn.outcome import is_disconnect_message
 
 # The `code` of an error line, by the `error` of Claude's line for a failure of the API, else by our
@@ -91,7 +92,7 @@ def _format_block(block: object) -> str:
     if isinstance(block.get("text"), str):
         return str(block["text"])
     source = block.get("source")
-    media_type = source.get("media_type") if isinstance(source, dict) else None
+    media_type = as_dict(source).get("media_type")
     if media_type is None and "data" not in block:
         return convert_json_to_text(block)
     return f"[{block.get('type')}: {media_type or block.get('mimeType') or 'data'}]"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.core.claude.messages import BlockKinds, MessageBlock, UserMessage
-from shim.profiles.rpc.peer import get_dict_or_empty
+from shim.core.reading.values import as_dict
 
 COMMAND_START = re.compile(r"[\s\ufeff]*[/$]")  # what JavaScript's trim leaves of a text begins so
 # how a document is said: embedded, as an image is, or not at all
@@ -24,13 +24,9 @@ def list_accepted_block_kinds(
 
     `document_format`: how a document is said to it.
     """
-    version1_prompt = get_dict_or_empty(agent_info.get("agentCapabilities")).get(
-        "promptCapabilities"
-    )
-    version2_prompt = get_dict_or_empty(
-        get_dict_or_empty(agent_info.get("capabilities")).get("session")
-    ).get("prompt")
-    capabilities = {**get_dict_or_empty(version1_prompt), **get_dict_or_empty(version2_prompt)}
+    version1_prompt = as_dict(agent_info.get("agentCapabilities")).get("promptCapabilities")
+    version2_prompt = as_dict(as_dict(agent_info.get("capabilities")).get("session")).get("prompt")
+    capabilities = {**as_dict(version1_prompt), **as_dict(version2_prompt)}
     accepted = {
         kind
         for name, kind in KIND_BY_CAPABILITY.items()

@@ -17,6 +17,7 @@ from shim.core.adapter.tools import Tools, translate_tool_call
 from shim.core.policy.rules import UNNAMED_TOOL
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import as_dict, as_list
 
 # A name of Claude's for each kind, for a tool that the agent's table does not know.
 TOOL_BY_KIND = {
@@ -370,7 +371,7 @@ def list_raw_output_blocks(raw_output: Any) -> list[dict[str, Any]]:
     list, and as content its JSON.
     """
     contents = raw_output.get("contents") if isinstance(raw_output, dict) else raw_output
-    items = contents if isinstance(contents, list) else []
+    items = as_list(contents)
     blocks = [
         _convert_to_mcp(item)
         for item in items
@@ -424,7 +425,7 @@ def join_text_blocks(
 
 def join_content_text(content: object) -> str:
     """The texts of a call's content."""
-    items = content if isinstance(content, list) else ()
+    items = as_list(content)
     blocks = [
         item.get("content")
         for item in items
@@ -471,7 +472,7 @@ def find_exit_code(raw_output: Any) -> object:
     """The exit code of a command, which opencode and copilot note beside its output; 0 where there
     is none.
     """
-    fields = raw_output if isinstance(raw_output, dict) else {}
+    fields = as_dict(raw_output)
     metadata, contents = fields.get("metadata"), fields.get("contents")
     items = (
         [item for item in contents if isinstance(item, dict)] if isinstance(contents, list) else []

@@ -12,6 +12,7 @@ from shim.core.claude.argv.models import choose_supported_effort
 from shim.core.claude.messages import ALL_KINDS, BlockKinds, UserMessage
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import as_dict, as_list
 from shim.profiles.acp.blocks import AS_FILE, build_prompt_blocks, list_accepted_block_kinds
 from shim.profiles.acp.versions import (
     VERSION_1,
@@ -25,7 +26,6 @@ from shim.profiles.rpc.peer import (
     MAX_OPEN_REQUESTS,
     JsonRpcPeer,
     RpcResponse,
-    get_dict_or_empty,
     parse_response,
 )
 
@@ -201,7 +201,7 @@ class AcpSession:
         """The agent's ways to log in, in its words."""
         methods = [
             method
-            for method in _as_list(self.agent_info.get("authMethods"))
+            for method in as_list(self.agent_info.get("authMethods"))
             if isinstance(method, dict)
         ][:MAX_LOGIN_METHODS]
         return [
@@ -311,7 +311,7 @@ class AcpSession:
             request_id,
             call_id,
             call_text,
-            [option for option in _as_list(options) if isinstance(option, dict)],
+            [option for option in as_list(options) if isinstance(option, dict)],
         )
         if self._allowed_calls.get(call_id) == call_text:
             self.outbox.append(
@@ -475,7 +475,7 @@ class AcpSession:
             return []
         values = [
             choice.get("value")
-            for choice in _as_list(option.get("options"))
+            for choice in as_list(option.get("options"))
             if isinstance(choice, dict)
         ]
         value = (
@@ -507,7 +507,7 @@ class AcpSession:
         """The agent's option for the model, the mode or the effort, where it has options."""
         options = (
             option
-            for option in _as_list(self._session_result.get("configOptions"))
+            for option in as_list(self._session_result.get("configOptions"))
             if isinstance(option, dict)
         )
         return next((option for option in options if option.get("category") == category), None)
@@ -515,7 +515,7 @@ class AcpSession:
     def find_initial_setting(self, category: str) -> str | None:
         """The model or the mode that the session began with."""
         option = self._find_option(category)
-        mode_id = get_dict_or_empty(self._session_result.get(f"{category}s")).get(
+        mode_id = as_dict(self._session_result.get(f"{category}s")).get(
             f"current{category.capitalize()}Id"
         )
         value = mode_id if option is None else option.get("currentValue")
@@ -549,7 +549,3 @@ _STEP_BY_KEY = {
     "sessionId": STEP_SESSION,
     "protocolVersion": STEP_INITIALIZE,
 }
-
-
-def _as_list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []

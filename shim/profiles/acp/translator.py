@@ -13,6 +13,7 @@ from shim.core.adapter.tools import ToolMapping, Tools
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.json_text import dump_json
+from shim.core.reading.values import as_dict
 from shim.core.turn.machine import CLOSED, TEXT
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
@@ -46,7 +47,6 @@ from shim.profiles.rpc.peer import (
     METHOD_NOT_FOUND,
     RpcResponse,
     format_rpc_error,
-    get_dict_or_empty,
 )
 
 # kinds of a call's content that are written; a diff is in the arguments of its call
@@ -474,7 +474,7 @@ class AcpTranslator(Translator):
 
     def _count_unknown_items(self, call: AcpToolCall) -> None:
         for item in call.output:
-            kind = item.get("type") if isinstance(item, dict) else None
+            kind = as_dict(item).get("type")
             if kind not in WRITTEN_CONTENT_KINDS:
                 self.turn.record_unknown_event(f"tool_content/{kind}", item)
 
@@ -615,7 +615,7 @@ class AcpTranslator(Translator):
         if reason == "cancelled":
             turn.record_interrupt()
         elif reason == "error":
-            self._fail_turn(get_dict_or_empty(result.get("error")))
+            self._fail_turn(as_dict(result.get("error")))
             return
         elif reason in SUBTYPE_BY_LIMIT:
             turn.record_failure(

@@ -9,8 +9,8 @@ import binascii
 from collections.abc import Mapping
 
 from shim.core.reading.typed import Any
+from shim.core.reading.values import as_dict
 from shim.profiles.acp.calls import AcpToolCall, list_content_blocks
-from shim.profiles.rpc.peer import get_dict_or_empty
 
 MAX_MESSAGES = 100  # of a turn that are compared with what is said again of them
 MAX_MESSAGE_CHARS = 200_000  # of a longer one nothing is said again
@@ -57,9 +57,7 @@ class AcpUpsertedContent:
         """The state of a terminal: its bytes so far, and how its program ended."""
         terminal_id = str(update["terminalId"])
         previous_output = b"" if "output" in update else self._terminals.get(terminal_id, b"")
-        self._store_output(
-            terminal_id, previous_output, get_dict_or_empty(update.get("output")).get("data")
-        )
+        self._store_output(terminal_id, previous_output, as_dict(update.get("output")).get("data"))
         if isinstance(exit_status := update.get("exitStatus"), dict):
             self._exits[terminal_id] = exit_status.get("signal") or exit_status.get("exitCode")
 
@@ -79,9 +77,7 @@ class AcpUpsertedContent:
         """Return the output of a call as content blocks: its own blocks, terminals, and patches of
         files.
         """
-        return [
-            block for item in call.output for block in self._convert_item(get_dict_or_empty(item))
-        ]
+        return [block for item in call.output for block in self._convert_item(as_dict(item))]
 
     def _convert_item(self, item: Mapping[str, Any]) -> list[dict[str, Any]]:
         if item.get("type") == "terminal":
@@ -89,7 +85,7 @@ class AcpUpsertedContent:
                 "utf-8", "replace"
             )
             return [{"type": "text", "text": output}] if output else []
-        patch = get_dict_or_empty(item.get("patch")).get("text")
+        patch = as_dict(item.get("patch")).get("text")
         if item.get("type") == "diff" and isinstance(patch, str):
             return [{"type": "text", "text": patch}] if patch else []
         return list_content_blocks([item])
@@ -99,7 +95,7 @@ class AcpUpsertedContent:
         terminal_ids = (
             str(item.get("terminalId"))
             for item in call.output
-            if get_dict_or_empty(item).get("type") == "terminal"
+            if as_dict(item).get("type") == "terminal"
         )
         return any(self._exits.get(terminal_id) for terminal_id in terminal_ids)
 

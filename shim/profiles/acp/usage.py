@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from shim.core.claude.usage import USAGE_KEYS, Usage, create_usage, parse_dollars
 from shim.core.reading.typed import Any
+from shim.core.reading.values import as_dict
 
 
 class AcpUsageTracker:
@@ -71,8 +72,8 @@ class AcpUsageTracker:
 
     def _parse_quota(self, meta: object) -> Usage | None:
         """gemini's own place for it."""
-        quota = meta.get("quota") if isinstance(meta, dict) else None
-        counts = quota.get("token_count") if isinstance(quota, dict) else None
+        quota = as_dict(meta).get("quota")
+        counts = as_dict(quota).get("token_count")
         return (
             create_usage(counts.get("input_tokens"), 0, 0, counts.get("output_tokens"))
             if isinstance(counts, dict)

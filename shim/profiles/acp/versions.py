@@ -8,7 +8,7 @@ says `draft = true`. An agent that answers so to an offer of version 1 is believ
 from collections.abc import Callable, Mapping
 
 from shim.core.reading.typed import Any, NamedTuple
-from shim.profiles.rpc.peer import get_dict_or_empty
+from shim.core.reading.values import as_dict
 
 CLIENT_INFO = {"name": "claude-shim", "version": "1"}
 # of version 2, in which the work of a prompt goes on
@@ -70,9 +70,7 @@ def build_initialize_params(version_number: int, capabilities: Mapping[str, Any]
 
 
 def _choose_method_v1(agent_info: Mapping[str, Any], fork: bool) -> str:
-    sessions = get_dict_or_empty(
-        get_dict_or_empty(agent_info.get("agentCapabilities")).get("sessionCapabilities")
-    )
+    sessions = as_dict(as_dict(agent_info.get("agentCapabilities")).get("sessionCapabilities"))
     return "fork" if fork else "resume" if "resume" in sessions else "load"
 
 
@@ -85,9 +83,7 @@ def _convert_server_v1(
 ) -> Mapping[str, Any] | None:
     """A command is for every agent; an address only for one that says so."""
     kind = server.get("type")
-    capabilities = get_dict_or_empty(
-        get_dict_or_empty(agent_info.get("agentCapabilities")).get("mcpCapabilities")
-    )
+    capabilities = as_dict(as_dict(agent_info.get("agentCapabilities")).get("mcpCapabilities"))
     return server if kind is None or capabilities.get(kind) is True else None
 
 
@@ -117,7 +113,7 @@ def _parse_subject_v2(
             {"toolCallId": f"question_{request_id}", "title": title, "rawInput": raw_input},
             is_complete=True,
         )
-    subject = get_dict_or_empty(subject)
+    subject = as_dict(subject)
     if subject.get("type") == "tool_call":
         return _parse_subject_v1(subject, request_id)
     command, folder = subject.get("command"), subject.get("cwd")

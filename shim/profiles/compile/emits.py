@@ -40,6 +40,7 @@ from typing import Any
 from shim.core.adapter.tools import Tools
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import USAGE_KEYS
+from shim.core.reading.values import as_dict
 from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.compile.fields import (
     compile_boolean_field_expression,
@@ -260,7 +261,7 @@ def _write_tool_use(
 def _compile_source_argument(node: ConfigNode) -> str:
     """Return the argument that names the kind of event: events of two kinds may announce one call."""
     match = node.child("match").value
-    kind = match.get("type") if isinstance(match, dict) else None
+    kind = as_dict(match).get("type")
     if isinstance(kind, list):
         return ', source=event["type"]'
     return f", source={format_literal(kind)}" if isinstance(kind, str) else ""

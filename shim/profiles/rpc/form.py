@@ -9,7 +9,7 @@ values they are joined with commas.
 from collections.abc import Mapping
 from typing import Any
 
-from shim.profiles.rpc.peer import get_dict_or_empty
+from shim.core.reading.values import as_dict, as_list
 
 MAX_FIELDS = 20  # of a form that is asked
 MAX_HEADER_CHARS = 12  # characters of a question's short name, as Claude's own
@@ -86,29 +86,27 @@ def build_elicitation_result(
 
     A form without an answer that it requires, or with one that it does not have, was dismissed.
     """
-    answers, fields = get_dict_or_empty((updated_input or {}).get("answers")), _list_fields(params)
+    answers, fields = as_dict((updated_input or {}).get("answers")), _list_fields(params)
     content = {}
-    required = get_dict_or_empty(params.get("requestedSchema")).get("required")
+    required = as_dict(params.get("requestedSchema")).get("required")
     for (name, field), text in zip(fields.items(), _list_question_texts(params), strict=True):
         value = _convert_answer(field, answers[text]) if text in answers else None
         if value is not None:
             content[name] = value
-        elif text in answers or name in (required if isinstance(required, list) else ()):
+        elif text in answers or name in as_list(required):
             return dict(DISMISSED_RESULT)
     return {"action": "accept", "content": content} if content else dict(DISMISSED_RESULT)
 
 
 def format_ask_user_question_result(updated_input: Mapping[str, Any] | None) -> str:
     """What the call of a question returned."""
-    answers = get_dict_or_empty((updated_input or {}).get("answers")).items()
+    answers = as_dict((updated_input or {}).get("answers")).items()
     pairs = ", ".join(f'"{question}"="{reply}"' for question, reply in answers)
     return f"User has answered your questions: {pairs}. You can now continue with the user's answers in mind."
 
 
 def _list_fields(params: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    properties = get_dict_or_empty(
-        get_dict_or_empty(params.get("requestedSchema")).get("properties")
-    )
+    properties = as_dict(as_dict(params.get("requestedSchema")).get("properties"))
     return {str(name): field for name, field in properties.items() if isinstance(field, dict)}
 
 
@@ -128,7 +126,7 @@ def _list_options(field: Mapping[str, Any]) -> list[tuple[str, object, Mapping[s
     """The label, the value and the words of each value that a field may have."""
     if field.get("type") == "boolean":
         return [(label, value, {}) for label, value in BOOLEAN_CHOICES.items()]
-    schema = get_dict_or_empty(field.get("items")) if field.get("type") == "array" else field
+    schema = as_dict(field.get("items")) if field.get("type") == "array" else field
     values = next((schema[key] for key in OPTION_KEYS if isinstance(schema.get(key), list)), ())
     options = [option if isinstance(option, dict) else {"const": option} for option in values]
     return [

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import as_dict
 
 MAX_OPEN_REQUESTS = 1000  # of ours that are open; the answer to one beyond them is not known again
 METHOD_NOT_FOUND = -32601
@@ -74,7 +75,7 @@ def parse_response(request_label: str, message: Mapping[str, Any]) -> RpcRespons
     result, error = message.get("result"), message.get("error")
     if error is not None and not isinstance(error, dict):
         error = {"message": str(error)}
-    return RpcResponse(request_label, result if isinstance(result, dict) else {}, error)
+    return RpcResponse(request_label, as_dict(result), error)
 
 
 def format_rpc_error(error: Mapping[str, Any]) -> str:
@@ -84,8 +85,3 @@ def format_rpc_error(error: Mapping[str, Any]) -> str:
     return (
         f"{text}: {detail}" if isinstance(detail, str) and detail and detail not in text else text
     )
-
-
-def get_dict_or_empty(value: object) -> Mapping[str, Any]:
-    """An object of a message, or an empty one in its place."""
-    return value if isinstance(value, dict) else {}

@@ -7,6 +7,7 @@ They work as before, and a person who uses one is warned.
 from collections.abc import Iterator, Mapping
 
 from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import as_dict, as_list
 from shim.profiles.check.config_node import (
     ConfigKeys,
     ConfigSource,
@@ -75,31 +76,31 @@ def list_profile_keys(profile: Mapping[str, Any]) -> Iterator[ProfileKey]:
     yield from _list_named(profile, ("acp", "signs"))
     yield from _list_items(profile, ("stderr",), "stderr")
     for key in ("event", "report"):
-        for number, rule in enumerate(_as_list(profile.get(key))):
+        for number, rule in enumerate(as_list(profile.get(key))):
             yield from _list_rule(rule, (key, number))
     for name, tool in _get(profile, ("tools",)).items():
         yield from _list_tool(tool, ("tools", name))
-        for number, other in enumerate(_as_list(_as_table(tool).get("alt"))):
+        for number, other in enumerate(as_list(as_dict(tool).get("alt"))):
             yield from _list_tool(other, ("tools", name, "alt", number))
     yield from _list_field(_get(profile, ("stream",)).get("parent"), ("stream", "parent"))
 
 
 def _list_items(profile: Mapping[str, Any], keys: ConfigKeys, name: str) -> Iterator[ProfileKey]:
     """Yield the keys of the tables of a list."""
-    for number, item in enumerate(_as_list(_get(profile, keys[:-1]).get(str(keys[-1])))):
-        for key in _as_table(item):
+    for number, item in enumerate(as_list(_get(profile, keys[:-1]).get(str(keys[-1])))):
+        for key in as_dict(item):
             yield ProfileKey(f"{name}.{key}", (*keys, number, key))
 
 
 def _list_named(profile: Mapping[str, Any], keys: ConfigKeys) -> Iterator[ProfileKey]:
     """Yield the keys of the tables of a table whose own keys are names."""
     for name, table in _get(profile, keys).items():
-        for key in _as_table(table):
+        for key in as_dict(table):
             yield ProfileKey(f"{'.'.join(map(str, keys))}.{key}", (*keys, name, key))
 
 
 def _list_rule(rule: object, at: ConfigKeys) -> Iterator[ProfileKey]:
-    table = _as_table(rule)
+    table = as_dict(rule)
     emit = table.get("emit")
     for key, value in table.items():
         keys = (*at, key)
@@ -110,7 +111,7 @@ def _list_rule(rule: object, at: ConfigKeys) -> Iterator[ProfileKey]:
             continue
         yield ProfileKey(f"event.{emit}.{key}", keys)
         if key == "usage":
-            for count, field in _as_table(value).items():
+            for count, field in as_dict(value).items():
                 yield ProfileKey(f"usage.{count}", (*keys, count))
                 yield from _list_field(field, (*keys, count))
         elif key not in _PLAIN_FIELDS:
@@ -120,22 +121,22 @@ def _list_rule(rule: object, at: ConfigKeys) -> Iterator[ProfileKey]:
 
 
 def _list_tool(tool: object, at: ConfigKeys) -> Iterator[ProfileKey]:
-    table = _as_table(tool)
+    table = as_dict(tool)
     for key in table:
         yield ProfileKey(f"tools.{key}", (*at, key))
-    for name, field in _as_table(table.get("args")).items():
+    for name, field in as_dict(table.get("args")).items():
         yield from _list_field(field, (*at, "args", name))
     yield from _list_conditions(table.get("match"), (*at, "match"))
 
 
 def _list_conditions(conditions: object, at: ConfigKeys) -> Iterator[ProfileKey]:
-    for path, condition in _as_table(conditions).items():
-        for operator in _as_table(condition):
+    for path, condition in as_dict(conditions).items():
+        for operator in as_dict(condition):
             yield ProfileKey(f"condition.{operator}", (*at, path, operator))
 
 
 def _list_field(field: object, at: ConfigKeys) -> Iterator[ProfileKey]:
-    for operator, value in _as_table(field).items():
+    for operator, value in as_dict(field).items():
         keys = (*at, operator)
         yield ProfileKey(f"field.{operator}", keys)
         if operator in _OF_FIELDS and isinstance(value, dict):
@@ -143,7 +144,7 @@ def _list_field(field: object, at: ConfigKeys) -> Iterator[ProfileKey]:
                 yield from _list_field(inner, (*keys, name))
         elif operator in _WITH_FIELDS or operator in _OF_FIELDS:
             yield from _list_field(value, keys)
-            for number, inner in enumerate(_as_list(value)):
+            for number, inner in enumerate(as_list(value)):
                 yield from _list_field(inner, (*keys, number))
 
 
@@ -151,13 +152,5 @@ def _get(profile: Mapping[str, Any], keys: ConfigKeys) -> Mapping[str, Any]:
     """Return the table under some keys, {} if there is none."""
     table = profile
     for key in keys:
-        table = _as_table(table.get(str(key)))
+        table = as_dict(table.get(str(key)))
     return table
-
-
-def _as_table(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _as_list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.core.reading.json_text import dump_json
+from shim.core.reading.values import as_str
 from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause
 from shim.story.model import SessionStep, format_content_text
@@ -294,9 +295,7 @@ class OtelSpanBuilder:
         if (call.call in self._nested_agents or kind or call.name in AGENT_TOOLS) and len(
             self._agent_calls
         ) < MAX_CALLERS:
-            self._agent_calls[call.call] = _AgentCall(
-                turn_number, key, kind if isinstance(kind, str) else ""
-            )
+            self._agent_calls[call.call] = _AgentCall(turn_number, key, as_str(kind))
         failed = call.outcome in CALL_ERRORS
         if failed:
             attributes["error.type"] = CALL_ERRORS[call.outcome]

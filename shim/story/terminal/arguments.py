@@ -14,6 +14,7 @@ from rich.text import Text
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
+from shim.core.reading.values import as_list
 from shim.story.diff import list_diff_arguments
 from shim.story.edits import find_edit_diff_lines
 from shim.story.events import (
@@ -116,7 +117,7 @@ def parse_form_questions(tool_input: Mapping[str, Any]) -> list[FormQuestion]:
             tuple(_parse_options(question.get("options"))),
             question.get("multiSelect") is True,
         )
-        for question in (questions if isinstance(questions, list) else ())[:MAX_QUESTIONS]
+        for question in as_list(questions)[:MAX_QUESTIONS]
         if isinstance(question, Mapping) and question.get("question")
     ]
 
@@ -129,7 +130,7 @@ def _summarize_question(question: FormQuestion) -> str:
 def _parse_options(options: Any) -> list[tuple[str, str]]:
     return [
         (str(option["label"]), str(option.get("description") or ""))
-        for option in (options if isinstance(options, list) else ())[:MAX_OPTIONS]
+        for option in as_list(options)[:MAX_OPTIONS]
         if isinstance(option, Mapping) and option.get("label")
     ]
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
+from shim.core.reading.values import as_list
 from shim.story.edits import DiffLine, find_edit_diff_lines
 from shim.story.events import (
     MAIN_ARGUMENTS,
@@ -259,7 +260,7 @@ class SessionStoryRenderer:
 
     def _draw_todos(self, step: SessionStep, indent: int) -> None:
         todos = step.input.get("todos")
-        for todo in todos if isinstance(todos, list) else ():
+        for todo in as_list(todos):
             if isinstance(todo, Mapping):
                 status = str(todo.get("status"))
                 line = format_truncated_line(

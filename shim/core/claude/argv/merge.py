@@ -8,6 +8,7 @@ from shim.core.claude.argv.flags import FLAGS, parse_argv
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
+from shim.core.reading.values import as_dict, as_list
 
 # where in its session a life begins: no later one does so
 RESUME_POINT_FIELDS = ("resume_session_at", "resume_drops_turn")
@@ -140,10 +141,10 @@ def _merge_settings(original_json: str | None, current_json: str | None) -> str 
     if original_json == current_json or original is None or current is None:
         return current_json or original_json
     original_hooks, current_hooks = (
-        _as_dict(settings.get("hooks")) for settings in (original, current)
+        as_dict(settings.get("hooks")) for settings in (original, current)
     )
     original_permissions, current_permissions = (
-        _as_dict(settings.get("permissions")) for settings in (original, current)
+        as_dict(settings.get("permissions")) for settings in (original, current)
     )
     permissions = {
         **original_permissions,
@@ -173,7 +174,7 @@ def _extract_restricting_settings(settings_json: str | None) -> str | None:
         return settings_json
     permissions = {
         key: value
-        for key, value in _as_dict(settings.get("permissions")).items()
+        for key, value in as_dict(settings.get("permissions")).items()
         if key not in ALLOWING_KEYS
     }
     if permissions.get("defaultMode") not in RESTRICTIVE_MODES:
@@ -201,16 +202,9 @@ def _parse_settings_object(settings_json: str | None) -> dict[str, Any] | None:
     return settings if isinstance(settings, dict) else None
 
 
-def _as_dict(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _join_unique(*values: object) -> list[Any]:
     """The elements of lists, each once; a text is a list of it."""
-    lists = (
-        [value] if isinstance(value, str) else value if isinstance(value, list) else []
-        for value in values
-    )
+    lists = ([value] if isinstance(value, str) else as_list(value) for value in values)
     entries = [entry for entry_list in lists for entry in entry_list]
     return [entry for index, entry in enumerate(entries) if entry not in entries[:index]]
 

@@ -9,6 +9,7 @@ from shim.core.policy.paths import resolve_rule_path
 from shim.core.policy.rules import PermissionRule, parse_permission_rule
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import as_dict
 
 PATH_FIELDS = ("system_prompt_file", "append_system_prompt_file", "shim_config", "shim_record")
 PATH_FLAGS = ("--debug-file", "--plugin-dir", "--project-config-root")
@@ -95,7 +96,7 @@ class _PathResolver(NamedTuple):
     def resolve_settings(self, settings_json: str) -> str:
         """Settings, in the words that came if nothing of them is about a folder."""
         settings = orjson.loads(settings_json)
-        permissions = settings.get("permissions") if isinstance(settings, dict) else None
+        permissions = as_dict(settings).get("permissions")
         if not isinstance(permissions, dict):
             return settings_json
         resolved = {

@@ -15,6 +15,7 @@ from shim.core.claude.session_state import MODE_NAMES, SessionState
 from shim.core.claude.usage import CONTEXT_WINDOW_TOKENS
 from shim.core.claude.writer import CLAUDE_VERSION
 from shim.core.reading.typed import Any
+from shim.core.reading.values import as_dict
 
 ResponseBody = Mapping[str, Any] | None
 ControlRequest = Mapping[str, Any]
@@ -146,7 +147,7 @@ def _apply_settings(frontend: FrontendState, request: ControlRequest) -> Respons
     A level that is none changes nothing.
     """
     settings = request.get("settings")
-    permissions = settings.get("permissions") if isinstance(settings, dict) else None
+    permissions = as_dict(settings).get("permissions")
     if isinstance(permissions, dict):
         try:
             frontend.session_state.replace_flag_permission_rules(

@@ -59,6 +59,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import shorten_line_to_fit
 from shim.core.reading.typed import Any
+from shim.core.reading.values import as_dict
 
 CALL_TOO_LARGE_TEXT = "The call is too large to be asked about ({size} bytes)."
 TOO_MANY_PROMPTS_TEXT = "Too many questions are open already; this one was put to nobody."
@@ -110,7 +111,7 @@ class ControlSession(ControlOutputWriter):
             return []
         self._line_count += 1
         event = parse_json_line(line)
-        kind = event.get("type") if isinstance(event, dict) else None
+        kind = as_dict(event).get("type")
         if not isinstance(event, dict) or (event and not isinstance(kind, str)):
             kind = "unknown" if event is None else escape_control_chars(str(kind)[:MAX_TYPE_CHARS])
             self._report_bad_line(

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 
 from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import as_dict, as_str
 
 PROMPT_EVENT = "UserPromptSubmit"
 HOOK_EVENTS = (PROMPT_EVENT, "PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop")
@@ -125,7 +126,7 @@ def parse_prompt_hook_rejection(answer: object, prompt: str) -> PromptHookReject
 
 
 def _parse_reason(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return as_str(value)
 
 
 class HookCallbacks:
@@ -226,7 +227,7 @@ def parse_hook_output(output: object) -> HookDecision:
     if not isinstance(output, dict):
         return HookDecision()
     specific_output = output.get("hookSpecificOutput")
-    specific_output = specific_output if isinstance(specific_output, dict) else {}
+    specific_output = as_dict(specific_output)
     permission_decision, legacy_decision = (
         specific_output.get("permissionDecision"),
         output.get("decision"),
