@@ -78,11 +78,6 @@ class Recording:
         assert self.reader.header is not None
         self.header: RecordingHeader = self.reader.header
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether the last checkpoint was read; False for a recording that was cut off."""
-        return self.reader.has_end
-
     def _read_header(self) -> list[RecordingRecord]:
         records: list[RecordingRecord] = []
         while self.reader.header is None:

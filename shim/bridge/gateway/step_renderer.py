@@ -34,14 +34,9 @@ class SessionStepRenderer:
     def __init__(self) -> None:
         self.story = SessionStory()
         self.start_ms: int | None = None
-        self._session_export = SessionExport(redact=False, keeps_steps=False)
+        self.session_export = SessionExport(redact=False, keeps_steps=False)
         # calls of this turn, which its result may call denied
         self._failed_calls: dict[int, tuple[SessionStepView, str]] = {}
-
-    @property
-    def title(self) -> str:
-        """The first line of the first prompt."""
-        return self._session_export.title
 
     def update_steps_from_line(self, at_ms: int, line: bytes) -> list[SessionStepView]:
         """The steps that a numbered line changes, by their numbers. `at_ms` is in ms since 1970.
@@ -66,7 +61,7 @@ class SessionStepRenderer:
     ) -> list[SessionStepView]:
         changed: dict[int, SessionStepView] = {}
         for change in changes:
-            step = self._session_export.add_step_change(elapsed_s, change)
+            step = self.session_export.add_step_change(elapsed_s, change)
             if step is None:
                 continue
             changed[step.number] = step
@@ -87,7 +82,7 @@ class SessionStepRenderer:
         event = message.get("event")
         if not isinstance(event, Mapping):
             return None
-        parent_step = self._session_export.find_call_step_number(
+        parent_step = self.session_export.find_call_step_number(
             str(message.get("parent_tool_use_id") or "")
         )
         block, delta = event.get("content_block"), event.get("delta")

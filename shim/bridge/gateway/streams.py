@@ -260,7 +260,7 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
             yield encode_server_sent_event("gap", orjson.dumps(gap))
         omitted_count = self._last_step_number - len(history) if self._has_omitted_steps else 0
         overview = {
-            "title": self._renderer.title,
+            "title": self._renderer.session_export.title,
             "began": self._renderer.start_ms,
             "left_out": omitted_count,
         }

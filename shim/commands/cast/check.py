@@ -145,7 +145,7 @@ def _load_events(path: str) -> tuple[RecordingHeader, list[ReplayEvent], int, st
         recording.header,
         events,
         child_count,
-        stop_reason or ("" if recording.is_complete else CUT_OFF_REASON),
+        stop_reason or ("" if recording.reader.has_end else CUT_OFF_REASON),
     )
 
 

@@ -48,7 +48,7 @@ def _list_notes(
     export: SessionExport, recording: Recording, reader: SessionStoryReader
 ) -> Iterator[str]:
     skipped = recording.reader.skipped_lines
-    if not recording.is_complete:
+    if not recording.reader.has_end:
         yield "The recording was cut off: what happened behind its last line is not known."
     if skipped:
         yield f"{pluralize(skipped, 'line')} of the recording could not be read."

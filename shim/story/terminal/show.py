@@ -95,7 +95,7 @@ def _list_remarks(
     """Remarks about the recording."""
     remarks = []
     skipped = recording.reader.skipped_lines
-    is_complete = recording.is_complete or (follower is not None and follower.is_replaced)
+    is_complete = recording.reader.has_end or (follower is not None and follower.is_replaced)
     if not is_complete and not interrupted:
         is_deleted = follower is not None and follower.is_deleted
         remarks.append("the file is gone" if is_deleted else "the recording was cut off here")

@@ -77,9 +77,7 @@ def wrap_rows(text: str, cursor: int, width: int) -> tuple[list[str], int, int]:
 def _draw_prompt(input_controller: TerminalInputController, width: int) -> list[RenderableType]:
     """The question that is asked now, which no word of the agent's can come behind, and its keys."""
     prompt = input_controller.prompt
-    more_text = (
-        f"  (and {prompt.waiting_request_count} more)" if prompt.waiting_request_count else ""
-    )
+    more_text = f"  (and {prompt.queue.waiting_count} more)" if prompt.queue.waiting_count else ""
     heading = _build_row(f"? {prompt.describe_request()}", width - len(more_text), "bold yellow")
     lines: list[RenderableType] = [heading.append(more_text)]
     if input_controller.has_just_shown_prompt:

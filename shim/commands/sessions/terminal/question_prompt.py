@@ -71,37 +71,28 @@ class QuestionPrompt:
 
     def __init__(self, cwd: str) -> None:
         self.form: QuestionForm | None = None
-        self._queue = PermissionPromptQueue(cwd)
+        self.queue = PermissionPromptQueue(cwd)
 
     @property
     def request_id(self) -> str:
         """The id of the question that is asked now, "" for none."""
-        return "" if self._current_prompt is None else self._current_prompt.request_id
-
-    @property
-    def waiting_request_count(self) -> int:
-        """How many wait behind it."""
-        return self._queue.waiting_count
+        return "" if self.queue.current is None else self.queue.current.request_id
 
     def add_request(self, request_id: str, request: Request) -> None:
         """Another question."""
-        if self._queue.add_request(request_id, request):
+        if self.queue.add_request(request_id, request):
             self._start_current()
 
     def resolve_request(self, request_id: str) -> None:
         """A question needs no answer any more."""
-        if self._queue.remove_resolved_request(request_id):
+        if self.queue.remove_resolved_request(request_id):
             self._start_current()
-
-    @property
-    def _current_prompt(self) -> PermissionPrompt | None:
-        return self._queue.current
 
     def _start_current(self) -> None:
         form_questions = (
             []
-            if self._current_prompt is None
-            else parse_form_questions(build_question_tool_input(self._current_prompt.request))
+            if self.queue.current is None
+            else parse_form_questions(build_question_tool_input(self.queue.current.request))
         )
         self.form = (
             QuestionForm(form_questions)
@@ -117,7 +108,7 @@ class QuestionPrompt:
         choice = CHOICES_BY_KEY.get(character)
         return (
             None
-            if self._current_prompt is None
+            if self.queue.current is None
             or self.form is not None
             or not self._accepts_choice(choice)
             else self._build_decision(choice)
@@ -127,7 +118,7 @@ class QuestionPrompt:
         """What a line decides, and what is wrong with it. It decides nothing where there is more to
         be asked.
         """
-        if self._current_prompt is None:
+        if self.queue.current is None:
             return None, ""
         if self.form is not None:
             problem = self.form.validate_and_store_answer(text)
@@ -142,20 +133,20 @@ class QuestionPrompt:
         return self._build_decision(NO)
 
     def _accepts_choice(self, choice: str | None) -> bool:
-        assert self._current_prompt is not None
+        assert self.queue.current is not None
         return choice in (YES, NO) or (
-            choice == ALWAYS and bool(self._current_prompt.permission_updates)
+            choice == ALWAYS and bool(self.queue.current.permission_updates)
         )
 
     def _build_decision(self, choice: str | None) -> Decision:
-        assert self._current_prompt is not None
-        if self._current_prompt.request.get("subtype") == ELICITATION_SUBTYPE:
+        assert self.queue.current is not None
+        if self.queue.current.request.get("subtype") == ELICITATION_SUBTYPE:
             return {"action": "decline"} if choice == NO else {"action": "accept", "content": {}}
-        return self._current_prompt.build_decision(choice or NO)
+        return self.queue.current.build_decision(choice or NO)
 
     def _build_form_decision(self, form: QuestionForm) -> Decision:
-        assert self._current_prompt is not None
-        request = self._current_prompt.request
+        assert self.queue.current is not None
+        request = self.queue.current.request
         if request.get("subtype") == ELICITATION_SUBTYPE:
             return build_elicitation_result(_build_form_params(request), {"answers": form.answers})
         return {"behavior": "allow", "updatedInput": {**request["input"], "answers": form.answers}}
@@ -164,9 +155,9 @@ class QuestionPrompt:
 
     def describe_request(self) -> str:
         """The question in one line: a model cannot put words between it and the keys."""
-        if self._current_prompt is None:
+        if self.queue.current is None:
             return ""
-        request = self._current_prompt.request
+        request = self.queue.current.request
         if self.form is not None and self.form.current_question is not None:
             position = (
                 f" ({len(self.form.answers) + 1} of {len(self.form.form_questions)})"
@@ -182,11 +173,11 @@ class QuestionPrompt:
 
     def list_key_hints(self) -> list[str]:
         """What can be pressed now."""
-        if self._current_prompt is None or self.form is not None:
+        if self.queue.current is None or self.form is not None:
             return []
         always_hint = (
-            [f"a {self._describe_always(self._current_prompt)}"]
-            if self._current_prompt.permission_updates
+            [f"a {self._describe_always(self.queue.current)}"]
+            if self.queue.current.permission_updates
             else []
         )
         return ["y yes", "n no", *always_hint]
