@@ -75,7 +75,7 @@ def test_steps_of_arbitrary_lines_are_json_without_control_characters(lines):
             "who watched what was streamed sees the same steps"
         )
         assert not unseen([live, steps])
-    assert not unseen([drawing.title, drawing.build_session_totals()])
+    assert not unseen([drawing.session_export.title, drawing.build_session_totals()])
 
 
 @given(EVENT)
