@@ -320,7 +320,9 @@ class WebGateway:
         if (
             cursor is not None
             and not session["alive"]
-            and self._hosts.is_cursor_at_log_end(session["session"], cursor)
+            and await anyio.to_thread.run_sync(
+                self._hosts.is_cursor_at_log_end, session["session"], cursor
+            )
         ):
             return NoContentResponse()
         visitor = _get_visitor(request)
@@ -355,7 +357,7 @@ class WebGateway:
                 403,
                 f"a session with {BYPASS_MODE} is not begun from the web; begin it on the machine",
             )
-        if not os.path.isabs(cwd) or not os.path.isdir(cwd):
+        if not os.path.isabs(cwd) or not await anyio.to_thread.run_sync(os.path.isdir, cwd):
             raise HTTPError(
                 400, "`cwd` must be the absolute path of a folder that exists", field="cwd"
             )

@@ -8,6 +8,7 @@ import errno
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import lru_cache
 from functools import partial as bind
 from typing import Any, NamedTuple, Protocol
 
@@ -29,6 +30,8 @@ from shim.state.config import ShimSettings, VendorSettings, load_shim_settings
 # what other clients are told of who came through the gateway
 CONTROLLER_NAME, WATCHER_NAME = "web", "web reader"
 READ_BATCH_LINES = 256  # of an ended session's log, that are read at once
+# of ended sessions, whose index of places is kept: some kB each, and a page shows one session
+MAX_OPEN_LOGS = 16
 STATE_KEYS = ("state", "status", "waitingFor", "needs", "detail")
 
 
@@ -222,7 +225,7 @@ class LocalBackgroundSessionManager:
         """A connection to a session."""
         session = await anyio.to_thread.run_sync(self._load_session, session_id)
         if not session.is_running:
-            yield _EndedFeed(session, after, await anyio.to_thread.run_sync(_open_log, session))
+            yield await anyio.to_thread.run_sync(_EndedFeed, session, after)
             return
         role = DRIVE if as_controller else WATCH
         hello = {
@@ -258,17 +261,16 @@ class _RunningFeed:
 
 
 class _EndedFeed:
-    """What an ended session said, as its host would say it."""
+    """The frames of an ended session, as its host would send them.
 
-    def __init__(
-        self, session: SessionRecord, after: LogCursor | None, log: RecordedSessionLog
-    ) -> None:
+    The constructor reads the log. Call it in a thread.
+    """
+
+    def __init__(self, session: SessionRecord, after: LogCursor | None) -> None:
         self._session = session
-        self._after_number = (
-            after.number if after is not None and _has_cursor_line(log, after) else 0
-        )
-        self._has_gap = after is not None and not _has_cursor_line(log, after)
-        self._log = log
+        self._log = _open_log(session)
+        self._has_gap = after is not None and not _has_cursor_line(self._log, after)
+        self._after_number = 0 if after is None or self._has_gap else after.number
 
     async def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
         metadata, last_number = self._session.metadata, self._log.last_number
@@ -324,8 +326,17 @@ def _has_cursor_line(log: RecordedSessionLog, cursor: LogCursor) -> bool:
 
 
 def _open_log(session: SessionRecord) -> RecordedSessionLog:
-    """The log of a session that has ended. FrontendError where it cannot be read."""
+    """Return the log of an ended session. Raise FrontendError if it cannot be read."""
     try:
-        return RecordedSessionLog(session.log_folder, int(session.metadata["generation"]))
+        return _load_ended_log(session.log_folder, int(session.metadata["generation"]))
     except OSError as error:
         raise FrontendError(f"what the session said cannot be read: {error.strerror}") from None
+
+
+@lru_cache(maxsize=MAX_OPEN_LOGS)
+def _load_ended_log(folder: str, generation: int) -> RecordedSessionLog:
+    """Return a log that does not change until the session's next generation.
+
+    The lines of its last file are counted only once.
+    """
+    return RecordedSessionLog(folder, generation)

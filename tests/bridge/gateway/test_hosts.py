@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -13,14 +14,17 @@ from contextlib import contextmanager
 import pytest
 import sweeps
 from box import PATIENCE, format_ndjson, start_shim
-from gateway_harness import GatewayEndpoint, StreamedEvent, Web, ask_at, stream_at
+from gateway_harness import SESSION, GatewayEndpoint, StreamedEvent, Web, ask_at, stream_at
 from host_box import HostingBox
+from log_suite import build_records
 
-from shim.bridge import launch, lock
+from shim.bridge import launch, lock, registry
 from shim.bridge.client import connect_to_session_blocking
 from shim.bridge.gateway.hosts import LocalBackgroundSessionManager
 from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.bridge.launch import respawn_session
+from shim.bridge.log import INDEX_INTERVAL_LINES, RecordedSessionLog, _LogFile
+from shim.core.cast.format import parse_recording_line
 from tests.bridge.test_host_connection import HEARS_LATE, RUNS
 from tests.conversation.test_persistent_driver import (
     HELLO,
@@ -381,6 +385,56 @@ def test_ended_session_is_readable_and_can_be_restarted(real, hosting_box, box):
     # what was sent before is not sent again
     assert lines[1][0] not in [(event.id, event.data) for event in events]
     assert real.send_get(path).json["alive"] is True
+
+
+@pytest.fixture
+def ended(tmp_path, tokens, monkeypatch):
+    """A gateway with one ended session of 3,000 lines."""
+    log = RecordedSessionLog(str(tmp_path / "log"), 1)
+    log.append(build_records(*range(1, 3001)))
+    log.close()
+    metadata = {"session": SESSION, "generation": 1, "state": "done", "created": 1}
+    record = registry.SessionRecord(SESSION, str(tmp_path), False, metadata)
+    monkeypatch.setattr(registry, "peek_session", lambda *_: record)
+    monkeypatch.setattr(registry, "list_sessions_by_id_prefix", lambda *_: [record])
+    web = Web(LocalBackgroundSessionManager({}, {}), tokens, GatewayEndpoint(port=0))
+    yield web
+    web.close()
+
+
+def test_log_of_an_ended_session_is_read_in_threads(ended, monkeypatch):
+    """A coroutine that reads a log holds up all other streams."""
+    read_entries, threads = _LogFile.read_entries, set[int | None]()
+
+    def read_entries_and_record(self, after_number):
+        threads.add(threading.get_ident())
+        return read_entries(self, after_number)
+
+    monkeypatch.setattr(_LogFile, "read_entries", read_entries_and_record)
+    path = f"/sessions/{SESSION}/events"
+    with ended.open_stream(path, after="1-2990") as stream:
+        assert until(stream, "bye")[-1].id == "1-3000"
+    assert ended.send_get(path, headers={"Last-Event-ID": "1-3000"}).status == 204
+    assert threads and ended._thread.ident not in threads
+
+
+def test_lines_of_an_ended_log_are_counted_once(ended, monkeypatch):
+    """A page that reconnects each minute does not cause a reading of the whole log."""
+    parsed = [0]
+
+    def parse_and_count(raw):
+        parsed[0] += 1
+        return parse_recording_line(raw)
+
+    monkeypatch.setattr("shim.bridge.log.parse_recording_line", parse_and_count)
+    for _ in range(20):
+        assert (
+            ended.send_get(
+                f"/sessions/{SESSION}/events", headers={"Last-Event-ID": "1-3000"}
+            ).status
+            == 204
+        )
+    assert parsed[0] < 3100 + 20 * 2 * INDEX_INTERVAL_LINES
 
 
 def test_repeated_wake_message_is_sent_once(real, hosting_box, box):
