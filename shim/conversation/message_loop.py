@@ -98,10 +98,11 @@ class MessageLoop(ConversationLoop):
             await self._report_failure(error)
             await self._driver.child_driver.stop()
             return 1
+        child_driver = self._driver.child_driver
         if self._stop_signal is not None:
-            self._driver.child_driver.terminate()
+            child_driver.terminate()
             await self._write_last_result(f"the turn was stopped by {self._stop_signal}", "signal")
-        await self._driver.child_driver.stop()
+        await child_driver.stop()
         if self._control is not None:
             # a conversation is over for good; one message may leave a server running
             descendants.kill_orphans()
@@ -109,10 +110,8 @@ class MessageLoop(ConversationLoop):
             return EXIT_STATUS_BY_SIGNAL[self._stop_signal]
         if self._control is not None and self._control.has_received_only_unreadable_lines:
             return 1
-        failed = (
-            self._driver.child_driver.stream is not None
-            and self._driver.child_driver.stream.turn.is_error
-        )
+        stream = child_driver.stream
+        failed = stream is not None and stream.turn.is_error
         return 1 if failed and not self._is_ending and not self._frontend_disconnected else 0
 
     async def _run_turns(self) -> None:
@@ -129,36 +128,37 @@ class MessageLoop(ConversationLoop):
             if self._session_lines is not None:
                 self._session_lines.end_turn()
                 await self._write_control_lines()
-            if self._driver.child_driver.stream is not None:
-                self._record_result(self._driver.child_driver.stream)
-                await self._output.finish_turn(self._driver.child_driver.stream.turn)
+            stream = self._driver.child_driver.stream
+            if stream is not None:
+                self._record_result(stream)
+                await self._output.finish_turn(stream.turn)
 
     async def _answer_message(self, message: UserMessage) -> None:
         """Run the turn of a message, unless a hook refuses the message or it is only context for
         the next one.
         """
         refusal = await self._wait_for_prompt_hooks()
+        child_driver = self._driver.child_driver
+        stream = child_driver.stream
         if self._is_ending or self._interrupted_early:  # there was no turn to interrupt yet
-            await self._driver.child_driver.cancel_turn(message)
+            await child_driver.cancel_turn(message)
         elif refusal is not None:
-            await self._driver.child_driver.finish_turn_without_vendor(
+            await child_driver.finish_turn_without_vendor(
                 message, refusal.text, refusal.build_rejection_notice()
             )
             if refusal.stays_in_context:
                 self._store_as_context(message)
         elif not message.needs_reply:
-            await self._driver.child_driver.finish_turn_without_vendor(message)
+            await child_driver.finish_turn_without_vendor(message)
             self._store_as_context(message)
-        elif (
-            self._driver.child_driver.stream is not None
-            and self._driver.child_driver.stream.is_over_cost_budget
-        ):
+        elif stream is not None and stream.is_over_cost_budget:
             # its result says that the budget is spent
-            await self._driver.child_driver.finish_turn_without_vendor(message)
+            await child_driver.finish_turn_without_vendor(message)
         else:
             message = message.prepend_context(self._context_messages)
             self._context_messages.clear()
             await self._driver.run_turn(message)
+            # the turn may have changed the driver
             self._driver.child_driver.clean_up_after_child()
 
     async def _wait_for_prompt_hooks(self) -> "PromptHookRejection | None":
@@ -260,6 +260,7 @@ class MessageLoop(ConversationLoop):
         turn_number = self._turn_number
         await self._write_control_lines()
         for action in actions:
+            child_driver = self._driver.child_driver
             if isinstance(action, Interrupt | PermissionAnswered | ToolCallBlocked) and not (
                 self._turn_running and turn_number == self._turn_number
             ):
@@ -269,13 +270,11 @@ class MessageLoop(ConversationLoop):
             elif isinstance(action, Interrupt):
                 await self._driver.interrupt()
             elif isinstance(action, PermissionAnswered):
-                await self._driver.child_driver.send_decision(action.request, action.decision)
+                await child_driver.send_decision(action.request, action.decision)
             elif isinstance(action, ToolCallBlocked):
-                await self._driver.child_driver.forbid_running_tool_call(
-                    action.call_id, action.reason
-                )
+                await child_driver.forbid_running_tool_call(action.call_id, action.reason)
             elif isinstance(action, SettingChanged):
-                await self._driver.child_driver.apply_setting_change(action)
+                await child_driver.apply_setting_change(action)
         self._wake_waiters()
 
     async def _wait_for_turn_start(self, control: "ControlSession") -> None:
