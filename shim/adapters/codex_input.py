@@ -155,7 +155,7 @@ def build_persistent_adapter(base: Adapter) -> Adapter:
         question_tools = (
             (QUESTION_TOOL,) if codex_rules.can_ask_frontend_for_permission(request) else ()
         )
-        has_web_search = codex_rules.can_search_web(request)
+        has_web_search = codex_rules.can_search_web_unprompted(request)
         return (
             *(name for name in base.listed_tools if has_web_search or name != codex_rules.WEB_TOOL),
             *question_tools,

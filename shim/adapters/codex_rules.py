@@ -25,7 +25,7 @@ from shim.core.policy.rules import MCP_PREFIX, PermissionRule
 
 __all__ = (
     "EMITS_CALL_BEFORE_HOOK",
-    "allows_through_hook",
+    "can_hook_apply_allow_rule",
     "build_arguments",
     "build_environment",
     "enforces_rule",
@@ -42,7 +42,7 @@ def build_arguments(request: LaunchRequest) -> list[str]:
     policy, mode = request.policy, request.permission_mode
     if policy is None:
         return []
-    args = [] if can_search_web(request) else _format_setting("web_search", '"disabled"')
+    args = [] if can_search_web_unprompted(request) else _format_setting("web_search", '"disabled"')
     if not needs_policy_hook(request):
         return args
     args += _build_untrusted_projects(policy)
@@ -65,7 +65,7 @@ def build_app_server_arguments(request: LaunchRequest) -> list[str]:
     """
     policy = request.policy
     assert policy is not None, "a turn has a policy"
-    args = [] if can_search_web(request) else _format_setting("web_search", '"disabled"')
+    args = [] if can_search_web_unprompted(request) else _format_setting("web_search", '"disabled"')
     args += [
         *_format_setting("features.unified_exec_tty", "false"),
         *_format_setting("features.hooks", "true"),
@@ -115,14 +115,14 @@ def build_environment(request: LaunchRequest) -> dict[str, str]:
     return {}
 
 
-def allows_through_hook(rule: PermissionRule) -> bool:
+def can_hook_apply_allow_rule(rule: PermissionRule) -> bool:
     """Whether codex runs what a rule allows. Of a server's tools it runs those alone that say they
     only read.
     """
     return not rule.tool.startswith(MCP_PREFIX)
 
 
-def can_search_web(request: LaunchRequest) -> bool:
+def can_search_web_unprompted(request: LaunchRequest) -> bool:
     """Whether it may search the web, which nobody is asked about."""
     policy = request.policy
     return (

@@ -17,7 +17,7 @@ from shim.profiles.load.argv_parts import BUNDLED_FOLDER
 
 __all__ = (
     "EMITS_CALL_BEFORE_HOOK",
-    "allows_through_hook",
+    "can_hook_apply_allow_rule",
     "build_arguments",
     "build_environment",
     "enforces_rule",
@@ -53,6 +53,6 @@ def _needs_hook(request: LaunchRequest) -> bool:
     )
 
 
-def allows_through_hook(rule: PermissionRule) -> bool:
+def can_hook_apply_allow_rule(rule: PermissionRule) -> bool:
     """Whether copilot runs what a rule allows: it does what the hook says."""
     return True

@@ -16,7 +16,7 @@ from shim.core.turn.turn import Turn
 from shim.profiles.check.config_node import MAX_SEARCHED_CHARS, ConfigNode
 from shim.profiles.compile.rules import ProfileEventRules
 from shim.profiles.compile.stream import StderrRule, StreamProfile
-from shim.profiles.run.engine import RuleEngine
+from shim.profiles.run.engine import ProfileRuleEngine
 
 MAX_STDERR_LINES = 1000  # of its tail are looked at; a tail has fewer
 MAX_REASON_CHARS = 2000  # as `ending` has of a stderr
@@ -39,7 +39,7 @@ STREAM_FIELDS = (
 Handler = Callable[[Event], None]
 
 
-class ProfileTranslator(RuleEngine):
+class ProfileTranslator(ProfileRuleEngine):
     """Runs the rules of one profile. An adapter is a subclass with `on_event` or `on_exit` of its
     own.
     """
@@ -80,7 +80,7 @@ class ProfileTranslator(RuleEngine):
 
     def start_turn(self, turn: Turn) -> None:
         super().start_turn(turn)
-        self.reset()
+        self.reset_for_next_turn()
 
     def on_event(self, event: Event) -> bool:
         """An adapter's: whether it has dealt with an event; what it has not falls through to the
@@ -99,15 +99,15 @@ class ProfileTranslator(RuleEngine):
             self.reports.find_event_handler(None)(self, self.report)
         self.on_exit(child_exit, stderr)
         if self.buffered_blocks:
-            self.write_buffered(fill_results=False)
+            self.write_buffered_blocks(fill_results=False)
         lines = stderr.splitlines()[-MAX_STDERR_LINES:]
         reasons = [stderr_line for stderr_line in lines if not stderr_line.startswith(self.noise)]
         for line in lines:
             self._apply_stderr_rule(line[:MAX_SEARCHED_CHARS])
         turn, is_cut = self.turn, bool(self.partial_calls)
         self.finish_partial_calls(is_complete=False)
-        self.write_nested()
-        self.add_unreported_usage()
+        self.write_open_subagent_blocks()
+        self.add_unreported_usage_to_turn()
         if turn.outcome is not None or child_exit is None or child_exit.signal is not None:
             return
         if turn.config.vendor.trust_prompt and turn.config.vendor.trust_prompt in stderr:

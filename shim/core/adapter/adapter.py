@@ -111,7 +111,7 @@ class VendorPolicySupport(NamedTuple):
     )
     covers_subagents: bool = False
     has_native_rules: bool = False
-    allows_through_hook: "Callable[[PermissionRule], bool]" = lambda rule: False
+    can_hook_apply_allow_rule: "Callable[[PermissionRule], bool]" = lambda rule: False
     has_hook: bool = False
     emits_call_before_hook: bool = False
     has_wider_modes: bool = False

@@ -74,7 +74,7 @@ def _explain_unsupported_rule(
     if (
         request.persistent
         or adapter.policy_support.list_prompted_tools(request)
-        or adapter.policy_support.allows_through_hook(rule)
+        or adapter.policy_support.can_hook_apply_allow_rule(rule)
     ):
         return ""  # the policy answers its questions, or its hook
     if adapter.policy_support.allows_unprompted(rule, request):

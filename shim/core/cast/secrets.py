@@ -29,7 +29,7 @@ from shim.core.reading.json_text import (
     map_json_leaves,
     restore_long_integers,
 )
-from shim.core.secrets.mcp_servers import has_mcp_server_config, redact_mcp_server_configs
+from shim.core.secrets.mcp_servers import has_mcp_server_config_key, redact_mcp_server_configs
 from shim.core.secrets.patterns import NAME_CONTEXT_CHARS, SECRET_NAME_ENDINGS
 from shim.core.secrets.redactor import CUT_PLACEHOLDER, Redactor, has_no_secret_prefix
 
@@ -94,7 +94,7 @@ class RecordingRedactor:
             try:
                 value = orjson.loads(data)
                 stripped = (
-                    redact_mcp_server_configs(value) if has_mcp_server_config(data) else value
+                    redact_mcp_server_configs(value) if has_mcp_server_config_key(data) else value
                 )
                 redacted = self._redact_value(
                     value if stripped == value else stripped,

@@ -14,9 +14,9 @@ _BLANKED_KEYS = frozenset(("env", "headers", "http_headers", "args"))
 _QUOTED_SERVER_KEYS = tuple(f'"{key}"'.encode() for key in _SERVER_KEYS)
 
 
-def has_mcp_server_config(line: bytes) -> bool:
+def has_mcp_server_config_key(json_line: bytes) -> bool:
     """Whether a line of JSON may say something of servers: nearly none does."""
-    return any(quoted_key in line for quoted_key in _QUOTED_SERVER_KEYS)
+    return any(quoted_key in json_line for quoted_key in _QUOTED_SERVER_KEYS)
 
 
 def redact_mcp_server_configs(value: Any, is_inside_servers: bool = False) -> Any:

@@ -21,20 +21,22 @@ class SecretPatternPart(NamedTuple):
     prefix_expression: str = ""
 
 
-def build_literal_part(*texts: str, any_case: bool = False) -> SecretPatternPart:
+def build_literal_pattern_part(*texts: str, ignore_case: bool = False) -> SecretPatternPart:
     """One of several fixed texts."""
     full_expression, prefix_expression = (
         "|".join(map(re.escape, texts)),
-        build_prefix_regex_source(texts),
+        build_truncated_text_regex_source(texts),
     )
     return (
         SecretPatternPart(f"(?i:{full_expression})", f"(?i:{prefix_expression})")
-        if any_case
+        if ignore_case
         else SecretPatternPart(f"(?:{full_expression})", prefix_expression)
     )
 
 
-def build_char_run_part(characters: str, min_chars: int, max_chars: int = 0) -> SecretPatternPart:
+def build_char_class_pattern_part(
+    characters: str, min_chars: int, max_chars: int = 0
+) -> SecretPatternPart:
     """Characters of one set, from `min_chars` to `max_chars` of them; with `min_chars` alone
     exactly that many.
     """
@@ -52,7 +54,9 @@ def build_lookahead_part(expression: str, prefix_expression: str = "") -> Secret
     return SecretPatternPart(expression, prefix_expression)
 
 
-def build_prefix_regex_source(texts: Iterable[str], *, with_full_texts: bool = False) -> str:
+def build_truncated_text_regex_source(
+    texts: Iterable[str], *, matches_full_texts: bool = False
+) -> str:
     """An expression for the beginnings of words, at the end of a text; with `with_full_texts` for
     the whole words too.
     """
@@ -64,15 +68,19 @@ def build_prefix_regex_source(texts: Iterable[str], *, with_full_texts: bool = F
         nonempty_suffixes = [suffix for suffix in suffixes if suffix]
         endings = ["\\Z"] if nonempty_suffixes else []
         if nonempty_suffixes and (
-            with_full_texts or any(len(suffix) > 1 for suffix in nonempty_suffixes)
+            matches_full_texts or any(len(suffix) > 1 for suffix in nonempty_suffixes)
         ):
             endings.append(
-                build_prefix_regex_source(
-                    [suffix for suffix in nonempty_suffixes if with_full_texts or len(suffix) > 1],
-                    with_full_texts=with_full_texts,
+                build_truncated_text_regex_source(
+                    [
+                        suffix
+                        for suffix in nonempty_suffixes
+                        if matches_full_texts or len(suffix) > 1
+                    ],
+                    matches_full_texts=matches_full_texts,
                 )
             )
-        if with_full_texts or endings:
+        if matches_full_texts or endings:
             branches.append(re.escape(character) + (f"(?:{'|'.join(endings)})" if endings else ""))
     return f"(?:{'|'.join(branches)})" if branches else "(?!)"
 
@@ -109,7 +117,7 @@ class SecretPattern:
         self.placeholder = f"[REDACTED:{kind}]"
 
     @cached_property
-    def full_regex(self) -> re.Pattern[str]:
+    def secret_without_tail_regex(self) -> re.Pattern[str]:
         """Matches a secret without its tail; its group is the part that stays."""
         expressions = [part.full_expression for part in self.parts]
         return re.compile(
@@ -117,7 +125,7 @@ class SecretPattern:
         )
 
     @cached_property
-    def prefix_regex(self) -> re.Pattern[str]:
+    def incomplete_secret_regex(self) -> re.Pattern[str]:
         """Matches the end of a text that may become a secret, or another secret, when the text goes
         on.
         """
@@ -132,7 +140,7 @@ class SecretPattern:
         return re.compile(expression)
 
     @cached_property
-    def tail_regex(self) -> re.Pattern[str]:
+    def secret_tail_regex(self) -> re.Pattern[str]:
         """Matches all of the tail or body, possessively."""
         return re.compile(f"{self.tail_chars or self.body_chars}*+")
 
@@ -158,9 +166,9 @@ def _build_token_pattern(
     """A token: a fixed prefix and then random characters, of which there are at least so many."""
     stems = prefixes.split()
     parts = [
-        build_literal_part(*stems),
+        build_literal_pattern_part(*stems),
         *([_require_mixed(characters, min_chars)] if is_mixed else []),
-        build_char_run_part(characters, min_chars),
+        build_char_class_pattern_part(characters, min_chars),
     ]
     return SecretPattern(kind, [prefix.lower() for prefix in stems], parts, tail_chars=characters)
 
@@ -221,20 +229,20 @@ TOKEN_PATTERNS = (
     _build_token_pattern("age-key",           "AGE-SECRET-KEY-1",                      "[A-Z0-9]",  50),
     _build_token_pattern("alibaba-key-id",    "LTAI",                                  ALNUM_CHARS, 17, is_mixed=True),
     SecretPattern("bearer-token", ["bearer"],
-                  [build_literal_part("bearer", any_case=True), build_char_run_part("[ \\t]", 1, 3),
-                   _require_mixed(URL_CHARS, 16), build_char_run_part(URL_CHARS, 16)],
+                  [build_literal_pattern_part("bearer", ignore_case=True), build_char_class_pattern_part("[ \\t]", 1, 3),
+                   _require_mixed(URL_CHARS, 16), build_char_class_pattern_part(URL_CHARS, 16)],
                   visible_part_count=2, tail_chars=URL_CHARS),
-    SecretPattern("webhook", _SLACK_STEMS, [build_literal_part(*_SLACK_STEMS), build_char_run_part("[A-Za-z0-9/]", 20)],
+    SecretPattern("webhook", _SLACK_STEMS, [build_literal_pattern_part(*_SLACK_STEMS), build_char_class_pattern_part("[A-Za-z0-9/]", 20)],
                   visible_part_count=1, tail_chars="[A-Za-z0-9/]"),
     SecretPattern("webhook", _DISCORD_STEMS,
-                  [build_literal_part(*_DISCORD_STEMS), build_char_run_part("[A-Za-z0-9/_-]", 40)],
+                  [build_literal_pattern_part(*_DISCORD_STEMS), build_char_class_pattern_part("[A-Za-z0-9/_-]", 40)],
                   visible_part_count=1, tail_chars="[A-Za-z0-9/_-]"),
     SecretPattern("signature", _SIGNATURE_STEMS,
-                  [build_literal_part(*_SIGNATURE_STEMS, any_case=True), build_char_run_part(HEX_CHARS, 64)],
+                  [build_literal_pattern_part(*_SIGNATURE_STEMS, ignore_case=True), build_char_class_pattern_part(HEX_CHARS, 64)],
                   visible_part_count=1, tail_chars=HEX_CHARS),
     SecretPattern("jwt", ["eyj"],
-                  [build_literal_part("eyJ"), build_char_run_part(ID_CHARS, 8, 200),
-                   build_literal_part(".eyJ"), build_char_run_part(ID_CHARS, 8)],
+                  [build_literal_pattern_part("eyJ"), build_char_class_pattern_part(ID_CHARS, 8, 200),
+                   build_literal_pattern_part(".eyJ"), build_char_class_pattern_part(ID_CHARS, 8)],
                   tail_chars="[A-Za-z0-9._-]"),
 )
 # fmt: on
@@ -286,8 +294,14 @@ SECRET_NAME_ENDINGS = (
     *("credential", "credentials", "authorization", "sig"),
 )
 
-_SIGN_PARTS = (build_char_run_part(f"[{SIGN_CHARS}]", 1, 2), build_char_run_part("[ \\t]", 0, 4))
-_OPENING_QUOTE = (build_char_run_part("\\\\", 0, 1), build_char_run_part("[\"'`]", 1))
+_SIGN_PARTS = (
+    build_char_class_pattern_part(f"[{SIGN_CHARS}]", 1, 2),
+    build_char_class_pattern_part("[ \\t]", 0, 4),
+)
+_OPENING_QUOTE = (
+    build_char_class_pattern_part("\\\\", 0, 1),
+    build_char_class_pattern_part("[\"'`]", 1),
+)
 _CLOSING_QUOTE = build_lookahead_part("(?=\\\\?[\"'`])", prefix_expression="\\\\?\\Z")
 _PLAIN_CHARS, _QUOTED_CHARS, _ENV_CHARS = (
     "[A-Za-z0-9_+/=~!@#$%^*?-]",
@@ -328,13 +342,13 @@ def _build_assigned_patterns(
     value_parts = (
         *parts,
         letters_and_digits,
-        build_char_run_part(characters, 6, _LONG_VALUE_CHARS - 1),
+        build_char_class_pattern_part(characters, 6, _LONG_VALUE_CHARS - 1),
         end_part,
     )
     long_value_parts = (
         *parts,
         letters_and_digits,
-        build_char_run_part(characters, _LONG_VALUE_CHARS),
+        build_char_class_pattern_part(characters, _LONG_VALUE_CHARS),
     )
     return (
         SecretPattern(
@@ -362,10 +376,10 @@ def _build_key_pattern(
     a sentence about it.
     """
     parts = (
-        build_literal_part("-----BEGIN "),
-        build_char_run_part("[A-Z0-9 ]", 0, 30),
+        build_literal_pattern_part("-----BEGIN "),
+        build_char_class_pattern_part("[A-Z0-9 ]", 0, 30),
         name_part,
-        build_literal_part("-----"),
+        build_literal_pattern_part("-----"),
         *following_parts,
     )
     return SecretPattern(
@@ -378,27 +392,29 @@ def _build_key_pattern(
 
 # Anywhere.
 DASHED_PATTERNS = (
-    _build_key_pattern(build_literal_part("PRIVATE KEY"), build_char_run_part("[\\r\\n\\\\]", 1)),
     _build_key_pattern(
-        build_literal_part("PRIVATE KEY"),
-        build_char_run_part("[ \\t]", 1),
-        build_char_run_part("[A-Za-z0-9+/=]", 16),
+        build_literal_pattern_part("PRIVATE KEY"), build_char_class_pattern_part("[\\r\\n\\\\]", 1)
     ),
     _build_key_pattern(
-        build_literal_part("PRIVATE KEY BLOCK"),
-        build_char_run_part("[\\r\\n\\\\]", 1),
+        build_literal_pattern_part("PRIVATE KEY"),
+        build_char_class_pattern_part("[ \\t]", 1),
+        build_char_class_pattern_part("[A-Za-z0-9+/=]", 16),
+    ),
+    _build_key_pattern(
+        build_literal_pattern_part("PRIVATE KEY BLOCK"),
+        build_char_class_pattern_part("[\\r\\n\\\\]", 1),
         comment_chars=".()<>@;_",
     ),
     SecretPattern(
         "assigned-secret",
         _SECRET_OPTIONS,
         [
-            build_literal_part(*_SECRET_OPTIONS),
-            build_char_run_part("[ =]", 1),
-            build_char_run_part("[\"']", 0, 1),
+            build_literal_pattern_part(*_SECRET_OPTIONS),
+            build_char_class_pattern_part("[ =]", 1),
+            build_char_class_pattern_part("[\"']", 0, 1),
             _REJECT_NON_VALUES,
             _require_letters_and_digits(_PLAIN_CHARS),
-            build_char_run_part(_PLAIN_CHARS, 6, _LONG_VALUE_CHARS - 1),
+            build_char_class_pattern_part(_PLAIN_CHARS, 6, _LONG_VALUE_CHARS - 1),
             _VALUE_END,
         ],
         visible_part_count=3,
@@ -412,14 +428,14 @@ ASSIGNED_PATTERNS = (
         [],
         [
             *_SIGN_PARTS,
-            build_char_run_part("\\\\", 0, 1),
-            build_char_run_part("[\"'`]", 0, 1),
-            build_literal_part(
-                "basic", "bearer", "digest", "negotiate", "token", "apikey", any_case=True
+            build_char_class_pattern_part("\\\\", 0, 1),
+            build_char_class_pattern_part("[\"'`]", 0, 1),
+            build_literal_pattern_part(
+                "basic", "bearer", "digest", "negotiate", "token", "apikey", ignore_case=True
             ),
-            build_char_run_part("[ \\t]", 1, 3),
+            build_char_class_pattern_part("[ \\t]", 1, 3),
             _require_mixed(URL_CHARS, 8),
-            build_char_run_part(URL_CHARS, 8),
+            build_char_class_pattern_part(URL_CHARS, 8),
         ],
         preceding_names=("authorization",),
         visible_part_count=6,
@@ -434,7 +450,7 @@ ASSIGNED_PATTERNS = (
             *_SIGN_PARTS,
             *_OPENING_QUOTE,
             build_lookahead_part(f"(?!(?:{_NON_PASSWORDS})\\\\?[\"'`])"),
-            build_char_run_part("[a-z]", 8, 64),
+            build_char_class_pattern_part("[a-z]", 8, 64),
             _CLOSING_QUOTE,
         ],
         preceding_names=_PASSWORD_NAMES,
@@ -444,9 +460,9 @@ ASSIGNED_PATTERNS = (
         "assigned-secret",
         [],
         [
-            build_char_run_part("=", 1),
+            build_char_class_pattern_part("=", 1),
             build_lookahead_part(f"(?!(?:{_NON_PASSWORDS})(?![a-z]))"),
-            build_char_run_part("[a-z]", 8, 64),
+            build_char_class_pattern_part("[a-z]", 8, 64),
             build_lookahead_part("(?=[\\s&;\"'`\\\\]|\\Z)"),
         ],
         preceding_names=_PASSWORD_NAMES,
@@ -456,10 +472,10 @@ ASSIGNED_PATTERNS = (
         "assigned-secret",
         [],
         [
-            build_char_run_part("=", 1),
+            build_char_class_pattern_part("=", 1),
             _REJECT_NON_VALUES,
             build_lookahead_part(f"(?={_ENV_CHARS}{{0,{_LONG_VALUE_CHARS - 1}}}[a-z])"),
-            build_char_run_part(_ENV_CHARS, 6, _LONG_VALUE_CHARS - 1),
+            build_char_class_pattern_part(_ENV_CHARS, 6, _LONG_VALUE_CHARS - 1),
             build_lookahead_part("(?=[\\s\"'`;&|\\\\]|\\Z)"),
         ],
         preceding_names=_UPPERCASE_NAMES,
@@ -468,7 +484,10 @@ ASSIGNED_PATTERNS = (
     SecretPattern(
         "signature",
         [],
-        [build_char_run_part("=", 1), build_char_run_part("[A-Za-z0-9%+/=]", 30)],
+        [
+            build_char_class_pattern_part("=", 1),
+            build_char_class_pattern_part("[A-Za-z0-9%+/=]", 30),
+        ],
         preceding_names=("?sig", "&sig"),
         visible_part_count=1,
         tail_chars="[A-Za-z0-9%+/=]",
@@ -480,11 +499,11 @@ URL_PASSWORD_PATTERN = SecretPattern(
     "url-password",
     [],
     [
-        build_literal_part("://"),
-        build_char_run_part("[^\\s/@:\"'`<>\\\\]", 0, 100),
-        build_literal_part(":"),
+        build_literal_pattern_part("://"),
+        build_char_class_pattern_part("[^\\s/@:\"'`<>\\\\]", 0, 100),
+        build_literal_pattern_part(":"),
         _REJECT_NON_VALUES,
-        build_char_run_part("[^\\s/\"'`<>\\\\]", 1, 200),
+        build_char_class_pattern_part("[^\\s/\"'`<>\\\\]", 1, 200),
         build_lookahead_part("(?=@[\\w\\[])", prefix_expression="@?\\Z"),
     ],
     visible_part_count=3,

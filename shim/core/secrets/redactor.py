@@ -24,7 +24,7 @@ from shim.core.secrets.patterns import (
     TOKEN_PATTERNS,
     URL_PASSWORD_PATTERN,
     SecretPattern,
-    build_prefix_regex_source,
+    build_truncated_text_regex_source,
 )
 
 # Characters. A stream holds back at most this: the longest pattern without its tail (a test
@@ -65,14 +65,14 @@ def _group_by_root(patterns: Iterable[SecretPattern]) -> dict[str, list[StemEntr
 _TOKEN_ENTRIES, _DASHED_ENTRIES = _group_by_root(TOKEN_PATTERNS), _group_by_root(DASHED_PATTERNS)
 _TOKEN_ROOT = re.compile(
     f"[^a-z0-9](?=[{''.join({root[0] for root in _TOKEN_ENTRIES})}])"
-    f"{build_prefix_regex_source(_TOKEN_ENTRIES, with_full_texts=True)}"
+    f"{build_truncated_text_regex_source(_TOKEN_ENTRIES, matches_full_texts=True)}"
 )
 _SIGN = re.compile(
-    f"{'|'.join(SIGN_CHARS)}|{build_prefix_regex_source(_DASHED_ENTRIES, with_full_texts=True)}"
+    f"{'|'.join(SIGN_CHARS)}|{build_truncated_text_regex_source(_DASHED_ENTRIES, matches_full_texts=True)}"
 )
 # The same for a whole text without any name of a secret.
 _SIGN_WITHOUT_NAME = re.compile(
-    f"://|{build_prefix_regex_source(_DASHED_ENTRIES, with_full_texts=True)}"
+    f"://|{build_truncated_text_regex_source(_DASHED_ENTRIES, matches_full_texts=True)}"
 )
 _SECRET_NAME = re.compile("passw|passphrase|pwd|secret|token|key|credential|authorization|sig=")
 
@@ -337,7 +337,7 @@ class StreamRedactor:
         assert self._secret_pattern is not None
         if self._secret_pattern.body_chars:
             return self._skip_key_block(text, self._secret_pattern)
-        match = self._secret_pattern.tail_regex.match(text)
+        match = self._secret_pattern.secret_tail_regex.match(text)
         end = match.end() if match else 0
         if end < len(text):
             self._secret_pattern = None
@@ -348,7 +348,7 @@ class StreamRedactor:
         """A key's block ends with its last line; without one it ends where the text stops looking
         like a block.
         """
-        match = pattern.tail_regex.match(text, 0, self._key_chars_left)
+        match = pattern.secret_tail_regex.match(text, 0, self._key_chars_left)
         end = match.end() if match else 0
         body = self._key_end_text + text[:end]
         if key_end := _KEY_END.search(body):
@@ -371,9 +371,11 @@ def _match_secret(
     """
     is_near_end = not is_final and len(text) - position <= MAX_BUFFERED_CHARS
     for pattern in _iterate_candidates(text, lower_text, position, is_token_start, is_near_end):
-        if pattern is None or (is_near_end and pattern.prefix_regex.match(text, position)):
+        if pattern is None or (
+            is_near_end and pattern.incomplete_secret_regex.match(text, position)
+        ):
             return None
-        if match := pattern.full_regex.match(text, position):
+        if match := pattern.secret_without_tail_regex.match(text, position):
             return pattern, match
     return NO_SECRET
 

@@ -295,7 +295,7 @@ def _list_remaining_tools(
     allow_rules = [
         allow_rule
         for allow_rule in policy.allow
-        if (runs_our_hook and policy_support.allows_through_hook(allow_rule))
+        if (runs_our_hook and policy_support.can_hook_apply_allow_rule(allow_rule))
         or policy_support.allows_unprompted(allow_rule, request)
     ]
     hooks = policy.hooks if runs_our_hook else ()
@@ -335,7 +335,7 @@ def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> VendorPo
     return VendorPolicySupport(
         enforces_rule=lambda rule, request: bool(rules().enforces_rule(rule, request)),
         covers_subagents=True,
-        allows_through_hook=lambda rule: bool(rules().allows_through_hook(rule)),
+        can_hook_apply_allow_rule=lambda rule: bool(rules().can_hook_apply_allow_rule(rule)),
         has_hook=True,
         emits_call_before_hook=bool(rules().EMITS_CALL_BEFORE_HOOK),
     )

@@ -12,7 +12,7 @@ from shim.core.turn.turn import Turn
 from shim.profiles.run.usage_counter import VendorUsageCounter
 
 if TYPE_CHECKING:
-    from shim.profiles.run.nested import NestedAgentEvents
+    from shim.profiles.run.nested import SubagentEventWriter
     from shim.profiles.run.partial_calls import PartialCalls
 
 MAX_NOTICE_CHARS = 2000
@@ -24,11 +24,11 @@ SUBTYPE_BY_LIMIT = {
 }
 
 
-class ForeignSessionError(Exception):
+class EventOfOtherSessionError(Exception):
     """An event out of a broken line that is not of this session."""
 
 
-class RuleEngine(Translator):
+class ProfileRuleEngine(Translator):
     """The verbs of rules, as far as they need more than one verb of the Turn."""
 
     usage_means: ClassVar[str] = "none"
@@ -53,16 +53,16 @@ class RuleEngine(Translator):
         self.block_keys = {"text": 0, "thinking": 0}
         self.is_doubtful = False  # an event out of a broken line is being read
         self._value_hashes: set[int] = set()
-        self._nested: NestedAgentEvents | None = None
+        self._nested: SubagentEventWriter | None = None
         self._server_names: list[str] | None = None
 
     @property
-    def nested(self) -> "NestedAgentEvents":
+    def subagent_events(self) -> "SubagentEventWriter":
         """The events of nested agents, which `stream.parent` tells apart."""
         if self._nested is None:
-            from shim.profiles.run.nested import NestedAgentEvents
+            from shim.profiles.run.nested import SubagentEventWriter
 
-            self._nested = NestedAgentEvents(self)
+            self._nested = SubagentEventWriter(self)
         return self._nested
 
     @property
@@ -70,7 +70,7 @@ class RuleEngine(Translator):
         """Where repairs are counted."""
         return self.turn.diagnostics
 
-    def reset(self) -> None:
+    def reset_for_next_turn(self) -> None:
         """Another turn begins: nothing of the last one is remembered."""
         self._value_hashes.clear()
         self.buffered_blocks.clear()
@@ -78,7 +78,7 @@ class RuleEngine(Translator):
         self.vendor_session, self.last_notice = None, ""
         self.usage_counter.start_turn()
 
-    def is_new(self, values: tuple[Any, ...]) -> bool:
+    def is_first_occurrence_in_turn(self, values: tuple[Any, ...]) -> bool:
         """Whether these values come for the first time in this turn."""
         value_hash = hash(tuple(map(_shorten, values)))
         if value_hash in self._value_hashes:
@@ -97,36 +97,36 @@ class RuleEngine(Translator):
         self.is_doubtful = True
         try:
             self.feed(event)
-        except ForeignSessionError:
+        except EventOfOtherSessionError:
             self.diagnostics.record("doubtful_event")
         finally:
             self.is_doubtful = False
 
-    def check_session(self, session: Any) -> None:
+    def check_event_session_id(self, session_id: Any) -> None:
         """An event that may be of anybody names its session. ForeignSessionError where that is
         another one.
         """
-        if session and self.turn.conversation.vendor_session_id not in (None, session):
-            raise ForeignSessionError
+        if session_id and self.turn.conversation.vendor_session_id not in (None, session_id):
+            raise EventOfOtherSessionError
 
-    def set_session(self, session: Any) -> None:
+    def set_vendor_session_id(self, session_id: Any) -> None:
         """The vendor said its session, which was not its session before."""
         if self.is_doubtful:
-            self.check_session(session)
-        self.vendor_session = session
-        self.turn.start_session(session_id=session)
+            self.check_event_session_id(session_id)
+        self.vendor_session = session_id
+        self.turn.start_session(session_id=session_id)
 
-    def list_visible_tools(self, names: Any) -> Any:
+    def remove_hidden_tools(self, tool_names: Any) -> Any:
         """The names of a list of tools whose calls are said."""
         return (
-            [name for name in names if not self.is_hidden(name)]
-            if names.__class__ is list
-            else names
+            [name for name in tool_names if not self.is_hidden_tool(name)]
+            if tool_names.__class__ is list
+            else tool_names
         )
 
     # -- blocks ------------------------------------------------------------------------------------
 
-    def update_block(self, kind: str, text: Any, key: Any, is_final: bool) -> None:
+    def update_content_block(self, kind: str, text: Any, key: Any, is_final: bool) -> None:
         """The text of a block so far; `is_final`: that is all of it."""
         if text is None:
             return
@@ -135,12 +135,12 @@ class RuleEngine(Translator):
             self.turn.end_block()
             self.block_keys[kind] += 1
 
-    def write_block(self, text: Any, kind: str) -> None:
+    def write_complete_content_block(self, text: Any, kind: str) -> None:
         """A whole block. It waits for the next event while calls are open: what they returned may
         come behind it.
         """
         if self.buffered_blocks:
-            self.write_buffered()
+            self.write_buffered_blocks()
         if not self.turn.open_calls:
             self.turn.add_block(text, kind)
         elif text.__class__ is str:
@@ -148,7 +148,7 @@ class RuleEngine(Translator):
         else:
             raise TypeError(f"a block of {kind} is no text")
 
-    def write_buffered(self, *, fill_results: bool = True) -> None:
+    def write_buffered_blocks(self, *, fill_results: bool = True) -> None:
         """Say what waited; `fill_results`: what the open calls returned is not said any more."""
         if fill_results and self.turn.open_calls:
             self.turn.fill_results()
@@ -156,7 +156,7 @@ class RuleEngine(Translator):
             self.turn.add_block(text, kind)
         self.buffered_blocks.clear()
 
-    def translate_call(self, name: Any, arguments: Any) -> tuple[str, dict[str, Any]]:
+    def translate_vendor_tool_call(self, name: Any, arguments: Any) -> tuple[str, dict[str, Any]]:
         """Return a call with Claude's names of the tool and its arguments, also for tools of
         configured MCP servers.
         """
@@ -174,12 +174,12 @@ class RuleEngine(Translator):
 
     # -- calls -------------------------------------------------------------------------------------
 
-    def is_hidden(self, name: Any) -> bool:
+    def is_hidden_tool(self, name: Any) -> bool:
         """Whether calls of a tool are left out of the stream."""
         return self.hides and name.__class__ is str and self.tools.get(name) is None
 
     @property
-    def oldest_call(self) -> str:
+    def oldest_open_call_id(self) -> str:
         """The call that is open longest."""
         return next(iter(self.turn.open_calls), "")
 
@@ -188,22 +188,24 @@ class RuleEngine(Translator):
             self.partial_calls.discard_call(call_id)
         if (
             self._nested is not None
-            and (parent := self._nested.finish_partial_call(call_id)) is not None
+            and (parent := self._nested.take_parent_of_partial_call(call_id)) is not None
         ):
             self._nested.write_call(parent, call_id, name, arguments)
             return
         if self.buffered_blocks:
-            self.write_buffered_before_call()
+            self.write_buffered_blocks_before_call()
         self.turn.add_tool_call(
             call_id,
-            *self.translate_call(name, arguments),
-            is_hidden=self.is_hidden(name),
+            *self.translate_vendor_tool_call(name, arguments),
+            is_hidden=self.is_hidden_tool(name),
             source=source,
         )
 
-    def write_buffered_before_call(self) -> None:
+    def write_buffered_blocks_before_call(self) -> None:
         """A call follows: thinking between two calls leaves the first one open, a text does not."""
-        self.write_buffered(fill_results=any(kind == "text" for kind, _ in self.buffered_blocks))
+        self.write_buffered_blocks(
+            fill_results=any(kind == "text" for kind, _ in self.buffered_blocks)
+        )
 
     def add_call_fragment(self, key: Any, call_id: Any, name: Any, fragment: Any) -> None:
         if self.partial_calls is None:
@@ -219,7 +221,7 @@ class RuleEngine(Translator):
         if self.partial_calls is None:
             return
         if is_complete:
-            self.partial_calls.write_calls(self.write_call, key)
+            self.partial_calls.write_completed_calls(self.write_call, key)
         else:
             self.partial_calls.discard_calls()
 
@@ -227,15 +229,15 @@ class RuleEngine(Translator):
         self, call_id: Any, content: Any, is_error: bool, name: Any, arguments: Any
     ) -> None:
         """What a call returned that may not have been said before."""
-        if self.is_hidden(name):
+        if self.is_hidden_tool(name):
             self.write_call(call_id, name, arguments)
         else:
             self.turn.add_tool_result(
-                call_id, content, is_error, *self.translate_call(name, arguments)
+                call_id, content, is_error, *self.translate_vendor_tool_call(name, arguments)
             )
 
-    def record_denial(self, call_id: Any, name: Any, arguments: Any) -> None:
-        claude_name, arguments = self.translate_call(name, arguments)
+    def record_tool_call_denial(self, call_id: Any, name: Any, arguments: Any) -> None:
+        claude_name, arguments = self.translate_vendor_tool_call(name, arguments)
         if claude_name.__class__ is not str:
             claude_name = "unknown"
         call = None
@@ -248,14 +250,14 @@ class RuleEngine(Translator):
             return
         self.turn.add_denial(str(call_id or claude_name), claude_name, arguments)
 
-    def write_nested(self) -> None:
+    def write_open_subagent_blocks(self) -> None:
         """Write the open blocks of all nested agents, because the output has ended."""
         if self._nested is not None:
             self._nested.write_open_blocks()
 
     # -- numbers and ends --------------------------------------------------------------------------
 
-    def end_reply(self, usage: Usage | None, stop_reason: Any, cost: float) -> None:
+    def end_message(self, usage: Usage | None, stop_reason: Any, cost: float) -> None:
         """A reply is over; usage and cost as the vendor counts them."""
         self.finish_partial_calls()
         reason = stop_reason if isinstance(stop_reason, str) else None
@@ -283,11 +285,11 @@ class RuleEngine(Translator):
         """The vendor says that it is done; the fields are those of a `result` rule."""
         has_failed = bool(interrupted or is_error)
         self.finish_partial_calls(is_complete=not has_failed)
-        self.write_nested()
+        self.write_open_subagent_blocks()
         if self.late:
             # Calls are open at a good end only where the vendor never says what one returned.
-            self.write_buffered(fill_results=not has_failed and not self.reports_results)
-        fields = self.usage_counter.build_turn_fields(usage, cost)
+            self.write_buffered_blocks(fill_results=not has_failed and not self.reports_results)
+        fields = self.usage_counter.build_turn_usage_fields(usage, cost)
         fields |= {"duration_ms": parse_count(duration_ms) or None, "result": text}
         if isinstance(stop_reason, str):
             self.turn.end_message(None, stop_reason)
@@ -333,10 +335,10 @@ class RuleEngine(Translator):
         if outcome is not None:
             self.turn.outcome = outcome._replace(fields={**outcome.fields, **fields})
 
-    def add_unreported_usage(self) -> None:
+    def add_unreported_usage_to_turn(self) -> None:
         """A total that no end has named is this turn's all the same, however it ended."""
         if self.usage_counter.has_unreported_usage:
-            fields = self.usage_counter.build_turn_fields(None, 0.0)
+            fields = self.usage_counter.build_turn_usage_fields(None, 0.0)
             self.turn.add_usage(fields["usage"] or NO_USAGE, fields.get("cost", 0.0))
 
     @property

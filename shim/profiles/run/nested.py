@@ -19,7 +19,7 @@ MAX_WRITTEN_BLOCKS = 200  # written blocks that are remembered, to recognize a r
 MAX_CALLS = 1000  # calls of nested agents whose names are remembered, for a denial
 
 
-class CallTranslator(Protocol):
+class ToolCallTranslator(Protocol):
     """The part of the engine that `NestedAgentEvents` uses."""
 
     turn: Turn
@@ -28,13 +28,13 @@ class CallTranslator(Protocol):
     @property
     def diagnostics(self) -> Diagnostics: ...
 
-    def translate_call(self, name: Any, arguments: Any) -> tuple[str, dict[str, Any]]:
+    def translate_vendor_tool_call(self, name: Any, arguments: Any) -> tuple[str, dict[str, Any]]:
         """Return a call with Claude's names of the tool and its arguments."""
 
-    def is_hidden(self, name: Any) -> bool:
+    def is_hidden_tool(self, name: Any) -> bool:
         """Return whether calls of a tool are left out of the stream."""
 
-    def record_denial(self, call_id: Any, name: Any, arguments: Any) -> None:
+    def record_tool_call_denial(self, call_id: Any, name: Any, arguments: Any) -> None:
         """Record that a call of the main agent was denied."""
 
 
@@ -48,10 +48,10 @@ class _Block:
         self.size = 0
 
 
-class NestedAgentEvents:
+class SubagentEventWriter:
     """The open blocks and calls of all nested agents of one turn, by the call that runs each agent."""
 
-    def __init__(self, engine: CallTranslator) -> None:
+    def __init__(self, engine: ToolCallTranslator) -> None:
         self._engine = engine
         self._open_blocks: dict[str, _Block] = {}
         # (parent, kind, key) → the text of a complete block
@@ -62,16 +62,16 @@ class NestedAgentEvents:
 
     # -- text and thinking -------------------------------------------------------------------------
 
-    def add_text(self, parent: str, kind: str, text: Any, key: Any, mode: str) -> None:
+    def add_text(self, parent_call_id: str, kind: str, text: Any, key: Any, mode: str) -> None:
         """Add text to a block. `mode` is delta, cumulative or final, as in a rule of a profile."""
         if text is None or text == "":
             return
         if text.__class__ is not str:
             raise TypeError(f"a block of {kind} is not a text")
         if mode == "final":
-            self._write_complete(parent, kind, text, key)
+            self._write_complete(parent_call_id, kind, text, key)
             return
-        block = self._open_block(parent, kind, key)
+        block = self._open_block(parent_call_id, kind, key)
         if mode == "cumulative":
             block.fragments = [text]
             block.size = len(text)
@@ -79,19 +79,19 @@ class NestedAgentEvents:
         block.fragments.append(text)
         block.size += len(text)
         if block.size > MAX_BLOCK_CHARS:
-            self.write_open_blocks(parent)
+            self.write_open_blocks(parent_call_id)
 
-    def write_open_blocks(self, parent: Any = None) -> None:
+    def write_open_blocks(self, parent_call_id: Any = None) -> None:
         """Write the open block of an agent, or without `parent` the open blocks of all agents."""
         if not self._open_blocks:
             return
-        if parent is None:
+        if parent_call_id is None:
             for open_parent in list(self._open_blocks):
                 self.write_open_blocks(open_parent)
             return
-        block = self._open_blocks.pop(parent, None)
+        block = self._open_blocks.pop(parent_call_id, None)
         if block is not None:
-            self._write_text(parent, block.kind, "".join(block.fragments), block.key)
+            self._write_text(parent_call_id, block.kind, "".join(block.fragments), block.key)
 
     def _open_block(self, parent: str, kind: str, key: Any) -> _Block:
         """Return the open block of an agent. Another kind or key ends that block and opens a new
@@ -134,40 +134,40 @@ class NestedAgentEvents:
         else:
             agent.add_thinking(text)
 
-    def start_reply(self, parent: str) -> None:
+    def start_message(self, parent_call_id: str) -> None:
         """Begin another reply of an agent. Its blocks may have the same keys as the blocks of
         earlier replies.
         """
-        self.write_open_blocks(parent)
+        self.write_open_blocks(parent_call_id)
         self._written_texts = {
-            block: text for block, text in self._written_texts.items() if block[0] != parent
+            block: text for block, text in self._written_texts.items() if block[0] != parent_call_id
         }
 
-    def discard_block(self, parent: str) -> None:
+    def discard_block(self, parent_call_id: str) -> None:
         """Drop the open block of an agent whose reply was cut and comes again."""
-        self._open_blocks.pop(parent, None)
+        self._open_blocks.pop(parent_call_id, None)
 
     # -- calls -------------------------------------------------------------------------------------
 
     def write_call(
-        self, parent: str, call_id: Any, name: Any, arguments: Any, source: str = STREAM
+        self, parent_call_id: str, call_id: Any, name: Any, arguments: Any, source: str = STREAM
     ) -> None:
         """Write a call of an agent. A call that is hidden or forbidden is handled like a call of
         the main agent.
         """
-        self.write_open_blocks(parent)
+        self.write_open_blocks(parent_call_id)
         engine = self._engine
         turn = engine.turn
-        claude_name, claude_arguments = engine.translate_call(name, arguments)
+        claude_name, claude_arguments = engine.translate_vendor_tool_call(name, arguments)
         evaluator = turn.config.evaluator
-        if engine.is_hidden(name) or (
+        if engine.is_hidden_tool(name) or (
             evaluator is not None and evaluator.is_rule_violation(claude_name, claude_arguments)
         ):
             turn.add_tool_call(
                 call_id,
                 claude_name,
                 claude_arguments,
-                is_hidden=engine.is_hidden(name),
+                is_hidden=engine.is_hidden_tool(name),
                 source=source,
             )
             return
@@ -175,14 +175,14 @@ class NestedAgentEvents:
             if len(self._calls) >= MAX_CALLS:
                 self._calls.pop(next(iter(self._calls)))
             self._calls[call_id] = claude_name, claude_arguments
-        turn.get_subagent(parent).add_tool_call(call_id, claude_name, claude_arguments)
+        turn.get_subagent(parent_call_id).add_tool_call(call_id, claude_name, claude_arguments)
 
-    def start_partial_call(self, parent: str, call_id: Any) -> None:
+    def record_parent_of_partial_call(self, parent_call_id: str, call_id: Any) -> None:
         """Remember the parent of a call that comes in pieces."""
         if call_id.__class__ is str and call_id and len(self._parents) < MAX_CALLS:
-            self._parents[call_id] = parent
+            self._parents[call_id] = parent_call_id
 
-    def finish_partial_call(self, call_id: Any) -> str | None:
+    def take_parent_of_partial_call(self, call_id: Any) -> str | None:
         """Remove and return the parent of a call whose pieces are complete, or None for a call of
         the main agent.
         """
@@ -190,7 +190,7 @@ class NestedAgentEvents:
 
     def write_result(
         self,
-        parent: str,
+        parent_call_id: str,
         call_id: Any,
         content: Any,
         is_error: bool,
@@ -200,35 +200,35 @@ class NestedAgentEvents:
         """Write the result of a call. `name` and `arguments` stand in for a call that was not
         announced.
         """
-        self.start_reply(parent)
+        self.start_message(parent_call_id)
         self.write_open_blocks(call_id)
         turn = self._engine.turn
-        agent = turn.get_subagent(parent)
+        agent = turn.get_subagent(parent_call_id)
         if not agent.has_open_call(call_id):  # its calls may have the ids of the main agent's calls
             if call_id in turn.open_calls or call_id in turn.tool_calls.table.hidden_keys:
                 turn.add_tool_result(call_id, content, is_error)
                 return
             if name is not None:
-                self.write_call(parent, call_id, name, arguments)
+                self.write_call(parent_call_id, call_id, name, arguments)
         self._calls.pop(call_id, None)
         agent.add_tool_result(call_id, content, is_error)
 
-    def record_denial(self, call_id: Any, name: Any, arguments: Any) -> None:
+    def record_tool_call_denial(self, call_id: Any, name: Any, arguments: Any) -> None:
         """Record that a call of an agent was denied."""
         call = self._calls.get(call_id) if call_id.__class__ is str else None
         if call is None:
-            self._engine.record_denial(call_id, name, arguments)
+            self._engine.record_tool_call_denial(call_id, name, arguments)
         else:
             self._engine.turn.add_denial(call_id, *call)
 
     # -- numbers -----------------------------------------------------------------------------------
 
-    def end_reply(self, parent: str, usage: Usage | None, cost: float) -> None:
+    def end_message(self, parent_call_id: str, usage: Usage | None, cost: float) -> None:
         """End a reply of an agent, and add its usage to the turn.
 
         If the vendor reports totals instead of the usage of each request, an agent's total is not
         added.
         """
-        self.start_reply(parent)
+        self.start_message(parent_call_id)
         if self._engine.usage_means == "request":
             self._engine.turn.add_usage(usage or NO_USAGE, cost)

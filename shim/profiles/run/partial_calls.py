@@ -92,7 +92,7 @@ class PartialCalls:
         if not self._calls:
             self._size = 0
 
-    def write_calls(self, write_call: WriteCall, key: Any = None) -> None:
+    def write_completed_calls(self, write_call: WriteCall, key: Any = None) -> None:
         """Say all calls, or the call `key`: no more pieces of them will come."""
         calls = [self._calls.pop(key)] if key is not None and key in self._calls else []
         if key is None:

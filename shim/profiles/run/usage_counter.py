@@ -37,11 +37,11 @@ class VendorUsageCounter:
         """Whether there is a total that no end has named."""
         return self._last_usage is not None or bool(self._last_cost)
 
-    def build_turn_fields(self, reported: Usage | None, cost: float) -> dict[str, Any]:
+    def build_turn_usage_fields(self, reported_usage: Usage | None, cost: float) -> dict[str, Any]:
         """Usage and cost of the turn, now that it ends with these numbers."""
         if self.usage_meaning == "request":
-            return {"usage": reported} | ({"cost": cost} if cost else {})
-        total, cost = reported or self._last_usage, cost or self._last_cost
+            return {"usage": reported_usage} | ({"cost": cost} if cost else {})
+        total, cost = reported_usage or self._last_usage, cost or self._last_cost
         self._last_usage, self._last_cost = None, 0.0
         if self.usage_meaning == "thread_total":
             cost = max(cost - self._conversation.cost_usd, 0.0) if self._is_resumed else cost

@@ -42,7 +42,7 @@ def get_path(value: Any, steps: Sequence[Any]) -> Any:
     return value
 
 
-def format_id(value: Any) -> Any:
+def convert_integer_id_to_text(value: Any) -> Any:
     """An id as text; some vendors count."""
     return str(value) if value.__class__ is int else value
 
@@ -57,7 +57,7 @@ def is_one_of(value: Any, literals: Sequence[Any]) -> bool:
     return any(is_equal_literal(value, literal) for literal in literals)
 
 
-def map_literal(value: Any, table: dict[str, Any]) -> Any:
+def find_boolean_or_integer_entry(value: Any, table: dict[str, Any]) -> Any:
     """The entry of a boolean or an integer."""
     if value.__class__ is bool:
         return table.get("true" if value else "false")
@@ -147,7 +147,7 @@ def join_values(separator: str, *values: Any) -> str:
         return separator.join([format_value(value) for value in values if value is not None])
 
 
-def drop_missing(fields: dict[str, Any]) -> dict[str, Any]:
+def remove_none_fields(fields: dict[str, Any]) -> dict[str, Any]:
     """An object of the fields that are there."""
     return {key: value for key, value in fields.items() if value is not None}
 
@@ -246,14 +246,14 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
         list_claude_names,
         build_usage,
         parse_dollars,
-        format_id,
+        convert_integer_id_to_text,
         join_list,
-        map_literal,
+        find_boolean_or_integer_entry,
         multiply,
         parse_json_text,
         subtract_numbers,
     ),
-    *(strip_ends, drop_missing, join_values, add_numbers, translate_tool_call, unwrap_shell),
+    *(strip_ends, remove_none_fields, join_values, add_numbers, translate_tool_call, unwrap_shell),
 )
 # NOTHING stands for an object that is not there.
 RULE_GLOBALS: dict[str, Any] = {"NOTHING": {}} | {

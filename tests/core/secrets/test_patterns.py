@@ -131,8 +131,8 @@ def check_bounded(expression: str) -> None:
 
 @loop_over_rows("pattern", PATTERNS)
 def test_pattern_repetitions_are_bounded_and_not_nested(pattern: SecretPattern):
-    check_bounded(pattern.full_regex.pattern)
-    check_bounded(pattern.prefix_regex.pattern)
+    check_bounded(pattern.secret_without_tail_regex.pattern)
+    check_bounded(pattern.incomplete_secret_regex.pattern)
 
 
 def test_repetition_check_rejects_unbounded_and_nested_expressions():
@@ -145,13 +145,16 @@ def test_repetition_check_rejects_unbounded_and_nested_expressions():
     "pattern", [candidate for candidate in PATTERNS if candidate.tail_chars or candidate.body_chars]
 )
 def test_tail_regex_is_a_single_possessive_repetition(pattern: SecretPattern):
-    ((code, _, repeated, depth),) = repeats(pattern.tail_regex.pattern)
+    ((code, _, repeated, depth),) = repeats(pattern.secret_tail_regex.pattern)
     assert (code, depth, len(repeated)) == (codes.POSSESSIVE_REPEAT, 0, 1)
 
 
 def test_pattern_prefix_fits_the_buffer_limit():
     assert (
-        max(parser.parse(pattern.prefix_regex.pattern).getwidth()[1] for pattern in PATTERNS)
+        max(
+            parser.parse(pattern.incomplete_secret_regex.pattern).getwidth()[1]
+            for pattern in PATTERNS
+        )
         <= MAX_BUFFERED_CHARS
     )
 
