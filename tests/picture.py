@@ -20,7 +20,7 @@ from shim.commands.turn.demo_child import REPLY_PAUSE_S, TOKEN_PAUSE_S, generate
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.turn.outcome import ChildExit
 from shim.story.model import SessionStory
-from shim.story.terminal.renderer import SessionStoryRenderer
+from shim.story.terminal.renderer import TerminalSessionRenderer
 
 PICTURE = Path(__file__).resolve().parent.parent / "shim" / "manual" / "demo.svg"
 PROMPT, FOLDER = "make greet.py nicer", "/home/you/hello"
@@ -39,7 +39,7 @@ def draw_demo() -> Console:
     )
     translation = create_stream_translation("demo", partial=True, terminator="none", stable=True)
     story, clock = SessionStory(), 0.0
-    drawing = SessionStoryRenderer(console, story)
+    drawing = TerminalSessionRenderer(console, story)
     for change in story.add_user_prompt(clock, PROMPT):
         drawing.draw_step_change(change)
     for event in generate_demo_events(PROMPT, FOLDER, "demo"):

@@ -35,7 +35,7 @@ class FlatClaudeTranslator(StreamedBlockTranslator):
         subtype = event.get("subtype")
         if subtype == "init":
             self.start_next_turn()
-            self.turn.start_session(
+            self.turn.record_vendor_session_info(
                 session_id=event.get("session_id"),
                 cwd=event.get("cwd"),
                 model=event.get("model"),
@@ -173,5 +173,5 @@ class FlatClaudeTranslator(StreamedBlockTranslator):
                 **fields,
             )
         else:
-            turn.record_end(result=text, **fields)
-        turn.finalize()
+            turn.record_turn_end(result=text, **fields)
+        turn.record_vendor_completion()

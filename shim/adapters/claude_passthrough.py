@@ -89,7 +89,7 @@ class PassthroughTurn:
             if (
                 self._machine.state is CLOSED
                 and self._turn_end.is_terminated
-                and self._writer.has_turn_end_line
+                and self._writer.has_result_terminator_line
             ):
                 # the terminator was said: the end, for whoever asked for one
                 self._machine.record_late_event()
@@ -105,7 +105,7 @@ class PassthroughTurn:
         """Whether the frontend can take all that a real claude says: it reads to no terminator,
         nothing is hidden.
         """
-        return not (self._writer.has_turn_end_line or self._hidden_tools)
+        return not (self._writer.has_result_terminator_line or self._hidden_tools)
 
     def _is_in_turn(self, raw: bytes, *, is_user_line: bool = False) -> bool:
         """Whether a line belongs to the turn; the first one says the `init` that did not come.
@@ -139,7 +139,7 @@ class PassthroughTurn:
         if self._hidden_tools and isinstance(tools, list):
             event = event | {"tools": [name for name in tools if name not in self._hidden_tools]}
             raw = dump_json(event)
-        if version_fields := self._turn_start.build_version_fields():
+        if version_fields := self._turn_start.build_version_warning_fields():
             raw = dump_json(
                 event | {"shim": {"vendor": self._turn_start.config.vendor.name, **version_fields}}
             )
@@ -265,7 +265,7 @@ class PassthroughTurn:
         elif kind == "content_block_delta":
             fragment = inner["delta"].get("text") or inner["delta"].get("thinking")
             if isinstance(fragment, str) and self._machine.state in (TEXT, THINKING):
-                self._text_blocks.record_passthrough_fragment(fragment)
+                self._text_blocks.record_passthrough_text_fragment(fragment)
         elif kind == "content_block_stop":
             self._assistant_message.has_open_block = False
             if self._machine.state is not READY:

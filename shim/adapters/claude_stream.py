@@ -112,7 +112,7 @@ class ClaudeTranslator(Translator):
     def _write_event(self, raw: bytes, event: Event) -> None:
         self._pass_line(raw, event)
         if event["type"] == "result":
-            self.turn.finalize()
+            self.turn.record_vendor_completion()
 
     def feed_repaired_event(self, event: Event) -> None:
         self._raw_line = None

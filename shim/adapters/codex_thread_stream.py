@@ -160,7 +160,7 @@ class CodexThreadTranslator(Translator):
         self._completed_items.clear()
         self._plan_steps = None
         if self.thread.thread_id:
-            turn.start_session(session_id=self.thread.thread_id)
+            turn.record_vendor_session_info(session_id=self.thread.thread_id)
 
     def create_retry_translator(self, turn: Turn) -> Translator:
         return type(self)(turn, partial=self.partial, session=self.thread)
@@ -341,7 +341,7 @@ class CodexThreadTranslator(Translator):
             self.turn.end_block()
         elif (call := self._subagent_calls.get(str(params.get("threadId")))) is not None:
             agent = self.turn.get_subagent(call)
-            (agent.add_thinking if is_thinking else agent.add_text)(text)
+            (agent.write_thinking_message if is_thinking else agent.write_text_message)(text)
 
     def _write_plan(self, params: Event) -> None:
         """Its plan is a list of todos, said again whenever it has changed."""
@@ -489,7 +489,9 @@ class CodexThreadTranslator(Translator):
             if response.request_label in (*OPENING_STEPS, TURN):
                 self._fail_turn(response.error)
         elif response.request_label == THREAD:
-            self.turn.start_session(session_id=self.thread.thread_id, model=self.thread.model)
+            self.turn.record_vendor_session_info(
+                session_id=self.thread.thread_id, model=self.thread.model
+            )
 
     def _start_thread_turn(self, params: Event) -> None:
         if self._is_main_thread(params):
@@ -513,8 +515,8 @@ class CodexThreadTranslator(Translator):
             self._fail_turn(turn_fields.get("error") or {})
             return
         else:
-            self.turn.record_end()
-        self.turn.finalize()
+            self.turn.record_turn_end()
+        self.turn.record_vendor_completion()
 
     def _record_retry(self, params: Event) -> None:
         """The model's service failed; codex asks again, or says so at the end of the turn."""
@@ -531,7 +533,7 @@ class CodexThreadTranslator(Translator):
             return
         kind, status = _parse_error_info(error.get("codexErrorInfo"))
         self.turn.record_failure(str(error.get("message") or kind or "codex failed"), status=status)
-        self.turn.finalize()
+        self.turn.record_vendor_completion()
 
 
 # codex's names for errors of the model's service → the HTTP status that they mean. codex reports a

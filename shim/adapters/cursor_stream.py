@@ -60,7 +60,7 @@ class CursorTranslator(Translator):
         if event.get("subtype") != "init":
             self.turn.record_unknown_event(f"system/{event.get('subtype')}", event)
             return
-        self.turn.start_session(
+        self.turn.record_vendor_session_info(
             session_id=event.get("session_id"),
             cwd=event.get("cwd"),
             model=event.get("model"),
@@ -247,8 +247,8 @@ class CursorTranslator(Translator):
                 str(text or event.get("error") or event.get("subtype")), **fields
             )
         else:
-            self.turn.record_end(**fields)
-        self.turn.finalize()
+            self.turn.record_turn_end(**fields)
+        self.turn.record_vendor_completion()
 
 
 def _parse_arguments(arguments: object, diagnostics: Diagnostics) -> object:

@@ -9,7 +9,7 @@ class DemoTranslator(Translator):
     """Event → verb, one to one: the smallest translator there is."""
 
     def on_start(self, event: Event) -> None:
-        self.turn.start_session(
+        self.turn.record_vendor_session_info(
             session_id=event["session"],
             cwd=event["cwd"],
             model=event.get("model"),
@@ -32,5 +32,5 @@ class DemoTranslator(Translator):
         self.turn.end_message(event["usage"], event["reason"], event["cost"])
 
     def on_end(self, event: Event) -> None:
-        self.turn.record_end()
-        self.turn.finalize()
+        self.turn.record_turn_end()
+        self.turn.record_vendor_completion()

@@ -65,7 +65,7 @@ class PiRpcTranslator(PiTranslator):
             commands = list(self.session.text_commands) or None
             # the one that was asked for goes before
             default_model = None if self.turn.config.model else self.session.model or None
-            self.turn.start_session(
+            self.turn.record_vendor_session_info(
                 session_id=self.session.session_id, model=default_model, slash_commands=commands
             )
 
@@ -124,12 +124,12 @@ class PiRpcTranslator(PiTranslator):
             if self._is_older_version and self._is_complete():
                 self._finish_turn()
             else:
-                self.turn.record_possible_end()
+                self.turn.record_possible_turn_end()
 
     def on_compaction_end(self, event: Event) -> None:
         super().on_compaction_end(event)
         if self._is_older_version and self._has_run_ended and not event.get("willRetry"):
-            self.turn.record_possible_end()
+            self.turn.record_possible_turn_end()
 
     on_auto_compaction_end = on_compaction_end
 
@@ -137,7 +137,7 @@ class PiRpcTranslator(PiTranslator):
         self.session.is_running = False
         if not self.turn.is_finalized:
             self._conclude_turn()
-            self.turn.finalize()
+            self.turn.record_vendor_completion()
 
     def _is_complete(self) -> bool:
         """A run that has ended is whole too where a compaction came behind its last reply."""
@@ -208,7 +208,7 @@ class PiRpcTranslator(PiTranslator):
         else:
             return
         self.session.is_running = False
-        self.turn.finalize()
+        self.turn.record_vendor_completion()
 
     # -- dialogs -----------------------------------------------------------------------------------
 

@@ -149,15 +149,15 @@ class PiTranslator(Translator):
 
     def on_session(self, event: Event) -> None:
         self._cwd = str(event.get("cwd") or "")
-        self.turn.start_session(session_id=event.get("id"), cwd=event.get("cwd"))
+        self.turn.record_vendor_session_info(session_id=event.get("id"), cwd=event.get("cwd"))
 
     def on_agent_settled(self, event: Event) -> None:
-        self.turn.finalize()
+        self.turn.record_vendor_completion()
 
     def on_agent_start(self, event: Event) -> None:
         """A run begins, the first or one more (a retry, a compaction, another prompt)."""
         self._has_open_reply = True
-        self.turn.cancel_finalization()
+        self.turn.cancel_vendor_completion()
 
     on_turn_start = on_agent_start
 
@@ -169,7 +169,7 @@ class PiTranslator(Translator):
         continues says so.
         """
         if self._is_complete():
-            self.turn.finalize()
+            self.turn.record_vendor_completion()
 
     on_turn_end = Translator.ignore_event
     on_entry_appended = on_queue_update = on_thinking_level_changed = on_session_info_changed = (
@@ -189,7 +189,7 @@ class PiTranslator(Translator):
         self._has_open_reply = True
         self._result_counts.clear()
         self._malformed_arguments.clear()
-        self.turn.cancel_finalization()
+        self.turn.cancel_vendor_completion()
         self._write_failed_message()
         self._clear_updates()
         self.turn.start_message(model=message.get("model"))
@@ -275,7 +275,7 @@ class PiTranslator(Translator):
         self.turn.retract_message()
 
     def on_auto_retry_start(self, event: Event) -> None:
-        self.turn.cancel_finalization()
+        self.turn.cancel_vendor_completion()
         self._retract_failed_message()
         attempt, limit, delay = (
             event.get("attempt", 1),
@@ -355,7 +355,7 @@ class PiTranslator(Translator):
 
     def on_compaction_start(self, event: Event) -> None:
         self._is_compacting = True
-        self.turn.cancel_finalization()
+        self.turn.cancel_vendor_completion()
         if self._failed_message is not None:
             self._retract_failed_message()
 
@@ -397,7 +397,7 @@ class PiTranslator(Translator):
         self._write_failed_message()
         self._read_updates()
         if self.turn.outcome is None and self._is_complete():
-            self.turn.record_end()
+            self.turn.record_turn_end()
 
     def _is_complete(self) -> bool:
         """Whether what was seen is a whole run: a last reply that stopped by itself, and nothing

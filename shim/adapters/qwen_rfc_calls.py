@@ -225,7 +225,7 @@ class QwenChatToolCallTranslator(Translator):
 
     def _resume_turn(self) -> None:
         self._stop_reason = None
-        self.turn.cancel_finalization()
+        self.turn.cancel_vendor_completion()
 
     def _pause_after_result(self) -> None: ...
 

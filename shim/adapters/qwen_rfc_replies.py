@@ -62,7 +62,7 @@ class QwenChatCompletionTranslator(QwenChatToolCallTranslator):
         if isinstance(session_id, str) and session_id:
             self._session_id = session_id.removeprefix("chatcmpl-")
             self._has_session = True
-            self.turn.start_session(
+            self.turn.record_vendor_session_info(
                 session_id=self._session_id, **self._read_session_fields(event, metadata)
             )
 
@@ -212,7 +212,7 @@ class QwenChatCompletionTranslator(QwenChatToolCallTranslator):
             return
         self._has_open_reply, self._stop_reason = True, None
         turn = self.turn
-        turn.cancel_finalization()
+        turn.cancel_vendor_completion()
         if turn.open_calls:
             for _ in range(len(turn.open_calls)):
                 call_id, (announced_id, _, _) = next(iter(turn.open_calls.items()))
@@ -236,7 +236,7 @@ class QwenChatCompletionTranslator(QwenChatToolCallTranslator):
 
     def _pause_turn(self) -> None:
         if self._is_complete():
-            self.turn.record_possible_end()
+            self.turn.record_possible_turn_end()
 
     def _is_complete(self) -> bool:
         """Whether what was said may be a whole turn: a last reply that did not ask for tools, and
@@ -272,15 +272,15 @@ class QwenChatCompletionTranslator(QwenChatToolCallTranslator):
         self._partial_calls.clear()
         self._record_spent_usage()
         self.turn.record_failure(message or "qwen gave no reason", **fields)
-        self.turn.finalize()
+        self.turn.record_vendor_completion()
 
     def _end_turn(self, **fields: Any) -> None:
         self._record_spent_usage()
         if self._stop_reason == "content_filter":
             self.turn.record_failure(FILTERED_MESSAGE, api=True)
         else:
-            self.turn.record_end(**fields)
-        self.turn.finalize()
+            self.turn.record_turn_end(**fields)
+        self.turn.record_vendor_completion()
 
     def _record_spent_usage(self) -> None:
         spent_usage, self._usage = self._usage, None

@@ -126,7 +126,7 @@ class QwenRfcTranslator(QwenChatCompletionTranslator):
         speaks.
         """
         if "protocol_version" in metadata:
-            self.turn.start_session(**self._read_session_fields(event, metadata))
+            self.turn.record_vendor_session_info(**self._read_session_fields(event, metadata))
             if str(metadata["protocol_version"]) != str(PROTOCOL_VERSION):
                 self.turn.record_unknown_event(
                     f"protocol_version/{metadata['protocol_version']}", event
@@ -168,7 +168,7 @@ class QwenRfcTranslator(QwenChatCompletionTranslator):
         self._partial_calls.clear()
         self._record_spent_usage()
         self.turn.record_interrupt()
-        self.turn.finalize()
+        self.turn.record_vendor_completion()
 
     def _read_terminal_event(self, event: Event) -> None:
         """Row 13: what the model said is in its message already; a log may be the reason of a
@@ -256,7 +256,7 @@ class QwenRfcTranslator(QwenChatCompletionTranslator):
         if event.get("status") != "noop":
             self._interrupt_turn("", event)
         elif outcome is not None and outcome.kind == "interrupted":
-            self.turn.finalize()
+            self.turn.record_vendor_completion()
 
     def _translate_command_result(self, event: Event) -> None:
         """Row 27: what a slash command did."""

@@ -108,7 +108,7 @@ class QwenTranslator(StreamedBlockTranslator):
             for name in event.get("tools") or ()
             if isinstance(name, str) and name not in UNLISTED_TOOLS
         ]
-        self.turn.start_session(
+        self.turn.record_vendor_session_info(
             session_id=event.get("session_id"),
             cwd=event.get("cwd"),
             model=event.get("model"),
@@ -264,9 +264,9 @@ class QwenTranslator(StreamedBlockTranslator):
         else:
             if self._error_text:
                 self.turn.add_block(self._error_text)
-            self.turn.record_end(**fields)
+            self.turn.record_turn_end(**fields)
         self._error_text = ""
-        self.turn.finalize()
+        self.turn.record_vendor_completion()
 
     def _fail_turn(self, message: str, fields: dict[str, Any]) -> None:
         if message == CANCELLED_MESSAGE:

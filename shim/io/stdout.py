@@ -211,7 +211,7 @@ class FrontendOutput:
         if (
             self._is_text
             and not was_ended
-            and turn.cause in VENDOR_CAUSES
+            and turn.end_cause in VENDOR_CAUSES
             and turn.config.vendor.name not in turn.final_text
         ):
             warn(VENDOR_ERROR_HINT.format(name=turn.config.vendor.name))

@@ -114,7 +114,7 @@ class ProfileTranslator(ProfileRuleEngine):
             return  # the hint that goes with a trust gate says more than an exit code
         code = child_exit.code or 0
         if self.synthesizes and code in self.ok_exits and not is_cut and self._is_answer_complete():
-            turn.record_end()
+            turn.record_turn_end()
             return
         reason = strip_ansi_colors("\n".join(reasons).strip() or self.last_notice)[
             :MAX_REASON_CHARS
@@ -136,7 +136,7 @@ class ProfileTranslator(ProfileRuleEngine):
             if match is None:
                 continue
             if rule.emit == "session":
-                self.turn.start_session(session_id=match["session_id"])
+                self.turn.record_vendor_session_info(session_id=match["session_id"])
             elif self.turn.outcome is None and not line.startswith(self.noise):
                 error_text = match["error"] if "error" in match.re.groupindex else match[0]
                 self.turn.record_failure(strip_ansi_colors(error_text), kind=rule.cause)

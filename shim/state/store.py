@@ -20,7 +20,7 @@ from shim.core.reading.ids import (
 )
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import NamedTuple
-from shim.core.turn.context import ThreadUsage
+from shim.core.turn.context import VendorSessionUsage
 from shim.state.config import get_state_dir
 from shim.state.files import (
     ensure_usable_dir,
@@ -58,7 +58,7 @@ class StoredSession(NamedTuple):
     shown: str = ""
 
     @property
-    def thread_usage(self) -> ThreadUsage:
+    def thread_usage(self) -> VendorSessionUsage:
         """The vendor's session, and its usage so far."""
         return self.vendor_session, self.used
 

@@ -23,7 +23,7 @@ from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import AskPermissionCommand, StreamCommands
 from shim.core.claude.permissions import PermissionRequest
-from shim.core.turn.context import StructuredAnswer
+from shim.core.turn.context import JsonSchemaAnswer
 from shim.core.turn.outcome import ChildExit
 
 # -- the choices that knobs make -------------------------------------------------------------------
@@ -45,11 +45,11 @@ STDERRS = (
 LIMITS = (100_000, 10_000, 10_000, 1_000_000, 12_345)
 
 
-def _read_answer(text: str) -> StructuredAnswer:
+def _read_answer(text: str) -> JsonSchemaAnswer:
     return (
-        StructuredAnswer({"answer": text[:100]})
+        JsonSchemaAnswer({"answer": text[:100]})
         if len(text) % 2
-        else StructuredAnswer(None, "it is no JSON")
+        else JsonSchemaAnswer(None, "it is no JSON")
     )
 
 
@@ -171,7 +171,9 @@ def _list_permission_requests(commands: StreamCommands) -> list[PermissionReques
 
 def _check_diagnostics(translation: ChildStream) -> object:
     check_diagnostics(translation.diagnostics)
-    assert translation.turn.cause != "internal", f"a mistake of ours: {translation.turn.final_text}"
+    assert translation.turn.end_cause != "internal", (
+        f"a mistake of ours: {translation.turn.final_text}"
+    )
     assert "malformed_end" not in translation.diagnostics.repairs, translation.diagnostics.samples[
         "malformed_end"
     ]

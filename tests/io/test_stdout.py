@@ -159,7 +159,7 @@ async def print_turn(
         if fragment:
             stage.turn.add_block(fragment)
         await output.write_lines(stage.writer.take_bytes())
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     stage.turn.close(ChildExit(code=code), "")
     await output.write_lines(stage.writer.take_bytes())
     await output.finish_turn(stage.turn)

@@ -282,7 +282,7 @@ def test_late_usage_of_a_message_is_not_assigned_to_the_next_message():
     stage.turn.add_block("b")
     stage.turn.add_tool_call("d", "Bash", {})
     stage.turn.add_tool_result("d", "y")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     stage.turn.close(ChildExit(code=0), "")
     lines = stage.take_lines()
     ends = [line["event"] for line in lines if line.get("event", {}).get("type") == "message_delta"]
@@ -488,7 +488,7 @@ class Adapter(ProfileTranslator):
 
     def on_exit(self, child_exit, stderr):
         if "done" in stderr:
-            self.turn.record_end()
+            self.turn.record_turn_end()
 
 
 def test_events_that_the_translator_ignores_are_matched_by_the_rules():

@@ -63,19 +63,19 @@ class AcaiTranslator(Translator):
 
     def _flush_blocks(self, *, fill: bool = True) -> None:
         if fill and self.turn.open_calls:
-            self.turn.fill_results()
+            self.turn.fill_open_call_results()
         for kind, text in self._buffered_blocks:
             (self.turn.add_block if kind == "text" else self.turn.add_thinking_block)(text)
         self._buffered_blocks.clear()
 
     def on_init(self, event: Event) -> None:
         tools = list_claude_names(TOOLS, event.get("tools"))
-        self.turn.start_session(
+        self.turn.record_vendor_session_info(
             session_id=event.get("session_id"), cwd=event.get("cwd"), tools=tools
         )
 
     def on_task_start(self, event: Event) -> None:
-        self.turn.start_session(session_id=event.get("session_id"))
+        self.turn.record_vendor_session_info(session_id=event.get("session_id"))
 
     def on_message(self, event: Event) -> None:
         role = event["role"]
@@ -150,8 +150,8 @@ class AcaiTranslator(Translator):
                 message, kind="limit" if "limit" in event else None, subtype=subtype, **fields
             )
         else:
-            self.turn.record_end(**fields)
-        self.turn.finalize()
+            self.turn.record_turn_end(**fields)
+        self.turn.record_vendor_completion()
 
     on_task_complete = on_result
 

@@ -91,7 +91,7 @@ class CodexByHand(Translator):
         """Nothing is said."""
 
     def _start_session(self, event: Event) -> None:
-        self.turn.start_session(session_id=event["thread_id"])
+        self.turn.record_vendor_session_info(session_id=event["thread_id"])
 
     def _finish_turn(self, event: Event) -> None:
         raw_usage = event["usage"]
@@ -99,8 +99,8 @@ class CodexByHand(Translator):
             raw_usage["input_tokens"], raw_usage["cached_input_tokens"], raw_usage["cache_write_input_tokens"],
             raw_usage["output_tokens"], input_includes_cached=True,
         )  # fmt: skip
-        self.turn.record_end(usage=converted_usage, duration_ms=None, result=None)
-        self.turn.finalize()
+        self.turn.record_turn_end(usage=converted_usage, duration_ms=None, result=None)
+        self.turn.record_vendor_completion()
 
 
 CODEX = Adapter(

@@ -222,7 +222,7 @@ FLOODS: dict[str, Callable[[Stage, int], None]] = {
         f"n{n}" + LONG, "Read", {"path": LONG}
     ),
     "nested calls answered": answer_nested_call,
-    "nested parents": lambda stage, n: stage.turn.get_subagent(f"p{n}").add_text("a"),
+    "nested parents": lambda stage, n: stage.turn.get_subagent(f"p{n}").write_text_message("a"),
     "nested results": lambda stage, n: stage.turn.get_subagent("t").add_tool_result(f"n{n}", LONG),
     "models": spend_tokens,
     "text of one block": lambda stage, n: once(stage, "add_text", LONG, 0),
@@ -251,7 +251,7 @@ FLOODS: dict[str, Callable[[Stage, int], None]] = {
 @loop_over_rows("name", FLOODS)
 def test_repeated_turn_method_does_not_grow_memory(small, name, partial):
     stage = Stage(partial=partial, limit=LINE_BYTES, evaluator=build_evaluator(hidden=["Hidden"]))
-    stage.turn.start_session(session_id="s")
+    stage.turn.record_vendor_session_info(session_id="s")
     chunks = []
 
     def step(number: int) -> None:
@@ -582,7 +582,7 @@ def test_line_with_long_collections_is_truncated_to_valid_json(value):
     writer.write_system_message("note", {"value": value})
     stage = Stage(limit=LINE_BYTES)
     stage.turn.get_subagent("t").add_tool_call("n", "Odd", {"value": value})
-    stage.turn.record_end(structured_output=value, result="x")
+    stage.turn.record_turn_end(structured_output=value, result="x")
     stage.turn.close(ChildExit(code=0), "")
     for line in (writer.take_bytes() + stage.writer.take_bytes()).splitlines():
         assert len(line) < LINE_BYTES
@@ -602,7 +602,7 @@ def test_full_text_after_a_long_stream_emits_only_the_new_text(small):
         stage.turn.add_text(part[:8], 0)
         stage.turn.add_text(part[8:], 0)
     stage.turn.update_text("".join(parts) + "the end", 0)
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     stage.turn.close(ChildExit(code=0), "")
     deltas = [
         line["event"]["delta"] for line in stage.take_lines() if "delta" in line.get("event", {})
@@ -634,12 +634,12 @@ def test_text_of_an_unfinished_claude_block_is_bounded():
 
 def test_call_id_reused_while_its_first_call_is_queued_preserves_the_order(small):
     stage = FlatStage()
-    stage.turn.start_session(session_id=STABLE_SESSION_ID)
+    stage.turn.record_vendor_session_info(session_id=STABLE_SESSION_ID)
     stage.turn.add_tool_call("open", "Bash", {})
     for call_id in ("a", *(f"b{number}" for number in range(3 * context.MAX_USED_IDS)), "a"):
         stage.turn.add_tool_call(call_id, "Bash", {})
         stage.turn.add_tool_result(call_id, "")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     summaries = summarize_flat_lines(stage.finish_turn())
     assert summaries[-1] == "message_stop"
 

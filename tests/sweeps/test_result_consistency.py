@@ -37,7 +37,7 @@ def test_success_with_open_calls_is_truncated():
     stage = Stage()
     stage.turn.add_block("I'll look.")
     stage.turn.add_tool_call("t", "Bash", {})
-    stage.turn.record_end(result="")
+    stage.turn.record_turn_end(result="")
     line = stage.finish_with_result()
     assert (line["shim"]["cause"], line["is_error"]) == ("truncated", True)
     assert line["errors"] == [
@@ -49,7 +49,7 @@ def test_truncation_error_names_at_most_eight_open_calls():
     stage = Stage()
     for number in range(10):
         stage.turn.add_tool_call(f"t{number}", "Bash", {})
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     (error,) = stage.finish_with_result()["errors"]
     assert error.endswith(
         " have no result: Bash, Bash, Bash, Bash, Bash, Bash, Bash, Bash and 2 more"
@@ -61,7 +61,7 @@ def test_success_without_text_after_a_tool_result_is_clean():
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "ok")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     assert stage.finish_with_result()["shim"]["cause"] == "clean"
 
 
@@ -69,7 +69,7 @@ def test_success_without_text_after_a_tool_result_is_clean():
 def test_success_with_an_explicit_result_is_clean_despite_an_open_call(fields):
     stage = Stage()
     stage.turn.add_tool_call("t", "ExitPlanMode", {})
-    stage.turn.record_end(**fields)
+    stage.turn.record_turn_end(**fields)
     assert stage.finish_with_result()["shim"]["cause"] == "clean"
 
 
@@ -78,7 +78,7 @@ def test_open_call_followed_by_text_leaves_the_turn_clean():
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_block("Never mind.")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     assert stage.finish_with_result()["shim"]["cause"] == "clean"
 
 
@@ -121,14 +121,14 @@ def late_verbs(stage: Stage) -> None:
     turn.add_tool_result("t", "late")
     turn.add_tool_result("invented", "late", name="Bash")
     turn.retract_message()
-    turn.get_subagent("t").add_text("late")
+    turn.get_subagent("t").write_text_message("late")
     turn.get_subagent("t").add_tool_call("n2", "Bash", {})
     turn.get_subagent("t").add_tool_result("n1", "late")
-    turn.fill_results("late")
+    turn.fill_open_call_results("late")
     turn.end_message()
     turn.record_failure("late")
-    turn.record_end(result="late")
-    turn.finalize()
+    turn.record_turn_end(result="late")
+    turn.record_vendor_completion()
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
@@ -138,8 +138,8 @@ def test_events_after_the_vendor_end_are_counted_and_not_written(partial):
     stage.turn.add_tool_call("t", "Task", {})
     stage.turn.get_subagent("t").add_tool_call("n1", "Bash", {})
     stage.turn.add_text("Done.")
-    stage.turn.record_end()
-    stage.turn.finalize()
+    stage.turn.record_turn_end()
+    stage.turn.record_vendor_completion()
     late_verbs(stage)
     line = stage.finish_with_result()
     assert b"late" not in stage.bytes.replace(b"late_event", b"")
@@ -151,8 +151,8 @@ def test_events_after_the_vendor_end_are_counted_and_not_written(partial):
 def test_second_end_does_not_change_the_cause():
     stage = Stage()
     stage.turn.record_failure("it broke")
-    stage.turn.finalize()
-    stage.turn.record_end(result="all is well")
+    stage.turn.record_vendor_completion()
+    stage.turn.record_turn_end(result="all is well")
     stage.turn.record_interrupt()
     assert stage.finish_with_result()["shim"]["cause"] == "vendor_error"
 
@@ -161,8 +161,8 @@ def test_system_event_after_the_end_is_written_before_the_result():
     """The cursor page, section 6: late system events."""
     stage = Stage()
     stage.turn.add_block("Done.")
-    stage.turn.record_end()
-    stage.turn.finalize()
+    stage.turn.record_turn_end()
+    stage.turn.record_vendor_completion()
     stage.turn.write_system_event("note")
     assert stage.finish_turn() == ["init", "text:Done.", "system:note", "end:success Done.", "."]
 
@@ -171,9 +171,9 @@ def test_vendor_may_continue_after_an_end_without_an_outcome():
     """pi's `agent_settled`: the last reply says how, and it may come after it."""
     stage = Stage()
     stage.turn.add_block("One.")
-    stage.turn.finalize()
+    stage.turn.record_vendor_completion()
     stage.turn.add_block("Two.")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     assert stage.finish_with_result()["result"] == "Two."
 
 
@@ -182,7 +182,7 @@ def test_text_after_an_interrupt_is_written():
     stage = Stage()
     stage.turn.start_message()
     stage.turn.record_interrupt()
-    stage.turn.finalize()
+    stage.turn.record_vendor_completion()
     stage.turn.add_block("Half a")
     assert "text:Half a" in stage.finish_turn(None)
 
@@ -238,7 +238,7 @@ def test_nonzero_exit_is_recorded_in_the_result(child_exit, noted, good):
     """Also where the vendor's page says that it is no error."""
     stage = Stage(clean_exit_codes=frozenset({0, 7}))
     stage.turn.add_block("hi")
-    (stage.turn.record_end if good else lambda: stage.turn.record_failure("it broke"))()
+    (stage.turn.record_turn_end if good else lambda: stage.turn.record_failure("it broke"))()
     stage.turn.close(child_exit, "")
     shim = stage.take_lines()[-2]["shim"]
     assert {name: shim[name] for name in ("exit_code", "signal") if name in shim} == noted

@@ -28,7 +28,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.process.environment import get_working_directory
 from shim.story.model import SessionStepChange, SessionStory, format_content_text
 from shim.story.reader import MAX_LINE_BYTES, parse_json_objects
-from shim.story.terminal.renderer import SessionStoryRenderer
+from shim.story.terminal.renderer import TerminalSessionRenderer
 from shim.story.terminal.screen import REFRESH_SECONDS
 
 CHUNK_BYTES = 256 * 1024
@@ -46,7 +46,7 @@ class LiveTurnRunner:
         self._console = console
         self._person = person
         self._story = SessionStory()
-        self._renderer = SessionStoryRenderer(
+        self._renderer = TerminalSessionRenderer(
             console, self._story, live=True, is_interactive=person is not None
         )
         self._process: subprocess.Popen[bytes]

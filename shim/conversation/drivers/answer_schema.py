@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from shim.core.errors import CliArgumentError
-from shim.core.turn.context import StructuredAnswer
+from shim.core.turn.context import JsonSchemaAnswer
 
 MAX_NAMED_ERRORS = 3  # of an answer that are named: enough to see what went wrong
 MAX_ERROR_CHARS = 300  # a fault quotes the value that does not fit, whatever its size
@@ -42,7 +42,7 @@ def parse_json_schema(schema: str) -> dict[str, Any]:
     return value
 
 
-def build_answer_parser(schema: str) -> Callable[[str], StructuredAnswer]:
+def build_answer_parser(schema: str) -> Callable[[str], JsonSchemaAnswer]:
     """What reads an answer by this schema. CliArgumentError when it is not a JSON Schema."""
     import jsonschema
     from jsonschema_specifications import REGISTRY
@@ -61,19 +61,19 @@ def build_answer_parser(schema: str) -> Callable[[str], StructuredAnswer]:
     # else.
     validator = validator_class(schema_object, registry=REGISTRY)
 
-    def parse_structured(text: str) -> StructuredAnswer:
+    def parse_structured(text: str) -> JsonSchemaAnswer:
         value = extract_json_object_or_error(text)
         if isinstance(value, str):
-            return StructuredAnswer(problem=value)
+            return JsonSchemaAnswer(problem=value)
         try:
             problems = [
                 f"{problem.json_path}: {problem.message[:MAX_ERROR_CHARS]}"
                 for problem in islice(validator.iter_errors(value), MAX_NAMED_ERRORS)
             ]
         except Exception as error:  # a $ref to nowhere, a pattern that is none: known only now
-            return StructuredAnswer(problem=f"it cannot be checked: {str(error)[:MAX_ERROR_CHARS]}")
+            return JsonSchemaAnswer(problem=f"it cannot be checked: {str(error)[:MAX_ERROR_CHARS]}")
         return (
-            StructuredAnswer(problem="; ".join(problems)) if problems else StructuredAnswer(value)
+            JsonSchemaAnswer(problem="; ".join(problems)) if problems else JsonSchemaAnswer(value)
         )
 
     return parse_structured

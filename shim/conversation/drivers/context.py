@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from shim.core.claude.permissions import PermissionDecision
     from shim.core.policy.rules import PermissionRule
-    from shim.core.turn.context import StructuredAnswer
+    from shim.core.turn.context import JsonSchemaAnswer
     from shim.recording.recorder import RunRecorder
     from shim.state.spill import LargeTextFolder
     from shim.state.store import StoredSession
@@ -231,7 +231,7 @@ class AnswerSchema:
 
     def __init__(self, context: ConversationContext) -> None:
         self._schema, self._adapter = context.invocation.json_schema, context.adapter
-        self._parse_answer: Callable[[str], StructuredAnswer] | None = None
+        self._parse_answer: Callable[[str], JsonSchemaAnswer] | None = None
         if self._schema is None:
             return
         from shim.conversation.drivers import answer_schema
@@ -243,7 +243,7 @@ class AnswerSchema:
 
     def select_answer_parser(
         self, *, persistent: bool
-    ) -> "Callable[[str], StructuredAnswer] | None":
+    ) -> "Callable[[str], JsonSchemaAnswer] | None":
         """What reads the answer; None where the vendor keeps to the schema, as no vendor does in a
         conversation.
         """

@@ -483,7 +483,7 @@ class PersistentDriver(StdinDriver):
             )
             decision = PermissionDecision(False, message=str(error))
             answer = self._child_input.encode_permission_response(request, decision)
-            stream.turn.record_input_correction(request, decision.message)
+            stream.turn.record_approval_with_changed_input(request, decision.message)
         else:
             if not decision.allow:
                 reason = TURN_STOPPED_TEXT if decision.ends_turn else decision.message

@@ -106,7 +106,7 @@ class StdinDriver(ChildDriver):
         """
         count = max(
             self._child_input.pop_undelivered_message_count(),
-            stream.turn.turn_start.unanswered_count if self._interrupted else 0,
+            stream.turn.turn_start.unanswered_steering_message_count if self._interrupted else 0,
         )
         return stream.turn.turn_start.steering_messages[-count:] if count else []
 

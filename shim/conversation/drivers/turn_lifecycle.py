@@ -15,7 +15,7 @@ from shim.core.reading.ids import validate_uuid
 from shim.core.reading.limits import StoreText
 from shim.core.reading.lines import LineSplitter
 from shim.core.turn.context import (
-    NO_THREAD_USAGE,
+    NO_VENDOR_SESSION_USAGE,
     ConversationLimits,
     OutputWriter,
     SessionConfig,
@@ -147,7 +147,7 @@ class TurnLifecycle:
             session=SessionConfig(
                 state.options.session_id,
                 requested_id=self._choose_session_id(),
-                thread_usage=NO_THREAD_USAGE
+                thread_usage=NO_VENDOR_SESSION_USAGE
                 if resume_state.stored_session is None
                 else resume_state.stored_session.thread_usage,
                 list_servers=lambda: (state.list_mcp_server_entries(), state.list_sdk_mcp_tools()),
@@ -242,7 +242,7 @@ class TurnLifecycle:
             )
             resume_state.failed_attempts = ()
             log_fields: dict[str, Any] = {
-                "cause": turn.cause,
+                "cause": turn.end_cause,
                 "account": stream.diagnostics.build_report(),
             }
             context.log("turn ended", **log_fields, ms=turn.config.elapsed_ms())
@@ -289,7 +289,7 @@ class TurnLifecycle:
             context.cwd,
             turn.model,
             created,
-            conversation.get_thread_usage(vendor_session),
+            conversation.get_vendor_session_usage(vendor_session),
         )
         store.store_session(conversation.session_id, session, context.environment)
 

@@ -245,7 +245,7 @@ class ChildStream:
     def on_idle(self) -> StreamOutput:
         """Finalize a paused turn, because the child that stays has been silent since then."""
         self._feed_eof(None, "")
-        self.turn.finalize()
+        self.turn.record_vendor_completion()
         return b"", self._collect_commands()
 
     def set_vendor_run_report(self, report: Mapping[str, Any]) -> None:
@@ -336,7 +336,7 @@ class ChildStream:
         """
         if notice is not None:
             self.turn.write_system_event("informational", **notice)
-        self.turn.record_end(result=text, unsent=True)
+        self.turn.record_turn_end(result=text, unsent=True)
         return self._end_turn(None, "")
 
     def write_turn_start_error(self, error: Exception) -> bytes:
@@ -375,7 +375,7 @@ class ChildStream:
             self.turn.close(child_exit, stderr)
         except Exception as error:
             self.turn.write_internal_error(repr(error))
-        self.turn.write_turn_end_line()
+        self.turn.write_result_terminator_line()
         return self.writer.take_bytes()
 
     # -- commands ----------------------------------------------------------------------------------

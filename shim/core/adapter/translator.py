@@ -93,7 +93,7 @@ class Translator:
         """
         if self.turn.is_finalized or self.turn.state is CLOSED:
             self.turn.finish()
-            self.turn.write_turn_end_line()
+            self.turn.write_result_terminator_line()
             self.start_turn(self.turn.create_next())
 
     def start_turn(self, turn: Turn) -> None:

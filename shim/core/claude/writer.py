@@ -98,7 +98,7 @@ class StreamJsonWriter:
     def take_bytes(self) -> bytes:
         return self._lines.take_joined_lines()
 
-    def record_prompt(self, prompt: str) -> None:
+    def count_prompt_chars(self, prompt: str) -> None:
         """The message that the turn answers: nothing of it is said (but see `echo_message`)."""
 
     def write_session_id_change(self, session_id: str) -> None:
@@ -110,7 +110,7 @@ class StreamJsonWriter:
         if self.usage_counter is not None:
             self.usage_counter.discard_turn()
 
-    def merge_buffered_lines(self) -> None:
+    def compact_buffered_lines(self) -> None:
         self._lines.merge_unjoined_lines()
 
     def create_uuid(self) -> str:
@@ -188,7 +188,7 @@ class StreamJsonWriter:
         body = self._encode_line({"type": "result", **fields})
         self._append_line(body[:-1] + self._line_tail)
         self.last_result_line = self._lines[-1]
-        self.write_turn_end_line()
+        self.write_result_terminator_line()
 
     def finalize_turn_usage(self, result_fields: Mapping[str, Any]) -> None:
         """For a transcript: what of a result's usage no message was said to have used."""
@@ -200,16 +200,16 @@ class StreamJsonWriter:
         if self.usage_counter is not None:
             self.usage_counter.add_usage(usage)
 
-    def write_vendor_turn_result(self, line: bytes) -> None:
+    def write_vendor_result_line(self, line: bytes) -> None:
         """A result that is Claude's already; its terminator comes later."""
         self.write_passthrough_line(line)
         self.last_result_line = self._lines[-1]
 
     @property
-    def has_turn_end_line(self) -> bool:
+    def has_result_terminator_line(self) -> bool:
         return bool(self._terminator)
 
-    def write_turn_end_line(self) -> None:
+    def write_result_terminator_line(self) -> None:
         """The terminator, if this stream has one; `result` says it by itself."""
         if self._terminator:
             self._lines.append(self._terminator)
@@ -306,13 +306,13 @@ class StreamJsonWriter:
             )
         self._block_index += 1
 
-    def write_unstreamed_block(self, kind: str, text_json: bytes) -> None:
+    def write_complete_block(self, block_kind: str, text_json: bytes) -> None:
         """A whole block that was never streamed, its content already dumped; with partial messages
         it is one delta.
         """
         if not text_json.isascii():
             text_json = escape_line_separators(text_json)
-        block_head, block_end, _, _ = BLOCK_PIECES[kind]
+        block_head, block_end, _, _ = BLOCK_PIECES[block_kind]
         line_ends, tail, index = self._line_ends, self._line_tail, self._block_index
         self._block_index = index + 1
         if not self.writes_partial_messages:
@@ -329,7 +329,7 @@ class StreamJsonWriter:
                 )
             )
             return
-        start_event, delta_head, stop_event = encode_block_event_parts(kind, index)
+        start_event, delta_head, stop_event = encode_block_event_parts(block_kind, index)
         event_tail = self._event_tail
         pieces = (
             start_event, tail, next(line_ends), delta_head, text_json, event_tail, next(line_ends),

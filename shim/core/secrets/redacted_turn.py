@@ -58,7 +58,7 @@ class RedactedTextBlocks:
             or fragment.__class__ is not str
             or text_blocks.half_character
         ):
-            self.add_fragment(TEXT, fragment, block_key)
+            self.add_block_fragment(TEXT, fragment, block_key)
             return
         # The way of nearly every fragment of a stream: its block is open, and the stream is the
         # block's.
@@ -82,14 +82,14 @@ class RedactedTextBlocks:
         if self._machine.state is ECHO or not self._writes_partial_messages:
             self._stream_redactor.flush()
 
-    def add_fragment(self, kind: TurnState, fragment: str, block_key: object) -> None:
+    def add_block_fragment(self, block_kind: TurnState, fragment: str, block_key: object) -> None:
         if fragment.__class__ is not str or self._machine.is_over:
-            self._text_blocks.add_fragment(kind, fragment, block_key)
+            self._text_blocks.add_block_fragment(block_kind, fragment, block_key)
             return
-        block_key = self._switch_block(kind, block_key)
+        block_key = self._switch_block(block_kind, block_key)
         stream_redactor = self._stream_redactor
         self._write_before_buffered(
-            stream_redactor, kind, stream_redactor.feed(fragment), block_key
+            stream_redactor, block_kind, stream_redactor.feed(fragment), block_key
         )
 
     def _switch_block(self, kind: TurnState, block_key: object) -> object:
@@ -107,7 +107,7 @@ class RedactedTextBlocks:
         """Say a fragment before what `stream_redactor` holds back, and open the block for that."""
         self._stream_redactor = self._spare_redactor
         if text:
-            self._text_blocks.add_fragment(kind, text, block_key)
+            self._text_blocks.add_block_fragment(kind, text, block_key)
         self._open_block(stream_redactor, kind, block_key)
         self._stream_redactor = stream_redactor
 
@@ -131,21 +131,23 @@ class RedactedTextBlocks:
             self._machine.state in (TEXT, THINKING, ECHO) and not self._text_blocks.is_splitting
         )
         if is_block_open and (text := self._stream_redactor.flush()):
-            self._text_blocks.add_fragment(self._block_of_stream[0], text, self._block_of_stream[1])
+            self._text_blocks.add_block_fragment(
+                self._block_of_stream[0], text, self._block_of_stream[1]
+            )
 
-    def update_block(self, kind: TurnState, full_text: str, block_key: object) -> None:
+    def update_block_text(self, block_kind: TurnState, full_text: str, block_key: object) -> None:
         if full_text.__class__ is not str:
-            raise TypeError(f"a block of {kind} is no text")
-        block_key = self._switch_block(kind, block_key)
+            raise TypeError(f"a block of {block_kind} is no text")
+        block_key = self._switch_block(block_kind, block_key)
         stream_redactor = StreamRedactor({})
-        written_text, redacted_text = self._text_blocks.get_texts_to_compare(
-            kind, block_key, stream_redactor.feed(full_text)
+        written_text, redacted_text = self._text_blocks.get_written_and_comparable_text(
+            block_kind, block_key, stream_redactor.feed(full_text)
         )
         if redacted_text.startswith(written_text):
             stream_redactor.counts = self._counts
             add_placeholder_counts(redacted_text[len(written_text) :], self._counts)
             self._write_before_buffered(
-                stream_redactor, kind, redacted_text[len(written_text) :], block_key
+                stream_redactor, block_kind, redacted_text[len(written_text) :], block_key
             )
         elif not written_text.startswith(redacted_text):
             self._diagnostics.record("contradicted_block", full_text)
@@ -176,16 +178,16 @@ class RedactedTurn(Turn):
     # -- what the model says -----------------------------------------------------------------------
 
     def add_thinking(self, fragment: str, key: object = None) -> None:
-        self._redacted_blocks.add_fragment(THINKING, fragment, key)
+        self._redacted_blocks.add_block_fragment(THINKING, fragment, key)
 
     def add_thinking_block(self, full_text: str) -> None:
         self._redacted_blocks.add_block(full_text, THINKING)
 
     def update_text(self, full_text: str, key: object = None) -> None:
-        self._redacted_blocks.update_block(TEXT, full_text, key)
+        self._redacted_blocks.update_block_text(TEXT, full_text, key)
 
     def update_thinking(self, full_text: str, key: object = None) -> None:
-        self._redacted_blocks.update_block(THINKING, full_text, key)
+        self._redacted_blocks.update_block_text(THINKING, full_text, key)
 
     def retract_message(self) -> None:
         """The reply was cut and comes again; what is held back of it was not said."""
@@ -220,8 +222,8 @@ class RedactedTurn(Turn):
             call_id, self._redactor.redact_value(content), is_error, name, tool_input
         )
 
-    def fill_results(self, content: str = "") -> None:
-        super().fill_results(self._redactor.redact_text(content))
+    def fill_open_call_results(self, content: str = "") -> None:
+        super().fill_open_call_results(self._redactor.redact_text(content))
 
     def add_denial(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
         super().add_denial(*map(self._redactor.redact_value, (call_id, name, tool_input)))
@@ -258,13 +260,13 @@ class RedactedTurn(Turn):
             self._redactor.redact_text(kind) if isinstance(kind, str) else kind, sample
         )
 
-    def record_end(self, **fields: Any) -> None:
+    def record_turn_end(self, **result_fields: Any) -> None:
         """The vendor said that it is done; its facts repeat what was said, and counted, before."""
-        super().record_end(**Redactor().redact_value(fields))
+        super().record_turn_end(**Redactor().redact_value(result_fields))
 
-    def record_failure(self, message: str, **fields: Any) -> None:
+    def record_failure(self, message: str, **result_fields: Any) -> None:
         redacted_message = self._redactor.redact_text(message)
-        super().record_failure(redacted_message, **Redactor().redact_value(fields))
+        super().record_failure(redacted_message, **Redactor().redact_value(result_fields))
 
     def stop(self, message: str, cause: Cause) -> None:
         """We end the turn; the reason may name what a vendor calls its tools."""

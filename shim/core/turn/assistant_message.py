@@ -42,8 +42,10 @@ class AssistantMessage:
         self._can_retry = context.config.can_retry
         self._partial = context.writer.writes_partial_messages
         self._outcome_tracker = context.outcome_tracker
-        self.written_blocks = BlockTextHistory(context.diagnostics, self.shorten_text)
-        self.written_text = RepeatedMessageTracker()
+        self.written_blocks = WrittenBlockTexts(
+            context.diagnostics, self.shorten_text_to_line_limit
+        )
+        self.written_text = CutMessageTextTracker()
         self.number = 0  # of replies that said something
         self.model = ""
         self.start_usage: Usage = NO_USAGE  # said with the reply's lines
@@ -87,11 +89,11 @@ class AssistantMessage:
             self.written_blocks.clear()
 
     @property
-    def has_ended_with_calls(self) -> bool:
+    def has_ended_with_tool_calls(self) -> bool:
         """Whether it ended with calls, and no other reply came after them."""
         return self.ends_with_call or self.stop_reason == "tool_use"
 
-    def shorten_text(self, text: str) -> str:
+    def shorten_text_to_line_limit(self, text: str) -> str:
         """What of an answer a line can hold."""
         return shorten_middle(text, self._writer.max_bytes, OMISSION_TEXT)
 
@@ -157,7 +159,7 @@ class AssistantMessage:
         model_usage["output_tokens"] += usage["output_tokens"]
 
 
-class BlockTextHistory:
+class WrittenBlockTexts:
     """What the blocks of the open reply said: a vendor that sends the whole of a block again says
     only what is new.
 
@@ -173,8 +175,8 @@ class BlockTextHistory:
         self._shortened: dict[BlockKey, tuple[int, str]] = {}
         self._stored_chars = 0
 
-    def add(self, kind: TurnState, key: object, text: str) -> None:
-        self.texts.setdefault((kind, key), []).append(text)
+    def add_block_text(self, block_kind: TurnState, block_key: object, text: str) -> None:
+        self.texts.setdefault((block_kind, block_key), []).append(text)
         self._stored_chars += len(text) + FRAGMENT_COST_CHARS
         if self._stored_chars > MAX_BLOCK_CHARS:
             self._shorten_texts()
@@ -182,26 +184,28 @@ class BlockTextHistory:
             self._diagnostics.record("block_forgotten")
             self.remove(*next(iter(self.texts)))
 
-    def get_text(self, kind: TurnState, key: object) -> str:
+    def get_block_text(self, block_kind: TurnState, block_key: object) -> str:
         """What a block said, as far as an answer can hold it."""
-        texts = self.texts.get((kind, key))
+        texts = self.texts.get((block_kind, block_key))
         if texts is None:
             return ""
-        _, shortened_text = self._shortened.get((kind, key), (0, ""))
+        _, shortened_text = self._shortened.get((block_kind, block_key), (0, ""))
         return shortened_text + "".join(texts)
 
-    def get_texts_to_compare(self, kind: TurnState, key: object, full_text: str) -> tuple[str, str]:
+    def get_written_and_comparable_text(
+        self, block_kind: TurnState, block_key: object, full_text: str
+    ) -> tuple[str, str]:
         """What is remembered of a block, and what of `full_text` has to be compared with it."""
-        units, _ = self._shortened.get((kind, key), (0, ""))
+        units, _ = self._shortened.get((block_kind, block_key), (0, ""))
         if units:
             full_text = full_text.encode("utf-16-le", "surrogatepass")[2 * units :].decode(
                 "utf-16-le", "surrogatepass"
             )
-        return "".join(self.texts.get((kind, key), ())), full_text
+        return "".join(self.texts.get((block_kind, block_key), ())), full_text
 
-    def remove(self, kind: TurnState, key: object) -> None:
-        self.texts.pop((kind, key), None)
-        self._shortened.pop((kind, key), None)
+    def remove(self, block_kind: TurnState, block_key: object) -> None:
+        self.texts.pop((block_kind, block_key), None)
+        self._shortened.pop((block_kind, block_key), None)
 
     def clear(self) -> None:
         """Forget all of them: another reply begins."""
@@ -213,12 +217,12 @@ class BlockTextHistory:
         """What is remembered word by word, for `restore`."""
         return {block: list(texts) for block, texts in self.texts.items()}
 
-    def restore(self, texts_by_block: dict[BlockKey, list[str]]) -> None:
+    def restore_texts(self, texts_by_block: dict[BlockKey, list[str]]) -> None:
         """Remember what was copied, and nothing else."""
         self.clear()
         for (kind, key), texts in texts_by_block.items():
             for text in texts:
-                self.add(kind, key, text)
+                self.add_block_text(kind, key, text)
 
     def _shorten_texts(self) -> None:
         for block, texts in self.texts.items():
@@ -231,7 +235,7 @@ class BlockTextHistory:
         self._stored_chars = 0
 
 
-class RepeatedMessageTracker:
+class CutMessageTextTracker:
     """What the open reply said, by kind: where it is cut and comes again, nothing is said twice.
 
     `char_count` is in characters; 0 when there is nothing to forget.
@@ -245,9 +249,9 @@ class RepeatedMessageTracker:
         # what the cut reply said, and how much of it came again
         self._cut_texts: dict[TurnState, tuple[str, int]] = {}
 
-    def add(self, kind: TurnState, text: str) -> None:
+    def add_block_text(self, block_kind: TurnState, text: str) -> None:
         """A block was said; too much is not remembered."""
-        texts = self._texts if kind is TEXT else self._thinking_texts
+        texts = self._texts if block_kind is TEXT else self._thinking_texts
         texts.append(text)
         self.char_count += len(text)
         if self.char_count > MAX_MESSAGE_CHARS or len(texts) > MAX_MESSAGE_BLOCKS:
@@ -260,7 +264,7 @@ class RepeatedMessageTracker:
         self._thinking_texts.clear()
         self.char_count = 0
 
-    def start_message_repetition(self) -> bool:
+    def start_comparing_with_cut_message(self) -> bool:
         """The reply was cut: what it said is compared with what comes. False where it had said
         nothing.
         """
@@ -270,23 +274,26 @@ class RepeatedMessageTracker:
         }
         return any(text for text, _ in self._cut_texts.values())
 
-    def restart_message_repetition(self) -> bool:
+    def restart_comparing_with_cut_message(self) -> bool:
         """The reply was cut while it was repeated."""
         self._cut_texts = {kind: (text, 0) for kind, (text, _) in self._cut_texts.items()}
         return any(text for text, _ in self._cut_texts.values())
 
-    def get_repetition_progress(self, kind: TurnState) -> tuple[str, int]:
+    def get_cut_text_and_repeated_chars(self, block_kind: TurnState) -> tuple[str, int]:
         """What the cut reply said, and how many of its characters came again."""
-        return self._cut_texts.get(kind, ("", 0))
+        return self._cut_texts.get(block_kind, ("", 0))
 
-    def set_repeated_char_count(self, kind: TurnState, char_count: int) -> None:
+    def set_repeated_char_count(self, block_kind: TurnState, char_count: int) -> None:
         """So much of what the cut reply said came again."""
-        self._cut_texts[kind] = self.get_repetition_progress(kind)[0], char_count
+        self._cut_texts[block_kind] = (
+            self.get_cut_text_and_repeated_chars(block_kind)[0],
+            char_count,
+        )
 
-    def get_repeated_texts(self) -> dict[TurnState, str]:
+    def get_repeated_text_by_block_kind(self) -> dict[TurnState, str]:
         """What came again so far, by kind."""
         return {kind: text[:position] for kind, (text, position) in self._cut_texts.items()}
 
-    def end_message_repetition(self) -> None:
+    def stop_comparing_with_cut_message(self) -> None:
         """What comes now is new."""
         self._cut_texts = {}

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from shim.core.policy.rules import UnsupportedRule
 
 # a vendor's session, and all that it used, where the vendor counts that
-ThreadUsage = tuple[str | None, Usage]
-NO_THREAD_USAGE: ThreadUsage = (None, NO_USAGE)
+VendorSessionUsage = tuple[str | None, Usage]
+NO_VENDOR_SESSION_USAGE: VendorSessionUsage = (None, NO_USAGE)
 # of an id or a name that a vendor gives: they stand in every line of ours, and are remembered
 MAX_NAME_CHARS = 200
 MAX_USED_IDS = 10_000  # tool ids remembered in a conversation; an id that comes again is a new call
@@ -54,7 +54,7 @@ class ConversationState:
         "vendor_session_id",
     )
 
-    def __init__(self, thread_usage: ThreadUsage = NO_THREAD_USAGE) -> None:
+    def __init__(self, thread_usage: VendorSessionUsage = NO_VENDOR_SESSION_USAGE) -> None:
         self.session_id: str | None = None
         self.vendor_session_id: str | None = None
         self.used_ids: set[str] = set()
@@ -64,9 +64,9 @@ class ConversationState:
         self.usage_by_model: dict[str, Usage] = {}
         self.thread_usage = thread_usage
 
-    def get_thread_usage(self, session_id: str) -> Usage:
+    def get_vendor_session_usage(self, vendor_session_id: str) -> Usage:
         """What a session of the vendor's had used, if it is the one that is known."""
-        return self.thread_usage[1] if self.thread_usage[0] == session_id else NO_USAGE
+        return self.thread_usage[1] if self.thread_usage[0] == vendor_session_id else NO_USAGE
 
     def add_turn_usage(
         self,
@@ -139,7 +139,7 @@ class VendorDataReader(Protocol):
         """What a file in it has behind `min_offset`, the end of it at least, and where that begins."""
 
 
-class StructuredAnswer(NamedTuple):
+class JsonSchemaAnswer(NamedTuple):
     """An answer read by `--json-schema`: its `value`, or the `problem` why it is none."""
 
     value: dict[str, Any] | None = None
@@ -187,7 +187,7 @@ class SessionConfig(NamedTuple):
 
     new_id: str
     requested_id: str | None = None
-    thread_usage: ThreadUsage = NO_THREAD_USAGE
+    thread_usage: VendorSessionUsage = NO_VENDOR_SESSION_USAGE
     list_servers: Callable[[], tuple[list[dict[str, Any]], list[str]]] = lambda: ([], [])
     list_server_names: Callable[[], list[str]] = list
 
@@ -241,7 +241,7 @@ class TurnConfig(NamedTuple):
     mode: str = "default"
     evaluator: "PolicyEvaluator | None" = None
     can_retry: bool = False
-    read_answer: Callable[[str], StructuredAnswer] | None = None
+    read_answer: Callable[[str], JsonSchemaAnswer] | None = None
     redacts_secrets: bool = False
     asks_by_line: Callable[[], bool] | None = None
     data_dir: VendorDataReader | None = None
@@ -269,7 +269,7 @@ class OutputWriter(Protocol):
     last_call_bytes: int
 
     @property
-    def has_turn_end_line(self) -> bool:
+    def has_result_terminator_line(self) -> bool:
         """Whether a terminator follows each result."""
 
     @property
@@ -282,7 +282,7 @@ class OutputWriter(Protocol):
     def discard_turn(self) -> None:
         """Forget the turn that has begun: none of its lines was given to the frontend."""
 
-    def merge_buffered_lines(self) -> None:
+    def compact_buffered_lines(self) -> None:
         """Make what was written smaller in memory, where many long lines are."""
 
     def create_uuid(self) -> str:
@@ -303,10 +303,10 @@ class OutputWriter(Protocol):
     def write_passthrough_line(self, line: bytes) -> None:
         """A line that is in the dialect already, without its LF."""
 
-    def write_vendor_turn_result(self, line: bytes) -> None:
+    def write_vendor_result_line(self, line: bytes) -> None:
         """A result that is; its terminator comes later."""
 
-    def record_prompt(self, prompt: str) -> None:
+    def count_prompt_chars(self, prompt: str) -> None:
         """The message that the turn answers."""
 
     def write_init_message(self, session_id: str, fields: Mapping[str, Any]) -> None:
@@ -321,7 +321,7 @@ class OutputWriter(Protocol):
     def write_result(self, fields: Mapping[str, Any]) -> None:
         """The result, then the terminator if this stream has one."""
 
-    def write_turn_end_line(self) -> None:
+    def write_result_terminator_line(self) -> None:
         """The terminator that a passed result still owes."""
 
     def start_message(self, model: str, usage: Usage) -> None:
@@ -341,7 +341,7 @@ class OutputWriter(Protocol):
         it was said in fragments.
         """
 
-    def write_unstreamed_block(self, kind: str, text_json: bytes) -> None:
+    def write_complete_block(self, block_kind: str, text_json: bytes) -> None:
         """A whole block that was never streamed, its content already dumped."""
 
     def end_block(self) -> None:

@@ -73,7 +73,7 @@ class ToolCallAnnouncement:
         """Return whether any source has given arguments."""
         return any(self.inputs_by_source.values())
 
-    def add_input_from_source(self, source: str, tool_input: object) -> None:
+    def record_input_fingerprint_of_source(self, source: str, tool_input: object) -> None:
         """Remember the arguments with which another source announced the call."""
         if len(self.inputs_by_source) < MAX_SOURCES or source in self.inputs_by_source:
             self.inputs_by_source[source] = (
@@ -168,30 +168,30 @@ class OpenToolCalls(Generic[Entry]):
                 or not announcement.has_input(tool_input)
             ):
                 continue
-            if not self.is_announced_by(key, PERMISSION_REQUEST):
+            if not self.is_call_announced_by_source(key, PERMISSION_REQUEST):
                 return key
         return None
 
-    def is_announced_by(self, key: str, source: str) -> bool:
+    def is_call_announced_by_source(self, call_key: str, source: str) -> bool:
         """Return whether this source has announced the call."""
-        announcement = self._announcements.get(key)
+        announcement = self._announcements.get(call_key)
         return announcement is not None and source in announcement.inputs_by_source
 
-    def record_repeated_announcement(self, key: str, source: str, tool_input: object) -> bool:
+    def record_repeated_call(self, call_key: str, source: str, tool_input: object) -> bool:
         """Remember another announcement of a call. Return whether its arguments are new."""
-        announcement = self._announcements[key]
+        announcement = self._announcements[call_key]
         is_new = not announcement.has_input(tool_input)
         if is_new or source not in announcement.inputs_by_source:
-            announcement.add_input_from_source(source, tool_input)
+            announcement.record_input_fingerprint_of_source(source, tool_input)
         return is_new
 
-    def set_forbidden(self, key: str) -> None:
+    def mark_call_forbidden(self, call_key: str) -> None:
         """Remember that a call must not run because of the arguments that it got later."""
-        self._announcements[key].is_forbidden = True
+        self._announcements[call_key].is_forbidden = True
 
-    def is_forbidden(self, key: str) -> bool:
+    def is_call_forbidden(self, call_key: str) -> bool:
         """Return whether a call must not run because of the arguments that it got later."""
-        announcement = self._announcements.get(key)
+        announcement = self._announcements.get(call_key)
         return announcement is not None and announcement.is_forbidden
 
     def add(self, announcement: ToolCallAnnouncement, spare_key: str, entry: Entry | None) -> str:
@@ -289,7 +289,7 @@ class OpenToolCalls(Generic[Entry]):
         if not later_keys:
             del self._later_keys[call_id]
 
-    def remove_hidden_calls(self) -> None:
+    def remove_calls_hidden_from_stream(self) -> None:
         for key in list(self.hidden_keys):
             self.remove(key)
 

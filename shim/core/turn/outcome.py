@@ -78,19 +78,19 @@ class TurnOutcomeTracker:
         # the line about an interrupt that stands for the user has passed
         self.has_interrupt_line = False
 
-    def record_end(self, fields: Mapping[str, Any]) -> None:
+    def record_turn_end(self, result_fields: Mapping[str, Any]) -> None:
         if self._is_too_late():
             return
         self.has_vendor_outcome = True
         if self.outcome is None or self.outcome.kind == "ended":
-            self.outcome = TurnOutcome("ended", fields=fields)
+            self.outcome = TurnOutcome("ended", fields=result_fields)
         elif self.outcome.kind == "interrupted" or self.outcome.ended_by_shim:
-            self.outcome = self.outcome._replace(fields=fields)
+            self.outcome = self.outcome._replace(fields=result_fields)
 
     def record_failure(
         self,
         message: str,
-        fields: Mapping[str, Any],
+        result_fields: Mapping[str, Any],
         api: bool | None = None,
         kind: Cause | None = None,
         status: int | None = None,
@@ -103,13 +103,13 @@ class TurnOutcomeTracker:
         if self.outcome is not None and (
             self.outcome.kind == "interrupted" or self.outcome.ended_by_shim
         ):
-            self.outcome = self.outcome._replace(fields=fields or self.outcome.fields)
+            self.outcome = self.outcome._replace(fields=result_fields or self.outcome.fields)
             return
         failure = classify_api_error(message, status)
         if api is None:
             api = failure.is_api_failure and subtype is None and kind is None
         cause: Cause = kind or (failure.cause if api else "vendor_error")
-        self.outcome = TurnOutcome("failed", message, cause, failure, api, subtype, fields)
+        self.outcome = TurnOutcome("failed", message, cause, failure, api, subtype, result_fields)
 
     def stop(self, message: str, cause: Cause) -> None:
         """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
@@ -118,16 +118,16 @@ class TurnOutcomeTracker:
         fields = {} if self.outcome is None else self.outcome.fields
         self.outcome = TurnOutcome("failed", message, cause, fields=fields, ended_by_shim=True)
 
-    def record_interrupt(self, fields: Mapping[str, Any]) -> None:
+    def record_interrupt(self, result_fields: Mapping[str, Any]) -> None:
         """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of
         its end.
         """
         if self._machine.is_over:
             return
         if self.outcome is not None and self.outcome.ended_by_shim:
-            self.outcome = self.outcome._replace(fields=fields or self.outcome.fields)
+            self.outcome = self.outcome._replace(fields=result_fields or self.outcome.fields)
         else:
-            self.outcome = TurnOutcome("interrupted", cause="interrupted", fields=fields)
+            self.outcome = TurnOutcome("interrupted", cause="interrupted", fields=result_fields)
 
     def reset(self) -> None:
         """Another attempt begins: the end of this one was none."""
@@ -248,7 +248,7 @@ def find_failed_attempt(
     return create_failed_attempt(snapshot.config.vendor.name, outcome.cause, outcome.message)
 
 
-def can_retry(snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr: str) -> bool:
+def can_retry_turn(snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr: str) -> bool:
     """Whether the stream of a turn was cut, and nothing has happened that must not happen twice
     (Yume's R11).
     """

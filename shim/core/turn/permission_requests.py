@@ -123,7 +123,8 @@ class PermissionRequests:
         if self._machine.is_over:
             return TURN_OVER_TEXT
         if request_id in self._request_ids or (
-            key is not None and self._tool_calls.table.is_announced_by(key, PERMISSION_REQUEST)
+            key is not None
+            and self._tool_calls.table.is_call_announced_by_source(key, PERMISSION_REQUEST)
         ):
             return "This call was asked about before."
         if len(self._request_ids) >= MAX_PERMISSION_REQUESTS:

@@ -66,11 +66,11 @@ class SubagentTracker:
             return Subagent(self, None, usage)
         return Subagent(self, written_parent_id or parent_call_id, usage)
 
-    def write_missing_results(self, text: str) -> None:
+    def write_missing_tool_results(self, result_text: str) -> None:
         """Answer the calls that are open at the end."""
         while self.open_calls:
             call_id, call = next(iter(self.open_calls.items()))
-            Subagent(self, call.parent_call_id).add_tool_result(call_id, text, True)
+            Subagent(self, call.parent_call_id).add_tool_result(call_id, result_text, True)
 
 
 class Subagent:
@@ -87,11 +87,11 @@ class Subagent:
         self._parent_call_id = parent_call_id
         self._usage = usage or NO_USAGE
 
-    def add_text(self, full_text: str) -> None:
+    def write_text_message(self, full_text: str) -> None:
         if full_text and self._tracker.forwards_text:
             self._write_assistant_message({"type": "text", "text": convert_json_to_text(full_text)})
 
-    def add_thinking(self, full_text: str) -> None:
+    def write_thinking_message(self, full_text: str) -> None:
         if full_text and self._tracker.forwards_text:
             self._write_assistant_message(
                 {"type": "thinking", "thinking": convert_json_to_text(full_text), "signature": ""}
@@ -120,7 +120,7 @@ class Subagent:
             if call_id
             else tracker.context.writer.create_uuid()
         )
-        tracker.tool_calls.denials.record_written_call_id(call_id, written_id, name, clean_input)
+        tracker.tool_calls.denials.record_call_id_in_output(call_id, written_id, name, clean_input)
         announcement = ToolCallAnnouncement(
             call_id, name, compute_input_fingerprint(clean_input), STREAM
         )
@@ -167,7 +167,9 @@ class Subagent:
         self._write_message(call.parent_call_id, "user", {"role": "user", "content": [block]})
         tool_input = tracker.forbidden_inputs.pop(call.call_id, None)
         if tool_input is not None and not is_error:
-            tracker.tool_calls.stop_after_forbidden_call_ran(call.call_id, call.name, tool_input)
+            tracker.tool_calls.stop_turn_after_forbidden_call_ran(
+                call.call_id, call.name, tool_input
+            )
 
     def has_open_call(self, call_id: object) -> bool:
         """Return whether a call of this agent waits for a result with this id."""
@@ -210,7 +212,8 @@ class Subagent:
             return
         redact = tracker.context.redact
         is_prompt = (
-            tracker.context.uses_call_line_as_prompt and message["content"][0]["type"] == "tool_use"
+            tracker.context.uses_call_line_as_permission_prompt
+            and message["content"][0]["type"] == "tool_use"
         )
         if redact is not None and not is_prompt:
             message = redact(message)

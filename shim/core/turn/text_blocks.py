@@ -67,7 +67,7 @@ class TextBlocks:
             and not self.half_character
         )
         if not is_next or not fragment:
-            self.add_fragment(TEXT, fragment, block_key)
+            self.add_block_fragment(TEXT, fragment, block_key)
             return
         # The way of nearly every fragment of a stream, without a second call.
         self.fragments.append(fragment)
@@ -111,43 +111,47 @@ class TextBlocks:
             full_text = replace_lone_surrogates(full_text)
             text_json = dump_json(full_text)
         if len(text_json) <= self._safe_bytes:
-            self._writer.write_unstreamed_block(state, text_json)
+            self._writer.write_complete_block(state, text_json)
         else:
             text_json = b""  # it may be large
             for piece in split_text(full_text, self.max_bytes):
-                self._writer.write_unstreamed_block(state, dump_json(piece))
-                self._writer.merge_buffered_lines()
+                self._writer.write_complete_block(state, dump_json(piece))
+                self._writer.compact_buffered_lines()
         message = self._assistant_message
         # a reply of known usage is complete
         if self._can_retract and (self._can_retry or message.start_usage is NO_USAGE):
-            message.written_text.add(state, full_text)
+            message.written_text.add_block_text(state, full_text)
         if state is TEXT:
             message.ends_with_call = False
             message.last_text = self._prefix + full_text if self._prefix else full_text
             self._prefix = ""
 
-    def update_block(self, kind: TurnState, full_text: str, block_key: object) -> None:
+    def update_block_text(self, block_kind: TurnState, full_text: str, block_key: object) -> None:
         """The block's text so far: says only what is new; a contradiction is counted, nothing is
         taken back.
         """
         if full_text.__class__ is not str:
-            raise TypeError(f"a block of {kind} is no text")
-        written_text, full_text = self.get_texts_to_compare(kind, block_key, full_text)
+            raise TypeError(f"a block of {block_kind} is no text")
+        written_text, full_text = self.get_written_and_comparable_text(
+            block_kind, block_key, full_text
+        )
         if full_text.startswith(written_text):
             if new_text := full_text[len(written_text) :]:
-                self.add_fragment(kind, new_text, block_key)
+                self.add_block_fragment(block_kind, new_text, block_key)
         elif full_text.strip() != written_text.strip():
             # copilot streams a text and then sends it trimmed
             self._diagnostics.record("contradicted_block", full_text)
 
-    def get_texts_to_compare(
-        self, kind: TurnState, block_key: object, full_text: str
+    def get_written_and_comparable_text(
+        self, block_kind: TurnState, block_key: object, full_text: str
     ) -> tuple[str, str]:
         """What was said of a block, and what of its whole text has to be compared with it."""
-        written_text, full_text = self._assistant_message.written_blocks.get_texts_to_compare(
-            kind, block_key, full_text
+        written_text, full_text = (
+            self._assistant_message.written_blocks.get_written_and_comparable_text(
+                block_kind, block_key, full_text
+            )
         )
-        if self._machine.state is kind and block_key == self.block_key:
+        if self._machine.state is block_kind and block_key == self.block_key:
             written_text += "".join(self.fragments)
         if not full_text.startswith(written_text):
             written_text, full_text = (
@@ -176,20 +180,20 @@ class TextBlocks:
             machine.move_to(MESSAGE, True)
         if machine.state is ECHO:
             message.written_blocks.clear()
-            message.written_text.restart_message_repetition()
+            message.written_text.restart_comparing_with_cut_message()
             return
         if machine.state is not NEW:
             message.was_aborted = machine.state is not READY
             machine.move_to(READY)
         message.written_blocks.clear()
-        if message.written_text.start_message_repetition():
+        if message.written_text.start_comparing_with_cut_message():
             machine.move_to(ECHO, True)
 
     def clear_recorded_fragments(self) -> None:
         """The beginning of a block has passed."""
         self.fragments, self._size = [], 0
 
-    def record_passthrough_fragment(self, fragment: str) -> None:
+    def record_passthrough_text_fragment(self, fragment: str) -> None:
         """A fragment has passed; a block that is longer than a line is not remembered to its end."""
         if self._size < self.max_bytes:
             self.fragments.append(fragment)
@@ -228,30 +232,30 @@ class TextBlocks:
             text_json = b""  # it may be large
             for piece in split_text(replace_lone_surrogates(text), self.max_bytes):
                 writer.write_block(kind, dump_json(piece), aborted)
-                writer.merge_buffered_lines()
+                writer.compact_buffered_lines()
         self._record_block(kind, text)
 
-    def end_message_repetition(self) -> None:
+    def finish_fully_repeated_message(self) -> None:
         """A repeated reply turns out to be nothing new: the answer is what came again of it."""
         message = self._assistant_message
-        message.last_text = message.written_text.get_repeated_texts().get(TEXT, "")
-        message.written_text.end_message_repetition()
+        message.last_text = message.written_text.get_repeated_text_by_block_kind().get(TEXT, "")
+        message.written_text.stop_comparing_with_cut_message()
 
     # -- how it is done ----------------------------------------------------------------------------
 
-    def add_fragment(self, kind: TurnState, fragment: str, block_key: object) -> None:
+    def add_block_fragment(self, block_kind: TurnState, fragment: str, block_key: object) -> None:
         if not fragment:
             return
         if fragment.__class__ is not str:
-            raise TypeError(f"a fragment of {kind} is no text")
+            raise TypeError(f"a fragment of {block_kind} is no text")
         if (
             block_key is not None
             and block_key.__class__ is not int
             and not isinstance(block_key, str)
         ):
             block_key = None
-        if (self._machine.state is not kind or block_key != self.block_key) and not (
-            fragment := self.open_block_for_fragment(kind, fragment, block_key)
+        if (self._machine.state is not block_kind or block_key != self.block_key) and not (
+            fragment := self.open_block_for_fragment(block_kind, fragment, block_key)
         ):
             return
         if self.half_character:
@@ -259,21 +263,23 @@ class TextBlocks:
             self.fragments.pop()
         self.fragments.append(fragment)
         if self._partial:
-            self._write_delta(kind, fragment, block_key)
+            self._write_delta(block_kind, fragment, block_key)
             return
         self._size = size = self._size + len(fragment)
         if size > self.max_bytes:
-            self._split_long_block(kind, fragment, block_key)
+            self._split_long_block(block_kind, fragment, block_key)
 
-    def open_block_for_fragment(self, kind: TurnState, fragment: str, block_key: object) -> str:
+    def open_block_for_fragment(
+        self, block_kind: TurnState, fragment: str, block_key: object
+    ) -> str:
         """Open a block of `kind` for `block_key`; gives back what of `fragment` is left to say."""
         if self._machine.state is ECHO:
-            fragment = self._skip_repeated(kind, fragment, block_key)
-        if not fragment or not self._machine.move_to(kind):
+            fragment = self._skip_repeated(block_kind, fragment, block_key)
+        if not fragment or not self._machine.move_to(block_kind):
             return ""
         self.block_key = block_key
         self._size = 0
-        if self._long_block is not None and kind is TEXT:
+        if self._long_block is not None and block_kind is TEXT:
             number, long_key, text = self._long_block
             self._long_block = None
             if long_key == block_key and number == self._assistant_message.number:
@@ -326,11 +332,11 @@ class TextBlocks:
             self.fragments[-1] = self.fragments[-1][:-half_length]
         if any(self.fragments):
             self._close_long_block(kind, block_key)
-            self.add_fragment(kind, fragment, block_key)
+            self.add_block_fragment(kind, fragment, block_key)
         else:
             self.fragments.clear()
             self._write_pieces(kind, fragment, block_key)
-        self.add_fragment(kind, half, block_key)
+        self.add_block_fragment(kind, half, block_key)
         self.is_splitting = was_splitting
 
     def _write_pieces(self, kind: TurnState, fragment: str, block_key: object) -> None:
@@ -344,7 +350,7 @@ class TextBlocks:
             if self._partial:
                 self._writer.write_block_delta(dump_json(piece))
             self._close_long_block(kind, block_key)
-            self._writer.merge_buffered_lines()
+            self._writer.compact_buffered_lines()
 
     def _close_long_block(self, kind: TurnState, block_key: object) -> None:
         """Close the block; what comes for the same one is the same text to the result."""
@@ -353,7 +359,9 @@ class TextBlocks:
             self._long_block = (
                 self._assistant_message.number,
                 block_key,
-                self._assistant_message.shorten_text(self._assistant_message.last_text),
+                self._assistant_message.shorten_text_to_line_limit(
+                    self._assistant_message.last_text
+                ),
             )
 
     def _skip_repeated(self, kind: TurnState, fragment: str, block_key: object) -> str:
@@ -362,11 +370,11 @@ class TextBlocks:
         """
         message, diagnostics = self._assistant_message, self._diagnostics
         blocks, written_text = message.written_blocks, message.written_text
-        expected_text, position = written_text.get_repetition_progress(kind)
+        expected_text, position = written_text.get_cut_text_and_repeated_chars(kind)
         if expected_text.startswith(fragment, position):
             written_text.set_repeated_char_count(kind, position + len(fragment))
             if block_key is not None:
-                blocks.add(kind, block_key, fragment)
+                blocks.add_block_text(kind, block_key, fragment)
             diagnostics.record("repeated_reply")
             return ""
         if position < len(expected_text) and not fragment.startswith(expected_text[position:]):
@@ -377,17 +385,17 @@ class TextBlocks:
             new_text, repeated_text = fragment[len(expected_text) - position :], expected_text
         texts_by_block, repeated_texts = (
             blocks.copy_texts(),
-            written_text.get_repeated_texts() | {kind: repeated_text},
+            written_text.get_repeated_text_by_block_kind() | {kind: repeated_text},
         )
         self._machine.move_to(MESSAGE)
-        blocks.restore(texts_by_block)
+        blocks.restore_texts(texts_by_block)
         if block_key is not None and repeated_text:
             blocks.remove(kind, block_key)
-            blocks.add(kind, block_key, repeated_text)
+            blocks.add_block_text(kind, block_key, repeated_text)
         if self._can_retract:  # it may be cut once more
             for other_kind, text in repeated_texts.items():
                 if text:
-                    written_text.add(other_kind, text)
+                    written_text.add_block_text(other_kind, text)
         if kind is TEXT:
             self._prefix = repeated_text
         return new_text
@@ -396,13 +404,13 @@ class TextBlocks:
         """What a complete block said, for the result and for the vendor that says it again."""
         message = self._assistant_message
         if self._can_retract and (self._can_retry or message.start_usage is NO_USAGE):
-            message.written_text.add(kind, text)
+            message.written_text.add_block_text(kind, text)
         if kind is TEXT:
             message.ends_with_call = False
             prefix = self._prefix
             if not prefix and (kind, self.block_key) in message.written_blocks.texts:
-                prefix = message.written_blocks.get_text(kind, self.block_key)
+                prefix = message.written_blocks.get_block_text(kind, self.block_key)
             message.last_text = prefix + text
             self._prefix = ""
         if self.block_key is not None:
-            message.written_blocks.add(kind, self.block_key, text)
+            message.written_blocks.add_block_text(kind, self.block_key, text)

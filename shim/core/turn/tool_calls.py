@@ -102,14 +102,14 @@ class PermissionDenials:
             return False
         return call_id in self._truncated_ids or bool(entry["tool_input"] == tool_input)
 
-    def resolve_written_call_id(
-        self, call_id: str, name: str, tool_input: Mapping[str, Any]
+    def resolve_call_id_in_output(
+        self, vendor_call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> str:
         """Return the id with which a call of the vendor was written in this turn."""
-        call_id, name = normalize_call_id(call_id), normalize_tool_name(name)
-        renamed_calls = self._renamed_ids.get(call_id)
+        vendor_call_id, name = normalize_call_id(vendor_call_id), normalize_tool_name(name)
+        renamed_calls = self._renamed_ids.get(vendor_call_id)
         if renamed_calls is None:
-            return call_id
+            return vendor_call_id
         matching_ids = [
             written_id
             for written_id, tool, call_fingerprint in renamed_calls
@@ -120,30 +120,30 @@ class PermissionDenials:
                 (written_id for written_id in matching_ids if written_id not in self.entries),
                 matching_ids[0],
             )
-        if call_id in self._unchanged_ids:
-            return call_id
+        if vendor_call_id in self._unchanged_ids:
+            return vendor_call_id
         return next(
             (written_id for written_id, tool, _ in reversed(renamed_calls) if tool == name),
             renamed_calls[-1][0],
         )
 
-    def record_written_call_id(
-        self, call_id: str, written_call_id: str, name: str, tool_input: Mapping[str, Any]
+    def record_call_id_in_output(
+        self, vendor_call_id: str, output_call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> None:
         """Remember the id with which a call is written: the vendor may deny the call later, with
         its own id.
         """
-        if written_call_id == call_id:
+        if output_call_id == vendor_call_id:
             if len(self._unchanged_ids) >= MAX_USED_IDS:
                 self._unchanged_ids.clear()
-            self._unchanged_ids.add(call_id)
-        elif call_id and len(self._renamed_ids) < MAX_RENAMED_CALLS:
-            renamed_calls = self._renamed_ids.setdefault(call_id, [])
-            renamed_calls.append((written_call_id, name, compute_input_fingerprint(tool_input)))
+            self._unchanged_ids.add(vendor_call_id)
+        elif vendor_call_id and len(self._renamed_ids) < MAX_RENAMED_CALLS:
+            renamed_calls = self._renamed_ids.setdefault(vendor_call_id, [])
+            renamed_calls.append((output_call_id, name, compute_input_fingerprint(tool_input)))
             del renamed_calls[:-MAX_RENAMED_CALLS]
             # the denial came before the call, with the vendor's id
-            if self.has_denial(call_id, name, tool_input):
-                self._rename_entry(call_id, written_call_id)
+            if self.has_denial(vendor_call_id, name, tool_input):
+                self._rename_entry(vendor_call_id, output_call_id)
 
     def _rename_entry(self, old_id: str, new_id: str) -> None:
         """Give the entry of a refused call the id with which the call is written."""
@@ -151,7 +151,7 @@ class PermissionDenials:
             self.entries[new_id] = self.entries.pop(old_id) | {"tool_use_id": new_id}
 
 
-class EarlyToolResults:
+class UnmatchedToolResults:
     """Results that came before their calls."""
 
     def __init__(self) -> None:
@@ -166,11 +166,11 @@ class EarlyToolResults:
     def can_add_result(self) -> bool:
         return self._count < MAX_EARLY_RESULTS
 
-    def add(self, call_id: str, content: object, is_error: bool) -> None:
+    def add_result(self, call_id: str, content: object, is_error: bool) -> None:
         self._results.setdefault(call_id, []).append((content, is_error))
         self._count += 1
 
-    def take(self, call_id: str) -> tuple[object, bool] | None:
+    def take_result(self, call_id: str) -> tuple[object, bool] | None:
         """Remove and return the first result with an id, or return None."""
         results = self._results.get(call_id)
         if results is None:
@@ -218,7 +218,7 @@ class ToolCalls:
         self.hook_events: list[HookEvent] | None = None
         self.has_interrupted_call = False  # a call was open when the turn was interrupted
         self._open_call_bytes = 0  # at least of their arguments
-        self._early_results = EarlyToolResults()
+        self._early_results = UnmatchedToolResults()
         # the written id → why the call was refused, and whether the vendor received the denial
         # before the call ran
         self._refusals: dict[str, tuple[str, bool]] = {}
@@ -278,7 +278,7 @@ class ToolCalls:
         vendor_tool, vendor_input = name, tool_input
         vendor_id = call_id  # a result and another announcement have it as it is
         redact = self._context.redact
-        if redact is not None and not self._context.uses_call_line_as_prompt:
+        if redact is not None and not self._context.uses_call_line_as_permission_prompt:
             vendor_id = redact(vendor_id)
             name = redact(name)
             tool_input = redact(tool_input)
@@ -287,7 +287,7 @@ class ToolCalls:
             if vendor_id
             else self._writer.create_uuid()
         )
-        self.denials.record_written_call_id(vendor_id, written_id, name, tool_input)
+        self.denials.record_call_id_in_output(vendor_id, written_id, name, tool_input)
         self._assistant_message.ends_with_call = True
         cut_input = self._writer.write_tool_call(written_id, name, tool_input)
         if cut_input is not None:
@@ -311,7 +311,8 @@ class ToolCalls:
         ):
             self._stop_for_forbidden_call(written_id, name, tool_input)
         elif (
-            self._early_results and (early_result := self._early_results.take(call_id)) is not None
+            self._early_results
+            and (early_result := self._early_results.take_result(call_id)) is not None
         ):
             self.add_tool_result(key, *early_result)
         return key
@@ -322,7 +323,7 @@ class ToolCalls:
         """Note a permission request for an open call. Hooks see its arguments, unless
         `has_same_input` says they are known.
         """
-        is_new = self.table.record_repeated_announcement(key, PERMISSION_REQUEST, tool_input)
+        is_new = self.table.record_repeated_call(key, PERMISSION_REQUEST, tool_input)
         if is_new and not has_same_input and self.hook_events is not None:
             self.hook_events.append(
                 HookEvent("PreToolUse", self.open_calls[key][0], name, tool_input)
@@ -378,7 +379,7 @@ class ToolCalls:
             not is_error
             and evaluator is not None
             and (
-                self.table.is_forbidden(key)
+                self.table.is_call_forbidden(key)
                 or self._has_run_forbidden(evaluator, call, name, tool_input)
             )
         ):
@@ -407,13 +408,13 @@ class ToolCalls:
         if self._config.limits.max_turns is not None:
             self._check_max_turns(self._config.limits.max_turns)
 
-    def fill_open_call_results(self, content: str = "") -> None:
+    def write_result_for_each_open_call(self, result_content: str = "") -> None:
         """The vendor never says what its open calls returned: each gets `content`."""
         if self.open_calls and self._machine.move_to(READY):
             calls = list(self.open_calls.values())
             self.table.remove_visible_calls()
             for call in calls:
-                self._write_result(call, content, False)
+                self._write_result(call, result_content, False)
             if self._config.limits.max_turns is not None:
                 self._check_max_turns(self._config.limits.max_turns)
 
@@ -450,14 +451,14 @@ class ToolCalls:
         self._stop_for_forbidden_call(written_id, name, tool_input)
         return False
 
-    def stop_after_forbidden_call_ran(
-        self, written_id: str, name: str, tool_input: Mapping[str, Any]
+    def stop_turn_after_forbidden_call_ran(
+        self, output_call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> None:
         """Stop the turn because the vendor ran a call although it knew the rule that forbids the
         call.
         """
         self.denials.tool_that_ran = name
-        self._stop_for_forbidden_call(written_id, name, tool_input)
+        self._stop_for_forbidden_call(output_call_id, name, tool_input)
 
     def record_denial_reason(
         self, call_id: str, message: str, *, vendor_knows: bool = False
@@ -473,7 +474,7 @@ class ToolCalls:
     def hide_call(self, call_id: str, name: str, tool_input: object, source: str = STREAM) -> None:
         """Leave a call and its result out of the stream."""
         if len(self.table.hidden_keys) >= MAX_USED_IDS:
-            self.table.remove_hidden_calls()
+            self.table.remove_calls_hidden_from_stream()
         announcement = ToolCallAnnouncement(
             call_id, name, compute_input_fingerprint(tool_input), source
         )
@@ -587,7 +588,7 @@ class ToolCalls:
             key = self.add_tool_call(call_id, name, tool_input or {})
             return key if key in self.open_calls else None
         elif call_id and self._early_results.can_add_result:
-            self._early_results.add(call_id, self._fit_content(content), is_error)
+            self._early_results.add_result(call_id, self._fit_content(content), is_error)
         else:  # without an id it would be taken for the result of a later call
             self._diagnostics.record("orphan_tool_result", call_id)
         return None
@@ -630,7 +631,7 @@ class ToolCalls:
 
         Return the key of the call, or None if the call is hidden.
         """
-        is_new = self.table.record_repeated_announcement(key, source, tool_input)
+        is_new = self.table.record_repeated_call(key, source, tool_input)
         if key not in self.open_calls:
             return None
         evaluator = self._config.evaluator
@@ -645,7 +646,7 @@ class ToolCalls:
         ):
             return key
         if evaluator.is_denial_enforced_by_vendor(name):
-            self.table.set_forbidden(key)
+            self.table.mark_call_forbidden(key)
         else:
             self._stop_for_forbidden_call(written_id, name, tool_input)
         return key

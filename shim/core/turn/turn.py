@@ -29,7 +29,7 @@ from shim.core.errors import FailedVendorAttempt
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn import outcome as outcomes
 from shim.core.turn.assistant_message import AssistantMessage
-from shim.core.turn.context import ConversationState, OutputWriter, StructuredAnswer, TurnConfig
+from shim.core.turn.context import ConversationState, JsonSchemaAnswer, OutputWriter, TurnConfig
 from shim.core.turn.machine import (
     CLOSED,
     DONE,
@@ -114,7 +114,7 @@ class Turn:
             thinking=text_blocks.start_thinking_block,
             close=text_blocks.write_open_block,
             stop=message.write_message_stop,
-            unecho=text_blocks.end_message_repetition,
+            unecho=text_blocks.finish_fully_repeated_message,
             fill=self._write_missing_results,
             end=self._write_result,
         )
@@ -160,7 +160,7 @@ class Turn:
         return self.result is not None and self.result.is_error
 
     @property
-    def cause(self) -> Cause | Literal[""]:
+    def end_cause(self) -> Cause | Literal[""]:
         """Why the turn ended; "" before it did."""
         return "" if self.result is None else self.result.cause
 
@@ -171,19 +171,19 @@ class Turn:
 
     # -- who the vendor is -------------------------------------------------------------------------
 
-    def start_session(self, **info: Any) -> None:
+    def record_vendor_session_info(self, **session_info: Any) -> None:
         """The vendor said who it is: session_id, model, cwd, tools (Claude's names), mode,
         slash_commands …
 
         The first call that carries a session id says the `init` line; facts that come later are too
         late for it.
         """
-        session_id = info.pop("session_id", None)
+        session_id = session_info.pop("session_id", None)
         if session_id and isinstance(session_id, str):
             self.turn_start.set_vendor_session(
                 session_id, self.diagnostics, is_closed=self.machine.state is CLOSED
             )
-        self.turn_start.update_vendor_info(info)
+        self.turn_start.update_vendor_info(session_info)
         if session_id and self.machine.state is NEW:
             self.machine.move_to(READY)
 
@@ -207,8 +207,8 @@ class Turn:
         ) = message, replays, get_accepted_kinds
         # a child that stays had its session before the message, and init is said
         if self.machine.state is not NEW:
-            self.turn_start.write_user_message(message)
-        self.writer.record_prompt(message.text)
+            self.turn_start.write_user_message_echo(message)
+        self.writer.count_prompt_chars(message.text)
 
     def add_steering_message(self, message: UserMessage) -> None:
         """Another message was said to the vendor in the middle of this turn, whose result answers
@@ -218,7 +218,7 @@ class Turn:
         taken it.
         """
         self.turn_start.steering_messages.append(message)
-        self.writer.record_prompt(message.text)
+        self.writer.count_prompt_chars(message.text)
 
     # -- replies -----------------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ class Turn:
         self.assistant_message.cost_usd += parse_dollars(cost_usd)
 
     def add_thinking(self, fragment: str, key: object = None) -> None:
-        self.text_blocks.add_fragment(THINKING, fragment, key)
+        self.text_blocks.add_block_fragment(THINKING, fragment, key)
 
     def add_thinking_block(self, full_text: str) -> None:
         """A whole block of thinking that was never streamed."""
@@ -255,11 +255,11 @@ class Turn:
         """The block's text so far: says only what is new; a contradiction is counted, nothing is
         taken back.
         """
-        self.text_blocks.update_block(TEXT, full_text, key)
+        self.text_blocks.update_block_text(TEXT, full_text, key)
 
     def update_thinking(self, full_text: str, key: object = None) -> None:
         """The block's thinking so far, as `update_text`."""
-        self.text_blocks.update_block(THINKING, full_text, key)
+        self.text_blocks.update_block_text(THINKING, full_text, key)
 
     def end_block(self) -> None:
         """The open block is complete: its line is said now instead of at the next event."""
@@ -285,9 +285,9 @@ class Turn:
         """Replace the arguments of an open call. The rules apply to the new arguments, too."""
         self.tool_calls.replace_call_input(call_id, name, tool_input)
 
-    def fill_results(self, content: str = "") -> None:
+    def fill_open_call_results(self, content: str = "") -> None:
         """The vendor never says what its open calls returned: each gets `content`."""
-        self.tool_calls.fill_open_call_results(content)
+        self.tool_calls.write_result_for_each_open_call(content)
 
     def add_denial(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
         """A call that was refused: an entry in the result's `permission_denials` (once per id).
@@ -295,7 +295,7 @@ class Turn:
         One that is said behind this breaks no rule: it never ran.
         """
         self.tool_calls.denials.add(
-            self.tool_calls.denials.resolve_written_call_id(call_id, name, tool_input),
+            self.tool_calls.denials.resolve_call_id_in_output(call_id, name, tool_input),
             name,
             tool_input,
         )
@@ -370,7 +370,9 @@ class Turn:
             )
         self.tool_calls.record_denial_reason(permission.call_id, message, vendor_knows=vendor_knows)
 
-    def record_input_correction(self, permission: PermissionRequest, message: str) -> None:
+    def record_approval_with_changed_input(
+        self, permission: PermissionRequest, message: str
+    ) -> None:
         """A call was allowed with another input only: its result will say so, and it is no denial."""
         self.tool_calls.record_denial_reason(permission.call_id, message)
 
@@ -390,7 +392,7 @@ class Turn:
             return self.subagents.get_subagent(parent_call_id, subagent_call.call_id, usage)
         # the call has ended
         return self.subagents.get_subagent(
-            self.tool_calls.denials.resolve_written_call_id(parent_call_id, "", {}),
+            self.tool_calls.denials.resolve_call_id_in_output(parent_call_id, "", {}),
             None,
             usage,
         )
@@ -439,11 +441,11 @@ class Turn:
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def record_end(self, **fields: Any) -> None:
+    def record_turn_end(self, **result_fields: Any) -> None:
         """The vendor said that it is done; facts are usage, cost, duration_ms, api_ms, result,
         stop_reason …
         """
-        self.outcome_tracker.record_end(fields)
+        self.outcome_tracker.record_turn_end(result_fields)
 
     def record_failure(
         self,
@@ -453,30 +455,30 @@ class Turn:
         kind: Cause | None = None,
         status: int | None = None,
         subtype: str | None = None,
-        **fields: Any,
+        **result_fields: Any,
     ) -> None:
         """The vendor said, or showed, that the turn failed; `kind` is the cause, else it is read
         off the text.
 
         `api` says whether the model's API failed (contract S10); None leaves that to the text.
         """
-        self.outcome_tracker.record_failure(message, fields, api, kind, status, subtype)
+        self.outcome_tracker.record_failure(message, result_fields, api, kind, status, subtype)
 
     def stop(self, message: str, cause: Cause) -> None:
         """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
         self.outcome_tracker.stop(message, cause)
 
-    def record_interrupt(self, **fields: Any) -> None:
+    def record_interrupt(self, **result_fields: Any) -> None:
         """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of
         its end.
         """
         if self.machine.is_over:
             return
-        self.outcome_tracker.record_interrupt(fields)
+        self.outcome_tracker.record_interrupt(result_fields)
         if self.outcome_tracker.is_interrupted and self.tool_calls.open_calls:
             self.tool_calls.has_interrupted_call = True
 
-    def finalize(self) -> None:
+    def record_vendor_completion(self) -> None:
         """The vendor is done: the shell may give it a last moment and then end it.
 
         If it also said how, that stands: whatever it prints from now on is too late.
@@ -487,12 +489,12 @@ class Turn:
             self.machine.move_to(READY)
             self.machine.move_to(DONE, True)
 
-    def cancel_finalization(self) -> None:
+    def cancel_vendor_completion(self) -> None:
         """The vendor goes on after all. Once it said how it ended, it is too late for that."""
         self.outcome_tracker.is_finalized = self.machine.state is DONE
         self.outcome_tracker.is_paused = False
 
-    def record_possible_end(self) -> None:
+    def record_possible_turn_end(self) -> None:
         """The vendor may be done, and has no word for it: for a child that stays, a silence is the
         end.
         """
@@ -564,7 +566,7 @@ class Turn:
         """Whether the stream was cut, and nothing has happened that must not happen twice (Yume's
         R11).
         """
-        return outcomes.can_retry(self._take_snapshot(), child_exit, stderr)
+        return outcomes.can_retry_turn(self._take_snapshot(), child_exit, stderr)
 
     def write_internal_error(self, reason: str) -> None:
         """The end itself failed, our own mistake: a result all the same, with nothing in it that
@@ -581,11 +583,11 @@ class Turn:
             )
         self.writer.write_result(self.result.line)
 
-    def write_turn_end_line(self) -> None:
+    def write_result_terminator_line(self) -> None:
         """Say the terminator that a passed result still owes: nothing at all comes behind it."""
         if not self.outcome_tracker.is_terminated:
             self.outcome_tracker.is_terminated = True
-            self.writer.write_turn_end_line()
+            self.writer.write_result_terminator_line()
 
     def create_next(
         self, config: TurnConfig | None = None, diagnostics: Diagnostics | None = None
@@ -612,7 +614,7 @@ class Turn:
     def _write_missing_results(self) -> None:
         """Results that never came, and the user line of an interrupt."""
         text = self.tool_calls.write_missing_results()
-        self.subagents.write_missing_results(text)
+        self.subagents.write_missing_tool_results(text)
         self.tool_calls.record_orphan_tool_results()
         if self.outcome_tracker.is_interrupted and not self.outcome_tracker.has_interrupt_line:
             self.writer.write_user_text(
@@ -631,7 +633,7 @@ class Turn:
         if vendor_line and outcome is vendor_outcome:
             text = message.last_text if outcome.kind == "ended" else outcome.message
             self.result = TurnResult({}, outcome.kind != "ended", outcome.cause, text)
-            self.writer.write_vendor_turn_result(vendor_line)
+            self.writer.write_vendor_result_line(vendor_line)
             outcome_tracker.is_terminated = False
             return
         turn_start, conversation = self.turn_start, self.conversation
@@ -693,14 +695,14 @@ class Turn:
             has_effects=bool(has_effects) or message.number > 1,
             is_repeatable=message.written_text.is_repeatable,
             open_call_names=outcomes.format_open_call_names(calls.open_calls)
-            if calls.open_calls and message.has_ended_with_calls
+            if calls.open_calls and message.has_ended_with_tool_calls
             else "",
             has_unknown_events=bool(diagnostics.unknown_events),
             has_misread_output=diagnostics.has_unreadable_output,
         )
 
     def _read_structured_answer(
-        self, read_answer: Callable[[str], StructuredAnswer], outcome: TurnOutcome
+        self, read_answer: Callable[[str], JsonSchemaAnswer], outcome: TurnOutcome
     ) -> TurnOutcome:
         """Contract F11, 5.11: the last text as `StructuredOutput`, or an error when it does not fit
         the schema.

@@ -43,7 +43,7 @@ class TurnContext:
         self.outcome_tracker = TurnOutcomeTracker(self.machine)
 
     @property
-    def uses_call_line_as_prompt(self) -> bool:
+    def uses_call_line_as_permission_prompt(self) -> bool:
         """Return whether the line of a call is the permission prompt. Its input is not redacted
         then, because the frontend decides about what it sees.
         """

@@ -92,7 +92,7 @@ class TurnStart:
         }
         if version := self.vendor_info.get("vendor_version") or config.vendor.version:
             shim_fields["vendor_version"] = version
-        shim_fields |= self.build_version_fields()
+        shim_fields |= self.build_version_warning_fields()
         if config.vendor.is_replay:
             shim_fields["replay"] = True
         if config.output_style:
@@ -130,9 +130,9 @@ class TurnStart:
             init_fields["tools"] = config.evaluator.policy.list_visible_tools(init_fields["tools"])
         self._writer.write_init_message(conversation.session_id, init_fields)
         if self.user_message is not None:
-            self.write_user_message(self.user_message)
+            self.write_user_message_echo(self.user_message)
 
-    def build_version_fields(self) -> dict[str, Any]:
+    def build_version_warning_fields(self) -> dict[str, Any]:
         """Return the keys of `init.shim` about a version that was not tested. Empty for a tested
         version.
         """
@@ -152,18 +152,18 @@ class TurnStart:
         return messages
 
     @property
-    def unanswered_count(self) -> int:
+    def unanswered_steering_message_count(self) -> int:
         """Return how many steering messages no reply has followed."""
         return len(self.steering_messages) - self.written_count
 
     def write_steering_messages(self) -> None:
         """A reply begins: the vendor has taken what was said to it before."""
         for message in self.steering_messages[self.written_count :]:
-            self.write_user_message(message)
+            self.write_user_message_echo(message)
             self.new_steering_messages.append(message)
         self.written_count = len(self.steering_messages)
 
-    def write_user_message(self, user_message: UserMessage) -> None:
+    def write_user_message_echo(self, user_message: UserMessage) -> None:
         """A message of the user's: said again, if it is to be, with a word about what is left out
         of it.
         """

@@ -64,7 +64,7 @@ class YumeEncoder:
     """
 
     writes_partial_messages = True
-    has_turn_end_line = True
+    has_result_terminator_line = True
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class YumeEncoder:
         if self.transcript_writer:
             self.transcript_writer.discard_turn()
 
-    def merge_buffered_lines(self) -> None:
+    def compact_buffered_lines(self) -> None:
         """Its lines are short."""
 
     def create_uuid(self) -> str:
@@ -127,7 +127,7 @@ class YumeEncoder:
         """Nothing of Yume's has one."""
         return ""
 
-    def record_prompt(self, prompt: str) -> None:
+    def count_prompt_chars(self, prompt: str) -> None:
         """Its length is what an estimate of the tokens begins with."""
         self._input_chars += len(prompt)
 
@@ -215,10 +215,10 @@ class YumeEncoder:
         self.last_result_line = self._lines[-1]
         if self.transcript_writer:
             self.transcript_writer.finalize_turn_usage(fields)
-        self.write_turn_end_line()
+        self.write_result_terminator_line()
         self._reset_turn()
 
-    def write_turn_end_line(self) -> None:
+    def write_result_terminator_line(self) -> None:
         """The terminator; `result` says it by itself."""
         self._lines.append(TERMINATOR)
 
@@ -306,12 +306,12 @@ class YumeEncoder:
         if self.transcript_writer:
             self.transcript_writer.write_block(kind, text_json, is_aborted)
 
-    def write_unstreamed_block(self, kind: str, text_json: bytes) -> None:
+    def write_complete_block(self, block_kind: str, text_json: bytes) -> None:
         """A whole block is one fragment."""
-        self._block_kind = kind
+        self._block_kind = block_kind
         self.write_block_delta(text_json)
         if self.transcript_writer:
-            self.transcript_writer.write_block(kind, text_json)
+            self.transcript_writer.write_block(block_kind, text_json)
 
     def end_block(self) -> None:
         """Blocks have no lines of their own."""
@@ -420,7 +420,7 @@ class YumeEncoder:
     def write_passthrough_line(self, line: bytes) -> None:
         """Nothing passes."""
 
-    def write_vendor_turn_result(self, line: bytes) -> None:
+    def write_vendor_result_line(self, line: bytes) -> None:
         """Nothing passes."""
 
     # -- lines -------------------------------------------------------------------------------------

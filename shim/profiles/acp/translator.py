@@ -149,7 +149,7 @@ class AcpTranslator(Translator):
         self._pending_end = None
         self._usage.cost_usd, self._last_plan = 0.0, None
         if self.session.session_id:
-            turn.start_session(
+            turn.record_vendor_session_info(
                 session_id=self.session.session_id, mcp_servers=self._list_unreachable_servers()
             )
 
@@ -331,9 +331,9 @@ class AcpTranslator(Translator):
         if response.request_label == STEP_PROMPT:
             self._end_turn(response.result)
         elif self._pending_end is not None:
-            self.turn.record_possible_end()
+            self.turn.record_possible_turn_end()
         elif was_paused:
-            self.turn.cancel_finalization()
+            self.turn.cancel_vendor_completion()
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """The agent is silent, or has gone: a turn that might have been over is over."""
@@ -580,7 +580,7 @@ class AcpTranslator(Translator):
             self._fail_prompt(response)
         elif response.request_label == STEP_SESSION:
             session = self.session
-            self.turn.start_session(
+            self.turn.record_vendor_session_info(
                 session_id=session.session_id,
                 model=session.model,
                 mcp_servers=self._list_unreachable_servers(),
@@ -624,8 +624,8 @@ class AcpTranslator(Translator):
                 subtype=SUBTYPE_BY_LIMIT[reason],
             )
         else:
-            turn.record_end()
-        turn.finalize()
+            turn.record_turn_end()
+        turn.record_vendor_completion()
 
     def _fail_prompt(self, response: RpcResponse) -> None:
         self.session.discard_allowed_calls()
@@ -644,4 +644,4 @@ class AcpTranslator(Translator):
         else:
             status = code if isinstance(code, int) and 400 <= code < 600 else None
             self.turn.record_failure(text, status=status, api=True if status else None)
-        self.turn.finalize()
+        self.turn.record_vendor_completion()

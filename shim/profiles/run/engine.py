@@ -114,7 +114,7 @@ class ProfileRuleEngine(Translator):
         if self.is_doubtful:
             self.check_event_session_id(session_id)
         self.vendor_session = session_id
-        self.turn.start_session(session_id=session_id)
+        self.turn.record_vendor_session_info(session_id=session_id)
 
     def remove_hidden_tools(self, tool_names: Any) -> Any:
         """The names of a list of tools whose calls are said."""
@@ -151,7 +151,7 @@ class ProfileRuleEngine(Translator):
     def write_buffered_blocks(self, *, fill_results: bool = True) -> None:
         """Say what waited; `fill_results`: what the open calls returned is not said any more."""
         if fill_results and self.turn.open_calls:
-            self.turn.fill_results()
+            self.turn.fill_open_call_results()
         for kind, text in self.buffered_blocks:
             self.turn.add_block(text, kind)
         self.buffered_blocks.clear()
@@ -307,8 +307,8 @@ class ProfileRuleEngine(Translator):
                 error_text, kind=kind, status=_as_status(code), subtype=subtype, **fields
             )
         else:
-            self.turn.record_end(**fields)
-        self.turn.finalize()
+            self.turn.record_turn_end(**fields)
+        self.turn.record_vendor_completion()
 
     def fail_turn(self, text: Any, code: Any, kind: Cause | None) -> None:
         """The turn failed, unless a result says more."""

@@ -130,9 +130,9 @@ class SubagentEventWriter:
             )
         agent = self._engine.turn.get_subagent(parent)
         if kind == "text":
-            agent.add_text(text)
+            agent.write_text_message(text)
         else:
-            agent.add_thinking(text)
+            agent.write_thinking_message(text)
 
     def start_message(self, parent_call_id: str) -> None:
         """Begin another reply of an agent. Its blocks may have the same keys as the blocks of

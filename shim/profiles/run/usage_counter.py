@@ -3,7 +3,7 @@
 from typing import Any
 
 from shim.core.claude.usage import NO_USAGE, USAGE_KEYS, Usage, create_usage
-from shim.core.turn.context import NO_THREAD_USAGE, ConversationState, ThreadUsage
+from shim.core.turn.context import NO_VENDOR_SESSION_USAGE, ConversationState, VendorSessionUsage
 
 USAGE_MEANINGS = ("request", "run_total", "thread_total", "none")
 
@@ -48,7 +48,7 @@ class VendorUsageCounter:
             total = total and self._subtract_previous(total)
         return {"usage": total} | ({"cost": cost} if cost else {})
 
-    def _find_previous_thread(self) -> ThreadUsage:
+    def _find_previous_thread(self) -> VendorSessionUsage:
         """What the thread that goes on had used before, also in another process; one of its own
         begins at nothing.
         """
@@ -56,7 +56,7 @@ class VendorUsageCounter:
         is_new_session = (
             conversation.session_id is not None and conversation.vendor_session_id is None
         )
-        return NO_THREAD_USAGE if is_new_session else conversation.thread_usage
+        return NO_VENDOR_SESSION_USAGE if is_new_session else conversation.thread_usage
 
     def _subtract_previous(self, total: Usage) -> Usage:
         """A thread's total without what it had when this turn began; the total is remembered for

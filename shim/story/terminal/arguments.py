@@ -66,7 +66,7 @@ def format_permission_request_call(step: SessionStep) -> str:
     name.
     """
     return " ".join(
-        filter(None, (format_untruncated_line(step.name) or "?", format_arguments(step.input)))
+        filter(None, (format_text_on_one_line(step.name) or "?", format_arguments(step.input)))
     )
 
 
@@ -80,15 +80,15 @@ def format_argument(value: object) -> str:
 
 
 def format_truncated_line(text: str) -> str:
-    return truncate_line(format_untruncated_line(text))
+    return truncate_argument_line(format_text_on_one_line(text))
 
 
-def format_untruncated_line(text: str) -> str:
+def format_text_on_one_line(text: str) -> str:
     """A text in one line, and all of it: what decides is never cut."""
     return escape_control_chars(text).replace("\n", " ⏎ ")
 
 
-def truncate_line(text: str) -> str:
+def truncate_argument_line(text: str) -> str:
     omitted_chars = len(text) - MAX_ARGUMENT_CHARS
     return (
         text
@@ -170,7 +170,7 @@ def _render_arguments(step: SessionStep) -> Iterator[Text]:
         if name == main and text == short_text:
             continue
         first, *more_lines = text.split("\n")
-        key = format_untruncated_line(name)
+        key = format_text_on_one_line(name)
         head = Text(f"{key}: ", style="dim").append(first, style="not dim")
         yield head if not more_lines else Text(f"{key}:", style="dim")
         for line in (first, *more_lines) if more_lines else ():
@@ -192,9 +192,9 @@ def _render_question(
     for line in escape_control_chars(text).split("\n"):
         yield Text(line, style="bold")
     for number, (label, description) in enumerate(options, 1):
-        option = Text().append(f"  {number}  ", style="cyan").append(format_untruncated_line(label))
+        option = Text().append(f"  {number}  ", style="cyan").append(format_text_on_one_line(label))
         yield option.append(
-            f"  {format_untruncated_line(description)}" if description else "", style="dim"
+            f"  {format_text_on_one_line(description)}" if description else "", style="dim"
         )
     if allows_several:
         yield Text("  (several may be chosen)", style="dim")

@@ -34,9 +34,9 @@ from shim.story.terminal.arguments import (
     format_tool_name,
     format_truncated_line,
     render_tool_call_details,
-    truncate_line,
+    truncate_argument_line,
 )
-from shim.story.terminal.screen import TerminalScreen, TypedInput
+from shim.story.terminal.screen import RenderedKeyboardInput, TerminalScreen
 from shim.story.terminal.totals import list_failure_reasons, render_session_totals, render_turn_end
 
 MAX_ARGUMENT_LINES = 12  # of a command, or of further arguments
@@ -66,7 +66,7 @@ _OUTCOME_SIGNS = {
 _TODO_STYLES = {"completed": "green", "in_progress": "yellow"}
 
 
-class SessionStoryRenderer:
+class TerminalSessionRenderer:
     """Draws the changes of a story. `live`: show what is going on now; `thinking`: show it whole,
     not as one line; `full`: do not cut output and diffs; `is_interactive`: a person answers, so
     that questions are not cut either.
@@ -136,7 +136,7 @@ class SessionStoryRenderer:
         if printed_text:
             self._remember_error(printed_text)
 
-    def show_typed_input(self, render_input: Callable[[int], TypedInput] | None) -> None:
+    def show_typed_input(self, render_input: Callable[[int], RenderedKeyboardInput] | None) -> None:
         """Show below all else what a person types at a width."""
         self._screen.render_input = render_input
 
@@ -295,7 +295,7 @@ class SessionStoryRenderer:
             if sign != "@":
                 self._screen.print_text(
                     Text(
-                        truncate_line(f"{sign} {escape_control_chars(text)}"),
+                        truncate_argument_line(f"{sign} {escape_control_chars(text)}"),
                         style=DIFF_STYLES[sign],
                     ),
                     indent,
@@ -441,7 +441,7 @@ class SessionStoryRenderer:
             return all_lines
         visible_lines, char_count = list[str](), 0
         for line in all_lines[:max_lines]:
-            visible_lines.append(truncate_line(line))
+            visible_lines.append(truncate_argument_line(line))
             char_count += len(visible_lines[-1])
             if char_count > MAX_OUTPUT_CHARS:
                 break
@@ -453,14 +453,14 @@ class SessionStoryRenderer:
 
 
 _DRAW_METHODS = {
-    "start": SessionStoryRenderer._draw_start,
-    "prompt": SessionStoryRenderer._draw_prompt,
-    "thinking": SessionStoryRenderer._draw_thinking,
-    "text": SessionStoryRenderer._draw_text,
-    "call": SessionStoryRenderer._draw_outcome,
-    "question": SessionStoryRenderer._draw_question,
-    "answer": SessionStoryRenderer._draw_answer,
-    "note": SessionStoryRenderer._draw_note,
-    "error": SessionStoryRenderer._draw_error,
-    "result": SessionStoryRenderer._draw_result,
+    "start": TerminalSessionRenderer._draw_start,
+    "prompt": TerminalSessionRenderer._draw_prompt,
+    "thinking": TerminalSessionRenderer._draw_thinking,
+    "text": TerminalSessionRenderer._draw_text,
+    "call": TerminalSessionRenderer._draw_outcome,
+    "question": TerminalSessionRenderer._draw_question,
+    "answer": TerminalSessionRenderer._draw_answer,
+    "note": TerminalSessionRenderer._draw_note,
+    "error": TerminalSessionRenderer._draw_error,
+    "result": TerminalSessionRenderer._draw_result,
 }

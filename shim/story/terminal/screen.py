@@ -25,7 +25,7 @@ REFRESH_SECONDS = 0.1  # between two drawings of what is awaited; who draws call
 MIN_REDRAW_SECONDS = 0.04  # between two drawings of a text that is streamed, however fast that is
 
 
-class TypedInput(NamedTuple):
+class RenderedKeyboardInput(NamedTuple):
     """What a person types, below all else, and where the cursor stands in it."""
 
     lines: RenderableType
@@ -65,7 +65,7 @@ class TerminalScreen:
 
     def __init__(self, console: Console, *, live: bool = False) -> None:
         self.is_terminal = console.is_terminal
-        self.render_input: Callable[[int], TypedInput] | None = None
+        self.render_input: Callable[[int], RenderedKeyboardInput] | None = None
         self._console = console
         self._spinner = Spinner("dots")
         self._wait_message = ""
@@ -178,7 +178,7 @@ class TerminalScreen:
         if self._footer is not None and not self._has_footer:
             self._footer.erase()
 
-    def _render_footer(self, typed: TypedInput | None) -> RenderableType:
+    def _render_footer(self, typed: RenderedKeyboardInput | None) -> RenderableType:
         parts: list[Any] = []
         if self._preview:
             lines = Text(escape_control_chars(self._preview)).wrap(

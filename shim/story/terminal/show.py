@@ -10,7 +10,7 @@ from shim.core.cast.format import RecordingHeader, RecordingRecord
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.story.reader import TOO_LONG_PHRASE, Recording, SessionStoryReader
 from shim.story.terminal.raw_renderer import RawRecordRenderer
-from shim.story.terminal.renderer import SessionStoryRenderer
+from shim.story.terminal.renderer import TerminalSessionRenderer
 
 POLL_SECONDS = 0.1  # between two looks at a recording that is being written
 TAIL_BYTES = 200  # at the end of a file, with its last checkpoint
@@ -108,7 +108,7 @@ def _list_remarks(
     return remarks
 
 
-class _RecordingRenderer(SessionStoryRenderer):
+class _RecordingRenderer(TerminalSessionRenderer):
     """Draws the session of a recording, record by record."""
 
     def __init__(

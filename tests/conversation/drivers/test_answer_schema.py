@@ -15,7 +15,7 @@ from shim.conversation.drivers.answer_schema import (
     parse_json_schema,
 )
 from shim.core.errors import CliArgumentError
-from shim.core.turn.context import StructuredAnswer
+from shim.core.turn.context import JsonSchemaAnswer
 from shim.core.turn.outcome import ChildExit
 
 SCHEMA = '{"type":"object","properties":{"answer":{"type":"string"},"n":{"type":"number"}},"required":["answer","n"]}'
@@ -139,11 +139,11 @@ def test_schema_instruction_is_appended_to_the_prompt():
 def turn(texts, *, partial=False, **options):
     """The lines of a turn whose last text is `texts`."""
     stage = Stage(partial=partial, read_answer=build_answer_parser(SCHEMA), **options)
-    stage.turn.start_session(session_id="s")
+    stage.turn.record_vendor_session_info(session_id="s")
     for part in texts:
         stage.turn.add_text(part)
         stage.turn.end_message()
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     stage.turn.close(ChildExit(code=0), "")
     lines = stage.take_lines()
     check_turns(stage.bytes, partial)
@@ -196,7 +196,7 @@ def test_structured_output_of_the_vendor_replaces_the_result_text():
     """qwen: its result has `structured_result`, and text beside the call is not the answer."""
     stage = Stage()
     stage.turn.add_text("Here it is.")
-    stage.turn.record_end(structured_output=VALUE, result="Here it is.")
+    stage.turn.record_turn_end(structured_output=VALUE, result="Here it is.")
     stage.turn.close(ChildExit(code=0), "")
     result = stage.take_lines()[-2]
     assert (result["structured_output"], result["result"]) == (VALUE, '{"answer":"42","n":7}')
@@ -217,7 +217,7 @@ def test_failed_turn_has_no_structured_output(end):
 
 def test_structured_output_of_the_vendor_is_dropped_if_the_child_fails():
     stage = Stage()
-    stage.turn.record_end(structured_output=VALUE)
+    stage.turn.record_turn_end(structured_output=VALUE)
     stage.turn.close(ChildExit(code=1), "")
     assert "structured_output" not in stage.take_lines()[-2]
 
@@ -225,11 +225,11 @@ def test_structured_output_of_the_vendor_is_dropped_if_the_child_fails():
 def test_every_turn_of_a_conversation_has_a_separate_structured_output():
     stage = Stage(read_answer=build_answer_parser(SCHEMA))
     stage.turn.add_text(GOOD)
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     stage.turn.finish()
     following = stage.turn.create_next()
     following.add_text('{"answer": "43", "n": 8}')
-    following.record_end()
+    following.record_turn_end()
     following.finish()
     results = [line for line in stage.take_lines() if line["type"] == "result"]
     assert [result["structured_output"]["n"] for result in results] == [7, 8]
@@ -239,7 +239,7 @@ def test_every_turn_of_a_conversation_has_a_separate_structured_output():
 @pytest.mark.parametrize("before", ["call", "echo", "thinking", "nothing"])
 @pytest.mark.parametrize("settles", [False, True], ids=["", "settled"])
 def test_stream_is_valid_if_structured_output_follows_any_turn_state(before, partial, settles):
-    stage = Stage(partial=partial, read_answer=lambda text: StructuredAnswer(VALUE))
+    stage = Stage(partial=partial, read_answer=lambda text: JsonSchemaAnswer(VALUE))
     if before == "call":
         stage.turn.add_tool_call("c1", "Bash", {"command": "ls"})
         stage.turn.add_tool_result("c1", "a")
@@ -249,9 +249,9 @@ def test_stream_is_valid_if_structured_output_follows_any_turn_state(before, par
         stage.turn.add_text(GOOD[:5])
     elif before == "thinking":
         stage.turn.add_thinking("hm")
-    stage.turn.record_end(result=GOOD)
+    stage.turn.record_turn_end(result=GOOD)
     if settles:
-        stage.turn.finalize()
+        stage.turn.record_vendor_completion()
     stage.turn.close(ChildExit(code=0), "")
     assert stage.take_lines()[-2]["structured_output"] == VALUE
     check_turns(stage.bytes, partial)

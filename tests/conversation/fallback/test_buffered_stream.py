@@ -43,7 +43,7 @@ def find_failed_attempt(case):
 def outcome(case):
     """The cause of a case's failure, None where it succeeded."""
     turn = translate_case(case, False)[1].turn
-    return turn.cause if turn.is_error else None
+    return turn.end_cause if turn.is_error else None
 
 
 @loop_over_cases(
@@ -111,7 +111,9 @@ def test_failed_attempt_is_parsed_from_any_recorded_json():
 
 def test_vendor_info_is_not_passed_to_another_vendor():
     stage = Stage()
-    stage.turn.start_session(session_id="s", model="m1", tools=["Read"], vendor_version="1")
+    stage.turn.record_vendor_session_info(
+        session_id="s", model="m1", tools=["Read"], vendor_version="1"
+    )
     stage.finish_turn()
     then = stage.turn.create_next(build_turn_config("another"))
     assert (then.vendor_info, then.model) == ({}, "")
@@ -155,7 +157,7 @@ def test_discarded_turn_is_not_written(make):
     writer = make()
     for forgotten in (True, False):
         _, stream = build_buffered_stream(writer)
-        stream.turn.start_session(session_id="s", model=f"model-{forgotten}")
+        stream.turn.record_vendor_session_info(session_id="s", model=f"model-{forgotten}")
         if forgotten:
             assert b"init" in writer.take_bytes()
             writer.discard_turn()

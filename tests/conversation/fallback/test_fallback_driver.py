@@ -67,7 +67,7 @@ class Vendor(ChildDriver):
             if self.fails:
                 self.stream.turn.record_failure("the disk is full")
             else:
-                self.stream.turn.record_end()
+                self.stream.turn.record_turn_end()
         else:
             self.stream.turn.stop("nobody is logged in", "auth")
         await self._write_turn_end(*self.stream.finish())

@@ -27,7 +27,7 @@ class Toy(Translator):
     """A vendor whose events are what a test is about."""
 
     def on_hello(self, event):
-        self.turn.start_session(session_id=event["session"])
+        self.turn.record_vendor_session_info(session_id=event["session"])
 
     def on_say(self, event):
         self.turn.add_block("words")
@@ -48,20 +48,20 @@ class Toy(Translator):
         self.turn.record_heartbeat()
 
     def on_pause(self, event):
-        self.turn.record_possible_end()
+        self.turn.record_possible_turn_end()
 
     def on_settle(self, event):
-        self.turn.record_end()
-        self.turn.finalize()
+        self.turn.record_turn_end()
+        self.turn.record_vendor_completion()
 
     def on_go_on(self, event):
-        self.turn.cancel_finalization()
+        self.turn.cancel_vendor_completion()
 
     def on_spend(self, event):
         self.turn.add_usage({"input_tokens": 1}, 0.0)
 
     def on_finish(self, event):
-        self.turn.record_end()
+        self.turn.record_turn_end()
         self.turn.finish()
 
 

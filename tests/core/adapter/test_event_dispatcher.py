@@ -18,7 +18,7 @@ class Toy(Translator):
     """A vendor with the events of these tests; `on_boom` raises."""
 
     def on_hello(self, event: Event) -> None:
-        self.turn.start_session(session_id=event["session_id"])
+        self.turn.record_vendor_session_info(session_id=event["session_id"])
 
     def on_say(self, event: Event) -> None:
         self.turn.add_text(event["text"])
@@ -27,7 +27,7 @@ class Toy(Translator):
         raise RuntimeError("boom")
 
     def on_bye(self, event: Event) -> None:
-        self.turn.record_end()
+        self.turn.record_turn_end()
 
 
 class Overriding(Toy):

@@ -32,7 +32,7 @@ def strip(line: dict) -> dict:
 def build_lines(verbs, partial: bool = False) -> list[dict]:
     """The lines behind init for some verbs."""
     stage = Stage(partial=partial)
-    stage.turn.start_session(session_id="chat", model="m")
+    stage.turn.record_vendor_session_info(session_id="chat", model="m")
     stage.take_lines()
     verbs(stage.turn)
     return [strip(line) for line in stage.take_lines()]
@@ -80,7 +80,7 @@ def event(inner: dict) -> dict:
 def test_init_has_every_key_of_claude_init():
     """Contract 5.1."""
     stage = Stage(cwd="/repo", tools=("Bash",))
-    stage.turn.start_session(
+    stage.turn.record_vendor_session_info(
         session_id="550e8400-e29b-41d4-a716-446655440000", model="m", slash_commands=["x"]
     )
     (init,) = stage.take_lines()
@@ -114,7 +114,7 @@ def test_init_has_every_key_of_claude_init():
 def test_init_omits_capabilities():
     """Contract 5.1: each string promises behaviour."""
     stage = Stage()
-    stage.turn.start_session(session_id="s")
+    stage.turn.record_vendor_session_info(session_id="s")
     assert "capabilities" not in stage.take_lines()[0]
 
 
@@ -325,7 +325,7 @@ def test_result_has_every_key_required_by_clients():
 
 def build_lines_with_end(verbs) -> list[dict]:
     stage = Stage(terminator="none")
-    stage.turn.start_session(session_id="chat", model="m")
+    stage.turn.record_vendor_session_info(session_id="chat", model="m")
     stage.take_lines()
     verbs(stage.turn)
     return [strip(line) for line in stage.take_lines()]
@@ -338,7 +338,7 @@ def build_lines_with_end(verbs) -> list[dict]:
 def test_terminator_follows_the_result(terminator, last):
     """Contract S16b and the yume page."""
     stage = Stage(terminator=terminator)
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     stage.turn.finish()
     data = stage.writer.take_bytes()
     assert TERMINATORS[terminator] == last
@@ -361,7 +361,7 @@ def test_uuids_are_unique_and_ascending():
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "")
     stage.turn.add_block("y")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     stage.turn.finish()
     uuids = re.findall(r'"uuid":"([^"]*)"', stage.writer.take_bytes().decode())
     numbers = [int(uuid.removeprefix(STABLE_ID_PREFIX), 16) for uuid in uuids]
@@ -453,14 +453,14 @@ def test_unicode_line_separators_are_escaped(separator, partial):
     """Hostile-input, section 2: Node 24 loses the line silently."""
     stage = Stage(partial=partial)
     text = f"a{separator}b"
-    stage.turn.start_session(session_id="s", model=text, cwd=text, tools=[text])
+    stage.turn.record_vendor_session_info(session_id="s", model=text, cwd=text, tools=[text])
     stage.turn.add_text(text)
     stage.turn.add_thinking_block(text)
     stage.turn.add_tool_call(text, text, {text: text})
     stage.turn.add_tool_result(text, text)
     stage.turn.add_tool_call("w", "Write", {"file_path": text, "content": text})
     stage.turn.add_tool_result("w", text)
-    stage.turn.get_subagent(text).add_text(text)
+    stage.turn.get_subagent(text).write_text_message(text)
     stage.turn.write_system_event("note", text=text)
     stage.turn.add_denial(text, text, {text: text})
     stage.turn.record_failure(text)

@@ -153,10 +153,10 @@ FRAGMENTS = some.lists(
 @example([("x" * 25_000, 1), ("y", 1), ("z" * 9000, 0)], True)
 def test_long_message_is_complete_in_lines_within_the_limit(partial, fragments, thinking):
     stage = Stage(partial=partial, terminator="none", limit=LIMIT)
-    stage.turn.start_session(session_id="s")
+    stage.turn.record_vendor_session_info(session_id="s")
     for text, key in fragments:
         (stage.turn.add_thinking if thinking else stage.turn.add_text)(text, key)
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     stage.turn.close(None, "")
     data = stage.writer.take_bytes()
     assert all(len(line) <= LIMIT for line in data.split(b"\n"))
@@ -183,7 +183,7 @@ def test_long_message_is_complete_in_lines_within_the_limit(partial, fragments, 
 def build_limited_stage(partial):
     """A stage whose lines have a limit."""
     stage = Stage(partial=partial, terminator="none", limit=LIMIT)
-    stage.turn.start_session(session_id="s")
+    stage.turn.record_vendor_session_info(session_id="s")
     return stage
 
 
@@ -196,7 +196,7 @@ def test_surrogate_halves_do_not_exceed_the_line_limit(partial, fragments):
     stage = build_limited_stage(partial)
     for fragment in fragments:
         stage.turn.add_text(fragment)
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     stage.turn.close(None, "")
     data = stage.writer.take_bytes()
     assert max(map(len, data.split(b"\n"))) <= LIMIT
@@ -221,7 +221,7 @@ def test_long_names_and_ids_do_not_exceed_the_line_limit(partial):
     stage.turn.add_text("Hello.")
     stage.turn.add_tool_call(endless, endless, {"command": "ls"})
     stage.turn.add_tool_result(endless, "out")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     stage.turn.close(None, "")
     data = stage.writer.take_bytes()
     assert max(map(len, data.split(b"\n"))) <= LIMIT
@@ -232,7 +232,7 @@ def test_long_names_and_ids_do_not_exceed_the_line_limit(partial):
 
 def test_init_with_many_tools_stays_an_object():
     stage = Stage(limit=LIMIT)
-    stage.turn.start_session(
+    stage.turn.record_vendor_session_info(
         session_id="s", model="m", tools=[f"tool{number}" for number in range(50_000)]
     )
     (init,) = stage.take_lines()

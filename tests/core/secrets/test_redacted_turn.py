@@ -24,14 +24,14 @@ BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"
 def start_stage(partial: bool = False, **config_fields: Any) -> Stage:
     """A redacting stage whose init is said already."""
     stage = Stage(partial=partial, redacts_secrets=True, **config_fields)
-    stage.turn.start_session(session_id="s")
+    stage.turn.record_vendor_session_info(session_id="s")
     stage.take_lines()
     return stage
 
 
 def end_turn(stage: Stage) -> list[str]:
     """The rest of a stream in short; its contract is kept."""
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     summary = stage.finish_turn()
     check_turns(stage.bytes, stage.writer.writes_partial_messages)
     return summary
@@ -276,8 +276,8 @@ def test_subagent_lines_are_redacted():
     stage = start_stage()
     stage.turn.add_tool_call("t", "Task", {})
     nested = stage.turn.get_subagent("t")
-    nested.add_text(f"a {GITHUB}")
-    nested.add_thinking(GITHUB)
+    nested.write_text_message(f"a {GITHUB}")
+    nested.write_thinking_message(GITHUB)
     nested.add_tool_call("n", "Bash", {"command": GITHUB})
     nested.add_tool_result("n", GITHUB)
     nested.add_user_text(GITHUB)
@@ -298,7 +298,7 @@ def test_call_line_that_serves_as_a_prompt_is_not_redacted(partial):
     assert stage.bytes.count(f"nested {GITHUB}".encode()) == 1
     byte_count = len(stage.bytes)
     nested.add_tool_result("n", GITHUB)
-    nested.add_text(GITHUB)
+    nested.write_text_message(GITHUB)
     stage.turn.add_tool_result("t", GITHUB)
     asking[0] = False
     stage.turn.add_tool_call("u", "Bash", {"command": GITHUB})
@@ -327,7 +327,7 @@ def test_subagent_result_reported_by_another_subagent_is_redacted():
         lambda turn: turn.write_internal_error(GITHUB),
         lambda turn: turn.write_system_event("notification", text=GITHUB),
         lambda turn: turn.add_denial("t", "Bash", {"command": GITHUB}),
-        lambda turn: turn.fill_results(GITHUB),
+        lambda turn: turn.fill_open_call_results(GITHUB),
         lambda turn: turn.record_unknown_event(GITHUB, GITHUB),
         lambda turn: turn.add_tool_call("t", "Bash", {GITHUB: [GITHUB]}),
     ],
@@ -346,11 +346,11 @@ def test_errors_and_system_events_are_redacted(end):
 def test_result_counts_redactions_only_if_there_are_any():
     stage = start_stage()
     stage.turn.add_block("nothing")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     assert "redacted" not in stage.finish_with_result()["shim"]
     stage = start_stage()
     stage.turn.add_block(f"{GITHUB} {GITHUB} Bearer {generate_secret(30)}")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     assert stage.finish_with_result()["shim"]["redacted"] == {"github-token": 2, "bearer-token": 1}
     assert stage.diagnostics.build_report()["redacted"] == {"github-token": 2, "bearer-token": 1}
 

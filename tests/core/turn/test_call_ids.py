@@ -17,7 +17,7 @@ LONG = "call_" + "x" * 300
 
 def start_stage(**config_fields: Any) -> Stage:
     stage = Stage(partial=False, **config_fields)
-    stage.turn.start_session(session_id="s")
+    stage.turn.record_vendor_session_info(session_id="s")
     stage.take_lines()
     return stage
 
@@ -218,7 +218,7 @@ def test_denied_second_call_with_the_same_id_stops_the_turn(call_id):
     stage.turn.add_tool_call(call_id, "Bash", {"command": "ls"})
     assert stage.turn.result is None
     stage.turn.add_tool_call(call_id, "Bash", {"command": "rm x"})
-    assert stage.turn.cause == "denied"
+    assert stage.turn.end_cause == "denied"
     calls = [block for block in blocks(stage) if block["type"] == "tool_use"]
     assert denials(stage) == [(calls[1]["id"], "Bash")]
 
@@ -230,14 +230,14 @@ def test_denied_call_after_a_refused_call_with_the_same_id_stops_the_turn():
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.result is None
     stage.turn.add_tool_call("t", "Bash", {"command": "rm b"})
-    assert stage.turn.cause == "denied"
+    assert stage.turn.end_cause == "denied"
 
 
 def test_denied_call_with_the_id_of_a_hidden_call_stops_the_turn():
     stage = start_stage(evaluator=build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_tool_call("t", "todo", {}, is_hidden=True)
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"})
-    assert stage.turn.cause == "denied"
+    assert stage.turn.end_cause == "denied"
 
 
 @pytest.mark.parametrize("first", [{}, {"command": "ls"}])
@@ -245,14 +245,14 @@ def test_later_arguments_of_a_call_are_checked_against_the_rules(first):
     stage = start_stage(evaluator=build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_tool_call("t", "Bash", first, source="said")
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"}, source="started")
-    assert stage.turn.cause == "denied"
+    assert stage.turn.end_cause == "denied"
 
 
 def test_result_with_a_denied_tool_input_stops_the_turn():
     stage = start_stage(evaluator=build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "", False, "Bash", {"command": "rm a"})
-    assert stage.turn.cause == "denied"
+    assert stage.turn.end_cause == "denied"
 
 
 RULES = {"deny": ["Bash(rm:*)"], "hidden": ["Bash"]}
@@ -261,7 +261,7 @@ RULES = {"deny": ["Bash(rm:*)"], "hidden": ["Bash"]}
 def test_denied_call_of_a_hidden_tool_stops_the_turn():
     stage = start_stage(evaluator=build_evaluator(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"})
-    assert stage.turn.cause == "denied"
+    assert stage.turn.end_cause == "denied"
     assert denials(stage) == [("t", "Bash")]
 
 
@@ -271,21 +271,21 @@ def test_hidden_call_with_denied_later_arguments_stops_the_turn(call_id):
     stage.turn.add_tool_call(call_id, "Bash", {"command": "ls"}, source="said")
     assert stage.turn.result is None and not blocks(stage)
     stage.turn.add_tool_call(call_id, "Bash", {"command": "rm a"}, source="started")
-    assert stage.turn.cause == "denied" and len(denials(stage)) == 1
+    assert stage.turn.end_cause == "denied" and len(denials(stage)) == 1
 
 
 def test_result_with_a_denied_input_of_a_hidden_tool_stops_the_turn():
     stage = start_stage(evaluator=build_evaluator(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "", False, "Bash", {"command": "rm a"})
-    assert stage.turn.cause == "denied"
+    assert stage.turn.end_cause == "denied"
 
 
 def test_update_of_a_hidden_call_with_denied_input_stops_the_turn():
     stage = start_stage(evaluator=build_evaluator(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.replace_call_input("t", "Bash", {"command": "rm a"})
-    assert stage.turn.cause == "denied"
+    assert stage.turn.end_cause == "denied"
 
 
 def test_allowed_call_of_a_hidden_tool_stays_hidden():

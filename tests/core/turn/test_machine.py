@@ -34,7 +34,7 @@ def new(turn: Turn) -> None:
 
 
 def ready(turn: Turn) -> None:
-    turn.start_session(session_id="s")
+    turn.record_vendor_session_info(session_id="s")
 
 
 def message(turn: Turn) -> None:
@@ -56,12 +56,12 @@ def echo(turn: Turn) -> None:
 
 def done(turn: Turn) -> None:
     turn.add_text("t")
-    turn.record_end()
-    turn.finalize()
+    turn.record_turn_end()
+    turn.record_vendor_completion()
 
 
 def close_turn(turn: Turn) -> None:
-    turn.record_end()
+    turn.record_turn_end()
     turn.close(ChildExit(code=0), "")
 
 
@@ -128,7 +128,7 @@ def test_transition_emits_the_expected_lines(state, goal):
     stage.take_lines()
     assert stage.turn.state is state, "the verbs above reach the state"
     if goal is CLOSED:
-        stage.turn.record_end()
+        stage.turn.record_turn_end()
         stage.turn.close(ChildExit(code=0), "")
     else:
         assert stage.turn.machine.move_to(goal)
@@ -226,7 +226,7 @@ LATE_VERBS: dict[str, Callable[[Turn], None]] = {
     "retry": lambda turn: turn.write_retry(1, 2, 3, "x"),
     "compacted": lambda turn: turn.write_compaction("auto", 1),
     "retract": lambda turn: turn.retract_message(),
-    "child": lambda turn: turn.get_subagent("t").add_text("x"),
+    "child": lambda turn: turn.get_subagent("t").write_text_message("x"),
 }
 
 
@@ -267,7 +267,7 @@ def test_ending_method_has_no_effect_after_the_result(end):
 def test_finalize_emits_nothing_and_sets_is_finalized():
     stage = Stage()
     assert not stage.turn.is_finalized
-    stage.turn.finalize()
+    stage.turn.record_vendor_completion()
     assert stage.turn.is_finalized
     assert stage.take_summary() == []
 
@@ -275,6 +275,6 @@ def test_finalize_emits_nothing_and_sets_is_finalized():
 def test_finish_emits_the_result_before_the_child_exits():
     stage = Stage()
     stage.turn.add_block("hi")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     stage.turn.finish()
     assert stage.take_summary() == ["init", "text:hi", "end:success hi", "."]

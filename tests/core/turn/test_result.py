@@ -24,7 +24,7 @@ EXITS = [OK, ONE, INT, TERM, None]
 def outcome(stage: Stage, kind: str) -> None:
     """What the vendor says of its end."""
     if kind == "ended":
-        stage.turn.record_end()
+        stage.turn.record_turn_end()
     elif kind == "failed":
         stage.turn.record_failure("it broke")
     elif kind == "api":
@@ -107,7 +107,7 @@ def test_cause_error_subtype_and_reason_agree(
         subtype,
         reason,
     )
-    assert (stage.turn.cause, stage.turn.is_error) == (cause, is_error)
+    assert (stage.turn.end_cause, stage.turn.is_error) == (cause, is_error)
     assert stage.turn.final_text == (line["result"] if "result" in line else line["errors"][0])
     assert ("result" in line) == (subtype == "success")
 
@@ -115,7 +115,7 @@ def test_cause_error_subtype_and_reason_agree(
 def test_configured_clean_exit_code_is_not_an_error():
     stage = Stage(clean_exit_codes=frozenset({0, 7}))
     stage.turn.add_block("hi")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     assert not result(stage, ChildExit(code=7))["is_error"]
 
 
@@ -145,8 +145,8 @@ def test_interrupt_overrides_any_other_outcome_in_any_order(other, first):
 def test_last_end_event_sets_the_result():
     """pi's `agent_end` comes several times."""
     stage = Stage()
-    stage.turn.record_end(result="one")
-    stage.turn.record_end(result="two")
+    stage.turn.record_turn_end(result="one")
+    stage.turn.record_turn_end(result="two")
     assert result(stage, OK)["result"] == "two"
 
 
@@ -197,7 +197,7 @@ def test_control_characters_of_stderr_are_escaped():
 def test_api_failure_writes_a_synthetic_message_and_a_success_result():
     """Contract S10, 5.8."""
     stage = Stage()
-    stage.turn.start_session(session_id="s")
+    stage.turn.record_vendor_session_info(session_id="s")
     stage.turn.record_failure("401 Incorrect API key provided: dummy.")
     stage.turn.close(ONE, "")
     init, error, line, _ = stage.take_lines()
@@ -257,7 +257,7 @@ def test_end_event_during_tool_use_is_clean_only_with_a_result(fields, cause):
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.end_message(None, "tool_use")
-    stage.turn.record_end(**fields)
+    stage.turn.record_turn_end(**fields)
     line = result(stage, OK)
     assert line["shim"]["cause"] == cause
     assert line["is_error"] is (not fields)
@@ -311,7 +311,7 @@ def test_interrupt_adds_a_turn():
 )
 def test_durations_default_to_the_clock(fields, expected):
     stage = Stage(elapsed_ms=lambda: 42)
-    stage.turn.record_end(**fields)
+    stage.turn.record_turn_end(**fields)
     line = result(stage, OK)
     assert (line["duration_ms"], line["duration_api_ms"]) == expected
 
@@ -332,7 +332,7 @@ def test_durations_default_to_the_clock(fields, expected):
 )
 def test_invalid_result_fields_still_write_a_result(fields):
     stage = Stage()
-    stage.turn.record_end(**fields)
+    stage.turn.record_turn_end(**fields)
     result(stage, OK)
 
 
@@ -354,14 +354,14 @@ def test_invalid_usage_still_writes_a_result(usage, partial):
         except Exception:  # the pump counts it
             pass
         stage.turn.add_block("hi")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     result(stage, OK)
 
 
 def test_structured_output_is_in_the_result():
     """F11, contract 5.11."""
     stage = Stage()
-    stage.turn.record_end(structured_output={"answer": "42"}, result='{"answer":"42"}')
+    stage.turn.record_turn_end(structured_output={"answer": "42"}, result='{"answer":"42"}')
     line = result(stage, OK)
     assert (line["structured_output"], line["result"]) == ({"answer": "42"}, '{"answer":"42"}')
 
@@ -371,7 +371,7 @@ def test_model_usage_contains_context_window_and_max_output_tokens():
     stage = Stage()
     stage.turn.start_message(model="m")
     stage.turn.add_block("hi")
-    stage.turn.record_end(
+    stage.turn.record_turn_end(
         usage={
             "input_tokens": 1,
             "cache_creation_input_tokens": 2,
@@ -425,7 +425,7 @@ def test_only_the_interrupted_block_is_marked_as_aborted(partial):
     )
     stage.turn = stage.turn.create_next()
     stage.turn.add_text("Hello.")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     stage.turn.close(None, "")
     (answer,) = (line for line in stage.take_lines() if line["type"] == "assistant")
     assert "aborted" not in answer
@@ -510,7 +510,7 @@ def test_cost_above_the_budget_is_an_error(is_reported, budget, subtype):
     stage = Stage(limits=ConversationLimits(max_budget_usd=budget))
     stage.turn.add_text("Hello.")
     stage.turn.end_message(None, "end_turn", 0.0 if is_reported else 0.02)
-    stage.turn.record_end(**({"cost": 0.02} if is_reported else {}))
+    stage.turn.record_turn_end(**({"cost": 0.02} if is_reported else {}))
     line = result(stage, OK)
     assert (line["subtype"], line["is_error"]) == (subtype, subtype != "success")
     assert line["total_cost_usd"] == 0.02

@@ -19,7 +19,7 @@ def with_a_task(partial: bool = False) -> Stage:
 
 
 def finish(stage: Stage) -> list[str]:
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     summary = stage.finish_turn()
     check_turns(stage.bytes, stage.writer.writes_partial_messages)
     return summary
@@ -30,8 +30,8 @@ def test_subagent_lines_are_complete_and_reference_their_call(partial):
     stage = with_a_task(partial)
     child = stage.turn.get_subagent("task")
     child.add_user_text("look")
-    child.add_thinking("hm")
-    child.add_text("I look.")
+    child.write_thinking_message("hm")
+    child.write_text_message("I look.")
     child.add_tool_call("n", "Read", {"file_path": "/a"})
     child.add_tool_result("n", "alpha")
     assert stage.take_summary() == [
@@ -46,8 +46,8 @@ def test_subagent_lines_are_complete_and_reference_their_call(partial):
 
 def test_empty_subagent_text_is_not_emitted():
     stage = with_a_task()
-    stage.turn.get_subagent("task").add_text("")
-    stage.turn.get_subagent("task").add_thinking("")
+    stage.turn.get_subagent("task").write_text_message("")
+    stage.turn.get_subagent("task").write_thinking_message("")
     assert stage.take_summary() == []
 
 
@@ -56,7 +56,7 @@ def test_subagent_text_does_not_close_a_main_block(partial):
     stage = Stage(partial=partial)
     stage.turn.add_tool_call("task", "Task", {})
     stage.turn.add_text("mean")
-    stage.turn.get_subagent("task").add_text("inside")
+    stage.turn.get_subagent("task").write_text_message("inside")
     stage.turn.add_text("while")
     summary = finish(stage)
     assert "text:meanwhile" in summary
@@ -64,7 +64,7 @@ def test_subagent_text_does_not_close_a_main_block(partial):
 
 def test_subagent_text_is_not_the_result():
     stage = with_a_task()
-    stage.turn.get_subagent("task").add_text("inside")
+    stage.turn.get_subagent("task").write_text_message("inside")
     stage.turn.add_tool_result("task", "done")
     stage.turn.add_block("outside")
     assert finish(stage)[-2] == "end:success outside"
@@ -77,7 +77,7 @@ def test_subagent_result_does_not_count_as_a_turn():
     child.add_tool_call("n", "Read", {})
     child.add_tool_result("n", "")
     stage.turn.add_tool_result("task", "done")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     assert stage.finish_with_result()["num_turns"] == 2
 
 
@@ -129,7 +129,7 @@ def test_subagent_result_without_a_call_is_dropped_and_counted():
 
 def test_unknown_parent_is_null_and_counted():
     stage = Stage()
-    stage.turn.get_subagent("nobody").add_text("inside")
+    stage.turn.get_subagent("nobody").write_text_message("inside")
     line = stage.take_lines()[-1]
     assert line["parent_tool_use_id"] is None
     assert stage.diagnostics.repairs == {"unknown_parent": 1}
@@ -140,7 +140,7 @@ def test_parent_with_a_result_still_accepts_subagent_text():
     stage = with_a_task()
     stage.turn.add_tool_result("task", "launched")
     stage.take_lines()
-    stage.turn.get_subagent("task").add_text("later")
+    stage.turn.get_subagent("task").write_text_message("later")
     assert stage.take_summary() == ["task>text:later"]
     assert stage.diagnostics.repairs == {}
 
@@ -151,7 +151,7 @@ def test_subagent_lines_reference_the_renamed_parent_call():
     stage.turn.add_tool_result("task", "one")
     stage.turn.add_tool_call("task", "Task", {})
     call = stage.take_lines()[-1]["message"]["content"][0]["id"]
-    stage.turn.get_subagent("task").add_text("inside")
+    stage.turn.get_subagent("task").write_text_message("inside")
     (line,) = stage.take_lines()
     assert line["parent_tool_use_id"] == call != "task"
 
@@ -200,11 +200,11 @@ def test_subagent_mcp_result_has_claude_format():
 def test_subagent_text_is_omitted_without_forward_subagent_text():
     """Measured with claude 2.1.332: texts and thoughts come only with `--forward-subagent-text`."""
     stage = Stage(forwards_subagent_text=False)
-    stage.turn.start_session(session_id="s")
+    stage.turn.record_vendor_session_info(session_id="s")
     stage.turn.add_tool_call("task", "Task", {"prompt": "x"})
     child = stage.turn.get_subagent("task")
-    child.add_thinking("hm")
-    child.add_text("inside")
+    child.write_thinking_message("hm")
+    child.write_text_message("inside")
     child.add_tool_call("n", "Read", {})
     child.add_tool_result("n", "text")
     assert [entry for entry in stage.take_summary() if entry.startswith("task>")] == [
@@ -232,7 +232,7 @@ def test_denied_subagent_call_stops_the_turn(call_id):
     child.add_tool_call(call_id, "Bash", LS)
     assert stage.turn.result is None
     child.add_tool_call(call_id, "Bash", RM)
-    assert stage.turn.cause == "denied"
+    assert stage.turn.end_cause == "denied"
     calls = [
         block
         for line in stage.take_lines()
@@ -249,7 +249,7 @@ def test_later_arguments_of_a_subagent_call_are_evaluated():
     child.add_tool_call("n", "mcp__s__t", {"line": "ls"})
     assert stage.turn.result is None
     child.add_tool_call("n", "mcp__s__t", {"line": "rm x"})
-    assert stage.turn.cause == "denied"
+    assert stage.turn.end_cause == "denied"
 
 
 def test_refused_subagent_call_does_not_stop_the_turn():
@@ -268,5 +268,5 @@ def test_vendor_enforced_denial_stops_the_turn_only_if_the_call_ran(failed):
     child.add_tool_call("n", "Bash", RM)
     assert stage.turn.result is None
     child.add_tool_result("n", "removed", failed)
-    assert (stage.turn.cause == "denied") is not failed
+    assert (stage.turn.end_cause == "denied") is not failed
     assert stage.turn.denied_tool_that_ran == ("" if failed else "Bash")

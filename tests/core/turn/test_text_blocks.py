@@ -19,14 +19,14 @@ HIGH, LOW = "\ud83d", "\ude00"
 def start_stage(partial: bool) -> Stage:
     """A stage whose init is said already."""
     stage = Stage(partial=partial)
-    stage.turn.start_session(session_id="s")
+    stage.turn.record_vendor_session_info(session_id="s")
     stage.take_lines()
     return stage
 
 
 def texts(stage: Stage) -> list[str]:
     """The words of all blocks, in order, when the turn is ended well."""
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     summary = stage.finish_turn()
     check_turns(stage.bytes, stage.writer.writes_partial_messages)
     return [entry for entry in summary if entry.startswith(("text:", "think:", "call:"))]
@@ -169,7 +169,7 @@ def test_fragment_that_is_not_a_string_does_not_stop_the_turn(partial, verb, val
     except Exception:  # the pump counts it
         pass
     stage.turn.add_text("after")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     summary = stage.finish_turn()
     assert summary[-1] == "."
     assert "before " in "".join(summary) and "after" in "".join(summary)
@@ -255,7 +255,7 @@ def test_all_text_and_thinking_fragments_are_emitted_exactly_once(partial, fragm
     for block_type, fragment in fragments:
         getattr(stage.turn, f"add_{block_type}")(fragment)
     text_by_type = {"text": "", "thinking": ""}
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     stage.turn.finish()
     for line in stage.take_lines():
         if line["type"] == "assistant":
@@ -359,7 +359,7 @@ def test_streamed_text_of_a_retracted_message_is_not_emitted_twice():
     assert stage.take_summary() == []
     stage.turn.add_text("lo")
     assert stage.take_summary() == ["start", "open:text", "+lo"]
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     assert stage.finish_turn()[-2] == "end:success Hello", "the result is the whole reply"
 
 
@@ -413,7 +413,7 @@ def test_retried_message_with_different_text_is_emitted(partial):
     stage.turn.retract_message()
     stage.take_lines()
     stage.turn.add_block("Goodbye")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     summary = stage.finish_turn()
     assert "text:Goodbye" in summary
     assert summary[-2] == "end:success Goodbye"
@@ -429,7 +429,7 @@ def test_retried_message_that_diverges_is_emitted_from_its_start():
     stage.turn.add_text("ab")
     stage.turn.add_text("zz")
     assert stage.take_summary() == ["start", "open:text", "+abzz"]
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     assert stage.finish_turn()[-2] == "end:success abzz"
 
 
@@ -439,7 +439,7 @@ def test_shorter_retried_message_becomes_the_result():
     stage.turn.retract_message()
     stage.turn.add_text("Hel")
     stage.turn.end_message()
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     assert stage.finish_turn()[-2] == "end:success Hel"
 
 
@@ -448,7 +448,7 @@ def test_empty_retried_message_leaves_an_empty_result(partial):
     stage = start_stage(partial)
     stage.turn.add_block("Hello")
     stage.turn.retract_message()
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     assert stage.finish_turn()[-2] == "end:success"
 
 

@@ -18,14 +18,14 @@ BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"
 def start_stage(partial: bool = False, **config_fields: object) -> Stage:
     """A stage whose init is said already."""
     stage = Stage(partial=partial, **config_fields)
-    stage.turn.start_session(session_id="s")
+    stage.turn.record_vendor_session_info(session_id="s")
     stage.take_lines()
     return stage
 
 
 def end_turn(stage: Stage) -> list[str]:
     """What is left to say when the vendor ends well."""
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     summary = stage.finish_turn()
     check_turns(stage.bytes, stage.writer.writes_partial_messages)
     return summary
@@ -191,7 +191,7 @@ def test_fill_results_adds_a_result_for_every_open_call(partial):
     stage.turn.add_tool_call("a", "Bash", {})
     stage.turn.add_tool_call("b", "Bash", {})
     stage.take_lines()
-    stage.turn.fill_results()
+    stage.turn.fill_open_call_results()
     assert [entry for entry in stage.take_summary() if entry.startswith("result")] == [
         "result:a",
         "result:b",
@@ -283,7 +283,7 @@ def test_denial_is_listed_in_the_result_and_the_turn_succeeds():
     stage.turn.add_denial("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_result("t", "refused", True)
     stage.turn.add_block("ok")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     result = stage.finish_with_result()
     assert result["permission_denials"] == [
         {"tool_name": "Bash", "tool_use_id": "t", "tool_input": {"command": "rm"}}
@@ -296,7 +296,7 @@ def test_repeated_denial_of_a_call_is_listed_once():
     for _ in range(3):
         stage.turn.add_denial("t", "Bash", {})
     stage.turn.add_denial("u", "Bash", {})
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     assert [
         denial["tool_use_id"] for denial in stage.finish_with_result()["permission_denials"]
     ] == ["t", "u"]
@@ -376,7 +376,7 @@ def test_successful_call_of_a_tool_denied_to_the_vendor_stops_the_turn():
     stage = start_stage(evaluator=build_informed_evaluator(deny=["Bash"]))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "a.txt")
-    assert stage.turn.cause == "denied"
+    assert stage.turn.end_cause == "denied"
     stage.take_lines()
     check_turns(stage.bytes, stage.writer.writes_partial_messages)
 
@@ -384,7 +384,7 @@ def test_successful_call_of_a_tool_denied_to_the_vendor_stops_the_turn():
 def test_call_denied_by_an_argument_rule_stops_the_turn_immediately():
     stage = start_stage(evaluator=build_informed_evaluator(deny=["Bash(ls:*)"]))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
-    assert stage.turn.cause == "denied"
+    assert stage.turn.end_cause == "denied"
 
 
 def test_denied_call_that_is_hidden_stops_the_turn():
@@ -522,7 +522,7 @@ def test_permission_request_for_a_hidden_or_denied_tool_is_refused():
     hidden = start_stage(evaluator=build_evaluator(hidden=["Bash"]))
     assert "hidden" in ask(hidden).refusal and hidden.take_summary() == []
     forbidden = start_stage(evaluator=build_evaluator(deny=["Bash"]))
-    assert ask(forbidden).refusal and forbidden.turn.cause == "denied"
+    assert ask(forbidden).refusal and forbidden.turn.end_cause == "denied"
 
 
 def test_refused_call_has_the_users_message_in_its_result_and_is_counted_once():
@@ -541,7 +541,8 @@ def test_refused_call_without_a_result_reports_the_users_message():
     stage.turn.record_permission_denial(ask(stage), "no way", frontend_knows=True)
     stage.take_lines()
     assert any(
-        "no way" in entry for entry in map(str, [stage.turn.record_end(), *stage.finish_turn()])
+        "no way" in entry
+        for entry in map(str, [stage.turn.record_turn_end(), *stage.finish_turn()])
     )
 
 
@@ -559,7 +560,7 @@ def test_failed_result_of_a_refused_call_is_not_reported_as_executed():
     stage = start_stage()
     stage.turn.record_permission_denial(ask(stage), "no way", frontend_knows=True)
     stage.turn.add_tool_result("t", "not allowed", True)
-    assert stage.turn.denied_tool_that_ran == "" and stage.turn.cause == ""
+    assert stage.turn.denied_tool_that_ran == "" and stage.turn.end_cause == ""
 
 
 def test_successful_result_is_accepted_if_the_vendor_did_not_receive_the_denial():
@@ -571,16 +572,16 @@ def test_successful_result_is_accepted_if_the_vendor_did_not_receive_the_denial(
         ask(stage), "no way", frontend_knows=True, vendor_knows=False
     )
     stage.turn.add_tool_result("t", "it was refused")
-    assert stage.turn.denied_tool_that_ran == "" and stage.turn.cause == ""
+    assert stage.turn.denied_tool_that_ran == "" and stage.turn.end_cause == ""
 
 
 def test_forbid_call_stops_the_turn_with_its_reason():
     stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.forbid_call("other", "not today")
-    assert stage.turn.cause == ""
+    assert stage.turn.end_cause == ""
     stage.turn.forbid_call("t", "not today")
-    assert stage.turn.cause == "denied" and "not today" in stage.turn.final_text
+    assert stage.turn.end_cause == "denied" and "not today" in stage.turn.final_text
 
 
 MCP_IMAGE = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}
@@ -644,5 +645,5 @@ def test_permission_request_uses_the_claude_name_of_an_mcp_tool():
 
 def test_init_lists_mcp_tools_with_claude_names():
     stage = Stage()
-    stage.turn.start_session(session_id="s", tools=["Bash", "mcp__s.x__do it"])
+    stage.turn.record_vendor_session_info(session_id="s", tools=["Bash", "mcp__s.x__do it"])
     assert stage.take_lines()[0]["tools"] == ["Bash", "mcp__s_x__do_it"]

@@ -33,7 +33,9 @@ def init_of(stage: Stage) -> dict:
 
 def test_vendor_session_start_writes_init():
     stage = Stage()
-    stage.turn.start_session(session_id=UUID, model="m", cwd="/repo", tools=["Bash"], mode="plan")
+    stage.turn.record_vendor_session_info(
+        session_id=UUID, model="m", cwd="/repo", tools=["Bash"], mode="plan"
+    )
     (init,) = stage.take_lines()
     assert init["session_id"] == UUID
     assert (init["model"], init["cwd"], init["tools"], init["permissionMode"]) == (
@@ -46,10 +48,10 @@ def test_vendor_session_start_writes_init():
 
 def test_init_waits_for_a_session_id_and_merges_earlier_fields():
     stage = Stage()
-    stage.turn.start_session(model="m")
+    stage.turn.record_vendor_session_info(model="m")
     assert stage.take_lines() == []
-    stage.turn.start_session(cwd="/repo", model=None)
-    stage.turn.start_session(session_id=UUID)
+    stage.turn.record_vendor_session_info(cwd="/repo", model=None)
+    stage.turn.record_vendor_session_info(session_id=UUID)
     (init,) = stage.take_lines()
     assert (init["model"], init["cwd"]) == ("m", "/repo")
 
@@ -72,7 +74,7 @@ def test_init_precedes_every_other_line(call_turn):
 
 def test_session_id_of_the_frontend_overrides_that_of_the_vendor():
     stage = Stage(requested_id=UUID)
-    stage.turn.start_session(session_id=OTHER)
+    stage.turn.record_vendor_session_info(session_id=OTHER)
     (init,) = stage.take_lines()
     assert init["session_id"] == UUID
     assert stage.conversation.vendor_session_id == OTHER
@@ -82,7 +84,7 @@ def test_session_id_of_the_frontend_overrides_that_of_the_vendor():
 def test_vendor_session_id_that_is_not_a_uuid_is_replaced(vendors):
     """Threats: it would become a file name or a flag of somebody else."""
     stage = Stage()
-    stage.turn.start_session(session_id=vendors)
+    stage.turn.record_vendor_session_info(session_id=vendors)
     (init,) = stage.take_lines()
     assert init["session_id"] == STABLE_SESSION_ID
 
@@ -91,12 +93,12 @@ def test_vendor_session_id_that_is_not_a_uuid_is_replaced(vendors):
 def test_non_string_session_id_does_not_stop_the_turn(vendors):
     stage = Stage()
     try:
-        stage.turn.start_session(session_id=vendors)
+        stage.turn.record_vendor_session_info(session_id=vendors)
     except Exception:
         # a handler's exception is counted by the pump; the turn must be able to go on
         pass
     stage.turn.add_block("hi")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     summary = stage.finish_turn()
     assert summary[-2:] == ["end:success hi", "."]
 
@@ -104,9 +106,9 @@ def test_non_string_session_id_does_not_stop_the_turn(vendors):
 def test_session_id_does_not_change_during_a_turn():
     """Claude's clients drop lines of another session (claude-code#58760)."""
     stage = Stage()
-    stage.turn.start_session(session_id=UUID)
+    stage.turn.record_vendor_session_info(session_id=UUID)
     stage.turn.add_block("a")
-    stage.turn.start_session(session_id=OTHER)
+    stage.turn.record_vendor_session_info(session_id=OTHER)
     stage.turn.add_block("b")
     stage.turn.close(ChildExit(code=0), "")
     assert {line["session_id"] for line in stage.take_lines() if "session_id" in line} == {UUID}
@@ -129,7 +131,7 @@ def test_init_reports_an_unattended_vendor():
 
 def test_init_omits_denied_and_hidden_tools():
     stage = Stage(evaluator=build_evaluator(deny=["Bash"], hidden=["Grep"]))
-    stage.turn.start_session(session_id=UUID, tools=["Bash", "Grep", "Read"])
+    stage.turn.record_vendor_session_info(session_id=UUID, tools=["Bash", "Grep", "Read"])
     (init,) = stage.take_lines()
     assert init["tools"] == ["Read"]
 
@@ -168,7 +170,7 @@ def test_new_message_starts_after_a_tool_result():
 
 def test_no_line_is_written_before_the_first_block_of_a_message():
     stage = Stage(partial=True)
-    stage.turn.start_session(session_id=UUID)
+    stage.turn.record_vendor_session_info(session_id=UUID)
     stage.take_lines()
     stage.turn.start_message(model="m")
     assert stage.take_lines() == []
@@ -209,7 +211,7 @@ def test_usage_of_messages_is_summed():
         stage.turn.start_message(model="m")
         stage.turn.add_block(text)
         stage.turn.end_message(USAGE, cost=0.25)
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     result = stage.finish_with_result()
     assert result["usage"] == DOUBLE
     assert result["total_cost_usd"] == 0.5
@@ -224,7 +226,7 @@ def test_usage_in_the_end_event_replaces_the_sum():
     stage.turn.start_message(model="m")
     stage.turn.add_block("a")
     stage.turn.end_message(USAGE, cost=0.25)
-    stage.turn.record_end(usage=DOUBLE, cost=1.5)
+    stage.turn.record_turn_end(usage=DOUBLE, cost=1.5)
     result = stage.finish_with_result()
     assert result["usage"] == DOUBLE
     assert result["total_cost_usd"] == 1.5
@@ -234,7 +236,7 @@ def test_usage_only_in_the_end_event_is_counted_for_the_model():
     stage = Stage()
     stage.turn.start_message(model="m")
     stage.turn.add_block("a")
-    stage.turn.record_end(usage=USAGE)
+    stage.turn.record_turn_end(usage=USAGE)
     assert stage.finish_with_result()["modelUsage"]["m"]["outputTokens"] == 5
 
 
@@ -263,7 +265,7 @@ def test_usage_of_a_message_is_not_carried_into_the_next():
     stage.turn.add_block("a")
     stage.turn.end_message(USAGE)
     stage.turn.add_block("b")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     last = [line for line in stage.take_lines() if line["type"] == "assistant"][-1]
     assert last["message"]["usage"]["output_tokens"] == 0
 
@@ -275,7 +277,7 @@ def test_result_reports_the_stop_reason_of_the_last_message(stop_reason, expecte
     stage = Stage()
     stage.turn.add_block("a")
     stage.turn.end_message(None, stop_reason)
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     assert stage.finish_with_result()["stop_reason"] == expected
 
 
@@ -291,21 +293,21 @@ def test_result_is_the_text_of_the_last_block():
     stage = Stage()
     stage.turn.add_block("First part. ")
     stage.turn.add_block("Second part.")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     assert stage.finish_with_result()["result"] == "Second part."
 
 
 def test_turn_without_blocks_has_an_empty_result():
     stage = Stage()
-    stage.turn.start_session(session_id=UUID)
-    stage.turn.record_end()
+    stage.turn.record_vendor_session_info(session_id=UUID)
+    stage.turn.record_turn_end()
     assert stage.finish_with_result()["result"] == ""
 
 
 def test_text_only_in_the_end_event_is_the_result():
     stage = Stage()
-    stage.turn.start_session(session_id=UUID)
-    stage.turn.record_end(result="told")
+    stage.turn.record_vendor_session_info(session_id=UUID)
+    stage.turn.record_turn_end(result="told")
     assert stage.finish_with_result()["result"] == "told"
 
 
@@ -318,7 +320,7 @@ def test_num_turns_is_1_plus_the_number_of_tool_results(calls, expected):
     for number in range(calls):
         stage.turn.add_tool_result(f"t{number}", "")
     stage.turn.add_block("done")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     assert stage.finish_with_result()["num_turns"] == expected
 
 
@@ -358,7 +360,7 @@ def test_compaction_writes_a_boundary_and_its_cost_is_counted():
     stage.turn.add_block("going on")
     line = next(line for line in stage.take_lines() if line.get("subtype") == "compact_boundary")
     assert line["compact_metadata"] == {"trigger": "auto", "pre_tokens": 3121}
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     assert stage.finish_with_result()["total_cost_usd"] == 0.5
 
 
@@ -366,7 +368,7 @@ def test_unknown_event_is_counted_in_the_result():
     stage = Stage()
     stage.turn.record_unknown_event("brand_new", {"a": 1})
     stage.turn.add_block("hi")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     assert stage.finish_with_result()["shim"]["unknown_events"] == {"brand_new": 1}
 
 
@@ -375,15 +377,15 @@ def test_unknown_event_is_counted_in_the_result():
 
 def two_turns(**config_fields: object) -> Stage:
     stage = Stage(**config_fields)
-    stage.turn.start_session(session_id=UUID, model="m", cwd="/repo", tools=["Bash"])
+    stage.turn.record_vendor_session_info(session_id=UUID, model="m", cwd="/repo", tools=["Bash"])
     stage.turn.add_block("one")
     stage.turn.end_message(USAGE, cost=1.0)
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     stage.turn.finish()
     stage.turn = stage.turn.create_next()
     stage.turn.add_block("two")
     stage.turn.end_message(USAGE, cost=1.0)
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     stage.turn.finish()
     return stage
 
@@ -410,10 +412,10 @@ def test_each_turn_writes_its_init_and_result_in_the_same_session():
 
 def test_next_turn_uses_the_model_of_the_last_message():
     stage = Stage()
-    stage.turn.start_session(session_id=UUID)
+    stage.turn.record_vendor_session_info(session_id=UUID)
     stage.turn.start_message(model="late")
     stage.turn.add_block("one")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     stage.turn.finish()
     stage.take_lines()
     stage.turn = stage.turn.create_next()
@@ -438,7 +440,7 @@ def test_failure_of_a_turn_does_not_affect_the_next():
     assert stage.take_lines()[-2]["is_error"]
     stage.turn = stage.turn.create_next()
     stage.turn.add_block("fine")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     assert not stage.finish_with_result()["is_error"]
 
 
@@ -451,12 +453,12 @@ def test_old_call_id_is_not_reused_after_cleanup():
 
 def test_session_id_is_stable_if_the_vendor_session_id_changes():
     stage = Stage()
-    stage.turn.start_session(session_id=UUID)
-    stage.turn.record_end()
+    stage.turn.record_vendor_session_info(session_id=UUID)
+    stage.turn.record_turn_end()
     stage.turn.finish()
     stage.take_lines()
     stage.turn = stage.turn.create_next()
-    stage.turn.start_session(session_id=OTHER)
+    stage.turn.record_vendor_session_info(session_id=OTHER)
     assert init_of(stage)["session_id"] == UUID
 
 
@@ -464,12 +466,12 @@ def test_call_id_repeated_in_a_later_turn_produces_valid_output():
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "a")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     stage.turn.finish()
     stage.turn = stage.turn.create_next()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "b")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     stage.turn.finish()
     stage.take_lines()
     check_turns(stage.bytes, partial=False)
@@ -481,7 +483,7 @@ def test_model_usage_is_limited_to_a_maximum_number_of_models():
         stage.turn.start_message(f"model {number}")
         stage.turn.add_block("hi")
         stage.turn.end_message(create_usage(1, 0, 0, 2**62))  # what no client can hold is no count
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     usage_by_model = stage.finish_with_result()["modelUsage"]
     assert len(usage_by_model) == MAX_MODELS + 1
     assert (
@@ -495,10 +497,10 @@ def test_model_usage_is_limited_to_a_maximum_number_of_models():
 
 def test_synthetic_model_name_of_a_vendor_produces_valid_output():
     stage = Stage()
-    stage.turn.start_session(session_id="s", model="<synthetic>")
+    stage.turn.record_vendor_session_info(session_id="s", model="<synthetic>")
     stage.turn.start_message("<synthetic>")
     stage.turn.add_block("hi")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     stage.finish_turn()
     check_turns(stage.bytes, partial=False)
 
@@ -506,8 +508,8 @@ def test_synthetic_model_name_of_a_vendor_produces_valid_output():
 @pytest.mark.parametrize("fact", ["tools", "slash_commands", "agents", "mcp_servers"])
 def test_non_string_names_in_init_lists_are_dropped(fact):
     stage = Stage()
-    stage.turn.start_session(session_id="s", **{fact: [None, 7, ["x"]]})
-    stage.turn.record_end()
+    stage.turn.record_vendor_session_info(session_id="s", **{fact: [None, 7, ["x"]]})
+    stage.turn.record_turn_end()
     stage.finish_turn()
     (turn,) = check_turns(stage.bytes, partial=False)
     assert turn[0][fact] == []

@@ -29,12 +29,14 @@ V = "99999999-2222-4333-8444-555555555555"
 @pytest.fixture
 def stage():
     opened = FlatStage()
-    opened.turn.start_session(session_id=U, model="m", cwd="/repo", tools=["Read", "Agent"])
+    opened.turn.record_vendor_session_info(
+        session_id=U, model="m", cwd="/repo", tools=["Read", "Agent"]
+    )
     return opened
 
 
 def end_turn(stage, **options):
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     lines = stage.finish_turn(**options)
     check_flat(stage.bytes)
     return lines
@@ -261,7 +263,7 @@ CUT = "connection lost"
 )
 def test_r11_disconnected_stream_is_retried_unless_a_call_was_emitted(done, retried):
     translation = create_stream_translation("demo", dialect="yume", stable=True)
-    translation.turn.start_session(session_id=U)
+    translation.turn.record_vendor_session_info(session_id=U)
     for verb, *args in done:
         getattr(translation.turn, verb)(*args)
     assert translation.start_retry(ChildExit(code=1), CUT) is retried
@@ -273,26 +275,26 @@ def test_r11_disconnected_stream_is_retried_unless_a_call_was_emitted(done, retr
 )
 def test_r11_other_failures_are_not_retried(code, stderr):
     translation = create_stream_translation("demo", dialect="yume", stable=True)
-    translation.turn.start_session(session_id=U)
+    translation.turn.record_vendor_session_info(session_id=U)
     translation.turn.add_text("half")
     assert not translation.start_retry(ChildExit(code=code), stderr)
 
 
 def test_r11_disconnected_stream_is_not_retried_in_the_claude_dialect():
     translation = create_stream_translation("demo", stable=True)
-    translation.turn.start_session(session_id=U)
+    translation.turn.record_vendor_session_info(session_id=U)
     assert not translation.start_retry(ChildExit(code=1), CUT)
 
 
 def test_r11_text_emitted_before_a_retry_is_not_repeated():
     translation = create_stream_translation("demo", dialect="yume", stable=True)
-    translation.turn.start_session(session_id=U)
+    translation.turn.record_vendor_session_info(session_id=U)
     translation.turn.add_text("one two")
     assert translation.start_retry(ChildExit(code=0), "")
-    translation.turn.start_session(session_id=U)
+    translation.turn.record_vendor_session_info(session_id=U)
     for fragment in ("one ", "two", " three"):
         translation.turn.add_text(fragment)
-    translation.turn.record_end()
+    translation.turn.record_turn_end()
     lines = [json.loads(line) for line in translation.close(ChildExit(code=0))[0].splitlines()]
     assert summarize_flat_lines(lines) == [
         "init",
@@ -307,13 +309,13 @@ def test_r11_text_emitted_before_a_retry_is_not_repeated():
 def test_r11_message_longer_than_the_buffer_limit_is_not_retried(monkeypatch):
     monkeypatch.setattr("shim.core.turn.assistant_message.MAX_MESSAGE_CHARS", 10)
     translation = create_stream_translation("demo", dialect="yume", stable=True)
-    translation.turn.start_session(session_id=U)
+    translation.turn.record_vendor_session_info(session_id=U)
     translation.turn.add_block("more than ten characters")
     assert not translation.start_retry(ChildExit(code=1), CUT)
 
 
 def test_r12_new_vendor_session_emits_session_id_and_is_in_the_result(stage):
-    stage.turn.start_session(session_id=V)
+    stage.turn.record_vendor_session_info(session_id=V)
     stage.turn.add_block("x")
     init, changed, *_, result, _ = end_turn(stage)
     assert changed == {"type": "system", "subtype": "session_id", "session_id": V}
@@ -322,8 +324,8 @@ def test_r12_new_vendor_session_emits_session_id_and_is_in_the_result(stage):
 
 def test_r12_requested_session_id_is_not_replaced_by_the_vendor_session():
     stage = FlatStage(requested_id=STABLE_SESSION_ID)
-    stage.turn.start_session(session_id=U)
-    stage.turn.start_session(session_id=V)
+    stage.turn.record_vendor_session_info(session_id=U)
+    stage.turn.record_vendor_session_info(session_id=V)
     assert [line.get("subtype") for line in end_turn(stage)].count("session_id") == 0
 
 
@@ -397,13 +399,13 @@ def test_result_contains_only_yume_fields_and_no_text(stage):
 
 
 def test_text_that_is_only_in_the_end_event_is_emitted(stage):
-    stage.turn.record_end(result="only here")
+    stage.turn.record_turn_end(result="only here")
     assert "text only here" in summarize_flat_lines(stage.finish_turn())
 
 
 def test_streamed_text_is_not_repeated_from_the_end_event(stage):
     stage.turn.add_text("only here")
-    stage.turn.record_end(result="only here")
+    stage.turn.record_turn_end(result="only here")
     assert summarize_flat_lines(stage.finish_turn()).count("text only here") == 1
 
 
@@ -455,13 +457,13 @@ HUGE = "0123456789é\u2028" * 40_000
 def test_every_line_is_shorter_than_the_line_limit(limit):
     stage = FlatStage(limit=limit)
     turn = stage.turn
-    turn.start_session(session_id=U, model=HUGE, cwd=HUGE, tools=[HUGE])
+    turn.record_vendor_session_info(session_id=U, model=HUGE, cwd=HUGE, tools=[HUGE])
     turn.add_text(HUGE)
     turn.add_thinking_block(HUGE)
     turn.add_tool_call(HUGE, HUGE, {"content": HUGE})
-    turn.get_subagent(HUGE).add_text(HUGE)
+    turn.get_subagent(HUGE).write_text_message(HUGE)
     nested = turn.get_subagent(HUGE)
-    nested.add_thinking(HUGE)
+    nested.write_thinking_message(HUGE)
     nested.add_tool_call(HUGE + "2", HUGE, {"content": HUGE})
     nested.add_tool_result(HUGE + "2", HUGE)
     turn.add_tool_result(HUGE, [{"type": "text", "text": HUGE}])
@@ -477,10 +479,10 @@ def test_every_line_is_shorter_than_the_line_limit(limit):
 
 def test_long_tool_list_in_init_is_truncated():
     stage = FlatStage()
-    stage.turn.start_session(
+    stage.turn.record_vendor_session_info(
         session_id=U, model="m", tools=[f"tool{number}" for number in range(50_000)]
     )
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     init, *_ = stage.finish_turn()
     check_flat(stage.bytes)
     assert (init["session_id"], init["model"]) == (U, "m") and len(init["tools"]) < 50_000
@@ -499,12 +501,12 @@ def test_subagent_steps_are_flat_lines_with_the_parent_call_id(stage):
     turn = stage.turn
     turn.add_tool_call("task", "Agent", {"description": "look"})
     nested = turn.get_subagent("task")
-    nested.add_thinking("hm")
+    nested.write_thinking_message("hm")
     nested.add_tool_call("n1", "Read", {"file_path": "/a"})
     nested.add_tool_call("n2", "Read", {"file_path": "/b"})
     nested.add_tool_result("n2", "two")
     nested.add_tool_result("n1", "one", True)
-    nested.add_text("found")
+    nested.write_text_message("found")
     nested.add_user_text("what it was told")
     turn.add_tool_result("task", "found it")
     summary = summarize_flat_lines(end_turn(stage))
@@ -525,8 +527,8 @@ def test_subagent_output_is_buffered_with_its_parent_call(stage):
     turn = stage.turn
     turn.add_tool_call("one", "Task", {})
     turn.add_tool_call("two", "Task", {})
-    turn.get_subagent("two").add_text("from two")
-    turn.get_subagent("one").add_text("from one")
+    turn.get_subagent("two").write_text_message("from two")
+    turn.get_subagent("one").write_text_message("from one")
     turn.add_tool_result("two", "2")
     turn.add_tool_result("one", "1")
     assert summarize_flat_lines(end_turn(stage))[1:7] == [
@@ -556,7 +558,7 @@ def test_deeply_nested_subagents_do_not_exhaust_the_stack(stage):
 
 
 def test_subagent_of_an_unknown_call_has_no_parent_id(stage):
-    stage.turn.get_subagent("never").add_text("hello")
+    stage.turn.get_subagent("never").write_text_message("hello")
     (line,) = (line for line in end_turn(stage) if line["type"] == "text")
     assert line["parent_tool_use_id"] is None
 
@@ -574,7 +576,7 @@ def test_call_with_a_permission_prompt_is_emitted_while_another_call_runs(stage)
     assert summarize_flat_lines(stage.take_lines())[1:] == ["call a Bash", "call b Bash"]
     turn.add_tool_result("b", "2")
     turn.add_tool_result("a", "1")
-    turn.record_end()
+    turn.record_turn_end()
     summary = summarize_flat_lines(stage.finish_turn())
     assert summary[:3] == ["result b 2", "result a 1", "text then"]
     check_flat(stage.bytes, exposed=True)
@@ -591,7 +593,7 @@ def test_nested_call_with_a_permission_prompt_follows_its_parent_call(stage):
         "call task Task",
         "task>call n Read",
     ]
-    turn.record_end()
+    turn.record_turn_end()
     stage.finish_turn()
     check_flat(stage.bytes, exposed=True)
 

@@ -318,7 +318,7 @@ def test_hidden_call_emits_no_message():
     stage.turn.add_tool_call("c", "Own", {}, is_hidden=True)
     stage.turn.add_tool_result("c", "x")
     stage.turn.add_block("a")
-    stage.turn.record_end()
+    stage.turn.record_turn_end()
     assert stage.finish_turn()[1:3] == ["text:a", "end:success a"]
 
 

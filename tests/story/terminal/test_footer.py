@@ -10,7 +10,7 @@ from rich.text import Text
 from terminal_emulator import TerminalEmulator
 
 from shim.story.terminal.footer import InputCursor, TerminalFooter
-from shim.story.terminal.screen import TerminalScreen, TypedInput
+from shim.story.terminal.screen import RenderedKeyboardInput, TerminalScreen
 
 
 class Window:
@@ -111,7 +111,9 @@ def test_printed_line_replaces_the_preview():
 def test_typed_input_stays_visible_after_waiting_stops():
     window = Window(40)
     paper = TerminalScreen(window.console, live=True)
-    paper.render_input = lambda width: TypedInput(Text(f"> hi {width}"), InputCursor(0, 4))
+    paper.render_input = lambda width: RenderedKeyboardInput(
+        Text(f"> hi {width}"), InputCursor(0, 4)
+    )
     paper.show_wait_message("waiting")
     paper.flush()
     paper.hide_wait_message()

@@ -27,7 +27,7 @@ from shim.story.terminal.renderer import (
     MAX_ARGUMENT_LINES,
     MAX_DIFF_LINES,
     MAX_OUTPUT_LINES,
-    SessionStoryRenderer,
+    TerminalSessionRenderer,
 )
 
 COLOUR = {
@@ -40,7 +40,7 @@ COLOUR = {
 def draw_events(*events: Event, **options: Any) -> str:
     """What is drawn of events a second after each other."""
     console, story = Console(file=io.StringIO(), _environ={}), SessionStory()
-    drawing = SessionStoryRenderer(console, story, **options)
+    drawing = TerminalSessionRenderer(console, story, **options)
     for at, event in enumerate(events):
         for change in story.add_claude_event(at, event):
             drawing.draw_step_change(change)
@@ -86,7 +86,7 @@ def test_brackets_are_not_interpreted_as_markup():
 
 def test_controller_change_is_rendered():
     console, story = Console(file=io.StringIO(), _environ={}), SessionStory()
-    drawing = SessionStoryRenderer(console, story)
+    drawing = TerminalSessionRenderer(console, story)
     for client in ("start", None, "start", "page", None, "page"):
         for change in story.add_recorder_note(0.0, {"kind": "driver", "client": client}):
             drawing.draw_step_change(change)
@@ -299,7 +299,7 @@ def test_system_event_is_rendered_as_a_single_line():
 def test_noted_repair_is_not_repeated_in_the_result():
     shim = {"repairs": {"not_json": 2}, "unknown_events": {"x": 1}}
     console, story = Console(file=io.StringIO(), _environ={}), SessionStory()
-    drawing = SessionStoryRenderer(console, story)
+    drawing = TerminalSessionRenderer(console, story)
     for change in story.add_recorder_note(
         0, {"kind": "repair", "repair": "not_json", "count": 2}
     ) + story.add_claude_event(0, build_result_line(shim=shim)):
@@ -464,7 +464,7 @@ def test_ask_user_question_prompt_lists_its_options():
 
 def test_prompt_resolution_names_the_client_or_timeout():
     console, story = Console(file=io.StringIO(), _environ={}), SessionStory()
-    drawing = SessionStoryRenderer(console, story)
+    drawing = TerminalSessionRenderer(console, story)
     for how, by in (("allow", "the page"), ("timeout", "")):
         for change in (
             *story.add_claude_event(1, build_permission_request("q", "c")),

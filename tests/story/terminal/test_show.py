@@ -49,7 +49,7 @@ from shim.commands.turn.live_turn import LiveTurnRunner
 from shim.core.cast.format import RecordingError
 from shim.story.model import SessionStory
 from shim.story.terminal.raw_renderer import MAX_PLAIN_CHARS
-from shim.story.terminal.renderer import SessionStoryRenderer
+from shim.story.terminal.renderer import TerminalSessionRenderer
 
 WHOLE = build_conversation_recording()
 CUT = "the recording was cut off here"
@@ -483,7 +483,7 @@ def test_malformed_events_are_rendered_without_an_exception(odd: Any) -> None:
     for number, event in enumerate(build_hostile_events()):
         for other in islice(vary_value(event, odd), (ODD.index(odd) + number) % every, None, every):
             story = SessionStory()
-            drawing = SessionStoryRenderer(console, story)
+            drawing = TerminalSessionRenderer(console, story)
             lines = (
                 [*build_hostile_events()[:number][-3:], other, build_result_line(1)]
                 if isinstance(other, dict)

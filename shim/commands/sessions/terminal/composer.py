@@ -10,7 +10,7 @@ from shim.commands.sessions.terminal.input_controller import TerminalInputContro
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.arguments import format_truncated_line
 from shim.story.terminal.footer import InputCursor
-from shim.story.terminal.screen import TypedInput
+from shim.story.terminal.screen import RenderedKeyboardInput
 
 MAX_ROWS = 6  # of a message that is typed
 MAX_WAITING_MESSAGES = 3  # messages that are shown while they wait
@@ -18,7 +18,9 @@ MIN_COLUMNS = 8  # columns
 INPUT_PREFIX = "> "
 
 
-def render_message_input(input_controller: TerminalInputController, width: int) -> TypedInput:
+def render_message_input(
+    input_controller: TerminalInputController, width: int
+) -> RenderedKeyboardInput:
     """What is drawn for a terminal of this width, and where its cursor is."""
     width = max(width, MIN_COLUMNS)
     header_lines: list[RenderableType] = [Text("")]
@@ -36,7 +38,7 @@ def render_message_input(input_controller: TerminalInputController, width: int) 
     lines = [Text(prefix + text) for prefix, text in zip(prefixes, visible_rows, strict=False)]
     footer = _build_row(" · ".join(_list_key_hints(input_controller)), width, "dim")
     rows_from_last = len(visible_rows) - (row - first_row)
-    return TypedInput(
+    return RenderedKeyboardInput(
         Group(*header_lines, *lines, footer),
         InputCursor(rows_from_last, len(INPUT_PREFIX) + column),
     )

@@ -19,8 +19,8 @@ from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import pluralize
 from shim.story.model import SessionStepChange, SessionStory
 from shim.story.terminal.arguments import format_truncated_line
-from shim.story.terminal.renderer import SessionStoryRenderer
-from shim.story.terminal.screen import TypedInput
+from shim.story.terminal.renderer import TerminalSessionRenderer
+from shim.story.terminal.screen import RenderedKeyboardInput
 
 MAX_HISTORY_STEPS = 100  # of what was said before, of which the last screens are drawn
 MAX_HISTORY_SCREENS = 2  # of what was said before, that are drawn on a terminal
@@ -56,7 +56,7 @@ class SessionView:
         self.is_synced = False
         self.end_reason: str | None = None  # why the host closed the connection, in its own word
         self._console = console
-        self._renderer = SessionStoryRenderer(
+        self._renderer = TerminalSessionRenderer(
             console, self.story, live=True, thinking=thinking, full=full, is_interactive=can_answer
         )
         self._draws_all = draws_all
@@ -101,7 +101,9 @@ class SessionView:
         """Draw a remark of the shim."""
         self._renderer.print_notice(text, style)
 
-    def set_input_renderer(self, render_input: Callable[[int], TypedInput] | None) -> None:
+    def set_input_renderer(
+        self, render_input: Callable[[int], RenderedKeyboardInput] | None
+    ) -> None:
         """What a person types is shown below all else."""
         self._renderer.show_typed_input(render_input)
 
