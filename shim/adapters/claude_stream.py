@@ -114,7 +114,7 @@ class ClaudeTranslator(Translator):
         if event["type"] == "result":
             self.turn.record_vendor_completion()
 
-    def feed_repaired_event(self, event: Event) -> None:
+    def feed_event_from_broken_line(self, event: Event) -> None:
         self._raw_line = None
         inner = event.get("event")
         delta = as_dict(inner).get("delta")

@@ -187,7 +187,7 @@ class CodexThreadTranslator(Translator):
         self.outbox += self.thread.outbox
         self.thread.outbox.clear()
 
-    def feed_repaired_event(self, event: Event) -> None:
+    def feed_event_from_broken_line(self, event: Event) -> None:
         """Out of a broken line no question is believed, and no notification of another thread."""
         params = event.get("params")
         is_main_thread = (

@@ -77,11 +77,11 @@ class PiRpcTranslator(PiTranslator):
         """Between two turns its dialogs are read, and its answers."""
         return DIALOG_TYPE.encode() in line or b'"response"' in line
 
-    def feed_repaired_event(self, event: Event) -> None:
+    def feed_event_from_broken_line(self, event: Event) -> None:
         """Out of a broken line no dialog is believed, and no answer (threats: forged lines)."""
         kind = event.get("type")
         if not self.session.is_greeted or kind not in (DIALOG_TYPE, "response"):
-            super().feed_repaired_event(event)
+            super().feed_event_from_broken_line(event)
             return
         self.turn.diagnostics.record("doubtful_event")
         if kind == DIALOG_TYPE and event.get("method") in DIALOG_METHODS:

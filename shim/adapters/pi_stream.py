@@ -118,7 +118,7 @@ class PiTranslator(Translator):
             self._update_bytes = -1
         return None
 
-    def feed_repaired_event(self, event: Event) -> None:
+    def feed_event_from_broken_line(self, event: Event) -> None:
         """An update that had to be repaired waits with the others; its escapes keep halves of
         characters.
         """

@@ -47,7 +47,11 @@ class QwenTranslator(StreamedBlockTranslator):
     the error.
     """
 
-    noise = ("Ripgrep not available", "Warning: running headless", "Retrying provider attempt")
+    ignored_stderr_prefixes = (
+        "Ripgrep not available",
+        "Warning: running headless",
+        "Retrying provider attempt",
+    )
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)

@@ -85,7 +85,7 @@ class PassthroughLoop(ConversationLoop):
         self._launcher = launcher
         self._child = child
         self._stream: ChildStream = launcher.turn_lifecycle.open_child_stream(None)
-        self._stream.set_has_sent_message(False)
+        self._stream.set_child_has_message(False)
         self._source = source
         self._stderr_copier = StderrCopier(redactor)
         self._exchange = UnansweredRequestTracker()
@@ -138,7 +138,7 @@ class PassthroughLoop(ConversationLoop):
         while chunk := await self._source.read():
             for line in splitter.feed(chunk):
                 if self._exchange.track_frontend_line(line):
-                    self._stream.set_has_sent_message(True)
+                    self._stream.set_child_has_message(True)
             self._update_deadline()
             self._at_line_start = chunk.endswith(b"\n")
             await self._child.write_stdin(chunk)
@@ -175,7 +175,7 @@ class PassthroughLoop(ConversationLoop):
             await self._write_output(stream.translate_lines(lines))
             await self._write_answers()
             self._update_exit_grace()
-        await self._write_output(stream.drain())
+        await self._write_output(stream.translate_unterminated_line())
 
     async def _write_output(self, output: StreamOutput) -> None:
         lines, commands = output

@@ -22,7 +22,7 @@ from shim.io.ids import create_uuid, format_now
 from shim.io.stderr import warn
 from shim.io.transcript_lines import (
     UUID_CHARS,
-    TranscriptUsageWriter,
+    TranscriptUsageUpdater,
     encode_project_folder_name,
     extract_prompt_title,
     find_last_uuid_json,
@@ -101,7 +101,7 @@ class Transcript:
         self._missing_newline = b""
         self._pending_prompt: tuple[object, str | None] | None = None
         self._last_prompt = ""
-        self._usage_writer = TranscriptUsageWriter(usage_counter)
+        self._usage_writer = TranscriptUsageUpdater(usage_counter)
 
     def open(self, session_id: str) -> None:
         """Take the session's id, and write a prompt that came before it. A second call does
@@ -173,7 +173,7 @@ class Transcript:
             is_first = line.message_id not in offsets and line.message_id not in new_offsets
             line_pieces = (
                 front_members,
-                *line.split_around_usage(data, is_first_of_message=is_first),
+                *line.split_line_around_usage_json(data, is_first_of_message=is_first),
             )
             if is_first and line.message_id:
                 new_offsets[line.message_id] = size_bytes + len(front_members) + len(line_pieces[1])

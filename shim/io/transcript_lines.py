@@ -45,31 +45,33 @@ class TranscriptLineSpan(NamedTuple):
     end: int
     message_id: bytes = b""
 
-    def split_around_usage(
-        self, data: bytes, *, is_first_of_message: bool
+    def split_line_around_usage_json(
+        self, output_bytes: bytes, *, is_first_of_message: bool
     ) -> tuple[bytes, bytes, bytes]:
         """What is written of it, in three pieces of which the second is its usage; `is_first` of
         its message or not.
         """
         start, end = self.start, self.end
         if not self.message_id:
-            renamed = data[start + 1 : end].replace(b',"tool_use_result":', b',"toolUseResult":')
+            renamed = output_bytes[start + 1 : end].replace(
+                b',"tool_use_result":', b',"toolUseResult":'
+            )
             return (
                 renamed.replace(b',"is_api_error_message":true', b',"isApiErrorMessage":true'),
                 b"",
                 b"",
             )
-        usage_start = data.rindex(_USAGE_KEY, start, end) + len(_USAGE_KEY)
+        usage_start = output_bytes.rindex(_USAGE_KEY, start, end) + len(_USAGE_KEY)
         request = b'"requestId":"req_%b",' % self.message_id[len(_MODEL_ID_PREFIX) :]
         usage = _format_usage(NO_USAGE) if is_first_of_message else NO_USAGE_JSON
         return (
-            request + data[start + 1 : usage_start],
+            request + output_bytes[start + 1 : usage_start],
             usage,
-            data[data.index(b"}", usage_start) + 1 : end],
+            output_bytes[output_bytes.index(b"}", usage_start) + 1 : end],
         )
 
 
-class TranscriptUsageWriter:
+class TranscriptUsageUpdater:
     """The usage of the messages that were written last: where it stands in the file, and how much
     it is.
     """

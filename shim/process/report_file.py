@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from shim.core.adapter.adapter import RunReportSpec
+from shim.core.adapter.adapter import VendorRunReportFileSpec
 from shim.state.files import read_state_file
 from shim.state.spill import LargeTextFolder
 
@@ -28,7 +28,7 @@ class RunReportFile:
 
     def __init__(
         self,
-        report: RunReportSpec,
+        report: VendorRunReportFileSpec,
         environment: Mapping[str, str],
         session_id: str,
         recorder: "RunRecordSink | None" = None,

@@ -13,7 +13,7 @@ from shim.adapters import get_adapter
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.promises import (
     check_vendor_version,
-    describe_denial_violation,
+    describe_executed_denied_call,
     describe_unexpected_version_output,
     has_tested_versions,
     mark_version_distrusted,
@@ -62,7 +62,7 @@ def check_installed_version(
         return version_check
     return mark_version_distrusted(
         version_check,
-        describe_denial_violation(adapter, version_check.version, broken_promise.tool),
+        describe_executed_denied_call(adapter, version_check.version, broken_promise.tool),
     )
 
 

@@ -101,7 +101,11 @@ class ProfileTranslator(ProfileRuleEngine):
         if self.buffered_blocks:
             self.write_buffered_blocks(fill_results=False)
         lines = stderr.splitlines()[-MAX_STDERR_LINES:]
-        reasons = [stderr_line for stderr_line in lines if not stderr_line.startswith(self.noise)]
+        reasons = [
+            stderr_line
+            for stderr_line in lines
+            if not stderr_line.startswith(self.ignored_stderr_prefixes)
+        ]
         for line in lines:
             self._apply_stderr_rule(line[:MAX_SEARCHED_CHARS])
         turn, is_cut = self.turn, bool(self.partial_calls)
@@ -137,7 +141,7 @@ class ProfileTranslator(ProfileRuleEngine):
                 continue
             if rule.emit == "session":
                 self.turn.record_vendor_session_info(session_id=match["session_id"])
-            elif self.turn.outcome is None and not line.startswith(self.noise):
+            elif self.turn.outcome is None and not line.startswith(self.ignored_stderr_prefixes):
                 error_text = match["error"] if "error" in match.re.groupindex else match[0]
                 self.turn.record_failure(strip_ansi_colors(error_text), kind=rule.cause)
             return

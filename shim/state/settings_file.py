@@ -5,7 +5,7 @@ what is allowed.
 import os
 from collections.abc import Mapping
 
-from shim.core.adapter.routing import is_safe_model_name
+from shim.core.adapter.routing import can_pass_model_name_as_argument
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
@@ -111,7 +111,7 @@ def _matches_kind(value: object, kind: str) -> bool:
     if kind == VARIABLE:
         return isinstance(value, str | int | float) and not isinstance(value, bool)
     if kind == MODEL:
-        return isinstance(value, str) and is_safe_model_name(value)
+        return isinstance(value, str) and can_pass_model_name_as_argument(value)
     if isinstance(value, str):
         return kind in (TEXT, NAMES)
     return (

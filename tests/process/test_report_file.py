@@ -15,7 +15,7 @@ from cast_builder import read_cast
 from profile_builder import HEAD, build_profile_adapter, create_translation, find_result_line
 from support import check_turns, parse_lines
 
-from shim.core.adapter.adapter import LaunchRequest, RunReportSpec, TurnFiles
+from shim.core.adapter.adapter import LaunchRequest, TurnFiles, VendorRunReportFileSpec
 from shim.core.cast.protocol_lines import NOTE_REPORT
 from shim.core.claude.argv.flags import parse_argv as parse_argv
 from shim.core.errors import FrontendError
@@ -68,7 +68,7 @@ S = "11111111-2222-4333-8444-555566667777"
 def report_file(box):
     """A place for a report in the state of the box."""
     return RunReportFile(
-        RunReportSpec("night.json", KEYS),
+        VendorRunReportFileSpec("night.json", KEYS),
         {"SHIM_STATE": str(box.state)},
         "11111111-2222-4333-8444-555566667777",
     )
@@ -150,7 +150,7 @@ def result_with(report, *, code=0, interrupt=False):
     else:
         output += translation.feed(lines[1])[0]
     if report is not None:
-        translation.set_vendor_run_report(report)
+        translation.set_vendor_run_report_file_content(report)
     return find_result_line(parse_lines(output + translation.close(ChildExit(code=code))[0]))
 
 

@@ -16,7 +16,7 @@ from shim.conversation.drivers.open_translation import (
     STABLE_SESSION_ID,
     create_stream_translation,
 )
-from shim.core.adapter.child_stream import ChildStream, select_turn_class
+from shim.core.adapter.child_stream import ChildStream, select_plain_or_redacted_turn_class
 from shim.core.claude.session_state import SessionOptions, SessionState, VendorCapabilities
 from shim.core.claude.writer import NO_USAGE, TERMINATORS, StreamJsonWriter
 from shim.core.reading.diagnostics import MAX_KINDS, MAX_SAMPLE_CHARS, OVERFLOW_KIND, Diagnostics
@@ -211,7 +211,7 @@ class Stage:
         self.config = build_turn_config(**config_fields)
         if max_bytes:
             self.writer.max_bytes = max_bytes
-        turn_class = select_turn_class(self.config)
+        turn_class = select_plain_or_redacted_turn_class(self.config)
         self.turn = turn_class(self.writer, self.config, self.conversation, self.diagnostics)
         self.bytes = b""
 

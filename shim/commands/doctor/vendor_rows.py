@@ -8,7 +8,7 @@ from shim.commands.doctor.abilities import EMULATED, NO, YES, collect_adapter_ab
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.promises import (
     check_vendor_version,
-    describe_denial_violation,
+    describe_executed_denied_call,
     has_tested_versions,
 )
 from shim.core.adapter.versions import VersionCheck
@@ -124,7 +124,7 @@ def build_vendor_row(
             broken_promise = find_executed_denied_call(adapter.name, version, environment)
             if broken_promise is not None:
                 version_check = version_check._replace(
-                    distrust=describe_denial_violation(adapter, version, broken_promise.tool)
+                    distrust=describe_executed_denied_call(adapter, version, broken_promise.tool)
                 )
             if adapter.cli.two_way_help_texts:
                 # remembered, so that a turn knows whether this version can be driven two-way

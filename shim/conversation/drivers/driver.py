@@ -412,7 +412,7 @@ class ChildDriver:
         stderr = child.stderr_tail.to_text()
         report_file = self.launcher.report_file
         if report_file is not None and (report := report_file.read_and_remove()) is not None:
-            stream.set_vendor_run_report(report)
+            stream.set_vendor_run_report_file_content(report)
         if self._stage is TurnStage.FINISHED:
             return True
         if self._retry_if_cut(stream, child_exit, stderr):

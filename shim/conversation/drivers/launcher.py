@@ -18,8 +18,8 @@ from shim.conversation.drivers.context import (
 from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec, McpServers, TurnFiles
 from shim.core.adapter.promises import (
     build_untrusted_version_error,
-    describe_denial_violation,
-    describe_required_guarantee,
+    describe_executed_denied_call,
+    describe_required_vendor_guarantee,
     list_modes_for_untrusted_version,
     mark_version_distrusted,
 )
@@ -575,7 +575,7 @@ class ChildLauncher:
         distrust = resume_state.version_check.distrust
         if distrust:
             modes = list_modes_for_untrusted_version(
-                tuple(self.adapter.modes), prompts=state.answers_prompts
+                tuple(self.adapter.modes), can_ask_permission=state.answers_prompts
             )
             state.serving_vendor = state.serving_vendor._replace(never_asks=True, modes=modes)
         if distrust and distrust != previous_check.distrust and not self.is_dry:
@@ -607,7 +607,7 @@ class ChildLauncher:
         if not version_check.distrust:
             return
         has_hooks = state.hooks is not None and state.hooks.can_deny_calls
-        promise = describe_required_guarantee(
+        promise = describe_required_vendor_guarantee(
             self.adapter,
             self.policy if policy is None else policy,
             state.mode,
@@ -626,7 +626,7 @@ class ChildLauncher:
 
         resume_state = self.resume_state
         version = resume_state.version_check.version
-        reason = describe_denial_violation(self.adapter, version, tool)
+        reason = describe_executed_denied_call(self.adapter, version, tool)
         if resume_state.version_check.distrust == reason:
             return
         record_executed_denied_call(

@@ -9,8 +9,8 @@ from shim.core.adapter.request import (  # what a vendor's module needs, from on
     LaunchRequest,
     LaunchSpec,
     McpServers,
-    RunReportSpec,
     TurnFiles,
+    VendorRunReportFileSpec,
     can_pass_as_argument,
     encode_prompt_stdin,
 )
@@ -32,7 +32,7 @@ __all__ = [
     "LaunchRequest",
     "LaunchSpec",
     "McpServers",
-    "RunReportSpec",
+    "VendorRunReportFileSpec",
     "TurnFiles",
     "VendorAbilities",
     "VendorCliInfo",
@@ -205,7 +205,7 @@ class VendorEnvironment(NamedTuple):
     visible_variables: tuple[str, ...] = ()
     api_base_variable: str = ""
     data_dir: tuple[str, str] | None = None
-    run_report: RunReportSpec | None = None
+    run_report: VendorRunReportFileSpec | None = None
     overriding_files: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     extra_tool_keys: Mapping[str, str] = MappingProxyType({})
     mcp_server_keys: Mapping[str, str] = MappingProxyType({})

@@ -42,7 +42,7 @@ MAX_STEERED_MESSAGES = 64
 ResumeInfo = tuple[str | None, bool]  # the vendor's session, and whether it can be resumed
 
 
-def select_turn_class(config: TurnConfig) -> type[Turn]:
+def select_plain_or_redacted_turn_class(config: TurnConfig) -> type[Turn]:
     """Return the class of the turns of a conversation: one that leaves secrets out, or Turn."""
     if not config.redacts_secrets:
         return Turn
@@ -96,7 +96,7 @@ class ChildStream:
         if previous_stream is not None:
             return previous_stream.turn.create_next(config, self.diagnostics)
         conversation = ConversationState(config.session.thread_usage)
-        turn_class = select_turn_class(config)
+        turn_class = select_plain_or_redacted_turn_class(config)
         return turn_class(self.writer, config, conversation, self.diagnostics)
 
     @property
@@ -225,7 +225,7 @@ class ChildStream:
         self._dispatcher.dispatch_lines(lines)
         return self.take_output()
 
-    def drain(self) -> StreamOutput:
+    def translate_unterminated_line(self) -> StreamOutput:
         """Translate the last line of the child's stdout if it has no LF."""
         self._translate_rest()
         return self.take_output()
@@ -248,13 +248,13 @@ class ChildStream:
         self.turn.record_vendor_completion()
         return b"", self._collect_commands()
 
-    def set_vendor_run_report(self, report: Mapping[str, Any]) -> None:
+    def set_vendor_run_report_file_content(self, report: Mapping[str, Any]) -> None:
         """Set what the child wrote about its run into a file (`RunReportSpec`), before
         `start_retry` and `close`.
         """
         self._dispatcher.translator.report = dict(report)
 
-    def set_has_sent_message(self, has_message: bool) -> None:
+    def set_child_has_message(self, has_message: bool) -> None:
         """Set whether the frontend has sent the child a message."""
         self._dispatcher.translator.has_message = has_message
 
@@ -280,10 +280,10 @@ class ChildStream:
             return self._remaining_stderr
         self._translate_rest()
         self._feed_eof(child_exit, stderr)
-        if noise := self._dispatcher.translator.noise:
+        if noise := self._dispatcher.translator.ignored_stderr_prefixes:
             stderr = "\n".join(line for line in stderr.splitlines() if not line.startswith(noise))
-        if not stderr.strip() and self._dispatcher.noise:
-            stderr = self._dispatcher.noise
+        if not stderr.strip() and self._dispatcher.non_json_output:
+            stderr = self._dispatcher.non_json_output
         self._remaining_stderr = stderr
         return stderr
 

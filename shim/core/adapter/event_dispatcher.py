@@ -40,7 +40,7 @@ class EventDispatcher:
         self._repairer.close()
 
     @property
-    def noise(self) -> str:
+    def non_json_output(self) -> str:
         """The lines that were not JSON; a vendor may print the reason of a failure there."""
         return "\n".join(self._repairer.noise_lines)
 
@@ -109,7 +109,7 @@ class EventDispatcher:
             self._translate_untyped(event)
             return
         try:
-            self.translator.feed_repaired_event(event)
+            self.translator.feed_event_from_broken_line(event)
         except Exception as error:
             self._record_malformed(error)
 

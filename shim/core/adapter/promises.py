@@ -56,7 +56,7 @@ def describe_unexpected_version_output(command: str, line: str) -> str:
     return f"`{command}` printed {line!r}"
 
 
-def describe_denial_violation(adapter: Adapter, version: str | None, tool: str) -> str:
+def describe_executed_denied_call(adapter: Adapter, version: str | None, tool: str) -> str:
     """Describe why a version is not trusted any more: it ran a call that was denied."""
     subject = f"version {version} of {adapter.name}" if version else adapter.name
     return f"{subject} ran a call of {tool} that was denied; it is trusted again after `shim doctor {adapter.name}`"
@@ -67,7 +67,7 @@ def mark_version_distrusted(check: VersionCheck, reason: str) -> VersionCheck:
     return check._replace(distrust=reason, withdrawn=True)
 
 
-def describe_required_guarantee(
+def describe_required_vendor_guarantee(
     adapter: Adapter, policy: Policy, mode: str, *, prompts: bool, hooks: bool, late_denials: bool
 ) -> str:
     """Return what a turn requires that depends on a promise of the vendor, or "".
@@ -133,8 +133,12 @@ def build_untrusted_version_error(
     )
 
 
-def list_modes_for_untrusted_version(modes: tuple[str, ...], *, prompts: bool) -> tuple[str, ...]:
+def list_modes_for_untrusted_version(
+    permission_modes: tuple[str, ...], *, can_ask_permission: bool
+) -> tuple[str, ...]:
     """Return the modes that a vendor can run in although its promises do not hold."""
     return tuple(
-        mode for mode in modes if mode == BYPASS_MODE or (mode == DEFAULT_MODE and not prompts)
+        mode
+        for mode in permission_modes
+        if mode == BYPASS_MODE or (mode == DEFAULT_MODE and not can_ask_permission)
     )

@@ -37,7 +37,7 @@ class LaunchSpec(NamedTuple):
     enforced_environment: Mapping[str, str] = {}
 
 
-class RunReportSpec(NamedTuple):
+class VendorRunReportFileSpec(NamedTuple):
     """A file, one JSON object, that a vendor writes into `TurnFiles.report_folder` about its run,
     and its keys of use.
     """

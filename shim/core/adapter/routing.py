@@ -52,7 +52,7 @@ def resolve_model_name(model: str, vendor: str, vendors: Collection[str]) -> str
     return model_name
 
 
-def is_safe_model_name(name: str) -> bool:
+def can_pass_model_name_as_argument(name: str) -> bool:
     """Whether a name may become an argument: it cannot be taken for a flag or a path."""
     return (
         len(name) <= MAX_MODEL_NAME_CHARS
@@ -63,5 +63,5 @@ def is_safe_model_name(name: str) -> bool:
 
 def check_model_name(name: str) -> None:
     """Raise ValueError for a name that must not become an argument."""
-    if not is_safe_model_name(name):
+    if not can_pass_model_name_as_argument(name):
         raise ValueError(f"the model name {name[:60]!r} has characters that no model name has")

@@ -21,7 +21,7 @@ class Translator:
     """
 
     # how stderr lines begin that never are the reason of a failure
-    noise: ClassVar[tuple[str, ...]] = ()
+    ignored_stderr_prefixes: ClassVar[tuple[str, ...]] = ()
     # whether its events have no type that tells them from other objects
     untyped: ClassVar[bool] = False
     filter_line: ClassVar[Callable[[Any, bytes], bytes | None] | None] = None
@@ -62,7 +62,7 @@ class Translator:
         self.turn.record_unknown_event(event.get("type", "untyped"), event)
         return self
 
-    def feed_repaired_event(self, event: Event) -> None:
+    def feed_event_from_broken_line(self, event: Event) -> None:
         self.feed(event)
 
     @classmethod

@@ -9,7 +9,7 @@ count: a preview is nearer to what it is a preview of than to what came before.
 from collections.abc import Mapping
 from itertools import islice
 
-from shim.core.adapter.routing import is_safe_model_name
+from shim.core.adapter.routing import can_pass_model_name_as_argument
 from shim.core.reading.typed import NamedTuple
 
 MAX_ANSWER_CHARS = 4000  # characters that a pattern sees
@@ -112,7 +112,7 @@ class ModelProbe(NamedTuple):
 
         matches = re.finditer(self.regex, answer, re.MULTILINE)
         names = ["/".join(match.groups()) or match[0] for match in islice(matches, MAX_MODELS)]
-        return [name for name in dict.fromkeys(names) if is_safe_model_name(name)]
+        return [name for name in dict.fromkeys(names) if can_pass_model_name_as_argument(name)]
 
 
 class LoginProbe(NamedTuple):

@@ -211,7 +211,7 @@ class AcpTranslator(Translator):
             except Exception as error:
                 self.diagnostics.record("malformed_event", repr(error))
 
-    def feed_repaired_event(self, event: Event) -> None:
+    def feed_event_from_broken_line(self, event: Event) -> None:
         """Out of a broken line no question is believed, and no update of another session (threats:
         forged lines).
         """

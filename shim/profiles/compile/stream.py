@@ -149,7 +149,7 @@ class StreamProfile:
         self.stderr = tuple(
             StderrRule(rule_node) for rule_node in node.child("stderr").read_items(MAX_STDERR_RULES)
         )
-        self.noise = stream["stderr_noise"]
+        self.ignored_stderr_prefixes = stream["stderr_noise"]
         self.usage_means = stream["usage"]
         self.counts_replies = any(event_node.value.get("stop_reason") for event_node in event_nodes)
 

@@ -50,7 +50,12 @@ value begins a word with a dash.
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-from shim.core.adapter.adapter import LaunchRequest, LaunchSpec, RunReportSpec, encode_prompt_stdin
+from shim.core.adapter.adapter import (
+    LaunchRequest,
+    LaunchSpec,
+    VendorRunReportFileSpec,
+    encode_prompt_stdin,
+)
 from shim.core.adapter.tools import ToolMapping, Tools
 from shim.core.adapter.versions import VersionProbe, parse_version_conditions
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_supported_effort
@@ -317,7 +322,7 @@ class LaunchTemplate:
         self.build_launch: Callable[[LaunchRequest], LaunchSpec] = _compile_launch(
             node, name, tools, self.values, self.variants, used_names, *limits
         )
-        self.run_report: RunReportSpec | None = _parse_report(
+        self.run_report: VendorRunReportFileSpec | None = _parse_report(
             node.child("report"), node.child("argv"), used_names
         )
         self.version_probe = _parse_version_probe(node.child("version_probe"))
@@ -495,7 +500,9 @@ def _build_denial_templates(
     return DenialTemplates(node.child("denials"), name, tools, mode_tools)
 
 
-def _parse_report(node: ConfigNode, argv: ConfigNode, used_names: set[str]) -> RunReportSpec | None:
+def _parse_report(
+    node: ConfigNode, argv: ConfigNode, used_names: set[str]
+) -> VendorRunReportFileSpec | None:
     if not node:
         if "report_folder" in used_names:
             raise argv.build_error(
@@ -513,7 +520,7 @@ def _parse_report(node: ConfigNode, argv: ConfigNode, used_names: set[str]) -> R
         raise node.child("file").build_error("the name of a file")
     if not report["keys"]:
         raise node.build_error("a table with `keys`", description="a table without")
-    return RunReportSpec(report["file"], report["keys"])
+    return VendorRunReportFileSpec(report["file"], report["keys"])
 
 
 def _parse_version_probe(node: ConfigNode) -> VersionProbe:

@@ -90,7 +90,7 @@ class ProfileRuleEngine(Translator):
 
     # -- who speaks --------------------------------------------------------------------------------
 
-    def feed_repaired_event(self, event: Event) -> None:
+    def feed_event_from_broken_line(self, event: Event) -> None:
         """An event out of a broken line: it counts only if it is of this session (threats: forged
         lines).
         """
