@@ -6,7 +6,7 @@ import anyio
 import pytest
 from box import PATIENCE
 
-from shim.bridge.host.runner import BYE_TIMEOUT_S, ClientConnection, HubRunner
+from shim.bridge.host.runner import BYE_TIMEOUT_S, ClientConnection, SessionHubRunner
 from shim.bridge.log import RecordedSessionLog
 from shim.core.bridge import subscribers
 from shim.core.bridge.hub import SessionHub
@@ -32,7 +32,7 @@ class Host:
             now_ms=lambda: 0,
             clock=lambda: 0.0,
         )
-        self.runner = HubRunner(
+        self.runner = SessionHubRunner(
             self.hub,
             self.log,
             send_line=self.sent_lines.append,

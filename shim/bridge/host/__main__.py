@@ -12,7 +12,7 @@ import sys
 from contextlib import suppress
 
 from shim.bridge import registry, sockets
-from shim.bridge.host.runtime import REASON_STOPPED, HostMetadata, HostRuntime
+from shim.bridge.host.runtime import REASON_STOPPED, SessionHostMetadata, SessionHostRuntime
 from shim.bridge.launch import SessionSpec, read_session_spec
 from shim.bridge.log import RecordedSessionLog
 from shim.conversation.startup import prepare_conversation
@@ -46,7 +46,7 @@ def main(args: list[str]) -> int:
     early_signals.start_collecting_signals()
     _wait_for_starter()
     metadata, signals, socket_file_id = (
-        HostMetadata(folder),
+        SessionHostMetadata(folder),
         SignalRecorder(),
         sockets.find_socket_file_id(folder),
     )
@@ -59,7 +59,7 @@ def main(args: list[str]) -> int:
             _build_invocation(folder, metadata, spec), spec.installed, spec.arguments
         )
         recorder = startup.recorder
-        runtime = HostRuntime(folder, metadata, startup, spec, listener)
+        runtime = SessionHostRuntime(folder, metadata, startup, spec, listener)
         signals.raise_if_stopped()
         status = startup.run(signals, runtime)
         metadata.record_end(
@@ -101,7 +101,7 @@ def _wait_for_starter() -> None:
     os.close(null_descriptor)
 
 
-def _build_invocation(folder: str, metadata: HostMetadata, spec: SessionSpec) -> Invocation:
+def _build_invocation(folder: str, metadata: SessionHostMetadata, spec: SessionSpec) -> Invocation:
     """The command line of this life: stream-json both ways, all that a client may want, and the
     session.
     """
@@ -140,7 +140,7 @@ def _build_invocation(folder: str, metadata: HostMetadata, spec: SessionSpec) ->
     )
 
 
-def _has_vendor_session(folder: str, session_id: str, metadata: HostMetadata) -> bool:
+def _has_vendor_session(folder: str, session_id: str, metadata: SessionHostMetadata) -> bool:
     """Whether the vendor has the session: a life that ended before its first turn began left none."""
     if metadata.values["generation"] == 1 or store.find_session(session_id, os.environ) is not None:
         return True

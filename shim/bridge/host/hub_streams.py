@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 
-from shim.bridge.host.runner import HubRunner
+from shim.bridge.host.runner import SessionHubRunner
 from shim.core.reading.lines import LineSplitter
 from shim.io.stdout import FrontendDisconnectedError
 
@@ -50,7 +50,7 @@ class HubStdin:
             self._waiting_bytes >= self.max_bytes or len(self._waiting_lines) >= MAX_WAITING_LINES
         )
 
-    async def wait_for_space(self) -> None:
+    async def wait_for_queue_space(self) -> None:
         """Wait until stdin is not full."""
         while self.is_full and not self._is_closed:
             self._space_event = self._space_event or anyio.Event()
@@ -87,7 +87,7 @@ class HubStdout:
     It never waits for a client: a slow client continues from the log.
     """
 
-    def __init__(self, runner: HubRunner, recorder: "RunRecordSink | None" = None) -> None:
+    def __init__(self, runner: SessionHubRunner, recorder: "RunRecordSink | None" = None) -> None:
         self._runner = runner
         self._recorder = recorder
 

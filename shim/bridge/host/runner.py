@@ -51,10 +51,10 @@ class ClientConnection:
         """Return whether all bytes that were taken from the hub were written."""
         return not self._unsent
 
-    def write(self, take_outgoing: Callable[[int], bytes]) -> None:
+    def write_outgoing_frames(self, take_frames: Callable[[int], bytes]) -> None:
         """Write all frames of a client, or until its socket is full."""
         while not (self._blocked_event.is_set() or self.disconnect_event.is_set()):
-            self._unsent = self._unsent or (b"" if self._is_closing else take_outgoing(self.number))
+            self._unsent = self._unsent or (b"" if self._is_closing else take_frames(self.number))
             if not self._unsent:
                 if self._is_closing:
                     self.disconnect_event.set()
@@ -68,7 +68,7 @@ class ClientConnection:
 
     def flush(self) -> None:
         """Write the bytes that were taken from the hub."""
-        self.write(lambda number: b"")
+        self.write_outgoing_frames(lambda number: b"")
 
     def send_and_close(self, data: bytes) -> None:
         """Write a last frame after the bytes that were taken from the hub, then close the
@@ -85,7 +85,7 @@ class ClientConnection:
         self._blocked_event = anyio.Event()
 
 
-class HubRunner:
+class SessionHubRunner:
     """The hub, the log and the connections of the clients.
 
     `send_line` writes a line to the conversation's stdin, `update_metadata` changes `host.json`, and
@@ -224,7 +224,7 @@ class HubRunner:
             return
         for number in self.hub.list_ready_clients():
             if number in self.connections:
-                self.connections[number].write(self.hub.take_outgoing_frames)
+                self.connections[number].write_outgoing_frames(self.hub.take_outgoing_frames)
         self._last_write = time.monotonic()
         if commands := self.hub.take_commands():  # a queue has room for more lines of the log
             for command in commands:

@@ -17,7 +17,7 @@ import anyio.to_thread
 from shim import __version__
 from shim.bridge import registry, sockets
 from shim.bridge.host.hub_streams import HubStdin, HubStdout
-from shim.bridge.host.runner import HubRunner
+from shim.bridge.host.runner import SessionHubRunner
 from shim.bridge.host.unix_server import UnixServer
 from shim.bridge.launch import MAX_STDERR_BYTES, SessionSpec
 from shim.bridge.log import RecordedSessionLog
@@ -49,7 +49,7 @@ REASON_STOPPED, REASON_IDLE, REASON_ENDED = "stopped", "idle", "ended"
 REASON_REPLACED = "its folder was removed, or another host has taken its place"
 
 
-class HostMetadata:
+class SessionHostMetadata:
     """The metadata of a life, stored in `host.json`. A failed write does not end the session."""
 
     def __init__(self, folder: str) -> None:
@@ -102,13 +102,13 @@ class HostMetadata:
         )
 
 
-class HostRuntime:
+class SessionHostRuntime:
     """One life of a session: the transport of its conversation, with a hub and a socket."""
 
     def __init__(
         self,
         folder: str,
-        metadata: HostMetadata,
+        metadata: SessionHostMetadata,
         startup: ConversationStartup,
         spec: SessionSpec,
         listener: socket.socket,
@@ -146,7 +146,7 @@ class HostRuntime:
             now_ms=lambda: round((clock_offset + clock()) * 1000),
             clock=clock,
         )
-        self.runner = HubRunner(
+        self.runner = SessionHubRunner(
             hub,
             self._log,
             send_line=self.source.put,

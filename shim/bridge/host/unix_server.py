@@ -8,7 +8,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from shim.bridge.host.hub_streams import HubStdin
-from shim.bridge.host.runner import ClientConnection, HubRunner
+from shim.bridge.host.runner import ClientConnection, SessionHubRunner
 from shim.core.bridge.frames import FULL_REASON, encode_frame
 from shim.core.reading.lines import LineSplitter
 from shim.io.mcp.socket_folder import is_same_user_peer
@@ -36,7 +36,7 @@ class UnixServer:
     def __init__(
         self,
         listener: socket.socket,
-        runner: HubRunner,
+        runner: SessionHubRunner,
         hub_stdin: HubStdin,
         refresh_settings: Callable[[], Awaitable[None]],
     ) -> None:
@@ -139,7 +139,7 @@ class UnixServer:
                     encode_frame("bye", reason="the shim failed over a frame; please report this")
                 )
                 return
-            await self._hub_stdin.wait_for_space()
+            await self._hub_stdin.wait_for_queue_space()
 
 
 async def _read_chunk(peer: socket.socket) -> bytes:

@@ -36,7 +36,7 @@ from shim.profiles.load.launch import (
     HOME_KEYS,
     LaunchTemplate,
     ModeTools,
-    can_add_tool_to_mode,
+    can_allow_rule_add_tool_to_mode,
     parse_overriding_config_paths,
 )
 
@@ -319,14 +319,14 @@ def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> VendorPo
     if denials is not None:
         return VendorPolicySupport(
             accepts_rule=denials.can_express_rule,
-            allows_unprompted=lambda rule, request: denials.can_apply_allow_rule(
-                rule, request, runs_unasked=unattended
+            allows_unprompted=lambda rule, request: denials.can_run_calls_allowed_by_rule(
+                rule, request, runs_allowed_calls_unprompted=unattended
             ),
             covers_subagents=denials.binds_subagents,
         )
     if rules is None and unattended and "allowed_tools" in made.used_names:
         return VendorPolicySupport(
-            allows_unprompted=lambda rule, request: can_add_tool_to_mode(
+            allows_unprompted=lambda rule, request: can_allow_rule_add_tool_to_mode(
                 rule, request, made.mode_tools
             )
         )

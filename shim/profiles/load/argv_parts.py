@@ -6,7 +6,7 @@ import shim
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import Any
 from shim.profiles.check.config_node import ConfigNode
-from shim.profiles.load.prompt import PromptDelivery
+from shim.profiles.load.prompt import PromptDeliveryConfig
 
 MAX_PARTS = 200  # of one part
 MAX_CONDITIONS = 10
@@ -40,7 +40,10 @@ PartFormatter = Callable[[PlaceholderValues], list[str]]
 
 
 def compile_argv_entry(
-    node: ConfigNode, used_names: set[str], delivery: PromptDelivery, variants: tuple[str, ...]
+    node: ConfigNode,
+    used_names: set[str],
+    delivery: PromptDeliveryConfig,
+    variants: tuple[str, ...],
 ) -> PartFormatter:
     """One entry of `argv`, compiled; what it depends on is added to `used_names`."""
     if isinstance(node.value, str):
@@ -85,7 +88,10 @@ def _parse_conditions(node: ConfigNode, allowed_names: tuple[str, ...]) -> tuple
 
 
 def _compile_args(
-    node: ConfigNode, used_names: set[str], delivery: PromptDelivery, required: tuple[str, ...]
+    node: ConfigNode,
+    used_names: set[str],
+    delivery: PromptDeliveryConfig,
+    required: tuple[str, ...],
 ) -> PartFormatter:
     """The words of `args`, once or for each item of a list."""
     if not node.child("each"):
@@ -112,7 +118,7 @@ def _compile_args(
 def _compile_arg(
     node: ConfigNode,
     used_names: set[str],
-    delivery: PromptDelivery,
+    delivery: PromptDeliveryConfig,
     extra_placeholders: tuple[str, ...] = (),
 ) -> PartFormatter:
     """One word: literal, or with placeholders; a word that has nothing to be filled with is left

@@ -83,7 +83,7 @@ MAX_SERVER_TOOL_CHARS = 60
 _PLAIN_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
 
 
-class DenialConfig(NamedTuple):
+class ToolDenialConfig(NamedTuple):
     """What a program is told: words of its command line, variables, and a file of ours that goes
     with its child.
     """
@@ -93,7 +93,7 @@ class DenialConfig(NamedTuple):
     files: tuple[str, ...] = ()
 
 
-class DenialTemplates:
+class ToolDenialTemplates:
     """A checked `[launch.denials]`. `tools_by_mode` are the tools of each mode that does not have
     all, in Claude's words.
     """
@@ -120,8 +120,8 @@ class DenialTemplates:
             profile_tool.name for profile_tool in self._tools.values()
         }
 
-    def can_apply_allow_rule(
-        self, rule: PermissionRule, request: LaunchRequest, *, runs_unasked: bool
+    def can_run_calls_allowed_by_rule(
+        self, rule: PermissionRule, request: LaunchRequest, *, runs_allowed_calls_unprompted: bool
     ) -> bool:
         """Whether the program runs what a rule allows. `runs_unasked`: it runs by itself what it is
         not denied.
@@ -134,10 +134,10 @@ class DenialTemplates:
             is_tool
             and mode in self._tools_by_mode
             and mode != "plan"
-            and (runs_unasked or bool(self._config["allow"]))
+            and (runs_allowed_calls_unprompted or bool(self._config["allow"]))
         )
 
-    def build_denial_config(self, request: LaunchRequest) -> DenialConfig:
+    def build_tool_denial_config(self, request: LaunchRequest) -> ToolDenialConfig:
         """What the program is told under a request. PermissionModeError where the program might not
         hear it.
         """
@@ -145,14 +145,14 @@ class DenialTemplates:
             request
         )
         if not denials:
-            return DenialConfig()
+            return ToolDenialConfig()
         if request.policy_bypass:
             raise UnsupportedPermissionModeError(
                 f"{self._name} might not hear what it must not run: {request.policy_bypass}",
                 hint=f"remove what is named, or ask for {BYPASS_MODE} without a rule",
             )
         if self._config["of_modes"] and not request.persistent and not _has_rules(request):
-            return DenialConfig(
+            return ToolDenialConfig(
                 tuple(
                     arg.replace("{file}", f"{BUNDLED_FOLDER}/{self._config['of_modes']}")
                     for arg in self._config["args"]
@@ -171,7 +171,7 @@ class DenialTemplates:
                 )
             files = (path,)
         args = tuple(arg.replace("{file}", "".join(files)) for arg in self._config["args"])
-        return DenialConfig(
+        return ToolDenialConfig(
             args,
             {**self._config["plain"], **self._merge_json_variables(text, request.environment)},
             files,

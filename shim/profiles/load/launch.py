@@ -72,15 +72,15 @@ from shim.profiles.load.argv_parts import (
     compile_argv_entry,
 )
 from shim.profiles.load.prompt import (
-    PromptDelivery,
-    choose_prompt_channel,
-    needs_leading_space,
-    split_system_prompts,
+    PromptDeliveryConfig,
+    choose_prompt_argument_or_file,
+    needs_space_before_prompt_argument,
+    split_system_prompts_by_delivery,
 )
 
 if TYPE_CHECKING:
     from shim.core.policy.rules import PermissionRule
-    from shim.profiles.load.denials import DenialTemplates
+    from shim.profiles.load.denials import ToolDenialTemplates
 
 MAX_ARGS = 200  # of one template
 MAX_VARIANTS = 10
@@ -337,11 +337,11 @@ def _compile_launch(
     variants: tuple[str, ...],
     used_names: set[str],
     load_rules: RulesLoader | None,
-    denials: "DenialTemplates | None",
+    denials: "ToolDenialTemplates | None",
     mode_tools: ModeTools,
 ) -> Callable[[LaunchRequest], LaunchSpec]:
     """The template of arguments, compiled; what it depends on is added to `used_names`."""
-    delivery = PromptDelivery(node.child("prompt"))
+    delivery = PromptDeliveryConfig(node.child("prompt"))
     argv = node.child("argv")
     formatters = [
         compile_argv_entry(part_node, used_names, delivery, variants)
@@ -401,14 +401,18 @@ def _compile_launch(
                 f"{request.policy_bypass}",
                 hint=f"remove what is named, or ask for {WIDEST_MODE}",
             )
-        system, appended_system, prompt_prefixes = split_system_prompts(request, used_names)
+        system, appended_system, prompt_prefixes = split_system_prompts_by_delivery(
+            request, used_names
+        )
         text = "\n\n".join([*prompt_prefixes, request.prompt])
-        is_argument, prompt_path = choose_prompt_channel(delivery, request, text, name)
+        is_argument, prompt_path = choose_prompt_argument_or_file(delivery, request, text, name)
         values: dict[str, Any] = {
             **dict.fromkeys(variants, False),
             "permission_args": request.mode_arguments,
             RULES_CONDITION: () if load_rules is None else load_rules().build_arguments(request),
-            "prompt": f" {text}" if needs_leading_space(delivery.dash_guard, text) else text,
+            "prompt": f" {text}"
+            if needs_space_before_prompt_argument(delivery.dash_guard, text)
+            else text,
             "prompt_file": prompt_path,
             "prompt_argument": is_argument,
             "prompt_stdin": not is_argument and prompt_path is None,
@@ -452,7 +456,7 @@ def _compile_launch(
                 f"this {name} keeps no sessions, so none can go on", hint="start a new session"
             )
         stdin = b"" if is_argument or prompt_path is not None else encode_prompt_stdin(text)
-        denial_config = None if denials is None else denials.build_denial_config(request)
+        denial_config = None if denials is None else denials.build_tool_denial_config(request)
         files = (
             *(() if prompt_path is None else (prompt_path,)),
             *(() if denial_config is None else denial_config.files),
@@ -489,15 +493,15 @@ def _create_rules_loader(module_name: str) -> RulesLoader | None:
 
 def _build_denial_templates(
     node: ConfigNode, name: str, tools: Tools, mode_tools: ModeTools
-) -> "DenialTemplates | None":
+) -> "ToolDenialTemplates | None":
     """How the program is told what it is not to run. A profile that extends another one takes it
     back with `false`.
     """
     if not node.child("denials").value:
         return None
-    from shim.profiles.load.denials import DenialTemplates
+    from shim.profiles.load.denials import ToolDenialTemplates
 
-    return DenialTemplates(node.child("denials"), name, tools, mode_tools)
+    return ToolDenialTemplates(node.child("denials"), name, tools, mode_tools)
 
 
 def _parse_report(
@@ -678,7 +682,9 @@ def _list_remaining_tools(
     remaining_tools = set().union(*map(_get_claude_names, tools.values()))
     if mode in mode_tools:
         rules = () if request.policy is None else request.policy.allow
-        added = [rule for rule in rules if can_add_tool_to_mode(rule, request, mode_tools)]
+        added = [
+            rule for rule in rules if can_allow_rule_add_tool_to_mode(rule, request, mode_tools)
+        ]
         remaining_tools = {
             tool
             for tool in remaining_tools
@@ -689,12 +695,12 @@ def _list_remaining_tools(
     return _list_program_names(tools, remaining_tools - set(request.removed_tools), name)
 
 
-def can_add_tool_to_mode(
-    rule: "PermissionRule", request: LaunchRequest, mode_tools: ModeTools
+def can_allow_rule_add_tool_to_mode(
+    allow_rule: "PermissionRule", request: LaunchRequest, mode_tools: ModeTools
 ) -> bool:
     """Return whether an allow rule adds its tool to those of the permission mode."""
     return (
-        rule.content is None
+        allow_rule.content is None
         and request.permission_mode in mode_tools
         and request.permission_mode != "plan"
     )

@@ -46,7 +46,7 @@ PROMPT_KEYS = {
 }
 
 
-class PromptDelivery:
+class PromptDeliveryConfig:
     """`launch.prompt`, see PROMPT_KEYS."""
 
     def __init__(self, node: ConfigNode) -> None:
@@ -57,18 +57,20 @@ class PromptDelivery:
         self.max_bytes = int(prompt["max_bytes"])
 
 
-def split_system_prompts(
-    request: LaunchRequest, used_names: set[str]
+def split_system_prompts_by_delivery(
+    request: LaunchRequest, used_placeholder_names: set[str]
 ) -> tuple[str, str, list[str]]:
     """The system prompt, the appended one, and those that stand before the prompt: without a flag,
     or too long.
     """
     system = request.invocation.system.system_prompt or ""
     appended_system = request.invocation.system.append_system_prompt or ""
-    if "append_system_prompt" not in used_names:
+    if "append_system_prompt" not in used_placeholder_names:
         system, appended_system = "\n\n".join(filter(None, (system, appended_system))), ""
     prompt_prefixes = []
-    if system and ("system_prompt" not in used_names or _count_bytes(system) > MAX_ARGUMENT_BYTES):
+    if system and (
+        "system_prompt" not in used_placeholder_names or _count_bytes(system) > MAX_ARGUMENT_BYTES
+    ):
         prompt_prefixes.append(system)
         system = ""
     if appended_system and _count_bytes(appended_system) > MAX_ARGUMENT_BYTES:
@@ -77,12 +79,12 @@ def split_system_prompts(
     return system, appended_system, prompt_prefixes
 
 
-def needs_leading_space(dash_guard: str, text: str) -> bool:
+def needs_space_before_prompt_argument(dash_guard: str, prompt: str) -> bool:
     """Whether a prompt could be taken for a flag, a file or a subcommand without a space in front
     of it.
     """
-    return (dash_guard in ("space", "word") and text.startswith(("-", "@"))) or (
-        dash_guard == "word" and " " not in text
+    return (dash_guard in ("space", "word") and prompt.startswith(("-", "@"))) or (
+        dash_guard == "word" and " " not in prompt
     )
 
 
@@ -90,8 +92,8 @@ def _count_bytes(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
 
 
-def choose_prompt_channel(
-    delivery: PromptDelivery, request: LaunchRequest, text: str, vendor_name: str
+def choose_prompt_argument_or_file(
+    delivery: PromptDeliveryConfig, request: LaunchRequest, prompt_text: str, vendor_name: str
 ) -> tuple[bool, str | None]:
     """Whether the prompt is an argument, and the path of its file; where it is neither, it is
     stdin.
@@ -100,15 +102,15 @@ def choose_prompt_channel(
     """
     if delivery.via == "stdin":
         return False, None
-    is_too_long = _count_bytes(text) > delivery.max_bytes
+    is_too_long = _count_bytes(prompt_text) > delivery.max_bytes
     if delivery.via == "arg":
-        is_safe_argument = delivery.dash_guard != "stdin" or can_pass_as_argument(text)
-        if is_safe_argument and not is_too_long and text:
+        is_safe_argument = delivery.dash_guard != "stdin" or can_pass_as_argument(prompt_text)
+        if is_safe_argument and not is_too_long and prompt_text:
             return True, None
         if delivery.long_via == "stdin" or (delivery.dash_guard == "stdin" and not is_too_long):
             return False, None
     if delivery.via == "file" or delivery.long_via == "file":
-        if path := request.store_text(text):
+        if path := request.store_text(prompt_text):
             return False, path
         raise FrontendError(
             f"the prompt for {vendor_name} could not be written to a file", hint="is the disk full?"

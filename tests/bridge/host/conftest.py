@@ -8,12 +8,12 @@ import pytest
 from shim.bridge import launch
 from shim.bridge.host import runtime
 from shim.bridge.host.__main__ import _build_invocation
-from shim.bridge.host.runtime import HostMetadata, HostRuntime
+from shim.bridge.host.runtime import SessionHostMetadata, SessionHostRuntime
 from shim.conversation.startup import prepare_conversation
 
 
 @pytest.fixture
-def host_runtime(local_box, hosts, monkeypatch) -> Iterator[HostRuntime]:
+def host_runtime(local_box, hosts, monkeypatch) -> Iterator[SessionHostRuntime]:
     """The life of a session in this process, without its conversation. It looks at the time often,
     and is idle soon.
 
@@ -33,9 +33,9 @@ def host_runtime(local_box, hosts, monkeypatch) -> Iterator[HostRuntime]:
     session = hosts.start_session("go")
     monkeypatch.setenv("SHIM_VENDOR", "qwen")
     monkeypatch.setenv("SHIM_BIN", "/bin/true")
-    metadata, spec = HostMetadata(session.folder), launch.read_session_spec(session.folder)
+    metadata, spec = SessionHostMetadata(session.folder), launch.read_session_spec(session.folder)
     startup = prepare_conversation(
         _build_invocation(session.folder, metadata, spec), spec.installed, spec.arguments
     )
-    yield HostRuntime(session.folder, metadata, startup, spec, opened[0])
+    yield SessionHostRuntime(session.folder, metadata, startup, spec, opened[0])
     opened[0].close()
