@@ -15,7 +15,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 from shim.profiles.check.config_node import MAX_SEARCHED_CHARS, ConfigNode
 from shim.profiles.compile.rules import ProfileEventRules
-from shim.profiles.compile.stream import StderrRule, StreamProfile
+from shim.profiles.compile.stream import ParsedStreamRules, StderrRule
 from shim.profiles.run.engine import ProfileRuleEngine
 
 MAX_STDERR_LINES = 1000  # of its tail are looked at; a tail has fewer
@@ -206,7 +206,7 @@ class AdapterEventHookTranslator(ProfileTranslator):
 
 def build_translator_class(
     node: ConfigNode,
-    stream: StreamProfile,
+    stream: ParsedStreamRules,
     adapter_class: type[Translator] | None,
     load_protocol_class: Callable[[], type[Translator]] | None = None,
 ) -> type[ProfileTranslator]:

@@ -28,14 +28,17 @@ from shim.state.config import get_state_dir
 from shim.state.files import open_regular_file, read_state_file, write_state_file
 
 if TYPE_CHECKING:
-    from shim.profiles.compile.rules import RuleTrace
+    from shim.profiles.compile.rules import ProfileRuleMatchObserver
 
 MAX_NAME_CHARS = 200  # of a file's name; no system has fewer than 255
 MAX_CACHE_BYTES = 4 * MAX_PROFILE_BYTES  # of a table as JSON, where a character may take six bytes
 
 
 def load_adapter_from_profile(
-    name: str, location: str, environment: Mapping[str, str], trace: "RuleTrace | None" = None
+    name: str,
+    location: str,
+    environment: Mapping[str, str],
+    trace: "ProfileRuleMatchObserver | None" = None,
 ) -> Adapter:
     """Return the adapter of a profile. A user's profile has an absolute path, a bundled one the name
     of its file.

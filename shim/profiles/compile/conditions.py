@@ -9,7 +9,7 @@ from shim.profiles.compile.fields import (
     read_literals,
 )
 from shim.profiles.compile.function_builder import FunctionBuilder
-from shim.profiles.compile.paths import compile_path_expression
+from shim.profiles.compile.paths import compile_event_path_expression
 
 MAX_CONDITIONS = 20  # of one rule
 _OPERATORS = ("exists", "kind", "in", "not_in", "regex")
@@ -23,7 +23,7 @@ _KIND_TESTS: Mapping[str, str] = {
 }
 
 
-class MatchCondition:
+class EventMatchCondition:
     """What is asked of the value at `path`; `build_test` makes an expression of the one that reads
     it.
 
@@ -40,35 +40,35 @@ class MatchCondition:
         self.build_test = build_test
         self.texts = texts
 
-    def is_text_comparison_at(self, path: ConfigNode) -> bool:
+    def is_text_equality_test_of(self, path_node: ConfigNode) -> bool:
         """Whether it only asks which text stands at this path."""
-        return bool(self.texts) and self.path.value == path.value
+        return bool(self.texts) and self.path.value == path_node.value
 
     def compile_expression(self, builder: FunctionBuilder) -> str:
         """The condition as an expression."""
-        return self.build_test(compile_path_expression(self.path, builder), builder)
+        return self.build_test(compile_event_path_expression(self.path, builder), builder)
 
 
-def parse_conditions(
-    node: ConfigNode, *, skipped_key: str = "", is_for_item: bool = False
-) -> list[MatchCondition]:
+def parse_match_conditions(
+    node: ConfigNode, *, skipped_key: str = "", is_inside_foreach: bool = False
+) -> list[EventMatchCondition]:
     """The conditions of a `match` table, without the key `skipped_key`."""
     table = node.read_table()
     if len(table) > MAX_CONDITIONS:
         raise node.build_error(
             f"a table of at most {MAX_CONDITIONS} conditions", f"a table of {len(table)}"
         )
-    conditions: list[MatchCondition] = []
+    conditions: list[EventMatchCondition] = []
     for key in table:
         if key != skipped_key:
-            path_text = key if not is_for_item or key.startswith("$") else f"$.{key}"
+            path_text = key if not is_inside_foreach or key.startswith("$") else f"$.{key}"
             path_node = ConfigNode(node.source, path_text, (*node.keys, key))
             conditions += _parse_condition(node.child(key), path_node)
     return conditions
 
 
 def compile_conditions_expression(
-    conditions: list[MatchCondition], builder: FunctionBuilder
+    conditions: list[EventMatchCondition], builder: FunctionBuilder
 ) -> str:
     """All of some conditions as one expression."""
     return (
@@ -76,14 +76,14 @@ def compile_conditions_expression(
     )
 
 
-def _parse_condition(node: ConfigNode, path_node: ConfigNode) -> list[MatchCondition]:
+def _parse_condition(node: ConfigNode, path_node: ConfigNode) -> list[EventMatchCondition]:
     """The conditions under one key; `path_node` is the path that it says."""
     if isinstance(node.value, dict):
         node.read_table(_OPERATORS)
         if not node.value:
             raise node.build_error(f"a table with one of {', '.join(_OPERATORS)}")
         return [
-            MatchCondition(path_node, _compile_operator(node.child(name), name))
+            EventMatchCondition(path_node, _compile_operator(node.child(name), name))
             for name in node.value
         ]
     literals = read_literals(
@@ -95,7 +95,7 @@ def _parse_condition(node: ConfigNode, path_node: ConfigNode) -> list[MatchCondi
         else frozenset()
     )
     return [
-        MatchCondition(
+        EventMatchCondition(
             path_node,
             lambda value, builder: compile_membership_test(value, literals, builder),
             texts,

@@ -60,7 +60,7 @@ USAGE_FIELDS = (*USAGE_KEYS, "cost_usd")
 PROFILE_CAUSES: tuple[Cause, ...] = ("vendor_error", "limit", "refused", "truncated")
 
 
-class ProfileStreamOptions:
+class ProfileTranslationOptions:
     """What a profile says once for all its rules.
 
     tools               its tools in Claude's words
@@ -109,8 +109,8 @@ def _find_reconciled_kinds(rules: list[ConfigNode], text_mode: str) -> frozenset
     return frozenset(kind for kind, modes in modes_by_kind.items() if len(modes) > 1)
 
 
-def write_emit_code(
-    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+def write_event_rule_code(
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     """Write what a rule does with an event, or with an item of it."""
     name = node.child("emit").read_choice(tuple(_EMIT_WRITERS))
@@ -126,7 +126,7 @@ def write_emit_code(
     if write_nested is None or not options.parent_node:
         write(node, options, builder)
         return
-    parent_binding, parent_name = builder.bind_value(
+    parent_binding, parent_name = builder.bind_expression_to_variable(
         compile_field_expression(options.parent_node, builder)
     )
     with builder.open_block(f"if {parent_binding}:"):
@@ -142,7 +142,7 @@ COMMON_RULE_KEYS = ("match", "foreach", "item_match", "once", "emit", "continue"
 
 
 def _write_session(
-    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     names = ("model", "cwd", "mode", "vendor_version", "key_source")
     arguments = [
@@ -151,7 +151,7 @@ def _write_session(
         if node.child(name)
     ]
     if node.child("tools"):
-        tools_binding, bound_name = builder.bind_value(
+        tools_binding, bound_name = builder.bind_expression_to_variable(
             compile_field_expression(node.child("tools"), builder)
         )
         visible_tools = (
@@ -171,16 +171,16 @@ def _write_session(
         builder.add_line("engine.vendor_session = session")
         builder.add_line(f"engine.turn.start_session(session_id=session, {', '.join(arguments)})")
         return
-    session, bound_name = builder.bind_value(session)
+    session, bound_name = builder.bind_expression_to_variable(session)
     with builder.open_block(f"if {session} != engine.vendor_session:"):
         builder.add_line(f"engine.set_session({bound_name})")
 
 
 def _create_text_writer(
     kind: str,
-) -> Callable[[ConfigNode, ProfileStreamOptions, FunctionBuilder], None]:
+) -> Callable[[ConfigNode, ProfileTranslationOptions, FunctionBuilder], None]:
     def write_text(
-        node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+        node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
     ) -> None:
         text = compile_field_expression(node.child("text"), builder)
         block = compile_optional_field_expression(node.child("block"), builder)
@@ -209,7 +209,9 @@ def _create_text_writer(
     return write_text
 
 
-def _write_reply(node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder) -> None:
+def _write_reply(
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
+) -> None:
     if options.has_split_calls:
         builder.add_line("engine.finish_partial_calls()")
     builder.add_line(
@@ -220,11 +222,11 @@ def _write_reply(node: ConfigNode, options: ProfileStreamOptions, builder: Funct
 # -- calls -----------------------------------------------------------------------------------------
 
 
-def _compile_id(value: str, options: ProfileStreamOptions, builder: FunctionBuilder) -> str:
+def _compile_id(value: str, options: ProfileTranslationOptions, builder: FunctionBuilder) -> str:
     """An id as text; `engine.id_prefix` tells the ids of one process from those of another."""
     if value == "None":
         return value
-    binding, bound_name = builder.bind_value(value)
+    binding, bound_name = builder.bind_expression_to_variable(value)
     if options.has_process_ids:
         return (
             f'(f"{{engine.id_prefix}}{{{bound_name}}}" if {binding} else format_id({bound_name}))'
@@ -233,7 +235,7 @@ def _compile_id(value: str, options: ProfileStreamOptions, builder: FunctionBuil
 
 
 def _write_tool_use(
-    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     call_id = _compile_id(
         compile_optional_field_expression(node.child("id"), builder), options, builder
@@ -268,13 +270,13 @@ def _compile_source_argument(node: ConfigNode) -> str:
 
 
 def _write_tool_input(
-    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     id_variable, key_variable = builder.create_variable(), builder.create_variable()
     call_id = compile_optional_field_expression(node.child("id"), builder)
     builder.add_line(f"{id_variable} = {_compile_id(call_id, options, builder)}")
     if options.parent_node:
-        parent_binding, parent_name = builder.bind_value(
+        parent_binding, parent_name = builder.bind_expression_to_variable(
             compile_field_expression(options.parent_node, builder)
         )
         with builder.open_block(f"if {parent_binding}:"):
@@ -295,9 +297,9 @@ def _write_tool_input(
 
 
 def _write_tool_result(
-    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
-    content_binding, bound_name = builder.bind_value(
+    content_binding, bound_name = builder.bind_expression_to_variable(
         compile_optional_field_expression(node.child("content"), builder)
     )
     content = (
@@ -306,7 +308,7 @@ def _write_tool_result(
     raw_id = compile_field_expression(node.child("id"), builder)
     call_id = _compile_id(raw_id, options, builder)
     if node.child("oldest").read_bool() and not node.child("name"):
-        raw_id, bound_name = builder.bind_value(raw_id)
+        raw_id, bound_name = builder.bind_expression_to_variable(raw_id)
         call_id = (
             f"({_compile_id(bound_name, options, builder)} if {raw_id} else engine.oldest_call)"
         )
@@ -323,7 +325,7 @@ def _write_tool_result(
     if options.has_split_calls:
         builder.add_line("engine.finish_partial_calls()")
     if options.parent_node:
-        call_id, id_name = builder.bind_value(call_id)
+        call_id, id_name = builder.bind_expression_to_variable(call_id)
         builder.add_line(f"engine.nested.write_open_blocks({call_id})")
         call_id = id_name
     if options.has_late_results:
@@ -335,7 +337,7 @@ def _write_tool_result(
 
 
 def _write_denied(
-    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     call_id, name = (
         _compile_id(compile_field_expression(node.child("id"), builder), options, builder),
@@ -370,7 +372,9 @@ def _compile_usage_and_cost(node: ConfigNode, builder: FunctionBuilder) -> tuple
     ), cost
 
 
-def _write_usage(node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder) -> None:
+def _write_usage(
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
+) -> None:
     usage, cost = _compile_usage_and_cost(node, builder)
     builder.add_line(
         f"engine.end_reply({usage}, {compile_optional_field_expression(node.child('stop_reason'), builder)}, {cost})"
@@ -378,7 +382,7 @@ def _write_usage(node: ConfigNode, options: ProfileStreamOptions, builder: Funct
 
 
 def _write_result(
-    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     names = (
         "is_error",
@@ -400,7 +404,9 @@ def _write_result(
     builder.add_line(f"engine.end_turn({usage}, {cost}{arguments})")
 
 
-def _write_error(node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder) -> None:
+def _write_error(
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
+) -> None:
     error_text, code = (
         compile_field_expression(node.child("error"), builder),
         compile_optional_field_expression(node.child("code"), builder),
@@ -413,14 +419,16 @@ def _write_error(node: ConfigNode, options: ProfileStreamOptions, builder: Funct
 
 
 def _write_notice(
-    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     builder.add_line(
         f"engine.record_notice({compile_field_expression(node.child('text'), builder)})"
     )
 
 
-def _write_retry(node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder) -> None:
+def _write_retry(
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
+) -> None:
     values = [
         compile_optional_field_expression(node.child(name), builder)
         for name in ("attempt", "max", "delay_ms", "text")
@@ -429,14 +437,14 @@ def _write_retry(node: ConfigNode, options: ProfileStreamOptions, builder: Funct
 
 
 def _write_retract(
-    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     builder.add_line("engine.finish_partial_calls(is_complete=False)")
     builder.add_line("engine.turn.retract_message()")
 
 
 def _write_compacted(
-    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     builder.add_line(
         f"engine.record_compaction({compile_optional_field_expression(node.child('trigger'), builder)}, "
@@ -444,7 +452,9 @@ def _write_compacted(
     )
 
 
-def _write_input(node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder) -> None:
+def _write_input(
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
+) -> None:
     if options.has_split_calls:
         builder.add_line("engine.finish_partial_calls()")
     with builder.open_block("if engine.buffered_blocks:"):
@@ -452,7 +462,7 @@ def _write_input(node: ConfigNode, options: ProfileStreamOptions, builder: Funct
 
 
 def _write_nothing(
-    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     """Nothing is said."""
 
@@ -462,9 +472,9 @@ def _write_nothing(
 
 def _create_nested_text_writer(
     kind: str,
-) -> Callable[[ConfigNode, ProfileStreamOptions, FunctionBuilder, str], None]:
+) -> Callable[[ConfigNode, ProfileTranslationOptions, FunctionBuilder, str], None]:
     def write_text(
-        node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder, parent: str
+        node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
     ) -> None:
         text = compile_field_expression(node.child("text"), builder)
         block = compile_optional_field_expression(node.child("block"), builder)
@@ -477,13 +487,13 @@ def _create_nested_text_writer(
 
 
 def _write_nested_reply(
-    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder, parent: str
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
 ) -> None:
     builder.add_line(f"engine.nested.start_reply({parent})")
 
 
 def _write_nested_call(
-    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder, parent: str
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
 ) -> None:
     call_id = _compile_id(
         compile_optional_field_expression(node.child("id"), builder), options, builder
@@ -498,9 +508,9 @@ def _write_nested_call(
 
 
 def _write_nested_result(
-    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder, parent: str
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
 ) -> None:
-    content_binding, bound_name = builder.bind_value(
+    content_binding, bound_name = builder.bind_expression_to_variable(
         compile_optional_field_expression(node.child("content"), builder)
     )
     call_id, is_error = (
@@ -520,7 +530,7 @@ def _write_nested_result(
 
 
 def _write_nested_denied(
-    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder, parent: str
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
 ) -> None:
     call_id, name = (
         _compile_id(compile_field_expression(node.child("id"), builder), options, builder),
@@ -531,14 +541,14 @@ def _write_nested_denied(
 
 
 def _write_nested_usage(
-    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder, parent: str
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
 ) -> None:
     usage, cost = _compile_usage_and_cost(node, builder)
     builder.add_line(f"engine.nested.end_reply({parent}, {usage}, {cost})")
 
 
 def _write_nested_error(
-    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder, parent: str
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
 ) -> None:
     builder.add_line(
         f"engine.record_notice({compile_field_expression(node.child('error'), builder)})"
@@ -546,19 +556,19 @@ def _write_nested_error(
 
 
 def _write_nested_retract(
-    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder, parent: str
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
 ) -> None:
     builder.add_line(f"engine.nested.discard_block({parent})")
 
 
 def _write_nested_nothing(
-    node: ConfigNode, options: ProfileStreamOptions, builder: FunctionBuilder, parent: str
+    node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
 ) -> None:
     """Write nothing: only events of the main agent have this effect."""
 
 
 _NESTED_WRITERS: Mapping[
-    str, Callable[[ConfigNode, ProfileStreamOptions, FunctionBuilder, str], None]
+    str, Callable[[ConfigNode, ProfileTranslationOptions, FunctionBuilder, str], None]
 ] = {
     "session": _write_nested_nothing,
     "text": _create_nested_text_writer("text"),
@@ -577,7 +587,10 @@ _NESTED_WRITERS: Mapping[
 _CALL_KEYS = ("id", "name", "input")
 _USAGE_KEYS = ("usage", "cost_usd", "stop_reason")
 _EMIT_WRITERS: Mapping[
-    str, tuple[Callable[[ConfigNode, ProfileStreamOptions, FunctionBuilder], None], tuple[str, ...]]
+    str,
+    tuple[
+        Callable[[ConfigNode, ProfileTranslationOptions, FunctionBuilder], None], tuple[str, ...]
+    ],
 ] = {
     "session": (
         _write_session,

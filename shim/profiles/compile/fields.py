@@ -35,11 +35,11 @@ from typing import Any
 from shim.profiles.check.config_node import MAX_ENDING_CHARS, MAX_SEARCHED_CHARS, ConfigNode
 from shim.profiles.compile.function_builder import (
     ITEM_ROOT,
+    EventPathRootVariable,
     FunctionBuilder,
-    PathRoot,
     format_literal,
 )
-from shim.profiles.compile.paths import compile_path_expression
+from shim.profiles.compile.paths import compile_event_path_expression
 from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS, LazyPattern
 
 MAX_OPERATOR_DEPTH = 16  # inside each other
@@ -58,7 +58,7 @@ PathOperatorCompiler = Callable[[ConfigNode, FunctionBuilder, str], str]
 def compile_field_expression(node: ConfigNode, builder: FunctionBuilder, depth: int = 0) -> str:
     """A field as a profile says it, as an expression."""
     if isinstance(node.value, str):
-        return compile_path_expression(node, builder)
+        return compile_event_path_expression(node, builder)
     if not isinstance(node.value, dict) or depth > MAX_OPERATOR_DEPTH:
         raise node.build_error(
             f"a path, or a table with an operator: {', '.join(sorted(_STANDALONE_OPERATORS) + sorted(_PATH_OPERATORS))}"
@@ -99,7 +99,7 @@ def _compile_operator(node: ConfigNode, builder: FunctionBuilder, depth: int) ->
         if operator in table:
             value = compile_operator(node.child(operator), builder, value)
     if "default" in table:
-        binding, bound_name = builder.bind_value(value)
+        binding, bound_name = builder.bind_expression_to_variable(value)
         value = f"({bound_name} if {binding} is not None else {_compile_constant(table['default'], builder)})"
     return value
 
@@ -149,12 +149,12 @@ def compile_membership_test(value: str, literals: list[Any], builder: FunctionBu
         if literal.__class__ is bool:
             return f"({value} is {format_literal(literal)})"
         if literal.__class__ is int:
-            binding, bound_name = builder.bind_value(value)
+            binding, bound_name = builder.bind_expression_to_variable(value)
             return (
                 f"({binding} == {format_literal(literal)} and {bound_name}.__class__ is not bool)"
             )
     elif all(item.__class__ is str for item in literals):
-        binding, bound_name = builder.bind_value(value)
+        binding, bound_name = builder.bind_expression_to_variable(value)
         return f"({binding}.__class__ is str and {bound_name} in {builder.add_constant(frozenset(literals))})"
     return f"is_one_of({value}, {builder.add_constant(tuple(literals))})"
 
@@ -162,7 +162,7 @@ def compile_membership_test(value: str, literals: list[Any], builder: FunctionBu
 def compile_pattern_test(node: ConfigNode, value: str, builder: FunctionBuilder) -> str:
     """Whether a pattern is found in a text; a pattern that is only a text needs no search."""
     pattern = node.read_regex()
-    binding, bound_name = builder.bind_value(value)
+    binding, bound_name = builder.bind_expression_to_variable(value)
     if _REGEX_SIGNS.isdisjoint(pattern.removeprefix("^")):
         test = f"{format_literal(pattern)} in {bound_name}[:{MAX_SEARCHED_CHARS}]"
         if pattern[0] == "^":
@@ -266,16 +266,19 @@ def _compile_object(node: ConfigNode, builder: FunctionBuilder, depth: int) -> s
     fields = compile_field_expressions(node, builder, depth)
     if len(fields) == 1:
         ((key, value),) = fields.items()
-        binding, bound_name = builder.bind_value(value)
+        binding, bound_name = builder.bind_expression_to_variable(value)
         return f"({{{format_literal(key)}: {bound_name}}} if {binding} is not None else {{}})"
     return f"drop_missing({{{', '.join(f'{format_literal(key)}: {value}' for key, value in fields.items())}}})"
 
 
 def _compile_foreach(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
-    items_binding, items_name = builder.bind_value(
+    items_binding, items_name = builder.bind_expression_to_variable(
         compile_field_expression(node.child("foreach"), builder, depth)
     )
-    outer_item, builder.item = builder.item, PathRoot(builder.create_variable(), can_preload=False)
+    outer_item, builder.item = (
+        builder.item,
+        EventPathRootVariable(builder.create_variable(), can_preload=False),
+    )
     item_node, item_name = node.child("item"), builder.item.name
     item_value = (
         _compile_object(item_node, builder, depth)
@@ -294,20 +297,22 @@ def _compile_foreach(node: ConfigNode, builder: FunctionBuilder, depth: int) -> 
 
 def _compile_map(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
     (binding, bound_name), table = (
-        builder.bind_value(value),
+        builder.bind_expression_to_variable(value),
         builder.add_constant(dict(node.read_table())),
     )
     return f"({table}.get({bound_name}) if {binding}.__class__ is str else map_literal({bound_name}, {table}))"
 
 
 def _compile_not_in(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
-    binding, bound_name = builder.bind_value(value)
+    binding, bound_name = builder.bind_expression_to_variable(value)
     return f"({binding} is not None and not {compile_membership_test(bound_name, read_literals(node), builder)})"
 
 
 def _compile_ending(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
-    pattern, (binding, bound_name) = node.read_regex(), builder.bind_value(value)
-    ending_binding, ending_name = builder.bind_value(f"{bound_name}[-{MAX_ENDING_CHARS}:]")
+    pattern, (binding, bound_name) = node.read_regex(), builder.bind_expression_to_variable(value)
+    ending_binding, ending_name = builder.bind_expression_to_variable(
+        f"{bound_name}[-{MAX_ENDING_CHARS}:]"
+    )
     # A look for its beginning is cheaper than a search, and nearly always the answer.
     prefix_test = f"{format_literal(find_literal_prefix(pattern))} in {ending_binding}"
     search = f"{builder.add_constant(LazyPattern(pattern))}.search({ending_name}) is not None"
@@ -320,7 +325,7 @@ def _compile_exists(node: ConfigNode, builder: FunctionBuilder, value: str) -> s
 
 def _compile_parse(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
     node.read_choice(("json",))
-    binding, bound_name = builder.bind_value(value)
+    binding, bound_name = builder.bind_expression_to_variable(value)
     return f"(parse_json_text({bound_name}, engine.turn.diagnostics) if {binding}.__class__ is str else {bound_name})"
 
 

@@ -17,7 +17,7 @@ def format_literal(value: str | bool | int | None) -> str:
     return ascii(value)
 
 
-class PathRoot:
+class EventPathRootVariable:
     """What paths begin at: `event`, `item` inside of a loop, or a variable inside of an expression.
 
     An expression has no room for lines that read its objects first, so its variable is not
@@ -29,8 +29,8 @@ class PathRoot:
         self.can_preload = can_preload
 
 
-EVENT_ROOT = PathRoot("event")
-ITEM_ROOT = PathRoot("item")
+EVENT_ROOT = EventPathRootVariable("event")
+ITEM_ROOT = EventPathRootVariable("item")
 
 
 class CodeBlock:
@@ -97,7 +97,7 @@ class FunctionBuilder:
         self._constants: dict[str, Any] = {}
         self._variable_count = 0
         self.current_block = CodeBlock(self, "")
-        self.item: PathRoot | None = None
+        self.item: EventPathRootVariable | None = None
         self.index = "0"
 
     def add_constant(self, value: Any) -> str:
@@ -111,14 +111,14 @@ class FunctionBuilder:
         self._variable_count += 1
         return f"v{self._variable_count}"
 
-    def bind_value(self, value: str) -> tuple[str, str]:
+    def bind_expression_to_variable(self, value_expression: str) -> tuple[str, str]:
         """An expression to read first, and the name under which it can be read again."""
-        if value.isidentifier():
-            return value, value
+        if value_expression.isidentifier():
+            return value_expression, value_expression
         name = self.create_variable()
-        return f"({name} := {value})", name
+        return f"({name} := {value_expression})", name
 
-    def preload_object(self, root: PathRoot, keys: ObjectKeys) -> str:
+    def assign_object_at_block_start(self, root: EventPathRootVariable, keys: ObjectKeys) -> str:
         """The name of the object under these keys; it is an empty object where there is none."""
         if not keys and root is EVENT_ROOT:
             return root.name
@@ -126,7 +126,7 @@ class FunctionBuilder:
         name = block.object_names.get((root.name, keys))
         if name is None:
             value = (
-                f"{self.preload_object(root, keys[:-1])}.get({format_literal(keys[-1])})"
+                f"{self.assign_object_at_block_start(root, keys[:-1])}.get({format_literal(keys[-1])})"
                 if keys
                 else root.name
             )
@@ -137,12 +137,12 @@ class FunctionBuilder:
             ]
         return name
 
-    def preload_value(self, path: str, value: str) -> None:
+    def assign_path_value_at_block_start(self, path: str, value_expression: str) -> None:
         """Read the value of a path at the beginning of the block, because several lines there ask
         for it.
         """
         name = self.current_block.value_names[path] = self.create_variable()
-        self.current_block.opening_lines.append(f"{name} = {value}")
+        self.current_block.opening_lines.append(f"{name} = {value_expression}")
 
     def add_line(self, text: str) -> None:
         self.current_block.lines.append(text)
@@ -151,9 +151,9 @@ class FunctionBuilder:
         """The lines inside of `with` stand under this one."""
         return CodeBlock(self, header)
 
-    def open_loop(self, items: str) -> LoopBlock:
+    def open_loop(self, items_expression: str) -> LoopBlock:
         """The lines inside of `with` are done for each of these."""
-        return LoopBlock(self, items)
+        return LoopBlock(self, items_expression)
 
     def compile_function(self, name: str, global_names: dict[str, Any]) -> Callable[..., Any]:
         """Return the function. `global_names` are the names of ours that its lines use.

@@ -9,8 +9,8 @@ from typing import Any
 from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.compile.function_builder import (
     EVENT_ROOT,
+    EventPathRootVariable,
     FunctionBuilder,
-    PathRoot,
     format_literal,
 )
 from shim.profiles.run.values import EVERY, MAX_LIST_ITEMS
@@ -20,7 +20,7 @@ MAX_INLINE_STEPS = 8  # steps that are written inside each other; a longer path 
 _STEP_PATTERN = r"\.?(?:([A-Za-z0-9_@:/-]+)|'([^']+)'|\"([^\"]+)\")|\[(\*|-?\d{1,4})\]"
 
 
-def compile_path_expression(node: ConfigNode, builder: FunctionBuilder) -> str:
+def compile_event_path_expression(node: ConfigNode, builder: FunctionBuilder) -> str:
     """A path as an expression; None where there is nothing."""
     text = node.read_text()
     if len(text) > MAX_PATH_CHARS:
@@ -33,18 +33,22 @@ def compile_path_expression(node: ConfigNode, builder: FunctionBuilder) -> str:
     if not alternatives:
         return result
     for alternative in reversed(alternatives):
-        binding, bound_name = builder.bind_value(alternative)
+        binding, bound_name = builder.bind_expression_to_variable(alternative)
         result = f"{bound_name} if {binding} is not None else {result}"
     return f"({result})"
 
 
-def preload_shared_paths(path_nodes: Iterable[ConfigNode], builder: FunctionBuilder) -> None:
+def assign_shared_paths_at_block_start(
+    path_nodes: Iterable[ConfigNode], builder: FunctionBuilder
+) -> None:
     """Read the paths first that are asked for more than once."""
     plain_nodes = [node for node in path_nodes if node.value.replace(".", "").isidentifier()]
     texts = [node.value for node in plain_nodes]
     for node in plain_nodes:
         if texts.count(node.value) > 1 and node.value not in builder.current_block.value_names:
-            builder.preload_value(node.value, compile_path_expression(node, builder))
+            builder.assign_path_value_at_block_start(
+                node.value, compile_event_path_expression(node, builder)
+            )
 
 
 def _compile_alternative(node: ConfigNode, text: str, builder: FunctionBuilder) -> str:
@@ -58,14 +62,14 @@ def _compile_alternative(node: ConfigNode, text: str, builder: FunctionBuilder) 
     return _compile_walk(builder, builder.item, item_steps) if item_steps else builder.item.name
 
 
-def _compile_walk(builder: FunctionBuilder, root: PathRoot, steps: list[Any]) -> str:
+def _compile_walk(builder: FunctionBuilder, root: EventPathRootVariable, steps: list[Any]) -> str:
     """From a subject along steps: objects that several paths go through are read once."""
     key_count = 0
     while key_count < len(steps) and steps[key_count].__class__ is str:
         key_count += 1
     if root.can_preload and key_count:
         value = (
-            f"{builder.preload_object(root, tuple(steps[: key_count - 1]))}"
+            f"{builder.assign_object_at_block_start(root, tuple(steps[: key_count - 1]))}"
             f".get({format_literal(steps[key_count - 1])})"
         )
         return _compile_steps(builder, value, steps[key_count:])
@@ -77,10 +81,10 @@ def _compile_steps(builder: FunctionBuilder, value: str, steps: list[Any]) -> st
     if len(steps) > MAX_INLINE_STEPS:
         return f"get_path({value}, {builder.add_constant(tuple(steps))})"
     for index, step in enumerate(steps):
-        binding, bound_name = builder.bind_value(value)
+        binding, bound_name = builder.bind_expression_to_variable(value)
         if step is EVERY:
             item_name = builder.create_variable()
-            item_binding, item_value = builder.bind_value(
+            item_binding, item_value = builder.bind_expression_to_variable(
                 _compile_steps(builder, item_name, steps[index + 1 :])
             )
             items = f"[{item_value} for {item_name} in {bound_name}[:{MAX_LIST_ITEMS}] if {item_binding} is not None]"

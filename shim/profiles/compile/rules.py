@@ -25,20 +25,23 @@ from typing import TYPE_CHECKING, Any
 
 from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.compile.conditions import (
-    MatchCondition,
+    EventMatchCondition,
     compile_conditions_expression,
-    parse_conditions,
+    parse_match_conditions,
 )
-from shim.profiles.compile.emits import ProfileStreamOptions, write_emit_code
+from shim.profiles.compile.emits import ProfileTranslationOptions, write_event_rule_code
 from shim.profiles.compile.fields import list_field_path_nodes
 from shim.profiles.compile.function_builder import FunctionBuilder
-from shim.profiles.compile.paths import compile_path_expression, preload_shared_paths
+from shim.profiles.compile.paths import (
+    assign_shared_paths_at_block_start,
+    compile_event_path_expression,
+)
 from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS
 
 if TYPE_CHECKING:
     from typing import Protocol
 
-    class RuleTrace(Protocol):
+    class ProfileRuleMatchObserver(Protocol):
         """Who is told which rule takes an event (`shim vendor check`)."""
 
         def add_rule(self, node: ConfigNode, types: frozenset[str] | None) -> int:
@@ -64,7 +67,7 @@ class ProfileEventRule:
     it is traced.
     """
 
-    def __init__(self, node: ConfigNode, trace: "RuleTrace | None") -> None:
+    def __init__(self, node: ConfigNode, trace: "ProfileRuleMatchObserver | None") -> None:
         self.node = node
         self.types = _parse_types(node.child("match"))
         self.number = None if trace is None else trace.add_rule(node, self.types)
@@ -79,15 +82,15 @@ class ProfileEventRule:
         """Whether the rules below are asked as well."""
         return self.node.child("continue").read_bool()
 
-    def parse_conditions(self) -> list[MatchCondition]:
+    def parse_conditions(self) -> list[EventMatchCondition]:
         """What it asks of an event beside its type."""
-        return parse_conditions(
+        return parse_match_conditions(
             self.node.child("match"), skipped_key="" if self.types is None else "type"
         )
 
 
 RuleConditions = tuple[
-    ProfileEventRule, list[MatchCondition]
+    ProfileEventRule, list[EventMatchCondition]
 ]  # a rule, and what it still has to ask
 
 
@@ -97,8 +100,8 @@ class ProfileEventRules:
     def __init__(
         self,
         nodes: list[ConfigNode],
-        options: ProfileStreamOptions,
-        trace: "RuleTrace | None" = None,
+        options: ProfileTranslationOptions,
+        trace: "ProfileRuleMatchObserver | None" = None,
     ) -> None:
         self._options = options
         self._trace = trace
@@ -161,18 +164,20 @@ class ProfileEventRules:
             text
             for _, conditions in rules
             for condition in conditions
-            if condition.is_text_comparison_at(sort_node)
+            if condition.is_text_equality_test_of(sort_node)
             for text in condition.texts
         }
         handlers |= {value: create_lazy_handler(value) for value in (*texts, None)}
-        binding, bound_name = builder.bind_value(compile_path_expression(sort_node, builder))
+        binding, bound_name = builder.bind_expression_to_variable(
+            compile_event_path_expression(sort_node, builder)
+        )
         table = builder.add_constant(handlers)
         builder.add_line(
             f"({table}.get({bound_name} if {binding}.__class__ is str else None) or {table}[None])(engine, event)"
         )
 
     def _write_rules(self, builder: FunctionBuilder, rules: list[RuleConditions]) -> None:
-        preload_shared_paths(
+        assign_shared_paths_at_block_start(
             [condition.path for _, conditions in rules for condition in conditions], builder
         )
         groups = _group_rules(
@@ -191,7 +196,7 @@ class ProfileEventRules:
             builder.add_line("is_understood = False")
         for (test, group), is_understood in zip(groups, understood_flags, strict=True):
             with builder.open_block(f"if {test}:"):
-                preload_shared_paths(
+                assign_shared_paths_at_block_start(
                     [
                         field_node
                         for rule in group
@@ -226,14 +231,14 @@ class ProfileEventRules:
 
     def _write_items(self, builder: FunctionBuilder, node: ConfigNode) -> None:
         """What a rule says of an event, or of each item in it."""
-        conditions = parse_conditions(node.child("item_match"), is_for_item=True)
+        conditions = parse_match_conditions(node.child("item_match"), is_inside_foreach=True)
         if not node.child("foreach"):
             if node.child("item_match"):
                 raise node.child("item_match").build_error("in a rule with `foreach`")
             self._write_once(builder, node)
             return
-        items_binding, items_name = builder.bind_value(
-            compile_path_expression(node.child("foreach"), builder)
+        items_binding, items_name = builder.bind_expression_to_variable(
+            compile_event_path_expression(node.child("foreach"), builder)
         )
         with (
             builder.open_block(f"if {items_binding}.__class__ is list:"),
@@ -245,16 +250,16 @@ class ProfileEventRules:
 
     def _write_once(self, builder: FunctionBuilder, node: ConfigNode) -> None:
         if not node.child("once"):
-            write_emit_code(node, self._options, builder)
+            write_event_rule_code(node, self._options, builder)
             return
         values = [
-            compile_path_expression(path_node, builder)
+            compile_event_path_expression(path_node, builder)
             for path_node in node.child("once").read_items(10)
         ]
         with builder.open_block(
             f"if engine.is_new(({''.join(f'{path_node}, ' for path_node in values)})):"
         ):
-            write_emit_code(node, self._options, builder)
+            write_event_rule_code(node, self._options, builder)
 
 
 def _find_sort_node(rules: list[RuleConditions]) -> ConfigNode | None:
@@ -280,7 +285,7 @@ def _select_rules(
         if all(
             value in condition.texts
             for condition in conditions
-            if condition.is_text_comparison_at(sort_node)
+            if condition.is_text_equality_test_of(sort_node)
         ):
             selected.append(
                 (
@@ -288,7 +293,7 @@ def _select_rules(
                     [
                         condition
                         for condition in conditions
-                        if not condition.is_text_comparison_at(sort_node)
+                        if not condition.is_text_equality_test_of(sort_node)
                     ],
                 )
             )

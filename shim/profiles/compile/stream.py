@@ -12,13 +12,13 @@ from shim.profiles.compile.emits import (
     PROFILE_CAUSES,
     RESULT_TIMINGS,
     TEXT_MODES,
-    ProfileStreamOptions,
+    ProfileTranslationOptions,
 )
 from shim.profiles.compile.rules import ProfileEventRules
 from shim.profiles.run.usage_counter import USAGE_MEANINGS
 
 if TYPE_CHECKING:
-    from shim.profiles.compile.rules import RuleTrace
+    from shim.profiles.compile.rules import ProfileRuleMatchObserver
 
 END_POLICIES = ("event", "synthesize")
 # a run is over when its file is read
@@ -102,7 +102,7 @@ class StderrRule:
         )
 
 
-class StreamProfile:
+class ParsedStreamRules:
     """A checked `[stream]`, `[[event]]`, `[[report]]`, `[[stderr]]` and `[exit_codes]`.
 
     options         what holds for all rules
@@ -117,7 +117,9 @@ class StreamProfile:
     counts_replies  a rule says how a reply ended
     """
 
-    def __init__(self, node: ConfigNode, tools: Tools, trace: "RuleTrace | None" = None) -> None:
+    def __init__(
+        self, node: ConfigNode, tools: Tools, trace: "ProfileRuleMatchObserver | None" = None
+    ) -> None:
         """`node` is the whole profile. FrontendError, with file, line and key, where it is wrong.
 
         The rules of a bundled profile are not checked here: our tests do that.
@@ -127,7 +129,7 @@ class StreamProfile:
             node.child("event").read_items(MAX_RULES),
             node.child("exit_codes"),
         )
-        self.options = ProfileStreamOptions(node, stream, tools)
+        self.options = ProfileTranslationOptions(node, stream, tools)
         self.rules = ProfileEventRules(event_nodes, self.options, trace)
         if not node.source.is_bundled:
             self.rules.check_all_rules()
@@ -154,7 +156,9 @@ class StreamProfile:
         self.counts_replies = any(event_node.value.get("stop_reason") for event_node in event_nodes)
 
 
-def _parse_reports(node: ConfigNode, options: ProfileStreamOptions) -> ProfileEventRules | None:
+def _parse_reports(
+    node: ConfigNode, options: ProfileTranslationOptions
+) -> ProfileEventRules | None:
     """The rules for the file that the program wrote about its run."""
     rule_nodes = node.child("report").read_items(MAX_RULES)
     if not rule_nodes:

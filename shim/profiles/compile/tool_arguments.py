@@ -9,7 +9,7 @@ from typing import Any
 from shim.core.adapter.tools import Arguments
 from shim.core.reading.diagnostics import Diagnostics
 from shim.profiles.check.config_node import ConfigNode
-from shim.profiles.compile.conditions import compile_conditions_expression, parse_conditions
+from shim.profiles.compile.conditions import compile_conditions_expression, parse_match_conditions
 from shim.profiles.compile.fields import compile_field_expression, compile_field_expressions
 from shim.profiles.compile.function_builder import FunctionBuilder, format_literal
 from shim.profiles.run.values import RULE_GLOBALS
@@ -35,7 +35,7 @@ def compile_tool_argument_converter(
     builder = FunctionBuilder("event")
     for alternative in alternatives:
         with builder.open_block(
-            f"if {compile_conditions_expression(parse_conditions(alternative.child('match')), builder)}:"
+            f"if {compile_conditions_expression(parse_match_conditions(alternative.child('match')), builder)}:"
         ):
             _write_conversion(alternative, node, builder)
     _write_conversion(node, node, builder)
@@ -57,7 +57,7 @@ def _write_conversion(node: ConfigNode, tool: ConfigNode, builder: FunctionBuild
     else:
         builder.add_line("converted = {}")
         for key, value in compile_field_expressions(node.child("args"), builder).items():
-            binding, bound_name = builder.bind_value(value)
+            binding, bound_name = builder.bind_expression_to_variable(value)
             with builder.open_block(f"if {binding} is not None:"):
                 builder.add_line(f"converted[{format_literal(key)}] = {bound_name}")
         builder.add_line(f"return {name}, converted{extra_code}")

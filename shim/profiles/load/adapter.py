@@ -43,8 +43,8 @@ from shim.profiles.load.launch import (
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
     from shim.core.policy.settings_hooks import SettingsHook
-    from shim.profiles.compile.rules import RuleTrace
-    from shim.profiles.compile.stream import StreamProfile
+    from shim.profiles.compile.rules import ProfileRuleMatchObserver
+    from shim.profiles.compile.stream import ParsedStreamRules
 
 SCHEMA_VERSION = 1
 TWO_WAY_MODULES = ("codex_input",)  # that drive a program so that it asks, where no table says how
@@ -134,7 +134,7 @@ def build_adapter(
     table: Table,
     source: ConfigSource,
     load_translator_class: TranslatorLoader | None = None,
-    trace: "RuleTrace | None" = None,
+    trace: "ProfileRuleMatchObserver | None" = None,
 ) -> Adapter:
     """The vendor that a profile describes. FrontendError, with file, line and key, for one that is
     wrong.
@@ -351,7 +351,7 @@ def _create_translator_loader(
     node: ConfigNode,
     tool_table: Tools,
     load_class: TranslatorLoader | None,
-    compile_stream: "Callable[[], StreamProfile]",
+    compile_stream: "Callable[[], ParsedStreamRules]",
 ) -> TranslatorLoader:
     """A function that gives the class which translates. The class is made at its first call."""
     cache: list[type[Translator]] = []
@@ -379,11 +379,11 @@ def _create_translator_loader(
 
 
 def _compile_stream(
-    node: ConfigNode, tool_table: Tools, trace: "RuleTrace | None"
-) -> "StreamProfile":
-    from shim.profiles.compile.stream import StreamProfile
+    node: ConfigNode, tool_table: Tools, trace: "ProfileRuleMatchObserver | None"
+) -> "ParsedStreamRules":
+    from shim.profiles.compile.stream import ParsedStreamRules
 
-    return StreamProfile(node, tool_table, trace)
+    return ParsedStreamRules(node, tool_table, trace)
 
 
 def _parse_modes(node: ConfigNode) -> dict[str, tuple[str, ...]]:

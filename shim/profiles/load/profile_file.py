@@ -19,7 +19,7 @@ from shim.profiles.load.argv_parts import BUNDLED_FOLDER
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
-    from shim.profiles.compile.rules import RuleTrace
+    from shim.profiles.compile.rules import ProfileRuleMatchObserver
 
 MAX_PROFILE_BYTES = 256 * 1024  # the longest bundled one has 8 KB
 TRANSLATOR_PATTERN = r"([a-z_][a-z0-9_]{0,63}):([A-Za-z_][A-Za-z0-9_]{0,63})"
@@ -80,7 +80,7 @@ def load_profile_adapter(
     path: str,
     read_profile: ReadProfile,
     bases: Collection[str],
-    trace: "RuleTrace | None" = None,
+    trace: "ProfileRuleMatchObserver | None" = None,
 ) -> Adapter:
     """The vendor that the profile at `path` describes.
 

@@ -10,7 +10,7 @@ from profile_builder import build_profile_adapter, find_result_line, translate_e
 from sweeps import loop_over_rows
 
 from shim.profiles.check.config_node import ConfigNode, ConfigSource
-from shim.profiles.compile.conditions import compile_conditions_expression, parse_conditions
+from shim.profiles.compile.conditions import compile_conditions_expression, parse_match_conditions
 from shim.profiles.compile.fields import compile_field_expression
 from shim.profiles.compile.function_builder import FunctionBuilder, format_literal
 from shim.profiles.compile.tool_arguments import compile_tool_argument_converter
@@ -85,7 +85,7 @@ def test_condition_accepts_any_key_and_text(key, text):
     here = FunctionBuilder("engine, event")
     condition_table = {f"'{key}'": text, "b": {"in": [text, "x"]}}
     here.add_line(
-        f"return {compile_conditions_expression(parse_conditions(build_node(condition_table)), here)}"
+        f"return {compile_conditions_expression(parse_match_conditions(build_node(condition_table)), here)}"
     )
     holds = here.compile_function("holds", RULE_GLOBALS)
     assert holds(None, {key: text, "b": text}) and not holds(None, {key: text + "x", "b": text})
