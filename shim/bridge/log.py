@@ -86,7 +86,7 @@ class RecordedSessionLog:
         return self._log_files[0].first_number if self._log_files else self._last_number + 1
 
     @property
-    def last_number(self) -> int:
+    def last_line_number(self) -> int:
         """The number of the last line."""
         return self._last_number
 

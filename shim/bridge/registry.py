@@ -462,20 +462,22 @@ def write_start_data(folder: str, start_data: Mapping[str, Any]) -> None:
     replace_file(os.path.join(folder, START_FILE), lambda file: write_all(file, data))
 
 
-def read_session_settings(folder: str, generation: object) -> ClaudeSettings | None:
+def read_session_settings(folder: str, host_generation: object) -> ClaudeSettings | None:
     """What a life of the session has read of Claude's settings; None where that is not known."""
     data = _load_json_object(os.path.join(folder, SETTINGS_FILE)) or {}
     try:
         return (
-            read_settings_text(str(data["settings"])) if data["generation"] == generation else None
+            read_settings_text(str(data["settings"]))
+            if data["generation"] == host_generation
+            else None
         )
     except (KeyError, ValueError):
         return None
 
 
-def write_session_settings(folder: str, generation: int, settings: ClaudeSettings) -> None:
+def write_session_settings(folder: str, host_generation: int, settings: ClaudeSettings) -> None:
     """Keep what a life has read of Claude's settings. OSError where that cannot be."""
-    data = dump_json({"generation": generation, "settings": serialize_settings(settings)})
+    data = dump_json({"generation": host_generation, "settings": serialize_settings(settings)})
     replace_file(os.path.join(folder, SETTINGS_FILE), lambda file: write_all(file, data))
 
 

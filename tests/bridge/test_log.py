@@ -71,7 +71,7 @@ def test_history_has_the_first_line_number_of_each_former_life(folder):
         session_log.close()
     history = RecordedSessionLog(folder, 4).load_history()
     assert (history.generation, history.last_number) == (4, 5)
-    assert [history.find_last_number(life) for life in range(6)] == [None, 3, 3, 5, None, None]
+    assert [history.find_last_line_number(life) for life in range(6)] == [None, 3, 3, 5, None, None]
 
 
 def test_line_truncated_by_a_kill_is_not_read(folder):
@@ -82,8 +82,8 @@ def test_line_truncated_by_a_kill_is_not_read(folder):
         os.truncate(path, size)
         session_log = RecordedSessionLog(folder, 2)
         assert list_numbers(session_log.read(0, 9)) == [1, 2][
-            : session_log.last_number
-        ] and session_log.last_number in (
+            : session_log.last_line_number
+        ] and session_log.last_line_number in (
             1,
             2,
         )
@@ -110,7 +110,7 @@ def test_failed_write_is_rolled_back_and_later_appends_fail(folder, monkeypatch)
     with pytest.raises(OSError, match="No space"):
         session_log.append(build_records(2))
     assert os.path.getsize(path) == before and next(calls) == 1
-    assert list_numbers(session_log.read(0, 9)) == [1] and session_log.last_number == 1
+    assert list_numbers(session_log.read(0, 9)) == [1] and session_log.last_line_number == 1
 
 
 def test_log_files_pass_cast_verify(folder, capsys):
@@ -142,7 +142,7 @@ def test_invalid_files_in_the_log_folder_are_ignored(folder):
             file.write(text + b"\n")
     os.mkfifo(os.path.join(folder, "000004-0000000002.cast"))
     session_log = RecordedSessionLog(folder, 5)
-    assert session_log.last_number == 1 and list_numbers(session_log.read(0, 9)) == [1]
+    assert session_log.last_line_number == 1 and list_numbers(session_log.read(0, 9)) == [1]
 
 
 def test_log_header_contains_generation_and_first_line_number(folder):

@@ -237,7 +237,7 @@ def all_was_seen(page: Page, hosting: Hosting, session: SessionRecord) -> bool:
     os.kill(now.metadata["pid"], signal.SIGSTOP)
     last = RecordedSessionLog(
         os.path.join(session.folder, "log"), now.metadata["generation"]
-    ).last_number
+    ).last_line_number
     if (
         page.browser.run_script("return currentSession.stream.last")
         == f"{now.metadata['generation']}-{last}"

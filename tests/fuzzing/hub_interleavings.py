@@ -51,7 +51,7 @@ from hypothesis.stateful import (
 )
 
 from shim.core.bridge import client, partial_block, prompts, subscribers
-from shim.core.bridge.commands import ReadLog, SessionHubCommand
+from shim.core.bridge.commands import ReadLogCommand, SessionHubCommand
 from shim.core.bridge.handlers import on_client_frame
 from shim.core.bridge.restrictions import find_strictest_mode
 
@@ -123,7 +123,7 @@ class SlowLog(Play):
     """A host whose log answers later: `reads` wait for their answer."""
 
     def __init__(self, log: MemoryLog, message_keys: list[str], owner: bool) -> None:
-        self.reads: deque[ReadLog] = deque()
+        self.reads: deque[ReadLogCommand] = deque()
         self.slow = False
         self.sent_frames: list[Frame] = []
         super().__init__(
@@ -134,7 +134,7 @@ class SlowLog(Play):
         )
 
     def _run_command(self, command: SessionHubCommand) -> None:
-        if isinstance(command, ReadLog) and self.slow:
+        if isinstance(command, ReadLogCommand) and self.slow:
             self.reads.append(command)
         else:
             super()._run_command(command)
@@ -520,7 +520,7 @@ class Bridge(RuleBasedStateMachine):
         ]
         for question in late:
             self._resolve_prompt(question, None, "timeout")
-        self.play.hub.tick()
+        self.play.hub.apply_timeouts_and_report_changes()
         self.play.run_commands()
         denied = [line["response"] for line in self._take_input()]
         require(

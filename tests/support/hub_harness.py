@@ -8,13 +8,13 @@ from itertools import count
 from typing import Any
 
 from shim.core.bridge.commands import (
-    AppendLogRecords,
-    DropClient,
-    EndSession,
-    ReadLog,
+    AppendLogRecordsCommand,
+    DropClientCommand,
+    EndSessionCommand,
+    ReadLogCommand,
     SessionHubCommand,
-    UpdateSessionMetadata,
-    WriteStdin,
+    UpdateSessionMetadataCommand,
+    WriteStdinCommand,
 )
 from shim.core.bridge.conversation_lines import feed_stdout
 from shim.core.bridge.frames import OPTIONAL_KINDS
@@ -96,22 +96,22 @@ class Play:
                 self._run_command(command)
 
     def _run_command(self, command: SessionHubCommand) -> None:
-        if isinstance(command, AppendLogRecords):
+        if isinstance(command, AppendLogRecordsCommand):
             self.log.append(command.records)
-        elif isinstance(command, WriteStdin):
+        elif isinstance(command, WriteStdinCommand):
             assert command.line.endswith(b"\n")
             self.stdin.append(json.loads(command.line))
-        elif isinstance(command, ReadLog):
+        elif isinstance(command, ReadLogCommand):
             self.hub.subscribers.deliver_log_entries(
                 command.client_number,
                 command.after_number,
                 self.log.read(command.after_number, command.max_lines, command.max_bytes),
             )
-        elif isinstance(command, DropClient):
+        elif isinstance(command, DropClientCommand):
             self.dropped[command.client_number] = command.reason
-        elif isinstance(command, UpdateSessionMetadata):
+        elif isinstance(command, UpdateSessionMetadataCommand):
             self.status_fields = dict(command.metadata)
-        elif isinstance(command, EndSession):
+        elif isinstance(command, EndSessionCommand):
             self.ended_by.append(command.client_name)
 
     def join_client(self, number: int, role: str = "drive", /, **keys: Any) -> list[Frame]:

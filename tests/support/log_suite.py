@@ -49,7 +49,7 @@ class LogSuite:
         yield self.open_log(1)
 
     def test_new_log_is_empty(self, log):
-        assert (log.first_line_number, log.last_number) == (1, 0)
+        assert (log.first_line_number, log.last_line_number) == (1, 0)
         assert log.read(0, 10) == []
 
     def test_appended_records_are_read_unchanged(self, log):
@@ -59,7 +59,7 @@ class LogSuite:
         assert log.read(0, 10) == [
             SessionLogEntry(number, 1, at + number, build_line(number)) for number in (1, 2, 3)
         ]
-        assert (log.first_line_number, log.last_number) == (1, 3)
+        assert (log.first_line_number, log.last_line_number) == (1, 3)
 
     def test_read_starts_after_a_number_and_is_limited(self, log):
         for number in range(1, 301):
@@ -84,7 +84,7 @@ class LogSuite:
             (1, build_line(1)),
             (2, build_line(2)),
         ]
-        assert log.last_number == 2
+        assert log.last_line_number == 2
 
     def test_long_line_is_read_completely(self, log):
         text = b"0123456789\xe2\x82\xac" * 400_000
@@ -123,7 +123,7 @@ class LogSuite:
     def test_numbers_continue_in_the_next_generation(self, log):
         log.append(build_records(1, 2))
         after = self.open_log(2)
-        assert after.last_number == 2
+        assert after.last_line_number == 2
         after.append(build_records(3))
         read = after.read(0, 9)
         assert [(entry.generation, entry.number) for entry in read] == [(1, 1), (1, 2), (2, 3)]
@@ -177,7 +177,7 @@ class MemoryLog:
         return self._entries[0].number if self._entries else 1
 
     @property
-    def last_number(self) -> int:
+    def last_line_number(self) -> int:
         return self._entries[-1].number if self._entries else 0
 
     def append(self, records: Sequence[SessionLogRecord]) -> None:

@@ -19,7 +19,7 @@ from shim.bridge.launch import SessionSpec
 from shim.commands.doctor.findings import VendorReport
 from shim.commands.profile.lint import LineExplanation, LintReportEntry
 from shim.core.bridge.frames import LogCursor
-from shim.core.bridge.prompts import PromptOutcome
+from shim.core.bridge.prompts import PermissionPromptOutcome
 from shim.core.cast.compare import OutputDifference
 from shim.core.cast.verify import RecordingFinding
 from shim.core.claude.argv.invocation import ShimFlags
@@ -36,7 +36,7 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 # names.
 WRITTEN_TYPES: tuple[type, ...] = (
     ExecutedDeniedCall, RecordingFinding, LogCursor, OutputDifference, LintReportEntry, LineExplanation, ShimFlags,
-    PromptOutcome, CastRewriteResult, StoredSession, SessionStepView, GatewayTokenPair, UnsupportedRule, VendorReport,
+    PermissionPromptOutcome, CastRewriteResult, StoredSession, SessionStepView, GatewayTokenPair, UnsupportedRule, VendorReport,
     CastVerificationReport, SessionSpec,
 )  # fmt: skip
 

@@ -210,7 +210,7 @@ class LocalBackgroundSessionManager:
     def is_cursor_at_log_end(self, session_id: str, cursor: LogCursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""
         log = _open_log(self._load_session(session_id))
-        return cursor.number == log.last_number and _has_cursor_line(log, cursor)
+        return cursor.number == log.last_line_number and _has_cursor_line(log, cursor)
 
     @asynccontextmanager
     async def connect_to_session(
@@ -273,7 +273,7 @@ class _EndedFeed:
         self._after_number = 0 if after is None or self._has_gap else after.number
 
     async def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
-        metadata, last_number = self._session.metadata, self._log.last_number
+        metadata, last_number = self._session.metadata, self._log.last_line_number
         state = {key: metadata.get(key) for key in STATE_KEYS}
         session_fields = {
             key: metadata.get(key)

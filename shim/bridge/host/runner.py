@@ -12,13 +12,13 @@ from typing import Any
 import anyio
 
 from shim.core.bridge.commands import (
-    AppendLogRecords,
-    DropClient,
-    EndSession,
-    ReadLog,
+    AppendLogRecordsCommand,
+    DropClientCommand,
+    EndSessionCommand,
+    ReadLogCommand,
     SessionHubCommand,
-    UpdateSessionMetadata,
-    WriteStdin,
+    UpdateSessionMetadataCommand,
+    WriteStdinCommand,
 )
 from shim.core.bridge.conversation_lines import feed_stdout
 from shim.core.bridge.frames import encode_frame
@@ -154,13 +154,13 @@ class SessionHubRunner:
                 (
                     command
                     for command in reversed(commands)
-                    if isinstance(command, UpdateSessionMetadata)
+                    if isinstance(command, UpdateSessionMetadataCommand)
                 ),
                 None,
             )
             for command in commands:
                 # `host.json` is written once, with the last metadata
-                if command is last_change or not isinstance(command, UpdateSessionMetadata):
+                if command is last_change or not isinstance(command, UpdateSessionMetadataCommand):
                     self._run_command(command)
         if self.has_failed:
             return
@@ -174,26 +174,26 @@ class SessionHubRunner:
         match command:
             case _ if self.has_failed:
                 return
-            case AppendLogRecords(records):
+            case AppendLogRecordsCommand(records):
                 try:
                     self._log.append(records)
                 except OSError as error:
                     self._fail_session(
                         f"the session's log cannot be written: {error.strerror or error}"
                     )
-            case WriteStdin(line):
+            case WriteStdinCommand(line):
                 self._send_line(line)
-            case ReadLog():
+            case ReadLogCommand():
                 self._replay_log(command)
-            case DropClient(client):
+            case DropClientCommand(client):
                 if client in self.connections:
                     self.connections[client].close_deadline = time.monotonic() + BYE_TIMEOUT_S
-            case UpdateSessionMetadata(metadata):
+            case UpdateSessionMetadataCommand(metadata):
                 self._update_metadata(metadata)
-            case EndSession():
+            case EndSessionCommand():
                 self._end_session()
 
-    def _replay_log(self, request: ReadLog) -> None:
+    def _replay_log(self, request: ReadLogCommand) -> None:
         if request.client_number not in self.connections:
             return
         try:

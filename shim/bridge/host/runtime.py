@@ -276,7 +276,7 @@ class SessionHostRuntime:
         """Do the regular work of a host, and end a session that is idle for too long."""
         while True:
             await anyio.sleep(self._tick_interval_s)
-            self.runner.hub.tick()
+            self.runner.hub.apply_timeouts_and_report_changes()
             self.runner.run_hub_commands()
             self.runner.close_unresponsive_clients()
             truncate_stderr()

@@ -113,7 +113,9 @@ class ConnectedClient:
         self.is_live = self.has_all_prompts = self.skips_open_block = False
         self.has_stale_state = True
         self.read_position = None
-        self.queue_frames(QueuedFrames(encode_gap(self.cursor + 1, last_line_number, "slow")))
+        self.queue_frames(
+            QueuedFrames(encode_log_gap_frame(self.cursor + 1, last_line_number, "slow"))
+        )
 
     def take_queued_bytes(self, max_bytes: int) -> bytes:
         """Return the next queued frames, about `max_bytes` bytes and at least one frame."""
@@ -126,9 +128,11 @@ class ConnectedClient:
         return b"".join(parts)
 
 
-def encode_gap(first_number: int, last_number: int, reason: str) -> bytes:
+def encode_log_gap_frame(first_line_number: int, last_line_number: int, reason: str) -> bytes:
     """Return a `gap` frame."""
-    return encode_frame("gap", **{"from": first_number, "to": last_number, "reason": reason})
+    return encode_frame(
+        "gap", **{"from": first_line_number, "to": last_line_number, "reason": reason}
+    )
 
 
 class ClientRoles:
@@ -153,7 +157,7 @@ class ClientRoles:
                 "watch-only", 'this client said hello with the role "watch"; connect with "drive"'
             )
 
-    def check_controller(self, client: ConnectedClient) -> None:
+    def check_can_control(self, client: ConnectedClient) -> None:
         """Raise FrameRefusedError for a client that only watches, or if another one controls."""
         self.check_control_role(client)
         if self.controller is not None and self.controller is not client:

@@ -6,19 +6,19 @@ from typing import Any, NamedTuple
 from shim.core.bridge.log import SessionLogRecord
 
 
-class AppendLogRecords(NamedTuple):
+class AppendLogRecordsCommand(NamedTuple):
     """Append records to the log, before any client receives them."""
 
     records: Sequence[SessionLogRecord]
 
 
-class WriteStdin(NamedTuple):
+class WriteStdinCommand(NamedTuple):
     """Write a line to the conversation's stdin; it ends with a newline."""
 
     line: bytes
 
 
-class ReadLog(NamedTuple):
+class ReadLogCommand(NamedTuple):
     """Read the lines after a number for a client, as `SessionLog.read` does, and pass them to
     `SessionSubscribers.deliver_log_entries`.
     """
@@ -29,7 +29,7 @@ class ReadLog(NamedTuple):
     max_bytes: int
 
 
-class DropClient(NamedTuple):
+class DropClientCommand(NamedTuple):
     """Write the queued frames of a client, then close its connection. The host reports the end of
     the connection with `handlers.remove_client`.
     """
@@ -38,13 +38,13 @@ class DropClient(NamedTuple):
     reason: str
 
 
-class UpdateSessionMetadata(NamedTuple):
+class UpdateSessionMetadataCommand(NamedTuple):
     """Update `host.json`: the fields of a `state` frame, the controller, and the name."""
 
     metadata: Mapping[str, Any]
 
 
-class EndSession(NamedTuple):
+class EndSessionCommand(NamedTuple):
     """End the session for a client. The host calls `SessionHub.close` at the end of the
     conversation.
     """
@@ -53,5 +53,10 @@ class EndSession(NamedTuple):
 
 
 SessionHubCommand = (
-    AppendLogRecords | WriteStdin | ReadLog | DropClient | UpdateSessionMetadata | EndSession
+    AppendLogRecordsCommand
+    | WriteStdinCommand
+    | ReadLogCommand
+    | DropClientCommand
+    | UpdateSessionMetadataCommand
+    | EndSessionCommand
 )

@@ -7,15 +7,15 @@ from typing import Any
 import orjson
 
 from shim.core.bridge.client import ConnectedClient
-from shim.core.bridge.commands import AppendLogRecords
+from shim.core.bridge.commands import AppendLogRecordsCommand
 from shim.core.bridge.frames import encode_partial_line_frame
 from shim.core.bridge.hub import SessionHub
 from shim.core.bridge.log import STDOUT_LETTER, SessionLogRecord
 from shim.core.bridge.permission_settings import (
     MODE_SUBTYPE,
-    lift_restrictions_of_left_clients,
+    lift_disconnected_client_restrictions,
     record_reported_permission_mode,
-    roll_back_request,
+    roll_back_refused_control_request,
 )
 from shim.core.bridge.prompts import (
     PROMPT_SUBTYPES,
@@ -24,7 +24,7 @@ from shim.core.bridge.prompts import (
     build_prompt_denial,
 )
 from shim.core.bridge.requests import ControlRequest
-from shim.core.bridge.subscribers import LineFrame
+from shim.core.bridge.subscribers import ConversationLineFrame
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.values import as_dict
 
@@ -37,7 +37,7 @@ def feed_stdout(hub: SessionHub, data: bytes) -> None:
     Lines in a row are logged and sent together.
     """
     at_ms = hub.now_ms()
-    frames, records = list[LineFrame](), list[SessionLogRecord]()
+    frames, records = list[ConversationLineFrame](), list[SessionLogRecord]()
     for raw in hub.stdout_splitter.feed(data):
         if not raw:
             continue
@@ -49,7 +49,7 @@ def feed_stdout(hub: SessionHub, data: bytes) -> None:
         elif kind == "stream_event":
             partial_frame = encode_partial_line_frame(at_ms, json_line)
             ends_block = hub.subscribers.partial_block.add_partial_line(line, partial_frame)
-            frames.append(LineFrame(partial_frame, 0, ends_block))
+            frames.append(ConversationLineFrame(partial_frame, 0, ends_block))
         elif kind != "keep_alive":
             if kind == "result" and hub.prompts.open:
                 _publish_lines(hub, frames, records)
@@ -59,7 +59,7 @@ def feed_stdout(hub: SessionHub, data: bytes) -> None:
             records.append(SessionLogRecord(STDOUT_LETTER, at_ms, json_line, frame.number))
             _record_line(hub, line)
     _publish_lines(hub, frames, records)
-    lift_restrictions_of_left_clients(hub)
+    lift_disconnected_client_restrictions(hub)
     hub.report_metadata_changes()
 
 
@@ -73,11 +73,11 @@ def _parse_line(raw: bytes) -> tuple[Mapping[str, Any], bytes]:
 
 
 def _publish_lines(
-    hub: SessionHub, frames: list[LineFrame], records: list[SessionLogRecord]
+    hub: SessionHub, frames: list[ConversationLineFrame], records: list[SessionLogRecord]
 ) -> None:
     """Log the collected lines and send them to the clients. Empty both lists."""
     if records:
-        hub.commands.append(AppendLogRecords(tuple(records)))
+        hub.commands.append(AppendLogRecordsCommand(tuple(records)))
     hub.subscribers.send_lines(frames)
     records.clear()
     frames.clear()
@@ -88,7 +88,7 @@ def _publish_lines(
 
 def _record_line(hub: SessionHub, line: Mapping[str, Any]) -> None:
     kind = line.get("type")
-    hub.subscribers.partial_block.feed_complete_line(line)
+    hub.subscribers.partial_block.clear_completed_block(line)
     if kind == "user" and line.get("isReplay") is True:
         _record_accepted_message(hub, line.get("uuid"))
     elif kind == "result":
@@ -156,7 +156,7 @@ def _open_prompt(hub: SessionHub, prompt: PendingPrompt, raw: bytes) -> None:
         hub.send_control_response(prompt.prompt_id, {"subtype": "success", "response": body})
         return
     hub.append_log_record(STDOUT_LETTER, raw)
-    hub.subscribers.send_prompt(prompt)
+    hub.subscribers.send_permission_prompt(prompt)
     hub.report_metadata_changes()
     hub.deny_unanswerable_prompts()
 
@@ -171,7 +171,7 @@ def _handle_response(hub: SessionHub, response: object) -> None:
     if response.get("subtype") == "success":
         _apply_response(hub, request.subtype, response.get("response"))
     else:
-        roll_back_request(hub, request)
+        roll_back_refused_control_request(hub, request)
     if request.client is not None:
         _answer_client(hub, request.client, request, response)
 

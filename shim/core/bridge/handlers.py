@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim.core.bridge.client import ConnectedClient
-from shim.core.bridge.commands import EndSession
+from shim.core.bridge.commands import EndSessionCommand
 from shim.core.bridge.frames import (
     MAX_ID_CHARS,
     OPTIONAL_KINDS,
@@ -21,16 +21,16 @@ from shim.core.bridge.permission_settings import (
     MODE_SUBTYPE,
     NO_FIELDS,
     SETTINGS_SUBTYPE,
-    lift_restrictions_of_left_clients,
+    lift_disconnected_client_restrictions,
     send_permission_mode,
     send_permission_rules,
 )
 from shim.core.bridge.prompts import (
     check_permission_updates,
+    convert_hook_approval_to_response,
     has_permission_mode_change,
-    parse_hook_approval,
     parse_prompt_answer,
-    remove_hook_approval,
+    remove_approval_from_hook_answer,
 )
 from shim.core.bridge.requests import CallbackRequest, ControlRequest
 from shim.core.bridge.restrictions import ClientRestrictions
@@ -105,7 +105,7 @@ def remove_client(hub: SessionHub, client_number: int) -> None:
     for callback in hub.callbacks.remove_client(client):
         hub.forward_callback(callback._replace(client=None))
     hub.restrictions.remove_client(client_number)
-    lift_restrictions_of_left_clients(hub)
+    lift_disconnected_client_restrictions(hub)
     if hub.roles.controller is client:
         hub.set_controller(None)
     hub.deny_unanswerable_prompts()
@@ -174,7 +174,7 @@ def _accept_message(
     key = ("", uuid) if uuid else (client.hello.client_name, request_id)
     if request_id and key in hub.message_ids:
         return True
-    hub.roles.check_controller(client)
+    hub.roles.check_can_control(client)
     message = frame.get("message")
     if not isinstance(message, dict) or message.get("role") != "user":
         raise FrameError('message has `message`, an object with the role "user"')
@@ -205,7 +205,7 @@ def _answer_prompt(
         outcome = hub.prompts.find_outcome(prompt_id)
         if outcome is None:
             raise FrameRefusedError("unknown-question", "no question of this session has this id")
-        hub.subscribers.send_reply_frame(client, outcome.frame)
+        hub.subscribers.send_reply_frame(client, outcome.encoded_outcome_frame)
         return False
     outcome_kind, body = parse_prompt_answer(
         prompt, frame.get("decision"), can_bypass=hub.session.can_bypass
@@ -235,13 +235,13 @@ def _check_mode_change(
     modes = [MODE_AFTER_PLAN] if tool == PLAN_EXIT_TOOL else []
     if changes_mode:
         # As for a frame `mode`: a wider mode must not surprise the controller.
-        hub.roles.check_controller(client)
+        hub.roles.check_can_control(client)
         updates = body["updatedPermissions"]
         for update in as_list(updates):
             if isinstance(update, dict) and "mode" in update:
                 modes.append(str(update["mode"]))
     if not all(hub.restrictions.allows_mode(lifted_client_number, mode) for mode in modes):
-        mode = hub.restrictions.mode
+        mode = hub.restrictions.effective_permission_mode
         raise FrameRefusedError(
             "wider", f"another frontend lets this session be in no wider mode than {mode}"
         )
@@ -264,7 +264,7 @@ def _change_model(
     model = frame.get("model")
     if not isinstance(model, str | None):
         raise FrameError("model has `model`, a name or null")
-    hub.roles.check_controller(client)
+    hub.roles.check_can_control(client)
     request = ControlRequest(client, request_id, "set_model")
     hub.send_control_request({"subtype": "set_model", "model": model}, request)
     return False
@@ -273,7 +273,7 @@ def _change_model(
 def _change_mode(
     hub: SessionHub, client: ConnectedClient, frame: FrameFields, request_id: str
 ) -> bool:
-    hub.roles.check_controller(client)
+    hub.roles.check_can_control(client)
     _choose_mode(hub, client, frame, ControlRequest(client, request_id, MODE_SUBTYPE))
     return False
 
@@ -322,10 +322,10 @@ def _add_restrictions(
     change = restrictions.apply_change(client.number, NARROW_CHANNEL, combined)
     if mode is None:
         subtype = SETTINGS_SUBTYPE
-        is_sent = restrictions.rules == restrictions.sent_rules
+        is_sent = restrictions.combined_permission_rules == restrictions.sent_rules
     else:
         subtype = MODE_SUBTYPE
-        is_sent = restrictions.mode == restrictions.sent_mode
+        is_sent = restrictions.effective_permission_mode == restrictions.sent_mode
     # A request that was sent may still be refused.
     if is_sent and not hub.control_requests.has_pending_subtype(subtype):
         return True
@@ -398,8 +398,8 @@ def _release_control(
 def _end_session(
     hub: SessionHub, client: ConnectedClient, frame: FrameFields, request_id: str
 ) -> bool:
-    hub.roles.check_controller(client)
-    hub.commands.append(EndSession(client.name))
+    hub.roles.check_can_control(client)
+    hub.commands.append(EndSessionCommand(client.name))
     return False  # the answer is `bye`
 
 
@@ -413,7 +413,7 @@ def _accept_request(
     if subtype == "interrupt":
         hub.roles.check_control_role(client)
     else:
-        hub.roles.check_controller(client)
+        hub.roles.check_can_control(client)
     request = ControlRequest(client, request_id, subtype, wants_body=True)
     if subtype == MODE_SUBTYPE:
         _choose_mode(hub, client, body, request, body)
@@ -471,7 +471,7 @@ def _limit_hook_answer(
     A hook lifts no restriction, not even one of its own client: another hook may deny the call.
     """
     answer = response.get("response")
-    body = parse_hook_approval(answer)
+    body = convert_hook_approval_to_response(answer)
     if body is None or not isinstance(answer, dict):
         return response
     hook_input = callback.request.get("input")
@@ -481,7 +481,7 @@ def _limit_hook_answer(
         check_permission_updates(body, can_bypass=hub.session.can_bypass)
         _check_mode_change(hub, client, tool, body, None)
     except FrameRefusedError:
-        return {**response, "response": remove_hook_approval(answer)}
+        return {**response, "response": remove_approval_from_hook_answer(answer)}
     return response
 
 

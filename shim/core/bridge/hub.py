@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 from shim.core.bridge.client import ClientRoles, ConnectedClient
 from shim.core.bridge.commands import (
-    AppendLogRecords,
+    AppendLogRecordsCommand,
     SessionHubCommand,
-    UpdateSessionMetadata,
-    WriteStdin,
+    UpdateSessionMetadataCommand,
+    WriteStdinCommand,
 )
 from shim.core.bridge.frames import FrameRefusedError, encode_frame
 from shim.core.bridge.log import NOTE_LETTER, STDIN_LETTER, LogHistory, SessionLogRecord
@@ -41,7 +41,7 @@ from shim.core.bridge.requests import (
     ControlRequest,
     PendingControlRequests,
 )
-from shim.core.bridge.restrictions import SessionRestrictions
+from shim.core.bridge.restrictions import CombinedClientRestrictions
 from shim.core.bridge.status import BackgroundSessionInfo, SessionStatus, derive_session_name
 from shim.core.bridge.subscribers import SessionSubscribers
 from shim.core.claude.permissions import NOT_GRANTED_TEXT
@@ -58,7 +58,7 @@ PRIORITIES = ("now", "next", "later")
 UNANSWERED_TEXT = "the session ended before this message had its turn: it was not answered"
 
 
-class WaitingMessage(NamedTuple):
+class QueuedUserMessage(NamedTuple):
     """A message that was sent to the conversation, and whose turn has not begun."""
 
     size_bytes: int
@@ -93,13 +93,13 @@ class SessionHub:
         self.roles = ClientRoles(owner_answers=session.answer_policy == "owner")
         self.callbacks = ClientCallbackRouter()
         self.control_requests = PendingControlRequests()
-        self.restrictions = SessionRestrictions(session.mode)
+        self.restrictions = CombinedClientRestrictions(session.mode)
         self.status = SessionStatus()
         self.initialize_response: Any = None
         self.init_line: Any = None
         self.connect_notice = ""  # a sentence about the host, for clients that connect
         self.end_reason = ""  # why the session is over; "" while it runs
-        self.waiting_messages: dict[str, WaitingMessage] = {}  # by the uuid of the message
+        self.waiting_messages: dict[str, QueuedUserMessage] = {}  # by the uuid of the message
         # The client whose message the current turn answers: 0 if no client here sent it, None if
         # the turn answers no message that is known here.
         self.turn_client_number: int | None = None
@@ -137,7 +137,7 @@ class SessionHub:
         if self.end_reason:
             self.subscribers.drop_client(client, self.end_reason)
 
-    def tick(self) -> None:
+    def apply_timeouts_and_report_changes(self) -> None:
         """Act on the time. The host calls this at least once a second."""
         now_s = self.clock()
         self.report_metadata_changes(with_detail=True)
@@ -179,7 +179,7 @@ class SessionHub:
         `max_bytes` bytes.
         """
         data = self.subscribers.take_outgoing_frames(client_number, max_bytes)
-        if self.subscribers.take_stale_state(client_number):
+        if self.subscribers.take_stale_state_flag(client_number):
             data += self._encode_state()
         return data
 
@@ -223,19 +223,19 @@ class SessionHub:
         old_detail = {} if with_detail else {"detail": self._metadata.get("detail")}
         if {**metadata, **old_detail} != self._metadata:
             self._metadata = metadata
-            self.commands.append(UpdateSessionMetadata(metadata))
+            self.commands.append(UpdateSessionMetadataCommand(metadata))
             self.subscribers.queue_state_update()
 
     # -- the conversation and the log --------------------------------------------------------------
 
     def queue_stdin_line(self, line: Mapping[str, Any]) -> None:
         """Write a line to the conversation's stdin."""
-        self.commands.append(WriteStdin(dump_json(line) + b"\n"))
+        self.commands.append(WriteStdinCommand(dump_json(line) + b"\n"))
 
     def append_log_record(self, stream_letter: str, data: bytes) -> None:
         """Append a record without a number to the log."""
         self.commands.append(
-            AppendLogRecords((SessionLogRecord(stream_letter, self.now_ms(), data),))
+            AppendLogRecordsCommand((SessionLogRecord(stream_letter, self.now_ms(), data),))
         )
 
     def append_note(self, kind: str, **fields: object) -> None:
@@ -296,10 +296,10 @@ class SessionHub:
         self._check_message_limits(len(data))
         if not self.session.name:
             self.session = self.session._replace(name=derive_session_name(message))
-        self.waiting_messages[uuid] = WaitingMessage(len(data), client_number, request_id)
+        self.waiting_messages[uuid] = QueuedUserMessage(len(data), client_number, request_id)
         self.append_log_record(STDIN_LETTER, data)
-        self.commands.append(WriteStdin(data + b"\n"))
-        self.status.record_waiting_message()
+        self.commands.append(WriteStdinCommand(data + b"\n"))
+        self.status.record_queued_user_message()
         self.report_metadata_changes()
 
     def _check_message_limits(self, size_bytes: int) -> None:
@@ -333,7 +333,7 @@ class SessionHub:
             if client is not None:
                 self.refuse_frame(client, message.request_id, "ended", UNANSWERED_TEXT)
         unanswered = {**self._metadata, "unanswered": len(self.waiting_messages)}
-        self.commands.append(UpdateSessionMetadata(unanswered))
+        self.commands.append(UpdateSessionMetadataCommand(unanswered))
 
     # -- prompts and the controller ----------------------------------------------------------------
 
@@ -358,8 +358,8 @@ class SessionHub:
             self.append_log_record(STDIN_LETTER, response)
         self.append_note("settled", **outcome._asdict())
         if response:
-            self.commands.append(WriteStdin(response + b"\n"))
-        self.subscribers.send_prompt_outcome(outcome)
+            self.commands.append(WriteStdinCommand(response + b"\n"))
+        self.subscribers.send_permission_prompt_outcome(outcome)
         self.report_metadata_changes()
 
     def resolve_all_prompts(

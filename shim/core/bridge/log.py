@@ -40,13 +40,15 @@ class LogHistory(NamedTuple):
     first_numbers: Mapping[int, int] = {}  # a former life -> the number of its first line
     message_ids: Iterable[str] = ()  # the ids of the last messages that former lives accepted
 
-    def find_last_number(self, generation: int) -> int | None:
+    def find_last_line_number(self, host_generation: int) -> int | None:
         """Return the number of the last line that the log has of a former life and the lives
         before it, or None if there was no such life.
         """
-        if not 0 < generation < self.generation:
+        if not 0 < host_generation < self.generation:
             return None
-        next_numbers = [number for life, number in self.first_numbers.items() if life > generation]
+        next_numbers = [
+            number for life, number in self.first_numbers.items() if life > host_generation
+        ]
         return min([*next_numbers, self.last_number + 1]) - 1
 
 
@@ -60,7 +62,7 @@ class SessionLog(Protocol):
         """Return the number of the oldest line, or `last_number` + 1 if there is none."""
 
     @property
-    def last_number(self) -> int:
+    def last_line_number(self) -> int:
         """Return the number of the last line, or 0."""
 
     def append(self, records: Sequence[SessionLogRecord]) -> None:

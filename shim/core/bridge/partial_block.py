@@ -19,12 +19,12 @@ class PartialContentBlock:
         self._is_open = False
 
     @property
-    def frames(self) -> bytes:
+    def frames_for_new_client(self) -> bytes:
         """Return the frames that a new client needs before the next partial line."""
         return self._message_start + b"".join(self._frames)
 
     @property
-    def has_lost_start(self) -> bool:
+    def has_open_block_without_start(self) -> bool:
         """Return whether a block is open whose start is not stored."""
         return self._is_open and not self._frames
 
@@ -51,13 +51,16 @@ class PartialContentBlock:
                 self._frames = []
         return False
 
-    def feed_complete_line(self, line: Mapping[str, Any]) -> None:
+    def clear_completed_block(self, complete_line: Mapping[str, Any]) -> None:
         """Clear what a complete line makes superfluous: the block that it contains, or all at the end
         of a turn.
         """
-        if line.get("type") == "result":
+        if complete_line.get("type") == "result":
             self.clear()
-        elif line.get("type") == "assistant" and line.get("parent_tool_use_id") is None:
+        elif (
+            complete_line.get("type") == "assistant"
+            and complete_line.get("parent_tool_use_id") is None
+        ):
             self._frames, self._size_bytes = [], 0
 
     def clear(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.core.bridge.hub import SessionHub
-from shim.core.bridge.requests import ControlRequest, HookChange
+from shim.core.bridge.requests import ControlRequest, HookRegistrationChange
 from shim.core.bridge.restrictions import NO_RULES, RestrictionChange
 
 MODE_SUBTYPE, SETTINGS_SUBTYPE = "set_permission_mode", "apply_flag_settings"
@@ -15,7 +15,7 @@ def send_permission_mode(
     hub: SessionHub, request: ControlRequest, body: Mapping[str, Any] = NO_FIELDS
 ) -> None:
     """Send the mode that applies. Raise FrameRefusedError as `send_control_request` does."""
-    mode = hub.restrictions.mode
+    mode = hub.restrictions.effective_permission_mode
     hub.send_control_request({**body, "subtype": MODE_SUBTYPE, "mode": mode}, request)
     hub.restrictions.record_sent_mode(mode)
 
@@ -28,7 +28,7 @@ def send_permission_rules(
 
     A conversation that was never sent rules gets none.
     """
-    rules = hub.restrictions.rules
+    rules = hub.restrictions.combined_permission_rules
     permissions = {}
     if rules != NO_RULES or hub.restrictions.sent_rules != NO_RULES:
         deny, ask = rules
@@ -36,26 +36,26 @@ def send_permission_rules(
     hub.send_control_request(
         {"subtype": SETTINGS_SUBTYPE, "settings": {**settings, **permissions}}, request
     )
-    hub.restrictions.record_sent_rules(rules)
+    hub.restrictions.record_rules_sent_to_conversation(rules)
 
 
-def send_changed_restrictions(hub: SessionHub) -> None:
+def send_changed_permission_settings(hub: SessionHub) -> None:
     """Send the mode and the rules that apply, as far as they differ from what was sent."""
     restrictions = hub.restrictions
-    if restrictions.mode != restrictions.sent_mode:
+    if restrictions.effective_permission_mode != restrictions.sent_mode:
         send_permission_mode(hub, ControlRequest(None, "", MODE_SUBTYPE))
-    if restrictions.rules != restrictions.sent_rules:
+    if restrictions.combined_permission_rules != restrictions.sent_rules:
         send_permission_rules(hub, ControlRequest(None, "", SETTINGS_SUBTYPE))
 
 
-def lift_restrictions_of_left_clients(hub: SessionHub) -> None:
+def lift_disconnected_client_restrictions(hub: SessionHub) -> None:
     """Lift the restrictions of the clients that have left, once no turn runs and no message waits
     that was accepted under them.
     """
     if hub.is_busy:
         return
     if hub.restrictions.lift_restrictions_of_left_clients():
-        send_changed_restrictions(hub)
+        send_changed_permission_settings(hub)
 
 
 def record_reported_permission_mode(hub: SessionHub, mode: str) -> None:
@@ -68,13 +68,13 @@ def record_reported_permission_mode(hub: SessionHub, mode: str) -> None:
     if mode != hub.restrictions.sent_mode and not is_pending:
         hub.restrictions.set_chosen_mode(mode)
         hub.restrictions.record_sent_mode(mode)
-        send_changed_restrictions(hub)
+        send_changed_permission_settings(hub)
 
 
-def roll_back_request(hub: SessionHub, request: ControlRequest) -> None:
+def roll_back_refused_control_request(hub: SessionHub, request: ControlRequest) -> None:
     """Undo what a request changed in the hub, because the conversation refused it."""
     change = request.change
-    if isinstance(change, HookChange):
+    if isinstance(change, HookRegistrationChange):
         hub.callbacks.restore_hooks(change)
     elif isinstance(change, RestrictionChange):
         is_connected = change.client_number in hub.subscribers.clients
@@ -82,5 +82,5 @@ def roll_back_request(hub: SessionHub, request: ControlRequest) -> None:
         if request.subtype == MODE_SUBTYPE:
             hub.restrictions.record_sent_mode(None)
         else:
-            hub.restrictions.record_sent_rules(None)
-        send_changed_restrictions(hub)
+            hub.restrictions.record_rules_sent_to_conversation(None)
+        send_changed_permission_settings(hub)

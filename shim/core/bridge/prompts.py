@@ -38,14 +38,14 @@ class PendingPrompt(NamedTuple):
     until_ms: int | None = None
 
     @property
-    def frame(self) -> bytes:
+    def encoded_prompt_frame(self) -> bytes:
         deadline = {} if self.until_ms is None else {"until": self.until_ms}
         return encode_frame(
             "question", question=self.prompt_id, at=self.at_ms, **deadline, request=self.request
         )
 
 
-class PromptOutcome(NamedTuple):
+class PermissionPromptOutcome(NamedTuple):
     """Who settled a question, and how (None: nobody of the clients)."""
 
     question: str
@@ -53,7 +53,7 @@ class PromptOutcome(NamedTuple):
     how: str
 
     @property
-    def frame(self) -> bytes:
+    def encoded_outcome_frame(self) -> bytes:
         return encode_frame("settled", **self._asdict())
 
 
@@ -62,8 +62,10 @@ class PendingPrompts:
 
     def __init__(self) -> None:
         self.open: dict[str, PendingPrompt] = {}
-        self._outcomes = BoundedDict[str, PromptOutcome](MAX_STORED_OUTCOMES)
-        self.last_outcome: PromptOutcome | None = None  # how the last question was settled
+        self._outcomes = BoundedDict[str, PermissionPromptOutcome](MAX_STORED_OUTCOMES)
+        self.last_outcome: PermissionPromptOutcome | None = (
+            None  # how the last question was settled
+        )
 
     def add(self, prompt: PendingPrompt) -> bool:
         """Whether it is new and there is room."""
@@ -74,16 +76,16 @@ class PendingPrompts:
 
     def resolve(
         self, prompt_id: str, client_name: str | None, outcome_kind: str
-    ) -> PromptOutcome | None:
+    ) -> PermissionPromptOutcome | None:
         """Settle one that is open; None if it is not."""
         if self.open.pop(prompt_id, None) is None:
             return None
-        outcome = self._outcomes[prompt_id] = self.last_outcome = PromptOutcome(
+        outcome = self._outcomes[prompt_id] = self.last_outcome = PermissionPromptOutcome(
             prompt_id, client_name, outcome_kind
         )
         return outcome
 
-    def find_outcome(self, prompt_id: str) -> PromptOutcome | None:
+    def find_outcome(self, prompt_id: str) -> PermissionPromptOutcome | None:
         """How one was settled, as far as that is remembered."""
         return self._outcomes.get(prompt_id)
 
@@ -203,11 +205,11 @@ def check_permission_updates(body: Mapping[str, Any], *, can_bypass: bool) -> No
         )
 
 
-def parse_hook_approval(answer: object) -> Mapping[str, Any] | None:
+def convert_hook_approval_to_response(hook_answer: object) -> Mapping[str, Any] | None:
     """What a hook allows, as the body of an answer to a question about its call; None where it
     allows nothing.
     """
-    fields = as_dict(answer)
+    fields = as_dict(hook_answer)
     hook_output = as_dict(fields.get("hookSpecificOutput"))
     decision = hook_output.get("decision")  # of the event PermissionRequest
     if _is_allowed(decision):
@@ -219,10 +221,10 @@ def parse_hook_approval(answer: object) -> Mapping[str, Any] | None:
     )
 
 
-def remove_hook_approval(answer: Mapping[str, Any]) -> dict[str, Any]:
+def remove_approval_from_hook_answer(hook_answer: Mapping[str, Any]) -> dict[str, Any]:
     """The same answer of a hook, that allows nothing."""
     fields = {
-        key: value for key, value in answer.items() if key != "decision" or value != "approve"
+        key: value for key, value in hook_answer.items() if key != "decision" or value != "approve"
     }
     if hook_output := as_dict(fields.get("hookSpecificOutput")):
         remaining_keys = (

@@ -25,7 +25,7 @@ HookGroups = dict[str, list[dict[str, Any]]]
 SERVER_CLIENT_LEFT = "the frontend with this MCP server has gone"
 
 
-class HookChange(NamedTuple):
+class HookRegistrationChange(NamedTuple):
     """The registration of a client's hooks, which is rolled back if the conversation refuses it."""
 
     client_number: int
@@ -39,7 +39,9 @@ class ControlRequest(NamedTuple):
     request_id: str  # the id of the client's frame
     subtype: str
     wants_body: bool = False  # the client wants the complete answer
-    change: HookChange | RestrictionChange | None = None  # rolled back if the request is refused
+    change: HookRegistrationChange | RestrictionChange | None = (
+        None  # rolled back if the request is refused
+    )
 
 
 class PendingControlRequests:
@@ -104,7 +106,7 @@ class ClientCallbackRouter:
 
     def register_client_callbacks(
         self, client: ConnectedClient, request: Mapping[str, Any]
-    ) -> tuple[HookChange, HookGroups]:
+    ) -> tuple[HookRegistrationChange, HookGroups]:
         """Register the hooks and the servers of a client's `initialize`.
 
         Return the change, and the hooks of all clients for the conversation. Raise
@@ -128,7 +130,7 @@ class ClientCallbackRouter:
             _check_hook_limit(all_hooks)
         if client_hooks:
             self._hook_clients[client.number] = client
-        change = HookChange(client.number, self._hooks_by_client)
+        change = HookRegistrationChange(client.number, self._hooks_by_client)
         self._hooks_by_client = hooks_by_client
         self._register_servers(client, request.get("sdkMcpServers"))
         return change, all_hooks
@@ -140,7 +142,7 @@ class ClientCallbackRouter:
             ):
                 self._server_clients[name] = client
 
-    def restore_hooks(self, change: HookChange) -> None:
+    def restore_hooks(self, change: HookRegistrationChange) -> None:
         """Undo a registration that the conversation refused. Hooks that other connected clients
         have registered meanwhile stay.
         """

@@ -46,7 +46,7 @@ def find_strictest_mode(modes: Iterable[str]) -> str:
     return min(modes, key=rank_permission_mode)
 
 
-class SessionRestrictions:
+class CombinedClientRestrictions:
     """The restrictions of all clients, and the chosen mode.
 
     A client can bring restrictions through several channels. Those of all channels and clients
@@ -66,12 +66,12 @@ class SessionRestrictions:
         self._of_left_clients = NO_RESTRICTIONS
 
     @property
-    def mode(self) -> str:
+    def effective_permission_mode(self) -> str:
         """Return the mode that applies: the strictest of the chosen mode and the restrictions."""
         return find_strictest_mode(mode for mode in (self.chosen_mode, self._combined.mode) if mode)
 
     @property
-    def rules(self) -> PermissionRules:
+    def combined_permission_rules(self) -> PermissionRules:
         """Return the rules of all clients."""
         combined = self._combined
         return combined.deny, combined.ask
@@ -145,7 +145,7 @@ class SessionRestrictions:
         """Record the mode that the conversation was sent, or None if it may have another one."""
         self.sent_mode = mode
 
-    def record_sent_rules(self, rules: PermissionRules | None) -> None:
+    def record_rules_sent_to_conversation(self, rules: PermissionRules | None) -> None:
         """Record the rules that the conversation was sent, or None if it may have other ones."""
         self.sent_rules = rules
 

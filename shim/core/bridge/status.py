@@ -168,7 +168,7 @@ class SessionStatus:
             "detail": self._detail or None,
         }
 
-    def record_waiting_message(self) -> None:
+    def record_queued_user_message(self) -> None:
         """Record that a message waits for its turn."""
         if not self.is_turn_active:
             self._detail = STARTING_TEXT

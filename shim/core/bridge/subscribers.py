@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from shim.core.bridge.client import ConnectedClient, QueuedFrames, encode_gap
-from shim.core.bridge.commands import DropClient, ReadLog, SessionHubCommand
+from shim.core.bridge.client import ConnectedClient, QueuedFrames, encode_log_gap_frame
+from shim.core.bridge.commands import DropClientCommand, ReadLogCommand, SessionHubCommand
 from shim.core.bridge.frames import (
     FULL_REASON,
     ClientHello,
@@ -20,7 +20,7 @@ from shim.core.bridge.frames import (
 )
 from shim.core.bridge.log import LogHistory, SessionLogEntry
 from shim.core.bridge.partial_block import PartialContentBlock
-from shim.core.bridge.prompts import PendingPrompt, PendingPrompts, PromptOutcome
+from shim.core.bridge.prompts import PendingPrompt, PendingPrompts, PermissionPromptOutcome
 
 MAX_BATCH_LINES = 256  # read from the log at once for a client
 MAX_BATCH_BYTES = 512 * 1024
@@ -30,7 +30,7 @@ MAX_CLIENTS = 256
 HELLO_TIMEOUT_S = 10.0  # from the connection to the first frame
 
 
-class LineFrame(NamedTuple):
+class ConversationLineFrame(NamedTuple):
     """The frame of a line."""
 
     data: bytes
@@ -55,7 +55,7 @@ class SessionSubscribers:
         self._commands = commands
         self._prompts = prompts
         self._ready_clients: dict[int, None] = {}
-        self._recent_frames = deque[LineFrame]()  # complete lines
+        self._recent_frames = deque[ConversationLineFrame]()  # complete lines
         self._recent_bytes = 0
 
     def __iter__(self) -> Iterator[ConnectedClient]:
@@ -100,7 +100,7 @@ class SessionSubscribers:
             client.cursor = cursor.number
         elif cursor is not None:
             reason = "unknown" if cursor.generation == self.generation else "generation"
-            self.send_reply_frame(client, encode_gap(1, self.last_number, reason))
+            self.send_reply_frame(client, encode_log_gap_frame(1, self.last_number, reason))
         self.continue_log_replay(client)
 
     def _is_in_log(self, cursor: LogCursor) -> bool:
@@ -111,7 +111,7 @@ class SessionSubscribers:
         """
         if cursor.generation == self.generation:
             return 0 <= cursor.number <= self.last_number
-        last_number = self._history.find_last_number(cursor.generation)
+        last_number = self._history.find_last_line_number(cursor.generation)
         return last_number is not None and 0 <= cursor.number <= last_number
 
     def drop_client(self, client: ConnectedClient, reason: str) -> None:
@@ -121,7 +121,7 @@ class SessionSubscribers:
             client.is_live = False
             client.queue_frames(QueuedFrames(encode_frame("bye", reason=reason), is_reply=True))
             self._ready_clients[client.number] = None
-            self._commands.append(DropClient(client.number, reason))
+            self._commands.append(DropClientCommand(client.number, reason))
 
     def drop_clients_without_hello(self, now_s: float) -> None:
         """Drop the clients that have not sent their hello in time."""
@@ -145,13 +145,13 @@ class SessionSubscribers:
         if client.has_too_many_replies:
             self.drop_client(client, "it does not read what it is answered")
 
-    def create_line_frame(self, at_ms: int, line: bytes) -> LineFrame:
+    def create_line_frame(self, at_ms: int, line: bytes) -> ConversationLineFrame:
         """Return the frame of a complete line, which gets the next number."""
         self.last_number += 1
         data = encode_line_frame(self.last_number, self.generation, at_ms, line)
-        return LineFrame(data, self.last_number)
+        return ConversationLineFrame(data, self.last_number)
 
-    def send_lines(self, frames: Sequence[LineFrame]) -> None:
+    def send_lines(self, frames: Sequence[ConversationLineFrame]) -> None:
         """Send lines of the conversation. The numbered ones are in the log already."""
         if not frames:
             return
@@ -179,7 +179,7 @@ class SessionSubscribers:
         client.drop_queued_frames(self.last_number)
         return False
 
-    def _store_recent(self, frames: Sequence[LineFrame]) -> None:
+    def _store_recent(self, frames: Sequence[ConversationLineFrame]) -> None:
         """Store the last lines."""
         self._recent_frames.extend(frames)
         self._recent_bytes += sum(len(frame.data) for frame in frames)
@@ -187,10 +187,10 @@ class SessionSubscribers:
             self._recent_bytes -= len(self._recent_frames.popleft().data)
 
     def _skip_open_block(
-        self, client: ConnectedClient, frames: Sequence[LineFrame]
+        self, client: ConnectedClient, frames: Sequence[ConversationLineFrame]
     ) -> QueuedFrames:
         """Return lines without the rest of a block whose start the client cannot be sent."""
-        visible_frames = list[LineFrame]()
+        visible_frames = list[ConversationLineFrame]()
         for frame in frames:
             if frame.number or not client.skips_open_block:
                 visible_frames.append(frame)
@@ -198,16 +198,16 @@ class SessionSubscribers:
                 client.skips_open_block = False
         return _join_frames(visible_frames)
 
-    def send_prompt(self, prompt: PendingPrompt) -> None:
+    def send_permission_prompt(self, prompt: PendingPrompt) -> None:
         """Send a new prompt to the live clients."""
-        data = prompt.frame
+        data = prompt.encoded_prompt_frame
         for client in self.clients.values():
             if client.is_live and client.has_all_prompts and self._prepare_push(client):
                 client.queue_prompt_frame(prompt.prompt_id, data)
 
-    def send_prompt_outcome(self, outcome: PromptOutcome) -> None:
+    def send_permission_prompt_outcome(self, outcome: PermissionPromptOutcome) -> None:
         """Send the outcome of a prompt to the live clients that were sent the prompt."""
-        data = outcome.frame
+        data = outcome.encoded_outcome_frame
         for client in self.clients.values():
             is_open = outcome.question in client.open_prompt_ids
             if client.is_live and is_open and self._prepare_push(client):
@@ -240,7 +240,7 @@ class SessionSubscribers:
             self._ready_clients.pop(client_number, None)
         return data
 
-    def take_stale_state(self, client_number: int) -> bool:
+    def take_stale_state_flag(self, client_number: int) -> bool:
         """Return whether a client with an empty queue is to be sent the state now."""
         client = self.clients.get(client_number)
         if client is None or client.is_dropped or client.queue or not client.has_stale_state:
@@ -259,13 +259,13 @@ class SessionSubscribers:
         else:
             client.read_position = client.cursor
             self._commands.append(
-                ReadLog(client.number, client.cursor, MAX_BATCH_LINES, MAX_BATCH_BYTES)
+                ReadLogCommand(client.number, client.cursor, MAX_BATCH_LINES, MAX_BATCH_BYTES)
             )
 
-    def _select_recent_frames(self, first_number: int) -> list[LineFrame]:
+    def _select_recent_frames(self, first_number: int) -> list[ConversationLineFrame]:
         """Return a batch of the stored lines, from a number on."""
         start = first_number - self._recent_frames[0].number
-        batch, size_bytes = list[LineFrame](), 0
+        batch, size_bytes = list[ConversationLineFrame](), 0
         for frame in islice(self._recent_frames, start, start + MAX_BATCH_LINES):
             batch.append(frame)
             size_bytes += len(frame.data)
@@ -283,17 +283,21 @@ class SessionSubscribers:
         if client is None or client.read_position != after_number or client.is_dropped:
             return
         client.read_position = None
-        frames = [LineFrame(encode_line_frame(*entry), entry.number) for entry in entries]
+        frames = [
+            ConversationLineFrame(encode_line_frame(*entry), entry.number) for entry in entries
+        ]
         self._send_log_lines(client, frames)
 
-    def _send_log_lines(self, client: ConnectedClient, frames: Sequence[LineFrame]) -> None:
+    def _send_log_lines(
+        self, client: ConnectedClient, frames: Sequence[ConversationLineFrame]
+    ) -> None:
         """Send a client lines of the log. Without any, all further lines are lost."""
         chunks, first_number = list[bytes](), client.cursor + 1
         for frame in frames:
             if frame.number <= client.cursor or frame.number > self.last_number:
                 continue
             if frame.number > client.cursor + 1:
-                chunks.append(encode_gap(client.cursor + 1, frame.number - 1, "lost"))
+                chunks.append(encode_log_gap_frame(client.cursor + 1, frame.number - 1, "lost"))
             chunks.append(frame.data)
             client.cursor = frame.number
             if frame.number == client.sync_position:
@@ -301,7 +305,7 @@ class SessionSubscribers:
                 chunks, first_number = [], frame.number + 1
                 self._send_synced(client)
         if not frames:
-            chunks.append(encode_gap(client.cursor + 1, self.last_number, "lost"))
+            chunks.append(encode_log_gap_frame(client.cursor + 1, self.last_number, "lost"))
             client.cursor = self.last_number
         if chunks:
             client.queue_frames(QueuedFrames(b"".join(chunks), len(chunks), first_number))
@@ -315,8 +319,8 @@ class SessionSubscribers:
         client.is_live = True
         self._send_synced(client)
         if client.hello.wants_partial:
-            client.skips_open_block = self.partial_block.has_lost_start
-            if block_frames := self.partial_block.frames:
+            client.skips_open_block = self.partial_block.has_open_block_without_start
+            if block_frames := self.partial_block.frames_for_new_client:
                 client.queue_frames(QueuedFrames(block_frames, 1))
         self._send_missed_prompts(client)
 
@@ -341,17 +345,17 @@ class SessionSubscribers:
                 return
             outcome = self._prompts.find_outcome(prompt_id)
             if outcome is None:
-                outcome = PromptOutcome(prompt_id, None, "cancelled")
-            client.queue_prompt_outcome_frame(prompt_id, outcome.frame)
+                outcome = PermissionPromptOutcome(prompt_id, None, "cancelled")
+            client.queue_prompt_outcome_frame(prompt_id, outcome.encoded_outcome_frame)
         for prompt_id, prompt in open_prompts.items():
             if prompt_id in client.open_prompt_ids:
                 continue
             if client.has_full_queue:
                 return
-            client.queue_prompt_frame(prompt_id, prompt.frame)
+            client.queue_prompt_frame(prompt_id, prompt.encoded_prompt_frame)
         client.has_all_prompts = True
 
 
-def _join_frames(frames: Sequence[LineFrame]) -> QueuedFrames:
+def _join_frames(frames: Sequence[ConversationLineFrame]) -> QueuedFrames:
     first_number = next((frame.number for frame in frames if frame.number), 0)
     return QueuedFrames(b"".join([frame.data for frame in frames]), len(frames), first_number)

@@ -12,7 +12,7 @@ from hub_harness import (
     select_frames,
 )
 
-from shim.core.bridge.commands import AppendLogRecords
+from shim.core.bridge.commands import AppendLogRecordsCommand
 from shim.core.bridge.conversation_lines import feed_stdout
 from shim.core.bridge.handlers import MAX_BAD_FRAMES, on_client_frame
 from shim.core.bridge.log import list_accepted_message_ids
@@ -31,7 +31,7 @@ def test_line_is_logged_before_clients_receive_the_line():
     feed_stdout(play.hub, b'{"type":"assistant"}\n')
     assert play.hub.list_ready_clients() == []
     (append, _) = play.hub.take_commands()
-    assert isinstance(append, AppendLogRecords)
+    assert isinstance(append, AppendLogRecordsCommand)
     assert [(record.number, record.data) for record in append.records] == [
         (1, b'{"type":"assistant"}')
     ]
@@ -505,10 +505,10 @@ def test_permission_prompt_is_denied_after_its_timeout():
     play.join_client(1)
     play.ask_permission("q")
     play.seconds = 59
-    play.hub.tick()
+    play.hub.apply_timeouts_and_report_changes()
     assert play.status_fields["status"] == "waiting"
     play.seconds = 60
-    play.hub.tick()
+    play.hub.apply_timeouts_and_report_changes()
     assert select_frames(play.read_frames(1), "settled") == [
         {"question": "q", "by": None, "how": "timeout"}
     ]
@@ -525,7 +525,7 @@ def test_session_is_blocked_after_a_prompt_timeout():
     (question,) = select_frames(play.read_frames(1), "question")
     assert question["until"] - question["at"] == 60_000
     play.seconds = 60
-    play.hub.tick()
+    play.hub.apply_timeouts_and_report_changes()
     play.feed_stdout(
         {"type": "result", "subtype": "success", "is_error": False, "result": "I could not."}
     )
@@ -964,7 +964,7 @@ def test_client_is_disconnected_unless_its_first_frame_is_hello():
         assert list_kinds(play.read_frames(client)) == ["refused", "bye"]
     play.hub.add_client(4)
     play.seconds = HELLO_TIMEOUT_S
-    play.hub.tick()
+    play.hub.apply_timeouts_and_report_changes()
     assert list_kinds(play.read_frames(4)) == ["bye"] and set(play.dropped) == {1, 2, 3, 4}
 
 
@@ -1053,6 +1053,6 @@ def test_detail_changes_are_sent_at_most_once_per_second():
         select_frames(play.read_frames(1), "state") == []
         and play.status_fields["detail"] == "starting…"
     )
-    play.hub.tick()
+    play.hub.apply_timeouts_and_report_changes()
     (state,) = select_frames(play.read_frames(1), "state")
     assert state["detail"] == "Bash: ls 2" == play.status_fields["detail"]

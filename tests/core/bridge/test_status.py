@@ -29,7 +29,7 @@ ERROR = {
 )
 def test_session_status_reports_how_the_turn_ended(result, state, detail):
     now = SessionStatus()
-    now.record_waiting_message()
+    now.record_queued_user_message()
     now.record_stream_json_line({"type": "system", "subtype": "init"})
     assert now.build_status_fields()["state"] == "working"
     now.record_stream_json_line(result)
