@@ -10,7 +10,7 @@ from typing import Any
 from shim.adapters.claude_input import encode_unsupported_request_error
 from shim.core.adapter.translator import Event, StreamedBlockTranslator, Translator
 from shim.core.api_errors import Cause
-from shim.core.claude.usage import parse_count, parse_usage
+from shim.core.claude.usage import parse_count_or_zero, parse_usage
 from shim.core.reading.values import as_dict, as_str
 from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.turn import Turn
@@ -46,12 +46,13 @@ class FlatClaudeTranslator(StreamedBlockTranslator):
         elif subtype == "compact_boundary":
             metadata = event.get("compact_metadata") or {}
             self.turn.write_compaction(
-                str(metadata.get("trigger")), parse_count(metadata.get("pre_tokens"))
+                str(metadata.get("trigger")), parse_count_or_zero(metadata.get("pre_tokens"))
             )
         elif subtype == "api_retry":
             self._retract_reply()
             attempt, limit, delay = (
-                parse_count(event.get(key)) for key in ("attempt", "max_retries", "retry_delay_ms")
+                parse_count_or_zero(event.get(key))
+                for key in ("attempt", "max_retries", "retry_delay_ms")
             )
             self.turn.write_retry(
                 attempt,

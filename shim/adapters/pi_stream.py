@@ -11,7 +11,7 @@ from typing import Any
 from shim.adapters.pi import TOOLS, build_persistent_adapter
 from shim.core.adapter.tools import resolve_argument_paths, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
-from shim.core.claude.usage import NO_USAGE, Usage, create_usage, parse_count, parse_dollars
+from shim.core.claude.usage import NO_USAGE, Usage, create_usage, parse_count_or_zero, parse_dollars
 from shim.core.reading.json_repair import JsonRepairer
 from shim.core.reading.values import as_dict, as_str
 from shim.core.turn.open_calls import normalize_call_id
@@ -367,7 +367,7 @@ class PiTranslator(Translator):
             return
         self._last_message = None
         trigger = "manual" if event.get("reason") == "manual" else "auto"
-        self.turn.write_compaction(trigger, parse_count(result.get("tokensBefore")))
+        self.turn.write_compaction(trigger, parse_count_or_zero(result.get("tokensBefore")))
         # its tokens are no reply's (page, section 6)
         self.turn.add_usage(NO_USAGE, read_message_cost(result.get("usage")))
 

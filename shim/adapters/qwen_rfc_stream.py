@@ -24,7 +24,7 @@ from shim.adapters.qwen_rfc_tools import (
     translate_chat_tool_call,
 )
 from shim.core.adapter.translator import Event
-from shim.core.claude.usage import parse_count
+from shim.core.claude.usage import parse_count_or_zero
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.values import as_dict
 from shim.core.turn.outcome import ChildExit
@@ -161,7 +161,8 @@ class QwenRfcTranslator(QwenChatCompletionTranslator):
     def _record_compaction(self, text: str, event: Event) -> None:
         metrics = event.get("metrics")
         self.turn.write_compaction(
-            "auto", parse_count(metrics.get("original_tokens") if isinstance(metrics, dict) else 0)
+            "auto",
+            parse_count_or_zero(metrics.get("original_tokens") if isinstance(metrics, dict) else 0),
         )
 
     def _interrupt_turn(self, text: str, event: Event) -> None:

@@ -251,7 +251,7 @@ class MessageLoop(ConversationLoop):
         done to the next.
         """
         from shim.core.claude.control.actions import (
-            Interrupt,
+            InterruptRequested,
             PermissionAnswered,
             SettingChanged,
             ToolCallBlocked,
@@ -261,13 +261,13 @@ class MessageLoop(ConversationLoop):
         await self._write_control_lines()
         for action in actions:
             child_driver = self._driver.child_driver
-            if isinstance(action, Interrupt | PermissionAnswered | ToolCallBlocked) and not (
-                self._turn_running and turn_number == self._turn_number
-            ):
+            if isinstance(
+                action, InterruptRequested | PermissionAnswered | ToolCallBlocked
+            ) and not (self._turn_running and turn_number == self._turn_number):
                 continue
-            if isinstance(action, Interrupt) and self._waits_for_hooks:
+            if isinstance(action, InterruptRequested) and self._waits_for_hooks:
                 self._interrupted_early = True
-            elif isinstance(action, Interrupt):
+            elif isinstance(action, InterruptRequested):
                 await self._driver.interrupt()
             elif isinstance(action, PermissionAnswered):
                 await child_driver.send_decision(action.request, action.decision)

@@ -16,7 +16,7 @@ from shim.core.secrets.redactor import redact_argv
 from shim.core.turn.outcome import ChildExit
 from shim.io.stderr import warn
 from shim.recording.event_queue import MAX_QUEUED_BYTES, RecordEventQueue
-from shim.recording.writer import RecordingStopReporter, RecordingWriter, WriteFunction
+from shim.recording.writer import RecordingFailureReporter, RecordingWriter, WriteFunction
 
 if TYPE_CHECKING:
     from shim.io.taps import PipedProcess
@@ -51,7 +51,7 @@ class RunRecorder:
         self._header_vendor = header.get("vendor")
         self._child_recorder: ChildRecorder | None = None
         self._queue = queue = RecordEventQueue()
-        self._stop_notice = stop_notice = RecordingStopReporter(path, strict=limits.strict)
+        self._stop_notice = stop_notice = RecordingFailureReporter(path, strict=limits.strict)
         self._writer = RecordingWriter(
             file_descriptor,
             path,
@@ -136,7 +136,7 @@ class RunRecorder:
 
     async def wait_for_recording_failure(self) -> str:
         """Wait until a strict recording fails. Returns the reason."""
-        return await self._stop_notice.wait()
+        return await self._stop_notice.wait_for_stop_reason()
 
 
 class ChildRecorder:

@@ -36,7 +36,7 @@ ABANDON_TIMEOUT_S = 0.2  # for a sweep to remove its unfinished file
 WriteFunction = Callable[[int, bytes], int]
 
 
-class RecordingStopReporter:
+class RecordingFailureReporter:
     """Says once why recording stopped: on stderr, or if it is strict in the result of the turn,
     which ends.
 
@@ -57,7 +57,7 @@ class RecordingStopReporter:
         with contextlib.suppress(OSError):
             os.write(self._alarm_pipe[1], b"!")
 
-    async def wait(self) -> str:
+    async def wait_for_stop_reason(self) -> str:
         """Wait until a strict recording stops. Returns the reason."""
         import anyio
 
@@ -86,7 +86,7 @@ class RecordingWriter:
         header: Mapping[str, Any],
         *,
         queue: RecordEventQueue,
-        stop_notice: RecordingStopReporter,
+        stop_notice: RecordingFailureReporter,
         max_bytes: int,
         redact: bool,
         write: WriteFunction,

@@ -20,7 +20,7 @@ from shim.core.adapter.commands import (
     WithdrawPermissionCommand,
 )
 from shim.core.claude.control import ControlSession
-from shim.core.claude.control.permission_gate import RunHooks
+from shim.core.claude.control.permission_gate import HookDecisionRequired
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import (
     STREAM_CLOSED_TEXT,
@@ -302,7 +302,7 @@ class PersistentDriver(StdinDriver):
                 request, has_hook_commands=bool(self.launcher.policy.hooks)
             )
         )
-        if isinstance(outcome, RunHooks):
+        if isinstance(outcome, HookDecisionRequired):
             self._tasks.start_soon(self._run_hooks, request)
             return
         await self._deliver_prompt(request, outcome)

@@ -80,7 +80,7 @@ class LineBuffer(list[bytes]):
         self._joined_count = 0
         return data
 
-    def merge_unjoined_lines(self) -> None:
+    def compact_buffered_lines(self) -> None:
         """Join what came since the last fold: many long lines are gentler to the memory as one
         piece.
         """
@@ -89,7 +89,7 @@ class LineBuffer(list[bytes]):
             self._joined_count += 1
 
 
-def iterate_line_uuid_suffixes() -> Iterator[bytes]:
+def generate_line_uuid_suffixes() -> Iterator[bytes]:
     """The end of each line: its uuid's last 12 digits, which count from 1."""
     for high_number in count():
         digits = b"%010x" % high_number
@@ -97,7 +97,7 @@ def iterate_line_uuid_suffixes() -> Iterator[bytes]:
             yield digits + line_end
 
 
-def iterate_message_ids(prefix: bytes) -> Iterator[bytes]:
+def generate_message_ids(prefix: bytes) -> Iterator[bytes]:
     """The ids of messages, which count from 1 too: `prefix` and six digits, more where those are
     used up.
     """

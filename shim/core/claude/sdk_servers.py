@@ -62,14 +62,14 @@ class SdkMcpServer:
         self.page_count = 0
 
     @property
-    def init_message_entry(self) -> dict[str, Any]:
+    def mcp_server_entry_in_init(self) -> dict[str, Any]:
         """What `init` says of it."""
         return {"name": self.name, "status": self.status, "source": "sdk"}
 
     @property
-    def mcp_status_entry(self) -> dict[str, Any]:
+    def mcp_server_entry_in_status(self) -> dict[str, Any]:
         """What `mcp_status` says of it."""
-        entry = self.init_message_entry | {"transport": "sdk", "scope": "dynamic"}
+        entry = self.mcp_server_entry_in_init | {"transport": "sdk", "scope": "dynamic"}
         if self.error:
             entry["error"] = self.error
         if self.status == "connected":

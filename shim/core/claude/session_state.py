@@ -201,7 +201,7 @@ class SessionState:
             name for name in self.configured_servers if name not in self.sdk_servers.names
         ]
         sdk_entries = [
-            server.mcp_status_entry if detailed else server.init_message_entry
+            server.mcp_server_entry_in_status if detailed else server.mcp_server_entry_in_init
             for server in self.sdk_servers
         ]
         external_entries: list[dict[str, Any]] = [

@@ -45,10 +45,10 @@ def create_usage(
         < MAX_COUNT
     ):
         input_tokens, cache_read_tokens, cache_creation_tokens, output_tokens = (
-            parse_count(input_tokens),
-            parse_count(cache_read_tokens),
-            parse_count(cache_creation_tokens),
-            parse_count(output_tokens),
+            parse_count_or_zero(input_tokens),
+            parse_count_or_zero(cache_read_tokens),
+            parse_count_or_zero(cache_creation_tokens),
+            parse_count_or_zero(output_tokens),
         )
     if input_includes_cached:
         input_tokens = input_tokens - cache_read_tokens if input_tokens > cache_read_tokens else 0
@@ -61,7 +61,7 @@ def create_usage(
     return result
 
 
-def parse_count(value: Any) -> int:
+def parse_count_or_zero(value: Any) -> int:
     """A count of tokens or milliseconds; 0 for any other value."""
     if value.__class__ is int and 0 <= value < MAX_COUNT:
         return int(value)
@@ -133,7 +133,7 @@ class MessageUsageCounter:
             self._turn_usage[key] += usage[key]
         self._add_to_message(usage)
 
-    def finalize_turn(self, turn_usage: Usage) -> None:
+    def add_uncounted_turn_usage(self, turn_usage: Usage) -> None:
         """The turn is over and used `turn_usage`: what was not counted so far belongs to its last
         message.
         """

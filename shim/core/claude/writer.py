@@ -35,8 +35,8 @@ from shim.core.claude.line_pieces import (
     encode_block_event_parts,
     encode_failed_tool_result,
     encode_name_as_json,
-    iterate_line_uuid_suffixes,
-    iterate_message_ids,
+    generate_line_uuid_suffixes,
+    generate_message_ids,
 )  # fmt: skip
 from shim.core.claude.usage import NO_USAGE, MessageUsageCounter, Usage, parse_usage
 from shim.core.reading.json_text import dump_json, escape_line_separators
@@ -85,8 +85,8 @@ class StreamJsonWriter:
         self.usage_counter = usage_counter
         self._lines = LineBuffer()
         self._uuid_prefix = uuid_prefix.encode()
-        self._line_ends = iterate_line_uuid_suffixes()
-        self._message_ids = iterate_message_ids(b"msg_" + uuid_prefix.replace("-", "").encode())
+        self._line_ends = generate_line_uuid_suffixes()
+        self._message_ids = generate_message_ids(b"msg_" + uuid_prefix.replace("-", "").encode())
         self._last_call = ("", b"")  # the id of the last call, and its JSON
         self._block_index = 0  # of the open block, or the next one
         self._encoded_model: tuple[str, bytes] = ("", b"")  # and how it stands in a reply's head
@@ -111,7 +111,7 @@ class StreamJsonWriter:
             self.usage_counter.discard_turn()
 
     def compact_buffered_lines(self) -> None:
-        self._lines.merge_unjoined_lines()
+        self._lines.compact_buffered_lines()
 
     def create_uuid(self) -> str:
         """A fresh uuid, for something that is not a line (a synthetic id)."""
@@ -193,7 +193,7 @@ class StreamJsonWriter:
     def finalize_turn_usage(self, result_fields: Mapping[str, Any]) -> None:
         """For a transcript: what of a result's usage no message was said to have used."""
         if self.usage_counter is not None:
-            self.usage_counter.finalize_turn(parse_usage(result_fields.get("usage")))
+            self.usage_counter.add_uncounted_turn_usage(parse_usage(result_fields.get("usage")))
 
     def add_usage(self, usage: Usage) -> None:
         """The last message used so much more; only a transcript says so."""

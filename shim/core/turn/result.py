@@ -5,7 +5,7 @@ about the end.
 from collections.abc import Mapping
 
 from shim.core.api_errors import Cause, format_api_error
-from shim.core.claude.usage import CONTEXT_WINDOW_TOKENS, NO_USAGE, parse_count
+from shim.core.claude.usage import CONTEXT_WINDOW_TOKENS, NO_USAGE, parse_count_or_zero
 from shim.core.errors import format_failed_attempts
 from shim.core.policy.rules import parse_permission_rule
 from shim.core.reading.diagnostics import Diagnostics
@@ -81,9 +81,9 @@ def build_turn_result(turn_end: FinishedTurn) -> TurnResult:
     line: dict[str, Any] = {
         "subtype": _choose_subtype(outcome),
         "is_error": is_error,
-        "duration_ms": parse_count(outcome.fields.get("duration_ms"))
+        "duration_ms": parse_count_or_zero(outcome.fields.get("duration_ms"))
         or turn_end.config.elapsed_ms(),
-        "duration_api_ms": parse_count(outcome.fields.get("api_ms")),
+        "duration_api_ms": parse_count_or_zero(outcome.fields.get("api_ms")),
         "num_turns": _count_turns(turn_end),
     }
     if not is_error:

@@ -18,11 +18,11 @@ from typing import Any
 
 from shim.core.claude.control.actions import (
     FrontendAction,
-    Interrupt,
+    InterruptRequested,
     PermissionAnswered,
     SettingChanged,
 )
-from shim.core.claude.control.permission_gate import PromptAbilities
+from shim.core.claude.control.permission_gate import PermissionPromptAbilities
 from shim.core.claude.control.session import (
     CALL_TOO_LARGE_TEXT,
     MAX_TYPE_CHARS,
@@ -63,7 +63,7 @@ def _parse_approval(frame: Mapping[str, Any]) -> PermissionDecision:
 
 class YumeControlSession(ControlSession):
     prompt_timeout_s = APPROVAL_TIMEOUT_S
-    _prompt_abilities = PromptAbilities(
+    _prompt_abilities = PermissionPromptAbilities(
         question_refusal=CANNOT_ANSWER_TEXT,
         confirms_mode=True,
         shows_changed_input=False,
@@ -105,7 +105,9 @@ class YumeControlSession(ControlSession):
         elif kind == "user":
             self._accept_user_frame(frame, len(line))
         elif kind == "interrupt":
-            return [*self._refuse_open_requests(""), Interrupt()] if self.is_running else []
+            return (
+                [*self._refuse_open_requests(""), InterruptRequested()] if self.is_running else []
+            )
         elif kind == "set_permission_mode":
             return self._apply_requested_mode(frame.get("mode"))
         elif kind == "tool_approval":

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from shim.core.adapter.tools import ToolMapping, Tools, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.api_errors import Cause
-from shim.core.claude.usage import NO_USAGE, Usage, parse_count
+from shim.core.claude.usage import NO_USAGE, Usage, parse_count_or_zero
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.open_calls import STREAM
 from shim.core.turn.turn import Turn
@@ -290,7 +290,7 @@ class ProfileRuleEngine(Translator):
             # Calls are open at a good end only where the vendor never says what one returned.
             self.write_buffered_blocks(fill_results=not has_failed and not self.reports_results)
         fields = self.usage_counter.build_turn_usage_fields(usage, cost)
-        fields |= {"duration_ms": parse_count(duration_ms) or None, "result": text}
+        fields |= {"duration_ms": parse_count_or_zero(duration_ms) or None, "result": text}
         if isinstance(stop_reason, str):
             self.turn.end_message(None, stop_reason)
         if interrupted:
@@ -320,14 +320,16 @@ class ProfileRuleEngine(Translator):
 
     def record_retry(self, attempt: Any, max_attempts: Any, delay_ms: Any, text: Any) -> None:
         """The model is asked again."""
-        numbers = [parse_count(number) for number in (attempt, max_attempts, delay_ms)]
+        numbers = [parse_count_or_zero(number) for number in (attempt, max_attempts, delay_ms)]
         self.record_notice(text)
         self.turn.write_retry(
             numbers[0] or 1, numbers[1] or numbers[0] or 1, numbers[2], self.last_notice
         )
 
     def record_compaction(self, trigger: Any, tokens: Any) -> None:
-        self.turn.write_compaction("manual" if trigger == "manual" else "auto", parse_count(tokens))
+        self.turn.write_compaction(
+            "manual" if trigger == "manual" else "auto", parse_count_or_zero(tokens)
+        )
 
     def _add_outcome_fields(self, fields: dict[str, Any]) -> None:
         """More is known of an end that was said before."""

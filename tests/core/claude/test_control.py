@@ -10,7 +10,7 @@ from policy_builder import build_policy
 from support import build_session_state
 from sweeps import loop_over_rows
 
-from shim.core.claude.control.actions import Interrupt, PermissionAnswered, SettingChanged
+from shim.core.claude.control.actions import InterruptRequested, PermissionAnswered, SettingChanged
 from shim.core.claude.control.handlers import REQUEST_HANDLERS
 from shim.core.claude.control.session import MAX_OPEN_PROMPTS, ControlSession
 from shim.core.claude.permissions import (
@@ -296,7 +296,7 @@ def test_interrupt_stops_only_a_running_turn():
     assert ask(session, "interrupt")[1] == []
     session.start_turn("hi")
     lines, wishes = ask(session, "interrupt")
-    assert wishes == [Interrupt()]
+    assert wishes == [InterruptRequested()]
     assert lines[-1]["response"]["response"] == {"still_queued": []}
 
 

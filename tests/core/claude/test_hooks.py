@@ -10,7 +10,7 @@ from sweeps import loop_over_rows
 
 from shim.core.claude.control import ControlSession
 from shim.core.claude.control.actions import PermissionAnswered, ToolCallBlocked
-from shim.core.claude.control.permission_gate import RunHooks
+from shim.core.claude.control.permission_gate import HookDecisionRequired
 from shim.core.claude.hooks.callbacks import (
     HookCallbacks,
     HookDecision,
@@ -353,7 +353,9 @@ def test_hook_decision_after_an_interrupt_is_ignored():
 def test_callback_does_not_release_a_call_while_hook_commands_run(callback_answer):
     session = apply_rules(control(hooks()), allow=["Bash"])
     session.send_hook_callbacks(CALL)
-    assert session.ask_permission(ASKED, has_hook_commands=True) == RunHooks(are_commands=True)
+    assert session.ask_permission(ASKED, has_hook_commands=True) == HookDecisionRequired(
+        are_commands=True
+    )
     assert give(session, "uuid-1", callback_answer) == []
     assert session.apply_hook_decision(ASKED, HookDecision(False, "blocked")) == (
         True,

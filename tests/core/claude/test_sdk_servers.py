@@ -85,7 +85,7 @@ def test_server_is_initialized_once_and_its_tools_are_listed():
         hello["method"] == "initialize" and hello["params"]["clientInfo"]["name"] == "claude-code"
     )
     (server,) = made
-    assert server.init_message_entry == {"name": "calc", "status": "pending", "source": "sdk"}
+    assert server.mcp_server_entry_in_init == {"name": "calc", "status": "pending", "source": "sdk"}
     assert answer(made, request, id=hello["id"], result=INIT)
     (_, initialized), (listing, list_request) = take_requests(made)
     assert (
@@ -94,7 +94,7 @@ def test_server_is_initialized_once_and_its_tools_are_listed():
     )
     assert answer(made, listing, id=list_request["id"], result={"tools": [ADD]})
     assert made.tool_names == ["mcp__calc__add"]
-    assert server.mcp_status_entry == {
+    assert server.mcp_server_entry_in_status == {
         "name": "calc", "status": "connected", "source": "sdk", "transport": "sdk", "scope": "dynamic",
         "serverInfo": {"name": "c", "version": "3"},
         "tools": [{"name": "add", "annotations": {"readOnly": True}}],
@@ -130,8 +130,8 @@ def test_refused_initialize_marks_the_server_failed_with_its_error():
         request, {"subtype": "error", "request_id": request, "error": "no such server"}
     )
     assert (
-        next(iter(made)).mcp_status_entry["status"] == "failed"
-        and next(iter(made)).mcp_status_entry["error"] == "no such server"
+        next(iter(made)).mcp_server_entry_in_status["status"] == "failed"
+        and next(iter(made)).mcp_server_entry_in_status["error"] == "no such server"
     )
 
 

@@ -8,7 +8,7 @@ from support import build_session_state
 from sweeps import loop_over_rows
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
-from shim.core.claude.control.actions import Interrupt, PermissionAnswered, SettingChanged
+from shim.core.claude.control.actions import InterruptRequested, PermissionAnswered, SettingChanged
 from shim.core.claude.hooks.callbacks import HookDecision
 from shim.core.claude.messages import PRIORITY_LATER
 from shim.core.claude.permissions import STREAM_CLOSED_TEXT, PermissionDecision, PermissionRequest
@@ -119,7 +119,7 @@ def test_interrupt_is_ignored_without_a_running_turn():
     control = open_control()
     assert receive(control, {"type": "interrupt"}) == []
     control.start_turn("hi")
-    assert receive(control, {"type": "interrupt"}) == [Interrupt()]
+    assert receive(control, {"type": "interrupt"}) == [InterruptRequested()]
 
 
 def test_interrupt_denies_the_open_permission_request():
@@ -132,7 +132,7 @@ def test_interrupt_denies_the_open_permission_request():
         == PermissionAnswered(
             ASKED, PermissionDecision(False, message=TURN_STOPPED_TEXT, ends_turn=True)
         )
-        and interrupt == Interrupt()
+        and interrupt == InterruptRequested()
     )
     assert control.take_output() == b"", "nothing of Claude's is said"
 

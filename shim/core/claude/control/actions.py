@@ -4,7 +4,7 @@ from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.typed import NamedTuple
 
 
-class Interrupt(NamedTuple): ...
+class InterruptRequested(NamedTuple): ...
 
 
 class SettingChanged(NamedTuple):
@@ -30,4 +30,4 @@ class PermissionAnswered(NamedTuple):
     decision: PermissionDecision
 
 
-FrontendAction = Interrupt | SettingChanged | PermissionAnswered | ToolCallBlocked
+FrontendAction = InterruptRequested | SettingChanged | PermissionAnswered | ToolCallBlocked

@@ -29,7 +29,7 @@ class ControlRequestError(Exception):
         self.code = code
 
 
-class FrontendState(Protocol):
+class FrontendConversationState(Protocol):
     """Whose request it is; `queued_messages` wait for their turn, `has_started`: the first one was
     taken.
     """
@@ -40,7 +40,9 @@ class FrontendState(Protocol):
     queued_messages: deque[UserMessage]
 
 
-def _initialize_session(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+def _initialize_session(
+    frontend: FrontendConversationState, request: ControlRequest
+) -> ResponseBody:
     state = frontend.session_state
     state.system_prompt = _parse_system_prompt(request.get("systemPrompt")) or state.system_prompt
     state.append_system_prompt = (
@@ -94,7 +96,7 @@ def _parse_system_prompt(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _set_model(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+def _set_model(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
     state, model = frontend.session_state, request.get("model")
     if model is not None and not isinstance(model, str):
         raise ControlRequestError("Cannot set model: must be a string or null")
@@ -108,7 +110,9 @@ def _set_model(frontend: FrontendState, request: ControlRequest) -> ResponseBody
     return {"model": state.resolve_model_name()}
 
 
-def _set_permission_mode(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+def _set_permission_mode(
+    frontend: FrontendConversationState, request: ControlRequest
+) -> ResponseBody:
     state, mode = frontend.session_state, request.get("mode")
     mode = "default" if mode == "manual" else mode
     if mode not in MODE_NAMES:
@@ -131,7 +135,9 @@ def _set_permission_mode(frontend: FrontendState, request: ControlRequest) -> Re
     return {"mode": mode}
 
 
-def _describe_settings(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+def _describe_settings(
+    frontend: FrontendConversationState, request: ControlRequest
+) -> ResponseBody:
     state = frontend.session_state
     return {
         "effective": {},
@@ -140,7 +146,7 @@ def _describe_settings(frontend: FrontendState, request: ControlRequest) -> Resp
     }
 
 
-def _apply_settings(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+def _apply_settings(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
     """Of the settings of a session the effort is a vendor's too, and rules that narrow are kept for
     it.
 
@@ -171,11 +177,13 @@ def _list_texts(value: object) -> list[str]:
     )
 
 
-def _list_models(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+def _list_models(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
     return {"models": frontend.session_state.list_models()}
 
 
-def _reject_mcp_servers(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+def _reject_mcp_servers(
+    frontend: FrontendConversationState, request: ControlRequest
+) -> ResponseBody:
     servers = request.get("servers")
     reason = f"{frontend.session_state.vendor_name} is given its servers when it starts"
     return {
@@ -185,11 +193,15 @@ def _reject_mcp_servers(frontend: FrontendState, request: ControlRequest) -> Res
     }
 
 
-def _describe_mcp_servers(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+def _describe_mcp_servers(
+    frontend: FrontendConversationState, request: ControlRequest
+) -> ResponseBody:
     return {"mcpServers": frontend.session_state.list_mcp_server_entries(detailed=True)}
 
 
-def _deliver_mcp_message(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+def _deliver_mcp_message(
+    frontend: FrontendConversationState, request: ControlRequest
+) -> ResponseBody:
     """A message of a server in the frontend's process, for the vendor's clients."""
     if not frontend.session_state.sdk_servers.deliver_server_message(
         request.get("server_name"), request.get("message")
@@ -198,15 +210,17 @@ def _deliver_mcp_message(frontend: FrontendState, request: ControlRequest) -> Re
     return None
 
 
-def _refuse_unknown_server(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+def _refuse_unknown_server(
+    frontend: FrontendConversationState, request: ControlRequest
+) -> ResponseBody:
     raise ControlRequestError(f"Server not found: {request.get('serverName')}")
 
 
-def _refuse_rewind(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+def _refuse_rewind(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
     raise ControlRequestError("File rewinding is not enabled.")
 
 
-def _cancel_message(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+def _cancel_message(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
     matching_messages = [
         message
         for message in frontend.queued_messages
@@ -221,11 +235,13 @@ def _cancel_message(frontend: FrontendState, request: ControlRequest) -> Respons
     )
 
 
-def _describe_cost(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+def _describe_cost(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
     return {"text": f"Estimated cost:        ${frontend.session_state.cost_usd:.4f}"}
 
 
-def _describe_context_usage(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+def _describe_context_usage(
+    frontend: FrontendConversationState, request: ControlRequest
+) -> ResponseBody:
     """Return the size of the context, from the usage that the vendor reported. No vendor reports
     its parts.
     """
@@ -262,7 +278,7 @@ def _describe_context_usage(frontend: FrontendState, request: ControlRequest) ->
     }
 
 
-def _describe_usage(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+def _describe_usage(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
     session = {
         "total_cost_usd": frontend.session_state.cost_usd,
         "total_lines_added": 0,
@@ -277,7 +293,9 @@ def _describe_usage(frontend: FrontendState, request: ControlRequest) -> Respons
     }
 
 
-def _describe_permission_rules(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
+def _describe_permission_rules(
+    frontend: FrontendConversationState, request: ControlRequest
+) -> ResponseBody:
     return {
         "state": {
             "rules": [],
@@ -290,11 +308,13 @@ def _describe_permission_rules(frontend: FrontendState, request: ControlRequest)
 
 def _answer_constantly(
     body: ResponseBody,
-) -> Callable[[FrontendState, ControlRequest], ResponseBody]:
+) -> Callable[[FrontendConversationState, ControlRequest], ResponseBody]:
     return lambda frontend, request: body
 
 
-REQUEST_HANDLERS: Mapping[str, Callable[[FrontendState, ControlRequest], ResponseBody]] = {
+REQUEST_HANDLERS: Mapping[
+    str, Callable[[FrontendConversationState, ControlRequest], ResponseBody]
+] = {
     "initialize": _initialize_session,
     "set_model": _set_model,
     "set_permission_mode": _set_permission_mode,

@@ -21,19 +21,19 @@ from shim.core.claude.session_state import SessionState
 from shim.core.reading.typed import Any, NamedTuple
 
 
-class RunHooks(NamedTuple):
+class HookDecisionRequired(NamedTuple):
     """Hooks must decide first. The gate continues with `after_hooks`."""
 
     are_commands: bool  # True: of the settings files; False: callbacks that were already sent
 
 
-class AskFrontend(NamedTuple):
+class FrontendDecisionRequired(NamedTuple):
     """A person must decide."""
 
     tool_input: Mapping[str, Any]  # the arguments as the hooks left them
 
 
-class PromptAbilities(NamedTuple):
+class PermissionPromptAbilities(NamedTuple):
     """What a frontend's permission prompts can do."""
 
     question_refusal: str = ""  # why AskUserQuestion cannot be answered, "" if it can
@@ -45,7 +45,7 @@ class PromptAbilities(NamedTuple):
 class PermissionGate:
     """Decides about the tool calls of one session. It reads the session and changes nothing."""
 
-    def __init__(self, session_state: SessionState, abilities: PromptAbilities) -> None:
+    def __init__(self, session_state: SessionState, abilities: PermissionPromptAbilities) -> None:
         self._session_state = session_state
         self._abilities = abilities
 
@@ -57,7 +57,7 @@ class PermissionGate:
         has_hook_commands: bool,
         has_open_callbacks: bool,
         prompt_error: str,
-    ) -> PermissionDecision | RunHooks | AskFrontend:
+    ) -> PermissionDecision | HookDecisionRequired | FrontendDecisionRequired:
         """Decide about a call whose hooks may not have run yet.
 
         `prompt_error` is why the frontend cannot be asked at this moment, or "".
@@ -65,16 +65,16 @@ class PermissionGate:
         if request.refusal:
             return PermissionDecision(False, message=request.refusal)
         if has_hook_commands or has_open_callbacks:
-            return RunHooks(are_commands=has_hook_commands)
-        return self.after_hooks(request, hook_decision, prompt_error)
+            return HookDecisionRequired(are_commands=has_hook_commands)
+        return self.decide_after_hooks(request, hook_decision, prompt_error)
 
-    def after_hooks(
+    def decide_after_hooks(
         self, request: PermissionRequest, hook_decision: HookDecision, prompt_error: str
-    ) -> PermissionDecision | AskFrontend:
+    ) -> PermissionDecision | FrontendDecisionRequired:
         """Decide about a call whose hooks have all decided, or were skipped."""
         if hook_decision.allow is False:
             return _deny(hook_decision.reason)
-        tool_input = get_final_input(request, hook_decision)
+        tool_input = get_tool_input_after_hooks(request, hook_decision)
         policy_decision = self._session_state.evaluate_tool_call(
             request.tool, tool_input, hook_decision
         )
@@ -97,7 +97,7 @@ class PermissionGate:
             return PermissionDecision(False, message=prompt_error)
         can_show_input = self._abilities.shows_changed_input or tool_input == request.tool_input
         if answers_prompts and can_show_input and self._session_state.mode != "dontAsk":
-            return AskFrontend(tool_input)
+            return FrontendDecisionRequired(tool_input)
         if hook_decision.requires_prompt or (
             hook_decision.reason and self._abilities.reports_hook_reasons
         ):
@@ -114,7 +114,7 @@ class PermissionGate:
         """
         if not answer.allow:
             return answer
-        tool_input = get_final_input(request, hook_decision)
+        tool_input = get_tool_input_after_hooks(request, hook_decision)
         if answer.updated_input is not None:
             tool_input = answer.updated_input
         policy_decision = self._session_state.evaluate_tool_call(request.tool, tool_input)
@@ -123,7 +123,9 @@ class PermissionGate:
         return answer._replace(updated_input=_find_changed_input(request, tool_input))
 
 
-def get_final_input(request: PermissionRequest, hook_decision: HookDecision) -> Mapping[str, Any]:
+def get_tool_input_after_hooks(
+    request: PermissionRequest, hook_decision: HookDecision
+) -> Mapping[str, Any]:
     """Return the arguments of a call as its hooks left them."""
     if hook_decision.updated_input is None:
         return request.tool_input

@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterable, Mapping
 
 from shim.core.claude.control.actions import (
     FrontendAction,
-    Interrupt,
+    InterruptRequested,
     PermissionAnswered,
     SettingChanged,
     ToolCallBlocked,
 )
 from shim.core.claude.control.handlers import REQUEST_HANDLERS, ControlRequestError
 from shim.core.claude.control.permission_gate import (
-    AskFrontend,
+    FrontendDecisionRequired,
+    HookDecisionRequired,
     PermissionGate,
-    PromptAbilities,
-    RunHooks,
+    PermissionPromptAbilities,
 )
 from shim.core.claude.control.session_lines import ControlOutputWriter
 from shim.core.claude.hooks.callbacks import (
@@ -167,7 +167,7 @@ class ControlSession(ControlOutputWriter):
             self.queued_messages.append(message)
             return []
         self.queued_messages.appendleft(message)
-        return [*self._refuse_open_requests(""), Interrupt()]
+        return [*self._refuse_open_requests(""), InterruptRequested()]
 
     def _is_repeated(self, uuid: str) -> bool:
         """Return whether a message with this id was accepted before, here or in the resumed
@@ -256,7 +256,7 @@ class ControlSession(ControlOutputWriter):
         )
         if has_open_prompts:
             self.write_session_state("running")
-        return [*actions, Interrupt()] if self.is_running else []
+        return [*actions, InterruptRequested()] if self.is_running else []
 
     def _accept_control_response(self, event: Mapping[str, Any]) -> list[FrontendAction]:
         response = event.get("response")
@@ -322,7 +322,7 @@ class ControlSession(ControlOutputWriter):
 
     # seconds that a question may wait for its answer, whatever the settings allow
     prompt_timeout_s = float("inf")
-    _prompt_abilities = PromptAbilities()
+    _prompt_abilities = PermissionPromptAbilities()
 
     def expire_permission_request(self, request: PermissionRequest) -> PermissionDecision | None:
         """The denial of a question that has waited for too long; None if it was answered."""
@@ -351,7 +351,7 @@ class ControlSession(ControlOutputWriter):
 
     def ask_permission(
         self, request: PermissionRequest, *, has_hook_commands: bool = False
-    ) -> PermissionDecision | RunHooks | None:
+    ) -> PermissionDecision | HookDecisionRequired | None:
         """Decide about a call of the vendor, or ask the frontend about it.
 
         Return None if the decision comes later, from a callback of the frontend or a person.
@@ -365,7 +365,7 @@ class ControlSession(ControlOutputWriter):
             has_open_callbacks=self._has_open_hooks(request.call_id),
             prompt_error=self._find_prompt_error(),
         )
-        if isinstance(outcome, RunHooks):
+        if isinstance(outcome, HookDecisionRequired):
             self._requests_awaiting_hooks[request.call_id] = request
             if not outcome.are_commands:
                 return None
@@ -376,7 +376,7 @@ class ControlSession(ControlOutputWriter):
     def _continue_after_hooks(self, request: PermissionRequest) -> PermissionDecision | None:
         """Decide about a call that waited for its hooks, or ask the frontend about it."""
         hook_decision = self._hook_decisions.get_decision(request.call_id)
-        outcome = self._gate.after_hooks(request, hook_decision, self._find_prompt_error())
+        outcome = self._gate.decide_after_hooks(request, hook_decision, self._find_prompt_error())
         return self._write_prompt_if_needed(request, outcome)
 
     def _has_open_hooks(self, call_id: str) -> bool:
@@ -392,9 +392,9 @@ class ControlSession(ControlOutputWriter):
         return TOO_MANY_PROMPTS_TEXT if len(self._open_prompts) >= MAX_OPEN_PROMPTS else ""
 
     def _write_prompt_if_needed(
-        self, request: PermissionRequest, outcome: PermissionDecision | AskFrontend
+        self, request: PermissionRequest, outcome: PermissionDecision | FrontendDecisionRequired
     ) -> PermissionDecision | None:
-        if isinstance(outcome, AskFrontend):
+        if isinstance(outcome, FrontendDecisionRequired):
             return self._write_prompt(request, outcome.tool_input)
         return outcome
 
