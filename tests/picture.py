@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 from shim.commands.turn.demo_child import REPLY_PAUSE_S, TOKEN_PAUSE_S, generate_demo_events
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.turn.outcome import ChildExit
 from shim.story.model import SessionStory
 from shim.story.terminal.renderer import TerminalSessionRenderer
@@ -37,7 +37,9 @@ def draw_demo() -> Console:
         color_system="truecolor",
         highlight=False,
     )
-    translation = create_stream_translation("demo", partial=True, terminator="none", stable=True)
+    translation = create_standalone_child_stream(
+        "demo", include_partial_messages=True, terminator="none", stable_ids=True
+    )
     story, clock = SessionStory(), 0.0
     drawing = TerminalSessionRenderer(console, story)
     for change in story.add_user_prompt(clock, PROMPT):

@@ -22,7 +22,7 @@ from shim import adapters
 from shim.commands.claude.claude_help import SUBCOMMAND_TEXTS
 from shim.commands.cli import app
 from shim.commands.help.topics import MANUAL_FOLDER, load_manual_topics
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.claude.argv import flags as argv
 from shim.core.turn.outcome import ChildExit
 from shim.profiles.schema.tables import PROFILE_TABLES
@@ -277,7 +277,7 @@ def echo_agent():
 @pytest.mark.parametrize("way", ["module", "profile"])
 def test_vendor_examples_translate_the_output_of_their_program(way, request):
     request.getfixturevalue(way)
-    translation = create_stream_translation("echo", stable=True)
+    translation = create_standalone_child_stream("echo", stable_ids=True)
     output = translation.feed(echo_agent().encode())[0] + translation.close(ChildExit(0))[0]
     check_turns(output, False)
     assert summarize_lines(parse_lines(output)) == [

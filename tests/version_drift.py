@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
 from drift import RecordedFields, collect_handled_names, list_new_names, load_recorded_fields
 
 from shim.adapters import get_adapter
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.cast.format import RecordingHeader
 from shim.core.errors import ShimError
 from shim.core.reading.diagnostics import escape_control_chars
@@ -81,7 +81,9 @@ class ChildReader:
         self._version = version
         self._known = known
         self._words = words
-        self._translation = create_stream_translation(vendor, terminator="none", stable=True)
+        self._translation = create_standalone_child_stream(
+            vendor, terminator="none", stable_ids=True
+        )
         self._lines = LineSplitter(MAX_LINE_BYTES)
         self._new_names: Counter[str] = Counter()
 

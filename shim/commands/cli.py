@@ -29,7 +29,7 @@ from shim.commands.turn.run import run_demo, run_turn
 from shim.commands.turn.sessions import app as sessions_app
 from shim.conversation.drivers.open_translation import (
     MAX_STDERR_BYTES,
-    create_stream_translation,
+    create_standalone_child_stream,
     translate_stream,
 )
 from shim.core.errors import ShimError
@@ -161,13 +161,13 @@ def translate_file(
         parsed_exit = parse_exit_status(child_exit)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--exit") from None
-    child_stream = create_stream_translation(
+    child_stream = create_standalone_child_stream(
         vendor,
         dialect=dialect,
-        partial=partial,
+        include_partial_messages=partial,
         terminator=terminator,
         session_id=canonicalize_uuid(session_id) if session_id else None,
-        stable=stable_ids,
+        stable_ids=stable_ids,
     )
     try:
         source = 0 if file == "-" else os.open(file, os.O_RDONLY)

@@ -1,7 +1,7 @@
 """The fallback chain of a conversation: its vendors, or the drivers of its vendor."""
 
 from shim.adapters import get_adapter
-from shim.conversation.drivers.launcher import ChildLauncher, build_frontend_vendor_info
+from shim.conversation.drivers.launcher import ChildLauncher, build_vendor_capabilities
 from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
 from shim.conversation.fallback.vendor_list import FallbackVendorList
 from shim.conversation.invocation import select_driver
@@ -88,5 +88,5 @@ def _switch_vendor(candidate: FallbackCandidate) -> None:
     """Make a vendor the one that serves the session."""
     launcher = candidate.launcher
     launcher.session_state.switch_vendor(
-        build_frontend_vendor_info(launcher.adapter, persistent=candidate.persistent)
+        build_vendor_capabilities(launcher.adapter, persistent=candidate.persistent)
     )

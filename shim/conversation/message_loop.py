@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup
 
-from shim.conversation.drivers.driver import Driver
+from shim.conversation.drivers.driver import ConversationDriver
 from shim.conversation.loop import (
     EXIT_STATUS_BY_SIGNAL,
     FINAL_WRITE_TIMEOUT_S,
@@ -54,7 +54,7 @@ class MessageLoop(ConversationLoop):
 
     def __init__(
         self,
-        driver: Driver,
+        driver: ConversationDriver,
         output: FrontendOutput,
         *,
         first_message: UserMessage | None = None,
@@ -96,9 +96,9 @@ class MessageLoop(ConversationLoop):
             self._frontend_disconnected = True
         except Exception as error:
             await self._report_failure(error)
-            await self._driver.child_driver.stop()
+            await self._driver.active_child_driver.stop()
             return 1
-        child_driver = self._driver.child_driver
+        child_driver = self._driver.active_child_driver
         if self._stop_signal is not None:
             child_driver.terminate()
             await self._write_last_result(f"the turn was stopped by {self._stop_signal}", "signal")
@@ -128,7 +128,7 @@ class MessageLoop(ConversationLoop):
             if self._session_lines is not None:
                 self._session_lines.end_turn()
                 await self._write_control_lines()
-            stream = self._driver.child_driver.stream
+            stream = self._driver.active_child_driver.stream
             if stream is not None:
                 self._record_result(stream)
                 await self._output.finish_turn(stream.turn)
@@ -138,7 +138,7 @@ class MessageLoop(ConversationLoop):
         the next one.
         """
         refusal = await self._wait_for_prompt_hooks()
-        child_driver = self._driver.child_driver
+        child_driver = self._driver.active_child_driver
         stream = child_driver.stream
         if self._is_ending or self._interrupted_early:  # there was no turn to interrupt yet
             await child_driver.cancel_turn(message)
@@ -159,7 +159,7 @@ class MessageLoop(ConversationLoop):
             self._context_messages.clear()
             await self._driver.run_turn(message)
             # the turn may have changed the driver
-            self._driver.child_driver.clean_up_after_child()
+            self._driver.active_child_driver.clean_up_after_child()
 
     async def _wait_for_prompt_hooks(self) -> "PromptHookRejection | None":
         """Wait until the frontend's UserPromptSubmit hooks have answered. Return the first refusal,
@@ -203,7 +203,7 @@ class MessageLoop(ConversationLoop):
     async def _wait_for_message(self) -> UserMessage | None:
         """Wait for the next message; None when there will be none."""
         while not self._is_ending and not (
-            self._is_one_shot and self._driver.child_driver.stream is not None
+            self._is_one_shot and self._driver.active_child_driver.stream is not None
         ):
             if self._messages:
                 message = self._messages.popleft()
@@ -243,7 +243,7 @@ class MessageLoop(ConversationLoop):
     async def _apply_line(self, control: "ControlSession", line: bytes) -> None:
         """Do what a line says, in its order."""
         await self._execute_actions(control.receive_line(line))
-        await self._driver.child_driver.send_steering_messages()
+        await self._driver.active_child_driver.send_steering_messages()
         await self._wait_for_turn_start(control)
 
     async def _execute_actions(self, actions: "list[FrontendAction]") -> None:
@@ -260,7 +260,7 @@ class MessageLoop(ConversationLoop):
         turn_number = self._turn_number
         await self._write_control_lines()
         for action in actions:
-            child_driver = self._driver.child_driver
+            child_driver = self._driver.active_child_driver
             if isinstance(
                 action, InterruptRequested | PermissionAnswered | ToolCallBlocked
             ) and not (self._turn_running and turn_number == self._turn_number):
@@ -319,7 +319,7 @@ class MessageLoop(ConversationLoop):
         """End the turn that runs with an error result, if it has none and stdout takes the lines in
         time.
         """
-        stream, lines = self._driver.child_driver.stream, b""
+        stream, lines = self._driver.active_child_driver.stream, b""
         if stream is None or not self._turn_running:
             return
         if not stream.is_turn_finished:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from shim.conversation.drivers.driver import ChildDriver, Driver
+    from shim.conversation.drivers.driver import ChildDriver, ConversationDriver
     from shim.conversation.drivers.launcher import ChildLauncher
     from shim.conversation.fallback.chain import FallbackChain
     from shim.conversation.loop import ConversationLoop
@@ -210,7 +210,7 @@ class ConversationRunner:
         output: "FrontendOutput",
         control: "ControlSession | None" = None,
         tasks: "TaskGroup | None" = None,
-    ) -> "Driver":
+    ) -> "ConversationDriver":
         """Return the driver of the one vendor, or of the vendors that may answer.
 
         `first_child` was started for the first message. A one-shot run has no `control`.

@@ -11,7 +11,7 @@ from shim.conversation.drivers.context import (
     list_known_models,
     resolve_vendor_model,
 )
-from shim.conversation.drivers.launcher import build_frontend_vendor_info
+from shim.conversation.drivers.launcher import build_vendor_capabilities
 from shim.conversation.fallback.vendor_list import FallbackVendorList
 from shim.conversation.invocation import can_prompt_frontend
 from shim.conversation.plan import ConversationPlan
@@ -78,7 +78,7 @@ def build_session_state(
     )
     state = SessionState(
         options,
-        build_frontend_vendor_info(plan.adapter, name=name, persistent=plan.persistent),
+        build_vendor_capabilities(plan.adapter, name=name, persistent=plan.persistent),
         mode=mode,
         model=invocation.model,
         effort=invocation.limits.effort,

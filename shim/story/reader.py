@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from shim.adapters import get_adapter
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.cast.format import (
     STREAMS,
@@ -349,11 +349,11 @@ class SessionStoryReader:
         """
         vendor = child_vendor if isinstance(child_vendor, str) else self._header.vendor
         try:
-            child_stream = create_stream_translation(
+            child_stream = create_standalone_child_stream(
                 vendor,
-                partial=True,
+                include_partial_messages=True,
                 terminator="none",
-                stable=True,
+                stable_ids=True,
                 max_line_bytes=MAX_TRANSLATED_LINE_BYTES,
             )
             if (previous_stream := self._child_stream) is not None:

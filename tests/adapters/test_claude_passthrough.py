@@ -5,7 +5,7 @@ import json
 import pytest
 from support import check_frames, list_fixture_cases, parse_lines, summarize_lines
 
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.adapter.commands import SendToChildCommand, TurnStage
 from shim.core.turn.assistant_message import MAX_MESSAGE_CHARS
 from shim.core.turn.outcome import ChildExit
@@ -72,7 +72,9 @@ def result(message: str = "hi", *, is_error: bool = False, **fields: object) -> 
 
 def run(*lines: str, code: int | None = 0, partial: bool = False, stderr: str = "") -> list[str]:
     """The raw lines that are said for a claude that prints `lines` and exits."""
-    translation = create_stream_translation("claude", partial=partial, stable=True)
+    translation = create_standalone_child_stream(
+        "claude", include_partial_messages=partial, stable_ids=True
+    )
     output = translation.feed("".join(raw_line + "\n" for raw_line in lines).encode())[0]
     output += translation.close(None if code is None else ChildExit(code=code), stderr)[0]
     check_frames(output)
@@ -214,8 +216,8 @@ def run_passthrough(*lines: str, terminator: str = "none") -> list[str]:
     """The lines that a frontend gets in a conversation: each result is said at once, and the child
     stays.
     """
-    child_stream = create_stream_translation(
-        "claude", terminator=terminator, partial=True, stable=True
+    child_stream = create_standalone_child_stream(
+        "claude", terminator=terminator, include_partial_messages=True, stable_ids=True
     )
     output = b""
     for raw_line in lines:
@@ -376,7 +378,7 @@ def test_init_is_added_before_a_result_without_init():
 
 
 def test_frontend_interrupt_ends_the_turn_with_an_error_result():
-    translation = create_stream_translation("claude", stable=True)
+    translation = create_standalone_child_stream("claude", stable_ids=True)
     output = translation.feed((INIT + "\n" + text("hi") + "\n").encode())[0]
     translation.turn.record_interrupt()
     output += translation.close(None)[0]
@@ -425,7 +427,7 @@ def test_terminator_is_written_after_lines_that_follow_the_result():
     state = line("system", subtype="session_state_changed", state="idle")
     lines = [INIT, text("hi"), result(), state]
     assert run(*lines) == [*lines, END]
-    child_stream = create_stream_translation("claude", stable=True)
+    child_stream = create_standalone_child_stream("claude", stable_ids=True)
     _, commands = child_stream.feed("".join(raw_line + "\n" for raw_line in lines).encode())
     assert TurnStage.FINISHED not in commands and TurnStage.VENDOR_DONE in commands
     assert child_stream.close(ChildExit(code=0))[0] == END.encode() + b"\n"
@@ -433,7 +435,7 @@ def test_terminator_is_written_after_lines_that_follow_the_result():
 
 def test_line_with_invalid_utf8_is_reencoded():
     odd = text("x").encode().replace(b'"x"', b'"caf\xe9"')
-    translation = create_stream_translation("claude", stable=True)
+    translation = create_standalone_child_stream("claude", stable_ids=True)
     output = translation.feed(INIT.encode() + b"\n" + odd + b"\n" + result().encode() + b"\n")[0]
     output += translation.close(ChildExit(code=0))[0]
     assert "text:caf\ufffd" in summarize_lines(parse_lines(output))
@@ -443,7 +445,7 @@ def test_line_with_invalid_utf8_is_reencoded():
 
 
 def test_oversized_permission_request_is_denied_by_the_shim():
-    translation = create_stream_translation("claude", stable=True)
+    translation = create_standalone_child_stream("claude", stable_ids=True)
     request = {
         "subtype": "can_use_tool",
         "tool_name": "Write",
@@ -460,7 +462,7 @@ def test_oversized_permission_request_is_denied_by_the_shim():
 
 def test_lines_after_the_terminator_are_dropped():
     """An end of ours (here: the frontend stopped the turn) has its terminator at once."""
-    translation = create_stream_translation("claude", stable=True)
+    translation = create_standalone_child_stream("claude", stable_ids=True)
     output = translation.feed((INIT + "\n" + result() + "\n").encode())[0]
     translation.turn.record_interrupt()
     output += translation.feed((line("brand_new") + "\n").encode())[0] + translation.close(None)[0]
@@ -470,7 +472,7 @@ def test_lines_after_the_terminator_are_dropped():
 
 
 def test_unfinished_streamed_block_is_stored_up_to_a_limit():
-    translation = create_stream_translation("claude", stable=True)
+    translation = create_standalone_child_stream("claude", stable_ids=True)
     opening = [
         stream(type="message_start", message={"id": "msg_1", "model": "opus", "usage": {}}),
         stream(type="content_block_start", index=0, content_block={"type": "text", "text": ""}),

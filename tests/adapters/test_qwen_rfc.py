@@ -21,7 +21,7 @@ from sweeps import loop_over_cases, loop_over_rows
 
 from shim.adapters.qwen_rfc_calls import MAX_CALLS, MAX_FRAGMENT_BYTES, ChatToolCallDeltaBuffer
 from shim.adapters.qwen_rfc_input import build_error_response
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.adapter.commands import AskPermissionCommand, SendToChildCommand
 from shim.core.turn.outcome import ChildExit
 
@@ -313,7 +313,7 @@ def list_permission_requests(commands):
 
 def test_unsupported_control_request_gets_an_error_response():
     fixture = find_case("qwen-rfc/handmade-confirm-shell")
-    translation = create_stream_translation("qwen-rfc", stable=True)
+    translation = create_standalone_child_stream("qwen-rfc", stable_ids=True)
     _, commands = translation.feed(fixture.data)
     (request,) = list_permission_requests(commands)
     assert (request.request_id, request.tool, request.tool_input) == (
@@ -334,14 +334,14 @@ def test_unsupported_control_request_gets_an_error_response():
 
 @pytest.mark.parametrize("name", ["can-use-tool", "can-use-tool-denied"])
 def test_permission_request_refers_to_the_announced_call(name):
-    translation = create_stream_translation("qwen-rfc", stable=True)
+    translation = create_standalone_child_stream("qwen-rfc", stable_ids=True)
     _, commands = translation.feed(find_case(f"qwen-rfc/handmade-{name}").data)
     (request,) = list_permission_requests(commands)
     assert (request.call_id, request.refusal) == ("tool-1", "")
 
 
 def test_parallel_permission_requests_without_call_ids_match_different_calls():
-    translation = create_stream_translation("qwen-rfc", stable=True)
+    translation = create_standalone_child_stream("qwen-rfc", stable_ids=True)
     function = {"name": "run_shell_command", "arguments": '{"command":"ls"}'}
     calls = [{"id": f"t{number}", "type": "function", "function": function} for number in (1, 2)]
     message = {"role": "assistant", "tool_calls": calls}
@@ -389,7 +389,9 @@ def test_partial_call_with_oversized_arguments_is_dropped():
 
 
 def by_qwen(data, child_exit, stderr, partial, chunks=None):
-    translation = create_stream_translation("qwen", partial=partial, stable=True)
+    translation = create_standalone_child_stream(
+        "qwen", include_partial_messages=partial, stable_ids=True
+    )
     outputs = [translation.feed(chunk)[0] for chunk in chunks or (data,)]
     return b"".join(outputs) + translation.close(child_exit, stderr)[0]
 
@@ -508,7 +510,7 @@ def test_qwen_adapter_translates_the_draft_dialect():
 
 
 def test_unknown_finish_reason_is_counted_and_ends_the_turn():
-    translation = create_stream_translation("qwen-rfc", stable=True)
+    translation = create_standalone_child_stream("qwen-rfc", stable_ids=True)
     output = translation.feed(
         format_ndjson({**CHAT, "choices": [{"message": REPLY, "finish_reason": "eos"}]}).encode()
     )[0]

@@ -68,11 +68,11 @@ def build_translator(
     vendor: str, partial: bool, redact: bool = False
 ) -> tuple[Callable[[bytes], bytes], Callable[[], bytes]]:
     """What `shim translate` drives: bytes in, bytes out; and the end of the child."""
-    from shim.conversation.drivers.open_translation import create_stream_translation
+    from shim.conversation.drivers.open_translation import create_standalone_child_stream
     from shim.core.turn.outcome import ChildExit
 
-    translation = create_stream_translation(
-        vendor, partial=partial, terminator="none", redact=redact
+    translation = create_standalone_child_stream(
+        vendor, include_partial_messages=partial, terminator="none", redact=redact
     )
     return translation.feed, lambda: translation.close(ChildExit(0))[0]
 

@@ -15,7 +15,7 @@ import pytest
 from box import ANSWER, ASK, END, PATIENCE, START, STREAM, build_text_event, format_ndjson
 from support import check_turns, find_result, parse_lines
 
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.conversation.drivers.per_turn_driver import PerTurnDriver
 from shim.conversation.message_loop import MessageLoop
 from shim.core.adapter.adapter import VendorShutdownConfig
@@ -117,7 +117,7 @@ def play(box):
         )
         started.append(process)
         launcher = FakeLauncher(
-            translation or create_stream_translation(vendor, stable=True), end_grace
+            translation or create_standalone_child_stream(vendor, stable_ids=True), end_grace
         )
         driver = PerTurnDriver(launcher, paper, first_child=ChildSpawnResult(process, stdin))
         session = MessageLoop(driver, paper, first_message=UserMessage("hi"))
@@ -302,7 +302,7 @@ async def test_large_stderr_output_and_long_prompt_do_not_block_the_turn(play, b
 
 def build_broken_translation(*names):
     """A translation whose methods raise."""
-    translation = create_stream_translation("demo", stable=True)
+    translation = create_standalone_child_stream("demo", stable_ids=True)
 
     def fail(*args):
         raise ZeroDivisionError("a bug of ours")
@@ -329,7 +329,7 @@ async def test_internal_error_before_the_child_starts_is_reported_in_a_single_re
         raise ZeroDivisionError("a bug of ours")
 
     launcher, paper = (
-        FakeLauncher(create_stream_translation("demo", stable=True), 5.0),
+        FakeLauncher(create_standalone_child_stream("demo", stable_ids=True), 5.0),
         FakeOutput(),
     )
     launcher.start = fail

@@ -8,7 +8,7 @@ import pytest
 from support import Stage, list_fixture_cases, parse_lines, translate_case
 from sweeps import loop_over_rows
 
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.api_errors import (
     FAILURE_KINDS,
     TEXT_STARTS,
@@ -278,7 +278,7 @@ def test_qwen_retry_without_numbers_writes_no_api_retry():
 
 
 def test_failed_context_compaction_is_reported_as_prompt_too_long():
-    translation = create_stream_translation("pi", stable=True)
+    translation = create_standalone_child_stream("pi", stable_ids=True)
     error_text = "Context overflow recovery failed after one compact-and-retry attempt."
     translation.feed(
         dump_json({"type": "compaction_end", "reason": "overflow", "errorMessage": error_text})

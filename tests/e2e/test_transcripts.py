@@ -15,7 +15,7 @@ from anthropic_server import AnthropicServer
 from programs import install_program, install_python_package
 from token_counters import read_output
 
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.claude.writer import CLAUDE_VERSION
 from shim.io.transcript import Transcript
 
@@ -55,7 +55,9 @@ def work(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def write_turn(home_folder: Path, work: Path, prompt: str, case: str) -> list[Any]:
     """One turn of a recorded run, as the drop-in writes it; the messages that a frontend saw."""
-    translation = create_stream_translation("qwen", partial=True, session_id=SESSION)
+    translation = create_standalone_child_stream(
+        "qwen", include_partial_messages=True, session_id=SESSION
+    )
     transcript = Transcript({"HOME": str(home_folder)}, str(work), CLAUDE_VERSION)
     transcript.write_prompt(prompt, str(uuid4()))
     transcript.open(SESSION)

@@ -28,7 +28,7 @@ from support import check_turns, find_case, find_result, parse_lines, translate_
 from sweeps import loop_over_rows
 
 from shim.conversation.drivers import launcher
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.adapter.commands import AskPermissionCommand, SendToChildCommand
 from shim.core.claude.argv import flags as argv
 from shim.core.reading.diagnostics import MAX_KINDS, MAX_SAMPLE_CHARS
@@ -538,7 +538,9 @@ def test_forged_line_is_ignored_after_any_repair(name, forged, way):
     lines = chosen.data.splitlines(keepends=True)
     line = WAYS[way](json.dumps(forged).encode())
     bad = b"".join([*lines[:2], line, b"\n", *lines[2:]])
-    translation = create_stream_translation(chosen.vendor, partial=chosen.partial, stable=True)
+    translation = create_standalone_child_stream(
+        chosen.vendor, include_partial_messages=chosen.partial, stable_ids=True
+    )
     output, commands = translation.feed(bad)
     output += translation.close(chosen.exit, chosen.stderr)[0]
     assert summarize_stream(output) == told_of(chosen)

@@ -14,7 +14,7 @@ from result_consistency import check_truth
 from shim.conversation.drivers.open_translation import (
     STABLE_ID_PREFIX,
     STABLE_SESSION_ID,
-    create_stream_translation,
+    create_standalone_child_stream,
 )
 from shim.core.adapter.child_stream import ChildStream, select_plain_or_redacted_turn_class
 from shim.core.claude.session_state import SessionOptions, SessionState, VendorCapabilities
@@ -146,8 +146,8 @@ def translate_case(
     holds.
     """
     partial = case.partial if partial is None else partial
-    translation = create_stream_translation(
-        case.vendor, partial=partial, stable=True, redact=redact
+    translation = create_standalone_child_stream(
+        case.vendor, include_partial_messages=partial, stable_ids=True, redact=redact
     )
     if chunks is None:
         chunks = (case.data if data is None else data,)

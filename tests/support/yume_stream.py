@@ -8,7 +8,10 @@ from typing import Any
 
 from support import FROM_CASE, Case, Line, _FromCase, build_turn_config
 
-from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, create_stream_translation
+from shim.conversation.drivers.open_translation import (
+    STABLE_ID_PREFIX,
+    create_standalone_child_stream,
+)
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.context import ConversationState
@@ -46,7 +49,7 @@ def translate_flat(
     chunks: Iterable[bytes] | None = None,
 ) -> tuple[bytes, ChildStream]:
     """What the shim says for a case in Yume's dialect, with ids that count."""
-    translation = create_stream_translation(case.vendor, dialect="yume", stable=True)
+    translation = create_standalone_child_stream(case.vendor, dialect="yume", stable_ids=True)
     if chunks is None:
         chunks = (case.data if data is None else data,)
     outputs = [translation.feed(chunk)[0] for chunk in chunks]

@@ -16,7 +16,7 @@ from result_consistency import AGREEMENTS, check_truth
 from support import SEEDS, Stage, check_turns, find_result, list_fixture_cases, parse_lines
 from sweeps import limit_examples, loop_over_rows
 
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.api_errors import CAUSES, FAILURE_KINDS
 from shim.core.turn.outcome import ChildExit
 
@@ -91,14 +91,18 @@ def test_open_call_followed_by_text_leaves_the_turn_clean():
     ids=repr,
 )
 def test_clean_exit_without_protocol_output_is_a_protocol_error(printed):
-    translation = create_stream_translation("pi", partial=False, stable=True)
+    translation = create_standalone_child_stream(
+        "pi", include_partial_messages=False, stable_ids=True
+    )
     output = translation.feed(printed)[0] + translation.close(ChildExit(code=0), "")[0]
     (turn,) = check_turns(output, partial=False)
     assert check_truth(turn) == "protocol"
 
 
 def test_clean_exit_without_any_output_is_truncated():
-    translation = create_stream_translation("pi", partial=False, stable=True)
+    translation = create_standalone_child_stream(
+        "pi", include_partial_messages=False, stable_ids=True
+    )
     (turn,) = check_turns(
         translation.feed(b"\n\n")[0] + translation.close(ChildExit(code=0), "")[0], partial=False
     )
@@ -384,7 +388,9 @@ def test_any_events_and_exit_produce_a_consistent_result(vendor, data):
         lines = case_lines[:cut] + lines[: data.draw(st.integers(0, 3))]
     child_exit, stderr = data.draw(EXITS, label="exit"), data.draw(STDERR, label="stderr")
     partial = data.draw(st.booleans(), label="partial")
-    translation = create_stream_translation(vendor, partial=partial, stable=True)
+    translation = create_standalone_child_stream(
+        vendor, include_partial_messages=partial, stable_ids=True
+    )
     output = (
         b"".join(translation.feed(line + b"\n")[0] for line in lines)
         + translation.close(child_exit, stderr)[0]

@@ -9,7 +9,7 @@ from sweeps import loop_over_rows
 from torture import BYTES
 from torture_cases import list_torture_cases
 
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.turn.outcome import ChildExit
 
 PLAIN = (("serve",), ("cat", BYTES))
@@ -24,7 +24,9 @@ CASES = [(case, vendor) for case in QUICK for vendor in case.vendors]
 
 @loop_over_rows(("case", "vendor"), CASES)
 def test_received_text_and_calls_are_emitted(case, vendor):
-    translation = create_stream_translation(vendor, partial=True, stable=True)
+    translation = create_standalone_child_stream(
+        vendor, include_partial_messages=True, stable_ids=True
+    )
     output = translation.feed(case.data)[0] + translation.close(ChildExit(0))[0]
     (turn,) = check_frames(output)
     assert find_result(turn)["is_error"] is bool(case.error)

@@ -18,7 +18,7 @@ from sweeps import (
 )
 from yume_stream import SCENARIOS, FlatStage, check_flat, summarize_flat_lines, translate_flat
 
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.turn.outcome import ChildExit
 from shim.core.yume import order
 from tests.sweeps.test_properties import (
@@ -237,7 +237,7 @@ def test_repeated_reply_after_a_retry_is_written_once():
     cut, full_delta = ({"type": "stream_event", "event": inner_event} for inner_event in deltas)
     retry = {"type": "system", "subtype": "api_retry", "attempt": 1}
     result = {"type": "result", "subtype": "success", "is_error": False, "result": "Hello."}
-    translation = create_stream_translation("claude", dialect="yume", stable=True)
+    translation = create_standalone_child_stream("claude", dialect="yume", stable_ids=True)
     output = b""
     for event in (*events, cut, retry, *events, full_delta, result):
         output += translation.feed(json.dumps(event).encode() + b"\n")[0]
@@ -254,7 +254,7 @@ DONE = {"type": "result", "subtype": "success", "is_error": False}
 
 def real_claude(*events):
     """What is said in Yume's dialect for events of a real claude, and the turn that they made."""
-    translation = create_stream_translation("claude", dialect="yume", stable=True)
+    translation = create_standalone_child_stream("claude", dialect="yume", stable_ids=True)
     output = b"".join(translation.feed(json.dumps(event).encode() + b"\n")[0] for event in events)
     return parse_lines(output + translation.close(ChildExit(code=0))[0]), translation.turn
 

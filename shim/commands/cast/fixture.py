@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
-from shim.conversation.drivers.open_translation import CHUNK_BYTES, create_stream_translation
+from shim.conversation.drivers.open_translation import CHUNK_BYTES, create_standalone_child_stream
 from shim.core.cast.format import RecordingError, RecordingHeader, RecordingRecord
 from shim.core.cast.protocol_lines import select_child_records, split_records_by_child
 from shim.core.errors import FrontendError
@@ -215,7 +215,9 @@ def _write_golden(folder: str, vendor: str, partial: bool, details: RecordedChil
     clock.
     """
     try:
-        child_stream = create_stream_translation(vendor, partial=partial, stable=True)
+        child_stream = create_standalone_child_stream(
+            vendor, include_partial_messages=partial, stable_ids=True
+        )
     except FrontendError:
         return False
     source = open_regular_file(os.path.join(folder, STDOUT_FILE), follow_links=False)

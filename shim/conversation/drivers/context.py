@@ -142,7 +142,7 @@ class ConversationContext(NamedTuple):
         return list_removed_tools(self.adapter, policy)
 
 
-class ResumeState:
+class VendorSessionResumeState:
     """What is known by now of a vendor's session and of its child.
 
     stored_session     the stored session that the conversation resumes, if any

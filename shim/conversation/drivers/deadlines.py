@@ -23,9 +23,9 @@ class ChildTurnDeadlines:
 
     def reset(self) -> None:
         self.exit_deadline = NEVER
-        self.reset_for_repeated_answer()
+        self.restart_first_byte_timeout()
 
-    def reset_for_repeated_answer(self) -> None:
+    def restart_first_byte_timeout(self) -> None:
         """The same child begins to answer once more."""
         self.grace_deadline = NEVER
         self.select_silence_timeout_by_name("first_byte_timeout")

@@ -44,11 +44,11 @@ MAX_LOGGED_STDERR_CHARS = 2000  # of the end of stderr, in the log
 STDERR_TIMEOUT_S = 0.2  # for the rest of stderr when stdout is at its end
 
 
-class Driver(Protocol):
+class ConversationDriver(Protocol):
     """What answers the messages of a session: a driver, or several that may replace each other."""
 
     @property
-    def child_driver(self) -> "ChildDriver":
+    def active_child_driver(self) -> "ChildDriver":
         """The driver whose child answers."""
 
     async def run_turn(self, message: UserMessage) -> None:
@@ -67,7 +67,7 @@ class ChildDriver:
         output: FrontendOutput,
         control: "ControlSession | None" = None,
     ) -> None:
-        self.child_driver = self
+        self.active_child_driver = self
         # of the turn that runs, or of the last one; None before the first
         self.stream: ChildStream | None = None
         self.launcher = launcher

@@ -28,7 +28,7 @@ class DryRunLauncher(ChildLauncher):
         self.planned_files[path] = text
         return path
 
-    def prepare_run_report_folder(self) -> str | None:
+    def prepare_vendor_run_report_folder(self) -> str | None:
         """The name that the folder of the child's report could have."""
         is_reported = (
             self.adapter.environment.run_report is not None and not self.program.command_prefix

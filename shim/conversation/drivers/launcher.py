@@ -12,8 +12,8 @@ from shim.conversation.drivers.context import (
     AnswerSchema,
     ConversationContext,
     McpRelayProvider,
-    ResumeState,
     SpillStore,
+    VendorSessionResumeState,
 )
 from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec, McpServers, TurnFiles
 from shim.core.adapter.promises import (
@@ -208,7 +208,7 @@ class ChildLauncher:
             name: settings.resolve_timeout_s(name, adapter.name, adapter.timeouts_s)
             for name in DEFAULT_TIMEOUTS_S
         }
-        self.resume_state = ResumeState(context, stored_session, failed_attempts)
+        self.resume_state = VendorSessionResumeState(context, stored_session, failed_attempts)
         self._list_replayed_attempts = list_replayed_attempts
         self._mode_can_change = mode_can_change
         # that the last child was started for
@@ -288,7 +288,7 @@ class ChildLauncher:
         """The vendor's own id of the session that goes on, "" while it has none."""
         return self.resume_state.vendor_session_id or ""
 
-    def build_prompt(self, prompt: str) -> str:
+    def build_vendor_prompt(self, user_prompt: str) -> str:
         """The prompt, with the request for JSON behind it where the answer is read here.
 
         Under a rule about reading, the prompt itself makes the vendor read nothing.
@@ -300,14 +300,14 @@ class ChildLauncher:
             self.adapter.session_traits.prefixes_system_prompt
             and resume_state.persistent
             and not resume_state.has_system_prompt
-            and not prompt.startswith("/")
+            and not user_prompt.startswith("/")
         ):
             resume_state.has_system_prompt = True
-            prompt = self._build_request(prompt).build_full_prompt()
+            user_prompt = self._build_request(user_prompt).build_full_prompt()
         if any(rule.tool in ("Read", ANY_TOOL) for rule in self.policy.restricting_rules):
-            prompt = self.adapter.policy_support.escape_prompt(prompt)
+            user_prompt = self.adapter.policy_support.escape_prompt(user_prompt)
         return self._answer_schema.add_json_schema_instruction(
-            prompt, persistent=resume_state.persistent
+            user_prompt, persistent=resume_state.persistent
         )
 
     def start_child(self, prompt: str, *, persistent: bool = False) -> ChildSpawnResult:
@@ -444,7 +444,7 @@ class ChildLauncher:
             invocation=resume_state.assign_session_id(
                 invocation, self.adapter, state.options.session_id
             ),
-            prompt=prompt if resume_state.persistent else self.build_prompt(prompt),
+            prompt=prompt if resume_state.persistent else self.build_vendor_prompt(prompt),
             mode_arguments=self.adapter.resolve_permission_mode_args(state.mode),
             permission_mode=state.mode,
             resume_id=resume_state.vendor_session_id,
@@ -461,7 +461,7 @@ class ChildLauncher:
             environment={**self.child_environment, **self.context.vendor_settings.env},
             store_text=self.store_text,
             files=TurnFiles(
-                self.prepare_run_report_folder(),
+                self.prepare_vendor_run_report_folder(),
                 self._store_attachment if self._can_attach else None,
             ),
             policy_bypass=find_policy_bypass(
@@ -654,7 +654,7 @@ class ChildLauncher:
             ),
         )
 
-    def prepare_run_report_folder(self) -> str | None:
+    def prepare_vendor_run_report_folder(self) -> str | None:
         """Where the child may write about its run: not where it may be on another machine."""
         if self.adapter.environment.run_report is None or self.program.command_prefix:
             return None
@@ -669,7 +669,7 @@ class ChildLauncher:
         return self.report_file.folder
 
 
-def build_frontend_vendor_info(
+def build_vendor_capabilities(
     adapter: Adapter, *, name: str = "", persistent: bool
 ) -> VendorCapabilities:
     """What a frontend may know of a vendor. `persistent`: one child of it stays for the

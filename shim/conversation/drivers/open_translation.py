@@ -79,14 +79,14 @@ def create_output_writer(
     )
 
 
-def create_stream_translation(
+def create_standalone_child_stream(
     vendor_name: str,
     *,
     dialect: str = "claude",
-    partial: bool = False,
+    include_partial_messages: bool = False,
     terminator: str = "message_stop",
     session_id: str | None = None,
-    stable: bool = False,
+    stable_ids: bool = False,
     max_line_bytes: int = DEFAULT_LINE_BYTES,
     redact: bool = False,
 ) -> ChildStream:
@@ -97,11 +97,11 @@ def create_stream_translation(
     """
     adapter = get_adapter(vendor_name, without_passthrough=DIALECTS[dialect].is_flat)
     new_session_id, id_prefix = (
-        (STABLE_SESSION_ID, STABLE_ID_PREFIX) if stable else create_session_ids()
+        (STABLE_SESSION_ID, STABLE_ID_PREFIX) if stable_ids else create_session_ids()
     )
     started = time.monotonic()
     clock: Callable[[], int] = (
-        (lambda: 0) if stable else (lambda: int((time.monotonic() - started) * 1000))
+        (lambda: 0) if stable_ids else (lambda: int((time.monotonic() - started) * 1000))
     )
     turn_config = TurnConfig(
         vendor=VendorInfo(
@@ -114,17 +114,21 @@ def create_stream_translation(
             clean_exit_codes=adapter.shutdown.clean_exit_codes,
         ),
         session=SessionConfig(new_session_id, session_id),
-        cwd="" if stable else os.getcwd(),
+        cwd="" if stable_ids else os.getcwd(),
         tools=adapter.listed_tools,
         can_retry=DIALECTS[dialect].retries_broken_answers,
-        store_text=None if stable else _create_text_store(new_session_id),
+        store_text=None if stable_ids else _create_text_store(new_session_id),
         redacts_secrets=redact,
         elapsed_ms=clock,
     )
     writer = create_output_writer(
-        dialect, id_prefix, partial=partial, terminator=terminator, max_line_bytes=max_line_bytes
+        dialect,
+        id_prefix,
+        partial=include_partial_messages,
+        terminator=terminator,
+        max_line_bytes=max_line_bytes,
     )
-    if stable and isinstance(writer, StreamJsonWriter):
+    if stable_ids and isinstance(writer, StreamJsonWriter):
         writer.claude_version = STABLE_VERSION
     return ChildStream(
         adapter.translator_class,

@@ -10,7 +10,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.conversation.drivers.stdin_driver import StdinDriver
+from shim.conversation.drivers.stdin_driver import OpenStdinDriver
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (
     AskPermissionCommand,
@@ -43,7 +43,7 @@ WAIT_FOR_HOOKS, WAIT_FOR_ANSWER = "hooks", "answer"  # what is waited for about 
 MAX_LATE_CHUNKS = 256
 
 
-class PersistentDriver(StdinDriver):
+class PersistentDriver(OpenStdinDriver):
     """A driver of one child for the whole conversation. A child that died is replaced, and its
     session goes on.
     """
@@ -132,7 +132,7 @@ class PersistentDriver(StdinDriver):
             stream.continue_with_new_child(self.launcher.resume_state.failed_attempts)
             is_done = await self._send_message(child, stream, prompt)
         if is_done and not self._stalled and self._retry_if_cut(stream):
-            self._deadlines.reset_for_repeated_answer()
+            self._deadlines.restart_first_byte_timeout()
             is_done = await self._send_message(child, stream, prompt)
         if self._stalled:
             await child.stop()

@@ -22,7 +22,7 @@ INTERRUPT_TIMEOUT_S = 1.5  # for a child that was told to interrupt its turn; th
 WRITE_TIMEOUT_S = 60.0
 
 
-class StdinDriver(ChildDriver):
+class OpenStdinDriver(ChildDriver):
     """A driver whose child reads its stdin for as long as it lives."""
 
     def __init__(
@@ -47,7 +47,7 @@ class StdinDriver(ChildDriver):
 
     def _encode_prompt(self, message: UserMessage) -> UserMessage:
         """The message in the words that the child is told."""
-        return message.replace_text(self.launcher.build_prompt(message.text))
+        return message.replace_text(self.launcher.build_vendor_prompt(message.text))
 
     def _list_accepted_kinds(self) -> BlockKinds:
         return self._child_input.accepted_block_kinds

@@ -7,7 +7,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from shim.conversation.drivers.context import AnswerSchema, ConversationContext, ResumeState
+from shim.conversation.drivers.context import (
+    AnswerSchema,
+    ConversationContext,
+    VendorSessionResumeState,
+)
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.session_state import SessionState
@@ -49,7 +53,7 @@ class TurnLifecycle:
         self,
         context: ConversationContext,
         state: SessionState,
-        resume_state: ResumeState,
+        resume_state: VendorSessionResumeState,
         answer_schema: AnswerSchema,
         writer: OutputWriter,
         *,
@@ -326,7 +330,7 @@ def _list_unsupported_rules(
 
 
 def _build_evaluator(
-    adapter: Adapter, request: LaunchRequest, resume_state: ResumeState
+    adapter: Adapter, request: LaunchRequest, resume_state: VendorSessionResumeState
 ) -> "PolicyEvaluator | None":
     """Return the judge of calls that the vendor makes without asking, or None if no rule restricts
     them.

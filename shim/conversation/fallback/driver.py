@@ -40,7 +40,7 @@ class FallbackDriver:
         chain: FallbackChain,
         create_driver: Callable[[FallbackCandidate], ChildDriver],
     ) -> None:
-        self.child_driver = driver
+        self.active_child_driver = driver
         self._chain = chain
         self._create_driver = create_driver
         self._buffer = FallbackBuffer(same_vendor=chain.same_vendor)
@@ -52,19 +52,21 @@ class FallbackDriver:
         """Ask one vendor after the other, until one answers."""
         self._interrupted = False
         if self._has_answered:
-            await self.child_driver.run_turn(message)
+            await self.active_child_driver.run_turn(message)
             return
         failed_attempts = list(self._chain.skipped_attempts)
         while (
-            attempt := await self._ask_vendor(self.child_driver, message, tuple(failed_attempts))
+            attempt := await self._ask_vendor(
+                self.active_child_driver, message, tuple(failed_attempts)
+            )
         ) is not None:
             failed_attempts.append(attempt)
-            await self.child_driver.stop()
+            await self.active_child_driver.stop()
             if self._interrupted:
-                await self.child_driver.cancel_turn(message)
+                await self.active_child_driver.cancel_turn(message)
                 break
-            self.child_driver = self._create_next_driver(attempt)
-        driver = self.child_driver
+            self.active_child_driver = self._create_next_driver(attempt)
+        driver = self.active_child_driver
         driver.launcher.resume_state.failed_attempts = ()
         self._last_stream = driver.stream
         assert self._last_stream is not None
@@ -72,7 +74,7 @@ class FallbackDriver:
         self._has_answered = last_turn.has_output or not last_turn.is_error
         if self._chain.is_past_first_candidate and not self._has_answered:
             await driver.stop()
-            self.child_driver = self._prepare_driver(self._chain.select_first_candidate())
+            self.active_child_driver = self._prepare_driver(self._chain.select_first_candidate())
 
     async def _ask_vendor(
         self,
@@ -165,4 +167,4 @@ class FallbackDriver:
     async def interrupt(self) -> None:
         """Stop the turn, whichever vendor has it."""
         self._interrupted = True
-        await self.child_driver.interrupt()
+        await self.active_child_driver.interrupt()

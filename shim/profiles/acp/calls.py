@@ -399,8 +399,8 @@ def is_valid_content_block(block: Mapping[str, Any]) -> bool:
     return isinstance(block.get(VALUE_KEY_BY_KIND.get(block["type"], "")), (str, dict))
 
 
-def join_text_blocks(
-    blocks: Iterable[dict[str, Any]], trailer: Pattern[str] | None = None
+def join_text_blocks_and_strip_trailer(
+    blocks: Iterable[dict[str, Any]], trailer_pattern: Pattern[str] | None = None
 ) -> list[dict[str, Any]]:
     """Return the blocks with adjacent texts joined, without empty texts and without the agent's
     `trailer`.
@@ -416,10 +416,10 @@ def join_text_blocks(
             joined.append({"type": "text", "text": str(block.get("text") or "")})
         else:
             joined.append(block)
-    if trailer is not None:
+    if trailer_pattern is not None:
         for block in joined:
             if block["type"] == "text":
-                block["text"] = trailer.sub("", block["text"])
+                block["text"] = trailer_pattern.sub("", block["text"])
     return [block for block in joined if block["type"] != "text" or block["text"]]
 
 

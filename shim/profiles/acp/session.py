@@ -17,7 +17,7 @@ from shim.profiles.acp.blocks import AS_FILE, build_prompt_blocks, list_accepted
 from shim.profiles.acp.versions import (
     VERSION_1,
     VERSIONS,
-    AcpPromptProgress,
+    AcpTurnEndDetector,
     AcpVersion,
     build_initialize_params,
 )
@@ -96,7 +96,7 @@ class AcpSession:
         # False where a recording is read, of which our half is not known
         self.is_initialized = False
         self.protocol_version: AcpVersion = VERSION_1
-        self.prompt_progress = AcpPromptProgress()  # of version 2
+        self.prompt_progress = AcpTurnEndDetector()  # of version 2
         self.agent_info: Mapping[str, Any] = {}  # what it said of itself
         self.open_forms = OpenElicitationForms()
         # questions whose answers the agent does not want any more
@@ -161,7 +161,7 @@ class AcpSession:
         return b"".join(self._encode_effort()) if self.session_id else b""
 
     @property
-    def can_answer_forms(self) -> bool:
+    def can_frontend_answer_forms(self) -> bool:
         """Whether the frontend answers questions to the person."""
         return self._params.answers_forms
 
@@ -240,7 +240,7 @@ class AcpSession:
         if step == STEP_PROMPT and not self.protocol_version.answer_ends_turn:
             return RpcResponse(
                 TURN_MAY_END
-                if self.prompt_progress.record_prompt_and_check_turn_end(
+                if self.prompt_progress.record_prompt_and_detect_turn_end(
                     message["id"], is_answered=True
                 )
                 else PROMPT_ACCEPTED,
@@ -261,7 +261,7 @@ class AcpSession:
         self.agent_info = agent_info
         return version_number == self.protocol_version.number
 
-    def convert_session_state_to_response(self, update: Mapping[str, Any]) -> RpcResponse:
+    def convert_state_to_prompt_response(self, update: Mapping[str, Any]) -> RpcResponse:
         """A state of the session, in version 2: the answer to the prompt where it ends the turn, or
         may end it.
         """
@@ -277,7 +277,7 @@ class AcpSession:
 
     def record_user_message_echo(self) -> None:
         """The agent says the user's message again: the prompt has its place."""
-        self.prompt_progress.record_prompt_and_check_turn_end(
+        self.prompt_progress.record_prompt_and_detect_turn_end(
             self._peer.last_number, is_answered=False
         )
 
@@ -525,7 +525,7 @@ class AcpSession:
         self._allowed_calls.clear()
         self.denied_calls.clear()
         self.denial_reasons.clear()
-        self.prompt_progress.start_prompt(self._peer.last_number + 1)
+        self.prompt_progress.record_sent_prompt(self._peer.last_number + 1)
         prompt_blocks = build_prompt_blocks(
             message, self.accepted_block_kinds, self._params.document_format
         )

@@ -26,7 +26,7 @@ from shim.profiles.acp.calls import (
     format_content_block,
     format_raw_output,
     is_valid_content_block,
-    join_text_blocks,
+    join_text_blocks_and_strip_trailer,
     list_content_blocks,
     list_raw_output_blocks,
 )
@@ -40,7 +40,11 @@ from shim.profiles.acp.session import (
     TURN_MAY_END,
     AcpSession,
 )
-from shim.profiles.acp.upserts import MAX_CONTENT_ITEMS, AcpUpsertedContent, clear_null_fields
+from shim.profiles.acp.upserts import (
+    MAX_CONTENT_ITEMS,
+    AcpMessageAndTerminalStore,
+    clear_null_fields,
+)
 from shim.profiles.acp.usage import AcpUsageTracker
 from shim.profiles.rpc.form import build_ask_user_question_input
 from shim.profiles.rpc.peer import (
@@ -100,7 +104,7 @@ class AcpTranslator(Translator):
         self._pending_end: Mapping[str, Any] | None = None
         self._last_plan: object = None
         self._plan_count = 0
-        self._upserts = AcpUpsertedContent()
+        self._upserts = AcpMessageAndTerminalStore()
         self._server_names: list[str] | None = None
         self._failure_text = ""  # a text that becomes the reason of a failure if the turn ends now
         self._retry_count = 0
@@ -134,8 +138,8 @@ class AcpTranslator(Translator):
             "tool_call_content_chunk": self._add_call_content,
             "plan_update": lambda update: self._translate_plan(update["plan"]),
             "state_update": self._translate_state,
-            "terminal_update": lambda update: self._upserts.update_terminal(update),
-            "terminal_output_chunk": lambda update: self._upserts.add_terminal_output(update),
+            "terminal_update": lambda update: self._upserts.apply_terminal_update(update),
+            "terminal_output_chunk": lambda update: self._upserts.append_terminal_output(update),
         }
 
     def start_turn(self, turn: Turn) -> None:
@@ -295,7 +299,7 @@ class AcpTranslator(Translator):
             return
         self._end_denied_calls()
         message_id, blocks = str(update["messageId"]), update["content"] or ()
-        new_text = self._upserts.replace_and_get_appended_text(
+        new_text = self._upserts.update_message_and_get_new_text(
             message_id,
             "".join(text for block in blocks if (text := format_content_block(block)) is not None),
         )
@@ -320,7 +324,7 @@ class AcpTranslator(Translator):
         return not self.session.protocol_version.answer_ends_turn
 
     def _translate_state(self, update: Event) -> None:
-        self._apply_turn_step(self.session.convert_session_state_to_response(update))
+        self._apply_turn_step(self.session.convert_state_to_prompt_response(update))
 
     def _apply_turn_step(self, response: RpcResponse) -> None:
         """A step of a turn that is taken: it ends, or it ends unless the agent goes on."""
@@ -444,7 +448,7 @@ class AcpTranslator(Translator):
         Content and raw output may come from different updates. The raw output is preferred if it
         continues the content.
         """
-        blocks = join_text_blocks(self._list_result_blocks(call), self.trailer)
+        blocks = join_text_blocks_and_strip_trailer(self._list_result_blocks(call), self.trailer)
         raw_text = format_raw_output(call.raw_output)
         if not blocks:
             return raw_text
@@ -460,7 +464,7 @@ class AcpTranslator(Translator):
     def _list_result_blocks(self, call: AcpToolCall) -> list[dict[str, Any]]:
         """Return the content blocks of a call that can be written, and count the others as unknown."""
         if self._uses_upserts:
-            blocks = self._upserts.list_output_blocks(call)
+            blocks = self._upserts.list_output_content_blocks(call)
         else:
             self._count_unknown_items(call)
             blocks = list_content_blocks(call.output)
@@ -497,7 +501,7 @@ class AcpTranslator(Translator):
             self._write_failure_text()
         if (
             method == "elicitation/create"
-            and self.session.can_answer_forms
+            and self.session.can_frontend_answer_forms
             and isinstance(params, dict)
         ):
             self._ask_form(request_id, params)

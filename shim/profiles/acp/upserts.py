@@ -21,7 +21,7 @@ MAX_CONTENT_ITEMS = 1000  # of one call
 NULLABLE_KEYS = ("title", "kind", "rawInput", "content", "locations")
 
 
-class AcpUpsertedContent:
+class AcpMessageAndTerminalStore:
     """What a turn has said by id."""
 
     def __init__(self) -> None:
@@ -38,13 +38,13 @@ class AcpUpsertedContent:
         """More of a message, which was said."""
         self._store_text(message_id, self._messages.get(message_id, "") + text)
 
-    def replace_and_get_appended_text(self, message_id: str, text: str) -> str | None:
+    def update_message_and_get_new_text(self, message_id: str, full_text: str) -> str | None:
         """What is new of a message, as a whole; None where it contradicts what was said of it."""
         written = self._messages.get(message_id, "")
-        if not text.startswith(written) or len(written) > MAX_MESSAGE_CHARS:
+        if not full_text.startswith(written) or len(written) > MAX_MESSAGE_CHARS:
             return None
-        self._store_text(message_id, text)
-        return text[len(written) :]
+        self._store_text(message_id, full_text)
+        return full_text[len(written) :]
 
     def _store_text(self, message_id: str, text: str) -> None:
         if message_id not in self._messages and len(self._messages) >= MAX_MESSAGES:
@@ -53,7 +53,7 @@ class AcpUpsertedContent:
             text if len(text) <= MAX_MESSAGE_CHARS else " " * (MAX_MESSAGE_CHARS + 1)
         )
 
-    def update_terminal(self, update: Mapping[str, Any]) -> None:
+    def apply_terminal_update(self, update: Mapping[str, Any]) -> None:
         """The state of a terminal: its bytes so far, and how its program ended."""
         terminal_id = str(update["terminalId"])
         previous_output = b"" if "output" in update else self._terminals.get(terminal_id, b"")
@@ -61,7 +61,7 @@ class AcpUpsertedContent:
         if isinstance(exit_status := update.get("exitStatus"), dict):
             self._exits[terminal_id] = exit_status.get("signal") or exit_status.get("exitCode")
 
-    def add_terminal_output(self, update: Mapping[str, Any]) -> None:
+    def append_terminal_output(self, update: Mapping[str, Any]) -> None:
         """More bytes of a terminal."""
         terminal_id = str(update["terminalId"])
         self._store_output(terminal_id, self._terminals.get(terminal_id, b""), update["data"])
@@ -73,11 +73,11 @@ class AcpUpsertedContent:
         decoded = binascii.a2b_base64(data) if isinstance(data, str) else b""
         self._terminals[terminal_id] = (previous_output + decoded)[-MAX_TERMINAL_BYTES:]
 
-    def list_output_blocks(self, call: AcpToolCall) -> list[dict[str, Any]]:
+    def list_output_content_blocks(self, tool_call: AcpToolCall) -> list[dict[str, Any]]:
         """Return the output of a call as content blocks: its own blocks, terminals, and patches of
         files.
         """
-        return [block for item in call.output for block in self._convert_item(as_dict(item))]
+        return [block for item in tool_call.output for block in self._convert_item(as_dict(item))]
 
     def _convert_item(self, item: Mapping[str, Any]) -> list[dict[str, Any]]:
         if item.get("type") == "terminal":

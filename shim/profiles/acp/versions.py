@@ -15,7 +15,7 @@ CLIENT_INFO = {"name": "claude-shim", "version": "1"}
 WORKING_STATES = ("running", "requires_action")
 
 
-class PermissionRequestCall(NamedTuple):
+class PermissionRequestToolCall(NamedTuple):
     """The call that a question is about, as an update says one.
 
     `is_complete`: the question says all that it lets run, whatever was said of the call before.
@@ -47,7 +47,7 @@ class AcpVersion(NamedTuple):
     value_fields: Mapping[str, str]
     choose_method: Callable[[Mapping[str, Any], bool], str]
     convert_server: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any] | None]
-    parse_subject: Callable[[Mapping[str, Any], object], PermissionRequestCall | None]
+    parse_subject: Callable[[Mapping[str, Any], object], PermissionRequestToolCall | None]
 
 
 def build_initialize_params(version_number: int, capabilities: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,21 +95,23 @@ def _convert_server_v2(
 
 def _parse_subject_v1(
     request: Mapping[str, Any], request_id: object
-) -> PermissionRequestCall | None:
+) -> PermissionRequestToolCall | None:
     call = request.get("toolCall")
-    return PermissionRequestCall(call) if isinstance(call, dict) and "toolCallId" in call else None
+    return (
+        PermissionRequestToolCall(call) if isinstance(call, dict) and "toolCallId" in call else None
+    )
 
 
 def _parse_subject_v2(
     request: Mapping[str, Any], request_id: object
-) -> PermissionRequestCall | None:
+) -> PermissionRequestToolCall | None:
     """A call, a command, or what only the question's title says; another kind of subject cannot be
     judged.
     """
     subject, title = request.get("subject"), request.get("title")
     if subject is None and isinstance(title, str):
         raw_input = {"description": request.get("description")}
-        return PermissionRequestCall(
+        return PermissionRequestToolCall(
             {"toolCallId": f"question_{request_id}", "title": title, "rawInput": raw_input},
             is_complete=True,
         )
@@ -124,7 +126,7 @@ def _parse_subject_v2(
         "title": command,
         "kind": "execute",
     }
-    return PermissionRequestCall(
+    return PermissionRequestToolCall(
         {**call, "rawInput": {"command": command, "directory": folder}}, is_complete=True
     )
 
@@ -136,7 +138,7 @@ VERSION_2 = AcpVersion(
 VERSIONS = {version.number: version for version in (VERSION_1, VERSION_2)}
 
 
-class AcpPromptProgress:
+class AcpTurnEndDetector:
     """The work that the prompts of one turn began, as version 2 tells of it: a state of the
     session, and its change.
 
@@ -153,7 +155,7 @@ class AcpPromptProgress:
         self._has_worked = False  # since the prompt was said
         self._state: object = "idle"
 
-    def start_prompt(self, prompt_number: int) -> None:
+    def record_sent_prompt(self, prompt_number: int) -> None:
         """A prompt was said: the first of a turn, or one more while the turn runs."""
         if not self._first_prompt:
             self._first_prompt, self._is_placed, self._has_worked = (
@@ -163,7 +165,7 @@ class AcpPromptProgress:
             )
             self._is_answered = False
 
-    def record_prompt_and_check_turn_end(self, prompt_number: int, *, is_answered: bool) -> bool:
+    def record_prompt_and_detect_turn_end(self, prompt_number: int, *, is_answered: bool) -> bool:
         """A prompt has its place; whether the turn may be over, because the agent has worked and is
         idle again.
         """

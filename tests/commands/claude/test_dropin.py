@@ -13,7 +13,7 @@ from box import ANSWER, ASK, PATIENCE, SHIM, STREAM, TELL_VERSION, Running
 from support import TERMINATOR, check_turns, find_result
 
 from shim.commands.turn import demo_child
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.turn.outcome import ChildExit
 
 U = "11111111-2222-4333-8444-555555555555"
@@ -69,7 +69,7 @@ def test_demo_vendor_runs_a_complete_session(capsys, monkeypatch):
     monkeypatch.setattr(demo_child, "REPLY_PAUSE_S", 0)
     monkeypatch.setattr("sys.stdin", io.StringIO("make it nicer"))
     demo_child.main()
-    translation = create_stream_translation("demo", partial=True)
+    translation = create_standalone_child_stream("demo", include_partial_messages=True)
     output = (
         translation.feed(capsys.readouterr().out.encode())[0]
         + translation.close(ChildExit(code=0))[0]

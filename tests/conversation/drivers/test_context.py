@@ -3,7 +3,7 @@
 import pytest
 
 from shim import adapters
-from shim.conversation.drivers.context import ConversationContext, ResumeState
+from shim.conversation.drivers.context import ConversationContext, VendorSessionResumeState
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.state.config import ShimSettings
@@ -54,7 +54,7 @@ def test_config_deny_rule_overrides_allowed_tools_flag():
 def test_continue_flag_of_claude_prevents_a_new_session_id(vendor, args, expected):
     """It refuses both flags together; for another vendor nothing goes on where no session is known."""
     context = build_context(vendor, *args)
-    resume_state = ResumeState(context, None)
+    resume_state = VendorSessionResumeState(context, None)
     resume_state.persistent = True
     assert (
         resume_state.assign_session_id(

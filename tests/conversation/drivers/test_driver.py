@@ -7,7 +7,7 @@ import pytest
 from box import PATIENCE
 from support import build_session_state
 
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.conversation.drivers.per_turn_driver import PerTurnDriver
 from shim.conversation.drivers.persistent_driver import PersistentDriver
 from shim.core.adapter.adapter import VendorShutdownConfig
@@ -34,7 +34,9 @@ class Flood:
 
 
 def driver(dialect="claude"):
-    launcher = FakeLauncher(create_stream_translation("demo", dialect=dialect, stable=True), 5.0)
+    launcher = FakeLauncher(
+        create_standalone_child_stream("demo", dialect=dialect, stable_ids=True), 5.0
+    )
     launcher.adapter = SimpleNamespace(name="demo", shutdown=VendorShutdownConfig())
     return PerTurnDriver(launcher, FakeOutput()), launcher.turn_lifecycle.open_child_stream(None)
 
@@ -99,7 +101,7 @@ class DecisionInput:
 
 def build_persistent_driver(tasks, paper):
     """A driver with a child that stays, and the frontend's side of it."""
-    launcher = FakeLauncher(create_stream_translation("demo", stable=True), 5.0)
+    launcher = FakeLauncher(create_standalone_child_stream("demo", stable_ids=True), 5.0)
     launcher.adapter = SimpleNamespace(
         name="demo",
         shutdown=VendorShutdownConfig(),

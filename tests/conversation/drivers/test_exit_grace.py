@@ -20,7 +20,7 @@ from torture import (
 )
 
 from shim.adapters.claude_stream import ClaudeTranslator
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.process.environment import is_sdk_rejecting_unknown_messages
 
 COMPACTION = encode_line({"type": "compaction_start", "reason": "threshold"})
@@ -42,7 +42,7 @@ def box(quick_box):
 
 def list_done_states(vendor, *chunks):
     """Whether the vendor seems to be done, after each chunk."""
-    translation = create_stream_translation(vendor, stable=True)
+    translation = create_standalone_child_stream(vendor, stable_ids=True)
     return [
         bool(translation.feed(chunk)[0] + b".") and translation.turn.is_finalized
         for chunk in chunks
@@ -75,7 +75,7 @@ def test_pi_tool_result_before_its_tool_call_is_buffered():
     call = build_pi_message_end(
         {"type": "toolCall", "id": "c1", "name": "bash", "arguments": {}}, reason="toolUse"
     )
-    translation = create_stream_translation("pi", stable=True)
+    translation = create_standalone_child_stream("pi", stable_ids=True)
     summary = summarize_lines(parse_lines(translation.feed(PI_HEAD + result + call)[0]))
     assert summary[-2:] == ["call:c1 Bash", "result:c1 ok"]
 
@@ -88,7 +88,7 @@ def test_claude_turn_is_finished_by_its_result_event():
 
 def test_qwen_events_after_the_result_are_counted_as_late():
     failed = DONE | {"subtype": "error_during_execution", "is_error": True}
-    translation = create_stream_translation("qwen", stable=True)
+    translation = create_standalone_child_stream("qwen", stable_ids=True)
     output = (
         translation.feed(
             build_claude_turn(build_assistant_line("hi"))
@@ -102,7 +102,7 @@ def test_qwen_events_after_the_result_are_counted_as_late():
 
 
 def test_next_qwen_turn_is_translated():
-    translation = create_stream_translation("qwen", stable=True)
+    translation = create_standalone_child_stream("qwen", stable_ids=True)
     output = (
         translation.feed(
             build_claude_turn(build_assistant_line("one"))
@@ -121,7 +121,7 @@ def test_next_qwen_turn_is_translated():
 def test_strict_sdk_receives_no_line_of_an_unknown_type():
     new = encode_line({"type": "unheard-of"})
     for old, passed in ((False, True), (True, False)):
-        translation = create_stream_translation("claude", stable=True)
+        translation = create_standalone_child_stream("claude", stable_ids=True)
         turn = translation.turn
         turn.config = turn.config._replace(rejects_unknown_lines=old)
         assert (new in translation.feed(encode_line(INIT) + new)[0]) is passed

@@ -9,7 +9,7 @@ from shim.conversation.drivers.open_translation import (
     STABLE_ID_PREFIX,
     STABLE_SESSION_ID,
     create_session_ids,
-    create_stream_translation,
+    create_standalone_child_stream,
     translate_stream,
 )
 from shim.core.errors import FrontendError
@@ -62,11 +62,11 @@ def test_stable_ids_are_uuids():
 @pytest.mark.parametrize("name", ["nobody", "", "../qwen", "Qwen", "qwen\n"])
 def test_unknown_vendor_raises_frontend_error(name):
     with pytest.raises(FrontendError, match="unknown vendor"):
-        create_stream_translation(name)
+        create_standalone_child_stream(name)
 
 
 def test_output_contains_the_session_id_of_the_caller():
-    translation = create_stream_translation("demo", session_id=STABLE_SESSION_ID[:-1] + "7")
+    translation = create_standalone_child_stream("demo", session_id=STABLE_SESSION_ID[:-1] + "7")
     assert (STABLE_SESSION_ID[:-1] + "7").encode() in translation.close(ChildExit(code=0))[0]
 
 
@@ -76,7 +76,7 @@ def test_translate_stream_reads_and_writes_descriptors():
     os.write(feed, b'{"type":"text","text":"hi"}\n{"type":"end"}\n')
     os.close(feed)
     translate_stream(
-        create_stream_translation("demo", stable=True), source, sink, ChildExit(code=0), ""
+        create_standalone_child_stream("demo", stable_ids=True), source, sink, ChildExit(code=0), ""
     )
     os.close(sink)
     output = os.read(drain, 65536)

@@ -11,7 +11,7 @@ import pytest
 from box import PATIENCE, format_ndjson
 from support import build_session_state
 
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.conversation.drivers.persistent_driver import PersistentDriver
 from shim.core.adapter.adapter import VendorShutdownConfig
 from shim.core.claude.control import ControlSession
@@ -73,7 +73,7 @@ class Steered:
 
     def __init__(self, tasks, lines=(START, TEXT, CALL), *, echo=True):
         self.launcher, self.paper = (
-            FakeLauncher(create_stream_translation("demo", stable=True), 5.0),
+            FakeLauncher(create_standalone_child_stream("demo", stable_ids=True), 5.0),
             History(),
         )
         self.launcher.adapter = SimpleNamespace(
@@ -82,7 +82,7 @@ class Steered:
             child_input_ref="a:b",
             create_child_input=SteeringInput,
         )
-        self.launcher.build_prompt = lambda prompt: f"{prompt}!"
+        self.launcher.build_vendor_prompt = lambda prompt: f"{prompt}!"
         state = build_session_state(display_name="demo", session_id="s", max_line_bytes=10_000)
         state.hooks = HookCallbacks(
             {"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h"]}]}

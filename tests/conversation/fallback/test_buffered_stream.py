@@ -11,7 +11,7 @@ from support import Stage, build_turn_config, list_fixture_cases, translate_case
 from sweeps import loop_over_cases
 
 from shim.adapters import get_adapter
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.conversation.fallback import buffered_stream
 from shim.conversation.fallback.buffered_stream import BufferedChildStream, FallbackBuffer
 from shim.core.adapter.commands import RunHooksCommand, SendToChildCommand, StoreSessionCommand
@@ -33,7 +33,9 @@ def find_failed_attempt(case):
     """What the translation of a case says of who may answer in its place, and whether anything was
     said in it.
     """
-    translation = create_stream_translation(case.vendor, partial=False, stable=True)
+    translation = create_standalone_child_stream(
+        case.vendor, include_partial_messages=False, stable_ids=True
+    )
     translation.feed(case.data)
     why = translation.find_failed_attempt(case.exit, case.stderr)
     return why, translation.turn.has_output
@@ -76,7 +78,9 @@ def test_successful_vendor_has_no_failed_attempt(case):
     ],
 )
 def test_child_exit_before_the_first_event_is_a_failed_attempt(child_exit, output, cause):
-    translation = create_stream_translation("demo", partial=False, stable=True)
+    translation = create_standalone_child_stream(
+        "demo", include_partial_messages=False, stable_ids=True
+    )
     translation.feed(output)
     why = translation.find_failed_attempt(child_exit, "")
     assert (why and why.cause) == cause
@@ -141,7 +145,7 @@ def build_buffered_stream(writer=None):
     if writer is not None:
         turn_config = build_turn_config(new_id=f"{IDENTITY}000000000000")
         return buffer, BufferedChildStream(buffer, Translator, turn_config, writer)
-    demo = create_stream_translation("demo", partial=False, stable=True)
+    demo = create_standalone_child_stream("demo", include_partial_messages=False, stable_ids=True)
     translator_class = get_adapter("demo").translator_class
     stream = BufferedChildStream(buffer, translator_class, demo.turn.config, demo.writer)
     return buffer, stream

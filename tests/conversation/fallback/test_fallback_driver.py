@@ -11,7 +11,7 @@ from support import check_turns, find_result
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.driver import ChildDriver
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
 from shim.conversation.fallback.driver import FallbackDriver
 from shim.core.adapter.child_stream import ChildStream
@@ -37,7 +37,9 @@ class VendorLauncher:
         return self
 
     def open_child_stream(self, previous_stream):
-        demo = create_stream_translation("demo", partial=False, stable=True)
+        demo = create_standalone_child_stream(
+            "demo", include_partial_messages=False, stable_ids=True
+        )
         translator_class = get_adapter("demo").translator_class
         return self.create_stream(translator_class, demo.turn.config, demo.writer)
 
@@ -121,9 +123,9 @@ async def test_turn_cancelled_between_vendors_reports_its_cause():
             tasks.start_soon(two.driver.run_turn, UserMessage("hi"))
             await two.ant.leaving.wait()
             tasks.cancel_scope.cancel()
-    assert two.driver.child_driver.stream is not None and two.bee.turns == 0
-    two.driver.child_driver.stream.turn.stop("the turn was stopped by SIGTERM", "signal")
-    output, _ = two.driver.child_driver.stream.close(None)
+    assert two.driver.active_child_driver.stream is not None and two.bee.turns == 0
+    two.driver.active_child_driver.stream.turn.stop("the turn was stopped by SIGTERM", "signal")
+    output, _ = two.driver.active_child_driver.stream.close(None)
     (turn,) = check_turns(output, False)
     assert find_result(turn)["shim"]["cause"] == "signal"
 

@@ -7,7 +7,7 @@ from typing import Any
 from support import STABLE_ID_PREFIX, build_turn_config, check_turns, parse_lines, summarize_lines
 from sweeps import loop_over_rows
 
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
@@ -233,7 +233,7 @@ def test_embedded_event_with_the_session_id_is_accepted():
 @loop_over_rows("kind", ["control_request", "control_response", "control_cancel_request"])
 def test_control_message_from_a_repaired_line_is_dropped(spoil, kind):
     """Even when it had the line for itself: it would make a frontend act."""
-    translation = create_stream_translation("claude", stable=True)
+    translation = create_standalone_child_stream("claude", stable_ids=True)
     output = translation.feed(
         b'{"type":"system","subtype":"init","session_id":"s","tools":[],"model":"m","uuid":"u"}\n'
     )[0]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support import check_frames, check_passed, list_fixture_cases, translate_case
 from sweeps import limit_examples, loop_over_cases
 
-from shim.conversation.drivers.open_translation import create_stream_translation
+from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.secrets import claude_lines as redacted_lines
 from shim.core.turn.outcome import ChildExit
 from tests.adapters.test_claude_passthrough import (
@@ -43,7 +43,9 @@ STOP = [stream(type="content_block_stop", index=0), stream(type="message_stop")]
 
 def run(*lines: str, code: int | None = 0) -> list[str]:
     """The raw lines that are said with partial messages and without secrets."""
-    translation = create_stream_translation("claude", partial=True, stable=True, redact=True)
+    translation = create_standalone_child_stream(
+        "claude", include_partial_messages=True, stable_ids=True, redact=True
+    )
     output = translation.feed("".join(raw_line + "\n" for raw_line in lines).encode())[0]
     output += translation.close(None if code is None else ChildExit(code=code))[0]
     check_frames(output)
@@ -200,8 +202,8 @@ def test_collected_and_grown_lines_stay_within_the_line_limit(monkeypatch, small
         delta(partial_json=given_input[start : start + 1000])
         for start in range(0, len(given_input), 1000)
     ]
-    translation = create_stream_translation(
-        "claude", partial=True, stable=True, redact=True, max_line_bytes=10_000
+    translation = create_standalone_child_stream(
+        "claude", include_partial_messages=True, stable_ids=True, redact=True, max_line_bytes=10_000
     )
     block = {"type": "tool_result", "tool_use_id": "t", "content": "pwd=a1b2c3; " * 700}
     grown = line("user", message={"role": "user", "content": [block]})

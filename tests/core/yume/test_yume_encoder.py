@@ -10,7 +10,7 @@ from yume_stream import MOST_BYTES, FlatStage, check_flat, summarize_flat_lines,
 from shim.conversation.drivers.open_translation import (
     STABLE_ID_PREFIX,
     create_output_writer,
-    create_stream_translation,
+    create_standalone_child_stream,
 )
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.turn.outcome import ChildExit
@@ -262,7 +262,7 @@ CUT = "connection lost"
     ],
 )
 def test_r11_disconnected_stream_is_retried_unless_a_call_was_emitted(done, retried):
-    translation = create_stream_translation("demo", dialect="yume", stable=True)
+    translation = create_standalone_child_stream("demo", dialect="yume", stable_ids=True)
     translation.turn.record_vendor_session_info(session_id=U)
     for verb, *args in done:
         getattr(translation.turn, verb)(*args)
@@ -274,20 +274,20 @@ def test_r11_disconnected_stream_is_retried_unless_a_call_was_emitted(done, retr
     [(1, "Error: 401 unauthorized"), (2, "bad flag"), (1, "429 rate limit exceeded")],
 )
 def test_r11_other_failures_are_not_retried(code, stderr):
-    translation = create_stream_translation("demo", dialect="yume", stable=True)
+    translation = create_standalone_child_stream("demo", dialect="yume", stable_ids=True)
     translation.turn.record_vendor_session_info(session_id=U)
     translation.turn.add_text("half")
     assert not translation.start_retry(ChildExit(code=code), stderr)
 
 
 def test_r11_disconnected_stream_is_not_retried_in_the_claude_dialect():
-    translation = create_stream_translation("demo", stable=True)
+    translation = create_standalone_child_stream("demo", stable_ids=True)
     translation.turn.record_vendor_session_info(session_id=U)
     assert not translation.start_retry(ChildExit(code=1), CUT)
 
 
 def test_r11_text_emitted_before_a_retry_is_not_repeated():
-    translation = create_stream_translation("demo", dialect="yume", stable=True)
+    translation = create_standalone_child_stream("demo", dialect="yume", stable_ids=True)
     translation.turn.record_vendor_session_info(session_id=U)
     translation.turn.add_text("one two")
     assert translation.start_retry(ChildExit(code=0), "")
@@ -308,7 +308,7 @@ def test_r11_text_emitted_before_a_retry_is_not_repeated():
 
 def test_r11_message_longer_than_the_buffer_limit_is_not_retried(monkeypatch):
     monkeypatch.setattr("shim.core.turn.assistant_message.MAX_MESSAGE_CHARS", 10)
-    translation = create_stream_translation("demo", dialect="yume", stable=True)
+    translation = create_standalone_child_stream("demo", dialect="yume", stable_ids=True)
     translation.turn.record_vendor_session_info(session_id=U)
     translation.turn.add_block("more than ten characters")
     assert not translation.start_retry(ChildExit(code=1), CUT)

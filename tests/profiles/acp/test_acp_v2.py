@@ -144,12 +144,12 @@ def test_turn_with_a_second_prompt_ends_after_the_run_of_that_prompt():
     session.read_response(TAKEN)
     session.encode_prompt(UserMessage("and look there"))
     states = ({"state": "running"}, {"state": "idle"}, {"state": "running"})
-    assert [session.convert_session_state_to_response(state).request_label for state in states] == [
+    assert [session.convert_state_to_prompt_response(state).request_label for state in states] == [
         "taken"
     ] * 3
     session.read_response({"id": 4, "result": {"messageId": "u2"}})
     assert (
-        session.convert_session_state_to_response(
+        session.convert_state_to_prompt_response(
             {"state": "idle", "stopReason": "end_turn"}
         ).request_label
         == "prompt"
