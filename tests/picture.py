@@ -19,7 +19,7 @@ from rich.terminal_theme import MONOKAI
 from shim.commands.turn.demo_child import REPLY_PAUSE_S, TOKEN_PAUSE_S, generate_demo_events
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.turn.outcome import ChildExit
-from shim.story.model import SessionStory
+from shim.story.model import SessionStepTracker
 from shim.story.terminal.renderer import TerminalSessionRenderer
 
 PICTURE = Path(__file__).resolve().parent.parent / "shim" / "manual" / "demo.svg"
@@ -40,7 +40,7 @@ def draw_demo() -> Console:
     translation = create_standalone_child_stream(
         "demo", include_partial_messages=True, terminator="none", stable_ids=True
     )
-    story, clock = SessionStory(), 0.0
+    story, clock = SessionStepTracker(), 0.0
     drawing = TerminalSessionRenderer(console, story)
     for change in story.add_user_prompt(clock, PROMPT):
         drawing.draw_step_change(change)
@@ -57,7 +57,7 @@ def draw_demo() -> Console:
     for line in translation.close(ChildExit(0))[0].splitlines():
         for change in story.add_claude_event(clock, orjson.loads(line)):
             drawing.draw_step_change(change)
-    for change in story.close(clock):
+    for change in story.end_open_steps(clock):
         drawing.draw_step_change(change)
     drawing.close()
     return console

@@ -137,7 +137,7 @@ class PassthroughLoop(ConversationLoop):
         splitter = LineSplitter()
         while chunk := await self._source.read():
             for line in splitter.feed(chunk):
-                if self._exchange.track_frontend_line(line):
+                if self._exchange.track_frontend_message_or_response(line):
                     self._stream.set_child_has_message(True)
             self._update_deadline()
             self._at_line_start = chunk.endswith(b"\n")
@@ -171,7 +171,7 @@ class PassthroughLoop(ConversationLoop):
                 break
             lines = stream.split_lines(chunk)
             for line in lines:
-                exchange.track_child_line(line)
+                exchange.track_child_control_line(line)
             await self._write_output(stream.translate_lines(lines))
             await self._write_answers()
             self._update_exit_grace()

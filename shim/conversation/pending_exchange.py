@@ -29,7 +29,7 @@ class UnansweredRequestTracker:
         """Whether the child waits for an answer of the frontend's."""
         return bool(self._open_requests)
 
-    def track_frontend_line(self, line: bytes) -> bool:
+    def track_frontend_message_or_response(self, line: bytes) -> bool:
         """A line of the frontend's; whether it is a message."""
         if self._open_requests and CONTROL_RESPONSE.search(line) is not None:
             self._open_requests.difference_update(REQUEST_ID.findall(line))
@@ -37,7 +37,7 @@ class UnansweredRequestTracker:
         self.awaits_result = self.awaits_result or is_message
         return is_message
 
-    def track_child_line(self, line: bytes) -> None:
+    def track_child_control_line(self, line: bytes) -> None:
         """A line of the child's: a question that is asked or taken back."""
         if line.startswith(CONTROL_REQUEST_START) and len(self._open_requests) < MAX_OPEN_REQUESTS:
             self._open_requests.update(REQUEST_ID.findall(line)[:1])

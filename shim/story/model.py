@@ -27,7 +27,7 @@ __all__ = [
     "TOKEN_FIELDS",
     "SessionStep",
     "SessionStepChange",
-    "SessionStory",
+    "SessionStepTracker",
     "SessionTotals",
     "StepKind",
     "format_content_text",
@@ -57,7 +57,7 @@ _IGNORED_EVENTS = frozenset(
 _SETTING_REQUESTS = ("interrupt", "set_model", "set_permission_mode")
 
 
-class SessionStory:
+class SessionStepTracker:
     """Feed it events in the order of their times; each call gives back the changes that it makes.
 
     A turn begins with a prompt, or by itself after a result; a prompt during a turn belongs to that
@@ -94,7 +94,7 @@ class SessionStory:
             self._start_turn(time_s)
         else:
             self._queued_prompts += 1
-        return self.emit_step_changes(
+        return self.collect_step_changes(
             time_s, self._add_complete_step(time_s, "prompt", text=format_content_text(content))
         )
 
@@ -117,12 +117,12 @@ class SessionStory:
             RecursionError,
         ):
             pass
-        return self.emit_step_changes(time_s, changes)
+        return self.collect_step_changes(time_s, changes)
 
     def add_recorder_note(self, time_s: float, note: Mapping[str, Any]) -> list[SessionStepChange]:
         """A note of the recorder, such as a repair or a timeout."""
         kind = str(note.get("kind") or "note")
-        return self.emit_step_changes(
+        return self.collect_step_changes(
             time_s,
             self._add_complete_step(
                 self._advance_time(time_s), "note", text=kind, name=kind, facts=note
@@ -139,13 +139,15 @@ class SessionStory:
         if event.get("type") == "user" and isinstance(event.get("message"), Mapping):
             return self.add_user_prompt(time_s, event["message"].get("content"))
         if event.get("type") == "control_response":
-            return self.emit_step_changes(time_s, self._add_answer(time_s, event.get("response")))
+            return self.collect_step_changes(
+                time_s, self._add_answer(time_s, event.get("response"))
+            )
         request = event.get("request")
         if (
             isinstance(request, Mapping)
             and (kind := str(request.get("subtype"))) in _SETTING_REQUESTS
         ):
-            return self.emit_step_changes(
+            return self.collect_step_changes(
                 time_s, self._add_complete_step(time_s, "note", text=kind, name=kind, facts=request)
             )
         return []
@@ -161,21 +163,21 @@ class SessionStory:
             if outcome in ("allow", "deny")
             else {"subtype": outcome}
         )
-        return self.emit_step_changes(
+        return self.collect_step_changes(
             time_s,
             self._add_answer(
                 self._advance_time(time_s), {"request_id": request_id, "by": client, **response}
             ),
         )
 
-    def close(self, time_s: float) -> list[SessionStepChange]:
+    def end_open_steps(self, time_s: float) -> list[SessionStepChange]:
         """The session is over: end all open steps."""
         time_s = self._advance_time(time_s)
-        changes = self.emit_step_changes(time_s, self._close_all_steps(time_s))
+        changes = self.collect_step_changes(time_s, self._close_all_steps(time_s))
         self.timeline.switch_activity(time_s, self.timeline.activity)
         return changes
 
-    def emit_step_changes(
+    def collect_step_changes(
         self, time_s: float, changes: Iterable[SessionStepChange]
     ) -> list[SessionStepChange]:
         """All changes go through here, with the time at which they are told."""
@@ -534,16 +536,16 @@ class SessionStory:
 
 
 _HANDLERS: dict[
-    str, Callable[[SessionStory, float, Mapping[str, Any]], Iterator[SessionStepChange]]
+    str, Callable[[SessionStepTracker, float, Mapping[str, Any]], Iterator[SessionStepChange]]
 ] = {
-    "system": SessionStory._on_system,
-    "stream_event": SessionStory._on_stream_event,
-    "assistant": SessionStory._on_assistant,
-    "user": SessionStory._on_user,
-    "result": SessionStory._on_result,
-    "control_request": SessionStory._on_control_request,
-    "control_cancel_request": SessionStory._on_cancel,
-    "rate_limit_event": SessionStory._on_rate_limit,
+    "system": SessionStepTracker._on_system,
+    "stream_event": SessionStepTracker._on_stream_event,
+    "assistant": SessionStepTracker._on_assistant,
+    "user": SessionStepTracker._on_user,
+    "result": SessionStepTracker._on_result,
+    "control_request": SessionStepTracker._on_control_request,
+    "control_cancel_request": SessionStepTracker._on_cancel,
+    "rate_limit_event": SessionStepTracker._on_rate_limit,
 }
 
 

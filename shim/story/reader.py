@@ -28,7 +28,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.core.turn.outcome import ChildExit
 from shim.recording.recorded_run import parse_recorded_invocation
 from shim.state.files import open_regular_file
-from shim.story.model import SessionStepChange, SessionStory
+from shim.story.model import SessionStepChange, SessionStepTracker
 
 CHUNK_BYTES = 256 * 1024
 MAX_PROMPT_BYTES = 1024 * 1024  # of a prompt on stdin; nobody reads more
@@ -136,7 +136,7 @@ class SessionStoryReader:
     """
 
     def __init__(self, header: RecordingHeader) -> None:
-        self.story = SessionStory()
+        self.story = SessionStepTracker()
         self._header = header
         self._invocation = parse_recorded_invocation(header)
         is_claude_stream = (
@@ -194,7 +194,7 @@ class SessionStoryReader:
         if self._child_stream is not None and not self._child_stream.is_turn_finished:
             lines, _ = self._child_stream.close(None, self._stderr.to_text())
             changes += self._add_translated_lines(self._time_s, lines)
-        return changes + self._flush_pending_result() + self.story.close(self._time_s)
+        return changes + self._flush_pending_result() + self.story.end_open_steps(self._time_s)
 
     def _add_prompt(self) -> list[SessionStepChange]:
         """The prompt, from the command line and from stdin; stdin is whole when other records

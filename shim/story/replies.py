@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from shim.story.model import TOKEN_FIELDS, SessionStep, SessionStepChange, SessionStory
+from shim.story.model import TOKEN_FIELDS, SessionStep, SessionStepChange, SessionStepTracker
 from shim.story.reader import Recording, SessionStoryReader
 
 # items of a lane that wait for an earlier one, which is then returned unfinished
@@ -219,7 +219,7 @@ class ModelReplyCollector:
         queue.items.append(step)
 
 
-class SessionTrace(SessionStory):
+class SessionTrace(SessionStepTracker):
     """A story that is also sorted into `replies`."""
 
     def __init__(self) -> None:
@@ -236,15 +236,15 @@ class SessionTrace(SessionStory):
             self.replies.close_open_replies(time_s)
         return changes
 
-    def close(self, time_s: float) -> list[SessionStepChange]:
-        changes = super().close(time_s)
+    def end_open_steps(self, time_s: float) -> list[SessionStepChange]:
+        changes = super().end_open_steps(time_s)
         self.replies.close_open_replies(time_s)
         return changes
 
-    def emit_step_changes(
+    def collect_step_changes(
         self, time_s: float, changes: Iterable[SessionStepChange]
     ) -> list[SessionStepChange]:
-        emitted = super().emit_step_changes(time_s, changes)
+        emitted = super().collect_step_changes(time_s, changes)
         self.replies.add_step_changes(time_s, emitted)
         return emitted
 

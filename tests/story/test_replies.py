@@ -13,7 +13,7 @@ from story_builder import build_text_block, build_tool_use
 from support import Case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases
 
-from shim.story.model import SessionStory
+from shim.story.model import SessionStepTracker
 from shim.story.reader import SessionStoryReader
 from shim.story.replies import MAX_AGENTS, MAX_WAITING_ITEMS, ModelReply, SessionTrace
 
@@ -88,7 +88,7 @@ def test_reply_starts_at_its_prompt_or_the_last_tool_result():
         (9.0, build_assistant_line("m2", build_text_block("x"))),
     ):
         trace.add_claude_event(at, event)
-    trace.close(9.0)
+    trace.end_open_steps(9.0)
     first, second = replies(trace.replies.pop_finished_items())
     assert (first.at, first.first_output_at, first.until) == (1.0, 3.0, 3.0)
     assert (second.at, second.first_output_at) == (5.0, 9.0)
@@ -168,7 +168,7 @@ def test_number_of_agents_is_bounded():
         trace.add_claude_event(
             0.0, build_assistant_line(f"m{number}", build_text_block("x"), parent=f"p{number}")
         )
-    trace.close(1.0)
+    trace.end_open_steps(1.0)
     items = trace.replies.pop_finished_items()
     assert len({agent for agent, _ in items}) <= MAX_AGENTS + 2
     assert sum(isinstance(item, ModelReply) for _, item in items) == MAX_AGENTS + 50
@@ -178,7 +178,7 @@ def test_number_of_agents_is_bounded():
 def test_every_call_and_text_of_a_story_is_in_its_trace(case: Case) -> None:
     reader, records = read_cast(build_case_recording(case))
     assert reader.header is not None
-    stories: list[SessionStory] = [SessionStory(), SessionTrace()]
+    stories: list[SessionStepTracker] = [SessionStepTracker(), SessionTrace()]
     for number, story in enumerate(stories):
         teller = SessionStoryReader(reader.header)
         teller.story = story

@@ -455,11 +455,11 @@ def test_tokens_are_summed_and_cost_is_cumulative_per_session() -> None:
 
 
 def test_backward_timestamps_produce_no_negative_durations() -> None:
-    story = stories.SessionStory()
+    story = stories.SessionStepTracker()
     story.add_user_prompt(5, "hi")
     story.add_claude_event(3, build_assistant_line(build_tool_use("a")))
     story.add_claude_event(1, build_tool_result_line("a"))
-    story.close(0)
+    story.end_open_steps(0)
     assert story.totals.seconds == {"idle": 5}
     assert story.totals.duration_s == 5
 

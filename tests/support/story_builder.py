@@ -5,14 +5,14 @@ from typing import Any
 
 from cast_builder import read_cast
 
-from shim.story.model import SessionStep, SessionStepChange, SessionStory
+from shim.story.model import SessionStep, SessionStepChange, SessionStepTracker
 from shim.story.reader import SessionStoryReader
 
 Event = dict[str, Any]
 INIT: Event = {"type": "system", "subtype": "init", "session_id": "s", "model": "m", "cwd": "/repo"}
 
 
-def read_story(data: bytes) -> tuple[SessionStory, list[SessionStepChange]]:
+def read_story(data: bytes) -> tuple[SessionStepTracker, list[SessionStepChange]]:
     """The story of a cast, and every change of it."""
     reader, records = read_cast(data)
     assert reader.header is not None
@@ -23,12 +23,12 @@ def read_story(data: bytes) -> tuple[SessionStory, list[SessionStepChange]]:
 
 def build_story(
     *events: Event, sent: Iterable[tuple[float, Event]] = ()
-) -> tuple[SessionStory, list[SessionStep]]:
+) -> tuple[SessionStepTracker, list[SessionStep]]:
     """The story of events that come a second after each other, from 1 on; `sent` came from the
     frontend at its time.
     """
     story, steps, waiting = (
-        SessionStory(),
+        SessionStepTracker(),
         list[SessionStep](),
         sorted(sent, key=lambda line: line[0]),
     )
@@ -38,7 +38,7 @@ def build_story(
             changes += story.add_frontend_message(*waiting.pop(0))
         changes += story.add_claude_event(at, event)
     changes += [change for line in waiting for change in story.add_frontend_message(*line)]
-    changes += story.close(len(events) + 1)
+    changes += story.end_open_steps(len(events) + 1)
     for change in changes:
         if change.phase == "begin":
             steps.append(change.step)

@@ -9,7 +9,7 @@ what is to be written is collected, lines for the frontend in `lines`, frames fo
 from collections.abc import Callable, Mapping, Sequence
 
 from shim.bridge.attach.local_services import FrontendHooksAndMcpServers
-from shim.bridge.attach.turn_filter import FrontendOutputOptions, TurnFilter, TurnOwner
+from shim.bridge.attach.turn_filter import FrontendOutputOptions, FrontendTurnFilter, TurnOwner
 from shim.core.claude.messages import PRIORITY_NOW, parse_json_line, parse_user_message
 from shim.core.claude.permissions import NOT_GRANTED_TEXT, PROMPT_FAILED_TEXT
 from shim.core.reading.diagnostics import escape_control_chars
@@ -58,7 +58,7 @@ class FrontendSessionBridge:
         sdk_servers: Sequence[str] = (),
     ) -> None:
         """`sdk_servers` are the MCP servers of its own process that its command line names."""
-        self.turn_filter = TurnFilter(options, session_id, create_id)
+        self.turn_filter = FrontendTurnFilter(options, session_id, create_id)
         self.lines: list[bytes] = []
         self.frames: list[Mapping[str, Any]] = []
         self.warnings: list[str] = []
@@ -154,7 +154,7 @@ class FrontendSessionBridge:
                 id=request_id,
                 request={"subtype": "cancel_async_message", "message_uuid": uuid},
             )
-            self.turn_filter.remove_waiting_message_id(uuid)
+            self.turn_filter.remove_unanswered_message_id(uuid)
         self._local_services.waiting_messages.clear()
 
     def _on_user_message(self, event: Mapping[str, Any]) -> None:
@@ -173,12 +173,12 @@ class FrontendSessionBridge:
         )
 
     def _send_message(self, message_id: str, message: Mapping[str, Any], **options: str) -> None:
-        self.turn_filter.add_waiting_message_id(message_id)
+        self.turn_filter.add_unanswered_message_id(message_id)
         if (
             self._local_services.refusal
             or len(self._local_services.waiting_messages) >= MAX_OPEN_REQUESTS
         ):
-            self.turn_filter.remove_waiting_message_id(message_id)
+            self.turn_filter.remove_unanswered_message_id(message_id)
             self.refusal = self._local_services.refusal or "Too many messages wait already"
         elif self._local_services.is_initialize_pending:
             self._local_services.waiting_messages[message_id] = {"message": message, **options}
@@ -212,7 +212,7 @@ class FrontendSessionBridge:
         """The session has taken what an `initialize` brings, or refused it: messages behind it go,
         or are not said.
         """
-        for message_id, fields in self._local_services.take_messages_after_initialize(
+        for message_id, fields in self._local_services.take_messages_awaiting_initialize(
             request_id, refusal
         ).items():
             self._send_message(
@@ -252,7 +252,7 @@ class FrontendSessionBridge:
             self._write_error(frontend_id, "Too many requests are open already")
             return
         self._open_requests[request_id] = frontend_id
-        if subtype == INITIALIZE and self._local_services.record_pending_initialize(
+        if subtype == INITIALIZE and self._local_services.record_initialize_of_local_services(
             request_id, request
         ):
             self._take_control_if_idle()
@@ -387,7 +387,7 @@ class FrontendSessionBridge:
             return
         body = response.get("response")
         if isinstance(body, dict) and body.get("cancelled") is True:
-            self.turn_filter.remove_waiting_message_id(str(body.get("message_uuid")))
+            self.turn_filter.remove_unanswered_message_id(str(body.get("message_uuid")))
         frontend_id = self._open_requests.pop(request_id)
         self._finish_initialize(
             request_id, str(response.get("error")) if response.get("subtype") == "error" else ""
@@ -408,7 +408,7 @@ class FrontendSessionBridge:
             self._send_denial(
                 self._prompt_ids_by_answer.pop(request_id), PROMPT_FAILED_TEXT.format(error=reason)
             )
-        elif not self._resend_message(request_id) and self.turn_filter.remove_waiting_message_id(
+        elif not self._resend_message(request_id) and self.turn_filter.remove_unanswered_message_id(
             request_id
         ):
             self.refusal = reason

@@ -50,14 +50,16 @@ class FrontendHooksAndMcpServers:
         """Whether the session has yet to take it."""
         return bool(self._pending_ids)
 
-    def record_pending_initialize(self, request_id: str, request: Mapping[str, Any]) -> bool:
+    def record_initialize_of_local_services(
+        self, request_id: str, request: Mapping[str, Any]
+    ) -> bool:
         """An `initialize` goes to the session; whether it brings something."""
         if not any(request.get(key) for key in LOCAL_SERVICE_KEYS):
             return False
         self._pending_ids.add(request_id)
         return True
 
-    def take_messages_after_initialize(
+    def take_messages_awaiting_initialize(
         self, request_id: str, error_text: str
     ) -> Mapping[str, Mapping[str, Any]]:
         """The session has taken it, or `refusal` says why not; the messages that waited for that."""

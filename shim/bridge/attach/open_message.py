@@ -19,7 +19,7 @@ class OpenAssistantMessage:
         self._texts: dict[tuple[str, str], list[str]] = {}  # block and key → its text so far
         self._text_chars = 0
 
-    def on_partial_line(self, line: Mapping[str, Any]) -> None:
+    def add_partial_line(self, line: Mapping[str, Any]) -> None:
         event = line.get("event")
         if not isinstance(event, dict) or line.get("parent_tool_use_id") is not None:
             return
@@ -38,7 +38,7 @@ class OpenAssistantMessage:
             case "content_block_delta" if isinstance(delta := event.get("delta"), dict):
                 self._add_delta(delta)
 
-    def on_complete_line(self) -> None:
+    def clear_completed_block_text(self) -> None:
         """The whole line of the block that is open."""
         self._texts.clear()
 

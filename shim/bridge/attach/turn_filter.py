@@ -48,7 +48,7 @@ class TurnOwner(Enum):
     OTHER_CLIENT = "it answers messages of others"
 
 
-class TurnFilter:
+class FrontendTurnFilter:
     """The frontend's view of the session's turns.
 
     `create_id` gives a fresh uuid. `is_controller`: the frontend drives, so that a turn without a
@@ -87,11 +87,11 @@ class TurnFilter:
             TurnOwner.OTHER_CLIENT if is_running else TurnOwner.NO_TURN,
         )
 
-    def add_waiting_message_id(self, message_id: str) -> None:
+    def add_unanswered_message_id(self, message_id: str) -> None:
         """A message goes to the session."""
         self.waiting_ids[message_id] = None
 
-    def remove_waiting_message_id(self, message_id: str) -> bool:
+    def remove_unanswered_message_id(self, message_id: str) -> bool:
         """The session does not take a message; whether it was still waiting."""
         return self.waiting_ids.pop(message_id, self) is None
 
@@ -133,7 +133,7 @@ class TurnFilter:
             self._buffer_line(raw)
             return [] if line.get("type") == "system" else self._decide_owner()
         if line.get("type") == "assistant" and line.get("parent_tool_use_id") is None:
-            self._open_message.on_complete_line()
+            self._open_message.clear_completed_block_text()
         return [self._fit_line(raw)] if self.owner is TurnOwner.THIS_FRONTEND else []
 
     def build_session_state_lines(self, state: str) -> list[bytes]:
@@ -162,7 +162,7 @@ class TurnFilter:
         }
         return [dump_json(line | {"uuid": self._create_id()})]
 
-    def end_turn_with_result(self, line: Mapping[str, Any]) -> list[bytes]:
+    def end_turn_with_result(self, result_line: Mapping[str, Any]) -> list[bytes]:
         """A result of ours, in the place of one that does not come any more; every message has its
         result then.
 
@@ -179,14 +179,14 @@ class TurnFilter:
             dump_json({**closing_line, **common_fields, "uuid": self._create_id()})
             for closing_line in self._open_message.build_message_closing_lines()
         ]
-        lines += self._build_result_lines(dump_json(line), line)
+        lines += self._build_result_lines(dump_json(result_line), result_line)
         self.owner = next_owner
         return lines
 
     def _pass_partial(self, raw: bytes) -> list[bytes]:
         line = parse_json_line(raw)
         if isinstance(line, dict):
-            self._open_message.on_partial_line(line)
+            self._open_message.add_partial_line(line)
         return [raw]
 
     def _start_turn(self, raw: bytes) -> list[bytes]:

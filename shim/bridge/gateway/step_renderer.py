@@ -19,7 +19,7 @@ from shim.story.diff import FULL_CONTEXT_LINES, build_tool_call_diff, list_diff_
 from shim.story.events import MAIN_ARGUMENTS, has_only_question_texts_and_options
 from shim.story.export.html import build_session_totals_json, build_step_json
 from shim.story.export.view_model import SessionExport, SessionStepView
-from shim.story.model import SessionStepChange, SessionStory
+from shim.story.model import SessionStepChange, SessionStepTracker
 
 MAX_TREE_BYTES = 200_000  # of one text's Markdown; a longer one is drawn as it was written
 MAX_DEPTH = 40  # levels of a question's schema or of a host's frame; nobody reads more
@@ -32,7 +32,7 @@ class SessionStepRenderer:
     """
 
     def __init__(self) -> None:
-        self.story = SessionStory()
+        self.story = SessionStepTracker()
         self.start_ms: int | None = None
         self.session_export = SessionExport(redact=False, keeps_steps=False)
         # calls of this turn, which its result may call denied

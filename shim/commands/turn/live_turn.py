@@ -26,7 +26,7 @@ from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.process.environment import get_working_directory
-from shim.story.model import SessionStepChange, SessionStory, format_content_text
+from shim.story.model import SessionStepChange, SessionStepTracker, format_content_text
 from shim.story.reader import MAX_LINE_BYTES, parse_json_objects
 from shim.story.terminal.renderer import TerminalSessionRenderer
 from shim.story.terminal.screen import REFRESH_SECONDS
@@ -45,7 +45,7 @@ class LiveTurnRunner:
     def __init__(self, console: Console, person: TerminalAnswerReader | None = None) -> None:
         self._console = console
         self._person = person
-        self._story = SessionStory()
+        self._story = SessionStepTracker()
         self._renderer = TerminalSessionRenderer(
             console, self._story, live=True, is_interactive=person is not None
         )
@@ -256,7 +256,7 @@ class LiveTurnRunner:
             [],
             [signal.SIGINT],
         )
-        self._draw_changes(self._story.close(self._elapsed_s()))
+        self._draw_changes(self._story.end_open_steps(self._elapsed_s()))
         if self._received_signals and (at_once or self._result_line is None):
             self._renderer.print_notice(
                 "■ interrupted" if not at_once else "■ ended at once", "yellow"

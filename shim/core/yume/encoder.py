@@ -23,7 +23,7 @@ from shim.core.reading.limits import (
     split_text,
 )
 from shim.core.reading.values import as_dict
-from shim.core.yume.order import OrderedOutput
+from shim.core.yume.order import OrderedToolCallOutput
 from shim.core.yume.protocol import (
     RETRYABLE_CODES,
     choose_yume_error_code,
@@ -95,7 +95,7 @@ class YumeEncoder:
         """What is remembered of one turn."""
         # as the frontend knows the session when the turn begins
         self._session_ids_before_turn = self._session_id, self._frontend_session_id
-        self._ordered_output = OrderedOutput(self._lines, self._encode_result)
+        self._ordered_output = OrderedToolCallOutput(self._lines, self._encode_result)
         self._has_response = False
         self._has_text = False
         self._input_chars = self._output_chars = 0  # characters
@@ -298,7 +298,7 @@ class YumeEncoder:
         self._output_chars += (
             len(text_json) if text_json.isascii() else len(text_json.decode())
         ) - 2
-        self._ordered_output.add_line("", self._encode_text(self._block_kind, text_json))
+        self._ordered_output.add_non_tool_line("", self._encode_text(self._block_kind, text_json))
         self._has_text = self._has_text or self._block_kind == "text"
 
     def write_block(self, kind: str, text_json: bytes, is_aborted: bool = False) -> None:
@@ -349,7 +349,7 @@ class YumeEncoder:
 
     def write_buffered_call(self, call_id: str) -> None:
         """Say a call now: the frontend is asked about it."""
-        self._ordered_output.write_buffered_call(call_id)
+        self._ordered_output.write_buffered_call_and_ancestors(call_id)
 
     def write_user_text(self, text: str) -> None:
         """An interrupt is said by its own line (R9)."""
@@ -401,7 +401,7 @@ class YumeEncoder:
                 )
             elif role == "assistant" and kind in ("text", "thinking"):
                 for piece in split_text(block[kind], self.max_bytes):
-                    self._ordered_output.add_line(
+                    self._ordered_output.add_non_tool_line(
                         parent_call_id, self._encode_text(kind, dump_json(piece), parent_call_id)
                     )
 

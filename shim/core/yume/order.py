@@ -21,7 +21,7 @@ TOO_LATE_TEXT = "[The result of this call came too late: too much other output w
 NO_RESULT_TEXT = "No result was reported for this call."
 
 
-class BufferedAgentLines:
+class AgentLinesAwaitingResults:
     """One agent's lines. `open_calls` are calls that wait for a result, `buffered_lines` are lines
     that wait for these calls.
     """
@@ -35,7 +35,7 @@ class BufferedAgentLines:
         self.buffered_results: dict[str, bytes] = {}  # of calls that are held
 
 
-class OrderedOutput:
+class OrderedToolCallOutput:
     """All lanes of one turn. `output_lines` takes the lines in their order; `encode_result` makes a
     result that never came.
     """
@@ -43,13 +43,13 @@ class OrderedOutput:
     def __init__(self, output_lines: list[bytes], encode_result: EncodeResult) -> None:
         self._output_lines = output_lines
         self._encode_result = encode_result
-        self._outputs: dict[ParentCallId, BufferedAgentLines] = {}
+        self._outputs: dict[ParentCallId, AgentLinesAwaitingResults] = {}
         # a call that waits to be written → its parent
         self._parent_of_buffered_call: dict[str, ParentCallId] = {}
         self._buffered_bytes = 0
         self.late_result_count = 0
 
-    def add_line(self, parent_call_id: ParentCallId, line: bytes) -> None:
+    def add_non_tool_line(self, parent_call_id: ParentCallId, line: bytes) -> None:
         """Take a line that is neither a call nor a result."""
         if not self._outputs or not self._must_wait(parent_call_id):
             self._output_lines.append(line)
@@ -82,7 +82,7 @@ class OrderedOutput:
         else:
             self.late_result_count += 1
 
-    def write_buffered_call(self, call_id: str) -> None:
+    def write_buffered_call_and_ancestors(self, call_id: str) -> None:
         """Write a waiting call and its parents, because the frontend is asked about it now."""
         buffered_calls = []
         ancestor_id: ParentCallId = call_id
@@ -120,10 +120,10 @@ class OrderedOutput:
 
     # -- how it is done ----------------------------------------------------------------------------
 
-    def _ensure_output(self, parent: ParentCallId) -> BufferedAgentLines:
+    def _ensure_output(self, parent: ParentCallId) -> AgentLinesAwaitingResults:
         output = self._outputs.get(parent)
         if output is None:
-            output = self._outputs[parent] = BufferedAgentLines()
+            output = self._outputs[parent] = AgentLinesAwaitingResults()
         return output
 
     def _must_wait(self, parent: ParentCallId) -> bool:
@@ -144,7 +144,9 @@ class OrderedOutput:
         if self._buffered_bytes > MAX_BUFFERED_BYTES:
             self.write_all_buffered_lines(TOO_LATE_TEXT, is_error=False)
 
-    def _write_buffered_line(self, output: BufferedAgentLines, call_id: str, line: bytes) -> None:
+    def _write_buffered_line(
+        self, output: AgentLinesAwaitingResults, call_id: str, line: bytes
+    ) -> None:
         self._buffered_bytes -= len(line)
         self._output_lines.append(line)
         if call_id:

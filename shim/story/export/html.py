@@ -22,7 +22,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.export.load import load_recording
 from shim.story.export.view_model import SessionExport, SessionStepView, TruncatedText
 from shim.story.markdown import build_markdown_tree
-from shim.story.model import SessionStory
+from shim.story.model import SessionStepTracker
 
 ASSETS = os.path.join(os.path.dirname(__file__), "assets")
 STYLE_FILES = ("look.css", "steps.css", "page.css")
@@ -59,7 +59,7 @@ def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
     write(render_html_page(session_export.title or "A session", data))
 
 
-def _build_session(session_export: SessionExport, story: SessionStory) -> dict[str, Any]:
+def _build_session(session_export: SessionExport, story: SessionStepTracker) -> dict[str, Any]:
     totals = story.totals
     return {
         "title": session_export.title,
@@ -79,7 +79,7 @@ def _build_session(session_export: SessionExport, story: SessionStory) -> dict[s
     }
 
 
-def build_session_totals_json(story: SessionStory) -> dict[str, Any]:
+def build_session_totals_json(story: SessionStepTracker) -> dict[str, Any]:
     """The sums of a session, for a page."""
     totals = story.totals
     return {

@@ -7,7 +7,7 @@ from shim.core.reading.diagnostics import pluralize
 from shim.core.secrets.redactor import describe_redactions
 from shim.story.events import format_model_name
 from shim.story.export.view_model import SessionExport
-from shim.story.model import SessionStory
+from shim.story.model import SessionStepTracker
 from shim.story.reader import TOO_LONG_PHRASE, Recording, SessionStoryReader
 
 
@@ -15,7 +15,7 @@ class LoadedRecording(NamedTuple):
     """`source` says where the session is from, `notes` what a reader of the export should know."""
 
     export: SessionExport
-    story: SessionStory
+    story: SessionStepTracker
     source: dict[str, str]
     notes: list[str]
 

@@ -17,7 +17,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.claude_lines import ClaudeLineRedactor
 from shim.core.secrets.redactor import Redactor
 from shim.recording.recorded_run import parse_recorded_invocation
-from shim.story.model import SessionStepChange, SessionStory
+from shim.story.model import SessionStepChange, SessionStepTracker
 from shim.story.reader import Recording, SessionStoryReader
 
 WriteFunction = Callable[[bytes], None]
@@ -30,7 +30,7 @@ _UNLIMITED_BYTES = 1 << 62  # no line is cut
 _UUID_FORMAT = "00000000-0000-4000-9000-{:012d}"
 
 
-class _LineStory(SessionStory):
+class _LineStory(SessionStepTracker):
     def __init__(self, write: WriteFunction) -> None:
         super().__init__()
         self._write = write

@@ -20,7 +20,7 @@ from shim.story.events import (
     format_model_name,
     has_only_question_texts_and_options,
 )
-from shim.story.model import SessionStep, SessionStepChange, SessionStory, format_content_text
+from shim.story.model import SessionStep, SessionStepChange, SessionStepTracker, format_content_text
 from shim.story.notes import format_note_text
 from shim.story.terminal.arguments import (
     DIFF_STYLES,
@@ -75,7 +75,7 @@ class TerminalSessionRenderer:
     def __init__(
         self,
         console: Console,
-        story: SessionStory,
+        story: SessionStepTracker,
         *,
         live: bool = False,
         thinking: bool = False,

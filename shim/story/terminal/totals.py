@@ -13,7 +13,7 @@ from shim.story.formatting import (
     format_duration,
     format_token_counts,
 )
-from shim.story.model import SessionStory
+from shim.story.model import SessionStepTracker
 from shim.story.timeline import ACTIVITIES, Activity, ActivityTimeline
 
 _ACTIVITY_STYLES: dict[Activity, tuple[str, str, str]] = {  # distinct without colours too
@@ -96,7 +96,7 @@ def list_failure_reasons(result_fields: Mapping[str, Any]) -> Iterator[str]:
 
 
 def render_session_totals(
-    story: SessionStory, width: int, *, has_output: bool = True
+    story: SessionStepTracker, width: int, *, has_output: bool = True
 ) -> list[Text]:
     """The sums of a session, if it had more than one turn, and its timeline, unless no model has
     `has_output`.

@@ -5,7 +5,7 @@ import itertools
 import orjson
 import pytest
 
-from shim.bridge.attach.turn_filter import FrontendOutputOptions, TurnFilter, TurnOwner
+from shim.bridge.attach.turn_filter import FrontendOutputOptions, FrontendTurnFilter, TurnOwner
 
 PLAIN = FrontendOutputOptions()
 SESSION = "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"
@@ -30,10 +30,10 @@ def echo(uuid):
 
 def view(wants=PLAIN, *, driving=True, sent=(MINE,)):
     counter = itertools.count()
-    turns = TurnFilter(wants, SESSION, lambda: f"id-{next(counter)}")
+    turns = FrontendTurnFilter(wants, SESSION, lambda: f"id-{next(counter)}")
     turns.is_controller = driving
     for message_id in sent:
-        turns.add_waiting_message_id(message_id)
+        turns.add_unanswered_message_id(message_id)
     return turns
 
 
@@ -164,7 +164,7 @@ def test_generated_result_closes_the_partial_message_and_drops_later_lines():
     assert filter_lines(turns, DELTA, TEXT, RESULT) == [], (
         "the rest of the turn is not its own any more"
     )
-    turns.add_waiting_message_id(THEIRS)
+    turns.add_unanswered_message_id(THEIRS)
     assert filter_lines(turns, INIT, echo(THEIRS), TEXT, RESULT) == [INIT, TEXT, RESULT], (
         "the next one is"
     )

@@ -21,7 +21,7 @@ from story_builder import (
 from support import find_case, parse_lines, translate_case
 from sweeps import loop_over_rows
 
-from shim.story.model import SessionStory
+from shim.story.model import SessionStepTracker
 from shim.story.terminal.arguments import MAX_ARGUMENT_CHARS, format_arguments
 from shim.story.terminal.renderer import (
     MAX_ARGUMENT_LINES,
@@ -39,12 +39,12 @@ COLOUR = {
 
 def draw_events(*events: Event, **options: Any) -> str:
     """What is drawn of events a second after each other."""
-    console, story = Console(file=io.StringIO(), _environ={}), SessionStory()
+    console, story = Console(file=io.StringIO(), _environ={}), SessionStepTracker()
     drawing = TerminalSessionRenderer(console, story, **options)
     for at, event in enumerate(events):
         for change in story.add_claude_event(at, event):
             drawing.draw_step_change(change)
-    for change in story.close(len(events)):
+    for change in story.end_open_steps(len(events)):
         drawing.draw_step_change(change)
     drawing.close()
     assert isinstance(console.file, io.StringIO)
@@ -85,7 +85,7 @@ def test_brackets_are_not_interpreted_as_markup():
 
 
 def test_controller_change_is_rendered():
-    console, story = Console(file=io.StringIO(), _environ={}), SessionStory()
+    console, story = Console(file=io.StringIO(), _environ={}), SessionStepTracker()
     drawing = TerminalSessionRenderer(console, story)
     for client in ("start", None, "start", "page", None, "page"):
         for change in story.add_recorder_note(0.0, {"kind": "driver", "client": client}):
@@ -298,7 +298,7 @@ def test_system_event_is_rendered_as_a_single_line():
 
 def test_noted_repair_is_not_repeated_in_the_result():
     shim = {"repairs": {"not_json": 2}, "unknown_events": {"x": 1}}
-    console, story = Console(file=io.StringIO(), _environ={}), SessionStory()
+    console, story = Console(file=io.StringIO(), _environ={}), SessionStepTracker()
     drawing = TerminalSessionRenderer(console, story)
     for change in story.add_recorder_note(
         0, {"kind": "repair", "repair": "not_json", "count": 2}
@@ -463,7 +463,7 @@ def test_ask_user_question_prompt_lists_its_options():
 
 
 def test_prompt_resolution_names_the_client_or_timeout():
-    console, story = Console(file=io.StringIO(), _environ={}), SessionStory()
+    console, story = Console(file=io.StringIO(), _environ={}), SessionStepTracker()
     drawing = TerminalSessionRenderer(console, story)
     for how, by in (("allow", "the page"), ("timeout", "")):
         for change in (

@@ -47,7 +47,7 @@ from terminal_injection import (
 
 from shim.commands.turn.live_turn import LiveTurnRunner
 from shim.core.cast.format import RecordingError
-from shim.story.model import SessionStory
+from shim.story.model import SessionStepTracker
 from shim.story.terminal.raw_renderer import MAX_PLAIN_CHARS
 from shim.story.terminal.renderer import TerminalSessionRenderer
 
@@ -482,7 +482,7 @@ def test_malformed_events_are_rendered_without_an_exception(odd: Any) -> None:
     every = 1 if sweeps.full else len(ODD)  # each part of an event gets one of the values
     for number, event in enumerate(build_hostile_events()):
         for other in islice(vary_value(event, odd), (ODD.index(odd) + number) % every, None, every):
-            story = SessionStory()
+            story = SessionStepTracker()
             drawing = TerminalSessionRenderer(console, story)
             lines = (
                 [*build_hostile_events()[:number][-3:], other, build_result_line(1)]

@@ -17,7 +17,7 @@ from shim.commands.sessions.terminal.question_prompt import build_question_tool_
 from shim.core.bridge.frames import LogCursor
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import pluralize
-from shim.story.model import SessionStepChange, SessionStory
+from shim.story.model import SessionStepChange, SessionStepTracker
 from shim.story.terminal.arguments import format_truncated_line
 from shim.story.terminal.renderer import TerminalSessionRenderer
 from shim.story.terminal.screen import RenderedKeyboardInput
@@ -47,7 +47,7 @@ class SessionView:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._wall_clock = wall_clock
-        self.story = SessionStory()
+        self.story = SessionStepTracker()
         self.welcome: Frame = {}
         self.state: Frame = {}
         self.controller: str | None = None
@@ -120,7 +120,7 @@ class SessionView:
         the session lives.
         """
         self._renderer.is_running = is_running and self.end_reason is None
-        self._draw_changes(self.story.close(self._compute_elapsed({})))
+        self._draw_changes(self.story.end_open_steps(self._compute_elapsed({})))
         if self._draws_all:
             self._renderer.close()
         self._renderer.hide_wait_message()
