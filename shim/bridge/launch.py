@@ -125,7 +125,7 @@ def start_host(
         sockets.remove_host_socket(folder)
         listener = sockets.open_host_listener(folder)
         metadata = _build_metadata(session_id, folder, spec)
-        registry.write_start_data(
+        registry.write_session_start_data(
             folder, {**spec._asdict(), "session": session_id, "generation": metadata["generation"]}
         )
         registry.write_metadata(folder, metadata)
@@ -175,7 +175,7 @@ def _restore_fork_source(spec: SessionSpec, folder: str) -> SessionSpec:
     again as then.
     """
     start_data = (
-        registry.read_start_data(folder)
+        registry.load_session_start_data(folder)
         if spec.resumes and not (spec.forked or spec.beginning)
         else None
     )
@@ -216,7 +216,7 @@ def can_respawn(session: SessionRecord) -> bool:
 def read_session_spec(folder: str) -> SessionSpec:
     """What a life of the session was started for. FrontendError where that cannot be read: without
     its flags a session would run under other permissions than those that it was begun with."""
-    start_data = registry.read_start_data(folder)
+    start_data = registry.load_session_start_data(folder)
     if (
         start_data is None
         or not isinstance(start_data.get("arguments"), list)
@@ -235,7 +235,8 @@ def read_start_invocation(session: SessionRecord) -> Invocation:
     return parse_argv(
         [
             str(arg)
-            for arg in (registry.read_start_data(session.folder) or {}).get("arguments") or ()
+            for arg in (registry.load_session_start_data(session.folder) or {}).get("arguments")
+            or ()
         ]
     )
 

@@ -33,7 +33,7 @@ class FileLocksUnsupportedError(FrontendError):
         )
 
 
-def acquire_host_lock(folder: str) -> int | None:
+def acquire_host_lock(session_folder: str) -> int | None:
     """Take the lock for a host of ours. Return its descriptor, or None while another host runs.
 
     Raise FileLocksUnsupportedError if the filesystem has no file locks, and OSError if the folder
@@ -42,7 +42,7 @@ def acquire_host_lock(folder: str) -> int | None:
     deadline = time.monotonic() + ACQUIRE_TIMEOUT_S
     for _ in range(ACQUIRE_ATTEMPTS):
         descriptor = os.open(
-            os.path.join(folder, LOCK_FILE),
+            os.path.join(session_folder, LOCK_FILE),
             os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
             0o600,
         )
@@ -56,20 +56,20 @@ def acquire_host_lock(folder: str) -> int | None:
             os.close(descriptor)
             if isinstance(error, OSError) and error.errno in NO_LOCK_ERRNOS:
                 raise FileLocksUnsupportedError(
-                    os.path.dirname(folder), os.strerror(error.errno)
+                    os.path.dirname(session_folder), os.strerror(error.errno)
                 ) from None
             raise
-        if sockets.is_host_listening(folder):
+        if sockets.is_host_listening(session_folder):
             os.close(descriptor)
             return None
-        if _is_current_file(descriptor, folder):
+        if _is_current_file(descriptor, session_folder):
             return descriptor
         os.close(descriptor)
     return None
 
 
 @contextmanager
-def probe_host_lock(folder: str) -> Iterator[bool]:
+def probe_host_lock(session_folder: str) -> Iterator[bool]:
     """Yield whether no host runs. No host can start inside the context.
 
     Without a lock file only the socket is checked. Raise OSError if the filesystem has no file
@@ -77,14 +77,14 @@ def probe_host_lock(folder: str) -> Iterator[bool]:
     """
     try:
         descriptor = os.open(
-            os.path.join(folder, LOCK_FILE), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+            os.path.join(session_folder, LOCK_FILE), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         )
     except FileNotFoundError:
-        yield not sockets.is_host_listening(folder)
+        yield not sockets.is_host_listening(session_folder)
         return
     try:
         is_locked = _try_flock(descriptor, fcntl.LOCK_SH)
-        yield is_locked and not sockets.is_host_listening(folder)
+        yield is_locked and not sockets.is_host_listening(session_folder)
     finally:
         os.close(descriptor)
 

@@ -139,7 +139,7 @@ def list_sessions(environment: Mapping[str, str]) -> list[SessionRecord]:
     records = [
         record
         for session_id in running_ids + other_ids[:MAX_ENDED_SESSIONS]
-        if (record := peek_session(session_id, environment)) is not None
+        if (record := find_session_trusting_metadata(session_id, environment)) is not None
     ]
     return sorted(
         records, key=lambda record: (record.metadata["created"], record.session_id), reverse=True
@@ -169,7 +169,9 @@ def _list_session_ids(environment: Mapping[str, str]) -> tuple[list[str], list[s
     return running_ids, [session_id for _, session_id in sorted(other_ids, reverse=True)]
 
 
-def peek_session(session_id: str, environment: Mapping[str, str]) -> SessionRecord | None:
+def find_session_trusting_metadata(
+    session_id: str, environment: Mapping[str, str]
+) -> SessionRecord | None:
     """As `find_session`, but a life that has said its own end is believed: a month of them is
     listed in a moment.
 
@@ -238,7 +240,7 @@ def restore_metadata(folder: str) -> dict[str, Any] | None:
     ]
     if not file_names:
         return None
-    start_data = read_start_data(folder) or {}
+    start_data = load_session_start_data(folder) or {}
     restored = {
         key: start_data[key]
         for key in RESTORED_KEYS
@@ -345,7 +347,7 @@ def remove_old_sessions(environment: Mapping[str, str], days: float) -> int:
     for session_id in (
         session_id for session_ids in _list_session_ids(environment) for session_id in session_ids
     ):
-        session = peek_session(session_id, environment)
+        session = find_session_trusting_metadata(session_id, environment)
         if session is not None and not session.is_running:
             with suppress(OSError):
                 ended_sessions.append((_read_change_time(session.folder), session))
@@ -442,12 +444,12 @@ def write_metadata(folder: str, metadata: Mapping[str, Any]) -> None:
         overwrite_file(path, data)
 
 
-def read_start_data(folder: str) -> dict[str, Any] | None:
+def load_session_start_data(session_folder: str) -> dict[str, Any] | None:
     """What a life of the session was started with; None where nothing is known of it."""
-    return _load_json_object(os.path.join(folder, START_FILE))
+    return _load_json_object(os.path.join(session_folder, START_FILE))
 
 
-def write_start_data(folder: str, start_data: Mapping[str, Any]) -> None:
+def write_session_start_data(session_folder: str, start_data: Mapping[str, Any]) -> None:
     """Keep what a life of the session is started with. OSError where that cannot be.
 
     FrontendError where it is more than a host reads: what was kept before stays as it is.
@@ -459,10 +461,10 @@ def write_start_data(folder: str, start_data: Mapping[str, Any]) -> None:
             f"{len(data):,}",
             hint="put the text into a file, and name the file in the prompt",
         )
-    replace_file(os.path.join(folder, START_FILE), lambda file: write_all(file, data))
+    replace_file(os.path.join(session_folder, START_FILE), lambda file: write_all(file, data))
 
 
-def read_session_settings(folder: str, host_generation: object) -> ClaudeSettings | None:
+def load_session_claude_settings(folder: str, host_generation: object) -> ClaudeSettings | None:
     """What a life of the session has read of Claude's settings; None where that is not known."""
     data = _load_json_object(os.path.join(folder, SETTINGS_FILE)) or {}
     try:
@@ -475,16 +477,18 @@ def read_session_settings(folder: str, host_generation: object) -> ClaudeSetting
         return None
 
 
-def write_session_settings(folder: str, host_generation: int, settings: ClaudeSettings) -> None:
+def write_session_claude_settings(
+    folder: str, host_generation: int, settings: ClaudeSettings
+) -> None:
     """Keep what a life has read of Claude's settings. OSError where that cannot be."""
     data = dump_json({"generation": host_generation, "settings": serialize_settings(settings)})
     replace_file(os.path.join(folder, SETTINGS_FILE), lambda file: write_all(file, data))
 
 
-def write_flag_settings(folder: str, text: str) -> str:
+def write_settings_flag_file(session_folder: str, settings_json: str) -> str:
     """Keep what `--settings` says as JSON; its path. OSError where that cannot be."""
-    path = os.path.join(folder, FLAG_SETTINGS_FILE)
-    replace_file(path, lambda file: write_all(file, text.encode()))
+    path = os.path.join(session_folder, FLAG_SETTINGS_FILE)
+    replace_file(path, lambda file: write_all(file, settings_json.encode()))
     return path
 
 

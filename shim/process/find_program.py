@@ -150,7 +150,7 @@ def find_programs_on_path(
     return paths
 
 
-def find_policy_bypass(
+def explain_possible_policy_bypass(
     adapter: Adapter, command_prefix: Sequence[str], folders: Sequence[str] = ()
 ) -> str:
     """Why a vendor's program may not obey a file or a hook of ours: it may not see it, or files go

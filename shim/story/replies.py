@@ -47,14 +47,14 @@ class ModelReply:
     is_closed: bool = False
 
     @property
-    def calls(self) -> list[SessionStep]:
+    def tool_calls(self) -> list[SessionStep]:
         return [part for part in self.parts if part.kind == "call"]
 
     def join_part_texts(self, kind: str = "text") -> str:
         return "\n\n".join(part.text for part in self.parts if part.kind == kind and part.text)
 
     @property
-    def reliable_token_counts(self) -> dict[str, int]:
+    def final_token_counts(self) -> dict[str, int]:
         """Its tokens without a count that may be too low; {} if there are none."""
         reliable = {
             name: count
@@ -249,7 +249,7 @@ class SessionTrace(SessionStepTracker):
         return emitted
 
 
-class TracedRecording:
+class RecordingTraceReader:
     """A cast that is read once as a trace. RecordingError if it cannot be read."""
 
     def __init__(self, path: str) -> None:
@@ -280,7 +280,7 @@ class TracedRecording:
         return "" if name == "unknown" else name  # an init that came before the model was known
 
     @property
-    def vendor(self) -> str:
+    def answering_vendor_name(self) -> str:
         """The vendor that answered; in a fallback list it may be a later one than the header's."""
         return self.trace.vendor or self.header.vendor
 
@@ -295,7 +295,9 @@ class TracedRecording:
         init_version: Any = (
             self.trace.replies.init_fields.get("claude_code_version") if is_passthrough else ""
         )
-        recorded_version = self.header.vendor_version if self.vendor == self.header.vendor else ""
+        recorded_version = (
+            self.header.vendor_version if self.answering_vendor_name == self.header.vendor else ""
+        )
         return recorded_version or str(init_version or "")
 
     def format_iso_time(self, time_s: float) -> str | None:

@@ -136,9 +136,9 @@ def test_failed_host_start_is_reported_to_the_client_and_in_the_metadata(hosts):
     session = hosts.start_session("hi")
     with pytest.raises(HostUnavailableError, match="qwen"):
         hosts.connect(session)
-    assert not registry.peek_session(session.session_id, hosts.environment).is_running, (
-        "who is told may begin it again"
-    )
+    assert not registry.find_session_trusting_metadata(
+        session.session_id, hosts.environment
+    ).is_running, "who is told may begin it again"
     now = hosts.wait_for_end(session)
     assert now.metadata["state"] == "failed" and "qwen" in now.metadata["detail"]
     with open(os.path.join(session.folder, "stderr.log")) as file:
@@ -200,7 +200,7 @@ def test_respawn_waits_for_the_lock_of_the_ended_host(hosts, monkeypatch):
     host_lock = lock.acquire_host_lock(hosts.wait_for_end(session).folder)
     timer = threading.Timer(0.2, os.close, (host_lock,))
     timer.start()
-    assert not registry.peek_session(SESSION, hosts.environment).is_running
+    assert not registry.find_session_trusting_metadata(SESSION, hosts.environment).is_running
     assert respawn_session(session, hosts.environment).metadata["generation"] == 2
     timer.join()
 
@@ -300,7 +300,7 @@ def test_respawn_with_new_flags_preserves_the_fork_source(hosts):
 
 def test_start_file_stores_the_session_spec(hosts):
     session = hosts.start_session(arguments=["--model", "demo-2"], name="mine")
-    start_data = registry.read_start_data(session.folder)
+    start_data = registry.load_session_start_data(session.folder)
     assert SessionSpec(**{key: start_data[key] for key in SessionSpec._fields}).arguments == [
         "--model",
         "demo-2",
@@ -314,7 +314,7 @@ def test_oversized_prompt_is_refused_and_the_start_file_is_unchanged(hosts, monk
     record = hosts.start_session(arguments=("--permission-mode", "plan"))
     send_frames_and_collect_answers(record.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.wait_for_end(record)
-    before = registry.read_start_data(record.folder)
+    before = registry.load_session_start_data(record.folder)
     monkeypatch.setattr(registry, "MAX_FILE_BYTES", 2000)
     for session in (record.session_id, SESSION):
         with pytest.raises(
@@ -322,7 +322,7 @@ def test_oversized_prompt_is_refused_and_the_start_file_is_unchanged(hosts, monk
         ):
             hosts.start_session("x" * 2000, session)
     assert (
-        registry.read_start_data(record.folder) == before
+        registry.load_session_start_data(record.folder) == before
         and not hosts.load_session(ended).is_running
     )
     assert not os.path.exists(registry.get_session_folder(SESSION, hosts.environment))
@@ -345,7 +345,7 @@ def test_respawn_is_refused_if_the_start_file_is_invalid(hosts, start_content):
 
 
 def test_host_fails_if_the_start_file_is_missing(hosts, monkeypatch):
-    monkeypatch.setattr(registry, "write_start_data", lambda folder, spec: None)
+    monkeypatch.setattr(registry, "write_session_start_data", lambda folder, spec: None)
     now = hosts.wait_for_end(hosts.start_session("hi"))
     assert now.metadata["state"] == "failed" and "is not known any more" in now.metadata["detail"]
 

@@ -272,7 +272,7 @@ DAMAGES = ["empty", "zeroed", "missing", "cut", "a list", "a folder"]
 @pytest.mark.parametrize("how", DAMAGES)
 def test_session_with_damaged_metadata_is_listed_and_removable(environment, how):
     folder = keep(environment, state="done", status=None, pid=None)
-    registry.write_start_data(
+    registry.write_session_start_data(
         folder, {"cwd": "/repo", "vendor": "qwen", "name": 7, "generation": 3, "arguments": []}
     )
     damage(folder, how)
@@ -321,7 +321,7 @@ def test_starting_session_is_not_reported_as_damaged(environment):
     folder = registry.create_session_folder(SESSION, environment)
     assert registry.list_sessions(environment) == []
     host_lock = lock.acquire_host_lock(folder)
-    registry.write_start_data(folder, {"cwd": "/repo"})
+    registry.write_session_start_data(folder, {"cwd": "/repo"})
     assert (
         registry.list_sessions(environment) == []
         and registry.find_session(SESSION, environment) is None

@@ -9,7 +9,7 @@ from shim.core.errors import FrontendError, UnsupportedPermissionModeError, Vend
 from shim.process.find_program import (
     MAX_SETTINGS_BYTES,
     check_project_autostart_programs,
-    find_policy_bypass,
+    explain_possible_policy_bypass,
     find_program,
     find_programs_on_path,
     list_program_candidates,
@@ -147,19 +147,19 @@ def test_gemini_settings_that_may_bypass_rules_are_reported_by_path(tmp_path, se
     path = folders[index] / ".gemini" / "settings.json"
     path.parent.mkdir(parents=True)
     path.write_text(settings)
-    assert find_policy_bypass(
+    assert explain_possible_policy_bypass(
         get_adapter("gemini"), (), [str(folder) for folder in folders]
     ).startswith(str(path))
 
 
 def test_harmless_settings_and_other_vendors_are_not_reported(tmp_path):
     path = tmp_path / ".gemini" / "settings.json"
-    assert find_policy_bypass(get_adapter("gemini"), (), [str(tmp_path), ""]) == ""
+    assert explain_possible_policy_bypass(get_adapter("gemini"), (), [str(tmp_path), ""]) == ""
     path.parent.mkdir(parents=True)
     path.write_text('{"tools": {"allowed": ["x"]}}')
-    assert find_policy_bypass(get_adapter("gemini"), (), [str(tmp_path)]) == ""
+    assert explain_possible_policy_bypass(get_adapter("gemini"), (), [str(tmp_path)]) == ""
     path.write_text('{"tools": {"discoveryCommand": "x"}}')
-    assert find_policy_bypass(get_adapter("qwen"), (), [str(tmp_path)]) == ""
+    assert explain_possible_policy_bypass(get_adapter("qwen"), (), [str(tmp_path)]) == ""
 
 
 @pytest.fixture

@@ -164,7 +164,9 @@ class SessionHostJoiner:
         """
         session, welcome = self._session, frontend.welcome
         mode = str(welcome.get("chosen") or welcome.get("mode") or "default")
-        session_settings = registry.read_session_settings(session.folder, welcome.get("generation"))
+        session_settings = registry.load_session_claude_settings(
+            session.folder, welcome.get("generation")
+        )
         if session_settings is None:  # a host of another version, or one without room for a file
             session_settings = load_claude_settings(
                 read_start_invocation(session), os.environ, str(session.metadata["cwd"])

@@ -239,7 +239,7 @@ class LocalBackgroundSessionManager:
             yield _RunningFeed(connection)
 
     def _load_session(self, session_id: str) -> SessionRecord:
-        session = registry.peek_session(session_id, self._environment)
+        session = registry.find_session_trusting_metadata(session_id, self._environment)
         if session is None:
             raise FrontendError(f"there is no session {session_id}")
         return session

@@ -122,7 +122,7 @@ def _build_invocation(folder: str, metadata: SessionHostMetadata, spec: SessionS
     invocation = parse_argv([*spec.arguments, *fork_args], dialect="claude")
     settings = invocation.configuration.settings
     if settings and is_json(settings):  # other users see a child's words, and those have a limit
-        settings = registry.write_flag_settings(folder, settings)
+        settings = registry.write_settings_flag_file(folder, settings)
     return invocation.with_flags(
         prompt=None,
         print_mode=False,  # as the SDKs hold a conversation

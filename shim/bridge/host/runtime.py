@@ -216,7 +216,7 @@ class SessionHostRuntime:
         settings = _load_conversation_settings(self._startup)
         if settings != self._stored_settings:
             with suppress(OSError):
-                registry.write_session_settings(
+                registry.write_session_claude_settings(
                     self._folder, self._metadata.values["generation"], settings
                 )
                 self._stored_settings = settings

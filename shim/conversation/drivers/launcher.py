@@ -42,7 +42,7 @@ from shim.process.environment import (
 )
 from shim.process.find_program import (
     check_project_autostart_programs,
-    find_policy_bypass,
+    explain_possible_policy_bypass,
     find_program,
     resolve_command_prefix,
 )
@@ -464,7 +464,7 @@ class ChildLauncher:
                 self.prepare_vendor_run_report_folder(),
                 self._store_attachment if self._can_attach else None,
             ),
-            policy_bypass=find_policy_bypass(
+            policy_bypass=explain_possible_policy_bypass(
                 self.adapter,
                 self.program.command_prefix,
                 (self.context.cwd, self.child_environment.get("HOME", "")),

@@ -15,7 +15,7 @@ from shim.core.reading.json_text import dump_json
 from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause
 from shim.story.model import SessionStep, format_content_text
-from shim.story.replies import ModelReply, TracedRecording, TraceItem
+from shim.story.replies import ModelReply, RecordingTraceReader, TraceItem
 
 ATIF_VERSION = "ATIF-v1.8"
 MAX_WAITING_STEPS = 64  # that wait for the session's init, which names the agent
@@ -29,7 +29,7 @@ _EXPORTED_NOTES = ("api_retry", "compact_boundary", "interrupt", "set_model")
 
 def export(path: str, write: WriteFunction, *, redact: bool) -> None:
     """Write the trajectory of the cast at `path`: one JSON object. RecordingError if it is no cast."""
-    recording = TracedRecording(path)
+    recording = RecordingTraceReader(path)
     _AtifDocument(recording, write, Redactor() if redact else None).write_document()
 
 
@@ -50,7 +50,7 @@ class _AgentTrajectory:
 
 class _AtifDocument:
     def __init__(
-        self, recording: TracedRecording, write: WriteFunction, redactor: Redactor | None
+        self, recording: RecordingTraceReader, write: WriteFunction, redactor: Redactor | None
     ) -> None:
         self._recording = recording
         self._write = write
@@ -137,7 +137,9 @@ class _AtifDocument:
                 "schema_version": ATIF_VERSION,
                 "session_id": recording.session_id or None,
             }
-            head["agent"] = self._build_agent(recording.vendor or "unknown", tools=True)
+            head["agent"] = self._build_agent(
+                recording.answering_vendor_name or "unknown", tools=True
+            )
             self._write(
                 self._dump_redacted(
                     {name: value for name, value in head.items() if value is not None}
@@ -203,7 +205,7 @@ class _AtifDocument:
             step["model_name"] = reply.model
         if thinking := reply.join_part_texts("thinking"):
             step["reasoning_content"] = thinking
-        if calls := reply.calls:
+        if calls := reply.tool_calls:
             for call in calls:
                 if trajectory.name:
                     self._owner_by_call[call.call] = trajectory.name
@@ -224,7 +226,7 @@ class _AtifDocument:
                 if call.output is not None or call.outcome
             ]:
                 step["observation"] = {"results": results}
-        if usage := reply.reliable_token_counts:
+        if usage := reply.final_token_counts:
             step["metrics"] = _build_token_counts(
                 usage, "prompt_tokens", "completion_tokens", "cached_tokens"
             )

@@ -21,7 +21,7 @@ from shim.core.reading.values import as_str
 from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause
 from shim.story.model import SessionStep, format_content_text
-from shim.story.replies import ModelReply, TracedRecording
+from shim.story.replies import ModelReply, RecordingTraceReader
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.0"
 SCOPE_NAME = "claude-shim"
@@ -86,7 +86,7 @@ class OtelSpanBuilder:
     """Makes the spans of a cast, each when it is over."""
 
     def __init__(self, path: str, *, redact: bool, content: bool = False) -> None:
-        self._recording = TracedRecording(path)
+        self._recording = RecordingTraceReader(path)
         self._redactor = Redactor() if redact else None
         self._has_content = content
         header = self._recording.header
@@ -156,10 +156,10 @@ class OtelSpanBuilder:
         )
         if nested is not None:  # it may run in the background, longer than its turn
             turn_number = nested.turn_number
-            ends = [call.until for call in reply.calls if call.until is not None]
+            ends = [call.until for call in reply.tool_calls if call.until is not None]
             nested.end_s = max(nested.end_s, reply.until, *ends)
         yield self._build_chat_span(agent_id, turn_number, reply)
-        for call in reply.calls:
+        for call in reply.tool_calls:
             yield self._build_tool_span(agent_id, turn_number, call)
 
     def _add_step(self, agent_id: str, step: SessionStep) -> None:
@@ -200,7 +200,9 @@ class OtelSpanBuilder:
             prompt_time_s, text = self._prompts.popleft()
             self._ensure_turn(max(prompt_time_s, time_s)).prompts.append(text)
         fields: Mapping[str, Any] = {} if result is None else result.facts
-        attributes = self._build_common_attributes("invoke_agent", self._recording.vendor)
+        attributes = self._build_common_attributes(
+            "invoke_agent", self._recording.answering_vendor_name
+        )
         if self._recording.model:
             attributes["gen_ai.request.model"] = self._recording.model
         attributes |= _build_usage_attributes(fields.get("usage"))
@@ -230,7 +232,10 @@ class OtelSpanBuilder:
                     "finish_reason": "error" if cause else "stop",
                 }
                 attributes["gen_ai.output.messages"] = self._dump_redacted([answer])
-        name, interval_s = f"invoke_agent {self._recording.vendor}".strip(), (turn.start_s, time_s)
+        name, interval_s = (
+            f"invoke_agent {self._recording.answering_vendor_name}".strip(),
+            (turn.start_s, time_s),
+        )
         span = self._build_span(
             turn_number,
             "turn",
@@ -244,7 +249,9 @@ class OtelSpanBuilder:
         return span._replace(events=tuple(turn.events), dropped_events=turn.dropped_events)
 
     def _build_chat_span(self, agent_id: str, turn_number: int, reply: ModelReply) -> OtelSpan:
-        agent = self._find_agent_name(agent_id) if agent_id else self._recording.vendor
+        agent = (
+            self._find_agent_name(agent_id) if agent_id else self._recording.answering_vendor_name
+        )
         attributes = self._build_common_attributes("chat", agent)
         model = reply.model or self._recording.model
         if model:
@@ -256,7 +263,7 @@ class OtelSpanBuilder:
             attributes["gen_ai.response.finish_reasons"] = [
                 FINISH_REASONS.get(reply.stop_reason, reply.stop_reason)
             ]
-        attributes |= _build_usage_attributes(reply.reliable_token_counts)
+        attributes |= _build_usage_attributes(reply.final_token_counts)
         if reply.streamed and reply.first_output_at is not None:
             attributes["gen_ai.response.time_to_first_chunk"] = round(
                 reply.first_output_at - reply.at, 6
@@ -333,7 +340,8 @@ class OtelSpanBuilder:
     def _build_common_attributes(self, operation: str, agent: str) -> dict[str, AttributeValue]:
         recording, model = self._recording, self._recording.model.rpartition("/")[2].lower()
         provider = next(
-            (name for prefix, name in PROVIDERS if model.startswith(prefix)), recording.vendor
+            (name for prefix, name in PROVIDERS if model.startswith(prefix)),
+            recording.answering_vendor_name,
         )
         attributes: dict[str, AttributeValue] = {
             "gen_ai.operation.name": operation,
@@ -463,6 +471,6 @@ def _build_output_message(reply: ModelReply) -> dict[str, Any]:
                 {"type": "reasoning" if part.kind == "thinking" else "text", "content": part.text}
             )
     finish_reason = FINISH_REASONS.get(reply.stop_reason, reply.stop_reason) or (
-        "tool_call" if reply.calls else "stop"
+        "tool_call" if reply.tool_calls else "stop"
     )
     return {"role": "assistant", "parts": parts, "finish_reason": finish_reason}

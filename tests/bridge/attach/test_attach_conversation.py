@@ -184,7 +184,7 @@ def test_resume_of_an_ended_session_restores_its_original_flags(hosting_box):
         "-p", "one", "--resume", session.session_id, "--append-system-prompt", "long", **BRIDGE
     )
     assert (done.status, done.stderr) == (0, "")
-    args = (registry.read_start_data(session.folder) or {})["arguments"]
+    args = (registry.load_session_start_data(session.folder) or {})["arguments"]
     assert args[:2] == ["--append-system-prompt", "long"] and {
         "--disallowedTools=Bash",
         "plan",
@@ -209,7 +209,9 @@ def test_fork_through_the_bridge_inherits_denied_tools(hosting_box):
     (copy,) = (
         other for other in hosting_box.list_sessions() if other.session_id != session.session_id
     )
-    assert (registry.read_start_data(copy.folder) or {})["arguments"] == ["--disallowedTools=Bash"]
+    assert (registry.load_session_start_data(copy.folder) or {})["arguments"] == [
+        "--disallowedTools=Bash"
+    ]
 
 
 def test_resume_elsewhere_resolves_stored_paths_in_the_original_directory(hosting_box, tmp_path):
@@ -228,7 +230,7 @@ def test_resume_elsewhere_resolves_stored_paths_in_the_original_directory(hostin
         "Edit(./x/y)",
     ]
     assert run_shim(argv, env={**hosting_box.variables, **BRIDGE}, cwd=tmp_path).status == 0
-    args = (registry.read_start_data(session.folder) or {})["arguments"]
+    args = (registry.load_session_start_data(session.folder) or {})["arguments"]
     assert [arg.partition("=")[2] or arg for arg in args] == [
         *(
             f"Edit(/{hosting_box.box.cwd}/x/y)",
@@ -832,7 +834,7 @@ def test_join_succeeds_if_the_host_stored_no_settings(hosting_box):
     (folder / "settings.json").write_text(json.dumps({"permissions": {"defaultMode": "plan"}}))
     session, _ = start_session(hosting_box)
     os.unlink(os.path.join(session.folder, registry.SETTINGS_FILE))
-    assert registry.read_session_settings(session.folder, 1) is None
+    assert registry.load_session_claude_settings(session.folder, 1) is None
     with talk(hosting_box, "--resume", session.session_id) as running:
         running.send_lines(user("two"))
         done = running.end_input()

@@ -395,7 +395,7 @@ def ended(tmp_path, tokens, monkeypatch):
     log.close()
     metadata = {"session": SESSION, "generation": 1, "state": "done", "created": 1}
     record = registry.SessionRecord(SESSION, str(tmp_path), False, metadata)
-    monkeypatch.setattr(registry, "peek_session", lambda *_: record)
+    monkeypatch.setattr(registry, "find_session_trusting_metadata", lambda *_: record)
     monkeypatch.setattr(registry, "list_sessions_by_id_prefix", lambda *_: [record])
     web = Web(LocalBackgroundSessionManager({}, {}), tokens, GatewayEndpoint(port=0))
     yield web

@@ -312,7 +312,7 @@ def test_only_claude_sessions_reload_changed_settings(box, hosts, vendor, is_rer
         folder.mkdir()
         (folder / "settings.json").write_text('{"permissions": {"deny": ["Bash"]}}')
         with hosts.connect(session):
-            assert bool(registry.read_session_settings(session.folder, 1).deny) == is_reread
+            assert bool(registry.load_session_claude_settings(session.folder, 1).deny) == is_reread
 
 
 @pytest.mark.anyio

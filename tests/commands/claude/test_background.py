@@ -145,7 +145,7 @@ def test_resume_continues_an_ended_session_with_its_stored_flags(desk, uses_full
         done.stderr
         == f"note: woke session {record.short_id} with its saved options (--permission-mode, --agent).\n"
     )
-    assert registry.read_start_data(resumed_record.folder)["arguments"] == [
+    assert registry.load_session_start_data(resumed_record.folder)["arguments"] == [
         "--permission-mode",
         "plan",
         "--agent",
@@ -173,7 +173,9 @@ def test_resume_resolves_relative_paths_against_each_working_directory(desk, tmp
     ]
     done = run_shim(argv, env=desk.environment, cwd=tmp_path)
     assert done.status == 0, done.stderr
-    stored_args = (registry.read_start_data(desk.load_session(record).folder) or {})["arguments"]
+    stored_args = (registry.load_session_start_data(desk.load_session(record).folder) or {})[
+        "arguments"
+    ]
     assert [arg.partition("=")[2] or arg for arg in stored_args] == [
         *(
             f"Read(/{desk.cwd}/x/y)",
@@ -213,7 +215,7 @@ def test_resume_with_new_settings_preserves_the_original_deny_rules(desk):
     with desk.connect(record) as connection:
         read_until_result(connection)
     copy, _ = start_background_session(desk, "other", "--resume", record.session_id)
-    flag, settings_text = registry.read_start_data(copy.folder)["arguments"]
+    flag, settings_text = registry.load_session_start_data(copy.folder)["arguments"]
     assert (flag, json.loads(settings_text)) == ("--settings", {"permissions": {"deny": ["Bash"]}})
     assert desk.run_claude("stop", record.short_id).status == 0
     resumed_record, _ = start_background_session(
@@ -224,7 +226,7 @@ def test_resume_with_new_settings_preserves_the_original_deny_rules(desk):
         "--settings",
         '{"permissions": {"deny": ["Write"]}}',
     )
-    flag, settings_text = registry.read_start_data(resumed_record.folder)["arguments"]
+    flag, settings_text = registry.load_session_start_data(resumed_record.folder)["arguments"]
     assert (flag, json.loads(settings_text)["permissions"]) == (
         "--settings",
         {"deny": ["Bash", "Write"], "allow": ["Read"]},
@@ -270,7 +272,7 @@ def test_resume_of_a_running_session_starts_a_copy(desk):
         desk, "other", "--resume", record.session_id, "--fork-session"
     )
     assert forked.session_id not in (record.session_id, copy.session_id) and done.stderr == ""
-    assert registry.read_start_data(forked.folder)["forked"] == record.session_id
+    assert registry.load_session_start_data(forked.folder)["forked"] == record.session_id
 
 
 @pytest.mark.parametrize("fork", [(), ("--fork-session",)], ids=["living", "forked"])
@@ -289,7 +291,7 @@ def test_copy_inherits_the_deny_rules_of_its_original(desk, fork):
     copy, _ = start_background_session(
         desk, "other", "--resume", record.session_id, "--disallowedTools", "Edit", *fork
     )
-    assert registry.read_start_data(copy.folder)["arguments"] == [
+    assert registry.load_session_start_data(copy.folder)["arguments"] == [
         *("--disallowedTools=Write", "--disallowedTools=Edit", "--managed-settings", managed)
     ]
 
@@ -311,7 +313,7 @@ def test_copy_stores_the_resume_message_apart_from_its_flags(desk):
     copy, _ = start_background_session(
         desk, "other", "--resume", record.session_id, "--fork-session", "--resume-session-at", last
     )
-    start_data = registry.read_start_data(copy.folder)
+    start_data = registry.load_session_start_data(copy.folder)
     assert (start_data["forked"], start_data["beginning"]) == (
         record.session_id,
         ["--resume-session-at", last],
@@ -324,7 +326,7 @@ def test_continue_copies_the_last_session_of_the_folder(desk):
         "session_id"
     ]
     record, done = start_background_session(desk, "go on", "--continue")
-    assert registry.read_start_data(record.folder)["forked"] == session
+    assert registry.load_session_start_data(record.folder)["forked"] == session
     assert done.stderr.startswith(
         f"note: started a copy of that conversation as {record.short_id}. To continue a session"
     )
