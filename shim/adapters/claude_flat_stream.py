@@ -9,7 +9,7 @@ from typing import Any
 
 from shim.adapters.claude_input import encode_unsupported_request_error
 from shim.core.adapter.translator import Event, StreamedBlockTranslator, Translator
-from shim.core.api_errors import Cause
+from shim.core.api_errors import TurnEndCause
 from shim.core.claude.usage import parse_count_or_zero, parse_usage
 from shim.core.reading.values import as_dict, as_str
 from shim.core.turn.open_calls import normalize_call_id
@@ -17,7 +17,10 @@ from shim.core.turn.turn import Turn
 
 SYNTHETIC_MODEL = "<synthetic>"
 INTERRUPTED_REASONS = ("aborted_streaming", "aborted_tools")
-ERROR_CAUSES: dict[str, Cause] = {"error_max_turns": "limit", "error_max_budget_usd": "limit"}
+ERROR_CAUSES: dict[str, TurnEndCause] = {
+    "error_max_turns": "limit",
+    "error_max_budget_usd": "limit",
+}
 
 
 class FlatClaudeTranslator(StreamedBlockTranslator):

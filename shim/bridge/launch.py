@@ -31,7 +31,7 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.io.ids import create_uuid
 from shim.process.environment import get_working_directory
-from shim.process.package import check_package_files
+from shim.process.package import require_package_files_for_child
 
 PROTOCOL_VERSION = 1  # of the facts and the frames
 # of what former lives said; a life that says more is cut by its host
@@ -112,7 +112,7 @@ def start_host(
             hint="make that folder again, or begin another session in one that is there",
         )
     _check_utf8(session_id, spec)
-    check_package_files(build_host_command())
+    require_package_files_for_child(build_host_command())
     folder = create_session_folder(session_id, environment)
     is_new = registry.read_metadata(folder) is None and registry.restore_metadata(folder) is None
     spec = _restore_fork_source(spec, folder)

@@ -19,7 +19,7 @@ from shim.conversation.loop import (
     explain_turn_failure,
 )
 from shim.core.adapter.child_stream import ChildStream
-from shim.core.api_errors import Cause
+from shim.core.api_errors import TurnEndCause
 from shim.core.claude.messages import UserMessage
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.io.stderr import warn
@@ -315,7 +315,7 @@ class MessageLoop(ConversationLoop):
         except Exception as write_error:
             warn(f"the shim failed: {write_error!r}\n")
 
-    async def _write_last_result(self, reason: str, cause: Cause) -> None:
+    async def _write_last_result(self, reason: str, cause: TurnEndCause) -> None:
         """End the turn that runs with an error result, if it has none and stdout takes the lines in
         time.
         """

@@ -29,7 +29,7 @@ from shim.core.adapter.commands import (
     StreamOutput,
     TurnStage,
 )
-from shim.core.api_errors import Cause
+from shim.core.api_errors import TurnEndCause
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.io.stderr import STDERR_TIMEOUT_S, warn, write_available
@@ -259,7 +259,7 @@ class PassthroughLoop(ConversationLoop):
         await self._child.stop(self._launcher.adapter.shutdown.interrupt_signal)
         await self._finish_open_turn(reason, "stall")
 
-    async def _finish_open_turn(self, reason: str, cause: Cause | None = None) -> None:
+    async def _finish_open_turn(self, reason: str, cause: TurnEndCause | None = None) -> None:
         """Give a result to a turn that has begun, or whose message was sent, and that has none."""
         stream = self._stream
         if not stream.is_turn_open:
@@ -275,7 +275,7 @@ class PassthroughLoop(ConversationLoop):
         )
         await self._output.write_lines(lines)
 
-    async def _write_last_result(self, reason: str, cause: Cause) -> None:
+    async def _write_last_result(self, reason: str, cause: TurnEndCause) -> None:
         with anyio.move_on_after(FINAL_WRITE_TIMEOUT_S):
             try:
                 await self._finish_open_turn(reason, cause)

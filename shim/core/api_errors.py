@@ -18,7 +18,7 @@ from shim.core.reading.typed import NamedTuple
 
 # All that `result.shim.cause` can say (hostile-input page, section 5); what each goes with is
 # `tests/support/result_consistency.py`.
-Cause = Literal[
+TurnEndCause = Literal[
     "clean",
     "vendor_error",  # the vendor said that it failed
     "auth",
@@ -35,7 +35,7 @@ Cause = Literal[
     "protocol",  # it printed something else than it was started to print
     "internal",
 ]
-CAUSES = frozenset(get_args(Cause))
+CAUSES = frozenset(get_args(TurnEndCause))
 
 
 class ApiFailure(NamedTuple):
@@ -45,12 +45,12 @@ class ApiFailure(NamedTuple):
     status: int | None = None
 
     @property
-    def is_api_failure(self) -> bool:
+    def is_recognized_api_failure(self) -> bool:
         """Whether the model's API failed."""
         return bool(self.kind)
 
     @property
-    def cause(self) -> Cause:
+    def cause(self) -> TurnEndCause:
         """The cause for `result.shim`. An unknown error is `vendor_error`."""
         return FAILURE_KINDS[self.kind].cause
 
@@ -60,7 +60,7 @@ class ApiFailure(NamedTuple):
         return FAILURE_KINDS[self.kind].error
 
     @property
-    def api_retry_error(self) -> str:
+    def api_retry_error_code(self) -> str:
         """The `assistant_error` of an `api_retry` line, which separates an overload from other
         faults of a server.
         """
@@ -84,7 +84,7 @@ class ApiFailure(NamedTuple):
 class ApiFailureKind(NamedTuple):
     """One class of failures: the cause, the `error` of the assistant line, the `terminal_reason`."""
 
-    cause: Cause
+    cause: TurnEndCause
     error: str
     terminal_reason: str = "api_error"
 

@@ -11,7 +11,7 @@ from shim.core.reading.ids import canonicalize_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from shim.core.api_errors import Cause
+    from shim.core.api_errors import TurnEndCause
 
 # Characters of a vendor's reason, which every init and every result repeats for a person.
 MAX_REASON_CHARS = 300
@@ -27,7 +27,7 @@ class FailedVendorAttempt(NamedTuple):
     """
 
     vendor: str
-    cause: "Cause"
+    cause: "TurnEndCause"
     reason: str
 
     def to_json(self) -> dict[str, Any]:
@@ -35,7 +35,7 @@ class FailedVendorAttempt(NamedTuple):
         return {"vendor": self.vendor, "cause": self.cause, "reason": self.reason}
 
 
-def create_failed_attempt(vendor: str, cause: "Cause", text: str) -> FailedVendorAttempt:
+def create_failed_attempt(vendor: str, cause: "TurnEndCause", text: str) -> FailedVendorAttempt:
     """A `FailedAttempt` whose words are one short printable line."""
     reason = " ".join(escape_control_chars(text).split())
     if len(reason) > MAX_REASON_CHARS:
@@ -55,7 +55,9 @@ def parse_failed_attempt(fields: Mapping[str, Any]) -> FailedVendorAttempt:
     """The reverse of `fields`. Any JSON is accepted."""
     from shim.core.api_errors import CAUSES
 
-    cause: Cause = next((cause for cause in CAUSES if cause == fields.get("cause")), "vendor_error")
+    cause: TurnEndCause = next(
+        (cause for cause in CAUSES if cause == fields.get("cause")), "vendor_error"
+    )
     return create_failed_attempt(
         str(fields.get("vendor"))[:MAX_VENDOR_NAME_CHARS], cause, str(fields.get("reason"))
     )
@@ -79,7 +81,7 @@ class ShimError(Exception):
     (surface page); `failed_attempts` are the vendors of a list that were asked before that one.
     """
 
-    cause: "Cause" = "refused"
+    cause: "TurnEndCause" = "refused"
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)

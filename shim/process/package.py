@@ -39,7 +39,9 @@ def describe_package_change() -> str:
     return f"claude-shim {shim.__version__} was replaced by {version or 'another version'} while it runs"
 
 
-def check_package_files(command: Iterable[str], environment: Iterable[str] = ()) -> None:
+def require_package_files_for_child(
+    command: Iterable[str], environment_values: Iterable[str] = ()
+) -> None:
     """Raise SystemResourceError if a program that is about to start needs files of this package
     that are gone.
 
@@ -48,7 +50,7 @@ def check_package_files(command: Iterable[str], environment: Iterable[str] = ())
     if os.path.exists(VERSION_FILE):
         return
     names = (PACKAGE_DIR, *CHILD_MODULES)
-    texts = [*command, *environment]
+    texts = [*command, *environment_values]
     if any(text.startswith(MODULE_PREFIX) or any(name in text for name in names) for text in texts):
         raise SystemResourceError(
             f"{describe_package_change()}, and the program that would be started now needs its files",

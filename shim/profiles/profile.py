@@ -124,7 +124,7 @@ class ProfileTranslator(ProfileRuleEngine):
             :MAX_REASON_CHARS
         ]
         cause = self.causes.get(code)
-        if classify_api_error(reason).is_api_failure or cause is None:
+        if classify_api_error(reason).is_recognized_api_failure or cause is None:
             if not "".join(reasons).strip() and self.last_notice:
                 turn.record_failure(reason)
         elif cause == "interrupted":

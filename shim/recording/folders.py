@@ -121,7 +121,7 @@ def verify_cast_file(path: str) -> CastVerificationReport:
         return CastVerificationReport(path, "unreadable", findings=[finding._asdict()])
     return CastVerificationReport(
         path,
-        verifier.state,
+        verifier.integrity_status,
         verifier.has_valid_hash_chain,
         verifier.is_truncated,
         verifier.line_count,

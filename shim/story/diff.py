@@ -37,7 +37,9 @@ def build_tool_call_diff(
     return "\n".join(hunks)
 
 
-def list_diff_arguments(tool_name: str, tool_input: Mapping[str, Any]) -> frozenset[str]:
+def list_arguments_fully_shown_in_diff(
+    tool_name: str, tool_input: Mapping[str, Any]
+) -> frozenset[str]:
     """The arguments that `build_diff` shows all of: none whose value has a part that is in no line
     of the diff.
 

@@ -58,7 +58,11 @@ def test_a_removed_command_names_its_successor(shim, monkeypatch):
     monkeypatch.setattr(
         removed,
         "REMOVED",
-        {"shim cast view": removed.RemovedCommandNotice("it was removed", "use `shim show`")},
+        {
+            "shim cast view": removed.RemovedCommandOrOptionNotice(
+                "it was removed", "use `shim show`"
+            )
+        },
     )
     status, printed, complaint = shim("cast", "view", "x.cast")
     assert (status, printed) == (2, b"")

@@ -74,7 +74,7 @@ def test_error_text_is_classified_with_cause_and_status(text, kind, status):
     failure = classify_api_error(text)
     assert (failure.cause, failure.assistant_error) == kind
     assert failure.status == status
-    assert failure.is_api_failure
+    assert failure.is_recognized_api_failure
 
 
 @loop_over_rows(
@@ -97,7 +97,11 @@ def test_error_text_is_classified_with_cause_and_status(text, kind, status):
 )
 def test_text_without_an_api_failure_is_not_classified_as_an_api_failure(text):
     failure = classify_api_error(text)
-    assert (failure.kind, failure.cause, failure.is_api_failure) == ("", "vendor_error", False)
+    assert (failure.kind, failure.cause, failure.is_recognized_api_failure) == (
+        "",
+        "vendor_error",
+        False,
+    )
 
 
 def test_token_limit_error_of_a_request_is_not_a_truncated_reply():
@@ -116,7 +120,7 @@ def test_token_limit_error_of_a_request_is_not_a_truncated_reply():
 def test_status_400_is_classified_as_unknown():
     """Contract 5.8."""
     failure = classify_api_error("400 bad request mock")
-    assert (failure.assistant_error, failure.status, failure.is_api_failure) == (
+    assert (failure.assistant_error, failure.status, failure.is_recognized_api_failure) == (
         "unknown",
         400,
         True,

@@ -23,7 +23,7 @@ def copy(tmp_path, monkeypatch):
 
 def test_unchanged_files_are_not_reported(copy):
     assert package.describe_package_change() == ""
-    package.check_package_files(["python", "-m", "shim.bridge.host"])
+    package.require_package_files_for_child(["python", "-m", "shim.bridge.host"])
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,13 @@ def test_replaced_package_is_reported_with_its_version(copy, text, version):
     copy.write_text(text, encoding="utf-8")
     change = package.describe_package_change()
     assert f"replaced by {version}" in change and shim.__version__ in change
-    package.check_package_files(["python", "-m", "shim.bridge.host"])
+    package.require_package_files_for_child(["python", "-m", "shim.bridge.host"])
 
 
 def test_removed_package_refuses_commands_that_need_its_files(copy):
     copy.unlink()
     assert "was moved or removed" in package.describe_package_change()
-    package.check_package_files(["/usr/bin/vendor", "--model", "m"], ["/home"])
+    package.require_package_files_for_child(["/usr/bin/vendor", "--model", "m"], ["/home"])
     for command, environment in (
         (["python", "-m", "shim.bridge.host"], []),
         (["pi", "-e", f"{copy.parent}/adapters/pi_gate.js"], []),
@@ -47,7 +47,7 @@ def test_removed_package_refuses_commands_that_need_its_files(copy):
         (["qwen"], [f"{copy.parent}/adapters/settings.json"]),
     ):
         with pytest.raises(SystemResourceError, match="needs its files"):
-            package.check_package_files(command, environment)
+            package.require_package_files_for_child(command, environment)
 
 
 def test_package_is_not_reported_removed_without_free_descriptors(copy, monkeypatch):

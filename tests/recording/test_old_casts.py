@@ -139,7 +139,7 @@ def test_odd_recording_is_read_with_findings() -> None:
         ),
         "order",
     }
-    assert verify_recording("odd").state == "damaged"
+    assert verify_recording("odd").integrity_status == "damaged"
 
 
 def test_odd_recording_steps_are_readable() -> None:

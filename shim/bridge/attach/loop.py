@@ -25,7 +25,7 @@ from shim.conversation.loop import (
     ConversationLoop,
     explain_turn_failure,
 )
-from shim.core.api_errors import Cause
+from shim.core.api_errors import TurnEndCause
 from shim.core.turn.result import INTERRUPTED, build_minimal_error_result
 from shim.io.ids import create_uuid
 from shim.io.stderr import warn
@@ -221,12 +221,12 @@ class AttachedConversationLoop(ConversationLoop):
 
     # -- ends --------------------------------------------------------------------------------------
 
-    async def _write_error_result(self, reason: str, cause: Cause) -> None:
+    async def _write_error_result(self, reason: str, cause: TurnEndCause) -> None:
         """A result of ours, for what has none."""
         self._add_error_result(reason, cause)
         await self._write_lines()
 
-    def _add_error_result(self, reason: str, cause: Cause) -> None:
+    def _add_error_result(self, reason: str, cause: TurnEndCause) -> None:
         welcome = self._frontend.welcome
         id_fields = {"session_id": welcome.get("session"), "uuid": create_uuid()}
         line = {
@@ -236,7 +236,7 @@ class AttachedConversationLoop(ConversationLoop):
         }
         self._frontend.lines += self._frontend.turn_filter.end_turn_with_result(line)
 
-    async def _write_last_result(self, reason: str, cause: Cause) -> None:
+    async def _write_last_result(self, reason: str, cause: TurnEndCause) -> None:
         if self._frontend.turn_filter.is_idle:
             return
         with anyio.move_on_after(FINAL_WRITE_TIMEOUT_S):

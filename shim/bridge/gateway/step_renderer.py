@@ -15,7 +15,11 @@ import orjson
 from shim.bridge import decisions
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.story.diff import FULL_CONTEXT_LINES, build_tool_call_diff, list_diff_arguments
+from shim.story.diff import (
+    FULL_CONTEXT_LINES,
+    build_tool_call_diff,
+    list_arguments_fully_shown_in_diff,
+)
 from shim.story.events import MAIN_ARGUMENTS, has_only_question_texts_and_options
 from shim.story.export.html import build_session_totals_json, build_step_json
 from shim.story.export.view_model import SessionExport, SessionStepView
@@ -141,7 +145,7 @@ def build_permission_prompt_json(
         build_tool_call_diff(tool, tool_input, None, context_lines=FULL_CONTEXT_LINES)
     )
     questions = tool_input.get("questions") if tool == QUESTION_TOOL else None
-    diff_keys = list_diff_arguments(tool, tool_input) if difference else frozenset()
+    diff_keys = list_arguments_fully_shown_in_diff(tool, tool_input) if difference else frozenset()
     visible_input = (
         {"url": request["url"]}
         if request.get("url")

@@ -12,7 +12,7 @@ from shim.conversation.drivers.open_translation import create_output_writer
 from shim.conversation.invocation import choose_stream_terminator
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.translator import Translator
-from shim.core.api_errors import Cause
+from shim.core.api_errors import TurnEndCause
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import is_claude_model
 from shim.core.claude.writer import TERMINATORS
@@ -84,7 +84,7 @@ def report_conversation_start_failure(
     as `refuse_turn` has them.
     """
     if isinstance(error, StartInterruptedError):
-        cause: Cause = "interrupted" if error.signal_number == signal.SIGINT else "signal"
+        cause: TurnEndCause = "interrupted" if error.signal_number == signal.SIGINT else "signal"
         report_turn_start_failure(invocation, error, cause, is_stopped, display_id, recorder)
         return SIGNAL_EXIT_CODES[signal.Signals(error.signal_number)]
     # our own bug: a frontend is still told (threats, last row)
@@ -147,7 +147,7 @@ def find_output_dialect_name(invocation: Invocation) -> str:
 def report_turn_start_failure(
     invocation: Invocation,
     error: ShimError,
-    cause: Cause,
+    cause: TurnEndCause,
     is_stopped: Callable[[], bool],
     display_id: str = "",
     recorder: "RunRecorder | None" = None,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 
-class RemovedCommandNotice(NamedTuple):
+class RemovedCommandOrOptionNotice(NamedTuple):
     """Two texts for a person who types a removed command or option."""
 
     text: str  # one sentence: what was removed
@@ -13,8 +13,8 @@ class RemovedCommandNotice(NamedTuple):
 
 # The keys are typed command lines: `shim COMMAND` for a command, `shim COMMAND --option` for an
 # option.
-REMOVED: Mapping[str, RemovedCommandNotice] = {
-    "shim doctor --casts": RemovedCommandNotice(
+REMOVED: Mapping[str, RemovedCommandOrOptionNotice] = {
+    "shim doctor --casts": RemovedCommandOrOptionNotice(
         "`--casts` was removed: `shim doctor` does not search recordings for new events and fields any more",
         "`shim show CAST` counts the events of a recording that were not understood",
     ),

@@ -22,7 +22,7 @@ from shim.core.adapter.commands import (
     StreamCommands,
     TurnStage,
 )
-from shim.core.api_errors import Cause
+from shim.core.api_errors import TurnEndCause
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import ShimError
@@ -341,7 +341,7 @@ class ChildDriver:
             await self.write_output_and_run_commands(*self.stream.take_output())
             await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)
 
-    def abandon_turn(self, reason: str, cause: Cause) -> None:
+    def abandon_turn(self, reason: str, cause: TurnEndCause) -> None:
         """End the turn that runs, and its child, because of `reason`."""
         if self.stream is not None:
             self.stream.turn.stop(reason, cause)

@@ -16,7 +16,7 @@ from shim.core.adapter.commands import (
     StreamOutput,
     TurnStage,
 )
-from shim.core.api_errors import Cause
+from shim.core.api_errors import TurnEndCause
 from shim.core.errors import (
     FailedVendorAttempt,
     UnsupportedPermissionModeError,
@@ -152,7 +152,7 @@ class BufferedChildStream(ChildStream):
             return b""
         return self._buffer.release_output(super().write_turn_start_error(error))[0]
 
-    def find_timeout_cause(self, stderr: str) -> Cause | None:
+    def find_timeout_cause(self, stderr: str) -> TurnEndCause | None:
         """The vendor had its time: why it still waits for its model, if that is all that it does."""
         if self._buffer.same_vendor:
             return "stall"

@@ -152,7 +152,7 @@ class RecordingEncoder:
         while encoded_count < len(records):
             batch = records[encoded_count : encoded_count + self._hash_chain.lines_until_checkpoint]
             encoded_count += len(batch)
-            self._hash_chain.add_block(
+            self._hash_chain.append_lines_and_checkpoint(
                 b'%s,"%s","%s"]\n' % (record_start, stream_code.encode(), separator.join(batch)),
                 len(batch),
                 output,
@@ -215,7 +215,7 @@ class RecordingHashChain:
         while index < len(lines):
             batch = lines[index : index + self.lines_until_checkpoint]
             index += len(batch)
-            self.add_block(b"".join(batch), len(batch), output)
+            self.append_lines_and_checkpoint(b"".join(batch), len(batch), output)
         return b"".join(output)
 
     @property
@@ -223,17 +223,19 @@ class RecordingHashChain:
         """How many lines fit in before the next checkpoint."""
         return CHECKPOINT_LINES - self._line_count
 
-    def add_block(self, block: bytes, line_count: int, output: list[bytes]) -> None:
+    def append_lines_and_checkpoint(
+        self, line_block: bytes, line_count: int, output: list[bytes]
+    ) -> None:
         """Add `line_count` lines, at most `lines_until_checkpoint`, to `output`, and a checkpoint
         if one is due.
         """
-        output.append(block)
+        output.append(line_block)
         self._line_count += line_count
-        if len(block) < HASH_BLOCK_BYTES:
-            self._hash.update(block)
+        if len(line_block) < HASH_BLOCK_BYTES:
+            self._hash.update(line_block)
         else:
-            view = memoryview(block)
-            for start in range(0, len(block), HASH_BLOCK_BYTES):
+            view = memoryview(line_block)
+            for start in range(0, len(line_block), HASH_BLOCK_BYTES):
                 self._hash.update(view[start : start + HASH_BLOCK_BYTES])
         if self._line_count == CHECKPOINT_LINES:
             checkpoint = b'["h","%s"]\n' % self._hash.hexdigest().encode()

@@ -60,7 +60,7 @@ class ReplayRecordCursor:
                 break
         return self._next_record
 
-    def take_next_record_delay(self) -> float:
+    def skip_record_and_get_delay(self) -> float:
         """Pass the next record; the seconds since the one before."""
         record, self._next_record = self._next_record, None
         assert record is not None
@@ -75,7 +75,7 @@ class ReplayRecordCursor:
         """Take the next record, of `input_stream`. Its line; None if it is not whole yet."""
         record = self.peek()
         assert record is not None
-        self.take_next_record_delay()
+        self.skip_record_and_get_delay()
         self._partial_line += record.data
         next_record = self.peek()
         if (
@@ -103,7 +103,7 @@ class ReplayLiveInput:
         self.is_closed = False
         self.responses = deque[bytes]()
 
-    def store_line(self, line: ProtocolLine) -> bool:
+    def add_pending_line(self, line: ProtocolLine) -> bool:
         """Keep a line; False if too many wait already."""
         if len(self.lines) >= MAX_PENDING_LINES:
             return False
@@ -145,7 +145,7 @@ class ReplayIdMapper:
     """
 
     def __init__(self, session_id: str) -> None:
-        self._session_id = encode_id_json(session_id) if session_id else b""
+        self._session_id = encode_protocol_id(session_id) if session_id else b""
         self._session_id_pair: tuple[bytes, bytes] | None = None  # the recorded one, and today's
         self._ids = BoundedDict[bytes, bytes](MAX_IDS)
 
@@ -156,7 +156,7 @@ class ReplayIdMapper:
             and live_line.id != recorded_line.id
             and 0 < len(live_line.id) <= MAX_ID_CHARS
         ):
-            self._ids[encode_id_json(recorded_line.id)] = encode_id_json(live_line.id)
+            self._ids[encode_protocol_id(recorded_line.id)] = encode_protocol_id(live_line.id)
 
     def replace_ids(self, data: bytes) -> bytes:
         """A line with today's ids."""
@@ -178,5 +178,5 @@ class ReplayIdMapper:
         return match[1] + self._ids.get(match[2], match[2])
 
 
-def encode_id_json(raw_id: str) -> bytes:
-    return orjson.dumps(raw_id)
+def encode_protocol_id(protocol_id: str) -> bytes:
+    return orjson.dumps(protocol_id)

@@ -26,7 +26,7 @@ from shim.core.cast.replay_sides import (
     ReplayIdMapper,
     ReplayLiveInput,
     ReplayRecordCursor,
-    encode_id_json,
+    encode_protocol_id,
 )
 
 RESULT_LINE = re.compile(rb'\s*\{\s*"type"\s*:\s*"result"')
@@ -97,7 +97,7 @@ class RecordingReplayer:
         elif protocol_line.kind in INTERRUPT_KINDS:
             self._apply_interrupt(protocol_line)
         elif (
-            self._live_input.store_line(protocol_line)
+            self._live_input.add_pending_line(protocol_line)
             and protocol_line.kind == "user"
             and self._select_records is not None
         ):
@@ -115,7 +115,7 @@ class RecordingReplayer:
         )
         self._start_jump()
         while (record := self._records.peek()) is not None and record.code != "x":
-            self._records.take_next_record_delay()
+            self._records.skip_record_and_get_delay()
             fields = record.fields
             if (
                 record.code == "n"
@@ -153,7 +153,7 @@ class RecordingReplayer:
                 if recorded_line is not None and recorded_line.kind == "user":
                     break
             else:
-                self._records.take_next_record_delay()
+                self._records.skip_record_and_get_delay()
         self._live_input.answer_control_request(live_line)
         self._end_step = ReplayStep("end", signal_name="SIGINT")
 
@@ -217,12 +217,12 @@ class RecordingReplayer:
         if self._expected_line is not None:
             self._expected_line = None
         elif record is not None and record.code == "n":
-            self._records.take_next_record_delay()
+            self._records.skip_record_and_get_delay()
         else:
             self._live_input.is_closed = True
 
     def _build_output_step(self, record: RecordingRecord) -> ReplayStep | None:
-        pause_s, data = self._records.take_next_record_delay(), record.data
+        pause_s, data = self._records.skip_record_and_get_delay(), record.data
         if record.code != self._records.output_streams[0]:
             return ReplayStep("say", pause_s, record.code, data)
         if self._is_at_line_start and self._uses_protocol:
@@ -253,7 +253,7 @@ class RecordingReplayer:
         ) is not None and record.code == self._records.input_stream:
             if parse_protocol_line(record.data).kind:
                 break
-            self._records.take_next_record_delay()
+            self._records.skip_record_and_get_delay()
         return None
 
     def _match_input(self, recorded_line: ProtocolLine) -> ReplayStep | None:
@@ -276,7 +276,7 @@ class RecordingReplayer:
             recorded_line.kind.startswith("control_request/") and self._live_input.has_message
         ):
             if len(self._unmatched_ids) < MAX_IDS:
-                self._unmatched_ids.add(encode_id_json(recorded_line.id))
+                self._unmatched_ids.add(encode_protocol_id(recorded_line.id))
             self._is_turn_running = self._is_turn_running or recorded_line.kind == "user"
             self._expected_line = None
             return None
@@ -312,7 +312,7 @@ class RecordingReplayer:
         if kind == NOTE_REPORT and self._records.output_streams[0] != "O":
             return ReplayStep(
                 "say",
-                self._records.take_next_record_delay(),
+                self._records.skip_record_and_get_delay(),
                 NOTE_REPORT,
                 orjson.dumps(record.fields.get("report")),
             )

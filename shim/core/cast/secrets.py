@@ -205,7 +205,7 @@ class RecordingRedactor:
                         continue
                     joiner = path.joiner
                     if joiner is not None and not joiner.chunks:
-                        joiner.add_secret_free_text(item)
+                        joiner.add_text_without_secrets(item)
                         continue
                 redacted: Any = self._redact_string(item, path)
                 if path.names_secret and redacted is item:
@@ -257,10 +257,10 @@ class RecordingRedactor:
         stream = joiner.stream
         if not joiner.chunks and self._custom_search is None:
             if self._is_safe_text(text):
-                joiner.add_secret_free_text(text)
+                joiner.add_text_without_secrets(text)
                 self._clear_snapshots(joiner)
                 return text
-        elif joiner.is_last_text_extended_by(text):
+        elif joiner.does_text_extend_last_snapshot(text):
             stream.flush()
             self._redact_joined_text(joiner)
             joiner.context.clear()
@@ -389,7 +389,7 @@ class RecordingRedactor:
     def _update_snapshots(self, joiner: TextJoiner, chunk: RecordedString) -> None:
         """Blank what the shorter forms of a growing text had of its secrets."""
         snapshots = joiner.snapshots
-        if joiner.is_last_text_extended_by(chunk.text):
+        if joiner.does_text_extend_last_snapshot(chunk.text):
             for start, end, placeholder in chunk.spans:
                 for snapshot in snapshots:
                     if start < len(snapshot.text) < end:

@@ -116,12 +116,12 @@ class TextJoiner:
         # a growing text's shorter forms, whose ends may be parts of a secret
         self.snapshots: list[RecordedString] = []
 
-    def is_last_text_extended_by(self, text: str) -> bool:
+    def does_text_extend_last_snapshot(self, text: str) -> bool:
         """Whether this is the previous text with more behind it."""
         last_text = self.snapshots[-1].text if self.snapshots else ""
         return MIN_SNAPSHOT_CHARS <= len(last_text) < len(text) and text.startswith(last_text)
 
-    def add_secret_free_text(self, text: str) -> None:
+    def add_text_without_secrets(self, text: str) -> None:
         """A string in which no secret begins came, while the seam was idle; it precedes the next
         one.
         """

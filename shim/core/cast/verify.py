@@ -90,7 +90,7 @@ class RecordingVerifier:
         return self._is_readable and not self._is_chain_broken
 
     @property
-    def state(self) -> str:
+    def integrity_status(self) -> str:
         """`intact`, `damaged`, `cut off` if nothing else is wrong, or `unreadable`: no cast, or
         of a newer version.
         """

@@ -11,7 +11,7 @@ and what the frontend itself said, which is no news to it.
 from collections.abc import Mapping
 from typing import Any
 
-from shim.core.api_errors import Cause
+from shim.core.api_errors import TurnEndCause
 from shim.core.claude.mcp_content import is_mcp_result
 from shim.core.claude.normalize import ClaudeEventNormalizer
 from shim.core.claude.permissions import PermissionRequest
@@ -268,7 +268,7 @@ class RedactedTurn(Turn):
         redacted_message = self._redactor.redact_text(message)
         super().record_failure(redacted_message, **Redactor().redact_value(result_fields))
 
-    def stop(self, message: str, cause: Cause) -> None:
+    def stop(self, message: str, cause: TurnEndCause) -> None:
         """We end the turn; the reason may name what a vendor calls its tools."""
         super().stop(self._redactor.redact_text(message), cause)
 

@@ -7,7 +7,7 @@ Interrupted beats failed, failed beats ended, and no word at all is an error.
 from collections.abc import Mapping
 from itertools import islice
 
-from shim.core.api_errors import ApiFailure, Cause, classify_api_error
+from shim.core.api_errors import ApiFailure, TurnEndCause, classify_api_error
 from shim.core.errors import FailedVendorAttempt, create_failed_attempt
 from shim.core.reading.diagnostics import strip_ansi_colors
 from shim.core.reading.head_and_tail import shorten_middle
@@ -51,7 +51,7 @@ class TurnOutcome(NamedTuple):
 
     kind: str  # ended, failed or interrupted
     message: str = ""
-    cause: Cause = "clean"
+    cause: TurnEndCause = "clean"
     failure: ApiFailure = ApiFailure()
     is_api_error: bool = False  # a request to the model's API failed
     subtype: str | None = None
@@ -92,7 +92,7 @@ class TurnOutcomeTracker:
         message: str,
         result_fields: Mapping[str, Any],
         api: bool | None = None,
-        kind: Cause | None = None,
+        kind: TurnEndCause | None = None,
         status: int | None = None,
         subtype: str | None = None,
     ) -> None:
@@ -107,11 +107,11 @@ class TurnOutcomeTracker:
             return
         failure = classify_api_error(message, status)
         if api is None:
-            api = failure.is_api_failure and subtype is None and kind is None
-        cause: Cause = kind or (failure.cause if api else "vendor_error")
+            api = failure.is_recognized_api_failure and subtype is None and kind is None
+        cause: TurnEndCause = kind or (failure.cause if api else "vendor_error")
         self.outcome = TurnOutcome("failed", message, cause, failure, api, subtype, result_fields)
 
-    def stop(self, message: str, cause: Cause) -> None:
+    def stop(self, message: str, cause: TurnEndCause) -> None:
         """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
         if self._machine.state is CLOSED or self.is_interrupted:
             return
@@ -194,10 +194,10 @@ def decide_outcome(
         return TurnOutcome("failed", message=_clean_stderr(stderr) + hint, cause="refused")
     failure = classify_api_error(stderr)
     exit_text = "was ended" if child_exit is None else str(child_exit)
-    cause: Cause = "truncated"
+    cause: TurnEndCause = "truncated"
     if child_exit is not None and child_exit.signal:
         cause = "signal"
-    elif failure.is_api_failure:
+    elif failure.is_recognized_api_failure:
         return TurnOutcome(
             "failed",
             message=_clean_stderr(stderr),

@@ -4,7 +4,7 @@ about the end.
 
 from collections.abc import Mapping
 
-from shim.core.api_errors import Cause, format_api_error
+from shim.core.api_errors import TurnEndCause, format_api_error
 from shim.core.claude.usage import CONTEXT_WINDOW_TOKENS, NO_USAGE, parse_count_or_zero
 from shim.core.errors import format_failed_attempts
 from shim.core.policy.rules import parse_permission_rule
@@ -62,7 +62,7 @@ class TurnResult(NamedTuple):
 
     line: dict[str, Any]
     is_error: bool
-    cause: Cause
+    cause: TurnEndCause
     final_text: str
     api_error: ApiErrorLine | None = None
 
@@ -115,7 +115,7 @@ def build_turn_result(turn_end: FinishedTurn) -> TurnResult:
 
 
 def build_minimal_error_result(
-    vendor_name: str, text: str, cause: Cause = "internal"
+    vendor_name: str, text: str, cause: TurnEndCause = "internal"
 ) -> dict[str, Any]:
     """An error result that depends on nothing that happened; a session that is not there had no
     turn (5.10).
@@ -230,7 +230,11 @@ def _choose_terminal_reason(turn_end: FinishedTurn) -> str:
     if outcome.kind == "ended":
         return "completed"
     if outcome.is_api_error:
-        return outcome.failure.terminal_reason if outcome.failure.is_api_failure else "api_error"
+        return (
+            outcome.failure.terminal_reason
+            if outcome.failure.is_recognized_api_failure
+            else "api_error"
+        )
     if outcome.subtype == "error_max_turns":
         return "max_turns"
     if outcome.kind == "interrupted" and turn_end.has_interrupted_call:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Literal
 
-from shim.core.api_errors import Cause, classify_api_error
+from shim.core.api_errors import TurnEndCause, classify_api_error
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionRequest
@@ -160,7 +160,7 @@ class Turn:
         return self.result is not None and self.result.is_error
 
     @property
-    def end_cause(self) -> Cause | Literal[""]:
+    def end_cause(self) -> TurnEndCause | Literal[""]:
         """Why the turn ended; "" before it did."""
         return "" if self.result is None else self.result.cause
 
@@ -420,7 +420,7 @@ class Turn:
             max_retries=max_attempts,
             retry_delay_ms=delay_ms,
             error_status=failure.status,
-            error=failure.api_retry_error,
+            error=failure.api_retry_error_code,
         )
 
     def write_compaction(self, trigger: str, tokens_before: int) -> None:
@@ -452,7 +452,7 @@ class Turn:
         message: str,
         *,
         api: bool | None = None,
-        kind: Cause | None = None,
+        kind: TurnEndCause | None = None,
         status: int | None = None,
         subtype: str | None = None,
         **result_fields: Any,
@@ -464,7 +464,7 @@ class Turn:
         """
         self.outcome_tracker.record_failure(message, result_fields, api, kind, status, subtype)
 
-    def stop(self, message: str, cause: Cause) -> None:
+    def stop(self, message: str, cause: TurnEndCause) -> None:
         """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
         self.outcome_tracker.stop(message, cause)
 

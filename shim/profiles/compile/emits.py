@@ -38,7 +38,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim.core.adapter.tools import Tools
-from shim.core.api_errors import Cause
+from shim.core.api_errors import TurnEndCause
 from shim.core.claude.usage import USAGE_KEYS
 from shim.core.reading.values import as_dict
 from shim.profiles.check.config_node import ConfigNode
@@ -57,7 +57,7 @@ TEXT_MODES = ("delta", "cumulative", "final")
 USAGE_FIELDS = (*USAGE_KEYS, "cost_usd")
 # A rule may not say the other causes: they are about the API, which is read off the text, or about
 # us.
-PROFILE_CAUSES: tuple[Cause, ...] = ("vendor_error", "limit", "refused", "truncated")
+PROFILE_CAUSES: tuple[TurnEndCause, ...] = ("vendor_error", "limit", "refused", "truncated")
 
 
 class ProfileTranslationOptions:

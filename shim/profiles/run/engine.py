@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from shim.core.adapter.tools import ToolMapping, Tools, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
-from shim.core.api_errors import Cause
+from shim.core.api_errors import TurnEndCause
 from shim.core.claude.usage import NO_USAGE, Usage, parse_count_or_zero
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.open_calls import STREAM
@@ -298,7 +298,7 @@ class ProfileRuleEngine(Translator):
         elif is_error and not (error or text) and self.has_failed:
             self._add_outcome_fields(fields)  # the reason was said before
         elif is_error:
-            kind: Cause | None = None if limit is None else "limit"
+            kind: TurnEndCause | None = None if limit is None else "limit"
             error_text, subtype = (
                 str(error or text or self.last_notice or "error"),
                 SUBTYPE_BY_LIMIT.get(str(limit)),
@@ -310,7 +310,7 @@ class ProfileRuleEngine(Translator):
             self.turn.record_turn_end(**fields)
         self.turn.record_vendor_completion()
 
-    def fail_turn(self, text: Any, code: Any, kind: Cause | None) -> None:
+    def fail_turn(self, text: Any, code: Any, kind: TurnEndCause | None) -> None:
         """The turn failed, unless a result says more."""
         self.turn.record_failure(str(text or "error"), kind=kind, status=_as_status(code))
 

@@ -14,7 +14,7 @@ from shim.story.diff import (
     CONTEXT_LINES,
     FULL_CONTEXT_LINES,
     build_tool_call_diff,
-    list_diff_arguments,
+    list_arguments_fully_shown_in_diff,
 )
 from shim.story.events import MAIN_ARGUMENTS, find_failure_cause, format_model_name
 from shim.story.formatting import (
@@ -298,7 +298,9 @@ class SessionExport:
         difference = build_tool_call_diff(
             step.name, tool_input, self._redact(old_text), context_lines=context_lines
         )
-        diffed_names = list_diff_arguments(step.name, tool_input) if difference else frozenset()
+        diffed_names = (
+            list_arguments_fully_shown_in_diff(step.name, tool_input) if difference else frozenset()
+        )
         step_view.diff = self._truncate_clean_text(difference)
         visible_arguments = [
             (name, value) for name, value in tool_input.items() if name not in diffed_names

@@ -15,7 +15,7 @@ from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.values import as_list
-from shim.story.diff import list_diff_arguments
+from shim.story.diff import list_arguments_fully_shown_in_diff
 from shim.story.edits import find_edit_diff_lines
 from shim.story.events import (
     MAIN_ARGUMENTS,
@@ -161,7 +161,9 @@ def render_tool_call_details(step: SessionStep) -> list[Text]:
 
 def _render_arguments(step: SessionStep) -> Iterator[Text]:
     edit_lines, short_text = find_edit_diff_lines(step), format_arguments(step.input)
-    hidden = list_diff_arguments(step.name, step.input) if edit_lines else frozenset()
+    hidden = (
+        list_arguments_fully_shown_in_diff(step.name, step.input) if edit_lines else frozenset()
+    )
     main = next((name for name in MAIN_ARGUMENTS if isinstance(step.input.get(name), str)), "")
     for name, value in sorted(step.input.items(), key=lambda item: item[0] not in MAIN_ARGUMENTS):
         if name in hidden:

@@ -62,7 +62,7 @@ def cast_with(*lines: str) -> bytes:
 def test_intact_recording_has_no_findings(case: Case) -> None:
     data = build_case_recording(case)
     verifier = verify_data(data, 4099)
-    assert verifier.findings == [] and verifier.is_intact and verifier.state == "intact"
+    assert verifier.findings == [] and verifier.is_intact and verifier.integrity_status == "intact"
     assert verifier.line_count == verifier.last_proved_line == len(split_lines(data))
 
 
@@ -134,7 +134,7 @@ def test_reordered_lines_are_detected(lines: list[bytes]) -> None:
 def test_recording_truncated_at_any_byte_is_reported_as_cut_off() -> None:
     for size in places(len(SMALL)):
         verifier = verify_data(SMALL[:size])
-        assert verifier.is_truncated and verifier.state == "cut off", size
+        assert verifier.is_truncated and verifier.integrity_status == "cut off", size
         (finding,) = (finding for finding in verifier.findings if finding.severity == "damage")
         assert finding.kind == "cut" and finding.first <= finding.last
         assert finding.last == max(
@@ -249,7 +249,10 @@ def test_file_that_is_not_a_recording_has_a_single_finding() -> None:
 def test_later_format_version_is_reported_as_unreadable() -> None:
     ((_, _, severity, kind),) = list_findings(SMALL.replace(b'{"shimcast":1', b'{"shimcast":2'))
     assert (severity, kind) == ("damage", "no_cast")
-    assert verify_data(SMALL.replace(b'{"shimcast":1', b'{"shimcast":2')).state == "unreadable"
+    assert (
+        verify_data(SMALL.replace(b'{"shimcast":1', b'{"shimcast":2')).integrity_status
+        == "unreadable"
+    )
 
 
 def test_hash_chain_is_valid_for_malformed_lines_but_not_after_edits() -> None:

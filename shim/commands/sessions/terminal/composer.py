@@ -82,7 +82,7 @@ def _draw_prompt(input_controller: TerminalInputController, width: int) -> list[
     more_text = f"  (and {prompt.queue.waiting_count} more)" if prompt.queue.waiting_count else ""
     heading = _build_row(f"? {prompt.describe_request()}", width - len(more_text), "bold yellow")
     lines: list[RenderableType] = [heading.append(more_text)]
-    if input_controller.has_just_shown_prompt:
+    if input_controller.is_prompt_in_answer_grace_period:
         return [*lines, Text("")]
     if prompt.form is not None:
         return [*lines, Text("a number or your own words; /no declines", style="yellow")]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from shim.commands.sessions.terminal import keys
-from shim.commands.sessions.terminal.keys import LineEditor, TypedText
+from shim.commands.sessions.terminal.keys import KeyboardInputText, LineEditor
 from shim.commands.sessions.terminal.question_prompt import (
     CHOICES_BY_LINE,
     Decision,
@@ -65,11 +65,13 @@ class TerminalInputController:
             self.editor.text or self.is_composing or self.prompt.request_id == self._answered_id
         )
         return (
-            bool(self.prompt.list_key_hints()) and not self.has_just_shown_prompt and not has_input
+            bool(self.prompt.list_key_hints())
+            and not self.is_prompt_in_answer_grace_period
+            and not has_input
         )
 
     @property
-    def has_just_shown_prompt(self) -> bool:
+    def is_prompt_in_answer_grace_period(self) -> bool:
         """Whether the question has only just come."""
         prompt_id, since = self._current_prompt
         return bool(prompt_id) and self._clock() - since < ANSWER_GRACE_S
@@ -137,7 +139,7 @@ class TerminalInputController:
         """Keys that came at once."""
         if (
             len(pressed_keys) == 1
-            and pressed_keys[0].__class__ is TypedText
+            and pressed_keys[0].__class__ is KeyboardInputText
             and self.accepts_answer_key
         ):
             decision = self.prompt.parse_decision_key(pressed_keys[0])
@@ -168,10 +170,10 @@ class TerminalInputController:
         """
         if not self._can_answer or self.editor.text:
             return False
-        if not all(isinstance(key, TypedText) or key in _LINE_ENDS for key in pressed_keys):
+        if not all(isinstance(key, KeyboardInputText) or key in _LINE_ENDS for key in pressed_keys):
             return False
         lines = (
-            "".join(key if isinstance(key, TypedText) else "\n" for key in pressed_keys)
+            "".join(key if isinstance(key, KeyboardInputText) else "\n" for key in pressed_keys)
             .lower()
             .split("\n")
         )
@@ -193,7 +195,7 @@ class TerminalInputController:
             self.send_frame({"kind": "take"})
         elif key == keys.TAB and not self.editor.text:
             self.is_composing = not self.is_composing
-        elif (text := self.editor.handle_pressed_key(key)) is not None:
+        elif (text := self.editor.apply_key_and_take_message(key)) is not None:
             if self._can_answer and text.strip().lower() in CHOICES_BY_LINE:
                 self._refuse_answer_line()  # it was typed just when the question came
                 return
@@ -216,11 +218,11 @@ class TerminalInputController:
         if self._run_slash_command(text):
             return
         if self.prompt.form is not None:
-            self.submit_script_line(text)
+            self.submit_piped_input_line(text)
         else:
             self.send_message(text)
 
-    def submit_script_line(self, text: str) -> None:
+    def submit_piped_input_line(self, text: str) -> None:
         """A line of a script: it answers the open question if it can, else it is a message."""
         if not text.strip() or self._run_slash_command(text):
             return

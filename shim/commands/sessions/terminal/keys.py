@@ -38,13 +38,13 @@ _KEYS_BY_CONTROL = {
 }  # fmt: skip
 
 
-class TypedText(str):
+class KeyboardInputText(str):
     """Characters that were typed or pasted, and are no key of their own."""
 
     __slots__ = ()
 
 
-class PastedText(TypedText):
+class PastedText(KeyboardInputText):
     """Text that nobody pressed a key for."""
 
     __slots__ = ()
@@ -96,7 +96,7 @@ class KeyParser:
             if self._paste is not None:
                 index = self._read_paste(text, index, keys)
             elif (match := _TEXT_PATTERN.match(text, index)) is not None:
-                keys.append(TypedText(match[0]))
+                keys.append(KeyboardInputText(match[0]))
                 index = match.end()
             elif text[index] == "\x1b":
                 index = self._read_sequence(text, index, keys)
@@ -161,14 +161,16 @@ def _join_burst(keys: list[str]) -> list[str]:
     were typed ahead.
     """
     last_text = max(
-        (index for index, key in enumerate(keys) if isinstance(key, TypedText)), default=-1
+        (index for index, key in enumerate(keys) if isinstance(key, KeyboardInputText)), default=-1
     )
     burst = keys[: last_text + 1]
     if ENTER not in burst or not all(
-        isinstance(key, TypedText) or key in _TEXT_BY_KEY for key in burst
+        isinstance(key, KeyboardInputText) or key in _TEXT_BY_KEY for key in burst
     ):
         return keys
-    text = "".join(key if isinstance(key, TypedText) else _TEXT_BY_KEY[key] for key in burst)
+    text = "".join(
+        key if isinstance(key, KeyboardInputText) else _TEXT_BY_KEY[key] for key in burst
+    )
     return [PastedText(text), *keys[last_text + 1 :]]
 
 
@@ -183,9 +185,9 @@ class LineEditor:
         self._history = deque[str](maxlen=MAX_HISTORY_LINES)
         self._history_index = 0  # how far back the arrow up has gone
 
-    def handle_pressed_key(self, key: str) -> str | None:
+    def apply_key_and_take_message(self, key: str) -> str | None:
         """Take a key. Returns the message when it is done, which empties the line."""
-        if isinstance(key, TypedText):
+        if isinstance(key, KeyboardInputText):
             self._insert_text(key)
         elif key == NEWLINE:
             self._insert_text("\n")

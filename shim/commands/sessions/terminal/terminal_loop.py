@@ -137,7 +137,7 @@ class TerminalLoop:
                 and input_controller.has_no_unanswered_frames
                 and not input_controller.has_left
             ):
-                input_controller.submit_script_line(self._waiting_lines.popleft())
+                input_controller.submit_piped_input_line(self._waiting_lines.popleft())
             if (
                 self._stdin_end_time
                 and not self._waiting_lines
@@ -176,7 +176,10 @@ class TerminalLoop:
         """
         is_animated = self._is_terminal and (
             self.view.is_busy
-            or (self.input_controller is not None and self.input_controller.has_just_shown_prompt)
+            or (
+                self.input_controller is not None
+                and self.input_controller.is_prompt_in_answer_grace_period
+            )
         )
         if is_animated:
             return REFRESH_SECONDS

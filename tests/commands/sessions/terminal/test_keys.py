@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from shim.commands.sessions.terminal import keys
-from shim.commands.sessions.terminal.keys import KeyParser, LineEditor, TypedText
+from shim.commands.sessions.terminal.keys import KeyboardInputText, KeyParser, LineEditor
 
 
 def read_keys(*chunks: bytes) -> list[str]:
@@ -17,7 +17,7 @@ def type_keys(*chunks: bytes) -> tuple[LineEditor, list[str]]:
     """The editor, and the messages that were ended."""
     editor, messages = LineEditor(), []
     for key in read_keys(*chunks):
-        if (done := editor.handle_pressed_key(key)) is not None:
+        if (done := editor.apply_key_and_take_message(key)) is not None:
             messages.append(done)
     return editor, messages
 
@@ -52,7 +52,7 @@ def test_utf8_character_split_over_two_chunks_is_decoded():
 def test_paste_split_at_any_byte_is_plain_text(cut):
     data = b"\x1b[200~y\r\nrm\x1b[A\x03\x1b[201~z"
     assert "".join(read_keys(data[:cut], data[cut:])) in ("y\nrm[Az",)
-    assert all(isinstance(key, TypedText) for key in read_keys(data[:cut], data[cut:]))
+    assert all(isinstance(key, KeyboardInputText) for key in read_keys(data[:cut], data[cut:]))
 
 
 def test_unterminated_paste_ends_with_ctrl_c_or_end_paste():
@@ -118,7 +118,7 @@ def test_arrow_up_recalls_previous_messages():
     editor, messages = type_keys(b"one\r", b"two\r", b"\x1b[A\x1b[A\x1b[A")
     assert (editor.text, messages) == ("one", ["one", "two"])
     for key in read_keys(b"\x1b[B"):
-        editor.handle_pressed_key(key)
+        editor.apply_key_and_take_message(key)
     assert editor.text == "two"
 
 
