@@ -272,7 +272,7 @@ class _LogFile:
                     continue
                 full_line = b"".join(pieces) if len(pieces) > 1 else line.data
                 pieces.clear()
-                if not is_numbered_line(full_line):
+                if not needs_log_line_number(full_line):
                     continue
                 if number > after_number:
                     yield SessionLogEntry(
@@ -290,7 +290,7 @@ class _LogFile:
         return last_number
 
 
-def is_numbered_line(line: bytes) -> bool:
+def needs_log_line_number(line: bytes) -> bool:
     """Whether a line that was said has a number: it is none of the control protocol."""
     if not any(snippet in line for snippet in UNNUMBERED_SNIPPETS):
         return True

@@ -8,7 +8,7 @@ from shim.conversation.invocation import select_driver
 from shim.conversation.plan import ConversationPlan, can_keep_child
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
-from shim.process.version_check import find_installed_adapter
+from shim.process.version_check import choose_adapter_of_installed_cli
 from shim.state.config import ONE_WAY, TWO_WAY
 
 
@@ -39,12 +39,12 @@ def _create_candidate(
     context = first_launcher.context
     settings = context.settings
     environment = vendor_list.build_environment(vendor_name)
-    adapter = find_installed_adapter(
+    adapter = choose_adapter_of_installed_cli(
         get_adapter(vendor_name, without_passthrough=True),
         settings.get_vendor_settings(vendor_name),
         environment,
         context.cwd,
-        flat=True,
+        without_passthrough=True,
         cache_only=first_launcher.uses_remembered_help,
     )
     adapter = select_driver(adapter, context.invocation, settings, environment, context.cwd).adapter

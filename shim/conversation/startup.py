@@ -52,7 +52,7 @@ from shim.io.log import LogFunction, open_log
 from shim.io.prompt import load_system_prompt_files
 from shim.io.stderr import warn
 from shim.process.environment import MAX_DEPTH, get_working_directory, parse_shim_depth
-from shim.process.version_check import find_installed_adapter
+from shim.process.version_check import choose_adapter_of_installed_cli
 from shim.state import config
 from shim.state.claude_settings import load_claude_settings
 from shim.state.own_profiles import check_vendor_names, register_user_profiles
@@ -109,7 +109,7 @@ class ConversationStartup(NamedTuple):
             error.failed_attempts = tuple(self.vendor_list.skipped_attempts)
             raise
 
-    def plan_first_child_launch(self, *, allow_mode_change: bool = False) -> "PlannedChild":
+    def plan_first_child_launch(self, *, allow_mode_change: bool = False) -> "PlannedChildLaunch":
         """Make the plan, and return it with what would start the first child.
 
         Raise ShimError if no turn can begin. With `allow_mode_change`, a mode that the vendor lacks
@@ -117,7 +117,7 @@ class ConversationStartup(NamedTuple):
         """
         plan, launcher = self._prepare_launcher(allow_mode_change=allow_mode_change)
         prompt = self.invocation.prompt or "(the prompt)"
-        return PlannedChild(
+        return PlannedChildLaunch(
             plan, launcher, launcher.plan_child_launch(prompt, persistent=plan.persistent)
         )
 
@@ -308,7 +308,7 @@ class ConversationStartup(NamedTuple):
         )
 
 
-class PlannedChild(NamedTuple):
+class PlannedChildLaunch(NamedTuple):
     """What a conversation would start first."""
 
     plan: ConversationPlan
@@ -357,12 +357,12 @@ def prepare_conversation(
         model=vendor_list.select_vendor_model(adapter.name, vendors.choice.model),
         partial=invocation.streams.partial or DIALECTS[settings.dialect].streams_fragments,
     )
-    adapter = find_installed_adapter(
+    adapter = choose_adapter_of_installed_cli(
         adapter,
         settings.get_vendor_settings(adapter.name),
         environment,
         cwd,
-        flat=vendor_list.is_translated,
+        without_passthrough=vendor_list.is_translated,
         cache_only=launcher_class.uses_remembered_help,
     )
     mcp_servers: Mapping[str, Any] = {}

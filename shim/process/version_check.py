@@ -66,13 +66,13 @@ def check_installed_version(
     )
 
 
-def find_installed_adapter(
+def choose_adapter_of_installed_cli(
     adapter: Adapter,
     settings: VendorSettings,
     environment: Mapping[str, str],
     cwd: str,
     *,
-    flat: bool = False,
+    without_passthrough: bool = False,
     cache_only: bool = False,
 ) -> Adapter:
     """Return the vendor whose program is installed: this vendor, or its twin, whose program has the
@@ -80,7 +80,7 @@ def find_installed_adapter(
     """
     if adapter.name not in TWIN_VENDORS:
         return adapter
-    twin_adapter = get_adapter(TWIN_VENDORS[adapter.name], without_passthrough=flat)
+    twin_adapter = get_adapter(TWIN_VENDORS[adapter.name], without_passthrough=without_passthrough)
     try:
         program = find_program(adapter, settings, environment, cwd)
         command = [*resolve_command_prefix(settings.launcher, environment, cwd), program]

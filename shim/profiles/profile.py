@@ -158,7 +158,7 @@ class ProfileTranslator(ProfileRuleEngine):
         return turn.message_count > 0 and not turn.open_calls and not turn.has_ended_with_calls
 
 
-class OptionalEventTypeTranslator(ProfileTranslator):
+class UntypedEventTranslator(ProfileTranslator):
     """One whose events have no `type` that decides."""
 
     _protocol_translator: Translator | None = None  # of the protocol
@@ -219,7 +219,7 @@ def build_translator_class(
         base_class = (
             ProfileTranslator
             if all(rule.types for rule in stream.rules)
-            else OptionalEventTypeTranslator
+            else UntypedEventTranslator
         )
         bases: tuple[type, ...] = (base_class,)
     elif issubclass(adapter_class, ProfileTranslator):

@@ -58,7 +58,7 @@ class StoredSession(NamedTuple):
     shown: str = ""
 
     @property
-    def thread_usage(self) -> VendorSessionUsage:
+    def vendor_session_usage(self) -> VendorSessionUsage:
         """The vendor's session, and its usage so far."""
         return self.vendor_session, self.used
 

@@ -88,7 +88,7 @@ from shim.bridge.gateway import actions
 from shim.bridge.gateway.auth import (
     App,
     AuthMiddleware,
-    GatewayServerNames,
+    GatewayHostsAndOrigins,
     GatewayVisitor,
     HTTPError,
     build_set_cookie_header,
@@ -142,7 +142,7 @@ RequestHandler = Callable[[Request], Awaitable[Any]]
 
 def create_app(
     hosts: BackgroundSessionManager,
-    server_names: GatewayServerNames,
+    server_names: GatewayHostsAndOrigins,
     tokens: GatewayTokenFile,
     limits: GatewayRequestLimiter,
 ) -> App:
@@ -207,7 +207,7 @@ class WebGateway:
     def __init__(
         self,
         hosts: BackgroundSessionManager,
-        server_names: GatewayServerNames,
+        server_names: GatewayHostsAndOrigins,
         tokens: GatewayTokenFile,
         limits: GatewayRequestLimiter,
     ) -> None:

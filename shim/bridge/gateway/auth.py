@@ -70,7 +70,7 @@ def add_default_origin_port(origin: str) -> str:
     return f"{scheme}://{add_default_port(host, secure=scheme == 'https')}" if separator else origin
 
 
-class GatewayServerNames(NamedTuple):
+class GatewayHostsAndOrigins(NamedTuple):
     """The names under which the gateway is reached: `hosts` and `origins`, each with its port.
 
     Host and Origin headers may omit the default port of their scheme, and a proxy may add it. So
@@ -108,7 +108,7 @@ class AuthMiddleware:
     """The outermost layer of the application."""
 
     def __init__(
-        self, app: App, server_names: GatewayServerNames, tokens: GatewayTokenFile
+        self, app: App, server_names: GatewayHostsAndOrigins, tokens: GatewayTokenFile
     ) -> None:
         self._app = app
         self._server_names = server_names
@@ -245,13 +245,13 @@ class AuthMiddleware:
         return morsel.value if morsel is not None else ""
 
 
-def build_cookie_name(server_names: GatewayServerNames) -> str:
+def build_cookie_name(server_names: GatewayHostsAndOrigins) -> str:
     """Cookies are shared by all ports of a name, so the port stands in ours."""
     port = server_names.authority.rpartition(":")[2]
     return f"__Host-shim-{port}" if server_names.is_secure else f"shim-{port}"
 
 
-def build_set_cookie_header(server_names: GatewayServerNames, value: str) -> str:
+def build_set_cookie_header(server_names: GatewayHostsAndOrigins, value: str) -> str:
     """The Set-Cookie header for a value; "" ends the cookie."""
     parts = [
         f"{build_cookie_name(server_names)}={value}",

@@ -16,7 +16,7 @@ import uvicorn
 
 from shim import __version__
 from shim.bridge.gateway.app import create_app
-from shim.bridge.gateway.auth import GatewayServerNames, add_default_port
+from shim.bridge.gateway.auth import GatewayHostsAndOrigins, add_default_port
 from shim.bridge.gateway.connections import ACCEPT_BACKLOG, MAX_HEAD_BYTES, GatewayConnection
 from shim.bridge.gateway.hosts import BackgroundSessionManager
 from shim.bridge.gateway.limits import GatewayRequestLimiter
@@ -119,7 +119,7 @@ def check_endpoint_security(endpoint: GatewayEndpoint) -> None:
             )
 
 
-def build_server_names(endpoint: GatewayEndpoint, port: int) -> GatewayServerNames:
+def build_server_names(endpoint: GatewayEndpoint, port: int) -> GatewayHostsAndOrigins:
     """The names of an endpoint, whose port is known by now."""
     is_secure = bool(endpoint.certificate_file)
     address = ipaddress.ip_address(endpoint.host)
@@ -141,7 +141,7 @@ def build_server_names(endpoint: GatewayEndpoint, port: int) -> GatewayServerNam
         origins.add(f"{'https' if is_secure or endpoint.has_proxy else 'http'}://{host}")
     default_name = f"{LOOPBACK_NAMES[0] if address.is_unspecified else address_text}:{port}"
     primary_name = endpoint.names[0].lower() if endpoint.names else default_name
-    return GatewayServerNames(
+    return GatewayHostsAndOrigins(
         frozenset(hosts),
         frozenset(origins),
         primary_name
@@ -153,7 +153,7 @@ def build_server_names(endpoint: GatewayEndpoint, port: int) -> GatewayServerNam
 
 
 def build_gateway_url(
-    endpoint: GatewayEndpoint, server_names: GatewayServerNames, port: int
+    endpoint: GatewayEndpoint, server_names: GatewayHostsAndOrigins, port: int
 ) -> str:
     """The address that a person opens."""
     if endpoint.has_proxy:

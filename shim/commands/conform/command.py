@@ -22,7 +22,7 @@ class CheckedProgramKind(StrEnum):
     REAL = "real"
 
 
-class FrontendChoice(StrEnum):
+class EmulatedFrontend(StrEnum):
     SDK = "sdk"
     YUME = "yume"
     ALL = "all"
@@ -49,8 +49,8 @@ def check_conformance(
         str | None, typer.Option(help="A message that has a long answer, which is interrupted.")
     ] = None,
     frontend: Annotated[
-        FrontendChoice, typer.Option(help="How the command is started.")
-    ] = FrontendChoice.ALL,
+        EmulatedFrontend, typer.Option(help="How the command is started.")
+    ] = EmulatedFrontend.ALL,
 ) -> None:
     """Check a claude-like command against Claude's contract.
 
@@ -76,8 +76,8 @@ def check_conformance(
             )
     options = ConformanceOptions(
         drop_in=kind is CheckedProgramKind.DROP_IN,
-        sdk=frontend is not FrontendChoice.YUME,
-        yume=frontend is not FrontendChoice.SDK,
+        sdk=frontend is not EmulatedFrontend.YUME,
+        yume=frontend is not EmulatedFrontend.SDK,
         prompt=prompt or PROMPT,
         tool_prompt=tool_prompt or TOOL_PROMPT,
         long_prompt=long_prompt or LONG_PROMPT,

@@ -264,7 +264,7 @@ def _set_model(observations: ObservedCommandRuns) -> str:
     model = _get_answer_body(run, "set_model").get("model")
     if not isinstance(model, str):
         raise RuleViolationError("the answer has no model", run, _get_answer(run, "set_model"))
-    init_model = observations.get_finished_turn("conversation", 1).init.get("model")
+    init_model = observations.get_finished_turn("conversation", 1).init_line.get("model")
     fail_rule_if(
         init_model != model, f"the answer says {model} and the next init {init_model}", run
     )
@@ -291,13 +291,13 @@ def _set_permission_mode(observations: ObservedCommandRuns) -> str:
         run,
     )
     if (
-        observations.get_finished_turn("conversation", 1).init.get("permissionMode")
+        observations.get_finished_turn("conversation", 1).init_line.get("permissionMode")
         != "acceptEdits"
     ):
         raise RuleViolationError(
             "the next init shows another",
             run,
-            observations.get_finished_turn("conversation", 1).init,
+            observations.get_finished_turn("conversation", 1).init_line,
         )
     return "acceptEdits"
 
@@ -364,7 +364,7 @@ def _get_requested_result(
 )
 def _questions_stand_behind_their_calls(observations: ObservedCommandRuns) -> str:
     count = 0
-    for turn in observations.get_turns():
+    for turn in observations.get_turns_of_runs():
         calls: dict[object, JsonObject] = {}
         for line in turn.lines:
             if line.get("type") == "assistant":
@@ -535,7 +535,7 @@ def _replayed(observations: ObservedCommandRuns) -> str:
             raise RuleViolationError(
                 f"the message {message_id} was said again {len(replays)} times in its turn", run
             )
-        if turn.lines.index(replays[0]) < turn.lines.index(turn.init):
+        if turn.lines.index(replays[0]) < turn.lines.index(turn.init_line):
             raise RuleViolationError("it stands before the init of its turn", run, replays[0])
     fail_rule_if(
         not split_run_into_turns(run), f"there is no turn{describe_missing_output(run)}", run
@@ -546,7 +546,7 @@ def _replayed(observations: ObservedCommandRuns) -> str:
 @RULES.register_must_rule("C16", "Messages that wait get a turn each, in their order.")
 def _queued(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("queue")
-    turns = [turn for turn in split_run_into_turns(run) if turn.result and turn.init]
+    turns = [turn for turn in split_run_into_turns(run) if turn.result and turn.init_line]
     fail_rule_if(
         len(turns) != len(MESSAGE_IDS), f"{len(turns)} turns for {len(MESSAGE_IDS)} messages", run
     )

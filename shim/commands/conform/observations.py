@@ -70,10 +70,10 @@ class ObservedTurn:
     @property
     def conversation_lines(self) -> list[JsonObject]:
         """Its lines of the conversation, without those that repeat a message of the user."""
-        return [line for line in self.lines if is_conversation_line(line)]
+        return [line for line in self.lines if is_new_conversation_line(line)]
 
     @property
-    def init(self) -> JsonObject:
+    def init_line(self) -> JsonObject:
         return next((line for line in self.lines if is_init_line(line)), {})
 
     @property
@@ -106,10 +106,10 @@ class ObservedCommandRuns:
             raise RuleNotObservedError(self.skip_reasons.get(name, self.default_reason))
         return self.runs[name]
 
-    def get_runs(self, *names: str) -> list[CommandRun]:
+    def get_runs(self, *run_names: str) -> list[CommandRun]:
         """Those of the runs that were made. NotObservedError when none was."""
-        runs = [self.runs[name] for name in names if name in self.runs]
-        return runs or [self.get_run(names[0])]
+        runs = [self.runs[name] for name in run_names if name in self.runs]
+        return runs or [self.get_run(run_names[0])]
 
     def get_stream_json_runs(self) -> list[CommandRun]:
         """The runs that print a stream and printed something. NotObservedError without any."""
@@ -118,13 +118,14 @@ class ObservedCommandRuns:
             raise RuleNotObservedError("no stream was printed")
         return streams
 
-    def get_turns(self, *names: str) -> list[ObservedTurn]:
+    def get_turns_of_runs(self, *run_names: str) -> list[ObservedTurn]:
         """The turns of some runs, or of all streams. NotObservedError without any."""
-        runs = self.get_runs(*names) if names else self.get_stream_json_runs()
+        runs = self.get_runs(*run_names) if run_names else self.get_stream_json_runs()
         turns = [turn for run in runs for turn in split_run_into_turns(run)]
         if not turns:
             raise RuleNotObservedError(
-                "no turn was printed" + (f" in the run {names[0]}" if len(names) == 1 else "")
+                "no turn was printed"
+                + (f" in the run {run_names[0]}" if len(run_names) == 1 else "")
             )
         return turns
 
@@ -159,7 +160,7 @@ def is_init_line(line: JsonObject) -> bool:
     return line.get("type") == "system" and line.get("subtype") == "init"
 
 
-def is_conversation_line(line: JsonObject) -> bool:
+def is_new_conversation_line(line: JsonObject) -> bool:
     """Whether a line belongs to the conversation and repeats nothing that a client sent or a
     command printed.
     """
@@ -189,7 +190,7 @@ def split_run_into_turns(run: CommandRun) -> list[ObservedTurn]:
     turns: list[ObservedTurn] = []
     for position, lines in enumerate(line_groups):
         is_last = position == len(line_groups) - 1
-        if is_last and not any(is_conversation_line(line) for line in lines):
+        if is_last and not any(is_new_conversation_line(line) for line in lines):
             break
         following_lines: list[JsonObject] = []
         for line in () if is_last else line_groups[position + 1]:
@@ -284,32 +285,32 @@ def evaluate_conformance_rule(
     """
     try:
         return ConformanceRuleResult(
-            rule, "pass", format_printable_evidence(rule.check(observations))
+            rule, "pass", format_evidence_for_terminal(rule.check(observations))
         )
     except RuleNotObservedError as reason:
-        return ConformanceRuleResult(rule, "skipped", format_printable_evidence(reason))
+        return ConformanceRuleResult(rule, "skipped", format_evidence_for_terminal(reason))
     except RuleViolationError as failure:
         run = failure.run
         evidence = failure.evidence if failure.evidence is not None else _format_output(run)
         return ConformanceRuleResult(
             rule,
             "fail",
-            format_printable_evidence(failure),
+            format_evidence_for_terminal(failure),
             run.name if run else "",
             format_run_input(run),
-            format_printable_evidence(evidence),
+            format_evidence_for_terminal(evidence),
         )
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
         return ConformanceRuleResult(
             rule,
             "fail",
-            format_printable_evidence(
+            format_evidence_for_terminal(
                 f"what came cannot be read: {error.__class__.__name__}: {error}"
             ),
         )
 
 
-def format_printable_evidence(value: Any) -> str:
+def format_evidence_for_terminal(value: Any) -> str:
     """A value as short text that is harmless to a terminal."""
     if isinstance(value, dict | list):
         try:
@@ -331,7 +332,7 @@ def format_run_input(run: CommandRun | None) -> str:
         if run.stdin_writes
         else ""
     )
-    return format_printable_evidence(shlex.join(run.argv) + last_write)
+    return format_evidence_for_terminal(shlex.join(run.argv) + last_write)
 
 
 def _format_output(run: CommandRun | None) -> str:

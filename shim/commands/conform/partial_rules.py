@@ -28,7 +28,9 @@ def _get_event(line: JsonObject) -> JsonObject:
 def _get_streamed_turns(observations: ObservedCommandRuns) -> list[ObservedTurn]:
     """The turns with partial messages. NotObservedError when there is none."""
     turns = [
-        turn for turn in observations.get_turns() if "--include-partial-messages" in turn.run.argv
+        turn
+        for turn in observations.get_turns_of_runs()
+        if "--include-partial-messages" in turn.run.argv
     ]
     skip_rule_if(not turns, "no turn with partial messages")
     return turns

@@ -214,9 +214,9 @@ class ClaudeProcess:
             return
         raise _WaitTimeoutError("its end")
 
-    def record_line_count(self, name: str) -> None:
+    def record_stdout_line_count(self, checkpoint_name: str) -> None:
         """Remember how many lines came until now."""
-        self.run.line_counts[name] = len(self.run.lines)
+        self.run.line_counts[checkpoint_name] = len(self.run.lines)
 
     def close_stdin(self) -> None:
         if self.run.closed_at is None:
@@ -235,7 +235,7 @@ class ClaudeProcess:
         remembered.
         """
         self.run.sent_signal = signal_name
-        self.record_line_count("signalled")
+        self.record_stdout_line_count("signalled")
         self._descendants = descendants.find_descendant_start_times(self._process.pid)
         self.run.descendant_count = len(self._descendants)
         with contextlib.suppress(OSError):

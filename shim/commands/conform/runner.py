@@ -28,7 +28,7 @@ from shim.commands.conform.scenarios import (
     Frontend,
     Scenario,
     Script,
-    run_info_commands,
+    run_version_help_and_auth_commands,
 )
 from shim.core.errors import FrontendError, VendorError
 
@@ -206,7 +206,7 @@ async def _collect_observations(
 ) -> ObservedCommandRuns:
     with tempfile.TemporaryDirectory(prefix="shim-conform-", ignore_cleanup_errors=True) as folder:
         pool = _RunPool(command, environment, options, timeout_s, os.path.realpath(folder))
-        await pool.play_scenario(run_info_commands)
+        await pool.play_scenario(run_version_help_and_auth_commands)
         async with anyio.create_task_group() as tasks:
             for scenario in SCENARIOS:
                 tasks.start_soon(pool.play_scenario, scenario)

@@ -110,7 +110,7 @@ def build_user_message(content: object, **fields: object) -> JsonObject:
 # -- without a turn --------------------------------------------------------------------------------
 
 
-async def run_info_commands(runner: ScenarioRunner) -> None:
+async def run_version_help_and_auth_commands(runner: ScenarioRunner) -> None:
     """Questions without a session. The first run is made alone, because it shows whether the
     command can be started.
     """
@@ -210,7 +210,7 @@ async def _send_control_requests(claude_process: ClaudeProcess) -> None:
     await claude_process.send_control_request_and_wait("set_permission_mode", mode="conform")
     for subtype, (fields, _) in REQUESTS.items():
         await claude_process.send_control_request_and_wait(subtype, **fields)
-    claude_process.record_line_count("idle")
+    claude_process.record_stdout_line_count("idle")
     claude_process.close_stdin()
 
 
@@ -246,7 +246,7 @@ async def run_conversation(runner: ScenarioRunner) -> None:
 
     async def script(claude_process: ClaudeProcess) -> None:
         await claude_process.send_control_request_and_wait("initialize", hooks=None)
-        claude_process.record_line_count("initialized")
+        claude_process.record_stdout_line_count("initialized")
         await claude_process.send_lines(build_user_message(prompt))
         await claude_process.wait_for_stdout_line(is_result_line, "the first result")
         await claude_process.send_control_request_and_wait("set_model", model=None)
@@ -260,7 +260,7 @@ async def run_conversation(runner: ScenarioRunner) -> None:
         await claude_process.wait_for_stdout_line(
             is_result_line, "the result of a message in blocks"
         )
-        claude_process.record_line_count("done")
+        claude_process.record_stdout_line_count("done")
         claude_process.close_stdin()
 
     await runner.run_command(
@@ -351,7 +351,7 @@ async def run_tool_calls(runner: ScenarioRunner) -> None:
                 "a question or a result",
             )
             if not split_run_into_turns(claude_process.run)[-1].result:
-                claude_process.record_line_count("held")
+                claude_process.record_stdout_line_count("held")
                 await claude_process.send_control_request_and_wait("interrupt")
                 await claude_process.wait_for_stdout_line(
                     is_result_line, "the result of an interrupted question"
@@ -376,7 +376,7 @@ async def run_interrupted_turn(runner: ScenarioRunner) -> None:
         await claude_process.send_control_request_and_wait("initialize", hooks=None)
         await claude_process.send_lines(build_user_message(options.long_prompt))
         await claude_process.wait_for_stdout_line(_is_turn_output, "the first words")
-        claude_process.record_line_count("interrupted")
+        claude_process.record_stdout_line_count("interrupted")
         await claude_process.send_control_request_and_wait("interrupt")
         await claude_process.wait_for_stdout_line(
             is_result_line, "the result of an interrupted turn"

@@ -166,14 +166,14 @@ def _tools(observations: ObservedCommandRuns) -> str:
     observations.get_runs("queue", "json-verbose")
     if (
         "queue" in observations.runs
-        and (tools := observations.get_finished_turn("queue").init.get("tools")) != []
+        and (tools := observations.get_finished_turn("queue").init_line.get("tools")) != []
     ):
         raise RuleViolationError('--tools "" leaves tools', observations.get_run("queue"), tools)
     if "json-verbose" not in observations.runs:
         return '--tools ""'
     run, tools_before = (
         observations.get_run("json-verbose"),
-        observations.get_finished_turn("session").init.get("tools", []),
+        observations.get_finished_turn("session").init_line.get("tools", []),
     )
     events = run.lines[0].value if run.lines else None
     inits = (

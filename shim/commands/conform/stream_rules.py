@@ -14,8 +14,8 @@ from shim.commands.conform.observations import (
     RuleViolationError,
     describe_missing_output,
     fail_rule_if,
-    is_conversation_line,
     is_init_line,
+    is_new_conversation_line,
     list_content_blocks,
     list_turns_with_api_error,
     skip_rule_if,
@@ -186,7 +186,7 @@ def _short_lines_for_yume(observations: ObservedCommandRuns) -> str:
     "S1", "A turn is one init, the conversation, and exactly one result at its end."
 )
 def _turns_have_their_order(observations: ObservedCommandRuns) -> str:
-    turns = observations.get_turns()
+    turns = observations.get_turns_of_runs()
     for turn in turns:
         if [is_init_line(line) for line in turn.lines].count(True) != 1:
             raise RuleViolationError("a turn has not exactly one init", turn.run, turn.lines[0])
@@ -200,7 +200,7 @@ def _turns_have_their_order(observations: ObservedCommandRuns) -> str:
             )
         for line in turn.following_lines:
             fail_rule_if(
-                is_conversation_line(line),
+                is_new_conversation_line(line),
                 "the conversation goes on behind the result",
                 turn.run,
                 line,
@@ -231,12 +231,14 @@ def _init_waits_for_a_message(observations: ObservedCommandRuns) -> str:
         observations.get_finished_turn("conversation", 1),
     )
     fail_rule_if(
-        not (first_turn.init and second_turn.init),
+        not (first_turn.init_line and second_turn.init_line),
         "a turn of a conversation has no init of its own",
         run,
     )
-    if first_turn.init.get("session_id") != second_turn.init.get("session_id"):
-        raise RuleViolationError("the second init names another session", run, second_turn.init)
+    if first_turn.init_line.get("session_id") != second_turn.init_line.get("session_id"):
+        raise RuleViolationError(
+            "the second init names another session", run, second_turn.init_line
+        )
     return "none before the first message, one before each of 2 turns"
 
 
@@ -319,7 +321,9 @@ def _api_failures(observations: ObservedCommandRuns) -> str:
 )
 def _errors_are_last(observations: ObservedCommandRuns) -> str:
     failed_turns = [
-        turn for turn in observations.get_turns() if turn.is_failed and turn.run.frontend == "sdk"
+        turn
+        for turn in observations.get_turns_of_runs()
+        if turn.is_failed and turn.run.frontend == "sdk"
     ]
     if "unknown-sdk" in observations.runs:
         failed_turns += split_run_into_turns(observations.runs["unknown-sdk"])
@@ -404,7 +408,7 @@ def _type_comes_first(observations: ObservedCommandRuns) -> str:
     "S4", "An assistant line has one block, and the stop_reason null, however the reply ends."
 )
 def _one_block_a_line(observations: ObservedCommandRuns) -> str:
-    turns = [turn for turn in observations.get_turns() if not turn.is_failed]
+    turns = [turn for turn in observations.get_turns_of_runs() if not turn.is_failed]
     count = 0
     for turn in turns:
         for line in turn.lines:
@@ -474,7 +478,7 @@ def _blocks_are_whole(observations: ObservedCommandRuns) -> str:
 )
 def _results_follow_their_calls(observations: ObservedCommandRuns) -> str:
     count = 0
-    for turn in observations.get_turns():
+    for turn in observations.get_turns_of_runs():
         call_ids: set[object] = set()
         for line in turn.lines:
             blocks = list_content_blocks(line)
@@ -502,7 +506,7 @@ def _results_follow_their_calls(observations: ObservedCommandRuns) -> str:
 @RULES.register_must_rule("S16c", "Every call has its result before the turn ends.")
 def _every_call_is_answered(observations: ObservedCommandRuns) -> str:
     count = 0
-    for turn in observations.get_turns():
+    for turn in observations.get_turns_of_runs():
         calls = {
             block.get("id"): line
             for line, block in turn.find_content_blocks("assistant", "tool_use")
@@ -527,7 +531,7 @@ def _every_call_is_answered(observations: ObservedCommandRuns) -> str:
 )
 def _results_tell_more(observations: ObservedCommandRuns) -> str:
     count = 0
-    for turn in observations.get_turns():
+    for turn in observations.get_turns_of_runs():
         names = {
             block.get("id"): block.get("name")
             for _, block in turn.find_content_blocks("assistant", "tool_use")

@@ -41,7 +41,7 @@ from shim.process import probe as probes
 from shim.process.environment import build_child_environment
 from shim.process.find_program import list_ignored_path_entries
 from shim.process.probe import ProgramProbe, create_program_probe, find_unsupported_argument
-from shim.process.version_check import find_installed_adapter
+from shim.process.version_check import choose_adapter_of_installed_cli
 from shim.state import own_profiles
 from shim.state.broken_promises import remove_executed_denied_calls
 from shim.state.config import ShimSettings, VendorSettings
@@ -219,7 +219,7 @@ def check_vendor(
     """The report of one vendor. `is_required`: a failure is a problem. `timeout_s` and
     `login_refusal` as `build_diagnosis` has them.
     """
-    adapter = find_installed_adapter(adapter, vendor_settings, environment, cwd)._replace(
+    adapter = choose_adapter_of_installed_cli(adapter, vendor_settings, environment, cwd)._replace(
         name=adapter.name
     )
     program, version, findings = (

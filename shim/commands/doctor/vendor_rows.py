@@ -19,7 +19,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.stderr import warn
 from shim.process import probe as probes
 from shim.process.probe import ProgramProbe, create_program_probe, find_unsupported_argument
-from shim.process.version_check import describe_version_failure, find_installed_adapter
+from shim.process.version_check import choose_adapter_of_installed_cli, describe_version_failure
 from shim.state import own_profiles
 from shim.state.broken_promises import find_executed_denied_call
 from shim.state.config import ONE_WAY, ShimSettings, VendorSettings, load_shim_settings
@@ -109,7 +109,7 @@ def build_vendor_row(
                                 conversation
     install                     the command that installs it, "" where none is known
     """
-    adapter = find_installed_adapter(adapter, vendor_settings, environment, cwd)._replace(
+    adapter = choose_adapter_of_installed_cli(adapter, vendor_settings, environment, cwd)._replace(
         name=adapter.name
     )
     program = "bundled" if adapter.cli.bundled_module else None

@@ -15,7 +15,7 @@ import typer
 from shim.conversation.drivers.dry_launcher import DryRunLauncher
 from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan
 from shim.conversation.plan import PASSTHROUGH_DRIVER
-from shim.conversation.startup import ConversationStartup, PlannedChild, prepare_conversation
+from shim.conversation.startup import ConversationStartup, PlannedChildLaunch, prepare_conversation
 from shim.core.adapter.enforcement import can_enforce_rule
 from shim.core.adapter.unsupported_rules import list_unsupported_rules
 from shim.core.claude.argv.flags import parse_argv
@@ -145,7 +145,7 @@ def _describe_vendor(startup: ConversationStartup) -> dict[str, Any]:
     }
 
 
-def _describe_child(startup: ConversationStartup, planned: PlannedChild) -> dict[str, Any]:
+def _describe_child(startup: ConversationStartup, planned: PlannedChildLaunch) -> dict[str, Any]:
     plan, child_launcher, child = planned
     assert isinstance(child_launcher, DryRunLauncher)
     request, vendor, probe = child.request, plan.adapter, child_launcher.program.last_probe

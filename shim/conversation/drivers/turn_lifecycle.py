@@ -151,9 +151,9 @@ class TurnLifecycle:
             session=SessionConfig(
                 state.options.session_id,
                 requested_id=self._choose_session_id(),
-                thread_usage=NO_VENDOR_SESSION_USAGE
+                vendor_session_usage=NO_VENDOR_SESSION_USAGE
                 if resume_state.stored_session is None
-                else resume_state.stored_session.thread_usage,
+                else resume_state.stored_session.vendor_session_usage,
                 list_servers=lambda: (state.list_mcp_server_entries(), state.list_sdk_mcp_tools()),
                 list_server_names=lambda: self._list_server_names(policy),
             ),

@@ -95,7 +95,7 @@ class ChildStream:
     def _create_first_turn(self, config: TurnConfig, previous_stream: "ChildStream | None") -> Turn:
         if previous_stream is not None:
             return previous_stream.turn.create_next(config, self.diagnostics)
-        conversation = ConversationState(config.session.thread_usage)
+        conversation = ConversationState(config.session.vendor_session_usage)
         turn_class = select_plain_or_redacted_turn_class(config)
         return turn_class(self.writer, config, conversation, self.diagnostics)
 

@@ -48,7 +48,7 @@ class ConversationState:
         "last_suffix",
         "older_ids",
         "session_id",
-        "thread_usage",
+        "vendor_session_usage",
         "usage_by_model",
         "used_ids",
         "vendor_session_id",
@@ -62,11 +62,15 @@ class ConversationState:
         self.last_suffix = 1
         self.cost_usd = 0.0
         self.usage_by_model: dict[str, Usage] = {}
-        self.thread_usage = thread_usage
+        self.vendor_session_usage = thread_usage
 
     def get_vendor_session_usage(self, vendor_session_id: str) -> Usage:
         """What a session of the vendor's had used, if it is the one that is known."""
-        return self.thread_usage[1] if self.thread_usage[0] == vendor_session_id else NO_USAGE
+        return (
+            self.vendor_session_usage[1]
+            if self.vendor_session_usage[0] == vendor_session_id
+            else NO_USAGE
+        )
 
     def add_turn_usage(
         self,
@@ -187,7 +191,7 @@ class SessionConfig(NamedTuple):
 
     new_id: str
     requested_id: str | None = None
-    thread_usage: VendorSessionUsage = NO_VENDOR_SESSION_USAGE
+    vendor_session_usage: VendorSessionUsage = NO_VENDOR_SESSION_USAGE
     list_servers: Callable[[], tuple[list[dict[str, Any]], list[str]]] = lambda: ([], [])
     list_server_names: Callable[[], list[str]] = list
 

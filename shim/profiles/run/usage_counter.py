@@ -56,7 +56,7 @@ class VendorUsageCounter:
         is_new_session = (
             conversation.session_id is not None and conversation.vendor_session_id is None
         )
-        return NO_VENDOR_SESSION_USAGE if is_new_session else conversation.thread_usage
+        return NO_VENDOR_SESSION_USAGE if is_new_session else conversation.vendor_session_usage
 
     def _subtract_previous(self, total: Usage) -> Usage:
         """A thread's total without what it had when this turn began; the total is remembered for
@@ -66,5 +66,5 @@ class VendorUsageCounter:
         session, previous = self._previous_thread
         if session != conversation.vendor_session_id:
             previous = NO_USAGE
-        conversation.thread_usage = (conversation.vendor_session_id, total)
+        conversation.vendor_session_usage = (conversation.vendor_session_id, total)
         return create_usage(*(max(total[name] - previous[name], 0) for name in USAGE_KEYS))

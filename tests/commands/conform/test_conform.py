@@ -853,7 +853,9 @@ def check_ours(monkeypatch, vendor, record):
 def unseen_of(valid_observations, chains):
     """The rules that the runs of some chains do not show."""
     made = {
-        run for scenario in (conform_runs.run_info_commands, *chains) for run in names_of(scenario)
+        run
+        for scenario in (conform_runs.run_version_help_and_auth_commands, *chains)
+        for run in names_of(scenario)
     }
     observations = conform_seen.ObservedCommandRuns(
         {name: run for name, run in valid_observations.runs.items() if name in made}
