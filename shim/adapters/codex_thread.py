@@ -203,7 +203,7 @@ class CodexThread:
 
     # -- its questions -----------------------------------------------------------------------------
 
-    def add_approval_request_parts(
+    def split_approval_request_by_call(
         self, request_id: object, kind: str, call_ids: list[str]
     ) -> list[str]:
         """The names under which the parts of a question wait for `encode_permission_response`; none where it

@@ -475,7 +475,7 @@ class CodexThreadTranslator(Translator):
         params: Event,
     ) -> None:
         """Ask the frontend about each call of a question."""
-        names = self.thread.add_approval_request_parts(request_id, kind, call_ids)
+        names = self.thread.split_approval_request_by_call(request_id, kind, call_ids)
         for name, call_id, (tool, arguments) in zip(names, call_ids, calls, strict=False):
             self.turn.request_permission(name, call_id, tool, arguments, (kind, params))
 

@@ -138,7 +138,7 @@ class PiTranslator(Translator):
         decoder = JsonRepairer(diagnostics)
         for raw in updates:
             diagnostics.line = raw
-            for event, _ in decoder.parse_malformed_line(raw):
+            for event, _ in decoder.parse_malformed_line_with_torn_flags(raw):
                 try:
                     self.on_message_update(event)
                 except (KeyError, TypeError):

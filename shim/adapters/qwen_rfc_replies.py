@@ -121,7 +121,7 @@ class QwenChatCompletionTranslator(QwenChatToolCallTranslator):
             join_message_text(message.get("content")),
             message.get("tool_calls") or [],
         )
-        annotations = list_annotation_events(message)
+        annotations = list_embedded_annotation_events(message)
         reasoning = message.get("reasoning_content") or ""
         self._write_thoughts(annotations, model)
         if text or calls or reasoning or self._has_open_reply:
@@ -162,7 +162,7 @@ class QwenChatCompletionTranslator(QwenChatToolCallTranslator):
     def _write_delta(self, choice: dict[str, Any], event: Event, reply_usage: Usage | None) -> None:
         delta = choice.get("delta") or choice.get("message") or {}
         reason, model = read_stop_reason(choice), event.get("model")
-        annotations = list_annotation_events(delta)
+        annotations = list_embedded_annotation_events(delta)
         if self._pending_stop_reason is not None and (
             delta.keys() - {"role"} or reason != self._pending_stop_reason
         ):
@@ -304,7 +304,7 @@ def read_stop_reason(choice: dict[str, Any]) -> str:
     return as_str(reason)
 
 
-def list_annotation_events(message: dict[str, Any]) -> list[Event]:
+def list_embedded_annotation_events(message: dict[str, Any]) -> list[Event]:
     """The events that stand inside a message or a delta."""
     return [
         annotation

@@ -132,12 +132,12 @@ class HostConnection:
             except OSError:
                 raise HostUnavailableError(self.session_id) from None
 
-    async def wait_for_answer(self, answer: Awaitable[str]) -> str:
+    async def wait_for_host_answer(self, host_answer: Awaitable[str]) -> str:
         """What the host answers. HostNotAnsweringError for one that was halted behind its welcome."""
         import anyio
 
         with anyio.move_on_after(WELCOME_TIMEOUT_S):
-            return await answer
+            return await host_answer
         raise HostNotAnsweringError(self.session_id, self.pid)
 
     def __aiter__(self) -> AsyncIterator[dict[str, Any]]:

@@ -204,7 +204,7 @@ def respawn_session(
     return start_host(new_spec, environment, session.session_id)
 
 
-def can_respawn(session: SessionRecord) -> bool:
+def can_read_session_start_data(session: SessionRecord) -> bool:
     """Return whether the flags with which a session was started can still be read."""
     try:
         read_session_spec(session.folder)

@@ -662,7 +662,9 @@ def test_open_calls_near_the_size_limit_are_not_measured_for_each_new_call(monke
 
 def test_long_integers_of_a_line_are_searched_once(monkeypatch):
     looked = []
-    monkeypatch.setattr(json_text, "find_long_integers", lambda line: looked.append(line) or {})
+    monkeypatch.setattr(
+        json_text, "find_long_integer_digits_by_float", lambda line: looked.append(line) or {}
+    )
     stage = Stage()
     stage.diagnostics.line = b"a line"
     for number in range(10):

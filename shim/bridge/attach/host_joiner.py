@@ -190,7 +190,7 @@ class SessionHostJoiner:
                     id=session.short_id, flags=", ".join(restrictions.ignored_flags)
                 )
             )
-        wait_for_answer = connection.wait_for_answer
+        wait_for_answer = connection.wait_for_host_answer
 
         async def send_restriction(restriction: str, **fields: object) -> None:
             if reason := await wait_for_answer(

@@ -17,8 +17,8 @@ from shim.commands.profile.draft_events import (
     CapturedEventCollector,
     EventKind,
     build_event_match_conditions,
+    list_event_and_nested_objects,
     list_event_kind_labels,
-    list_nested_event_objects,
 )
 from shim.commands.profile.draft_rules import (
     InferredEventRule,
@@ -94,7 +94,7 @@ def _format_fields(events: Sequence[CapturedEvent]) -> list[str]:
     if not events:
         return []
     redactor, values = Redactor(), dict[str, Any]()
-    for event_table in list_nested_event_objects(events[0].table):
+    for event_table in list_event_and_nested_objects(events[0].table):
         for key, value in event_table.table.items():
             if not isinstance(value, dict) and not (
                 isinstance(value, list) and any(isinstance(item, dict) for item in value)

@@ -128,24 +128,26 @@ def list_event_kind_labels(kind: EventKind) -> list[str]:
     return [label for _, label in sorted(kind)]
 
 
-def list_nested_event_objects(
-    table: EventData,
-    path: FieldPath = (),
-    item_path: FieldPath = (),
+def list_event_and_nested_objects(
+    event_object: EventData,
+    object_path: FieldPath = (),
+    list_item_path: FieldPath = (),
     item_label: tuple[str, str] | None = None,
 ) -> Iterator[NestedEventObject]:
     """The event and the tables inside of it; of lists in lists only the outer one."""
-    yield NestedEventObject(path, table, item_path, item_label)
-    if len(path) >= MAX_TABLE_DEPTH:
+    yield NestedEventObject(object_path, event_object, list_item_path, item_label)
+    if len(object_path) >= MAX_TABLE_DEPTH:
         return
-    for key, value in table.items():
+    for key, value in event_object.items():
         if isinstance(value, dict):
-            yield from list_nested_event_objects(value, (*path, key), item_path, item_label)
-        elif isinstance(value, list) and not item_path:
-            inner_path = (*path, key, ANY_ITEM)
+            yield from list_event_and_nested_objects(
+                value, (*object_path, key), list_item_path, item_label
+            )
+        elif isinstance(value, list) and not list_item_path:
+            inner_path = (*object_path, key, ANY_ITEM)
             for item in islice(value, MAX_LIST_ITEMS):
                 if isinstance(item, dict):
-                    yield from list_nested_event_objects(
+                    yield from list_event_and_nested_objects(
                         item, inner_path, inner_path, _find_top_label(item)
                     )
 

@@ -12,12 +12,12 @@ from shim.commands.profile.draft_events import (
     CapturedEvent,
     EventKind,
     NestedEventObject,
+    list_event_and_nested_objects,
     list_event_kind_labels,
-    list_nested_event_objects,
 )
 from shim.commands.profile.draft_vocabulary import (
     find_key_by_names,
-    has_name_with_marker_word,
+    has_name_containing_marker_word,
     normalize_name_for_comparison,
 )
 from shim.commands.profile.rule_tracer import FieldPath
@@ -103,7 +103,7 @@ def _list_first_of_kind(events: Iterable[CapturedEvent]) -> Iterable[CapturedEve
 
 def _find_session_rule(events: Sequence[CapturedEvent]) -> list[InferredEventRule]:
     for event in events:
-        for event_table in list_nested_event_objects(event.table):
+        for event_table in list_event_and_nested_objects(event.table):
             key = find_key_by_names(event_table.table, vocabulary.SESSION_KEYS, str)
             if key is not None and not event_table.item_path:
                 return [
@@ -124,7 +124,7 @@ def _find_call_rules(
     """A table with an id, a name and arguments; the last two may stand in a table of their own."""
     rules: dict[InferredRuleScope, InferredEventRule] = {}
     for event in events:
-        for event_table in list_nested_event_objects(event.table):
+        for event_table in list_event_and_nested_objects(event.table):
             name, tool_input = (
                 _find_value(event_table, vocabulary.NAME_KEYS, str),
                 _find_value(event_table, vocabulary.INPUT_KEYS, (dict, str)),
@@ -206,7 +206,7 @@ def _find_result_rules(
     """
     rules: dict[InferredRuleScope, InferredEventRule] = {}
     for event in events:
-        for event_table in list_nested_event_objects(event.table):
+        for event_table in list_event_and_nested_objects(event.table):
             id_key = next(
                 (
                     key
@@ -220,7 +220,7 @@ def _find_result_rules(
             if (
                 id_key is None
                 or output is None
-                or has_name_with_marker_word(
+                or has_name_containing_marker_word(
                     vocabulary.FRAGMENT_MARKERS, *list_event_kind_labels(event.kind)
                 )
             ):
@@ -286,14 +286,14 @@ def _find_text_rules(
             or _is_not_from_model(event.kind)
         ):
             continue
-        for event_table in list_nested_event_objects(event.table):
+        for event_table in list_event_and_nested_objects(event.table):
             key = find_key_by_names(event_table.table, vocabulary.TEXT_KEYS, str)
             scope = InferredRuleScope(event.kind, event_table.item_path, event_table.item_label)
             if (
                 key is None
                 or scope in used_scopes
                 or not event_table.table[key]
-                or has_name_with_marker_word(
+                or has_name_containing_marker_word(
                     vocabulary.NON_MODEL_MARKERS, *(event_table.item_label or ())[1:]
                 )
             ):
@@ -307,11 +307,11 @@ def _find_text_rules(
             rule = InferredEventRule(
                 scope,
                 "thinking"
-                if has_name_with_marker_word(vocabulary.THINKING_MARKERS, *names)
+                if has_name_containing_marker_word(vocabulary.THINKING_MARKERS, *names)
                 else "text",
                 {"text": InferredRuleField((*event_table.path, key))},
             )
-            if has_name_with_marker_word(vocabulary.FRAGMENT_MARKERS, *names):
+            if has_name_containing_marker_word(vocabulary.FRAGMENT_MARKERS, *names):
                 pieces.setdefault(scope, rule)
             elif by_text.setdefault((event.run, event_table.table[key]), scope) == scope:
                 full_texts.setdefault(scope, rule)
@@ -322,7 +322,7 @@ def _find_text_rules(
 def _is_not_from_model(kind: EventKind) -> bool:
     """Whether the kind is not the model's, such as the user's."""
     roles = [label for path, label in kind if normalize_name_for_comparison(path[-1]) == "role"]
-    return has_name_with_marker_word(
+    return has_name_containing_marker_word(
         vocabulary.NON_MODEL_MARKERS, *(roles or list_event_kind_labels(kind))
     )
 
@@ -332,13 +332,13 @@ def _is_error_kind(
     used_scopes: Iterable[InferredRuleScope],
     text_scopes: Iterable[InferredRuleScope],
 ) -> bool:
-    return has_name_with_marker_word(
+    return has_name_containing_marker_word(
         vocabulary.ERROR_MARKERS, *list_event_kind_labels(kind)
     ) and not any(scope.kind == kind for scope in (*used_scopes, *text_scopes))
 
 
 def _find_error_rules(event: CapturedEvent) -> list[InferredEventRule]:
-    for event_table in list_nested_event_objects(event.table):
+    for event_table in list_event_and_nested_objects(event.table):
         key = find_key_by_names(event_table.table, vocabulary.ERROR_KEYS, str)
         if key is not None and not event_table.item_path:
             return [

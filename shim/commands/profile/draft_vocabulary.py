@@ -70,7 +70,7 @@ def normalize_name_for_comparison(name: str) -> str:
 _REMOVED_CHARACTERS = str.maketrans("", "", "_-./")
 
 
-def has_name_with_marker_word(marker_words: tuple[str, ...], *names: str) -> bool:
+def has_name_containing_marker_word(marker_words: tuple[str, ...], *names: str) -> bool:
     """Whether one of the names has one of these words in it."""
     return any(
         marker in normalize_name_for_comparison(name) for name in names for marker in marker_words

@@ -262,7 +262,7 @@ class ProfileLinter:
     def _start_line(self) -> None:
         self._verbs_of_line.clear()
         if self._tracer is not None:
-            self._tracer.reset_for_next_event()
+            self._tracer.clear_matched_rules()
 
     def _read_line(self, line: bytes) -> None:
         self._line_number += 1

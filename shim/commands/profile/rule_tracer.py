@@ -68,7 +68,7 @@ class RuleTracer:
 
     def add_rule(self, node: ConfigNode, types: frozenset[str] | None) -> int:
         """The number of the rule that stands at `node`."""
-        condition_paths, read_paths = collect_condition_and_read_paths(node.read_table())
+        condition_paths, read_paths = collect_rule_field_paths(node.read_table())
         number, emit = len(self.rules), str(node.child("emit").value)
         self.rules.append(
             TracedRule(
@@ -89,7 +89,7 @@ class RuleTracer:
         self.current_number = None
         self.matched_numbers.append(number)
 
-    def reset_for_next_event(self) -> None:
+    def clear_matched_rules(self) -> None:
         self.matched_numbers.clear()
         self.current_number = None
 
@@ -106,44 +106,44 @@ def _format_location(node: ConfigNode) -> str:
     return f"{node.source.path}: event[{node.keys[-1]}]"
 
 
-def collect_condition_and_read_paths(
-    table: Mapping[str, Any],
+def collect_rule_field_paths(
+    rule_table: Mapping[str, Any],
 ) -> tuple[set[FieldPath], set[FieldPath]]:
     """The paths that a rule asks about (`match`, `item_match`), and all that it reads."""
     list_paths = (
-        parse_path_alternatives(table["foreach"])[:1]
-        if isinstance(table.get("foreach"), str)
+        parse_event_path_alternatives(rule_table["foreach"])[:1]
+        if isinstance(rule_table.get("foreach"), str)
         else []
     )
     item_path: FieldPath = (*list_paths[0], ANY_ITEM) if list_paths else ()
     condition_paths = {
-        path for key in table.get("match") or () for path in parse_path_alternatives(key)
+        path for key in rule_table.get("match") or () for path in parse_event_path_alternatives(key)
     }
-    for key in table.get("item_match") or ():
+    for key in rule_table.get("item_match") or ():
         condition_paths.update(
-            parse_path_alternatives(key if key.startswith("$") else f"$.{key}", item_path)
+            parse_event_path_alternatives(key if key.startswith("$") else f"$.{key}", item_path)
         )
     read_paths = set(condition_paths)
-    for key, value in table.items():
+    for key, value in rule_table.items():
         if key in ("match", "item_match", "foreach") or key in _RULE_SETTING_KEYS:
             continue
         read_paths.update(_list_field_paths(value, item_path))
-    for path_text in table.get("once") or ():
-        read_paths.update(parse_path_alternatives(path_text, item_path))
+    for path_text in rule_table.get("once") or ():
+        read_paths.update(parse_event_path_alternatives(path_text, item_path))
     return condition_paths, read_paths
 
 
 def _list_field_paths(value: Any, item_path: FieldPath) -> Iterator[FieldPath]:
     """The paths inside a field as a profile says it."""
     if isinstance(value, str):
-        yield from parse_path_alternatives(value, item_path)
+        yield from parse_event_path_alternatives(value, item_path)
     elif isinstance(value, list):
         for element in value:
             yield from _list_field_paths(element, item_path)
     elif isinstance(value, dict):
         inner_path = item_path
         if isinstance(value.get("foreach"), str):
-            list_paths = parse_path_alternatives(value["foreach"], item_path)
+            list_paths = parse_event_path_alternatives(value["foreach"], item_path)
             yield from list_paths[1:]
             inner_path = (*list_paths[0], ANY_ITEM) if list_paths else item_path
         for key, inner_value in value.items():
@@ -153,10 +153,12 @@ def _list_field_paths(value: Any, item_path: FieldPath) -> Iterator[FieldPath]:
                 )
 
 
-def parse_path_alternatives(text: str, item_path: FieldPath = ()) -> list[FieldPath]:
+def parse_event_path_alternatives(
+    path_expression: str, item_path: FieldPath = ()
+) -> list[FieldPath]:
     """The steps of each alternative of a path; `item_path` stands for `$`. Nothing for `$index`."""
     paths = []
-    for part in text.split("||"):
+    for part in path_expression.split("||"):
         part = part.strip()
         if part == "$index":
             continue

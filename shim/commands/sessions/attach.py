@@ -10,7 +10,7 @@ import typer
 
 from shim.bridge import registry
 from shim.bridge.client import HostUnavailableError, connect_to_session_blocking
-from shim.bridge.launch import can_respawn
+from shim.bridge.launch import can_read_session_start_data
 from shim.bridge.registry import SessionRecord
 from shim.bridge.session_lookup import resolve_session_reference
 from shim.commands.sessions.logs import list_recording_paths
@@ -103,7 +103,7 @@ def _show_log(session: SessionRecord, *, thinking: bool, full: bool) -> None:
         draw_recording(path, open_console(), thinking=thinking, full=full)
     command = (
         f"claude attach {session.short_id}"
-        if can_respawn(session)
+        if can_read_session_start_data(session)
         else f"claude --bg --resume {session.session_id}"
     )
     print_line(f"session {session.short_id} has ended: `{command}` goes on with it")

@@ -93,7 +93,7 @@ class EventDispatcher:
 
         A repaired value is used only if the vendor may have written it.
         """
-        for value, is_torn in self._repairer.parse_malformed_line(raw):
+        for value, is_torn in self._repairer.parse_malformed_line_with_torn_flags(raw):
             if not isinstance(value, dict) and not is_torn:
                 self._translate_untyped(value)
             elif self._is_trustworthy(value):

@@ -25,7 +25,7 @@ from shim.core.cast.text_joiner import (
 )
 from shim.core.reading.json_text import (
     dump_json,
-    find_long_integers,
+    find_long_integer_digits_by_float,
     map_json_leaves,
     restore_long_integers,
 )
@@ -124,7 +124,7 @@ class RecordingRedactor:
                 return data
             if len(secrets) <= len(self._find_secrets(encoded.decode())):
                 return data
-        return dump_json(restore_long_integers(redacted, find_long_integers(data)))
+        return dump_json(restore_long_integers(redacted, find_long_integer_digits_by_float(data)))
 
     def redact_json_fields(self, fields: Any) -> Any:
         """A fact, or the header, without secrets."""
@@ -436,6 +436,6 @@ def apply_string_edits(data: bytes, edits: Iterable[StringEdit]) -> bytes:
         value = map_json_leaves(
             orjson.loads(data), str, lambda text: texts.get(next(string_numbers), text)
         )
-        return dump_json(restore_long_integers(value, find_long_integers(data)))
+        return dump_json(restore_long_integers(value, find_long_integer_digits_by_float(data)))
     except (ValueError, RecursionError):  # these are not the bytes that were written
         return CUT_PLACEHOLDER.encode()

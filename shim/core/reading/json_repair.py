@@ -68,7 +68,7 @@ class JsonRepairer:
         """True while an unfinished object waits for the rest of its line."""
         return bool(self._unfinished_parts)
 
-    def parse_malformed_line(self, line: bytes) -> list[tuple[Any, bool]]:
+    def parse_malformed_line_with_torn_flags(self, line: bytes) -> list[tuple[Any, bool]]:
         """The values in a line that orjson refused, each with whether it is torn.
 
         A torn value did not have a line for itself: it was glued, joined, or found behind a banner.

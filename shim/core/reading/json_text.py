@@ -59,7 +59,7 @@ def measure_depth_and_precision_loss(value: object) -> tuple[int, bool]:
     return max_depth, may_have_lost_digits
 
 
-def find_long_integers(line: bytes) -> dict[float, str]:
+def find_long_integer_digits_by_float(line: bytes) -> dict[float, str]:
     """The integers of a line that may be longer than 64 bits: the float that is read → their
     digits.
     """
@@ -114,7 +114,7 @@ class JsonSanitizer:
         """Those of the line: looked for once, however many values stand in it."""
         line = self._diagnostics.line
         if self._line is not line:
-            self._line, self._digits_by_float = line, find_long_integers(line)
+            self._line, self._digits_by_float = line, find_long_integer_digits_by_float(line)
         return self._digits_by_float
 
 

@@ -174,7 +174,7 @@ async def test_sending_a_restriction_fails_if_the_host_does_not_answer_in_time(m
     monkeypatch.setattr(links, "WELCOME_TIMEOUT_S", 0.05)
     joined = Joined("hi")
     with joined.theirs, anyio.fail_after(PATIENCE), pytest.raises(HostNotAnsweringError):
-        await joined.connection.wait_for_answer(
+        await joined.connection.wait_for_host_answer(
             host_joiner._send_and_wait(
                 joined.connection, joined.frontend, {"kind": "narrow", "mode": "plan"}
             )

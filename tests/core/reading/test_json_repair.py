@@ -26,7 +26,11 @@ class RepairReader:
         self.decoder = JsonRepairer(self.diagnostics)
 
     def read(self, *lines: bytes) -> list[tuple[object, bool]]:
-        return [value for line in lines for value in self.decoder.parse_malformed_line(line)]
+        return [
+            value
+            for line in lines
+            for value in self.decoder.parse_malformed_line_with_torn_flags(line)
+        ]
 
     def read_complete(self, *lines: bytes) -> list[object]:
         """The values of lines, none of which was torn out of something else."""
@@ -391,8 +395,11 @@ def test_surrogate_pairs_are_joined_and_lone_surrogates_are_replaced(text, joine
 
 def test_two_objects_on_a_line_end_an_unfinished_object():
     decoder = JsonRepairer(Diagnostics())
-    assert decoder.parse_malformed_line(b'{"type":') == []
-    assert decoder.parse_malformed_line(b'{"a":1}{"b":2}') == [({"a": 1}, True), ({"b": 2}, True)]
+    assert decoder.parse_malformed_line_with_torn_flags(b'{"type":') == []
+    assert decoder.parse_malformed_line_with_torn_flags(b'{"a":1}{"b":2}') == [
+        ({"a": 1}, True),
+        ({"b": 2}, True),
+    ]
     assert not decoder.has_unfinished_object
 
 

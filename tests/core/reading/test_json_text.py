@@ -12,7 +12,7 @@ from sweeps import loop_over_rows
 from shim.core.reading.json_scan import MAX_VALUE_DEPTH, MAX_WRITTEN_DEPTH
 from shim.core.reading.json_text import (
     dump_json,
-    find_long_integers,
+    find_long_integer_digits_by_float,
     flatten_deeply_nested_values,
     measure_depth_and_precision_loss,
     restore_long_integers,
@@ -95,7 +95,7 @@ def test_long_integer_read_as_a_float_is_restored_as_text(number, around):
     value = orjson.loads(line)
     assert measure_depth_and_precision_loss(value)[1]
     assert json.loads(
-        dump_json(restore_long_integers(value, find_long_integers(line)))
+        dump_json(restore_long_integers(value, find_long_integer_digits_by_float(line)))
     ) == json.loads(around.format(f'"{number}"'))
 
 
@@ -104,7 +104,7 @@ def test_long_integer_read_as_a_float_is_restored_as_text(number, around):
 )
 def test_float_is_not_changed_by_integer_restoration(line):
     value = orjson.loads(line)
-    assert restore_long_integers(value, find_long_integers(line)) == value
+    assert restore_long_integers(value, find_long_integer_digits_by_float(line)) == value
 
 
 # -- through every vendor --------------------------------------------------------------------------
