@@ -41,7 +41,7 @@ class StdinInput(NamedTuple):
     wants_answers: bool = False  # the child is kept for more messages, or for permission answers
 
 
-class PlanInput(NamedTuple):
+class ConversationPlanInput(NamedTuple):
     """Everything that a plan depends on."""
 
     # the first one as `select_driver` returned it, then those that may answer in its place
@@ -66,7 +66,7 @@ class ConversationPlan(NamedTuple):
     asks_frontend: bool  # permission requests that no rule answers go to the frontend
     keeps_transcript: bool  # history lists find the session; a real claude writes its own
     reason: str  # why the first vendor is driven in this way; "" if it has one way only
-    request: PlanInput  # for the vendors that may answer in place of the first one
+    request: ConversationPlanInput  # for the vendors that may answer in place of the first one
 
     @property
     def driver_name(self) -> str:
@@ -76,7 +76,7 @@ class ConversationPlan(NamedTuple):
         return TWO_WAY if self.persistent else ONE_WAY
 
 
-def plan_conversation(request: PlanInput) -> ConversationPlan:
+def plan_conversation(request: ConversationPlanInput) -> ConversationPlan:
     """Decide how a conversation is run."""
     adapter = request.adapters[0]
     run_mode = _choose_run_mode(request)
@@ -100,7 +100,7 @@ def plan_conversation(request: PlanInput) -> ConversationPlan:
     )
 
 
-def can_keep_child(adapter: Adapter, request: PlanInput) -> bool:
+def can_keep_child(adapter: Adapter, request: ConversationPlanInput) -> bool:
     """Return whether one child of a vendor can serve the whole conversation."""
     if adapter.cli.always_keeps_child:
         return True
@@ -114,7 +114,7 @@ def can_keep_child(adapter: Adapter, request: PlanInput) -> bool:
     return request.mode == "acceptEdits" and adapter.needs_external_policy_check(request.mode)
 
 
-def _choose_run_mode(request: PlanInput) -> RunMode:
+def _choose_run_mode(request: ConversationPlanInput) -> RunMode:
     invocation, stdin_input = request.invocation, request.stdin_input
     if invocation.streams.input_format == "stream-json":
         if request.adapters[0].passthrough and not request.is_translated:
@@ -131,7 +131,7 @@ def _choose_run_mode(request: PlanInput) -> RunMode:
     return RunMode.RULES_ONLY
 
 
-def _needs_asking_child(request: PlanInput) -> bool:
+def _needs_asking_child(request: ConversationPlanInput) -> bool:
     """Return whether the child has to ask before its calls run, and a vendor can be made to ask."""
     asks_frontend = request.invocation.permissions.permission_prompt_tool == "stdio"
     if not (asks_frontend or _needs_gate(request) or request.adapters[0].cli.always_keeps_child):
@@ -139,7 +139,7 @@ def _needs_asking_child(request: PlanInput) -> bool:
     return any(can_keep_child(adapter, request) for adapter in request.adapters)
 
 
-def _needs_gate(request: PlanInput) -> bool:
+def _needs_gate(request: ConversationPlanInput) -> bool:
     """Return whether calls have to be checked here before they run."""
     if request.has_rules:
         return True
@@ -149,7 +149,7 @@ def _needs_gate(request: PlanInput) -> bool:
     return any(adapter.needs_external_policy_check(request.mode) for adapter in request.adapters)
 
 
-def _choose_prompt_source(run_mode: RunMode, request: PlanInput) -> PromptSource:
+def _choose_prompt_source(run_mode: RunMode, request: ConversationPlanInput) -> PromptSource:
     if run_mode in (RunMode.PASSTHROUGH, RunMode.MESSAGES):
         return PromptSource.MESSAGES
     if run_mode is RunMode.ANSWERS or request.stdin_input is not None:
@@ -157,7 +157,7 @@ def _choose_prompt_source(run_mode: RunMode, request: PlanInput) -> PromptSource
     return PromptSource.ARGUMENT_AND_STDIN
 
 
-def _keeps_transcript(request: PlanInput) -> bool:
+def _keeps_transcript(request: ConversationPlanInput) -> bool:
     is_stored = (
         request.settings.transcripts and not request.invocation.session.no_session_persistence
     )

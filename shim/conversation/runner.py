@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from shim.recording.recorder import RunRecorder
 
 
-class Transport(Protocol):
+class ConversationTransport(Protocol):
     """What stands in the place of file descriptors 0 and 1: the frontends of a session that lives
     on its own.
     """
@@ -71,7 +71,7 @@ class ConversationRunner:
         *,
         forked_transcript: str = "",
         chain: "FallbackChain | None" = None,
-        transport: Transport | None = None,
+        transport: ConversationTransport | None = None,
     ) -> None:
         self._launcher = launcher
         self._plan = plan

@@ -33,7 +33,7 @@ from shim.conversation.invocation import (
 )
 from shim.conversation.plan import (
     ConversationPlan,
-    PlanInput,
+    ConversationPlanInput,
     RunMode,
     StdinInput,
     plan_conversation,
@@ -59,7 +59,7 @@ from shim.state.own_profiles import check_vendor_names, register_user_profiles
 
 if TYPE_CHECKING:
     from shim.conversation.fallback.chain import FallbackChain
-    from shim.conversation.runner import Transport
+    from shim.conversation.runner import ConversationTransport
     from shim.core.adapter.adapter import Adapter
     from shim.core.policy.policy import Policy
     from shim.core.turn.context import OutputWriter
@@ -96,7 +96,9 @@ class ConversationStartup(NamedTuple):
     read_input: "Callable[[ConversationStartup], ConversationStartup] | None"
     stdin_input: StdinInput | None = None  # what `read_input` has read
 
-    def run(self, signals: "SignalRecorder", transport: "Transport | None" = None) -> int:
+    def run(
+        self, signals: "SignalRecorder", transport: "ConversationTransport | None" = None
+    ) -> int:
         """Make the plan and execute it. Return the exit status.
 
         `transport` replaces our stdin and stdout.
@@ -121,7 +123,9 @@ class ConversationStartup(NamedTuple):
             plan, launcher, launcher.plan_child_launch(prompt, persistent=plan.persistent)
         )
 
-    def _run_plan(self, signals: "SignalRecorder", transport: "Transport | None") -> int:
+    def _run_plan(
+        self, signals: "SignalRecorder", transport: "ConversationTransport | None"
+    ) -> int:
         plan, launcher = self._prepare_launcher()
         self.log(
             "vendor chosen",
@@ -167,7 +171,7 @@ class ConversationStartup(NamedTuple):
         other_names = self.vendor_list.remaining_names[1:]
         others = [get_adapter(name, without_passthrough=True) for name in other_names]
         plan = plan_conversation(
-            PlanInput(
+            ConversationPlanInput(
                 (adapter, *others),
                 choice.reason,
                 self.invocation,

@@ -16,18 +16,18 @@ _ID_FIELDS = frozenset(
 EventFields = Mapping[str, Any]
 
 
-def format_note_text(step: SessionStep) -> str:
+def describe_note_step(note_step: SessionStep) -> str:
     """A note as a sentence; without one here, as its kind and its fields."""
-    if step.name == "user":
-        return step.text
-    if step.name == "late_result":
-        return f"a result that came late, or twice: {format_content_text(step.output)}"
-    describe = _NOTE_DESCRIBERS.get(step.name)
+    if note_step.name == "user":
+        return note_step.text
+    if note_step.name == "late_result":
+        return f"a result that came late, or twice: {format_content_text(note_step.output)}"
+    describe = _NOTE_DESCRIBERS.get(note_step.name)
     try:
-        sentence = describe(step.facts) if describe is not None else ""
+        sentence = describe(note_step.facts) if describe is not None else ""
     except (AttributeError, KeyError, TypeError, ValueError):
         sentence = ""
-    return sentence or f"{step.name.replace('_', ' ')}{_format_fields(step.facts)}"
+    return sentence or f"{note_step.name.replace('_', ' ')}{_format_fields(note_step.facts)}"
 
 
 def _format_fields(fields: EventFields) -> str:

@@ -322,7 +322,7 @@ def test_configured_program_and_driver_are_listed(shim, local_box, slow):
 
 @pytest.mark.parametrize("columns", [80, 100, 140])
 def test_vendor_table_fits_the_terminal_width(local_box, slow, monkeypatch, capsys, columns):
-    from shim.commands.doctor.vendor_rows import build_vendor_rows
+    from shim.commands.doctor.vendor_rows import build_vendor_table_rows
     from shim.commands.doctor.vendor_table import print_vendor_table
 
     monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
@@ -330,7 +330,9 @@ def test_vendor_table_fits_the_terminal_width(local_box, slow, monkeypatch, caps
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", str(columns))
     local_box.write_program("codex", "echo codex-cli 0.201.3\n")
-    print_vendor_table(build_vendor_rows(dict(os.environ), str(local_box.cwd)), shows_all=True)
+    print_vendor_table(
+        build_vendor_table_rows(dict(os.environ), str(local_box.cwd)), shows_all=True
+    )
     table = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     assert max(map(len, table.splitlines())) <= columns
     for name in VENDORS:

@@ -18,7 +18,7 @@ from shim.conversation.drivers.launcher import LaunchPlan
 from shim.conversation.invocation import resolve_requested_permission_mode
 from shim.conversation.plan import (
     ConversationPlan,
-    PlanInput,
+    ConversationPlanInput,
     PromptSource,
     RunMode,
     StdinInput,
@@ -205,7 +205,7 @@ def build_plan(vendor: str, args: tuple[str, ...], **fields: Any) -> Conversatio
     invocation = parse_argv(args)
     is_translated = fields.get("is_translated", False)
     return plan_conversation(
-        PlanInput(
+        ConversationPlanInput(
             adapters=(get_adapter(vendor, without_passthrough=is_translated),),
             reason="",
             invocation=invocation,

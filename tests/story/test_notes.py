@@ -5,11 +5,11 @@ from typing import Any
 from sweeps import loop_over_rows
 
 from shim.story.events import SessionStep
-from shim.story.notes import MAX_FIELDS_CHARS, format_note_text
+from shim.story.notes import MAX_FIELDS_CHARS, describe_note_step
 
 
 def note(kind: str, **fields: Any) -> str:
-    return format_note_text(SessionStep(1, "note", 0.0, name=kind, text=kind, facts=fields))
+    return describe_note_step(SessionStep(1, "note", 0.0, name=kind, text=kind, facts=fields))
 
 
 @loop_over_rows(
@@ -96,8 +96,8 @@ def test_long_note_fields_are_truncated() -> None:
 
 
 def test_user_line_and_late_result_are_described_as_text() -> None:
-    assert format_note_text(
+    assert describe_note_step(
         SessionStep(1, "note", 0.0, name="user", text="[Request interrupted by user]")
     ) == ("[Request interrupted by user]")
     late = SessionStep(1, "note", 0.0, name="late_result", output=[{"type": "text", "text": "out"}])
-    assert format_note_text(late) == "a result that came late, or twice: out"
+    assert describe_note_step(late) == "a result that came late, or twice: out"

@@ -16,7 +16,7 @@ from support import ROOT
 
 from shim.bridge.gateway.tokens import GatewayTokenPair
 from shim.bridge.launch import SessionSpec
-from shim.commands.doctor.findings import VendorReport
+from shim.commands.doctor.findings import VendorDiagnosis
 from shim.commands.profile.lint import LineExplanation, LintReportEntry
 from shim.core.bridge.frames import LogCursor
 from shim.core.bridge.prompts import PermissionPromptOutcome
@@ -36,7 +36,7 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 # names.
 WRITTEN_TYPES: tuple[type, ...] = (
     ExecutedDeniedCall, RecordingFinding, LogCursor, OutputDifference, LintReportEntry, LineExplanation, ShimFlags,
-    PermissionPromptOutcome, CastRewriteResult, StoredSession, SessionStepView, GatewayTokenPair, UnsupportedRule, VendorReport,
+    PermissionPromptOutcome, CastRewriteResult, StoredSession, SessionStepView, GatewayTokenPair, UnsupportedRule, VendorDiagnosis,
     CastVerificationReport, SessionSpec,
 )  # fmt: skip
 

@@ -17,11 +17,11 @@ OUTCOME_COLOURS = {"ok": "green", "differs": "red", "skipped": "yellow", "failed
 MAX_CONCURRENT_CHECKS = 8  # each check starts two programs
 
 
-def print_check_report(paths: Sequence[str], *, as_json: bool) -> int:
+def check_recordings_and_print_report(recording_paths: Sequence[str], *, as_json: bool) -> int:
     """Check every cast. Returns the exit status: 1 if one differs or cannot be checked.
     RecordingError without any cast.
     """
-    files = list(list_cast_paths(paths))
+    files = list(list_cast_paths(recording_paths))
     console = Console(highlight=False)
     counts = dict.fromkeys(OUTCOME_COLOURS, 0)
     rows = []

@@ -84,7 +84,7 @@ class RecordedChildDetails:
         elif record.code == "x":
             self.exit_status = parse_child_exit(record.fields)
 
-    def format_case_toml(
+    def format_fixture_case_toml(
         self, header: RecordingHeader, vendor: str, child_run: RecordedChildRun, partial: bool
     ) -> str:
         gaps = [*self.gaps]
@@ -202,7 +202,7 @@ def _write_fixture(
     header = load_cast_header(path)
     partial = parse_recorded_invocation(header).streams.partial
     with _create_file(folder, CASE_FILE) as file:
-        file.write(details.format_case_toml(header, vendor, child_run, partial).encode())
+        file.write(details.format_fixture_case_toml(header, vendor, child_run, partial).encode())
     if redact:
         os.unlink(path)
     return ExtractedFixture(

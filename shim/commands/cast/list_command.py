@@ -119,11 +119,11 @@ def _format_cells(summary: RecordedRunSummary) -> list[Text]:
     if summary.state == "unreadable":
         cells[3:] = [""] * 4
     color = STATE_COLORS.get(
-        summary.display_outcome, "" if summary.display_outcome == "no turn ended" else "red"
+        summary.outcome_text, "" if summary.outcome_text == "no turn ended" else "red"
     )
     file = format_single_line(os.path.basename(summary.file))
     return [
         *(Text(cell) for cell in cells),
-        Text(summary.display_outcome, style=color),
+        Text(summary.outcome_text, style=color),
         Text(file, style="dim"),
     ]

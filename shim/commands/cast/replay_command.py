@@ -51,9 +51,9 @@ def replay(
     Example: shim replay session.cast --as claude --speed 4 --max-gap 2
     """
     if check:
-        from shim.commands.cast.check_report import print_check_report
+        from shim.commands.cast.check_report import check_recordings_and_print_report
 
-        raise typer.Exit(print_check_report(casts, as_json=as_json))
+        raise typer.Exit(check_recordings_and_print_report(casts, as_json=as_json))
     check_option_value(SIDES, side, "--as")
     if len(casts) > 1:
         raise typer.BadParameter(

@@ -175,7 +175,7 @@ class RecordedRunSummary:
         return sum(calls.denied for calls in self.tools.values())
 
     @property
-    def display_outcome(self) -> str:
+    def outcome_text(self) -> str:
         return (self.outcome or "no turn ended") if self.state == "whole" else self.state
 
     def build_json(self) -> dict[str, Any]:

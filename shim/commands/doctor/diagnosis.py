@@ -18,12 +18,12 @@ from shim.commands.doctor.findings import (
     WARNING,
     Diagnosis,
     DiagnosisFinding,
-    VendorReport,
+    VendorDiagnosis,
     has_no_problem,
 )
 from shim.commands.doctor.machine import (
     check_machine_setup,
-    find_startup_error,
+    find_test_turn_startup_error,
     list_default_vendors,
     load_and_check_settings,
 )
@@ -74,7 +74,7 @@ def build_diagnosis(
     # it names the program of a turn's first vendor only
     other_environment = {**environment, "SHIM_BIN": ""}
 
-    def check_adapter(adapter: Adapter) -> VendorReport:
+    def check_adapter(adapter: Adapter) -> VendorDiagnosis:
         search_environment = (
             environment if adapter.name in required_names[:1] else other_environment
         )
@@ -117,7 +117,7 @@ def build_diagnosis(
 def _add_refusals(
     required_names: Sequence[str],
     names: Sequence[str],
-    reports: Sequence[VendorReport],
+    reports: Sequence[VendorDiagnosis],
     environment: Mapping[str, str],
 ) -> list[DiagnosisFinding]:
     """Add to the reports why turns of their vendors would be refused. Returns what would refuse one
@@ -128,12 +128,14 @@ def _add_refusals(
     reported_texts = {finding.text for report in reports for finding in report.findings}
     for report in reports:
         error = (
-            find_startup_error(environment, report.name) if report.name in required_names else None
+            find_test_turn_startup_error(environment, report.name)
+            if report.name in required_names
+            else None
         )
         if error is not None and str(error) not in reported_texts:
             reported_texts.add(str(error))
             report.findings.append(DiagnosisFinding(PROBLEM, str(error), error.hint))
-    error = None if names else find_startup_error(environment)
+    error = None if names else find_test_turn_startup_error(environment)
     if (
         error is None
         or str(error) in reported_texts
@@ -144,7 +146,7 @@ def _add_refusals(
 
 
 def _check_choice(
-    required_names: Sequence[str], reports: Sequence[VendorReport]
+    required_names: Sequence[str], reports: Sequence[VendorDiagnosis]
 ) -> list[DiagnosisFinding]:
     """What is wrong with the choice of a vendor."""
     if not required_names:
@@ -185,8 +187,8 @@ def explain_missing_default_vendor(installed_vendors: Sequence[str]) -> Diagnosi
 
 
 def _downgrade_problems(
-    required_names: Sequence[str], reports: list[VendorReport]
-) -> list[VendorReport]:
+    required_names: Sequence[str], reports: list[VendorDiagnosis]
+) -> list[VendorDiagnosis]:
     """Turn problems into warnings if one vendor of the list works: the next one answers where one
     cannot start.
     """
@@ -215,7 +217,7 @@ def check_vendor(
     is_required: bool = True,
     timeout_s: float | None = None,
     login_error_message: str | None = None,
-) -> VendorReport:
+) -> VendorDiagnosis:
     """The report of one vendor. `is_required`: a failure is a problem. `timeout_s` and
     `login_refusal` as `build_diagnosis` has them.
     """
@@ -283,7 +285,7 @@ def check_vendor(
         findings += _check_trust_prompt(adapter, vendor_settings)
     version_class = adapter.version_probe.classify_version(version)
     unattended = adapter.unattended or bool(version_check.distrust)
-    return VendorReport(
+    return VendorDiagnosis(
         adapter.name,
         program,
         version,

@@ -33,7 +33,7 @@ def has_no_problem(findings: Iterable[DiagnosisFinding]) -> bool:
     return all(finding.level != PROBLEM for finding in findings)
 
 
-class VendorReport(NamedTuple):
+class VendorDiagnosis(NamedTuple):
     """The findings of one vendor. The fields before `findings` are those of
     `capabilities.describe`.
     """
@@ -54,7 +54,7 @@ class Diagnosis(NamedTuple):
     """A whole diagnosis: the machine with its settings, and each vendor."""
 
     machine: list[DiagnosisFinding]
-    vendors: list[VendorReport]
+    vendors: list[VendorDiagnosis]
 
     @property
     def has_no_problem(self) -> bool:

@@ -78,7 +78,7 @@ def load_and_check_settings(
     )
 
 
-def find_startup_error(
+def find_test_turn_startup_error(
     environment: Mapping[str, str], vendor: str | None = None
 ) -> ShimError | None:
     """Why a turn of `vendor`, by default of the one that answers, would be refused; None if it

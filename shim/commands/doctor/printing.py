@@ -4,7 +4,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding, VendorReport
+from shim.commands.doctor.findings import (
+    NOTE,
+    OK,
+    PROBLEM,
+    WARNING,
+    DiagnosisFinding,
+    VendorDiagnosis,
+)
 from shim.core.reading.diagnostics import escape_control_chars
 
 LEVEL_SYMBOLS = {
@@ -29,7 +36,7 @@ def print_finding(console: Console, finding: DiagnosisFinding, indent: str = "")
         )
 
 
-def print_vendor_report(console: Console, report: VendorReport) -> None:
+def print_vendor_report(console: Console, report: VendorDiagnosis) -> None:
     """Print a vendor's name and where its program is, and its findings."""
     heading = Text(escape_control_chars(report.name), style="bold")
     heading.append(f"  {escape_control_chars(report.program or 'not found')}", style="not bold")

@@ -54,7 +54,7 @@ def describe_missing_permission_prompts(
 
 
 def can_ask_permission_in_conversation(
-    adapter: Adapter, vendor_settings: VendorSettings, missing_feature: str = ""
+    adapter: Adapter, vendor_settings: VendorSettings, missing_cli_feature: str = ""
 ) -> bool:
     """Whether a frontend that holds a conversation is asked, though one message asks nobody.
 
@@ -63,11 +63,11 @@ def can_ask_permission_in_conversation(
     return (
         adapter.cli.build_two_way is not None
         and vendor_settings.driver != ONE_WAY
-        and not (missing_feature and vendor_settings.driver is None)
+        and not (missing_cli_feature and vendor_settings.driver is None)
     )
 
 
-def build_vendor_rows(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any]]:
+def build_vendor_table_rows(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any]]:
     """One row for each vendor, as `describe_vendor` has it. A vendor that cannot be read is named
     on stderr.
 
@@ -173,11 +173,11 @@ _ABILITY_COLUMNS = {"can": YES, "emulated": EMULATED, "cannot": NO}
 
 
 def describe_process_lifetime(
-    adapter: Adapter, vendor_settings: VendorSettings, missing_feature: str = ""
+    adapter: Adapter, vendor_settings: VendorSettings, missing_cli_feature: str = ""
 ) -> str:
     """What one process of the vendor serves: a conversation or a message."""
     keeps_process = (
-        can_ask_permission_in_conversation(adapter, vendor_settings, missing_feature)
+        can_ask_permission_in_conversation(adapter, vendor_settings, missing_cli_feature)
         or adapter.cli.always_keeps_child
         or (bool(adapter.child_input_ref) and vendor_settings.driver != ONE_WAY)
     )

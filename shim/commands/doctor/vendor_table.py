@@ -10,7 +10,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from shim.commands.doctor.vendor_rows import build_vendor_rows, describe_missing_permission_prompts
+from shim.commands.doctor.vendor_rows import (
+    build_vendor_table_rows,
+    describe_missing_permission_prompts,
+)
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.console import JsonOption, open_table_console, print_json, show_status
@@ -64,7 +67,7 @@ def list_vendors(
     Example: shim vendors --all
     """
     with show_status("asking programs for their versions …"):
-        rows = build_vendor_rows(os.environ, os.getcwd())
+        rows = build_vendor_table_rows(os.environ, os.getcwd())
     if as_json:
         print_json(rows)
     else:

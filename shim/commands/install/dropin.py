@@ -12,7 +12,7 @@ from shim.commands.doctor.diagnosis import (
     check_vendor,
     explain_missing_default_vendor,
 )
-from shim.commands.doctor.findings import OK, PROBLEM, WARNING, DiagnosisFinding, VendorReport
+from shim.commands.doctor.findings import OK, PROBLEM, WARNING, DiagnosisFinding, VendorDiagnosis
 from shim.commands.doctor.machine import load_and_check_settings
 from shim.commands.doctor.printing import print_finding, print_vendor_report
 from shim.commands.install.leftovers import list_uninstall_leftovers, remove_uninstall_leftover
@@ -103,7 +103,7 @@ def install_dropin(
         print_line(f"next: {next_step}")
 
 
-def _report_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
+def _report_vendors(names: tuple[str, ...]) -> VendorDiagnosis | str | None:
     """Look at the vendors that will answer and tell of them.
 
     The report of the first; where none is chosen, the name of one to choose; None where the
@@ -159,7 +159,7 @@ def _check_path(path: str, name: str) -> DiagnosisFinding:
     return DiagnosisFinding(OK, f"PATH finds {path_match}")
 
 
-def _format_next_step(command: str, report: VendorReport, *, is_claude: bool) -> str:
+def _format_next_step(command: str, report: VendorDiagnosis, *, is_claude: bool) -> str:
     """What to type next."""
     problem = next((finding for finding in report.findings if finding.level == PROBLEM), None)
     if report.program is None and (install_hint := get_adapter(report.name).cli.install_command):

@@ -29,7 +29,7 @@ from shim.core.turn.outcome import FALLBACK_CAUSES, ChildExit
 MAX_BUFFERED_BYTES = 1024 * 1024
 
 
-class FallbackBuffer:
+class FallbackOutputBuffer:
     """What the vendor that is asked has said while another one may still take its place.
 
     `failed_attempt` is the reason why another vendor is to be asked, `child_started` whether a
@@ -79,16 +79,18 @@ class FallbackBuffer:
         """Whether as much is held as may be."""
         return self._received_bytes > MAX_BUFFERED_BYTES
 
-    def release_output(self, lines: bytes, commands: StreamCommands = NO_COMMANDS) -> StreamOutput:
+    def prepend_buffered_output(
+        self, new_lines: bytes, new_commands: StreamCommands = NO_COMMANDS
+    ) -> StreamOutput:
         """The vendor is the one that answers: what it said so far, with what it says now."""
         if not self.is_active:
-            return lines, commands
+            return new_lines, new_commands
         self.is_active = False
-        chunks, remember_commands = [*self._lines, lines], self._remember_commands
+        chunks, remember_commands = [*self._lines, new_lines], self._remember_commands
         self._reset()
-        if any(isinstance(command, StoreSessionCommand) for command in commands):
+        if any(isinstance(command, StoreSessionCommand) for command in new_commands):
             remember_commands = NO_COMMANDS
-        return b"".join(chunks), (*remember_commands, *commands)
+        return b"".join(chunks), (*remember_commands, *new_commands)
 
     def discard_output(self, attempt: FailedVendorAttempt, *, child_started: bool) -> None:
         """The vendor does not answer: its lines are forgotten."""
@@ -100,7 +102,7 @@ class FallbackBuffer:
 class BufferedChildStream(ChildStream):
     """The stream of a vendor in a list. The other arguments are those of ChildStream."""
 
-    def __init__(self, buffer: FallbackBuffer, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, buffer: FallbackOutputBuffer, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._buffer = buffer
 
@@ -116,7 +118,7 @@ class BufferedChildStream(ChildStream):
         )
         has_output = has_output or (buffer.same_vendor and self._find_vendor_session() is not None)
         return (
-            buffer.release_output(b"", passed_commands)
+            buffer.prepend_buffered_output(b"", passed_commands)
             if has_output or buffer.is_full
             else (b"", passed_commands)
         )
@@ -134,12 +136,12 @@ class BufferedChildStream(ChildStream):
     def close(self, child_exit: ChildExit | None, stderr: str = "") -> StreamOutput:
         if self._pass_on(child_exit, stderr):
             return b"", NO_COMMANDS
-        return self._buffer.release_output(*super().close(child_exit, stderr))
+        return self._buffer.prepend_buffered_output(*super().close(child_exit, stderr))
 
     def finish(self) -> StreamOutput:
         if self._pass_on(None, None):
             return b"", NO_COMMANDS
-        return self._buffer.release_output(*super().finish())
+        return self._buffer.prepend_buffered_output(*super().finish())
 
     def write_turn_start_error(self, error: Exception) -> bytes:
         if self._buffer.is_active and isinstance(
@@ -150,7 +152,7 @@ class BufferedChildStream(ChildStream):
                 child_started=False,
             )
             return b""
-        return self._buffer.release_output(super().write_turn_start_error(error))[0]
+        return self._buffer.prepend_buffered_output(super().write_turn_start_error(error))[0]
 
     def find_timeout_cause(self, stderr: str) -> TurnEndCause | None:
         """The vendor had its time: why it still waits for its model, if that is all that it does."""
@@ -161,7 +163,7 @@ class BufferedChildStream(ChildStream):
 
     def release_buffered_output(self) -> StreamOutput:
         """The vendor is the one that answers, whatever it will say."""
-        return self._buffer.release_output(b"")
+        return self._buffer.prepend_buffered_output(b"")
 
     def _pass_on(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
         """Whether the turn is another vendor's; without `stderr` the child stays."""

@@ -14,7 +14,7 @@ import anyio
 
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.conversation.fallback.buffered_stream import BufferedChildStream, FallbackBuffer
+from shim.conversation.fallback.buffered_stream import BufferedChildStream, FallbackOutputBuffer
 from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.messages import UserMessage
@@ -43,7 +43,7 @@ class FallbackDriver:
         self.active_child_driver = driver
         self._chain = chain
         self._create_driver = create_driver
-        self._buffer = FallbackBuffer(same_vendor=chain.same_vendor)
+        self._buffer = FallbackOutputBuffer(same_vendor=chain.same_vendor)
         self._last_stream: ChildStream | None = None  # of the last turn that the frontend saw
         self._has_answered = self._interrupted = False
         self._buffer_output(driver.launcher)

@@ -25,7 +25,7 @@ from shim.story.formatting import (
     format_value_as_lines,
 )
 from shim.story.model import SessionStep, SessionStepChange, StepKind, format_content_text
-from shim.story.notes import format_note_text
+from shim.story.notes import describe_note_step
 
 MAX_TOTAL_CHARS = 4_000_000  # characters of all texts: a phone opens a page of 5 MB at once
 MAX_TEXT_CHARS = 20_000  # of one text: some 400 lines
@@ -265,7 +265,9 @@ class SessionExport:
         step_view.until = None if step.until is None else _to_ms(step.until)
         step_view.outcome, step_view.text = (
             step.outcome,
-            self._truncate_clean_text(format_note_text(step) if step.kind == "note" else step.text),
+            self._truncate_clean_text(
+                describe_note_step(step) if step.kind == "note" else step.text
+            ),
         )
         if growth:
             full_size = growth[-1][1] or 1

@@ -21,7 +21,7 @@ from shim.story.events import (
     has_only_question_texts_and_options,
 )
 from shim.story.model import SessionStep, SessionStepChange, SessionStepTracker, format_content_text
-from shim.story.notes import format_note_text
+from shim.story.notes import describe_note_step
 from shim.story.terminal.arguments import (
     DIFF_STYLES,
     HIDDEN_ARGUMENTS,
@@ -369,7 +369,7 @@ class TerminalSessionRenderer:
         self._separate_from_last("note", step)
         text = "\n".join(
             self._truncate_lines(
-                format_note_text(step)[: MAX_FULL_CHARS if self._full else MAX_NOTE_CHARS],
+                describe_note_step(step)[: MAX_FULL_CHARS if self._full else MAX_NOTE_CHARS],
                 MAX_ARGUMENT_LINES,
             )
         )

@@ -13,7 +13,7 @@ from sweeps import loop_over_cases
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.conversation.fallback import buffered_stream
-from shim.conversation.fallback.buffered_stream import BufferedChildStream, FallbackBuffer
+from shim.conversation.fallback.buffered_stream import BufferedChildStream, FallbackOutputBuffer
 from shim.core.adapter.commands import RunHooksCommand, SendToChildCommand, StoreSessionCommand
 from shim.core.adapter.translator import Translator
 from shim.core.claude.writer import StreamJsonWriter
@@ -140,7 +140,7 @@ def yume():
 
 def build_buffered_stream(writer=None):
     """A hold that has begun, and the pump of the demo vendor whose lines go through it."""
-    buffer = FallbackBuffer()
+    buffer = FallbackOutputBuffer()
     buffer.start_buffering()
     if writer is not None:
         turn_config = build_turn_config(new_id=f"{IDENTITY}000000000000")
