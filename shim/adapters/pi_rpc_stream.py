@@ -87,7 +87,7 @@ class PiRpcTranslator(PiTranslator):
         if kind == DIALOG_TYPE and event.get("method") in DIALOG_METHODS:
             self._refuse_request(event.get("id"))
 
-    def queue_session_outbox_lines(self) -> None:
+    def queue_session_lines_for_child_stdin(self) -> None:
         """What pi is told because of what it said."""
         self.outbox += self.session.outbox
         self.session.outbox.clear()
@@ -180,7 +180,7 @@ class PiRpcTranslator(PiTranslator):
             and (self._has_run_ended or not self.session.is_running)
         ):
             self._finish_turn()
-        self.queue_session_outbox_lines()
+        self.queue_session_lines_for_child_stdin()
 
     def _record_prompt_response(self, disposition: object) -> None:
         """A message of ours was taken. Where pi does not say what it made of it, it is asked

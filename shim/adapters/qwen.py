@@ -51,7 +51,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     arguments += request.format_flag("--fallback-model", invocation.fallback_model)
     prompt_path = request.store_oversized_argument(invocation.system.system_prompt)
     environment = ENVIRONMENT | ({SYSTEM_PROMPT_VARIABLE: prompt_path} if prompt_path else {})
-    if uses_shim_settings(request):
+    if uses_bundled_qwen_settings(request):
         settings_file = ASK_ALL_SETTINGS if request.persistent else ASK_CHANGES_SETTINGS
         environment |= {
             SETTINGS_VARIABLE: f"{__file__.rpartition('/')[0]}/{settings_file}",
@@ -130,7 +130,7 @@ def _allows_everything(request: LaunchRequest) -> bool:
     )
 
 
-def uses_shim_settings(request: LaunchRequest) -> bool:
+def uses_bundled_qwen_settings(request: LaunchRequest) -> bool:
     """Whether it is started with our settings."""
     return not (
         request.policy_bypass or request.permission_mode == "auto" or _allows_everything(request)
@@ -138,7 +138,7 @@ def uses_shim_settings(request: LaunchRequest) -> bool:
 
 
 def list_prompted_tools(request: LaunchRequest) -> frozenset[str]:
-    if request.persistent and uses_shim_settings(request):
+    if request.persistent and uses_bundled_qwen_settings(request):
         return PROMPTED_WITH_SETTINGS
     return (
         PROMPTED_TOOLS

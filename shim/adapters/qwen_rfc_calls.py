@@ -9,8 +9,8 @@ from shim.adapters.qwen_rfc_tools import (
     FAILED_STATUSES,
     FINAL_STATUSES,
     TOOLS,
-    infer_tool_call_from_display,
-    is_complete_json,
+    infer_tool_call_from_display_event,
+    is_complete_arguments_json,
     read_tool_result_display_text,
     translate_chat_tool_call,
 )
@@ -183,7 +183,7 @@ class QwenChatToolCallTranslator(Translator):
         half, which is none.
         """
         for call_id, name, arguments in self._partial_calls.take_complete_calls():
-            if is_cut and not is_complete_json(arguments):
+            if is_cut and not is_complete_arguments_json(arguments):
                 self.turn.diagnostics.record("cut_call", name)
             else:
                 self._write_call(call_id, name, arguments)
@@ -241,7 +241,7 @@ class QwenChatToolCallTranslator(Translator):
         if self._partial_calls.has_call_id(call_id):
             self._write_partial_calls()
         if turn.find_call(call_id) is None and not turn.conversation.has_used_call_id(call_id):
-            name, arguments = infer_tool_call_from_display(event, turn.diagnostics)
+            name, arguments = infer_tool_call_from_display_event(event, turn.diagnostics)
             if not name and status in RUNNING_STATUSES:
                 return
             turn.add_tool_call(call_id, name or "unknown", arguments)

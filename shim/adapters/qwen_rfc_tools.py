@@ -76,7 +76,7 @@ def parse_call_arguments(arguments: object, diagnostics: Diagnostics) -> Argumen
     return parsed_arguments if isinstance(parsed_arguments, dict) else None
 
 
-def is_complete_json(arguments: str) -> bool:
+def is_complete_arguments_json(arguments: str) -> bool:
     """Whether the arguments of a call are complete: a call that was cut is ignored."""
     try:
         orjson.loads(arguments or "{}")
@@ -85,19 +85,19 @@ def is_complete_json(arguments: str) -> bool:
     return True
 
 
-def infer_tool_call_from_display(
-    event: dict[str, Any], diagnostics: Diagnostics
+def infer_tool_call_from_display_event(
+    display_event: dict[str, Any], diagnostics: Diagnostics
 ) -> tuple[str, Arguments]:
     """The call of a display that no call came before: by its name if it has one, else by what it
     shows.
 
     ("", {}) while the display shows nothing.
     """
-    display = event.get("result_display")
-    name = event.get("tool_name") or event.get("name")
+    display = display_event.get("result_display")
+    name = display_event.get("tool_name") or display_event.get("name")
     if isinstance(name, str) and name:
         return translate_chat_tool_call(
-            name, event.get("arguments") or event.get("args"), diagnostics
+            name, display_event.get("arguments") or display_event.get("args"), diagnostics
         )
     if isinstance(display, str):
         return "unknown", {}

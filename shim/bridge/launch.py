@@ -327,7 +327,9 @@ def _acquire_lock(folder: str) -> int | None:
     """The lock for a host of ours; None while another one lives. One that has said its end is
     waited for: it is listed as ended, and is gone in a moment."""
     deadline = time.monotonic() + HOST_EXIT_TIMEOUT_S
-    while (host_lock := lock.acquire_host_lock(folder)) is None and time.monotonic() < deadline:
+    while (
+        host_lock := lock.acquire_session_host_lock(folder)
+    ) is None and time.monotonic() < deadline:
         metadata = registry.read_metadata(folder)
         if metadata is None or not registry.has_session_ended(metadata):
             break

@@ -33,7 +33,7 @@ class FileLocksUnsupportedError(FrontendError):
         )
 
 
-def acquire_host_lock(session_folder: str) -> int | None:
+def acquire_session_host_lock(session_folder: str) -> int | None:
     """Take the lock for a host of ours. Return its descriptor, or None while another host runs.
 
     Raise FileLocksUnsupportedError if the filesystem has no file locks, and OSError if the folder
@@ -69,7 +69,7 @@ def acquire_host_lock(session_folder: str) -> int | None:
 
 
 @contextmanager
-def probe_host_lock(session_folder: str) -> Iterator[bool]:
+def probe_session_host_lock(session_folder: str) -> Iterator[bool]:
     """Yield whether no host runs. No host can start inside the context.
 
     Without a lock file only the socket is checked. Raise OSError if the filesystem has no file

@@ -201,7 +201,7 @@ def find_session(session_id: str, environment: Mapping[str, str]) -> SessionReco
     if metadata is None:
         return _find_damaged_session(canonical_id, folder)
     try:
-        with lock.probe_host_lock(folder) as is_dead:
+        with lock.probe_session_host_lock(folder) as is_dead:
             if is_dead:
                 metadata = _clean_up_dead_host(folder, read_metadata(folder) or metadata)
     except OSError:
@@ -219,7 +219,7 @@ def _find_damaged_session(session_id: str, folder: str) -> SessionRecord | None:
     """
     metadata = restore_metadata(folder)
     try:
-        with lock.probe_host_lock(folder) as is_dead:
+        with lock.probe_session_host_lock(folder) as is_dead:
             return (
                 SessionRecord(session_id, folder, False, metadata)
                 if is_dead and metadata is not None
@@ -378,7 +378,7 @@ def remove_session(session: SessionRecord) -> bool:
     Raise FileLocksUnsupportedError if the filesystem has no file locks.
     """
     try:
-        host_lock = lock.acquire_host_lock(session.folder)
+        host_lock = lock.acquire_session_host_lock(session.folder)
     except OSError:
         return not os.path.lexists(session.folder)
     if host_lock is None:

@@ -120,7 +120,7 @@ class MessageLoop(ConversationLoop):
             if self._recorder is not None:
                 self._recorder.turn_number += 1
             await self._write_control_lines()
-            self._output.record_prompt(message)
+            self._output.write_prompt_to_transcript(message)
             self._message_taken = False
             self._wake_waiters()
             await self._answer_message(message)

@@ -31,17 +31,17 @@ class SignalRecorder:
         self.pending_signals: list[int] = []
         self.is_started = False
 
-    def start_listening(self) -> None:
+    def start_recording_signals(self) -> None:
         """From now on they are ours."""
         early_signals.install_signal_handler(self._on_signal)
         if early_signals.received_signals:
             self._on_signal(early_signals.received_signals.pop(0), None)
 
-    def restart_listening(self) -> None:
+    def restart_recording_signals(self) -> None:
         """The loop is over: forget the signals that it has handled, and note new ones."""
         self.is_started = True
         self.pending_signals.clear()
-        self.start_listening()
+        self.start_recording_signals()
 
     def is_terminating(self) -> bool:
         """Whether we were told to end; from now on a signal only says so."""

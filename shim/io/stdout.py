@@ -176,7 +176,7 @@ class FrontendOutput:
         """Whether output was lost although the frontend has not gone."""
         return self._stdout.has_failed
 
-    def record_prompt(self, message: UserMessage) -> None:
+    def write_prompt_to_transcript(self, message: UserMessage) -> None:
         """The message that the next lines answer."""
         if self._transcript is not None:
             self._transcript.write_prompt(

@@ -225,7 +225,7 @@ def build_translator_class(
     elif issubclass(adapter_class, ProfileTranslator):
         bases = (adapter_class, base_class)
     else:
-        raise node.child("adapter").build_error(
+        raise node.get_child("adapter").build_error(
             "a subclass of shim.profiles.profile.ProfileTranslator"
         )
     fields = {name: getattr(stream, name) for name in STREAM_FIELDS} | {

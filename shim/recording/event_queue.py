@@ -70,7 +70,7 @@ class RecordEventQueue:
         except Empty:
             return None
 
-    def count_written_event(self, event: RecordEvent) -> None:
+    def release_space_of_written_event(self, event: RecordEvent) -> None:
         """The writer has encoded a moment."""
         if event[1] in STREAMS:
             self._consumed_bytes += len(event[2])

@@ -174,7 +174,7 @@ class RecordingWriter:
             if not self._is_encoded:
                 lines.append(self._encode_event(*event, self._written_bytes + size_bytes))
                 size_bytes += len(lines[-1])
-            self._queue.count_written_event(event)
+            self._queue.release_space_of_written_event(event)
             event = self._queue.take_queued_event() if size_bytes < MAX_BATCH_BYTES else None
         self._write_all(b"".join(lines))
         return not (is_end or self._failed)

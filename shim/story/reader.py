@@ -128,7 +128,7 @@ def load_cast_header(path: str) -> RecordingHeader:
     return recording.header
 
 
-class SessionStoryReader:
+class RecordedSessionStepReader:
     """Makes the changes of a story from the records of a cast.
 
     The source is the frontend's output if that is Claude's stream, else the child's output, which

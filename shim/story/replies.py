@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shim.story.model import TOKEN_FIELDS, SessionStep, SessionStepChange, SessionStepTracker
-from shim.story.reader import Recording, SessionStoryReader
+from shim.story.reader import RecordedSessionStepReader, Recording
 
 # items of a lane that wait for an earlier one, which is then returned unfinished
 MAX_WAITING_ITEMS = 1000
@@ -260,7 +260,7 @@ class RecordingTraceReader:
 
     def read_trace_items(self) -> Iterator[tuple[str, TraceItem]]:
         """The items, each with its agent's lane; those of a lane in order."""
-        story_reader = SessionStoryReader(self.header)
+        story_reader = RecordedSessionStepReader(self.header)
         story_reader.story = self.trace
         for record in self._recording.read_records():
             story_reader.feed(record)

@@ -110,7 +110,7 @@ def test_exiting_host_is_unavailable_with_its_failure_reason(hosts):
     registry.write_metadata(
         folder, {"state": "failed", "detail": "there is no qwen", "status": None, "pid": None}
     )
-    host_lock = lock.acquire_host_lock(folder)
+    host_lock = lock.acquire_session_host_lock(folder)
     with (
         os.fdopen(host_lock),
         pytest.raises(HostUnavailableError, match="there is no qwen") as error_info,

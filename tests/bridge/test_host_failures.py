@@ -400,7 +400,7 @@ def test_connecting_and_disconnecting_clients_do_not_disturb_others(hosts, chatt
         session.session_id, [{"kind": "end"}], hosts.environment
     )
     assert received[-1]["kind"] == "bye" and hosts.wait_for_end(session).metadata["state"] == "done"
-    with lock.probe_host_lock(session.folder) as dead:
+    with lock.probe_session_host_lock(session.folder) as dead:
         assert dead
 
 

@@ -44,14 +44,18 @@ def test_session_without_a_prompt_is_blocked(hosts):
 
 def test_concurrent_starts_of_a_session_start_a_single_host(hosts, monkeypatch):
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.2)
-    take, barrier, outcomes = lock.acquire_host_lock, threading.Barrier(8, timeout=PATIENCE), []
+    take, barrier, outcomes = (
+        lock.acquire_session_host_lock,
+        threading.Barrier(8, timeout=PATIENCE),
+        [],
+    )
 
     def take_together(folder):
         host_lock = take(folder)
         barrier.wait()
         return host_lock
 
-    monkeypatch.setattr(lock, "acquire_host_lock", take_together)
+    monkeypatch.setattr(lock, "acquire_session_host_lock", take_together)
 
     def begin():
         try:
@@ -197,7 +201,7 @@ def test_respawn_waits_for_the_lock_of_the_ended_host(hosts, monkeypatch):
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
     session = hosts.start_session(session=SESSION)
     send_frames_and_collect_answers(session.session_id, [{"kind": "end"}], hosts.environment)
-    host_lock = lock.acquire_host_lock(hosts.wait_for_end(session).folder)
+    host_lock = lock.acquire_session_host_lock(hosts.wait_for_end(session).folder)
     timer = threading.Timer(0.2, os.close, (host_lock,))
     timer.start()
     assert not registry.find_session_trusting_metadata(SESSION, hosts.environment).is_running

@@ -65,7 +65,7 @@ def test_session_with_a_dead_host_is_failed_if_work_was_in_progress(environment)
 
 def test_session_is_running_while_the_host_holds_the_lock(environment):
     folder = keep(environment, pid=2**22 + 1)
-    host_lock = lock.acquire_host_lock(folder)
+    host_lock = lock.acquire_session_host_lock(folder)
     with sockets.open_host_listener(folder):
         record = registry.find_session(SESSION, environment)
         assert record is not None and record.is_running and record.metadata["state"] == "working"
@@ -96,7 +96,7 @@ def test_ended_session_is_listed_without_probing_its_lock(environment, monkeypat
     """A user interface asks for the list each second, and a month of sessions is in it."""
     looked = []
     monkeypatch.setattr(
-        lock, "probe_host_lock", lambda folder: looked.append(folder) or nullcontext(True)
+        lock, "probe_session_host_lock", lambda folder: looked.append(folder) or nullcontext(True)
     )
     ended_id, dead = (f"{number:08}-0000-4000-8000-000000000000" for number in range(2))
     keep(environment, ended_id, state="done", status=None, pid=None)
@@ -135,7 +135,7 @@ def test_only_old_ended_sessions_are_removed(environment):
         os.makedirs(os.path.join(folder, "log"))
         if session != fresh:
             os.utime(os.path.join(folder, registry.METADATA_FILE), (long_ago, long_ago))
-    host_lock = lock.acquire_host_lock(registry.get_session_folder(living, environment))
+    host_lock = lock.acquire_session_host_lock(registry.get_session_folder(living, environment))
     assert registry.remove_old_sessions(environment, days=30) == 1
     assert sorted(record.session_id for record in registry.list_sessions(environment)) == [
         fresh,
@@ -147,7 +147,7 @@ def test_only_old_ended_sessions_are_removed(environment):
 def test_running_session_is_not_removed(environment, monkeypatch):
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
     folder = keep(environment)
-    host_lock = lock.acquire_host_lock(folder)
+    host_lock = lock.acquire_session_host_lock(folder)
     assert not registry.remove_session(registry.find_session(SESSION, environment))
     os.close(host_lock)
     assert registry.remove_session(
@@ -195,7 +195,7 @@ def test_running_session_is_listed_beyond_the_ended_session_limit(environment, m
     names = many(environment, 12)
     living = registry.get_session_folder(names[0], environment)
     registry.write_metadata(living, {**FACTS, "session": names[0], "created": 0})
-    host_lock = lock.acquire_host_lock(living)
+    host_lock = lock.acquire_session_host_lock(living)
     with sockets.open_host_listener(living):
         os.utime(living, (1, 1))
         sessions = registry.list_sessions(environment)
@@ -209,7 +209,9 @@ def test_running_session_is_listed_beyond_the_ended_session_limit(environment, m
 def test_oldest_ended_sessions_over_the_limit_are_removed(environment, monkeypatch):
     monkeypatch.setattr(registry, "MAX_ENDED_SESSIONS", 3)
     names = many(environment, 12)
-    host_lock = lock.acquire_host_lock(living := registry.get_session_folder(names[0], environment))
+    host_lock = lock.acquire_session_host_lock(
+        living := registry.get_session_folder(names[0], environment)
+    )
     registry.write_metadata(living, {**FACTS, "session": names[0], "created": 0})
     with sockets.open_host_listener(living):
         assert registry.remove_old_sessions(environment, days=30) == 8
@@ -320,7 +322,7 @@ def test_old_damaged_sessions_are_removed(environment, how):
 def test_starting_session_is_not_reported_as_damaged(environment):
     folder = registry.create_session_folder(SESSION, environment)
     assert registry.list_sessions(environment) == []
-    host_lock = lock.acquire_host_lock(folder)
+    host_lock = lock.acquire_session_host_lock(folder)
     registry.write_session_start_data(folder, {"cwd": "/repo"})
     assert (
         registry.list_sessions(environment) == []

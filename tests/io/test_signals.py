@@ -15,7 +15,7 @@ def signals():
     before = {name: signal.getsignal(getattr(signal, name)) for name in early_signals.SIGNAL_NAMES}
     made = SignalRecorder()
     try:
-        made.start_listening()
+        made.start_recording_signals()
         yield made
     finally:
         for name, handler in before.items():
@@ -50,4 +50,4 @@ def test_signal_after_the_child_starts_stays_pending(signals):
 def test_signal_received_before_listening_ends_startup(signals, monkeypatch):
     monkeypatch.setattr(early_signals, "received_signals", [signal.SIGTERM])
     with pytest.raises(StartInterruptedError, match="SIGTERM"):
-        signals.start_listening()
+        signals.start_recording_signals()

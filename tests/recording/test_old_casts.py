@@ -12,7 +12,7 @@ from support import FIXTURES, parse_lines, summarize_lines
 from shim.core.cast.format import FORMAT_VERSION
 from shim.core.cast.verify import RecordingVerifier
 from shim.story.model import SessionStep
-from shim.story.reader import Recording, SessionStoryReader
+from shim.story.reader import RecordedSessionStepReader, Recording
 
 CASTS = FIXTURES / "casts"
 # What was kept, and of which version it is. Every version has files here; none of them is ever
@@ -38,7 +38,7 @@ def verify_recording(name: str) -> RecordingVerifier:
 def read_steps(name: str) -> list[SessionStep]:
     """The steps of its story."""
     cast = Recording(str(CASTS / f"{name}.cast"))
-    teller = SessionStoryReader(cast.header)
+    teller = RecordedSessionStepReader(cast.header)
     changes = [
         change for record in cast.read_records() for change in teller.feed(record)
     ] + teller.close()

@@ -14,7 +14,7 @@ from support import Case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases
 
 from shim.story.model import SessionStepTracker
-from shim.story.reader import SessionStoryReader
+from shim.story.reader import RecordedSessionStepReader
 from shim.story.replies import MAX_AGENTS, MAX_WAITING_ITEMS, ModelReply, SessionTrace
 
 START = {
@@ -180,7 +180,7 @@ def test_every_call_and_text_of_a_story_is_in_its_trace(case: Case) -> None:
     assert reader.header is not None
     stories: list[SessionStepTracker] = [SessionStepTracker(), SessionTrace()]
     for number, story in enumerate(stories):
-        teller = SessionStoryReader(reader.header)
+        teller = RecordedSessionStepReader(reader.header)
         teller.story = story
         changes = [change for record in records for change in teller.feed(record)] + teller.close()
         if not number:

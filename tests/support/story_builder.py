@@ -6,7 +6,7 @@ from typing import Any
 from cast_builder import read_cast
 
 from shim.story.model import SessionStep, SessionStepChange, SessionStepTracker
-from shim.story.reader import SessionStoryReader
+from shim.story.reader import RecordedSessionStepReader
 
 Event = dict[str, Any]
 INIT: Event = {"type": "system", "subtype": "init", "session_id": "s", "model": "m", "cwd": "/repo"}
@@ -16,7 +16,7 @@ def read_story(data: bytes) -> tuple[SessionStepTracker, list[SessionStepChange]
     """The story of a cast, and every change of it."""
     reader, records = read_cast(data)
     assert reader.header is not None
-    teller = SessionStoryReader(reader.header)
+    teller = RecordedSessionStepReader(reader.header)
     changes = [change for record in records for change in teller.feed(record)]
     return teller.story, changes + teller.close()
 

@@ -52,7 +52,7 @@ def main(args: list[str]) -> int:
     )
     status, recorder = 1, None
     try:
-        signals.start_listening()
+        signals.start_recording_signals()
         spec = read_session_spec(folder)
         os.chdir(spec.cwd)
         startup = prepare_conversation(
@@ -85,7 +85,7 @@ def main(args: list[str]) -> int:
             sockets.remove_host_socket(folder)
         listener.close()
         if recorder is not None:
-            signals.restart_listening()
+            signals.restart_recording_signals()
             recorder.close(lambda: True)
     return status
 

@@ -6,7 +6,7 @@ from shim.commands.cast.run_summary import RecordedRunSummary
 from shim.core.cast.format import RecordingError
 from shim.core.reading.diagnostics import pluralize
 from shim.recording.folders import list_cast_paths
-from shim.story.reader import Recording, SessionStoryReader
+from shim.story.reader import RecordedSessionStepReader, Recording
 from shim.story.terminal.console import format_single_line
 from shim.story.terminal.progress import show_progress
 
@@ -27,7 +27,7 @@ def load_run_summary(path: str) -> RecordedRunSummary:
         recording = Recording(path)
         summary, story_reader = (
             RecordedRunSummary(path, recording.header),
-            SessionStoryReader(recording.header),
+            RecordedSessionStepReader(recording.header),
         )
         summary.feed(change for _, change in story_reader.read_step_changes(recording))
     except RecordingError as error:

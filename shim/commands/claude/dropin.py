@@ -170,7 +170,7 @@ def run_conversation(
     recorder: RunRecorder | None = None
     status = 1
     try:
-        signals.start_listening()
+        signals.start_recording_signals()
         runner = create_runner()
         signals.raise_if_stopped()
         status = runner.run(signals)
@@ -192,7 +192,7 @@ def run_conversation(
         if runner is not None:
             recorder = runner.recorder
         if recorder is not None:
-            signals.restart_listening()
+            signals.restart_recording_signals()
             is_recorded = recorder.close(
                 lambda: status in SIGNAL_EXIT_CODES or bool(signals.pending_signals)
             )

@@ -69,7 +69,7 @@ class RuleTracer:
     def add_rule(self, node: ConfigNode, types: frozenset[str] | None) -> int:
         """The number of the rule that stands at `node`."""
         condition_paths, read_paths = collect_rule_field_paths(node.read_table())
-        number, emit = len(self.rules), str(node.child("emit").value)
+        number, emit = len(self.rules), str(node.get_child("emit").value)
         self.rules.append(
             TracedRule(
                 number,

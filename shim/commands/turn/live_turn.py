@@ -39,7 +39,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MAX_FAILED_CALLS = 1000  # that failed and are remembered
 
 
-class LiveTurnRunner:
+class TerminalTurnRunner:
     """One turn. `person` is asked where the vendor asks; None: nobody is there to be asked."""
 
     def __init__(self, console: Console, person: TerminalAnswerReader | None = None) -> None:
@@ -63,7 +63,9 @@ class LiveTurnRunner:
         """Start the drop-in, ask it `prompt`, draw what it says. Returns the exit status: its own,
         or a signal's.
         """
-        hidden_typing = nullcontext() if self._person is None else self._person.hide_typing()
+        hidden_typing = (
+            nullcontext() if self._person is None else self._person.disable_terminal_echo()
+        )
         with (
             hidden_typing,
             selectors.DefaultSelector() as selector,

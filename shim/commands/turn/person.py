@@ -41,7 +41,7 @@ class TerminalAnswerReader:
             return
 
     @contextmanager
-    def hide_typing(self) -> Iterator[None]:
+    def disable_terminal_echo(self) -> Iterator[None]:
         """Hide what is typed within this context, because it would appear in the output of the
         turn.
         """

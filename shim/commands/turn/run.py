@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from shim.commands.turn.live_turn import LiveTurnRunner
+from shim.commands.turn.live_turn import TerminalTurnRunner
 from shim.commands.turn.next_steps import print_next_steps
 from shim.commands.turn.person import TerminalAnswerReader
 from shim.process.find_program import is_drop_in_script
@@ -115,7 +115,7 @@ def _run_and_draw(flags: list[str], installed_options: dict[str, str], prompt: s
     command += ["--include-partial-messages", "--shim-dialect", "claude", *flags]
     command += ["--permission-prompt-tool", "stdio"] if is_interactive else []
     with BrokenPipeHandler():
-        return LiveTurnRunner(
+        return TerminalTurnRunner(
             console, TerminalAnswerReader(0, os.getcwd()) if is_interactive else None
         ).run(command, prompt)
     return 0

@@ -57,7 +57,7 @@ class OpenStdinDriver(ChildDriver):
             () if self.stream is None else self.stream.turn.turn_start.take_answered_messages()
         )
         for message in user_messages:
-            self._output.record_prompt(message)
+            self._output.write_prompt_to_transcript(message)
             self._control_session.send_hook_callbacks(
                 HookEvent("UserPromptSubmit"), prompt=message.text
             )

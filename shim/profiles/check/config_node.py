@@ -125,7 +125,7 @@ class ConfigNode:
     def _line(self) -> int:
         return find_key_line(self.source.read_text(), self.keys)
 
-    def child(self, key: str | int) -> "ConfigNode":
+    def get_child(self, key: str | int) -> "ConfigNode":
         """What stands under a key, or at a place in a list; the spot of None when nothing does."""
         if isinstance(key, int):
             return ConfigNode(self.source, self.value[key], (*self.keys, key))
@@ -145,7 +145,7 @@ class ConfigNode:
         if allowed_keys:
             for key in self.value:
                 if key not in allowed_keys:
-                    raise self.child(key).build_unknown_key_error(allowed_keys)
+                    raise self.get_child(key).build_unknown_key_error(allowed_keys)
         return self.value
 
     def read_keys(self, keys: ConfigTable) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class ConfigNode:
         self.read_table(keys)
         values = {}
         for name, key in keys.items():
-            child = self.child(name)
+            child = self.get_child(name)
             values[name] = child if key.read is None else key.read(child, *key.arguments)
         return values
 
@@ -170,7 +170,7 @@ class ConfigNode:
         if not isinstance(self.value, list) or len(self.value) > max_items:
             description = f"a list of {len(self.value)}" if isinstance(self.value, list) else ""
             raise self.build_error(f"a list of at most {max_items}", description=description)
-        return [self.child(index) for index in range(len(self.value))]
+        return [self.get_child(index) for index in range(len(self.value))]
 
     def read_text(self, default: str | None = None) -> str:
         """A string that is not empty."""
@@ -183,7 +183,7 @@ class ConfigNode:
     def read_optional_text(self) -> str:
         return self.read_text("")
 
-    def read_texts(self, max_items: int = 200) -> tuple[str, ...]:
+    def read_text_list(self, max_items: int = 200) -> tuple[str, ...]:
         """A list of strings, which may be empty."""
         return tuple(
             node.read_text() if node.value != "" else "" for node in self.read_items(max_items)
@@ -191,11 +191,11 @@ class ConfigNode:
 
     def read_text_table(self) -> dict[str, str]:
         """Return a table of strings, {} if there is none."""
-        return {name: self.child(name).read_text() for name in self.read_table()}
+        return {name: self.get_child(name).read_text() for name in self.read_table()}
 
-    def read_texts_table(self, max_items: int = 200) -> dict[str, tuple[str, ...]]:
+    def read_text_list_table(self, max_items: int = 200) -> dict[str, tuple[str, ...]]:
         """Return a table of lists of strings, {} if there is none."""
-        return {name: self.child(name).read_texts(max_items) for name in self.read_table()}
+        return {name: self.get_child(name).read_text_list(max_items) for name in self.read_table()}
 
     def read_bool(self) -> bool:
         if self.value is None:
@@ -219,7 +219,7 @@ class ConfigNode:
             raise self.build_choice_error(allowed)
         return self.value
 
-    def read_choice_or_first(self, allowed: Sequence[str]) -> str:
+    def read_choice_defaulting_to_first(self, allowed: Sequence[str]) -> str:
         return self.read_choice(allowed, allowed[0])
 
     def read_optional_regex(self) -> str:

@@ -63,7 +63,7 @@ def parse_match_conditions(
         if key != skipped_key:
             path_text = key if not is_inside_foreach or key.startswith("$") else f"$.{key}"
             path_node = ConfigNode(node.source, path_text, (*node.keys, key))
-            conditions += _parse_condition(node.child(key), path_node)
+            conditions += _parse_condition(node.get_child(key), path_node)
     return conditions
 
 
@@ -83,7 +83,7 @@ def _parse_condition(node: ConfigNode, path_node: ConfigNode) -> list[EventMatch
         if not node.value:
             raise node.build_error(f"a table with one of {', '.join(_OPERATORS)}")
         return [
-            EventMatchCondition(path_node, _compile_operator(node.child(name), name))
+            EventMatchCondition(path_node, _compile_operator(node.get_child(name), name))
             for name in node.value
         ]
     literals = read_literals(

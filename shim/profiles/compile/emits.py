@@ -79,11 +79,11 @@ class ProfileTranslationOptions:
 
     def __init__(self, node: ConfigNode, stream: dict[str, Any], tools: Tools) -> None:
         """`node` is the whole profile, and `stream` has the values of STREAM_KEYS."""
-        events = node.child("event").read_items(MAX_RULES)
+        events = node.get_child("event").read_items(MAX_RULES)
         self.tools = tools
         self.text_mode = stream["text"]
         self.has_late_results = stream["results"] == "late"
-        self.hides_unknown_tools = node.child("unknown_tools").value == "hide"
+        self.hides_unknown_tools = node.get_child("unknown_tools").value == "hide"
         self.has_process_ids = stream["ids"] == "process"
         self.has_split_calls = any(
             event.read_table().get("emit") == "tool_input" for event in events
@@ -91,7 +91,9 @@ class ProfileTranslationOptions:
         self.reconciled_kinds = _find_reconciled_kinds(events, self.text_mode)
         self.parent_node = stream["parent"]
         self.server_tool_format = (
-            node.child("acp").child("server_tool").read_text("") if node.child("acp").value else ""
+            node.get_child("acp").get_child("server_tool").read_text("")
+            if node.get_child("acp").value
+            else ""
         )
 
 
@@ -113,11 +115,11 @@ def write_event_rule_code(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     """Write what a rule does with an event, or with an item of it."""
-    name = node.child("emit").read_choice(tuple(_EMIT_WRITERS))
+    name = node.get_child("emit").read_choice(tuple(_EMIT_WRITERS))
     write, keys = _EMIT_WRITERS[name]
     node.read_table((*COMMON_RULE_KEYS, *keys))
     for required_key in _REQUIRED_KEYS.get(name, ()):
-        if not node.child(required_key):
+        if not node.get_child(required_key):
             raise node.build_error(
                 f"a rule with `{required_key}`, which {name} needs",
                 description=f"a rule without `{required_key}`",
@@ -146,13 +148,13 @@ def _write_session(
 ) -> None:
     names = ("model", "cwd", "mode", "vendor_version", "key_source")
     arguments = [
-        f"{name}={compile_field_expression(node.child(name), builder)}"
+        f"{name}={compile_field_expression(node.get_child(name), builder)}"
         for name in names
-        if node.child(name)
+        if node.get_child(name)
     ]
-    if node.child("tools"):
+    if node.get_child("tools"):
         tools_binding, bound_name = builder.bind_expression_to_variable(
-            compile_field_expression(node.child("tools"), builder)
+            compile_field_expression(node.get_child("tools"), builder)
         )
         visible_tools = (
             f"engine.list_visible_tools({bound_name})"
@@ -163,7 +165,7 @@ def _write_session(
             f"tools=list_claude_names({builder.add_constant(options.tools)}, {visible_tools}) "
             f"if {tools_binding} is not None else None"
         )
-    session = compile_optional_field_expression(node.child("session_id"), builder)
+    session = compile_optional_field_expression(node.get_child("session_id"), builder)
     if arguments:
         builder.add_line(f"session = {session}")
         with builder.open_block("if engine.is_doubtful:"):
@@ -182,15 +184,15 @@ def _create_text_writer(
     def write_text(
         node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
     ) -> None:
-        text = compile_field_expression(node.child("text"), builder)
-        block = compile_optional_field_expression(node.child("block"), builder)
-        mode = node.child("mode").read_choice(TEXT_MODES, options.text_mode)
+        text = compile_field_expression(node.get_child("text"), builder)
+        block = compile_optional_field_expression(node.get_child("block"), builder)
+        mode = node.get_child("mode").read_choice(TEXT_MODES, options.text_mode)
         call_text = (
             f"add_block({text})" if kind == "text" else f"add_block({text}, {format_literal(kind)})"
         )
-        if not node.child("block") and kind in options.reconciled_kinds:
+        if not node.get_child("block") and kind in options.reconciled_kinds:
             block = f"engine.block_keys[{format_literal(kind)}]"
-        elif mode == "final" and not node.child("block"):
+        elif mode == "final" and not node.get_child("block"):
             if options.has_late_results:
                 with builder.open_block("if engine.buffered_blocks or engine.turn.open_calls:"):
                     builder.add_line(f"engine.write_block({text}, {format_literal(kind)})")
@@ -215,7 +217,7 @@ def _write_reply(
     if options.has_split_calls:
         builder.add_line("engine.finish_partial_calls()")
     builder.add_line(
-        f"engine.turn.start_message(model={compile_optional_field_expression(node.child('model'), builder)})"
+        f"engine.turn.start_message(model={compile_optional_field_expression(node.get_child('model'), builder)})"
     )
 
 
@@ -238,11 +240,11 @@ def _write_tool_use(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     call_id = _compile_id(
-        compile_optional_field_expression(node.child("id"), builder), options, builder
+        compile_optional_field_expression(node.get_child("id"), builder), options, builder
     )
     name, tool_input = (
-        compile_field_expression(node.child("name"), builder),
-        compile_optional_field_expression(node.child("input"), builder),
+        compile_field_expression(node.get_child("name"), builder),
+        compile_optional_field_expression(node.get_child("input"), builder),
     )
     source = _compile_source_argument(node)
     if options.has_split_calls or options.hides_unknown_tools:
@@ -262,7 +264,7 @@ def _write_tool_use(
 
 def _compile_source_argument(node: ConfigNode) -> str:
     """Return the argument that names the kind of event: events of two kinds may announce one call."""
-    match = node.child("match").value
+    match = node.get_child("match").value
     kind = as_dict(match).get("type")
     if isinstance(kind, list):
         return ', source=event["type"]'
@@ -273,7 +275,7 @@ def _write_tool_input(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     id_variable, key_variable = builder.create_variable(), builder.create_variable()
-    call_id = compile_optional_field_expression(node.child("id"), builder)
+    call_id = compile_optional_field_expression(node.get_child("id"), builder)
     builder.add_line(f"{id_variable} = {_compile_id(call_id, options, builder)}")
     if options.parent_node:
         parent_binding, parent_name = builder.bind_expression_to_variable(
@@ -284,15 +286,15 @@ def _write_tool_input(
                 f"engine.nested.start_partial_call(format_id({parent_name}), {id_variable})"
             )
     builder.add_line(
-        f"{key_variable} = {compile_field_expression(node.child('block'), builder) if node.child('block') else call_id}"
+        f"{key_variable} = {compile_field_expression(node.get_child('block'), builder) if node.get_child('block') else call_id}"
     )
     builder.add_line(
         f"engine.add_call_fragment({key_variable}, {id_variable}, "
-        f"{compile_optional_field_expression(node.child('name'), builder)}, "
-        f"{compile_field_expression(node.child('input'), builder)})"
+        f"{compile_optional_field_expression(node.get_child('name'), builder)}, "
+        f"{compile_field_expression(node.get_child('input'), builder)})"
     )
-    if node.child("done"):
-        with builder.open_block(f"if {compile_field_expression(node.child('done'), builder)}:"):
+    if node.get_child("done"):
+        with builder.open_block(f"if {compile_field_expression(node.get_child('done'), builder)}:"):
             builder.add_line(f"engine.finish_partial_calls({key_variable})")
 
 
@@ -300,23 +302,25 @@ def _write_tool_result(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     content_binding, bound_name = builder.bind_expression_to_variable(
-        compile_optional_field_expression(node.child("content"), builder)
+        compile_optional_field_expression(node.get_child("content"), builder)
     )
     content = (
-        f'("" if {content_binding} is None else {bound_name})' if node.child("content") else '""'
+        f'("" if {content_binding} is None else {bound_name})'
+        if node.get_child("content")
+        else '""'
     )
-    raw_id = compile_field_expression(node.child("id"), builder)
+    raw_id = compile_field_expression(node.get_child("id"), builder)
     call_id = _compile_id(raw_id, options, builder)
-    if node.child("oldest").read_bool() and not node.child("name"):
+    if node.get_child("oldest").read_bool() and not node.get_child("name"):
         raw_id, bound_name = builder.bind_expression_to_variable(raw_id)
         call_id = (
             f"({_compile_id(bound_name, options, builder)} if {raw_id} else engine.oldest_call)"
         )
-    is_error = compile_boolean_field_expression(node.child("is_error"), builder)
-    if node.child("name"):
+    is_error = compile_boolean_field_expression(node.get_child("is_error"), builder)
+    if node.get_child("name"):
         name, tool_input = (
-            compile_field_expression(node.child("name"), builder),
-            compile_optional_field_expression(node.child("input"), builder),
+            compile_field_expression(node.get_child("name"), builder),
+            compile_optional_field_expression(node.get_child("input"), builder),
         )
         builder.add_line(
             f"engine.write_result_with_call({call_id}, {content}, {is_error}, {name}, {tool_input})"
@@ -340,11 +344,11 @@ def _write_denied(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     call_id, name = (
-        _compile_id(compile_field_expression(node.child("id"), builder), options, builder),
-        compile_optional_field_expression(node.child("name"), builder),
+        _compile_id(compile_field_expression(node.get_child("id"), builder), options, builder),
+        compile_optional_field_expression(node.get_child("name"), builder),
     )
     builder.add_line(
-        f"engine.record_denial({call_id}, {name}, {compile_optional_field_expression(node.child('input'), builder)})"
+        f"engine.record_denial({call_id}, {name}, {compile_optional_field_expression(node.get_child('input'), builder)})"
     )
 
 
@@ -353,7 +357,7 @@ def _write_denied(
 
 def _compile_usage_and_cost(node: ConfigNode, builder: FunctionBuilder) -> tuple[str, str]:
     """Usage and cost of a rule; None for a usage that is not there."""
-    usage_node = node.child("usage")
+    usage_node = node.get_child("usage")
     counts = (
         compile_field_expressions(usage_node, builder)
         if usage_node.read_table(USAGE_FIELDS)
@@ -362,7 +366,7 @@ def _compile_usage_and_cost(node: ConfigNode, builder: FunctionBuilder) -> tuple
     cost = (
         counts.pop("cost_usd")
         if "cost_usd" in counts
-        else compile_optional_field_expression(node.child("cost_usd"), builder)
+        else compile_optional_field_expression(node.get_child("cost_usd"), builder)
     )
     cost = "0.0" if cost == "None" else f"parse_dollars({cost})"
     return (
@@ -377,7 +381,7 @@ def _write_usage(
 ) -> None:
     usage, cost = _compile_usage_and_cost(node, builder)
     builder.add_line(
-        f"engine.end_reply({usage}, {compile_optional_field_expression(node.child('stop_reason'), builder)}, {cost})"
+        f"engine.end_reply({usage}, {compile_optional_field_expression(node.get_child('stop_reason'), builder)}, {cost})"
     )
 
 
@@ -395,9 +399,9 @@ def _write_result(
         "interrupted",
     )
     values = {
-        name: compile_field_expression(node.child(name), builder)
+        name: compile_field_expression(node.get_child(name), builder)
         for name in names
-        if node.child(name)
+        if node.get_child(name)
     }
     arguments = "".join(f", {name}={value}" for name, value in values.items())
     usage, cost = _compile_usage_and_cost(node, builder)
@@ -408,12 +412,12 @@ def _write_error(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     error_text, code = (
-        compile_field_expression(node.child("error"), builder),
-        compile_optional_field_expression(node.child("code"), builder),
+        compile_field_expression(node.get_child("error"), builder),
+        compile_optional_field_expression(node.get_child("code"), builder),
     )
-    cause = node.child("cause").read_choice(PROFILE_CAUSES) if node.child("cause") else None
+    cause = node.get_child("cause").read_choice(PROFILE_CAUSES) if node.get_child("cause") else None
     with builder.open_block(
-        "if not engine.has_failed:" if node.child("first_wins").read_bool() else "if True:"
+        "if not engine.has_failed:" if node.get_child("first_wins").read_bool() else "if True:"
     ):
         builder.add_line(f"engine.fail_turn({error_text}, {code}, {format_literal(cause)})")
 
@@ -422,7 +426,7 @@ def _write_notice(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     builder.add_line(
-        f"engine.record_notice({compile_field_expression(node.child('text'), builder)})"
+        f"engine.record_notice({compile_field_expression(node.get_child('text'), builder)})"
     )
 
 
@@ -430,7 +434,7 @@ def _write_retry(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     values = [
-        compile_optional_field_expression(node.child(name), builder)
+        compile_optional_field_expression(node.get_child(name), builder)
         for name in ("attempt", "max", "delay_ms", "text")
     ]
     builder.add_line(f"engine.record_retry({', '.join(values)})")
@@ -447,8 +451,8 @@ def _write_compacted(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     builder.add_line(
-        f"engine.record_compaction({compile_optional_field_expression(node.child('trigger'), builder)}, "
-        f"{compile_optional_field_expression(node.child('tokens'), builder)})"
+        f"engine.record_compaction({compile_optional_field_expression(node.get_child('trigger'), builder)}, "
+        f"{compile_optional_field_expression(node.get_child('tokens'), builder)})"
     )
 
 
@@ -476,9 +480,9 @@ def _create_nested_text_writer(
     def write_text(
         node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
     ) -> None:
-        text = compile_field_expression(node.child("text"), builder)
-        block = compile_optional_field_expression(node.child("block"), builder)
-        mode = node.child("mode").read_choice(TEXT_MODES, options.text_mode)
+        text = compile_field_expression(node.get_child("text"), builder)
+        block = compile_optional_field_expression(node.get_child("block"), builder)
+        mode = node.get_child("mode").read_choice(TEXT_MODES, options.text_mode)
         builder.add_line(
             f"engine.nested.add_text({parent}, {format_literal(kind)}, {text}, {block}, {format_literal(mode)})"
         )
@@ -496,11 +500,11 @@ def _write_nested_call(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
 ) -> None:
     call_id = _compile_id(
-        compile_optional_field_expression(node.child("id"), builder), options, builder
+        compile_optional_field_expression(node.get_child("id"), builder), options, builder
     )
     name, tool_input = (
-        compile_field_expression(node.child("name"), builder),
-        compile_optional_field_expression(node.child("input"), builder),
+        compile_field_expression(node.get_child("name"), builder),
+        compile_optional_field_expression(node.get_child("input"), builder),
     )
     builder.add_line(
         f"engine.nested.write_call({parent}, {call_id}, {name}, {tool_input}{_compile_source_argument(node)})"
@@ -511,17 +515,17 @@ def _write_nested_result(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
 ) -> None:
     content_binding, bound_name = builder.bind_expression_to_variable(
-        compile_optional_field_expression(node.child("content"), builder)
+        compile_optional_field_expression(node.get_child("content"), builder)
     )
     call_id, is_error = (
-        _compile_id(compile_field_expression(node.child("id"), builder), options, builder),
-        compile_boolean_field_expression(node.child("is_error"), builder),
+        _compile_id(compile_field_expression(node.get_child("id"), builder), options, builder),
+        compile_boolean_field_expression(node.get_child("is_error"), builder),
     )
     call_arguments = ""
-    if node.child("name"):
+    if node.get_child("name"):
         call_arguments = (
-            f", {compile_field_expression(node.child('name'), builder)}, "
-            f"{compile_optional_field_expression(node.child('input'), builder)}"
+            f", {compile_field_expression(node.get_child('name'), builder)}, "
+            f"{compile_optional_field_expression(node.get_child('input'), builder)}"
         )
     builder.add_line(
         f"engine.nested.write_result({parent}, {call_id}, "
@@ -533,10 +537,10 @@ def _write_nested_denied(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
 ) -> None:
     call_id, name = (
-        _compile_id(compile_field_expression(node.child("id"), builder), options, builder),
-        compile_optional_field_expression(node.child("name"), builder),
+        _compile_id(compile_field_expression(node.get_child("id"), builder), options, builder),
+        compile_optional_field_expression(node.get_child("name"), builder),
     )
-    call_input = compile_optional_field_expression(node.child("input"), builder)
+    call_input = compile_optional_field_expression(node.get_child("input"), builder)
     builder.add_line(f"engine.nested.record_denial({call_id}, {name}, {call_input})")
 
 
@@ -551,7 +555,7 @@ def _write_nested_error(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
 ) -> None:
     builder.add_line(
-        f"engine.record_notice({compile_field_expression(node.child('error'), builder)})"
+        f"engine.record_notice({compile_field_expression(node.get_child('error'), builder)})"
     )
 
 

@@ -94,10 +94,10 @@ def _compile_operator(node: ConfigNode, builder: FunctionBuilder, depth: int) ->
             f"a table with `path` and an operator, or with one of {', '.join(sorted(_STANDALONE_OPERATORS))}"
         )
     table = node.read_table(("path", "default", *_PATH_OPERATORS))
-    value = compile_field_expression(node.child("path"), builder, depth + 1)
+    value = compile_field_expression(node.get_child("path"), builder, depth + 1)
     for operator, compile_operator in _PATH_OPERATORS.items():
         if operator in table:
-            value = compile_operator(node.child(operator), builder, value)
+            value = compile_operator(node.get_child(operator), builder, value)
     if "default" in table:
         binding, bound_name = builder.bind_expression_to_variable(value)
         value = f"({bound_name} if {binding} is not None else {_compile_constant(table['default'], builder)})"
@@ -110,11 +110,11 @@ def list_field_path_nodes(node: ConfigNode) -> Iterator[ConfigNode]:
         yield node
     elif isinstance(node.value, list):
         for index in range(len(node.value)):
-            yield from list_field_path_nodes(node.child(index))
+            yield from list_field_path_nodes(node.get_child(index))
     elif isinstance(node.value, dict):
         for key in node.value:
             if key not in _KEYS_WITHOUT_PATHS:
-                yield from list_field_path_nodes(node.child(key))
+                yield from list_field_path_nodes(node.get_child(key))
 
 
 def compile_optional_field_expression(node: ConfigNode, builder: FunctionBuilder) -> str:
@@ -231,15 +231,15 @@ def _compile_parts(node: ConfigNode, builder: FunctionBuilder, depth: int) -> li
 def _create_call_compiler(key: str, template: str, separator: str = ", ") -> StandaloneCompiler:
     """The operator `key`: a call with all its parts."""
     return lambda node, builder, depth: template.format(
-        separator.join(_compile_parts(node.child(key), builder, depth))
+        separator.join(_compile_parts(node.get_child(key), builder, depth))
     )
 
 
 def _compile_join(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
-    join_node = node.child("join")
-    separator = node.child("sep").value if node.child("sep") else ""
+    join_node = node.get_child("join")
+    separator = node.get_child("sep").value if node.get_child("sep") else ""
     if not isinstance(separator, str):
-        raise node.child("sep").build_error("a string")
+        raise node.get_child("sep").build_error("a string")
     if not isinstance(join_node.value, list):
         return f"join_list({compile_field_expression(join_node, builder, depth)}, {format_literal(separator)})"
     parts = [
@@ -257,7 +257,8 @@ def compile_field_expressions(
             f"a table of at most {MAX_FIELDS} fields", f"a table of {len(node.value)}"
         )
     return {
-        key: compile_field_expression(node.child(key), builder, depth) for key in node.read_table()
+        key: compile_field_expression(node.get_child(key), builder, depth)
+        for key in node.read_table()
     }
 
 
@@ -273,13 +274,13 @@ def _compile_object(node: ConfigNode, builder: FunctionBuilder, depth: int) -> s
 
 def _compile_foreach(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
     items_binding, items_name = builder.bind_expression_to_variable(
-        compile_field_expression(node.child("foreach"), builder, depth)
+        compile_field_expression(node.get_child("foreach"), builder, depth)
     )
     outer_item, builder.item = (
         builder.item,
         EventPathRootVariable(builder.create_variable(), can_preload=False),
     )
-    item_node, item_name = node.child("item"), builder.item.name
+    item_node, item_name = node.get_child("item"), builder.item.name
     item_value = (
         _compile_object(item_node, builder, depth)
         if isinstance(item_node.value, dict)
@@ -354,10 +355,12 @@ _STANDALONE_OPERATORS: dict[str, StandaloneCompiler] = {
     "any": _create_call_compiler("any", "bool({})", " or "),
     "all": _create_call_compiler("all", "bool({})", " and "),
     "not": lambda node, builder, depth: (
-        f"(not {compile_field_expression(node.child('not'), builder, depth)})"
+        f"(not {compile_field_expression(node.get_child('not'), builder, depth)})"
     ),
     "foreach": _compile_foreach,
-    "object": lambda node, builder, depth: _compile_object(node.child("object"), builder, depth),
+    "object": lambda node, builder, depth: _compile_object(
+        node.get_child("object"), builder, depth
+    ),
 }
 _EXTRA_KEYS = {"join": ("sep",), "foreach": ("item",)}
 # In this order where there are several: what makes a value before what asks about it.

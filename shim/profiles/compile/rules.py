@@ -69,7 +69,7 @@ class ProfileEventRule:
 
     def __init__(self, node: ConfigNode, trace: "ProfileRuleMatchObserver | None") -> None:
         self.node = node
-        self.types = _parse_types(node.child("match"))
+        self.types = _parse_types(node.get_child("match"))
         self.number = None if trace is None else trace.add_rule(node, self.types)
 
     @property
@@ -80,12 +80,12 @@ class ProfileEventRule:
     @property
     def allows_further_rules(self) -> bool:
         """Whether the rules below are asked as well."""
-        return self.node.child("continue").read_bool()
+        return self.node.get_child("continue").read_bool()
 
     def parse_conditions(self) -> list[EventMatchCondition]:
         """What it asks of an event beside its type."""
         return parse_match_conditions(
-            self.node.child("match"), skipped_key="" if self.types is None else "type"
+            self.node.get_child("match"), skipped_key="" if self.types is None else "type"
         )
 
 
@@ -231,14 +231,14 @@ class ProfileEventRules:
 
     def _write_items(self, builder: FunctionBuilder, node: ConfigNode) -> None:
         """What a rule says of an event, or of each item in it."""
-        conditions = parse_match_conditions(node.child("item_match"), is_inside_foreach=True)
-        if not node.child("foreach"):
-            if node.child("item_match"):
-                raise node.child("item_match").build_error("in a rule with `foreach`")
+        conditions = parse_match_conditions(node.get_child("item_match"), is_inside_foreach=True)
+        if not node.get_child("foreach"):
+            if node.get_child("item_match"):
+                raise node.get_child("item_match").build_error("in a rule with `foreach`")
             self._write_once(builder, node)
             return
         items_binding, items_name = builder.bind_expression_to_variable(
-            compile_event_path_expression(node.child("foreach"), builder)
+            compile_event_path_expression(node.get_child("foreach"), builder)
         )
         with (
             builder.open_block(f"if {items_binding}.__class__ is list:"),
@@ -249,12 +249,12 @@ class ProfileEventRules:
                 self._write_once(builder, node)
 
     def _write_once(self, builder: FunctionBuilder, node: ConfigNode) -> None:
-        if not node.child("once"):
+        if not node.get_child("once"):
             write_event_rule_code(node, self._options, builder)
             return
         values = [
             compile_event_path_expression(path_node, builder)
-            for path_node in node.child("once").read_items(10)
+            for path_node in node.get_child("once").read_items(10)
         ]
         with builder.open_block(
             f"if engine.is_new(({''.join(f'{path_node}, ' for path_node in values)})):"
@@ -324,5 +324,5 @@ def _parse_types(match: ConfigNode) -> frozenset[str] | None:
     if not values or len(values) > MAX_TYPES or not all(isinstance(item, str) for item in values):
         if isinstance(value, dict):
             return None
-        raise match.child("type").build_error("a string, a list of strings, or a condition")
+        raise match.get_child("type").build_error("a string, a list of strings, or a condition")
     return frozenset(values)

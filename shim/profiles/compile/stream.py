@@ -30,7 +30,7 @@ STREAM_END_KEYS = {
         "a list of numbers", "the exit codes of a success, `[0]` by default"
     ),
     "result": ConfigKey(
-        ConfigNode.read_choice_or_first,
+        ConfigNode.read_choice_defaulting_to_first,
         "a turn is a success if a `result` rule reported it; with `synthesize` also if a good exit "
         "code follows a complete message",
         END_POLICIES,
@@ -53,16 +53,18 @@ STREAM_KEYS = {
     ),
     "end": ConfigKey(ConfigNode.read_keys, "when a turn is a success", STREAM_END_KEYS),
     "ids": ConfigKey(
-        ConfigNode.read_choice_or_first, "the scope in which the id of a call is unique", ID_SCOPES
+        ConfigNode.read_choice_defaulting_to_first,
+        "the scope in which the id of a call is unique",
+        ID_SCOPES,
     ),
     "results": ConfigKey(
-        ConfigNode.read_choice_or_first,
+        ConfigNode.read_choice_defaulting_to_first,
         "`late`: the result of a call may follow the next text, or never come; a complete text "
         "waits for one event while calls are open",
         RESULT_TIMINGS,
     ),
     "stderr_noise": ConfigKey(
-        ConfigNode.read_texts,
+        ConfigNode.read_text_list,
         "beginnings of lines on stderr that never are the reason of a failure",
         50,
     ),
@@ -86,19 +88,19 @@ class StderrRule:
 
     def __init__(self, node: ConfigNode) -> None:
         node.read_table(("regex", "emit", "cause", "note"))
-        self.regex = node.child("regex").read_regex()
-        self.emit = node.child("emit").read_choice(("session", "error"))
+        self.regex = node.get_child("regex").read_regex()
+        self.emit = node.get_child("emit").read_choice(("session", "error"))
         groups = (
             {"session_id": 1}
             if node.source.is_bundled
-            else node.child("regex").compile_pattern().groupindex
+            else node.get_child("regex").compile_pattern().groupindex
         )
         if self.emit == "session" and "session_id" not in groups:
-            raise node.child("regex").build_error(
+            raise node.get_child("regex").build_error(
                 "a regular expression with a group (?P<session_id>…)"
             )
         self.cause: Any = (
-            node.child("cause").read_choice(PROFILE_CAUSES) if node.child("cause") else None
+            node.get_child("cause").read_choice(PROFILE_CAUSES) if node.get_child("cause") else None
         )
 
 
@@ -124,10 +126,10 @@ class ParsedStreamRules:
 
         The rules of a bundled profile are not checked here: our tests do that.
         """
-        stream = node.child("stream").read_keys(STREAM_KEYS)
+        stream = node.get_child("stream").read_keys(STREAM_KEYS)
         event_nodes, codes_node = (
-            node.child("event").read_items(MAX_RULES),
-            node.child("exit_codes"),
+            node.get_child("event").read_items(MAX_RULES),
+            node.get_child("exit_codes"),
         )
         self.options = ProfileTranslationOptions(node, stream, tools)
         self.rules = ProfileEventRules(event_nodes, self.options, trace)
@@ -145,11 +147,14 @@ class ParsedStreamRules:
         ) or frozenset((0,))
         self.synthesizes = stream["end"]["result"] == "synthesize"
         self.causes: dict[int, Any] = {
-            _parse_exit_code(codes_node.child(key)): codes_node.child(key).read_choice(EXIT_CAUSES)
+            _parse_exit_code(codes_node.get_child(key)): codes_node.get_child(key).read_choice(
+                EXIT_CAUSES
+            )
             for key in codes_node.read_table()
         }
         self.stderr = tuple(
-            StderrRule(rule_node) for rule_node in node.child("stderr").read_items(MAX_STDERR_RULES)
+            StderrRule(rule_node)
+            for rule_node in node.get_child("stderr").read_items(MAX_STDERR_RULES)
         )
         self.ignored_stderr_prefixes = stream["stderr_noise"]
         self.usage_means = stream["usage"]
@@ -160,11 +165,11 @@ def _parse_reports(
     node: ConfigNode, options: ProfileTranslationOptions
 ) -> ProfileEventRules | None:
     """The rules for the file that the program wrote about its run."""
-    rule_nodes = node.child("report").read_items(MAX_RULES)
+    rule_nodes = node.get_child("report").read_items(MAX_RULES)
     if not rule_nodes:
         return None
-    if not node.child("launch").child("report"):
-        raise node.child("report").build_error("in a profile with `launch.report`")
+    if not node.get_child("launch").get_child("report"):
+        raise node.get_child("report").build_error("in a profile with `launch.report`")
     rules = ProfileEventRules(rule_nodes, options)
     if not node.source.is_bundled:
         rules.check_all_rules()

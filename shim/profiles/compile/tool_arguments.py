@@ -35,7 +35,7 @@ def compile_tool_argument_converter(
     builder = FunctionBuilder("event")
     for alternative in alternatives:
         with builder.open_block(
-            f"if {compile_conditions_expression(parse_match_conditions(alternative.child('match')), builder)}:"
+            f"if {compile_conditions_expression(parse_match_conditions(alternative.get_child('match')), builder)}:"
         ):
             _write_conversion(alternative, node, builder)
     _write_conversion(node, node, builder)
@@ -44,19 +44,19 @@ def compile_tool_argument_converter(
 
 def _write_conversion(node: ConfigNode, tool: ConfigNode, builder: FunctionBuilder) -> None:
     """The lines that give Claude's name and arguments for a tool, or for one of its alternatives."""
-    name = format_literal(node.child("name").read_text(tool.child("name").read_text()))
-    keeps_others = node.child("keep").read_bool()
-    extra = dict(node.child("add").read_table())
+    name = format_literal(node.get_child("name").read_text(tool.get_child("name").read_text()))
+    keeps_others = node.get_child("keep").read_bool()
+    extra = dict(node.get_child("add").read_table())
     extra_code = f" | {builder.add_constant(extra)}" if extra else ""
-    if not node.child("args"):
+    if not node.get_child("args"):
         builder.add_line(f"return {name}, event{extra_code}")
     elif keeps_others:
         builder.add_line(
-            f"return {name}, {builder.add_constant(_create_merging_converter(node.child('args')))}(event){extra_code}"
+            f"return {name}, {builder.add_constant(_create_merging_converter(node.get_child('args')))}(event){extra_code}"
         )
     else:
         builder.add_line("converted = {}")
-        for key, value in compile_field_expressions(node.child("args"), builder).items():
+        for key, value in compile_field_expressions(node.get_child("args"), builder).items():
             binding, bound_name = builder.bind_expression_to_variable(value)
             with builder.open_block(f"if {binding} is not None:"):
                 builder.add_line(f"converted[{format_literal(key)}] = {bound_name}")
@@ -68,7 +68,7 @@ def _create_merging_converter(node: ConfigNode) -> Callable[[Arguments], Argumen
     it stood.
     """
     compile_field_expressions(node, FunctionBuilder("event"))
-    getters = {key: _compile_getter(node.child(key)) for key in node.read_table()}
+    getters = {key: _compile_getter(node.get_child(key)) for key in node.read_table()}
     fields_by_argument: dict[str, list[str]] = {}
     for key, value in node.read_table().items():
         for argument in _list_arguments(value):

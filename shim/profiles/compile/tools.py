@@ -111,7 +111,7 @@ def parse_tools(
         raise node.build_error(
             f"a table of at most {MAX_TOOLS} tools", f"a table of {len(entries)}"
         )
-    table = {name: _parse_tool(node.child(name)) for name in entries}
+    table = {name: _parse_tool(node.get_child(name)) for name in entries}
     prefix = (
         f"{MCP_PREFIX}{vendor}__"
         if unknown_tools.read_choice(UNKNOWN_TOOL_POLICIES, UNKNOWN_TOOL_POLICIES[0])
@@ -121,7 +121,10 @@ def parse_tools(
     if not other_tools:
         return ToolTable(table, "", "", prefix) if prefix else table
     other_tools.read_table(("regex", "name"))
-    regex, name = other_tools.child("regex").read_text(), other_tools.child("name").read_text()
+    regex, name = (
+        other_tools.get_child("regex").read_text(),
+        other_tools.get_child("name").read_text(),
+    )
     if not other_tools.source.is_bundled:
         _check_groups(other_tools, name)
     return ToolTable(table, regex, name, prefix)
@@ -131,25 +134,25 @@ def _check_groups(other_tools: ConfigNode, name: str) -> None:
     """FrontendError for a name with groups that its pattern does not have."""
     import re
 
-    pattern = other_tools.child("regex").compile_pattern()
+    pattern = other_tools.get_child("regex").compile_pattern()
     try:
         pattern.sub(name, "")
         re.compile(pattern.pattern + "|").fullmatch("")
         if any(int(group) > pattern.groups for group in re.findall(r"\\(\d+)", name)):
             raise re.error("no such group")
     except (re.error, IndexError) as error:
-        raise other_tools.child("name").build_error(
+        raise other_tools.get_child("name").build_error(
             f"a name with groups of the pattern ({error})"
         ) from None
 
 
 def _parse_tool(node: ConfigNode) -> ToolMapping:
     node.read_table((*_TOOL_KEYS, "alt"))
-    name = node.child("name").read_text()
-    alternatives = node.child("alt").read_items(MAX_ALTERNATIVES)
+    name = node.get_child("name").read_text()
+    alternatives = node.get_child("alt").read_items(MAX_ALTERNATIVES)
     for alternative in alternatives:
         alternative.read_table((*_TOOL_KEYS, "match"))
-        if not alternative.child("match"):
+        if not alternative.get_child("match"):
             raise alternative.build_error("a table with `match`", "a table without `match`")
 
     def compile_converter() -> ConvertFunction:
@@ -160,19 +163,19 @@ def _parse_tool(node: ConfigNode) -> ToolMapping:
     if not node.source.is_bundled:
         # a mistake is reported before anything is started; our tests compile the bundled profiles
         compile_converter()
-    if not (alternatives or node.child("args") or node.child("add")):
+    if not (alternatives or node.get_child("args") or node.get_child("add")):
         return ToolMapping(name)
     if (
         not alternatives
-        and node.child("keep").read_bool()
-        and (renaming := _find_plain_renaming(node.child("args").read_table())) is not None
+        and node.get_child("keep").read_bool()
+        and (renaming := _find_plain_renaming(node.get_child("args").read_table())) is not None
     ):
         return ToolMapping(
-            name, renaming[0], convert=renaming[1], extra=node.child("add").read_table()
+            name, renaming[0], convert=renaming[1], extra=node.get_child("add").read_table()
         )
     return ProfileTool(
         name,
-        tuple(alternative.child("name").read_text(name) for alternative in alternatives),
+        tuple(alternative.get_child("name").read_text(name) for alternative in alternatives),
         compile_converter,
     )
 

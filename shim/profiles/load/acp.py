@@ -30,7 +30,7 @@ TOOL_NAME_SOURCES = ("title", "id", "kind")
 SIGN_KEYS = {
     "kind": ConfigKey(ConfigNode.read_text, "the kind of the call"),
     "title": ConfigKey(ConfigNode.read_optional_text, "the beginning of its title"),
-    "keys": ConfigKey(ConfigNode.read_texts, "keys of its input", 20),
+    "keys": ConfigKey(ConfigNode.read_text_list, "keys of its input", 20),
 }
 ACP_KEYS = {
     "command": ConfigKey.for_node("a list of strings", "replaces `launch.command`"),
@@ -40,7 +40,7 @@ ACP_KEYS = {
         "replaces `launch.permission_args`, without the modes in which it cannot be driven",
     ),
     "tool_name": ConfigKey(
-        ConfigNode.read_choice_or_first,
+        ConfigNode.read_choice_defaulting_to_first,
         "where the first message about a call has the name of its tool: in the title, at the start "
         "of the id, or nowhere: then `signs` find it",
         TOOL_NAME_SOURCES,
@@ -50,17 +50,17 @@ ACP_KEYS = {
     ),
     "signs": ConfigKey.for_node("a table of tables", "tool → how its calls are recognized"),
     "questions": ConfigKey(
-        ConfigNode.read_texts_table,
+        ConfigNode.read_text_list_table,
         "kind of a call → the keys that the input of a permission request about it always has",
         20,
     ),
     "input": ConfigKey(
-        ConfigNode.read_choice_or_first,
+        ConfigNode.read_choice_defaulting_to_first,
         "where the input of a call is; in `content` it is JSON until the call has ended",
         ("rawInput", "content"),
     ),
     "denied": ConfigKey(
-        ConfigNode.read_choice_or_first,
+        ConfigNode.read_choice_defaulting_to_first,
         "what a denied call does. `ends`: it ends the work on a prompt, and the agent is told why "
         "in another prompt",
         ("goes on", "ends"),
@@ -94,7 +94,7 @@ ACP_KEYS = {
         "permission mode → the agent's own mode, set in the session. Other modes are like `default`",
     ),
     "usage": ConfigKey(
-        ConfigNode.read_choice_or_first,
+        ConfigNode.read_choice_defaulting_to_first,
         "the usage is that of the turn, or of the session so far",
         ("turn", "session"),
     ),
@@ -109,7 +109,7 @@ ACP_KEYS = {
         ConfigNode.read_bool, "the agent takes MCP servers with a URL only, no commands"
     ),
     "asks": ConfigKey(
-        ConfigNode.read_texts,
+        ConfigNode.read_text_list,
         "the tools whose permission requests say all that matters, as Claude names them; `mcp__` "
         "stands for those of all MCP servers, `*` for all tools",
     ),
@@ -118,7 +118,7 @@ ACP_KEYS = {
         "in the mode default it runs calls unasked that the real claude asks about",
     ),
     "listed": ConfigKey(
-        ConfigNode.read_texts, "replaces `listed` when the agent is driven this way"
+        ConfigNode.read_text_list, "replaces `listed` when the agent is driven this way"
     ),
 }
 REPLACED_KEYS = ("command", "argv", "permission_args")
@@ -129,7 +129,7 @@ DEFAULT_TOOLS = ["Bash", "Edit", "Grep", "MultiEdit", "Read", "WebFetch", "Write
 
 def build_acp_adapter(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Adapter:
     """The vendor of a profile, driven by the protocol."""
-    acp_node = ConfigNode(source, table).child("acp")
+    acp_node = ConfigNode(source, table).get_child("acp")
     acp = acp_node.read_keys(ACP_KEYS)
     base_launch = {key: value for key, value in table["launch"].items() if key not in OMITTED_KEYS}
     launch_table = {
@@ -137,10 +137,10 @@ def build_acp_adapter(base: Adapter, table: Mapping[str, Any], source: ConfigSou
         "prompt": {"via": "stdin"},
         **{key: acp_node.value[key] for key in REPLACED_KEYS if key in acp_node.value},
     }
-    launch_node = ConfigNode(source, {**table, "launch": launch_table}).child("launch")
+    launch_node = ConfigNode(source, {**table, "launch": launch_table}).get_child("launch")
     template = LaunchTemplate(launch_node, base.name, base.tools)
     pattern = template.values["resume_id_pattern"]
-    modes = launch_node.child("permission_args").read_texts_table(20)
+    modes = launch_node.get_child("permission_args").read_text_list_table(20)
     prompted_tools = frozenset(acp["asks"])
 
     def build_launch(request: LaunchRequest) -> LaunchSpec:
@@ -204,18 +204,20 @@ def build_acp_adapter(base: Adapter, table: Mapping[str, Any], source: ConfigSou
 def expand_acp_profile(node: ConfigNode) -> dict[str, Any]:
     """The table of a profile with `protocol = "acp"`, with all that any profile has."""
     for key in FORBIDDEN_KEYS:
-        if node.child(key):
-            raise node.child(key).build_error(
+        if node.get_child(key):
+            raise node.get_child(key).build_error(
                 'left out of a profile with `protocol = "acp"`', description="there"
             )
-    table, acp_table = dict(node.read_table()), dict(node.child("acp").read_table(ACP_KEYS))
-    launch_table = {"argv": [], "prompt": {"via": "stdin"}, **node.child("launch").read_table()}
+    table, acp_table = dict(node.read_table()), dict(node.get_child("acp").read_table(ACP_KEYS))
+    launch_table = {"argv": [], "prompt": {"via": "stdin"}, **node.get_child("launch").read_table()}
     has_questions, has_modes = (
         bool(acp_table.get("asks")),
         "permission_args" in launch_table or "permission_args" in acp_table,
     )
     if not has_modes:  # a mode below the widest needs an agent that asks
-        supports_plan = has_questions and "plan" in node.child("acp").child("modes").read_table()
+        supports_plan = (
+            has_questions and "plan" in node.get_child("acp").get_child("modes").read_table()
+        )
         strict_modes = (
             ("acceptEdits", "dontAsk", *(("plan",) if supports_plan else ()))
             if has_questions
@@ -275,7 +277,7 @@ def _parse_call_format(acp: dict[str, Any]) -> "AcpToolCallFormat":
     return AcpToolCallFormat(
         acp["tool_name"],
         {
-            name: AcpToolCallPattern(*signs.child(name).read_keys(SIGN_KEYS).values())
+            name: AcpToolCallPattern(*signs.get_child(name).read_keys(SIGN_KEYS).values())
             for name in signs.read_table()
         },
         acp["questions"],

@@ -64,7 +64,7 @@ PROFILE_KEYS = {
     ),
     "unattended": ConfigKey(ConfigNode.read_bool, "the vendor runs its tools without asking"),
     "listed": ConfigKey(
-        ConfigNode.read_texts,
+        ConfigNode.read_text_list,
         "the tools that the vendor can run, as Claude names them; by default all that `[tools]` "
         "names",
     ),
@@ -145,14 +145,14 @@ def build_adapter(
     node = ConfigNode(source, table)
     node.read_table(PROFILE_KEYS)
     if (
-        node.child("schema").value.__class__ is not int
-        or node.child("schema").value != SCHEMA_VERSION
+        node.get_child("schema").value.__class__ is not int
+        or node.get_child("schema").value != SCHEMA_VERSION
     ):
-        raise node.child("schema").build_error(
-            f"{SCHEMA_VERSION}", description="" if node.child("schema") else "not there"
+        raise node.get_child("schema").build_error(
+            f"{SCHEMA_VERSION}", description="" if node.get_child("schema") else "not there"
         )
-    if node.child("id").read_text() != name:
-        raise node.child("id").build_error(f"{name!r}, as its file is called")
+    if node.get_child("id").read_text() != name:
+        raise node.get_child("id").build_error(f"{name!r}, as its file is called")
     profile = node.read_keys(PROFILE_KEYS)
     if profile["protocol"]:
         from shim.profiles.load.acp import build_acp_only_adapter, expand_acp_profile
@@ -160,10 +160,13 @@ def build_adapter(
         full_table = expand_acp_profile(node)
         return build_acp_only_adapter(build_adapter(name, full_table, source), full_table, source)
     tool_table = parse_tools(
-        node.child("tools"), node.child("other_tools"), node.child("unknown_tools"), name
+        node.get_child("tools"),
+        node.get_child("other_tools"),
+        node.get_child("unknown_tools"),
+        name,
     )
-    stream_node = node.child("stream")
-    template = LaunchTemplate(node.child("launch"), name, tool_table)
+    stream_node = node.get_child("stream")
+    template = LaunchTemplate(node.get_child("launch"), name, tool_table)
     launch = template.values
     load_translator = _create_translator_loader(
         node, tool_table, load_translator_class, lambda: _compile_stream(node, tool_table, trace)
@@ -173,10 +176,10 @@ def build_adapter(
     events = [event for event in table.get("event", ()) if event]
     tool_names = (
         profile["listed"]
-        if node.child("listed")
+        if node.get_child("listed")
         else tuple(sorted({tool.name for tool in tool_table.values()}))
     )
-    exit_codes = stream_node.child("end").child("ok_exit").read_items(20)
+    exit_codes = stream_node.get_child("end").get_child("ok_exit").read_items(20)
     policy_support = _build_policy_support(template, unattended=profile["unattended"])
     adapter = Adapter(
         name=name,
@@ -200,7 +203,7 @@ def build_adapter(
         },
         version_probe=template.version_probe,
         abilities=VendorAbilities(
-            can_stream=stream_node.child("text").value in _STREAMED_MODES
+            can_stream=stream_node.get_child("text").value in _STREAMED_MODES
             or any(event.get("mode") in _STREAMED_MODES for event in events),
             can_resume="resume" in template.used_names,
             accepts_model="model" in template.used_names,
@@ -216,7 +219,8 @@ def build_adapter(
         ),
         policy_support=policy_support,
         session_traits=VendorSessionBehavior(
-            stream_node.child("saves_late").read_bool(), stream_node.child("given_id").read_bool()
+            stream_node.get_child("saves_late").read_bool(),
+            stream_node.get_child("given_id").read_bool(),
         ),
         shutdown=VendorShutdownConfig(
             launch["interrupt"]["signal"],
@@ -249,11 +253,11 @@ def build_adapter(
         return adapter._replace(
             cli=adapter.cli._replace(build_two_way=lambda: _load_two_way_adapter(module, adapter))
         )
-    if not node.child("acp").value:
+    if not node.get_child("acp").value:
         return adapter
     acp_args = (
-        node.child("acp").child("command").read_texts()[1:]
-        if node.child("acp").child("command")
+        node.get_child("acp").get_child("command").read_text_list()[1:]
+        if node.get_child("acp").get_child("command")
         else ()
     )
     if not source.is_bundled:  # a mistake in it is told of now
@@ -344,7 +348,7 @@ def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> VendorPo
 def _create_acp_translator(node: ConfigNode, tool_table: Tools) -> "type[Translator]":
     from shim.profiles.load.acp import create_acp_translator_class
 
-    return create_acp_translator_class(node.child("acp"), tool_table)
+    return create_acp_translator_class(node.get_child("acp"), tool_table)
 
 
 def _create_translator_loader(
@@ -362,7 +366,7 @@ def _create_translator_loader(
 
             load_acp_translator = (
                 (lambda: _create_acp_translator(node, tool_table))
-                if node.child("acp").value
+                if node.get_child("acp").value
                 else None
             )
             cache.append(
@@ -390,7 +394,7 @@ def _parse_modes(node: ConfigNode) -> dict[str, tuple[str, ...]]:
     if not node:
         return {"default": ()}
     node.read_table(PERMISSION_MODES)
-    return {mode: node.child(mode).read_texts(20) for mode in node.value}
+    return {mode: node.get_child(mode).read_text_list(20) for mode in node.value}
 
 
 def _build_login_probe(probe: dict[str, Any] | None) -> LoginProbe:
@@ -405,7 +409,7 @@ def _parse_data_dir(node: ConfigNode) -> tuple[str, str] | None:
         return None
     home = node.read_keys(HOME_KEYS)
     if not {"", ".", ".."}.isdisjoint(home["folder"].split("/")):
-        raise node.child("folder").build_error("a folder in the person's home, such as .codex")
+        raise node.get_child("folder").build_error("a folder in the person's home, such as .codex")
     return home["variable"], home["folder"]
 
 

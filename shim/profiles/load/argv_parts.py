@@ -51,9 +51,9 @@ def compile_argv_entry(
     node.read_table(("when", "unless", "each", "args"))
     conditions = (*CONDITION_NAMES, *variants)
     required, excluded = (
-        _parse_conditions(node.child(key), conditions) for key in ("when", "unless")
+        _parse_conditions(node.get_child(key), conditions) for key in ("when", "unless")
     )
-    if not (required or excluded or node.child("each")):
+    if not (required or excluded or node.get_child("each")):
         raise node.build_error("a string, or a table with one of when, unless, each")
     used_names.update(required, excluded)
     for key in ("permission_args", RULES_CONDITION):
@@ -94,18 +94,18 @@ def _compile_args(
     required: tuple[str, ...],
 ) -> PartFormatter:
     """The words of `args`, once or for each item of a list."""
-    if not node.child("each"):
+    if not node.get_child("each"):
         lists = tuple(key for key in required if key in LIST_PLACEHOLDERS)
         formatters = [
             _compile_arg(format_arg, used_names, delivery, lists)
-            for format_arg in node.child("args").read_items(MAX_PARTS)
+            for format_arg in node.get_child("args").read_items(MAX_PARTS)
         ]
         return lambda values: [arg for format_arg in formatters for arg in format_arg(values)]
-    key = node.child("each").read_choice(LIST_PLACEHOLDERS)
+    key = node.get_child("each").read_choice(LIST_PLACEHOLDERS)
     used_names.add(key)
     formatters = [
         _compile_arg(format_arg, used_names, delivery, ("item",))
-        for format_arg in node.child("args").read_items(MAX_PARTS)
+        for format_arg in node.get_child("args").read_items(MAX_PARTS)
     ]
     return lambda values: [
         arg

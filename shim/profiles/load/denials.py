@@ -47,7 +47,7 @@ DENIAL_KEYS = {
     "text": ConfigKey(ConfigNode.read_optional_text, "the text around all of them (`{denials}`)"),
     "renamed": ConfigKey(ConfigNode.read_text_table, "tools that have another name in these texts"),
     "also": ConfigKey(
-        ConfigNode.read_texts,
+        ConfigNode.read_text_list,
         "tools without a name of Claude's; a mode or a choice of tools denies them",
     ),
     "subagents": ConfigKey(
@@ -63,7 +63,7 @@ DENIAL_KEYS = {
         "the text around all of these (`{files}`), for acceptEdits without permission prompts",
     ),
     "args": ConfigKey(
-        ConfigNode.read_texts,
+        ConfigNode.read_text_list,
         "arguments after `argv`; `{file}` is a file of the shim's with the text",
         20,
     ),

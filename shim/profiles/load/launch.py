@@ -107,7 +107,9 @@ DEFAULT_VERSION_PROBE = VersionProbe()
 
 INTERRUPT_KEYS = {
     "signal": ConfigKey(
-        ConfigNode.read_choice_or_first, "the signal that interrupts a turn", INTERRUPT_SIGNALS
+        ConfigNode.read_choice_defaulting_to_first,
+        "the signal that interrupts a turn",
+        INTERRUPT_SIGNALS,
     ),
     "grace": ConfigKey(
         ConfigNode.read_number,
@@ -133,14 +135,14 @@ TIMEOUT_KEYS = {
     ),
 }
 LOGIN_PROBE_KEYS = {
-    "args": ConfigKey(ConfigNode.read_texts, "the arguments of the question", 20),
+    "args": ConfigKey(ConfigNode.read_text_list, "the arguments of the question", 20),
     "refusal": ConfigKey(
         ConfigNode.read_regex, "finds the words for a missing login in a line of the answer"
     ),
     "unless": ConfigKey(ConfigNode.read_optional_text, "when the program needs no login"),
 }
 MODEL_PROBE_KEYS = {
-    "args": ConfigKey(ConfigNode.read_texts, "the arguments of the question", 20),
+    "args": ConfigKey(ConfigNode.read_text_list, "the arguments of the question", 20),
     "regex": ConfigKey(
         ConfigNode.read_regex,
         "finds a model in a line of the answer; its groups are joined with slashes",
@@ -148,7 +150,7 @@ MODEL_PROBE_KEYS = {
 }
 VERSION_PROBE_KEYS = {
     "args": ConfigKey(
-        ConfigNode.read_texts,
+        ConfigNode.read_text_list,
         "the arguments of the question, `--version` by default",
         10,
         successor="",
@@ -169,17 +171,17 @@ HOME_KEYS = {
 REPORT_KEYS = {
     "file": ConfigKey(ConfigNode.read_text, "the name of the file in `{report_folder}`"),
     "keys": ConfigKey(
-        ConfigNode.read_texts, "the keys of its JSON object that `[[report]]` reads", 20
+        ConfigNode.read_text_list, "the keys of its JSON object that `[[report]]` reads", 20
     ),
 }
 LAUNCH_KEYS = {
     "command": ConfigKey(
-        ConfigNode.read_texts,
+        ConfigNode.read_text_list,
         "the program on PATH (`[vendors.NAME] bin` may be a path), and its first arguments",
         20,
     ),
     "programs": ConfigKey(
-        ConfigNode.read_texts,
+        ConfigNode.read_text_list,
         "other names of the program",
         10,
         successor="`[vendors.NAME] bin` in config.toml",
@@ -214,7 +216,10 @@ LAUNCH_KEYS = {
     ),
     "env": ConfigKey.for_node("a table of strings", "variables of the program's own"),
     "env_keep": ConfigKey(
-        ConfigNode.read_texts, "variables `ANTHROPIC_*` that the program may see", 20, successor=""
+        ConfigNode.read_text_list,
+        "variables `ANTHROPIC_*` that the program may see",
+        20,
+        successor="",
     ),
     "env_unset": ConfigKey.for_node("a list of strings", "variables that the program must not see"),
     "resume_id_pattern": ConfigKey(
@@ -223,7 +228,7 @@ LAUNCH_KEYS = {
     "interrupt": ConfigKey(ConfigNode.read_keys, "how a turn is interrupted", INTERRUPT_KEYS),
     "timeouts": ConfigKey(ConfigNode.read_keys, "how long the program may be silent", TIMEOUT_KEYS),
     "stdin": ConfigKey(
-        ConfigNode.read_choice_or_first,
+        ConfigNode.read_choice_defaulting_to_first,
         "the stdin of a child whose prompt is elsewhere; `pipe` is closed at once",
         STDIN_KINDS,
         successor="",
@@ -286,7 +291,7 @@ LAUNCH_KEYS = {
         "how the program is told what it must not run; `false` removes that of the extended profile",
     ),
     "brings": ConfigKey(
-        ConfigNode.read_texts_table,
+        ConfigNode.read_text_list_table,
         "a path in the working directory or above it → keys of this JSON file, `[]` for the whole "
         "path. The program starts it unasked, so the folder is refused unless it is trusted or the "
         "program knows `brings_off`",
@@ -311,10 +316,10 @@ class LaunchTemplate:
         self.values = node.read_keys(LAUNCH_KEYS)
         used_names: set[str] = set()
         self.programs = _parse_programs(node, self.values)
-        self.variants, self.detect_variant = _parse_variants(node.child("variants"))
+        self.variants, self.detect_variant = _parse_variants(node.get_child("variants"))
         self.load_rules = _create_rules_loader(self.values["rules"])
         self.mode_tools = {
-            mode: node.read_texts()
+            mode: node.read_text_list()
             for mode, node in read_nodes_by_permission_mode(node, "permission_tools").items()
         }
         self.denials = _build_denial_templates(node, name, tools, self.mode_tools)
@@ -323,9 +328,9 @@ class LaunchTemplate:
             node, name, tools, self.values, self.variants, used_names, *limits
         )
         self.run_report: VendorRunReportFileSpec | None = _parse_report(
-            node.child("report"), node.child("argv"), used_names
+            node.get_child("report"), node.get_child("argv"), used_names
         )
-        self.version_probe = _parse_version_probe(node.child("version_probe"))
+        self.version_probe = _parse_version_probe(node.get_child("version_probe"))
         self.used_names = frozenset(used_names)
 
 
@@ -341,8 +346,8 @@ def _compile_launch(
     mode_tools: ModeTools,
 ) -> Callable[[LaunchRequest], LaunchSpec]:
     """The template of arguments, compiled; what it depends on is added to `used_names`."""
-    delivery = PromptDeliveryConfig(node.child("prompt"))
-    argv = node.child("argv")
+    delivery = PromptDeliveryConfig(node.get_child("prompt"))
+    argv = node.get_child("argv")
     formatters = [
         compile_argv_entry(part_node, used_names, delivery, variants)
         for part_node in argv.read_items(MAX_ARGS)
@@ -357,7 +362,7 @@ def _compile_launch(
                 f"a list with {{{placeholder}}} in it, because prompt.via is {delivery.via}",
                 description="a list without",
             )
-    modes = node.child("permission_args").read_table()
+    modes = node.get_child("permission_args").read_table()
     if "permission_args" not in used_names and any(
         isinstance(args, list) and args for args in modes.values()
     ):
@@ -366,8 +371,8 @@ def _compile_launch(
     if (RULES_CONDITION in used_names) is (load_rules is None):
         raise argv.build_error('a list with { when = "rules" } in it exactly if there are `rules`')
     environment, unset = (
-        _parse_environment(node.child("env")),
-        _parse_unset_variables(node.child("env_unset")),
+        _parse_environment(node.get_child("env")),
+        _parse_unset_variables(node.get_child("env_unset")),
     )
     environments_by_mode = {
         mode: environment | _parse_environment(mode_node)
@@ -375,7 +380,7 @@ def _compile_launch(
     }
     efforts = [
         level_node.read_choice(CLAUDE_EFFORT_LEVELS)
-        for level_node in node.child("efforts").read_items(len(CLAUDE_EFFORT_LEVELS))
+        for level_node in node.get_child("efforts").read_items(len(CLAUDE_EFFORT_LEVELS))
     ] or CLAUDE_EFFORT_LEVELS
     pattern = launch["resume_id_pattern"]
     pipe = launch["stdin"] == "pipe"
@@ -497,11 +502,11 @@ def _build_denial_templates(
     """How the program is told what it is not to run. A profile that extends another one takes it
     back with `false`.
     """
-    if not node.child("denials").value:
+    if not node.get_child("denials").value:
         return None
     from shim.profiles.load.denials import ToolDenialTemplates
 
-    return ToolDenialTemplates(node.child("denials"), name, tools, mode_tools)
+    return ToolDenialTemplates(node.get_child("denials"), name, tools, mode_tools)
 
 
 def _parse_report(
@@ -521,7 +526,7 @@ def _parse_report(
             description="a list without",
         )
     if not _is_plain_name(report["file"]):
-        raise node.child("file").build_error("the name of a file")
+        raise node.get_child("file").build_error("the name of a file")
     if not report["keys"]:
         raise node.build_error("a table with `keys`", description="a table without")
     return VendorRunReportFileSpec(report["file"], report["keys"])
@@ -533,7 +538,7 @@ def _parse_version_probe(node: ConfigNode) -> VersionProbe:
     try:
         parse_version_conditions(probe["tested"])
     except ValueError as error:
-        raise node.child("tested").build_error(
+        raise node.get_child("tested").build_error(
             'conditions with commas between them, such as ">=0.169,<0.170"',
             str(error) or probe["tested"],
         ) from None
@@ -543,9 +548,9 @@ def _parse_version_probe(node: ConfigNode) -> VersionProbe:
 
 def parse_overriding_config_paths(node: ConfigNode) -> dict[str, tuple[str, ...]]:
     """`parse_overriding_files`: system → the folders and files that go before ours."""
-    nodes = {system: node.child(system) for system in node.read_table(SYSTEMS)}
+    nodes = {system: node.get_child(system) for system in node.read_table(SYSTEMS)}
     return {
-        system: paths_node.read_texts(10)
+        system: paths_node.read_text_list(10)
         if isinstance(paths_node.value, list)
         else (paths_node.read_text(),)
         for system, paths_node in nodes.items()
@@ -556,10 +561,11 @@ def read_nodes_by_permission_mode(launch_node: ConfigNode, key: str) -> dict[str
     """A table of `[launch]` by permission mode; only modes that the profile honours may stand
     there.
     """
-    table_node = launch_node.child(key)
-    modes = launch_node.child("permission_args").read_table()
+    table_node = launch_node.get_child(key)
+    modes = launch_node.get_child("permission_args").read_table()
     return {
-        mode: table_node.child(mode) for mode in table_node.read_table(tuple(modes) or ("default",))
+        mode: table_node.get_child(mode)
+        for mode in table_node.read_table(tuple(modes) or ("default",))
     }
 
 
@@ -571,9 +577,9 @@ def _parse_programs(node: ConfigNode, launch: dict[str, Any]) -> tuple[str, ...]
     for index, program in enumerate(programs):
         if not _is_plain_name(program):
             wrong_node = (
-                node.child("command").child(0)
+                node.get_child("command").get_child(0)
                 if index == 0
-                else node.child("programs").child(index - 1)
+                else node.get_child("programs").get_child(index - 1)
             )
             raise wrong_node.build_error(
                 "the name of a program on PATH; `[vendors.NAME] bin` in config.toml may be a path"
@@ -615,15 +621,15 @@ def _parse_variants(node: ConfigNode) -> tuple[tuple[str, ...], Callable[[str], 
     variant_conditions = []
     for name in names:
         if not _is_variant_name(name) or name in (*SWITCH_CONDITIONS, *TEXT_PLACEHOLDERS, "auto"):
-            raise node.child(name).build_error(
+            raise node.get_child(name).build_error(
                 "under a name of small letters, digits and dashes that no condition has", name
             )
-        node.child(name).read_table(("has", "lacks"))
+        node.get_child(name).read_table(("has", "lacks"))
         variant_conditions.append(
             (
                 name,
-                node.child(name).child("has").read_texts(20),
-                node.child(name).child("lacks").read_texts(20),
+                node.get_child(name).get_child("has").read_text_list(20),
+                node.get_child(name).get_child("lacks").read_text_list(20),
             )
         )
 
@@ -749,10 +755,10 @@ def _parse_environment(node: ConfigNode) -> dict[str, str]:
             or key.startswith(FORBIDDEN_PREFIXES)
             or key in FORBIDDEN_VARIABLES
         ):
-            raise node.child(key).build_error("a variable of the program's own", key)
-        value = node.child(key).value
+            raise node.get_child(key).build_error("a variable of the program's own", key)
+        value = node.get_child(key).value
         if not isinstance(value, str) or "\0" in value:
-            raise node.child(key).build_error("a string")
+            raise node.get_child(key).build_error("a string")
         variables[key] = value
     return variables
 
@@ -762,11 +768,11 @@ def _is_variable_name(name: str) -> bool:
 
 
 def _parse_unset_variables(node: ConfigNode) -> tuple[str, ...]:
-    for index, key in enumerate(node.read_texts(50)):
+    for index, key in enumerate(node.read_text_list(50)):
         if (
             not _is_variable_name(key)
             or key.startswith(REQUIRED_PREFIX)
             or key in REQUIRED_VARIABLES
         ):
-            raise node.child(index).build_error("a variable that the program can do without")
-    return node.read_texts(50)
+            raise node.get_child(index).build_error("a variable that the program can do without")
+    return node.read_text_list(50)

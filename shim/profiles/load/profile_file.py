@@ -93,7 +93,7 @@ def load_profile_adapter(
     load_translator = (
         None
         if class_path is None
-        else lambda: _import_translator(node.child("adapter"), class_path, translator_file)
+        else lambda: _import_translator(node.get_child("adapter"), class_path, translator_file)
     )
     return build_adapter(name, table, file.source, load_translator, trace)
 
@@ -105,16 +105,16 @@ def _merge_base_profiles(
     adapter.
     """
     node = ConfigNode(file.source, file.table)
-    if not node.child("extends"):
+    if not node.get_child("extends"):
         return node.read_table(), file
-    base, changes = node.child("extends").read_text(), dict(node.read_table())
+    base, changes = node.get_child("extends").read_text(), dict(node.read_table())
     if base not in bases:
-        raise node.child("extends").build_error(f"a bundled profile: {', '.join(bases)}")
+        raise node.get_child("extends").build_error(f"a bundled profile: {', '.join(bases)}")
     del changes["extends"]
     table, translator_file = _merge_base_profiles(
         read_profile(f"{base}.toml"), read_profile, [name for name in bases if name != base]
     )
-    return merge_tables(table, changes), file if node.child("adapter") else translator_file
+    return merge_tables(table, changes), file if node.get_child("adapter") else translator_file
 
 
 def _import_translator(

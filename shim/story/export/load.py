@@ -8,7 +8,7 @@ from shim.core.secrets.redactor import describe_redactions
 from shim.story.events import format_model_name
 from shim.story.export.view_model import SessionExport
 from shim.story.model import SessionStepTracker
-from shim.story.reader import TOO_LONG_PHRASE, Recording, SessionStoryReader
+from shim.story.reader import TOO_LONG_PHRASE, RecordedSessionStepReader, Recording
 
 
 class LoadedRecording(NamedTuple):
@@ -23,7 +23,7 @@ class LoadedRecording(NamedTuple):
 def load_recording(path: str, *, redact: bool) -> LoadedRecording:
     """Read a cast, as far as it goes if it was cut off. RecordingError if it cannot be read."""
     recording = Recording(path)
-    export, reader = SessionExport(redact=redact), SessionStoryReader(recording.header)
+    export, reader = SessionExport(redact=redact), RecordedSessionStepReader(recording.header)
     for time_s, change in reader.read_step_changes(recording):
         export.add_step_change(time_s, change)
     header = recording.header
@@ -45,7 +45,7 @@ def load_recording(path: str, *, redact: bool) -> LoadedRecording:
 
 
 def _list_notes(
-    export: SessionExport, recording: Recording, reader: SessionStoryReader
+    export: SessionExport, recording: Recording, reader: RecordedSessionStepReader
 ) -> Iterator[str]:
     skipped = recording.reader.skipped_lines
     if not recording.reader.has_end:

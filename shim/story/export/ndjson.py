@@ -18,7 +18,7 @@ from shim.core.secrets.claude_lines import ClaudeLineRedactor
 from shim.core.secrets.redactor import Redactor
 from shim.recording.recorded_run import parse_recorded_invocation
 from shim.story.model import SessionStepChange, SessionStepTracker
-from shim.story.reader import Recording, SessionStoryReader
+from shim.story.reader import RecordedSessionStepReader, Recording
 
 WriteFunction = Callable[[bytes], None]
 
@@ -59,7 +59,7 @@ def export(path: str, write: WriteFunction, *, redact: bool) -> None:
             raise RecordingError(
                 f"the frontend was not given Claude's stream; {error}", error.hint
             ) from None
-        reader = SessionStoryReader(recording.header)
+        reader = RecordedSessionStepReader(recording.header)
         reader.story = _LineStory(write_line)
         for record in recording.read_records():
             reader.feed(record)

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from shim.core.cast.format import RecordingHeader, RecordingRecord
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
-from shim.story.reader import TOO_LONG_PHRASE, Recording, SessionStoryReader
+from shim.story.reader import TOO_LONG_PHRASE, RecordedSessionStepReader, Recording
 from shim.story.terminal.raw_renderer import RawRecordRenderer
 from shim.story.terminal.renderer import TerminalSessionRenderer
 
@@ -114,7 +114,7 @@ class _RecordingRenderer(TerminalSessionRenderer):
     def __init__(
         self, console: Console, header: RecordingHeader, *, live: bool, thinking: bool, full: bool
     ) -> None:
-        self._reader = SessionStoryReader(header)
+        self._reader = RecordedSessionStepReader(header)
         super().__init__(console, self._reader.story, live=live, thinking=thinking, full=full)
 
     def draw_record(self, record: RecordingRecord) -> None:

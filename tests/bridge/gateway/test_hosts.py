@@ -471,7 +471,7 @@ def test_session_is_readable_while_its_exiting_host_holds_the_lock(real, hosting
         assert real.send_post(f"{path}/stop").status == 200
         assert until(stream, "bye")
     hosting_box.wait_for_end(session)
-    folder_lock = lock.acquire_host_lock(session.folder)
+    folder_lock = lock.acquire_session_host_lock(session.folder)
     try:
         with real.open_stream(f"{path}/events") as stream:
             assert until(stream, "bye")

@@ -938,6 +938,6 @@ def test_recorder_does_not_wait_after_a_signal_exit_status(monkeypatch, status, 
 
     recorder = Recorder()
     started = SimpleNamespace(recorder=recorder, run=lambda signals: status)
-    monkeypatch.setattr(dropin.SignalRecorder, "start_listening", lambda signals: None)
+    monkeypatch.setattr(dropin.SignalRecorder, "start_recording_signals", lambda signals: None)
     assert dropin.run_conversation(Invocation(), lambda: started, {}, ()) == status
     assert recorder.was_stopped is expected

@@ -45,7 +45,7 @@ from terminal_injection import (
     find_control_characters,
 )
 
-from shim.commands.turn.live_turn import LiveTurnRunner
+from shim.commands.turn.live_turn import TerminalTurnRunner
 from shim.core.cast.format import RecordingError
 from shim.story.model import SessionStepTracker
 from shim.story.terminal.raw_renderer import MAX_PLAIN_CHARS
@@ -275,7 +275,7 @@ def run_of(
         color_system="standard" if terminal else None, _environ={},
     )  # fmt: skip
     program = f"import sys; sys.stdout.buffer.write({b''.join(lines)!r}); sys.exit(3)"
-    status = LiveTurnRunner(console).run([sys.executable, "-c", program], prompt)
+    status = TerminalTurnRunner(console).run([sys.executable, "-c", program], prompt)
     assert isinstance(console.file, io.StringIO)
     return status, console.file.getvalue()
 
