@@ -48,11 +48,17 @@ HARMLESS_TOOLS = {
 }
 
 
-def list_hook_calls(event: Mapping[str, Any], workspace: Workspace) -> list[ClaudeCall]:
+def list_claude_calls_of_hook_event(
+    hook_event: Mapping[str, Any], workspace: Workspace
+) -> list[ClaudeCall]:
     """The calls of an event; each has to be allowed. ValueError for an event that cannot be
     understood.
     """
-    name, tool_input, folder = event.get("tool_name"), event.get("tool_input"), event.get("cwd")
+    name, tool_input, folder = (
+        hook_event.get("tool_name"),
+        hook_event.get("tool_input"),
+        hook_event.get("cwd"),
+    )
     if not (isinstance(name, str) and isinstance(folder, str) and posixpath.isabs(folder)):
         raise ValueError("the event names no tool or no folder")
     arguments = tool_input if isinstance(tool_input, dict) else {"input": tool_input}

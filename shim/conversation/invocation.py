@@ -46,7 +46,7 @@ def find_replay_path(invocation: Invocation, environment: Mapping[str, str]) -> 
     return vendor_name[len(REPLAY_PREFIX) :] if vendor_name.startswith(REPLAY_PREFIX) else None
 
 
-def choose_stream_terminator(invocation: Invocation, terminator_setting: str) -> str:
+def choose_result_terminator_line(invocation: Invocation, terminator_setting: str) -> str:
     """Which terminator stands behind a result (surface page, Terminator; contract S16b)."""
     if invocation.streams.output_format != "stream-json":
         return "none"

@@ -23,7 +23,7 @@ from shim.conversation.invocation import (
     apply_yume_permission_mode,
     can_change_permission_mode,
     check_session_flags,
-    choose_stream_terminator,
+    choose_result_terminator_line,
     find_replay_path,
     require_resume_at_last_message,
     resolve_requested_permission_mode,
@@ -55,7 +55,7 @@ from shim.process.environment import MAX_DEPTH, get_working_directory, parse_shi
 from shim.process.version_check import choose_adapter_of_installed_cli
 from shim.state import config
 from shim.state.claude_settings import load_claude_settings
-from shim.state.own_profiles import check_vendor_names, register_user_profiles
+from shim.state.own_profiles import check_vendor_names_in_settings, register_user_profiles
 
 if TYPE_CHECKING:
     from shim.conversation.fallback.chain import FallbackChain
@@ -255,7 +255,7 @@ class ConversationStartup(NamedTuple):
             self.settings.dialect,
             id_prefix,
             partial=self.invocation.streams.partial,
-            terminator=choose_stream_terminator(self.invocation, self.settings.terminator),
+            terminator=choose_result_terminator_line(self.invocation, self.settings.terminator),
             max_line_bytes=self.settings.max_line_bytes,
             display_name=self.display_name,
             has_history=plan.keeps_transcript,
@@ -344,7 +344,7 @@ def prepare_conversation(
     if settings is None:
         settings = config.load_shim_settings(invocation, environment, installed)
     register_user_profiles(environment, invocation.shim_flags.shim_config)
-    check_vendor_names(settings)
+    check_vendor_names_in_settings(settings)
     log = open_log(
         None if launcher_class.is_dry else settings.log,
         redact=settings.resolve_redaction_mode() != "none",

@@ -35,9 +35,11 @@ class FailedVendorAttempt(NamedTuple):
         return {"vendor": self.vendor, "cause": self.cause, "reason": self.reason}
 
 
-def create_failed_attempt(vendor: str, cause: "TurnEndCause", text: str) -> FailedVendorAttempt:
+def create_failed_vendor_attempt(
+    vendor: str, cause: "TurnEndCause", reason_text: str
+) -> FailedVendorAttempt:
     """A `FailedAttempt` whose words are one short printable line."""
-    reason = " ".join(escape_control_chars(text).split())
+    reason = " ".join(escape_control_chars(reason_text).split())
     if len(reason) > MAX_REASON_CHARS:
         reason = reason[: MAX_REASON_CHARS - 1] + "…"
     return FailedVendorAttempt(vendor, cause, reason)
@@ -58,7 +60,7 @@ def parse_failed_attempt(fields: Mapping[str, Any]) -> FailedVendorAttempt:
     cause: TurnEndCause = next(
         (cause for cause in CAUSES if cause == fields.get("cause")), "vendor_error"
     )
-    return create_failed_attempt(
+    return create_failed_vendor_attempt(
         str(fields.get("vendor"))[:MAX_VENDOR_NAME_CHARS], cause, str(fields.get("reason"))
     )
 

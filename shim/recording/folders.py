@@ -9,7 +9,7 @@ from shim.core.cast.verify import RecordingFinding, verify_recording
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.stderr import warn
-from shim.recording.pattern_search import PatternSearch
+from shim.recording.pattern_search import CustomRedactionSearch
 from shim.recording.rewrite import CastRewriteResult, rewrite_cast_without_secrets
 from shim.state.config import load_shim_settings
 from shim.state.files import open_regular_file
@@ -145,7 +145,7 @@ def redact_cast(
     `force`: a new chain would hide damage, and a recorder that still runs would go on writing into
     the old file.
     """
-    custom_search = PatternSearch(patterns, texts)
+    custom_search = CustomRedactionSearch(patterns, texts)
     if target is None and os.path.islink(path):
         raise RecordingError(
             f"{path} is a link", hint=f"name the file itself, {os.path.realpath(path)}"

@@ -23,7 +23,7 @@ SEARCH_TIMEOUT_S = 5.0
 PATTERN_PLACEHOLDER, TEXT_PLACEHOLDER = "[REDACTED:pattern]", "[REDACTED:text]"
 
 
-class PatternSearch:
+class CustomRedactionSearch:
     """Finds the matches of expressions and texts; of texts also the forms that JSON inside a string
     has.
 
@@ -55,7 +55,7 @@ class PatternSearch:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     @contextlib.contextmanager
-    def limit_search_time(self) -> Iterator["PatternSearch"]:
+    def limit_search_time(self) -> Iterator["CustomRedactionSearch"]:
         """While this lasts, a search that takes too long raises RecordingError. In the main thread
         only.
         """

@@ -51,7 +51,7 @@ def get_user_profile_folder(
     return os.path.join(base, FOLDER_NAME)
 
 
-def check_vendor_names(settings: ShimSettings) -> None:
+def check_vendor_names_in_settings(settings: ShimSettings) -> None:
     """FrontendError for a vendor in the settings file that there is not."""
     for name in settings.vendor:
         # which only a flag or a variable may name

@@ -6,7 +6,7 @@ import pytest
 
 from shim.adapters import VENDORS
 from shim.conversation.drivers.dry_launcher import DryRunLauncher
-from shim.conversation.invocation import choose_stream_terminator, validate_invocation
+from shim.conversation.invocation import choose_result_terminator_line, validate_invocation
 from shim.conversation.startup import prepare_conversation
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError
@@ -236,7 +236,7 @@ def test_terminator_depends_on_flags_entrypoint_and_setting(
     monkeypatch.delenv("CLAUDE_CODE_ENTRYPOINT", raising=False)
     if entrypoint:
         monkeypatch.setenv("CLAUDE_CODE_ENTRYPOINT", entrypoint)
-    assert choose_stream_terminator(parse_argv(args), setting) == expected
+    assert choose_result_terminator_line(parse_argv(args), setting) == expected
 
 
 # -- the MCP servers of the command line -----------------------------------------------------------

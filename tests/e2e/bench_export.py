@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
 from session_builder import build_long_session
 
-from shim.story.export.html import export
+from shim.story.export.html import write_recording_export
 
 FRAMES = 400  # a hundred screens
 SCROLL = """
@@ -56,7 +56,7 @@ def export_page(folder: Path, calls: int) -> Path:
     cast.write_bytes(build_long_session(calls).build_recording())
     start_time = time.monotonic()
     with file.open("wb") as out:
-        export(str(cast), out.write, redact=True)
+        write_recording_export(str(cast), out.write, redact=True)
     seconds = time.monotonic() - start_time
     print_line(
         f"{4 * calls} events, a cast of {cast.stat().st_size / 1e6:.1f} MB, exported in {seconds:.2f} s"

@@ -20,7 +20,7 @@ from session_builder import SessionBuilder, build_full_session, build_long_sessi
 
 from shim.commands.cast.stats import collect_run_statistics
 from shim.commands.cast.stats_page import render_stats_page as stats_page
-from shim.story.export.html import export
+from shim.story.export.html import write_recording_export
 from tests.story.export.test_export_html import HOSTILE, hostile
 
 pytestmark = pytest.mark.e2e
@@ -45,7 +45,7 @@ def write_page(folder: Path, cast: bytes, name: str = "run") -> Path:
     path, page = folder / f"{name}.cast", folder / f"{name}.html"
     path.write_bytes(cast)
     with page.open("wb") as file:
-        export(str(path), file.write, redact=True)
+        write_recording_export(str(path), file.write, redact=True)
     return page
 
 

@@ -59,12 +59,12 @@ def export_recording(export: Any, cast: Path, **options: Any) -> bytes:
 def test_harbor_validator_accepts_a_trajectory_of_every_fixture(
     casts: dict[str, Path], tmp_path: Path
 ) -> None:
-    from shim.story.export.atif import export
+    from shim.story.export.atif import write_recording_export
 
     files = []
     for name, cast in casts.items():
         file = tmp_path / f"{name.replace('/', '-')}.json"
-        file.write_bytes(export_recording(export, cast))
+        file.write_bytes(export_recording(write_recording_export, cast))
         files.append(str(file))
     assert len(files) > 250
     assert run("validate_atif.py", *files, path=install_harbor()) == {}
@@ -80,7 +80,7 @@ def test_harbor_validator_rejects_an_invalid_trajectory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [False, True])
 def test_opentelemetry_protobuf_parses_the_spans(casts: dict[str, Path], content: bool) -> None:
-    from shim.story.export.otel import export
+    from shim.story.export.otel import write_recording_export
 
     for name in (
         "claude/2.1.327-tool-agent",
@@ -88,7 +88,7 @@ def test_opentelemetry_protobuf_parses_the_spans(casts: dict[str, Path], content
         "cursor/handmade-err-auth",
         "cake/2026-07-parallel",
     ):
-        otlp_json = export_recording(export, casts[name], content=content)
+        otlp_json = export_recording(write_recording_export, casts[name], content=content)
         read = run(
             "read_otlp.py", "json", path=str(install_python_package("otlp")), stdin=otlp_json
         )
@@ -160,7 +160,7 @@ def send_recording(cast: Path, url: str) -> Any:
 def test_sdk_sends_the_same_spans_as_the_exported_file(
     casts: dict[str, Path], collector: tuple[str, list[tuple[str, str, bytes]]]
 ) -> None:
-    from shim.story.export.otel import export
+    from shim.story.export.otel import write_recording_export
 
     url, requests = collector
     for name in ("claude/2.1.327-tool-agent", "pi/1.5.2-bash"):
@@ -169,7 +169,7 @@ def test_sdk_sends_the_same_spans_as_the_exported_file(
             "read_otlp.py",
             "json",
             path=str(install_python_package("otlp")),
-            stdin=export_recording(export, casts[name], content=True),
+            stdin=export_recording(write_recording_export, casts[name], content=True),
         )
         assert send_recording(casts[name], url) == len(spans_of(in_file))
         ((path, kind, body),) = requests

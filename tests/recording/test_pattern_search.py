@@ -9,14 +9,14 @@ import pytest
 
 from shim.core.cast.format import RecordingError
 from shim.recording import pattern_search as cast_search
-from shim.recording.pattern_search import MAX_PATTERN_CHARS, MAX_PATTERNS, PatternSearch
+from shim.recording.pattern_search import MAX_PATTERN_CHARS, MAX_PATTERNS, CustomRedactionSearch
 
 
 def find_matches(text: str, *patterns: str, texts: tuple[str, ...] = ()) -> list[tuple[str, str]]:
     """What is found in a text, and as what."""
     return [
         (text[start:end], placeholder)
-        for start, end, placeholder in PatternSearch(patterns, texts)(text)
+        for start, end, placeholder in CustomRedactionSearch(patterns, texts)(text)
     ]
 
 
@@ -65,19 +65,19 @@ def test_empty_match_redacts_nothing() -> None:
 )
 def test_invalid_pattern_is_rejected_with_a_reason(pattern: str, expected: str) -> None:
     with pytest.raises(RecordingError, match=expected) as error:
-        PatternSearch([pattern], [])
+        CustomRedactionSearch([pattern], [])
     assert len(str(error.value)) < 300
 
 
 @pytest.mark.parametrize("text", ["", "abc", "x" * (MAX_PATTERN_CHARS + 1)])
 def test_text_that_is_too_short_or_too_long_is_rejected(text: str) -> None:
     with pytest.raises(RecordingError, match="characters"):
-        PatternSearch([], [text])
+        CustomRedactionSearch([], [text])
 
 
 def test_too_many_patterns_are_rejected() -> None:
     with pytest.raises(RecordingError, match="too many"):
-        PatternSearch(["aaaa"] * MAX_PATTERNS, ["bbbb"])
+        CustomRedactionSearch(["aaaa"] * MAX_PATTERNS, ["bbbb"])
 
 
 def test_slow_pattern_times_out_and_restores_the_alarm_signal(
@@ -87,7 +87,7 @@ def test_slow_pattern_times_out_and_restores_the_alarm_signal(
     before = signal.getsignal(signal.SIGALRM)
     with (
         pytest.raises(RecordingError, match="took more than"),
-        PatternSearch(["(a+)+$"], []).limit_search_time() as search,
+        CustomRedactionSearch(["(a+)+$"], []).limit_search_time() as search,
     ):
         search("a" * 60 + "!")
     assert signal.getsignal(signal.SIGALRM) is before
@@ -95,6 +95,6 @@ def test_slow_pattern_times_out_and_restores_the_alarm_signal(
 
 
 def test_completed_search_clears_its_timer() -> None:
-    with PatternSearch(["a+b"], []).limit_search_time() as search:
+    with CustomRedactionSearch(["a+b"], []).limit_search_time() as search:
         assert search("aab")
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

@@ -148,7 +148,7 @@ def test_statistics_match_the_run_summary(cast: bytes, row: dict[str, Any], tmp_
 def test_html_totals_match_the_run_summary(
     cast: bytes, row: dict[str, Any], tmp_path: Path
 ) -> None:
-    totals = _data(export_recording(export_html.export, tmp_path, cast))["totals"]
+    totals = _data(export_recording(export_html.write_recording_export, tmp_path, cast))["totals"]
     assert [totals[name] for name in ("turns", "errors", "tokens")] == [
         row[name] for name in ("turns", "errors", "tokens")
     ]
@@ -158,7 +158,7 @@ def test_html_totals_match_the_run_summary(
 
 
 def test_html_totals_match_the_html_steps(cast: bytes, tmp_path: Path) -> None:
-    data = _data(export_recording(export_html.export, tmp_path, cast))
+    data = _data(export_recording(export_html.write_recording_export, tmp_path, cast))
     outcomes = [step["outcome"] for step in data["steps"] if step["kind"] == "call"]
     assert len(outcomes) == data["totals"]["calls"]
     assert [outcomes.count(outcome) for outcome in ("failed", "denied")] == [
@@ -170,7 +170,10 @@ def test_markdown_footer_matches_the_run_summary(
     cast: bytes, row: dict[str, Any], tmp_path: Path
 ) -> None:
     names, _, values = (
-        export_recording(export_markdown.export, tmp_path, cast).decode().strip().splitlines()[-3:]
+        export_recording(export_markdown.write_recording_export, tmp_path, cast)
+        .decode()
+        .strip()
+        .splitlines()[-3:]
     )
     foot = dict(
         zip(
@@ -190,7 +193,9 @@ def test_markdown_footer_matches_the_run_summary(
 def test_atif_metrics_match_the_run_summary(
     cast: bytes, row: dict[str, Any], tmp_path: Path
 ) -> None:
-    metrics = json.loads(export_recording(export_atif.export, tmp_path, cast))["final_metrics"]
+    metrics = json.loads(export_recording(export_atif.write_recording_export, tmp_path, cast))[
+        "final_metrics"
+    ]
     extra = metrics["extra"]
     assert (extra["turns"], extra["errors"]) == (row["turns"], row["errors"])
     assert [
@@ -227,7 +232,7 @@ def test_otel_spans_match_the_run_summary(cast: bytes, row: dict[str, Any], tmp_
 def test_ndjson_results_match_the_run_summary(
     cast: bytes, row: dict[str, Any], tmp_path: Path
 ) -> None:
-    stream = export_recording(export_ndjson.export, tmp_path, cast).splitlines()
+    stream = export_recording(export_ndjson.write_recording_export, tmp_path, cast).splitlines()
     results = [
         json.loads(raw)
         for raw in stream
@@ -309,7 +314,7 @@ def test_turn_without_a_message_starts_with_its_first_output(tmp_path: Path) -> 
 def test_token_text_of_a_turn_is_the_same_in_html_and_terminal(tmp_path: Path) -> None:
     """What a cache gave is input too, wherever it is said."""
     cast = build_queued_recording()
-    data = _data(export_recording(export_html.export, tmp_path, cast))
+    data = _data(export_recording(export_html.write_recording_export, tmp_path, cast))
     token_texts = [
         dict(step["facts"])["tokens"] for step in data["steps"] if step["kind"] == "result"
     ]
@@ -320,7 +325,7 @@ def test_token_text_of_a_turn_is_the_same_in_html_and_terminal(tmp_path: Path) -
 def _causes(cast: bytes, folder: Path) -> Iterator[str]:
     (folder / "one.cast").write_bytes(cast)
     yield load_run_summary(str(folder / "one.cast")).outcome
-    steps = _data(export_recording(export_html.export, folder, cast))["steps"]
+    steps = _data(export_recording(export_html.write_recording_export, folder, cast))["steps"]
     yield next(dict(step["facts"])["failed"] for step in steps if step["kind"] == "result")
     yield next(
         each for each in render_recording(cast).splitlines() if each.startswith("✗")
@@ -355,8 +360,12 @@ def test_oversized_line_is_reported_in_all_outputs(
     )
     message = "1 line of the session could not be read, being too long"
     assert message in render_recording(cast)
-    assert message in export_recording(export_markdown.export, tmp_path, cast).decode()
+    assert (
+        message in export_recording(export_markdown.write_recording_export, tmp_path, cast).decode()
+    )
     assert any(
         message in note
-        for note in _data(export_recording(export_html.export, tmp_path, cast))["notes"]
+        for note in _data(export_recording(export_html.write_recording_export, tmp_path, cast))[
+            "notes"
+        ]
     )

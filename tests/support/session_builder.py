@@ -8,7 +8,7 @@ from typing import Any
 
 from cast_builder import Moment, build_recording
 
-from shim.story.export.markdown import export
+from shim.story.export.markdown import write_recording_export
 
 SESSION = "11111111-2222-4333-8444-555555555555"
 STREAMED = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
@@ -287,7 +287,7 @@ def export_full_session() -> bytes:
     with tempfile.NamedTemporaryFile(suffix=".cast") as file:
         file.write(build_full_session().build_recording())
         file.flush()
-        export(file.name, chunks.append, redact=True)
+        write_recording_export(file.name, chunks.append, redact=True)
     return b"".join(chunks)
 
 

@@ -17,7 +17,7 @@ from shim.bridge.attach.turn_filter import FrontendOutputOptions
 from shim.bridge.client import HostConnection, HostUnavailableError, connect_to_session
 from shim.bridge.launch import HOST_EXIT_TIMEOUT_S, read_start_invocation
 from shim.bridge.registry import SessionRecord
-from shim.conversation.invocation import can_prompt_frontend, choose_stream_terminator
+from shim.conversation.invocation import can_prompt_frontend, choose_result_terminator_line
 from shim.conversation.session_state import resolve_session_state_event_visibility
 from shim.core.bridge.restrictions import find_strictest_mode
 from shim.core.claude.argv.invocation import Invocation
@@ -229,7 +229,7 @@ class SessionHostJoiner:
     def _build_options(self) -> FrontendOutputOptions:
         streams = self._invocation.streams
         terminator_bytes = TERMINATORS[
-            choose_stream_terminator(self._invocation, self._settings.terminator)
+            choose_result_terminator_line(self._invocation, self._settings.terminator)
         ]
         return FrontendOutputOptions(
             wants_partial=streams.partial,

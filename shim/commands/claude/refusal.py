@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 
 from shim.conversation.drivers.open_translation import create_output_writer
-from shim.conversation.invocation import choose_stream_terminator
+from shim.conversation.invocation import choose_result_terminator_line
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.translator import Translator
 from shim.core.api_errors import TurnEndCause
@@ -190,7 +190,7 @@ def report_turn_start_failure(
     chosen_terminator = invocation.shim_flags.shim_terminator or os.environ.get(
         "SHIM_TERMINATOR", "auto"
     )
-    terminator_text = choose_stream_terminator(
+    terminator_text = choose_result_terminator_line(
         invocation, chosen_terminator if chosen_terminator in TERMINATORS else "auto"
     )
     writer = create_output_writer(

@@ -30,7 +30,7 @@ from shim.process.install import (
 from shim.recording.open_recorder import explain_unrecordable_path
 from shim.state.config import ShimSettings, get_state_dir, load_shim_settings
 from shim.state.files import ensure_private_dir, find_unusable_dir, remove_file, write_state_file
-from shim.state.own_profiles import check_vendor_names
+from shim.state.own_profiles import check_vendor_names_in_settings
 
 WELCOME_TIMEOUT_S = 2.0  # for a host to say welcome, which takes a millisecond
 MAX_PROBED_HOSTS = 20  # hosts that are asked
@@ -66,7 +66,7 @@ def load_and_check_settings(
     """The settings as a turn reads them; None where a mistake in them refuses every turn."""
     try:
         settings = load_shim_settings(Invocation(), environment)
-        check_vendor_names(settings)
+        check_vendor_names_in_settings(settings)
     except FrontendError as error:
         return None, DiagnosisFinding(
             PROBLEM, str(error), error.hint or "correct it: every turn is refused"

@@ -35,7 +35,7 @@ from shim.process.find_program import find_program, resolve_command_prefix
 from shim.process.spawn import DEFAULT_SIGNALS
 from shim.process.spawn_error import create_spawn_error
 from shim.state import config
-from shim.state.own_profiles import check_vendor_names, register_user_profiles
+from shim.state.own_profiles import check_vendor_names_in_settings, register_user_profiles
 
 # Claude's flags without which another screen would do what was not asked for: another session, or
 # more than may be.
@@ -94,7 +94,7 @@ def _build_command(
     """The command line of the vendor's program, and its environment."""
     cwd = get_working_directory()
     register_user_profiles(os.environ, invocation.shim_flags.shim_config)
-    check_vendor_names(settings)
+    check_vendor_names_in_settings(settings)
     choice = choose_vendors(
         invocation, installed_options, os.environ, settings.vendor, session_vendor=None, cwd=cwd
     )

@@ -21,7 +21,7 @@ from shim.core.errors import (
     FailedVendorAttempt,
     UnsupportedPermissionModeError,
     VendorError,
-    create_failed_attempt,
+    create_failed_vendor_attempt,
 )
 from shim.core.turn.outcome import FALLBACK_CAUSES, ChildExit
 
@@ -148,7 +148,7 @@ class BufferedChildStream(ChildStream):
             error, VendorError | UnsupportedPermissionModeError
         ):
             self._buffer.discard_output(
-                create_failed_attempt(self.turn.config.vendor.name, error.cause, str(error)),
+                create_failed_vendor_attempt(self.turn.config.vendor.name, error.cause, str(error)),
                 child_started=False,
             )
             return b""

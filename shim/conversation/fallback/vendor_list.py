@@ -12,7 +12,7 @@ from shim.core.errors import (
     FrontendError,
     UnsupportedPermissionModeError,
     VendorError,
-    create_failed_attempt,
+    create_failed_vendor_attempt,
 )
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import NamedTuple
@@ -147,7 +147,7 @@ class FallbackVendorList:
                 break
             except (VendorError, UnsupportedPermissionModeError) as error:
                 self.skipped_attempts.append(
-                    create_failed_attempt(adapter.name, error.cause, str(error))
+                    create_failed_vendor_attempt(adapter.name, error.cause, str(error))
                 )
                 self.remaining_names = self.remaining_names[1:]
         adapter = get_adapter(self.remaining_names[0], without_passthrough=self.is_translated)

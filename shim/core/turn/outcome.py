@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import islice
 
 from shim.core.api_errors import ApiFailure, TurnEndCause, classify_api_error
-from shim.core.errors import FailedVendorAttempt, create_failed_attempt
+from shim.core.errors import FailedVendorAttempt, create_failed_vendor_attempt
 from shim.core.reading.diagnostics import strip_ansi_colors
 from shim.core.reading.head_and_tail import shorten_middle
 from shim.core.reading.typed import Any, NamedTuple
@@ -245,7 +245,7 @@ def find_failed_attempt(
     allows_fallback = any_cause or outcome.cause in FALLBACK_CAUSES
     if not allows_fallback and not (failed_to_start and outcome.cause in START_FAILURE_CAUSES):
         return None
-    return create_failed_attempt(snapshot.config.vendor.name, outcome.cause, outcome.message)
+    return create_failed_vendor_attempt(snapshot.config.vendor.name, outcome.cause, outcome.message)
 
 
 def can_retry_turn(snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr: str) -> bool:

@@ -27,7 +27,7 @@ WriteFunction = Callable[[bytes], None]
 _EXPORTED_NOTES = ("api_retry", "compact_boundary", "interrupt", "set_model")
 
 
-def export(path: str, write: WriteFunction, *, redact: bool) -> None:
+def write_recording_export(path: str, write: WriteFunction, *, redact: bool) -> None:
     """Write the trajectory of the cast at `path`: one JSON object. RecordingError if it is no cast."""
     recording = RecordingTraceReader(path)
     _AtifDocument(recording, write, Redactor() if redact else None).write_document()

@@ -48,7 +48,7 @@ SCRIPT_ESCAPES = tuple(
 )
 
 
-def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
+def write_recording_export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
     """Write a cast as an HTML page. RecordingError if it cannot be read."""
     session_export, story, source, notes = load_recording(path, redact=redact)
     data = {

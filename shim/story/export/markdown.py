@@ -43,7 +43,7 @@ _FENCE = re.compile(r"\s*(`{3,}|~{3,})([^`]*)$")
 _LANGUAGE = re.compile(r"[\w+#.-]{1,20}")
 
 
-def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
+def write_recording_export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
     """Write a cast as Markdown, at most MAX_BODY_CHARS long. RecordingError if it cannot be
     read.
     """

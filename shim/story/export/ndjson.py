@@ -40,7 +40,7 @@ class _LineStory(SessionStepTracker):
         return []
 
 
-def export(path: str, write: WriteFunction, *, redact: bool) -> None:
+def write_recording_export(path: str, write: WriteFunction, *, redact: bool) -> None:
     """Write the stream of the cast at `path`. RecordingError if it is no cast, or no vendor here
     can translate it.
     """

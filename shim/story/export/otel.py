@@ -22,7 +22,9 @@ STATUS_ERROR = 2  # status code
 WriteFunction = Callable[[bytes], None]
 
 
-def export(path: str, write: WriteFunction, *, redact: bool, content: bool = False) -> None:
+def write_recording_export(
+    path: str, write: WriteFunction, *, redact: bool, content: bool = False
+) -> None:
     """Write the spans of the cast at `path`. RecordingError if it is no cast."""
     spans = OtelSpanBuilder(path, redact=redact, content=content)
     head = {"attributes": _encode_attributes(spans.resource)}

@@ -21,7 +21,7 @@ from shim.core.errors import (
     MAX_REASON_CHARS,
     FrontendError,
     VendorError,
-    create_failed_attempt,
+    create_failed_vendor_attempt,
     format_failed_attempts,
     parse_failed_attempt,
 )
@@ -87,7 +87,7 @@ def test_child_exit_before_the_first_event_is_a_failed_attempt(child_exit, outpu
 
 
 def test_failed_attempt_reason_is_a_short_line_without_escapes():
-    attempt = create_failed_attempt("qwen", "auth", "one\n two\x1b[31m" + "x" * 1000)
+    attempt = create_failed_vendor_attempt("qwen", "auth", "one\n two\x1b[31m" + "x" * 1000)
     assert (
         len(attempt.reason) == MAX_REASON_CHARS
         and attempt.reason.startswith("one two")
@@ -99,18 +99,21 @@ def test_failed_attempt_reason_is_a_short_line_without_escapes():
 
 def test_failed_attempts_are_listed_with_their_causes():
     assert format_failed_attempts(
-        [create_failed_attempt("a", "auth", "x"), create_failed_attempt("b", "not_found", "y")]
+        [
+            create_failed_vendor_attempt("a", "auth", "x"),
+            create_failed_vendor_attempt("b", "not_found", "y"),
+        ]
     ) == ("\na did not answer either (auth): x\nb did not answer either (not_found): y")
     assert format_failed_attempts([]) == ""
 
 
 def test_failed_attempt_is_parsed_from_any_recorded_json():
     assert parse_failed_attempt(
-        create_failed_attempt("qwen", "auth", "x").to_json()
-    ) == create_failed_attempt("qwen", "auth", "x")
-    assert parse_failed_attempt({"cause": ["a"], "vendor": "q" * 99}) == create_failed_attempt(
-        "q" * 32, "vendor_error", "None"
-    )
+        create_failed_vendor_attempt("qwen", "auth", "x").to_json()
+    ) == create_failed_vendor_attempt("qwen", "auth", "x")
+    assert parse_failed_attempt(
+        {"cause": ["a"], "vendor": "q" * 99}
+    ) == create_failed_vendor_attempt("q" * 32, "vendor_error", "None")
 
 
 def test_vendor_info_is_not_passed_to_another_vendor():
@@ -214,7 +217,7 @@ def test_failed_vendor_ends_its_turn_without_output(is_persistent):
     stream.turn.stop("nobody is logged in", "auth")
     assert (stream.finish() if is_persistent else stream.close(ChildExit(code=1))) == (b"", ())
     assert (
-        buffer.failed_attempt == create_failed_attempt("demo", "auth", "nobody is logged in")
+        buffer.failed_attempt == create_failed_vendor_attempt("demo", "auth", "nobody is logged in")
         and buffer.child_started
     )
     assert stream.writer.take_bytes() == b""
@@ -224,7 +227,8 @@ def test_vendor_error_is_a_failed_attempt_and_a_frontend_error_is_written():
     buffer, stream = build_buffered_stream()
     assert stream.write_turn_start_error(VendorError("it is not there")) == b""
     assert (
-        buffer.failed_attempt == create_failed_attempt("demo", "not_found", "it is not there")
+        buffer.failed_attempt
+        == create_failed_vendor_attempt("demo", "not_found", "it is not there")
         and not buffer.child_started
     )
     buffer, stream = build_buffered_stream()

@@ -25,11 +25,11 @@ from support import Case, find_case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.core.cast.format import RecordingError
-from shim.story.export.atif import MAX_DEPTH, export
+from shim.story.export.atif import MAX_DEPTH, write_recording_export
 
 
 def trajectory(folder, cast, *, redact=False):
-    document = json.loads(export_recording(export, folder, cast, redact=redact))
+    document = json.loads(export_recording(write_recording_export, folder, cast, redact=redact))
     check_trajectory(document)
     return document
 
@@ -300,10 +300,10 @@ def test_child_output_is_exported_for_text_output_format(tmp_path):
 @loop_over_rows("secret", SECRETS)
 def test_redacted_export_contains_no_secret(secret, tmp_path):
     cast = build_session_with_secret(secret)
-    assert secret in export_recording(export, tmp_path, cast).decode()
+    assert secret in export_recording(write_recording_export, tmp_path, cast).decode()
     assert secret not in json.dumps(trajectory(tmp_path, cast, redact=True))
 
 
 def test_file_that_is_not_a_recording_raises_recording_error(tmp_path):
     with pytest.raises(RecordingError, match="no cast"):
-        export_recording(export, tmp_path, encode_events(build_init_line()))
+        export_recording(write_recording_export, tmp_path, encode_events(build_init_line()))

@@ -18,7 +18,13 @@ from support import list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.story.events import SessionStep, SessionStepChange
-from shim.story.export.html import ASSETS, SCRIPT_FILES, STYLE_FILES, TIMELINE_COLUMNS, export
+from shim.story.export.html import (
+    ASSETS,
+    SCRIPT_FILES,
+    STYLE_FILES,
+    TIMELINE_COLUMNS,
+    write_recording_export,
+)
 from shim.story.export.view_model import MAX_TEXT_CHARS, MIN_TEXT_CHARS, SessionExport
 
 ESCAPES = "\x1b]52;c;ZXZpbA==\x07 \x1b[31mred\x1b[0m \x9b2J \u202egnp.exe \x7f"
@@ -76,7 +82,7 @@ def export_page(tmp_path):
         path = tmp_path / "run.cast"
         path.write_bytes(cast)
         chunks: list[bytes] = []
-        export(str(path), chunks.append, redact=redact)
+        write_recording_export(str(path), chunks.append, redact=redact)
         return Page(b"".join(chunks))
 
     return call

@@ -23,9 +23,9 @@ from shim.story.export.markdown import (
     MAX_BODY_CHARS,
     OMITTED_NOTE,
     escape_markdown,
-    export,
     format_code_fence,
     sanitize_markdown,
+    write_recording_export,
 )
 from tests.story.export.test_export_html import ESCAPES, hostile
 
@@ -65,7 +65,7 @@ def export_markdown(tmp_path):
         path = tmp_path / "run.cast"
         path.write_bytes(cast)
         chunks: list[bytes] = []
-        export(str(path), chunks.append, redact=redact)
+        write_recording_export(str(path), chunks.append, redact=redact)
         return b"".join(chunks).decode()
 
     return call

@@ -29,7 +29,7 @@ from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.core.cast.format import RecordingError
 from shim.core.errors import FrontendError
-from shim.story.export.otel import export
+from shim.story.export.otel import write_recording_export
 from shim.story.export.otel_send import send_recording_spans
 from shim.story.export.spans import MAX_SPAN_EVENTS
 
@@ -46,7 +46,7 @@ def spans_of(folder, cast, **options):
     """The spans of an export, checked: ids, times, kinds and values are as OTLP JSON has them,
     parents are there.
     """
-    document = json.loads(export_recording(export, folder, cast, **options))
+    document = json.loads(export_recording(write_recording_export, folder, cast, **options))
     (resource,) = document["resourceSpans"]
     (scope,) = resource["scopeSpans"]
     spans = scope["spans"]
@@ -267,8 +267,8 @@ def test_export_is_deterministic_and_span_ids_differ_between_recordings(tmp_path
         build_session(*TURN),
         build_session(*TURN, started="2026-11-20T10:00:01.000Z"),
     )
-    assert export_recording(export, tmp_path, first_recording) == export_recording(
-        export, tmp_path, first_recording
+    assert export_recording(write_recording_export, tmp_path, first_recording) == export_recording(
+        write_recording_export, tmp_path, first_recording
     )
     ids = [
         {span["spanId"] for span in spans_of(tmp_path, cast)} for cast in (first_recording, other)
@@ -349,7 +349,7 @@ def test_secrets_are_redacted_in_exported_spans(secret, content, tmp_path):
 
 def test_export_of_a_file_that_is_not_a_recording_raises_an_error(tmp_path):
     with pytest.raises(RecordingError, match="no cast"):
-        export_recording(export, tmp_path, encode_events(build_init_line()))
+        export_recording(write_recording_export, tmp_path, encode_events(build_init_line()))
 
 
 def test_export_command_accepts_content_only_for_otel(shim, local_box):

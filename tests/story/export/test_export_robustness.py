@@ -52,18 +52,20 @@ def check(folder: Path, cast: bytes) -> None:
     run = load_run_summary(str(_write_recording(folder, cast)))
     json.dumps(run.build_json())
     try:
-        export_recording(export_ndjson.export, folder, cast)
+        export_recording(export_ndjson.write_recording_export, folder, cast)
     except RecordingError as error:
         if run.state == "unreadable":
             return
         assert "was not given Claude's stream" in str(error)
     for redact in (False, True):
         check_trajectory(
-            json.loads(export_recording(export_atif.export, folder, cast, redact=redact))
+            json.loads(
+                export_recording(export_atif.write_recording_export, folder, cast, redact=redact)
+            )
         )
         spans_of(folder, cast, redact=redact, content=True)
         if run.vendor in VENDORS:
-            export_recording(export_ndjson.export, folder, cast, redact=redact)
+            export_recording(export_ndjson.write_recording_export, folder, cast, redact=redact)
 
 
 def _write_recording(folder: Path, cast: bytes) -> Path:
