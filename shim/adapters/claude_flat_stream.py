@@ -113,7 +113,7 @@ class FlatClaudeTranslator(StreamedBlockTranslator):
     def _write_nested(self, child: Any, content: list[dict[str, Any]]) -> None:
         for block in content:
             if block["type"] == "text":
-                child.add_text(block["text"])
+                child.write_text_message(block["text"])
             elif block["type"] == "thinking":
                 child.thinking(block["thinking"])
             elif block["type"] == "tool_use":

@@ -26,7 +26,7 @@ def list_hook_calls(
     event: Mapping[str, Any], workspace: Workspace, *servers: str
 ) -> list[codex_hook.ClaudeCall]:
     """The calls of an event; none of them may be denied. ValueError as in `codex_hook`."""
-    return codex_hook.list_claude_calls_of_hook_event(event, workspace)
+    return codex_hook.list_hook_calls(event, workspace)
 
 
 def can_ask(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
@@ -44,7 +44,7 @@ def can_ask(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
     return mode not in PROMPTLESS_MODES and is_prompted
 
 
-def format_approval_hook_output(denial_reason: str, event: Mapping[str, Any]) -> str:
+def format_hook_output(denial_reason: str, event: Mapping[str, Any]) -> str:
     """The command with what makes codex ask; nothing for a patch, or for a call that is refused."""
     tool_input = event.get("tool_input")
     if denial_reason or event.get("tool_name") != "Bash" or not isinstance(tool_input, dict):

@@ -48,9 +48,7 @@ HARMLESS_TOOLS = {
 }
 
 
-def list_claude_calls_of_hook_event(
-    hook_event: Mapping[str, Any], workspace: Workspace
-) -> list[ClaudeCall]:
+def list_hook_calls(hook_event: Mapping[str, Any], workspace: Workspace) -> list[ClaudeCall]:
     """The calls of an event; each has to be allowed. ValueError for an event that cannot be
     understood.
     """

@@ -221,9 +221,9 @@ class QwenTranslator(StreamedBlockTranslator):
     def _write_nested(self, child: Any, content: list[dict[str, Any]]) -> None:
         for block in content:
             if block["type"] == "text":
-                child.add_text(block["text"])
+                child.write_text_message(block["text"])
             elif block["type"] == "thinking":
-                child.add_thinking(block["thinking"])
+                child.write_thinking_message(block["thinking"])
             elif block["type"] == "tool_use":
                 child.add_tool_call(block.get("id"), *translate_tool_use(block))
 

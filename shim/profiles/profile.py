@@ -30,7 +30,7 @@ STREAM_FIELDS = (
         "ok_exits",
         "synthesizes",
         "causes",
-        "noise",
+        "ignored_stderr_prefixes",
         "usage_means",
         "counts_replies",
     ),
@@ -152,10 +152,10 @@ class ProfileTranslator(ProfileRuleEngine):
         if self.counts_replies:
             return (
                 turn.state == "ready"
-                and not turn.has_ended_with_calls
+                and not turn.has_ended_with_tool_calls
                 and (turn.message_count > 0 or turn.stop_reason is not None)
             )
-        return turn.message_count > 0 and not turn.open_calls and not turn.has_ended_with_calls
+        return turn.message_count > 0 and not turn.open_calls and not turn.has_ended_with_tool_calls
 
 
 class UntypedEventTranslator(ProfileTranslator):

@@ -6,14 +6,14 @@ import pytest
 from sweeps import loop_over_rows
 
 from shim.adapters import codex_approval_hook
-from shim.adapters.codex_hook import list_claude_calls_of_hook_event
+from shim.adapters.codex_hook import list_hook_calls
 from shim.core.policy.workspace import Workspace
 
 HERE = Workspace("/work")
 
 
 def parse_calls(name, tool_input, folder="/work"):
-    return list_claude_calls_of_hook_event(
+    return list_hook_calls(
         {
             "hook_event_name": "PreToolUse",
             "cwd": folder,
@@ -129,7 +129,7 @@ def test_malformed_hook_event_raises_value_error(name, tool_input, folder):
 def run_asking_hook(name, **tool_input):
     """Whether codex asks about a call, and what the hook says, where it is driven so."""
     event = {"tool_name": name, "tool_input": tool_input, "cwd": HERE.cwd}
-    answer = codex_approval_hook.format_approval_hook_output("", event)
+    answer = codex_approval_hook.format_hook_output("", event)
     changed = json.loads(answer)["hookSpecificOutput"]["updatedInput"] if answer else None
     return codex_approval_hook.can_ask(event, "default", "srv"), changed
 
@@ -173,7 +173,7 @@ def test_hook_cannot_prompt_in_plan_or_dont_ask_mode(mode):
 
 def test_denied_call_is_not_rewritten():
     assert (
-        codex_approval_hook.format_approval_hook_output(
+        codex_approval_hook.format_hook_output(
             "no", {"tool_name": "Bash", "tool_input": {"command": "ls"}}
         )
         == ""

@@ -44,7 +44,7 @@ class FakeOutput:
         self._is_disconnected = is_disconnected
         self._blocked = blocked
 
-    def record_prompt(self, message):
+    def write_prompt_to_transcript(self, message):
         pass
 
     async def write_lines(self, data):

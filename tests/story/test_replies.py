@@ -59,7 +59,10 @@ def test_reply_waits_for_the_results_of_its_calls():
     trace.add_claude_event(7.0, build_tool_result_line("a", failed=True))
     trace.add_claude_event(8.0, build_assistant_line("m2", build_text_block("so")))
     (reply,) = replies(trace.replies.pop_finished_items())
-    assert [(each.call, each.outcome) for each in reply.calls] == [("a", "failed"), ("b", "ok")]
+    assert [(each.call, each.outcome) for each in reply.tool_calls] == [
+        ("a", "failed"),
+        ("b", "ok"),
+    ]
 
 
 def test_reply_waits_for_results_after_the_next_reply_starts():
@@ -75,7 +78,7 @@ def test_result_event_marks_open_calls_as_unanswered():
     items, _ = trace_events(
         build_init_line(), build_assistant_line("m1", build_tool_use("a")), build_result_line()
     )
-    assert [each.outcome for each in replies(items)[0].calls] == ["unanswered"]
+    assert [each.outcome for each in replies(items)[0].tool_calls] == ["unanswered"]
     assert items[-1][1].kind == "result"
 
 
@@ -140,7 +143,7 @@ def test_subagent_replies_are_separate_from_the_main_agent():
         build_result_line(),
     )
     assert [reply.join_part_texts() for reply in replies(items, "t")] == ["inside"]
-    assert [reply.calls[0].call for reply in replies(items)] == ["t"]
+    assert [reply.tool_calls[0].call for reply in replies(items)] == ["t"]
 
 
 def test_synthetic_error_is_not_a_reply():
@@ -159,7 +162,7 @@ def test_items_waiting_for_an_open_call_are_bounded():
     items, _ = trace_events(
         build_init_line(), build_assistant_line("m0", build_tool_use("a")), *events
     )
-    assert replies(items)[0].calls[0].call == "a"
+    assert replies(items)[0].tool_calls[0].call == "a"
 
 
 def test_number_of_agents_is_bounded():

@@ -19,9 +19,9 @@ KEYS_HEADING = """## All keys of a profile
 TYPE_NAMES = {
     "read_text": "a string",
     "read_optional_text": "a string",
-    "read_texts": "a list of strings",
+    "read_text_list": "a list of strings",
     "read_text_table": "a table of strings",
-    "read_texts_table": "a table of lists of strings",
+    "read_text_list_table": "a table of lists of strings",
     "read_bool": "true or false",
     "read_regex": "a regular expression",
     "read_optional_regex": "a regular expression",
@@ -81,9 +81,9 @@ def describe_type(key: ConfigKey) -> str:
             return f"a number from {minimum:g} to {maximum:g}"
         case "read_choice", (choices, default):
             return _list_choices(choices, default)
-        case "read_choice_or_first", (choices,):
+        case "read_choice_defaulting_to_first", (choices,):
             return _list_choices(choices, choices[0])
-        case "read_texts", (max_items,):
+        case "read_text_list", (max_items,):
             return f"a list of at most {max_items} strings"
         case "read_regex", (default,) if default != RESUME_PATTERN:
             return f"a regular expression; default `{default}`"

@@ -238,7 +238,7 @@ FLOODS: dict[str, Callable[[Stage, int], None]] = {
         once(stage, "retract_message"),
     )[0],
     "sessions": lambda stage, n: once(
-        stage, "start_session", session_id=f"s{n}", model=f"m{n}", cwd=LONG
+        stage, "record_vendor_session_info", session_id=f"s{n}", model=f"m{n}", cwd=LONG
     ),
     "notes": lambda stage, n: once(stage, "write_system_event", f"note{n}", **{f"k{n}": LONG}),
     "unknown events": lambda stage, n: once(stage, "record_unknown_event", f"kind{n}" + LONG, LONG),

@@ -379,7 +379,7 @@ USAGES = st.sampled_from([None, dict(NO_USAGE), dict.fromkeys(NO_USAGE, 3)])
 
 VERBS = st.one_of(
     st.tuples(
-        st.just("start_session"),
+        st.just("record_vendor_session_info"),
         st.fixed_dictionaries({"session_id": st.sampled_from([None, "s", "other"])}),
     ),
     st.tuples(
@@ -397,7 +397,10 @@ VERBS = st.one_of(
         st.fixed_dictionaries({"full_text": TEXTS, "key": KEYS}),
     ),
     st.tuples(
-        st.sampled_from(["end_block", "retract_message", "finalize", "fill_results"]), st.just({})
+        st.sampled_from(
+            ["end_block", "retract_message", "record_vendor_completion", "fill_open_call_results"]
+        ),
+        st.just({}),
     ),
     st.tuples(
         st.just("add_tool_call"),
@@ -427,7 +430,8 @@ VERBS = st.one_of(
     ),
     st.tuples(st.just("record_unknown_event"), st.fixed_dictionaries({"kind": st.just("odd")})),
     st.tuples(
-        st.just("record_end"), st.fixed_dictionaries({"result": st.sampled_from([None, "told"])})
+        st.just("record_turn_end"),
+        st.fixed_dictionaries({"result": st.sampled_from([None, "told"])}),
     ),
     st.tuples(
         st.just("record_failure"),

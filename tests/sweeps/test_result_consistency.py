@@ -194,7 +194,7 @@ def test_text_after_an_interrupt_is_written():
 # -- who ended it ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", ["record_failure", "record_interrupt", "record_end"])
+@pytest.mark.parametrize("verb", ["record_failure", "record_interrupt", "record_turn_end"])
 def test_vendor_events_during_a_stop_do_not_change_the_cause(verb):
     stage = Stage()
     stage.turn.add_block("hi")

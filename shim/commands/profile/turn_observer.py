@@ -11,7 +11,7 @@ from shim.core.turn.turn import Turn
 # What a translator tells a Turn (house page, "the Turn"), and the verb that is shown for it;
 # everything else of it is read, or is the shell's.
 VERB_BY_METHOD: Mapping[str, str] = {
-    "start_session": "started",
+    "record_vendor_session_info": "started",
     "start_message": "message",
     "add_text": "text",
     "add_thinking": "thinking",
@@ -22,7 +22,7 @@ VERB_BY_METHOD: Mapping[str, str] = {
     "end_block": "block_end",
     "add_tool_call": "tool_use",
     "add_tool_result": "tool_result",
-    "fill_results": "fill_results",
+    "fill_open_call_results": "fill_results",
     "add_denial": "denied",
     "end_message": "message_end",
     "retract_message": "retract",
@@ -31,10 +31,10 @@ VERB_BY_METHOD: Mapping[str, str] = {
     "write_system_event": "system",
     "add_user_text": "user_text",
     "record_unknown_event": "unknown",
-    "record_end": "ended",
+    "record_turn_end": "ended",
     "record_failure": "failed",
     "record_interrupt": "interrupted",
-    "finalize": "settle",
+    "record_vendor_completion": "settle",
     "finish": "finish",
     "add_usage": "spent",
     "stop": "stopped",

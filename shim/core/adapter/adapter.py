@@ -95,7 +95,7 @@ class VendorPolicySupport(NamedTuple):
     allows_unprompted       whether a request launches it so that it runs unasked what a rule allows
     covers_subagents        calls of its subagents are bound, and asked about, like its own
     has_native_rules        it keeps Claude's rules by itself, so that whatever it asks is asked
-    allows_through_hook     whether our hook lets it run what a rule allows
+    can_hook_apply_allow_rule  whether our hook lets it run what a rule allows
     has_hook                our hook judges each of its calls
     emits_call_before_hook  it says a call before our hook has judged it
     has_wider_modes         its own modes let more run than Claude's: in each but the widest its

@@ -30,7 +30,7 @@ from shim.core.turn.turn import Turn, WriteLine
 class RedactedTextBlocks:
     """The verbs for what the model says.
 
-    While a text is held back its block is open, and `write_buffered` says the rest before the turn
+    While a text is held back its block is open, and `write_buffered_blocks` says the rest before the turn
     leaves it. Only a repeated reply (ECHO) has no block to open.
     """
 

@@ -130,7 +130,9 @@ class Turn:
     message_count: int = forward_attribute("assistant_message.number")  # that said something
     last_text: str = forward_attribute("assistant_message.last_text")
     stop_reason: str | None = forward_attribute("assistant_message.stop_reason")
-    has_ended_with_calls: bool = forward_attribute("assistant_message.has_ended_with_calls")
+    has_ended_with_tool_calls: bool = forward_attribute(
+        "assistant_message.has_ended_with_tool_calls"
+    )
     # of the replies, by model
     usage_by_model: dict[str, Usage] = forward_attribute("assistant_message.usage_by_model")
     subagent_calls: Mapping[str, SubagentCall] = forward_attribute("subagents.open_calls")

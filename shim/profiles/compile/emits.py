@@ -132,7 +132,7 @@ def write_event_rule_code(
         compile_field_expression(options.parent_node, builder)
     )
     with builder.open_block(f"if {parent_binding}:"):
-        write_nested(node, options, builder, f"format_id({parent_name})")
+        write_nested(node, options, builder, f"convert_integer_id_to_text({parent_name})")
     with builder.open_block("else:"):
         write(node, options, builder)
 
@@ -157,7 +157,7 @@ def _write_session(
             compile_field_expression(node.get_child("tools"), builder)
         )
         visible_tools = (
-            f"engine.list_visible_tools({bound_name})"
+            f"engine.remove_hidden_tools({bound_name})"
             if options.hides_unknown_tools
             else bound_name
         )
@@ -169,13 +169,15 @@ def _write_session(
     if arguments:
         builder.add_line(f"session = {session}")
         with builder.open_block("if engine.is_doubtful:"):
-            builder.add_line("engine.check_session(session)")
+            builder.add_line("engine.check_event_session_id(session)")
         builder.add_line("engine.vendor_session = session")
-        builder.add_line(f"engine.turn.start_session(session_id=session, {', '.join(arguments)})")
+        builder.add_line(
+            f"engine.turn.record_vendor_session_info(session_id=session, {', '.join(arguments)})"
+        )
         return
     session, bound_name = builder.bind_expression_to_variable(session)
     with builder.open_block(f"if {session} != engine.vendor_session:"):
-        builder.add_line(f"engine.set_session({bound_name})")
+        builder.add_line(f"engine.set_vendor_session_id({bound_name})")
 
 
 def _create_text_writer(
@@ -195,7 +197,9 @@ def _create_text_writer(
         elif mode == "final" and not node.get_child("block"):
             if options.has_late_results:
                 with builder.open_block("if engine.buffered_blocks or engine.turn.open_calls:"):
-                    builder.add_line(f"engine.write_block({text}, {format_literal(kind)})")
+                    builder.add_line(
+                        f"engine.write_complete_content_block({text}, {format_literal(kind)})"
+                    )
                 with builder.open_block("else:"):
                     builder.add_line(f"engine.turn.{call_text}")
             else:
@@ -205,7 +209,7 @@ def _create_text_writer(
             builder.add_line(f"engine.turn.add_{kind}({text}, {block})")
         else:
             builder.add_line(
-                f"engine.update_block({format_literal(kind)}, {text}, {block}, {mode == 'final'})"
+                f"engine.update_content_block({format_literal(kind)}, {text}, {block}, {mode == 'final'})"
             )
 
     return write_text
@@ -230,10 +234,8 @@ def _compile_id(value: str, options: ProfileTranslationOptions, builder: Functio
         return value
     binding, bound_name = builder.bind_expression_to_variable(value)
     if options.has_process_ids:
-        return (
-            f'(f"{{engine.id_prefix}}{{{bound_name}}}" if {binding} else format_id({bound_name}))'
-        )
-    return f"({bound_name} if {binding}.__class__ is str else format_id({bound_name}))"
+        return f'(f"{{engine.id_prefix}}{{{bound_name}}}" if {binding} else convert_integer_id_to_text({bound_name}))'
+    return f"({bound_name} if {binding}.__class__ is str else convert_integer_id_to_text({bound_name}))"
 
 
 def _write_tool_use(
@@ -252,9 +254,11 @@ def _write_tool_use(
         return
     if options.has_late_results:
         with builder.open_block("if engine.buffered_blocks:"):
-            builder.add_line("engine.write_buffered_before_call()")
+            builder.add_line("engine.write_buffered_blocks_before_call()")
     if options.server_tool_format:
-        builder.add_line(f"name, tool_input = engine.translate_call({name}, {tool_input})")
+        builder.add_line(
+            f"name, tool_input = engine.translate_vendor_tool_call({name}, {tool_input})"
+        )
     else:
         builder.add_line(
             f"name, tool_input = translate_tool_call({builder.add_constant(options.tools)}, {name}, {tool_input})"
@@ -283,7 +287,7 @@ def _write_tool_input(
         )
         with builder.open_block(f"if {parent_binding}:"):
             builder.add_line(
-                f"engine.nested.start_partial_call(format_id({parent_name}), {id_variable})"
+                f"engine.subagent_events.record_parent_of_partial_call(convert_integer_id_to_text({parent_name}), {id_variable})"
             )
     builder.add_line(
         f"{key_variable} = {compile_field_expression(node.get_child('block'), builder) if node.get_child('block') else call_id}"
@@ -313,9 +317,7 @@ def _write_tool_result(
     call_id = _compile_id(raw_id, options, builder)
     if node.get_child("oldest").read_bool() and not node.get_child("name"):
         raw_id, bound_name = builder.bind_expression_to_variable(raw_id)
-        call_id = (
-            f"({_compile_id(bound_name, options, builder)} if {raw_id} else engine.oldest_call)"
-        )
+        call_id = f"({_compile_id(bound_name, options, builder)} if {raw_id} else engine.oldest_open_call_id)"
     is_error = compile_boolean_field_expression(node.get_child("is_error"), builder)
     if node.get_child("name"):
         name, tool_input = (
@@ -330,14 +332,14 @@ def _write_tool_result(
         builder.add_line("engine.finish_partial_calls()")
     if options.parent_node:
         call_id, id_name = builder.bind_expression_to_variable(call_id)
-        builder.add_line(f"engine.nested.write_open_blocks({call_id})")
+        builder.add_line(f"engine.subagent_events.write_open_blocks({call_id})")
         call_id = id_name
     if options.has_late_results:
         builder.add_line("engine.reports_results = True")
     builder.add_line(f"engine.turn.add_tool_result({call_id}, {content}, {is_error})")
     if options.has_late_results:
         with builder.open_block("if engine.buffered_blocks and not engine.turn.open_calls:"):
-            builder.add_line("engine.write_buffered()")
+            builder.add_line("engine.write_buffered_blocks()")
 
 
 def _write_denied(
@@ -348,7 +350,7 @@ def _write_denied(
         compile_optional_field_expression(node.get_child("name"), builder),
     )
     builder.add_line(
-        f"engine.record_denial({call_id}, {name}, {compile_optional_field_expression(node.get_child('input'), builder)})"
+        f"engine.record_tool_call_denial({call_id}, {name}, {compile_optional_field_expression(node.get_child('input'), builder)})"
     )
 
 
@@ -381,7 +383,7 @@ def _write_usage(
 ) -> None:
     usage, cost = _compile_usage_and_cost(node, builder)
     builder.add_line(
-        f"engine.end_reply({usage}, {compile_optional_field_expression(node.get_child('stop_reason'), builder)}, {cost})"
+        f"engine.end_message({usage}, {compile_optional_field_expression(node.get_child('stop_reason'), builder)}, {cost})"
     )
 
 
@@ -462,7 +464,7 @@ def _write_input(
     if options.has_split_calls:
         builder.add_line("engine.finish_partial_calls()")
     with builder.open_block("if engine.buffered_blocks:"):
-        builder.add_line("engine.write_buffered()")
+        builder.add_line("engine.write_buffered_blocks()")
 
 
 def _write_nothing(
@@ -484,7 +486,7 @@ def _create_nested_text_writer(
         block = compile_optional_field_expression(node.get_child("block"), builder)
         mode = node.get_child("mode").read_choice(TEXT_MODES, options.text_mode)
         builder.add_line(
-            f"engine.nested.add_text({parent}, {format_literal(kind)}, {text}, {block}, {format_literal(mode)})"
+            f"engine.subagent_events.add_text({parent}, {format_literal(kind)}, {text}, {block}, {format_literal(mode)})"
         )
 
     return write_text
@@ -493,7 +495,7 @@ def _create_nested_text_writer(
 def _write_nested_reply(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
 ) -> None:
-    builder.add_line(f"engine.nested.start_reply({parent})")
+    builder.add_line(f"engine.subagent_events.start_message({parent})")
 
 
 def _write_nested_call(
@@ -507,7 +509,7 @@ def _write_nested_call(
         compile_optional_field_expression(node.get_child("input"), builder),
     )
     builder.add_line(
-        f"engine.nested.write_call({parent}, {call_id}, {name}, {tool_input}{_compile_source_argument(node)})"
+        f"engine.subagent_events.write_call({parent}, {call_id}, {name}, {tool_input}{_compile_source_argument(node)})"
     )
 
 
@@ -528,7 +530,7 @@ def _write_nested_result(
             f"{compile_optional_field_expression(node.get_child('input'), builder)}"
         )
     builder.add_line(
-        f"engine.nested.write_result({parent}, {call_id}, "
+        f"engine.subagent_events.write_result({parent}, {call_id}, "
         f'"" if {content_binding} is None else {bound_name}, {is_error}{call_arguments})'
     )
 
@@ -541,14 +543,16 @@ def _write_nested_denied(
         compile_optional_field_expression(node.get_child("name"), builder),
     )
     call_input = compile_optional_field_expression(node.get_child("input"), builder)
-    builder.add_line(f"engine.nested.record_denial({call_id}, {name}, {call_input})")
+    builder.add_line(
+        f"engine.subagent_events.record_tool_call_denial({call_id}, {name}, {call_input})"
+    )
 
 
 def _write_nested_usage(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
 ) -> None:
     usage, cost = _compile_usage_and_cost(node, builder)
-    builder.add_line(f"engine.nested.end_reply({parent}, {usage}, {cost})")
+    builder.add_line(f"engine.subagent_events.end_message({parent}, {usage}, {cost})")
 
 
 def _write_nested_error(
@@ -562,7 +566,7 @@ def _write_nested_error(
 def _write_nested_retract(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder, parent: str
 ) -> None:
-    builder.add_line(f"engine.nested.discard_block({parent})")
+    builder.add_line(f"engine.subagent_events.discard_block({parent})")
 
 
 def _write_nested_nothing(

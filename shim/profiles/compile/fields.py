@@ -269,7 +269,7 @@ def _compile_object(node: ConfigNode, builder: FunctionBuilder, depth: int) -> s
         ((key, value),) = fields.items()
         binding, bound_name = builder.bind_expression_to_variable(value)
         return f"({{{format_literal(key)}: {bound_name}}} if {binding} is not None else {{}})"
-    return f"drop_missing({{{', '.join(f'{format_literal(key)}: {value}' for key, value in fields.items())}}})"
+    return f"remove_none_fields({{{', '.join(f'{format_literal(key)}: {value}' for key, value in fields.items())}}})"
 
 
 def _compile_foreach(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
@@ -301,7 +301,7 @@ def _compile_map(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
         builder.bind_expression_to_variable(value),
         builder.add_constant(dict(node.read_table())),
     )
-    return f"({table}.get({bound_name}) if {binding}.__class__ is str else map_literal({bound_name}, {table}))"
+    return f"({table}.get({bound_name}) if {binding}.__class__ is str else find_boolean_or_integer_entry({bound_name}, {table}))"
 
 
 def _compile_not_in(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:

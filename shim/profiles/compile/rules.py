@@ -257,7 +257,7 @@ class ProfileEventRules:
             for path_node in node.get_child("once").read_items(10)
         ]
         with builder.open_block(
-            f"if engine.is_new(({''.join(f'{path_node}, ' for path_node in values)})):"
+            f"if engine.is_first_occurrence_in_turn(({''.join(f'{path_node}, ' for path_node in values)})):"
         ):
             write_event_rule_code(node, self._options, builder)
 

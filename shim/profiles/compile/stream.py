@@ -114,7 +114,7 @@ class ParsedStreamRules:
                     that one
     causes          why a turn failed that ended with an exit code
     stderr          what is read off stderr
-    noise           beginnings of lines on stderr that never are the reason of a failure
+    ignored_stderr_prefixes  beginnings of lines on stderr that never are the reason of a failure
     usage_means     what the numbers of a usage are (tally.USAGE_MEANINGS)
     counts_replies  a rule says how a reply ended
     """
@@ -175,9 +175,9 @@ def _parse_reports(
         rules.check_all_rules()
     for rule in rules:
         if rule.types is not None:
-            raise rule.node.child("match").build_error("without `type`: the file has none")
+            raise rule.node.get_child("match").build_error("without `type`: the file has none")
         if rule.emit not in REPORT_EMITS:
-            raise rule.node.child("emit").build_error(f"one of {', '.join(REPORT_EMITS)}")
+            raise rule.node.get_child("emit").build_error(f"one of {', '.join(REPORT_EMITS)}")
     return rules
 
 

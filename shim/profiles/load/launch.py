@@ -39,7 +39,7 @@ the widest mode only. The same holds if `overruled_by` or `widened_by` finds a f
 
 A module that `rules` names has `build_arguments(request)`, the arguments of `{ when = "rules" }`;
 `build_environment(request)`, more variables; `enforces_rule(rule, request)`, whether both keep the
-program and its subagents to a rule; `allows_through_hook(rule)`, whether it runs what a rule
+program and its subagents to a rule; `can_hook_apply_allow_rule(rule)`, whether it runs what a rule
 allows; and `EMITS_CALL_BEFORE_HOOK`, whether it reports a call before the call was judged.
 
 A child whose stdin is not its prompt gets none, because many programs wait for its end. Values of

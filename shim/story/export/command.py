@@ -21,7 +21,7 @@ from shim.story.terminal.console import (
 )
 from shim.story.terminal.progress import show_progress
 
-# Each module has `export(path, write, *, redact)` and is imported when its format is asked for.
+# Each module has `write_recording_export(path, write, *, redact)` and is imported when its format is asked for.
 FORMATS = {
     "html": "shim.story.export.html",
     "markdown": "shim.story.export.markdown",
@@ -86,7 +86,9 @@ def export_recording(
 
 def _load_exporter(format_name: str) -> Callable[..., None]:
     try:
-        export: Callable[..., None] = importlib.import_module(FORMATS[format_name]).export
+        export: Callable[..., None] = importlib.import_module(
+            FORMATS[format_name]
+        ).write_recording_export
     except ModuleNotFoundError as error:
         hint = "install claude-shim again with what it needs (`make setup` in a checkout)"
         raise SystemResourceError(

@@ -160,12 +160,12 @@ def test_repeated_end_frames_receive_a_bye_frame(box, hosts, start_qwen_session)
 
 TOLD_AGAIN = """
 import os, signal, sys
-from shim.bridge.host.runner import HubRunner
-close_clients = HubRunner.close_clients
+from shim.bridge.host.runner import SessionHubRunner
+close_clients = SessionHubRunner.close_clients
 async def close_after_signal(self, reason):
     os.kill(os.getpid(), signal.SIGTERM)
     await close_clients(self, reason)
-HubRunner.close_clients = close_after_signal
+SessionHubRunner.close_clients = close_after_signal
 from shim.bridge.host.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """

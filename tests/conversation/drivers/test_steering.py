@@ -54,7 +54,7 @@ class History(FakeOutput):
         super().__init__()
         self.prompts = []
 
-    def record_prompt(self, message):
+    def write_prompt_to_transcript(self, message):
         self.prompts.append(message)
 
 
@@ -184,7 +184,7 @@ async def test_later_priority_message_waits_for_the_end_of_the_turn(steered_turn
 async def test_now_priority_message_interrupts_the_turn_and_is_first_in_the_queue(steered_turn):
     await steered_turn.hears("second", priority="later")
     wishes = await steered_turn.hears("third", priority="now")
-    assert [type(wish).__name__ for wish in wishes] == ["Interrupt"]
+    assert [type(wish).__name__ for wish in wishes] == ["InterruptRequested"]
     assert steered_turn.sent_lines == [] and steered_turn.waiting == ["third", "second"]
 
 

@@ -288,7 +288,7 @@ def test_result_has_every_key_required_by_clients():
 
     def verbs(turn):
         turn.add_block("hi")
-        turn.record_end(usage=USAGE, duration_ms=7)
+        turn.record_turn_end(usage=USAGE, duration_ms=7)
         turn.finish()
 
     *_, result = build_lines_with_end(verbs)

@@ -323,7 +323,7 @@ def test_subagent_result_reported_by_another_subagent_is_redacted():
         lambda turn: turn.record_failure(f"401 unauthorized: key {GITHUB}"),
         lambda turn: turn.record_failure(f"strange: {GITHUB}", api=False),
         lambda turn: turn.close(ChildExit(code=2), f"fatal: {GITHUB}"),
-        lambda turn: turn.record_end(result=f"done {GITHUB}", structured_output={"a": GITHUB}),
+        lambda turn: turn.record_turn_end(result=f"done {GITHUB}", structured_output={"a": GITHUB}),
         lambda turn: turn.write_internal_error(GITHUB),
         lambda turn: turn.write_system_event("notification", text=GITHUB),
         lambda turn: turn.add_denial("t", "Bash", {"command": GITHUB}),

@@ -244,10 +244,10 @@ def test_turn_method_emits_nothing_after_the_result(verb):
 @loop_over_rows(
     "end",
     [
-        "record_end",
+        "record_turn_end",
         "record_interrupt",
         "finish",
-        "finalize",
+        "record_vendor_completion",
         "end_block",
         "end_message",
         "start_message",

@@ -204,7 +204,7 @@ def test_fill_results_adds_a_result_for_every_open_call(partial):
 @pytest.mark.parametrize(
     ("how", "expected_text", "kind"),
     [
-        ("record_end", "No result was reported for this call.", "failed"),
+        ("record_turn_end", "No result was reported for this call.", "failed"),
         ("record_failure", "No result was reported for this call.", "failed"),
         (
             "record_interrupt",

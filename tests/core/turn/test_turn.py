@@ -62,7 +62,7 @@ def test_init_waits_for_a_session_id_and_merges_earlier_fields():
         lambda turn: turn.add_text("x"),
         lambda turn: turn.add_tool_call("t", "Bash", {}),
         lambda turn: turn.write_system_event("note"),
-        lambda turn: turn.get_subagent("t").add_text("x"),
+        lambda turn: turn.get_subagent("t").write_text_message("x"),
         lambda turn: turn.close(ChildExit(code=0), ""),
     ],
 )

@@ -174,7 +174,9 @@ def test_r6_failure_without_a_reply_has_an_estimated_usage_of_zero(stage):
     assert (usage["input_tokens"], usage["estimated"]) == (0, True)
 
 
-@pytest.mark.parametrize("how", ["record_end", "record_failure", "record_interrupt", "nothing"])
+@pytest.mark.parametrize(
+    "how", ["record_turn_end", "record_failure", "record_interrupt", "nothing"]
+)
 def test_r7_every_turn_ends_with_a_result_and_message_stop(stage, how):
     stage.turn.add_text("x")
     if how != "nothing":

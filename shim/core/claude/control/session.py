@@ -355,7 +355,7 @@ class ControlSession(ControlOutputWriter):
         """Decide about a call of the vendor, or ask the frontend about it.
 
         Return None if the decision comes later, from a callback of the frontend or a person.
-        RunHooks means that the caller runs `has_hook_commands`, and then calls
+        HookDecisionRequired means that the caller runs `has_hook_commands`, and then calls
         `apply_hook_decision`.
         """
         outcome = self._gate.decide(
