@@ -25,9 +25,9 @@ from shim.core.policy.rules import MCP_PREFIX, PermissionRule
 
 __all__ = (
     "EMITS_CALL_BEFORE_HOOK",
-    "can_hook_apply_allow_rule",
     "build_arguments",
     "build_environment",
+    "can_hook_apply_allow_rule",
     "enforces_rule",
 )
 

@@ -17,9 +17,9 @@ from shim.profiles.load.argv_parts import BUNDLED_FOLDER
 
 __all__ = (
     "EMITS_CALL_BEFORE_HOOK",
-    "can_hook_apply_allow_rule",
     "build_arguments",
     "build_environment",
+    "can_hook_apply_allow_rule",
     "enforces_rule",
 )
 

@@ -448,8 +448,8 @@ VERBS = st.one_of(
                 "parent": IDS,
                 "verb": st.sampled_from(
                     [
-                        "add_text",
-                        "add_thinking",
+                        "write_text_message",
+                        "write_thinking_message",
                         "add_user_text",
                         "add_tool_call",
                         "add_tool_result",

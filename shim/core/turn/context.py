@@ -48,10 +48,10 @@ class ConversationState:
         "last_suffix",
         "older_ids",
         "session_id",
-        "vendor_session_usage",
         "usage_by_model",
         "used_ids",
         "vendor_session_id",
+        "vendor_session_usage",
     )
 
     def __init__(self, thread_usage: VendorSessionUsage = NO_VENDOR_SESSION_USAGE) -> None:

@@ -287,11 +287,12 @@ def _write_tool_input(
         )
         with builder.open_block(f"if {parent_binding}:"):
             builder.add_line(
-                f"engine.subagent_events.record_parent_of_partial_call(convert_integer_id_to_text({parent_name}), {id_variable})"
+                f"engine.subagent_events.record_parent_of_partial_call("
+                f"convert_integer_id_to_text({parent_name}), {id_variable})"
             )
-    builder.add_line(
-        f"{key_variable} = {compile_field_expression(node.get_child('block'), builder) if node.get_child('block') else call_id}"
-    )
+    block_node = node.get_child("block")
+    block_key = compile_field_expression(block_node, builder) if block_node else call_id
+    builder.add_line(f"{key_variable} = {block_key}")
     builder.add_line(
         f"engine.add_call_fragment({key_variable}, {id_variable}, "
         f"{compile_optional_field_expression(node.get_child('name'), builder)}, "
@@ -349,9 +350,8 @@ def _write_denied(
         _compile_id(compile_field_expression(node.get_child("id"), builder), options, builder),
         compile_optional_field_expression(node.get_child("name"), builder),
     )
-    builder.add_line(
-        f"engine.record_tool_call_denial({call_id}, {name}, {compile_optional_field_expression(node.get_child('input'), builder)})"
-    )
+    tool_input = compile_optional_field_expression(node.get_child("input"), builder)
+    builder.add_line(f"engine.record_tool_call_denial({call_id}, {name}, {tool_input})")
 
 
 # -- numbers and ends ------------------------------------------------------------------------------
@@ -382,9 +382,8 @@ def _write_usage(
     node: ConfigNode, options: ProfileTranslationOptions, builder: FunctionBuilder
 ) -> None:
     usage, cost = _compile_usage_and_cost(node, builder)
-    builder.add_line(
-        f"engine.end_message({usage}, {compile_optional_field_expression(node.get_child('stop_reason'), builder)}, {cost})"
-    )
+    stop_reason = compile_optional_field_expression(node.get_child("stop_reason"), builder)
+    builder.add_line(f"engine.end_message({usage}, {stop_reason}, {cost})")
 
 
 def _write_result(
@@ -486,7 +485,8 @@ def _create_nested_text_writer(
         block = compile_optional_field_expression(node.get_child("block"), builder)
         mode = node.get_child("mode").read_choice(TEXT_MODES, options.text_mode)
         builder.add_line(
-            f"engine.subagent_events.add_text({parent}, {format_literal(kind)}, {text}, {block}, {format_literal(mode)})"
+            f"engine.subagent_events.add_text({parent}, {format_literal(kind)}, "
+            f"{text}, {block}, {format_literal(mode)})"
         )
 
     return write_text

@@ -301,7 +301,10 @@ def _compile_map(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
         builder.bind_expression_to_variable(value),
         builder.add_constant(dict(node.read_table())),
     )
-    return f"({table}.get({bound_name}) if {binding}.__class__ is str else find_boolean_or_integer_entry({bound_name}, {table}))"
+    return (
+        f"({table}.get({bound_name}) if {binding}.__class__ is str "
+        f"else find_boolean_or_integer_entry({bound_name}, {table}))"
+    )
 
 
 def _compile_not_in(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:

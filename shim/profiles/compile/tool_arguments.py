@@ -51,9 +51,8 @@ def _write_conversion(node: ConfigNode, tool: ConfigNode, builder: FunctionBuild
     if not node.get_child("args"):
         builder.add_line(f"return {name}, event{extra_code}")
     elif keeps_others:
-        builder.add_line(
-            f"return {name}, {builder.add_constant(_create_merging_converter(node.get_child('args')))}(event){extra_code}"
-        )
+        converter = builder.add_constant(_create_merging_converter(node.get_child("args")))
+        builder.add_line(f"return {name}, {converter}(event){extra_code}")
     else:
         builder.add_line("converted = {}")
         for key, value in compile_field_expressions(node.get_child("args"), builder).items():

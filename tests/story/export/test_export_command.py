@@ -27,7 +27,7 @@ def cast(box):
 
 def test_export_modules_are_imported_lazily():
     for name, module in FORMATS.items():
-        assert callable(importlib.import_module(module).export), name
+        assert callable(importlib.import_module(module).write_recording_export), name
     heavy = {*FORMATS.values(), "jinja2", "markdown_it"}
     code = f"import sys, shim.commands.cli; print(sorted({heavy!r} & set(sys.modules)))"
     done = subprocess.run(
