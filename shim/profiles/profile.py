@@ -108,7 +108,11 @@ class ProfileTranslator(RuleEngine):
         self.finish_partial_calls(is_complete=False)
         self.write_nested()
         self.add_unreported_usage()
-        if turn.outcome is not None or child_exit is None or child_exit.signal is not None:
+        if (
+            turn.outcome_tracker.outcome is not None
+            or child_exit is None
+            or child_exit.signal is not None
+        ):
             return
         if turn.config.vendor.trust_prompt and turn.config.vendor.trust_prompt in stderr:
             return  # the hint that goes with a trust gate says more than an exit code
@@ -137,7 +141,7 @@ class ProfileTranslator(RuleEngine):
                 continue
             if rule.emit == "session":
                 self.turn.start_session(session_id=match["session_id"])
-            elif self.turn.outcome is None and not line.startswith(self.noise):
+            elif self.turn.outcome_tracker.outcome is None and not line.startswith(self.noise):
                 error_text = match["error"] if "error" in match.re.groupindex else match[0]
                 self.turn.record_failure(strip_ansi_colors(error_text), kind=rule.cause)
             return
@@ -147,11 +151,18 @@ class ProfileTranslator(RuleEngine):
         turn = self.turn
         if self.counts_replies:
             return (
-                turn.state == "ready"
-                and not turn.has_ended_with_calls
-                and (turn.message_count > 0 or turn.stop_reason is not None)
+                turn.machine.state == "ready"
+                and not turn.assistant_message.has_ended_with_calls
+                and (
+                    turn.assistant_message.number > 0
+                    or turn.assistant_message.stop_reason is not None
+                )
             )
-        return turn.message_count > 0 and not turn.open_calls and not turn.has_ended_with_calls
+        return (
+            turn.assistant_message.number > 0
+            and not turn.open_calls
+            and not turn.assistant_message.has_ended_with_calls
+        )
 
 
 class OptionalEventTypeTranslator(ProfileTranslator):

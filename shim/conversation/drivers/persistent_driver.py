@@ -115,7 +115,7 @@ class PersistentDriver(StdinDriver):
             self._turn_has_output
             or self._interrupted
             or self._stalled
-            or stream.turn.outcome is not None
+            or stream.turn.outcome_tracker.outcome is not None
         )
         if was_silent and not (is_done or is_new_child):
             # it was about to end when the message came
@@ -204,7 +204,7 @@ class PersistentDriver(StdinDriver):
         self._deadlines.reset()
         if stream is not None:
             # The next child knows nothing of them.
-            self._requeue_messages(stream.turn.turn_start.steering_messages)
+            self._requeue_messages(stream.turn.user_messages.steering_messages)
         self._child = child = Child(spawned._replace(stdin_bytes=b""))
         self.stream = stream = stream or self.launcher.turn_lifecycle.open_child_stream(
             self.stream, self._child_input.create_translator_factory

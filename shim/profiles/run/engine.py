@@ -6,7 +6,6 @@ from shim.core.adapter.tools import ToolMapping, Tools, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import NO_USAGE, Usage, parse_count
-from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.open_calls import STREAM
 from shim.core.turn.turn import Turn
 from shim.profiles.run.usage_counter import VendorUsageCounter
@@ -64,11 +63,6 @@ class RuleEngine(Translator):
 
             self._nested = NestedAgentEvents(self)
         return self._nested
-
-    @property
-    def diagnostics(self) -> Diagnostics:
-        """Where repairs are counted."""
-        return self.turn.diagnostics
 
     def reset(self) -> None:
         """Another turn begins: nothing of the last one is remembered."""
@@ -294,7 +288,8 @@ class RuleEngine(Translator):
         if interrupted:
             self.turn.record_interrupt(**fields)
         elif is_error and not (error or text) and self.has_failed:
-            self._add_outcome_fields(fields)  # the reason was said before
+            # the reason was reported before
+            self.turn.outcome_tracker.add_fields(fields)
         elif is_error:
             kind: Cause | None = None if limit is None else "limit"
             error_text, subtype = (
@@ -327,12 +322,6 @@ class RuleEngine(Translator):
     def record_compaction(self, trigger: Any, tokens: Any) -> None:
         self.turn.write_compaction("manual" if trigger == "manual" else "auto", parse_count(tokens))
 
-    def _add_outcome_fields(self, fields: dict[str, Any]) -> None:
-        """More is known of an end that was said before."""
-        outcome = self.turn.outcome
-        if outcome is not None:
-            self.turn.outcome = outcome._replace(fields={**outcome.fields, **fields})
-
     def add_unreported_usage(self) -> None:
         """A total that no end has named is this turn's all the same, however it ended."""
         if self.usage_counter.has_unreported_usage:
@@ -341,7 +330,8 @@ class RuleEngine(Translator):
 
     @property
     def has_failed(self) -> bool:
-        return self.turn.outcome is not None and self.turn.outcome.kind == "failed"
+        outcome = self.turn.outcome_tracker.outcome
+        return outcome is not None and outcome.kind == "failed"
 
 
 def _shorten(value: Any) -> Any:

@@ -114,7 +114,7 @@ def test_vendor_info_is_not_passed_to_another_vendor():
     stage.turn.start_session(session_id="s", model="m1", tools=["Read"], vendor_version="1")
     stage.finish_turn()
     then = stage.turn.create_next(build_turn_config("another"))
-    assert (then.vendor_info, then.model) == ({}, "")
+    assert (then.vendor_info, then.assistant_message.model) == ({}, "")
     assert stage.turn.create_next(stage.turn.config).vendor_info["model"] == "m1"
 
 
