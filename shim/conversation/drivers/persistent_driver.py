@@ -20,7 +20,6 @@ from shim.core.adapter.commands import (
     WithdrawPermissionCommand,
 )
 from shim.core.claude.control import ControlSession
-from shim.core.claude.control.permission_gate import RunHooks
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import (
     STREAM_CLOSED_TEXT,
@@ -295,17 +294,16 @@ class PersistentDriver(StdinDriver):
         elif self._interrupted:  # nor is one behind an interrupt
             await self.send_decision(request, PermissionDecision(False, ends_turn=True))
             return
-        outcome = (
+        has_hook_commands = bool(self.launcher.policy.hooks)
+        decision = (
             self._find_earlier_grant(request)
             or self._defer_decision(request)
-            or self._control_session.ask_permission(
-                request, has_hook_commands=bool(self.launcher.policy.hooks)
-            )
+            or self._control_session.ask_permission(request, has_hook_commands=has_hook_commands)
         )
-        if isinstance(outcome, RunHooks):
+        if decision is None and has_hook_commands:
             self._tasks.start_soon(self._run_hooks, request)
             return
-        await self._deliver_prompt(request, outcome)
+        await self._deliver_prompt(request, decision)
 
     async def _run_hooks(self, request: PermissionRequest) -> None:
         """Run the hooks of Claude's settings files about a call, and then put its question, if it
