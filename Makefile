@@ -80,6 +80,7 @@ bench: $(VENV)/.e2e ## measurements, as ratios inside one run
 	@$(BIN)/python tests/bench/bench_record.py
 	@$(BIN)/python tests/bench/bench_profile.py
 	@$(BIN)/python tests/bench/bench_bridge.py
+	@$(BIN)/python tests/bench/bench_gateway.py
 	@$(BIN)/python tests/e2e/bench_real_vendors.py
 	@$(BIN)/python tests/e2e/bench_drivers.py
 	@$(BIN)/python tests/e2e/bench_export.py

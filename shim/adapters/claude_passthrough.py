@@ -9,6 +9,7 @@ from typing import Any
 
 from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.json_text import dump_json
+from shim.core.turn.init_line import build_version_warning_fields
 from shim.core.turn.machine import CLOSED, MESSAGE, NEW, READY, TEXT, THINKING
 from shim.core.turn.open_calls import (
     STREAM,
@@ -33,8 +34,7 @@ class PassthroughTurn:
     """Stands beside a turn. Its one verb is `pass_line`; all other lines are for the turn."""
 
     def __init__(self, turn: Turn) -> None:
-        self._finish_turn = turn.finish
-        self._turn_start = turn.turn_start
+        self._turn = turn
         self._conversation = turn.conversation
         self._diagnostics = turn.diagnostics
         self._writer = turn.writer
@@ -85,10 +85,10 @@ class PassthroughTurn:
             )
         else:
             if self._turn_end.vendor_result[0]:
-                self._finish_turn()
+                self._turn.finish()
             if (
                 self._machine.state is CLOSED
-                and self._turn_end.is_terminated
+                and self._turn.is_terminated
                 and self._writer.has_result_terminator_line
             ):
                 # the terminator was said: the end, for whoever asked for one
@@ -114,7 +114,7 @@ class PassthroughTurn:
         the user's again.
         """
         if self._turn_end.vendor_result[0] and self._machine.state is not CLOSED:
-            self._finish_turn()
+            self._turn.finish()
         if self._machine.state is CLOSED:
             if self._pending_result_count or (is_user_line and self._accepts_every_line):
                 self._writer.write_passthrough_line(raw)
@@ -132,17 +132,16 @@ class PassthroughTurn:
             return
         session_id = str(event.get("session_id"))
         self._conversation.session_id = self._conversation.vendor_session_id = session_id
-        self._turn_start.vendor_info["vendor_version"] = event.get("claude_code_version")
+        self._turn.vendor_info["vendor_version"] = event.get("claude_code_version")
         self._assistant_message.model = str(event.get("model"))
         self._writer.set_session_id(session_id)
         tools = event.get("tools")
         if self._hidden_tools and isinstance(tools, list):
             event = event | {"tools": [name for name in tools if name not in self._hidden_tools]}
             raw = dump_json(event)
-        if version_fields := self._turn_start.build_version_warning_fields():
-            raw = dump_json(
-                event | {"shim": {"vendor": self._turn_start.config.vendor.name, **version_fields}}
-            )
+        vendor = self._turn.config.vendor
+        if version_fields := build_version_warning_fields(vendor):
+            raw = dump_json(event | {"shim": {"vendor": vendor.name, **version_fields}})
         self._writer.write_passthrough_line(raw)
         self._machine.move_to(READY, True)
 
@@ -152,7 +151,7 @@ class PassthroughTurn:
             self._diagnostics.record("second_result", raw)
             if self._pending_result_count:
                 self._pending_result_count -= 1
-                self._finish_turn()
+                self._turn.finish()
                 self._writer.write_passthrough_line(raw)
             return
         session_id = event.get("session_id")
@@ -172,7 +171,7 @@ class PassthroughTurn:
         else:
             outcome = TurnOutcome("ended", fields={"result": event.get("result")})
             self._assistant_message.last_text = str(event.get("result") or "")
-        self._turn_end.outcome, self._turn_end.vendor_result = outcome, (raw, outcome)
+        self._turn_end.set_vendor_result(raw, outcome)
 
     # -- what the lines say ------------------------------------------------------------------------
 
@@ -236,9 +235,7 @@ class PassthroughTurn:
         """A claude that is interrupted says so, and as it starts it ends without a result."""
         texts = {block.get("text") for block in content}
         if texts & {INTERRUPTED, INTERRUPTED_IN_TOOL}:
-            self._turn_end.record_interrupt({})
-            self._turn_end.has_interrupt_line = True
-            self._tool_calls.has_interrupted_call = INTERRUPTED_IN_TOOL in texts
+            self._turn_end.record_interrupt_line(names_tool=INTERRUPTED_IN_TOOL in texts)
 
     def _track_stream_event(self, event: ClaudeLine) -> bool:
         """Whether the line passes, for a frontend that takes partial messages."""

@@ -76,7 +76,7 @@ class ClaudeTranslator(Translator):
             or turn.config.session.new_id
         )
         complete_event = self._normalizer.normalize_event(
-            event, session_id, turn.model or "unknown"
+            event, session_id, turn.assistant_message.model or "unknown"
         )
         if complete_event is None:
             return

@@ -506,7 +506,7 @@ class CodexThreadTranslator(Translator):
         self.thread.clear_running_turn()
         if turn_fields.get("status") == "interrupted":
             self.thread.stop_background_commands(self._subagent_calls)
-        if self.turn.state is CLOSED:  # ended by us before codex heard of it
+        if self.turn.machine.state is CLOSED:  # ended by us before codex heard of it
             return
         status = turn_fields.get("status")
         if status == "interrupted":
@@ -529,7 +529,7 @@ class CodexThreadTranslator(Translator):
         self.turn.retract_message()
 
     def _fail_turn(self, error: Any) -> None:
-        if self.turn.state is CLOSED:
+        if self.turn.machine.state is CLOSED:
             return
         kind, status = _parse_error_info(error.get("codexErrorInfo"))
         self.turn.record_failure(str(error.get("message") or kind or "codex failed"), status=status)

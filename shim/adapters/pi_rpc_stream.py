@@ -135,7 +135,7 @@ class PiRpcTranslator(PiTranslator):
 
     def _finish_turn(self) -> None:
         self.session.is_running = False
-        if not self.turn.is_finalized:
+        if not self.turn.outcome_tracker.is_finalized:
             self._conclude_turn()
             self.turn.record_vendor_completion()
 

@@ -396,7 +396,7 @@ class PiTranslator(Translator):
             )
         self._write_failed_message()
         self._read_updates()
-        if self.turn.outcome is None and self._is_complete():
+        if self.turn.outcome_tracker.outcome is None and self._is_complete():
             self.turn.record_turn_end()
 
     def _is_complete(self) -> bool:
@@ -404,11 +404,14 @@ class PiTranslator(Translator):
         begun after it.
         """
         if self._last_message is not None and not self._has_open_reply:
-            return self.turn.is_finalized or self._last_message.get("stopReason") in FINAL_REASONS
+            return (
+                self.turn.outcome_tracker.is_finalized
+                or self._last_message.get("stopReason") in FINAL_REASONS
+            )
         return (
             self._last_message is None
             and not self._has_open_reply
-            and (self._is_answered_by_extension or self.turn.is_finalized)
+            and (self._is_answered_by_extension or self.turn.outcome_tracker.is_finalized)
         )
 
 

@@ -287,7 +287,7 @@ class QwenChatToolCallTranslator(Translator):
             status = str(nested_call.get("status") or "").lower()
             if (
                 status in ("success", *FAILED_STATUSES, "failed")
-                and nested_id in turn.subagent_calls
+                and nested_id in turn.subagents.open_calls
             ):
                 result = (
                     nested_call.get("result")

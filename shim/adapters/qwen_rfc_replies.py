@@ -76,7 +76,7 @@ class QwenChatCompletionTranslator(QwenChatToolCallTranslator):
         prompt_id = metadata.get("prompt_id") or event.get("prompt_id")
         if not isinstance(prompt_id, str) or prompt_id == self._prompt_id:
             return
-        if self._prompt_id and self.turn.state is DONE:
+        if self._prompt_id and self.turn.machine.state is DONE:
             self.start_next_turn()
         self._prompt_id = prompt_id[:MAX_NAME_CHARS]
 
@@ -219,7 +219,9 @@ class QwenChatCompletionTranslator(QwenChatToolCallTranslator):
                 turn.add_tool_result(
                     call_id,
                     "",
-                    self._take_unreported_result(call_id, default=announced_id in turn.denials),
+                    self._take_unreported_result(
+                        call_id, default=announced_id in turn.tool_calls.denials.entries
+                    ),
                 )
             self._unreported_results.clear()
         self._displayed_counts.clear()
@@ -284,7 +286,7 @@ class QwenChatCompletionTranslator(QwenChatToolCallTranslator):
 
     def _record_spent_usage(self) -> None:
         spent_usage, self._usage = self._usage, None
-        if spent_usage is not None and self.turn.state is not DONE:
+        if spent_usage is not None and self.turn.machine.state is not DONE:
             self.turn.add_usage(spent_usage, 0.0)
 
     # -- beside the conversation -------------------------------------------------------------------

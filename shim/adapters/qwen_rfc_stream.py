@@ -253,7 +253,7 @@ class QwenRfcTranslator(QwenChatCompletionTranslator):
 
     def _translate_cancel_result(self, event: Event) -> None:
         """Row 29: `noop` says that nothing was running, so what we stopped was over."""
-        outcome = self.turn.outcome
+        outcome = self.turn.outcome_tracker.outcome
         if event.get("status") != "noop":
             self._interrupt_turn("", event)
         elif outcome is not None and outcome.kind == "interrupted":
@@ -304,7 +304,7 @@ class QwenRfcTranslator(QwenChatCompletionTranslator):
         self._partial_calls.clear()
         turn = self.turn
         if (
-            turn.outcome is None
+            turn.outcome_tracker.outcome is None
             and self._exit_code
             and (child_exit is None or child_exit.code == 0)
         ):
@@ -312,10 +312,10 @@ class QwenRfcTranslator(QwenChatCompletionTranslator):
             self._fail_turn(
                 f"qwen ended its work with exit code {self._exit_code}{reason}", kind="vendor_error"
             )
-        elif turn.outcome is None and self._is_complete():
+        elif turn.outcome_tracker.outcome is None and self._is_complete():
             self._end_turn()
         elif (
-            turn.outcome is None
+            turn.outcome_tracker.outcome is None
             and self._notice
             and child_exit is not None
             and child_exit.code

@@ -285,7 +285,7 @@ class QwenTranslator(StreamedBlockTranslator):
         """Several ends have no `result` line, only an exit code and a word on stderr (page, section
         6).
         """
-        if self.turn.outcome is not None or child_exit is None:
+        if self.turn.outcome_tracker.outcome is not None or child_exit is None:
             return
         if self._error_text:
             self._fail_turn(self._error_text, {})

@@ -42,7 +42,7 @@ ANSWER_TIMEOUT_S = 10.0  # for a host that is up, whatever it is asked
 LEAVE_TIMEOUT_S = 1.0
 NOT_ANSWERING = "does not answer"
 MAX_FRAME_BYTES = 2 * MAX_LINE_BYTES  # of a host's frame: a line, and what stands around it
-READ_CHUNK_BYTES = 256 * 1024
+READ_CHUNK_BYTES = 64 * 1024  # some hundred frames, which a loop parses in about 1 ms
 # The frames that answer one of ours, by its id; and a question that was answered, by its own id.
 ANSWER_KINDS = ("accepted", "refused", "response")
 

@@ -72,7 +72,7 @@ async def preload_conversation_modules() -> None:
 def _import_all(
     folders: Sequence[str], skipped_prefixes: tuple[str, ...], extra_modules: Sequence[str] = ()
 ) -> Iterator[None]:
-    """Import the modules, and yield after each.
+    """Import the modules, and yield after each file that was found.
 
     A module that cannot be imported is skipped: it may be missing on this system, or its file is
     being replaced.
@@ -82,7 +82,7 @@ def _import_all(
             if module.name not in sys.modules and not _is_skipped(module.name, skipped_prefixes):
                 with suppress(ImportError, OSError):
                     import_module(module.name)
-                yield
+            yield  # also if it is imported already: a host's files are only looked for
     for name in (*LAZY_MODULES, *extra_modules):
         with suppress(ImportError, OSError):
             import_module(name)

@@ -21,7 +21,7 @@ from shim.profiles.run.engine import ProfileRuleEngine
 MAX_STDERR_LINES = 1000  # of its tail are looked at; a tail has fewer
 MAX_REASON_CHARS = 2000  # as `ending` has of a stderr
 
-# What a translator has of its profile's `StreamProfile`, under the same names.
+# What a translator has of its profile's `ParsedStreamRules`, under the same names.
 STREAM_FIELDS = (
     *(
         "rules",
@@ -112,7 +112,11 @@ class ProfileTranslator(ProfileRuleEngine):
         self.finish_partial_calls(is_complete=False)
         self.write_open_subagent_blocks()
         self.add_unreported_usage_to_turn()
-        if turn.outcome is not None or child_exit is None or child_exit.signal is not None:
+        if (
+            turn.outcome_tracker.outcome is not None
+            or child_exit is None
+            or child_exit.signal is not None
+        ):
             return
         if turn.config.vendor.trust_prompt and turn.config.vendor.trust_prompt in stderr:
             return  # the hint that goes with a trust gate says more than an exit code
@@ -141,7 +145,9 @@ class ProfileTranslator(ProfileRuleEngine):
                 continue
             if rule.emit == "session":
                 self.turn.record_vendor_session_info(session_id=match["session_id"])
-            elif self.turn.outcome is None and not line.startswith(self.ignored_stderr_prefixes):
+            elif self.turn.outcome_tracker.outcome is None and not line.startswith(
+                self.ignored_stderr_prefixes
+            ):
                 error_text = match["error"] if "error" in match.re.groupindex else match[0]
                 self.turn.record_failure(strip_ansi_colors(error_text), kind=rule.cause)
             return
@@ -151,11 +157,18 @@ class ProfileTranslator(ProfileRuleEngine):
         turn = self.turn
         if self.counts_replies:
             return (
-                turn.state == "ready"
-                and not turn.has_ended_with_tool_calls
-                and (turn.message_count > 0 or turn.stop_reason is not None)
+                turn.machine.state == "ready"
+                and not turn.assistant_message.has_ended_with_tool_calls
+                and (
+                    turn.assistant_message.number > 0
+                    or turn.assistant_message.stop_reason is not None
+                )
             )
-        return turn.message_count > 0 and not turn.open_calls and not turn.has_ended_with_tool_calls
+        return (
+            turn.assistant_message.number > 0
+            and not turn.open_calls
+            and not turn.assistant_message.has_ended_with_tool_calls
+        )
 
 
 class UntypedEventTranslator(ProfileTranslator):

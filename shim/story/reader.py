@@ -334,7 +334,7 @@ class RecordedSessionStepReader:
             child_stream.start_turn()
         lines, _ = child_stream.feed(record.data)
         if (
-            child_stream.turn.is_finalized
+            child_stream.turn.outcome_tracker.is_finalized
             and not child_stream.is_turn_finished
             and self._takes_messages
         ):

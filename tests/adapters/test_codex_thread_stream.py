@@ -358,7 +358,7 @@ def test_end_of_another_thread_or_turn_is_ignored():
     other = build_turn_completed()
     other["params"]["threadId"] = "t2"
     talk = CodexConversation().start_turn().feed_messages(other, build_turn_completed(turn="u0"))
-    assert talk.child_stream.turn.outcome is None
+    assert talk.child_stream.turn.outcome_tracker.outcome is None
 
 
 # -- its questions ---------------------------------------------------------------------------------

@@ -335,7 +335,7 @@ def test_contract_f10_turn_ends_when_a_tool_call_exceeds_the_budget():
 def test_turn_continues_within_budget_or_without_a_tool_call(cost, call):
     stage = Stage(max_budget_usd=1.0)
     reply(stage, cost, call=call)
-    assert stage.turn.outcome is None
+    assert stage.turn.outcome_tracker.outcome is None
 
 
 def test_budget_includes_the_cost_of_earlier_turns():
@@ -343,4 +343,4 @@ def test_budget_includes_the_cost_of_earlier_turns():
     stage = Stage(max_budget_usd=1.0)
     stage.conversation.cost_usd = 0.9
     reply(stage, 0.2, call=True)
-    assert stage.turn.outcome.subtype == "error_max_budget_usd"
+    assert stage.turn.outcome_tracker.outcome.subtype == "error_max_budget_usd"

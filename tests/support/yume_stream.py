@@ -53,7 +53,10 @@ def translate_flat(
     if chunks is None:
         chunks = (case.data if data is None else data,)
     outputs = [translation.feed(chunk)[0] for chunk in chunks]
-    if case.metadata.get("yume") == "interrupt" and translation.turn.outcome is None:
+    if (
+        case.metadata.get("yume") == "interrupt"
+        and translation.turn.outcome_tracker.outcome is None
+    ):
         translation.turn.record_interrupt()  # the frontend's doing, which no recording of a vendor shows
     ending = case.exit if isinstance(child_exit, _FromCase) else child_exit
     outputs.append(translation.close(ending, case.stderr)[0])

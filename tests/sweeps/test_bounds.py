@@ -152,7 +152,7 @@ def ask_permission(stage: Stage, number: int) -> None:
 
 def ask_and_take_permission(stage: Stage, number: int) -> None:
     ask_permission(stage, number)
-    stage.turn.pending_permissions = []
+    stage.turn.permission_requests.pending = []
 
 
 def refuse_call(stage: Stage, number: int) -> None:

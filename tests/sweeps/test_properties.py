@@ -466,7 +466,7 @@ VERBS = st.one_of(
 def perform(stage: Stage, verb: str, kwargs: dict[str, Any]) -> None:
     turn = stage.turn
     if verb == "next":
-        if turn.state == "closed":
+        if turn.machine.state == "closed":
             stage.turn = turn.create_next()
     elif verb == "child":
         nested = turn.get_subagent(kwargs["parent"])

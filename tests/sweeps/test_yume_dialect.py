@@ -262,7 +262,7 @@ def real_claude(*events):
 def test_unstreamed_text_is_the_last_text():
     flat, turn = real_claude(WHOLE, DONE)
     assert [line["content"] for line in flat if line["type"] == "text"] == ["Hello."]
-    assert turn.last_text == turn.final_text == "Hello."
+    assert turn.assistant_message.last_text == turn.final_text == "Hello."
 
 
 def test_repeated_complete_message_after_a_retry_is_written_once():

@@ -13,8 +13,9 @@
     POST /sessions {vendor, prompt, cwd, model?, mode?}                              201 {id,
         session}
     GET  /sessions/ID/events     server-sent events: lines as they are (below)
-    GET  /sessions/ID/steps      server-sent events: steps as the page draws them (below); ?last=N
-                                 of what was before
+    GET  /sessions/ID/steps      server-sent events: steps as the page draws them (below); of what
+                                 was before, the last ?last=N (1,000); after a reconnection at most
+                                 the last 200
     POST /sessions/ID/messages {text, id?: a UUID, take?, wake?}; `wake: true` begins a session
         again that has ended
     POST /sessions/ID/answers {question, behavior: allow|deny, message?, input?, always?}
@@ -65,14 +66,15 @@ and nothing is new.
             mode     {mode}: the permission mode is this one now
             totals   {turns, calls, failed, denied, errors, cost, tokens, duration, model}
             synced   {number}: what was before is told; `question`s that are open follow
-            gap      {from, to, reason}: forget all steps; they are told anew. With the reason
-                     `slow` only some `live` is missing, and no step
+            gap      {from, to, reason}: forget all steps; the last ones follow, with an `about` and
+                     a `synced`. With the reason `slow` only some `live` is missing, and no step
                      bye  {reason}: the session has ended
 """
 
 import os
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -93,6 +95,7 @@ from shim.bridge.gateway.auth import (
     HTTPError,
     build_set_cookie_header,
 )
+from shim.bridge.gateway.drawings import MAX_KEPT_STEPS, SessionDrawing, SessionDrawings
 from shim.bridge.gateway.hosts import BackgroundSessionManager, NewSessionRequest
 from shim.bridge.gateway.limits import GatewayRequestLimiter
 from shim.bridge.gateway.openapi import build_openapi_document
@@ -202,7 +205,9 @@ ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 
 
 class WebGateway:
-    """The answers to requests. It keeps what may be lost: how much of its limits is used."""
+    """The answers to requests. It keeps what may be lost: how much of its limits is used, and the
+    drawings of the last sessions.
+    """
 
     def __init__(
         self,
@@ -215,6 +220,7 @@ class WebGateway:
         self._server_names = server_names
         self._tokens = tokens
         self._limits = limits
+        self._drawings = SessionDrawings()
         # The files are kept in memory: an upgrade may replace them, and a page has to fit its
         # server.
         self._assets = {name: _read_asset(STORY_ASSETS_FOLDER, name) for name in SHARED_ASSETS}
@@ -297,7 +303,9 @@ class WebGateway:
         self, request: Request
     ) -> NoContentResponse | EventStreamResponse:
         """The lines of a session."""
-        return await self._open_stream(request, ServerSentEventEncoder)
+        return await self._open_stream(
+            request, lambda session_id, cursor: ServerSentEventEncoder(cursor)
+        )
 
     async def stream_session_steps(
         self, request: Request
@@ -307,11 +315,23 @@ class WebGateway:
         if not step_count.isascii() or not step_count.isdigit() or int(step_count[:9]) > MAX_STEPS:
             raise HTTPError(400, f"`last` must be a number up to {MAX_STEPS:,}")
         return await self._open_stream(
-            request, lambda cursor: SessionStepEventEncoder(cursor, int(step_count))
+            request, partial(self._create_step_encoder, max_steps=int(step_count))
         )
 
+    def _create_step_encoder(
+        self, session_id: str, cursor: LogCursor | None, *, max_steps: int
+    ) -> SessionStepEventEncoder:
+        """Return an encoder with the session's drawing. A page that asks for more steps of the past
+        than are kept gets a drawing of its own.
+        """
+        if cursor is None and max_steps > MAX_KEPT_STEPS:
+            return SessionStepEventEncoder(SessionDrawing(max_steps), None, max_steps)
+        return SessionStepEventEncoder(self._drawings.get_drawing(session_id), cursor, max_steps)
+
     async def _open_stream(
-        self, request: Request, create_encoder: Callable[[LogCursor | None], ServerSentEventEncoder]
+        self,
+        request: Request,
+        create_encoder: Callable[[str, LogCursor | None], ServerSentEventEncoder],
     ) -> NoContentResponse | EventStreamResponse:
         session = await self._find_session(request)
         cursor = parse_log_cursor(
@@ -330,7 +350,7 @@ class WebGateway:
         return EventStreamResponse(
             self._hosts,
             session["session"],
-            create_encoder(cursor),
+            create_encoder(session["session"], cursor),
             visitor.is_authorized,
             stream_slot,
         )

@@ -2,12 +2,14 @@
 
 import asyncio
 import errno
+import gc
 import ipaddress
 import os
 import re
 import resource
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,6 +36,8 @@ TLS_HANDSHAKE_TIMEOUT_S = 10.0
 SHUTDOWN_TIMEOUT_S = 1  # for open streams at the end; browsers come back by themselves
 HOST_NAME_PATTERN = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
 SHORTAGE_REPORT_INTERVAL_S = 60.0  # between two lines about missing file descriptors
+# The loop waits so long for a thread that reads a log or draws a line, each time that it wakes up.
+THREAD_SWITCH_INTERVAL_S = 0.001
 UPGRADE_CHECK_TICKS = 10  # uvicorn's ticks are 0.1 s long, so the version is checked every second
 # Modules that only commands for a terminal or a file need.
 UNNEEDED_MODULES = (
@@ -203,6 +207,8 @@ def run_gateway_server(
         # import uvicorn's modules now: an upgrade may replace the files at any time
         server.config.load()
         report_url(build_gateway_url(endpoint, build_server_names(endpoint, port), port), tokens)
+        gc.freeze()  # a full collection of all modules takes 40 ms
+        sys.setswitchinterval(THREAD_SWITCH_INTERVAL_S)
         asyncio.run(server.serve(sockets=[listener]))
 
 

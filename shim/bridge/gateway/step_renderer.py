@@ -31,7 +31,7 @@ MAX_FIELDS = 200  # of what is asked about; more are said in one
 
 
 class SessionStepRenderer:
-    """One reader's drawing of one session. `start_ms` is the time of its first line, in ms since
+    """The drawing of one session, for all its readers. `start_ms` is the time of its first line, in ms since
     1970.
     """
 

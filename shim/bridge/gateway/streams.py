@@ -1,12 +1,13 @@
 """Server-sent events: a session's lines as they are, and its steps as the page draws them.
 
-One stream is one connection to the host; it holds no more than one batch of frames. A browser that
-comes back says the id of the last event that it saw, and goes on behind it.
+One stream is one connection to the host. It holds no more than one batch of frames. A browser that
+reconnects sends the id of the last event that it saw, and gets what came after it. The first stream
+of a session's steps draws the whole log, in short slices. Later ones share its drawing.
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, suppress
 from typing import Any, NamedTuple
 
 import anyio
@@ -15,18 +16,16 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from shim.bridge.gateway.auth import Receive, Scope, Send
+from shim.bridge.gateway.drawings import DrawnStep, SessionDrawing
 from shim.bridge.gateway.hosts import BackgroundSessionManager, SessionFrameStream
 from shim.bridge.gateway.step_renderer import (
-    SessionStepRenderer,
     build_permission_prompt_json,
     escape_control_chars_in_json,
     find_reported_permission_mode,
-    render_step,
 )
 from shim.core.bridge.frames import LogCursor
 from shim.core.errors import ShimError
 from shim.core.reading.values import as_dict
-from shim.story.export.view_model import SessionStepView
 
 # from one comment to the next: proxies and phones give up on silent connections
 HEARTBEAT_INTERVAL_S = 15.0
@@ -36,6 +35,11 @@ RETRY_DELAY_MS = 1000  # before a browser comes back by itself
 # frames between the host and the browser; more wait in the host, which bounds them
 MAX_WAITING_FRAMES = 64
 WRITE_CHUNK_BYTES = 64 * 1024  # of events that are written at once
+# A stream does other work for so long at once. An event of another stream waits for about five such
+# slices on its way from its host to its browser.
+MAX_SLICE_S = 0.001
+# New steps that a page which reconnects is sent; if there are more, it starts again with the last.
+MAX_RECONNECT_STEPS = 200
 OMITTED_WELCOME_KEYS = frozenset(("initialize", "init"))  # of a welcome: pages of flags and tools
 CURSOR_PATTERN = re.compile(r"(\d{1,15})-(\d{1,15})\Z")
 
@@ -85,12 +89,20 @@ class HostFrame(NamedTuple):
 class ServerSentEventEncoder:
     """Makes events of frames. The base tells every frame as it is: `GET /sessions/ID/events`."""
 
-    after: LogCursor | None = None  # what the host is asked for
+    after: LogCursor | None = None  # the host sends the lines after this one
 
     def __init__(self, cursor: LogCursor | None) -> None:
         self.after = cursor
+        self.opening_lock = anyio.Lock()  # is held until the stream is in sync
         # position of the last numbered line that the host has sent
         self._position: LogCursor | None = None
+
+    def start(self) -> LogCursor | None:
+        """Return the position after which the host's lines are needed."""
+        return self.after
+
+    async def prepare(self, frame: HostFrame) -> None:
+        """Do the work of a frame that readers share, or that takes long. Call it before `encode`."""
 
     def encode(self, frame: HostFrame) -> Iterator[bytes]:
         """The events of a frame."""
@@ -130,33 +142,46 @@ class ServerSentEventEncoder:
 
 
 class SessionStepEventEncoder(ServerSentEventEncoder):
-    """The steps: `GET /sessions/ID/steps`. The host says the whole log each time, because steps
-    grow out of it.
+    """The steps: `GET /sessions/ID/steps`. They come from a drawing that readers share.
 
-    `cursor` is what the browser has seen; of what is new to it, the last `max_steps` steps are told
-    at first. If there are more, it is told to forget what it has: behind that would be a hole.
+    `cursor` is the last line that the browser has seen. At first the browser is sent the last
+    `max_steps` steps that are new to it. If there are more, it is told to forget its steps, because
+    some are missing between them and the new ones.
     """
 
-    def __init__(self, cursor: LogCursor | None, max_steps: int) -> None:
+    def __init__(self, drawing: SessionDrawing, cursor: LogCursor | None, max_steps: int) -> None:
         super().__init__(None)
+        self.opening_lock = drawing.opening_lock
+        self._drawing = drawing
         self._client_cursor = cursor
-        self._max_steps = max_steps
+        self._max_steps = max_steps if cursor is None else min(max_steps, MAX_RECONNECT_STEPS)
         self._cwd = ""  # the session's folder
-        self._renderer = SessionStepRenderer()
-        # by number, the last changed one last
-        self._history: dict[int, tuple[SessionStepView, LogCursor]] | None = {}
-        self._last_step_number = 0  # how many there are: the number of the last one
-        self._has_omitted_steps = False  # whether steps are new that are not told
+        self._log_number = 0  # of the log's last line when the host sent its welcome
+        self._is_synced = False
+
+    def start(self) -> LogCursor | None:
+        """Return the position up to which the session is drawn."""
+        self.after = self._drawing.position
+        return self.after
+
+    async def prepare(self, frame: HostFrame) -> None:
+        """Draw a line that no reader has drawn."""
+        if frame.cursor is not None:
+            at_ms = int(frame.fields.get("at") or 0)
+            await self._drawing.draw_line(frame.cursor, at_ms, frame.line)
 
     def encode(self, frame: HostFrame) -> Iterator[bytes]:
         """The events of a frame."""
+        sent_number = self._position.number if self._position is not None else 0
         self._update_position(frame)
         if frame.kind == "line":
-            yield from self._encode_line(frame)
+            if self._is_synced:
+                yield from self._encode_line(frame, sent_number)
         elif frame.kind == "bye":
             yield self._encode_bye(frame)
         elif frame.kind == "synced":
-            yield from self._encode_synced(frame)
+            self._is_synced = True
+            yield from self._encode_past(self._client_cursor, frame.fields["number"])
         elif frame.kind == "question":
             request = frame.fields.get("request")
             prompt = build_permission_prompt_json(
@@ -178,29 +203,23 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
             )
 
     def _encode_gap(self, frame: HostFrame) -> Iterator[bytes]:
-        # parts of a stream are left out, and no numbered line
-        is_slow = frame.fields.get("reason") == "slow"
-        if self._history is None and is_slow:
-            yield encode_server_sent_event("gap", orjson.dumps(frame.payload))
-        elif self._history is not None and not is_slow and self._client_cursor is not None:
-            # without the lost lines, steps have other numbers
-            self._client_cursor, self._has_omitted_steps = None, self._last_step_number > 0
-            yield encode_server_sent_event("gap", orjson.dumps(frame.payload))
+        if self._is_synced:
+            # parts of a stream are left out, and no numbered line
+            if frame.fields.get("reason") == "slow":
+                yield encode_server_sent_event("gap", orjson.dumps(frame.payload))
+        else:
+            self._drawing.reset(self._log_number)
 
     def _encode_welcome(self, frame: HostFrame) -> Iterator[bytes]:
         fields, client_cursor = frame.fields, self._client_cursor
         self._cwd = str(fields.get("cwd") or "")
+        self._log_number = int(fields["number"])
         if client_cursor is not None and (
             client_cursor.generation > fields["generation"]
-            or client_cursor.number > fields["number"]
+            or client_cursor.number > self._log_number
         ):
             self._client_cursor = None
-            yield encode_server_sent_event(
-                "gap",
-                orjson.dumps(
-                    {"from": client_cursor.number, "to": fields["number"], "reason": "unknown"}
-                ),
-            )
+            yield _encode_gap_event(client_cursor.number, self._log_number, "unknown")
         payload = {
             key: value for key, value in frame.payload.items() if key not in OMITTED_WELCOME_KEYS
         }
@@ -213,68 +232,63 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
             ),
         )
 
-    def _encode_line(self, frame: HostFrame) -> Iterator[bytes]:
-        line, cursor = frame.line, frame.cursor
+    def _encode_line(self, frame: HostFrame, sent_number: int) -> Iterator[bytes]:
+        """The events of a line, when the steps up to the line `sent_number` were sent."""
+        line, cursor, drawing = frame.line, frame.cursor, self._drawing
         if cursor is None:
-            live_part = (
-                self._renderer.render_partial_message(line) if self._history is None else None
-            )
+            live_part = drawing.renderer.render_partial_message(line)
             if live_part is not None:
                 yield encode_server_sent_event("live", orjson.dumps(live_part))
             return
-        steps = self._renderer.update_steps_from_line(int(frame.fields.get("at") or 0), line)
-        if self._history is not None:
-            self._store_history(steps, cursor)
-            return
         if mode := find_reported_permission_mode(line):
             yield encode_server_sent_event("mode", orjson.dumps({"mode": mode}))
-        # the id stands at the last step of a line: all before it were said
-        for index, step in enumerate(steps, 1):
-            yield encode_server_sent_event(
-                "step", orjson.dumps(render_step(step)), cursor if index == len(steps) else None
-            )
+        if sent_number < drawing.dropped_number:
+            # Other readers are so far ahead that the drawing has dropped steps this one needs.
+            yield from self._encode_past(LogCursor(cursor.generation, sent_number), cursor.number)
+            return
+        steps = drawing.list_steps(sent_number, cursor.number)
+        yield from _encode_steps(steps)
         if any(step.kind == "result" for step in steps):
-            yield encode_server_sent_event(
-                "totals", orjson.dumps(self._renderer.build_session_totals())
-            )
+            yield self._encode_totals()
 
-    def _store_history(self, steps: list[SessionStepView], cursor: LogCursor) -> None:
-        assert self._history is not None
-        for step in steps:
-            self._last_step_number = max(self._last_step_number, step.number)
-            self._history.pop(step.number, None)
-            if self._client_cursor is None or cursor.number > self._client_cursor.number:
-                self._history[step.number] = step, cursor
-        while len(self._history) > self._max_steps:
-            del self._history[next(iter(self._history))]
-            self._has_omitted_steps = True
-
-    def _encode_synced(self, frame: HostFrame) -> Iterator[bytes]:
-        history, self._history = self._history or {}, None
-        if self._client_cursor is not None and self._has_omitted_steps:
-            gap = {
-                "from": self._client_cursor.number + 1,
-                "to": frame.fields["number"],
-                "reason": "long",
-            }
-            yield encode_server_sent_event("gap", orjson.dumps(gap))
-        omitted_count = self._last_step_number - len(history) if self._has_omitted_steps else 0
+    def _encode_past(self, cursor: LogCursor | None, last_number: int) -> Iterator[bytes]:
+        """The steps up to a line that a browser with a cursor does not have."""
+        drawing, omitted_count = self._drawing, 0
+        steps = drawing.list_steps(0 if cursor is None else cursor.number, last_number)
+        if cursor is not None and (
+            len(steps) > self._max_steps or cursor.number < drawing.dropped_number
+        ):
+            yield _encode_gap_event(cursor.number + 1, last_number, "long")
+            cursor, steps = None, drawing.list_steps(0, last_number)
+        if cursor is None:
+            omitted_count = max(len(steps) - self._max_steps, 0)
+            steps = steps[omitted_count:]
+            omitted_count += drawing.count_dropped_steps()
         overview = {
-            "title": self._renderer.session_export.title,
-            "began": self._renderer.start_ms,
+            "title": drawing.renderer.session_export.title,
+            "began": drawing.renderer.start_ms,
             "left_out": omitted_count,
         }
         yield encode_server_sent_event("about", orjson.dumps(overview))
-        history_steps = list(history.values())
-        for index, (step, cursor) in enumerate(history_steps, 1):
-            is_last = index == len(history_steps) or history_steps[index][1] != cursor
-            yield encode_server_sent_event(
-                "step", orjson.dumps(render_step(step)), cursor if is_last else None
-            )
-        yield encode_server_sent_event(
-            "totals", orjson.dumps(self._renderer.build_session_totals())
-        )
-        yield encode_server_sent_event("synced", orjson.dumps(frame.payload))
+        yield from _encode_steps(steps)
+        yield self._encode_totals()
+        yield encode_server_sent_event("synced", orjson.dumps({"number": last_number}))
+
+    def _encode_totals(self) -> bytes:
+        totals = self._drawing.renderer.build_session_totals()
+        return encode_server_sent_event("totals", orjson.dumps(totals))
+
+
+def _encode_steps(steps: Sequence[DrawnStep]) -> Iterator[bytes]:
+    """The events of steps. The id of a line is on its last step, because all before it were sent."""
+    for index, step in enumerate(steps, 1):
+        is_last = index == len(steps) or steps[index].cursor != step.cursor
+        yield encode_server_sent_event("step", step.encode(), step.cursor if is_last else None)
+
+
+def _encode_gap_event(first_number: int, last_number: int, reason: str) -> bytes:
+    gap = {"from": first_number, "to": last_number, "reason": reason}
+    return encode_server_sent_event("gap", orjson.dumps(gap))
 
 
 class NoContentResponse:
@@ -289,8 +303,8 @@ class EventStreamResponse:
     """The response with a stream: an ASGI application for one request.
 
     `is_authorized` says whether the visitor's token is good; it is asked every
-    TOKEN_CHECK_INTERVAL_S and before every write. `slot` is one among the streams that may be open;
-    Refused where there is none.
+    TOKEN_CHECK_INTERVAL_S and before every write, which costs a stat of the token file. `slot` is one among the streams
+    that may be open; HTTPError where there is none.
     """
 
     def __init__(
@@ -306,6 +320,7 @@ class EventStreamResponse:
         self._encoder = encoder
         self._is_authorized = is_authorized
         self._slot = slot
+        self._is_synced = anyio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer until the browser goes, the host goes, the token is replaced, or the server ends."""
@@ -338,21 +353,7 @@ class EventStreamResponse:
         with sender, receiver:
             tasks.start_soon(self._read_frames, sender)
             last_write = anyio.current_time()
-            while True:
-                chunk = b""
-                with anyio.move_on_after(min(TOKEN_CHECK_INTERVAL_S, HEARTBEAT_INTERVAL_S)):
-                    try:
-                        frame = await receiver.receive()
-                    except anyio.EndOfStream:
-                        return
-                    # a long history takes a second to draw, and others wait for the loop
-                    if frame.kind == "synced":
-                        chunk = await anyio.to_thread.run_sync(self._encode_frame, frame)
-                    else:
-                        chunk = self._encode_frame(frame)
-                    chunk += b"".join(
-                        self._encode_waiting(receiver, WRITE_CHUNK_BYTES - len(chunk))
-                    )
+            async for chunk in self._encode_chunks(receiver):
                 if not self._is_authorized():
                     return
                 if not chunk and anyio.current_time() - last_write >= HEARTBEAT_INTERVAL_S:
@@ -361,32 +362,59 @@ class EventStreamResponse:
                     last_write = anyio.current_time()
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
-    def _encode_frame(self, frame: HostFrame) -> bytes:
-        return b"".join(self._encoder.encode(frame))
+    async def _encode_chunks(
+        self, frames: MemoryObjectReceiveStream[HostFrame]
+    ) -> AsyncIterator[bytes]:
+        """Yield the events of the frames, and b"" from time to time when there are none.
 
-    def _encode_waiting(
-        self, frames: MemoryObjectReceiveStream[HostFrame], remaining_bytes: int
-    ) -> Iterator[bytes]:
-        """The events of what waits already, about `remaining_bytes` bytes."""
-        while remaining_bytes > 0:
-            try:
-                frame = frames.receive_nowait()
-            except (anyio.WouldBlock, anyio.EndOfStream):
-                return
-            for event in self._encoder.encode(frame):
-                remaining_bytes -= len(event)
-                yield event
+        After MAX_SLICE_S other streams get the loop, in the midst of a long past too.
+        """
+        while True:
+            frame = None
+            with anyio.move_on_after(min(TOKEN_CHECK_INTERVAL_S, HEARTBEAT_INTERVAL_S)):
+                try:
+                    frame = await frames.receive()
+                except anyio.EndOfStream:
+                    return
+            deadline, events, size_bytes = anyio.current_time() + MAX_SLICE_S, list[bytes](), 0
+            while frame is not None:
+                await self._encoder.prepare(frame)
+                for event in self._encoder.encode(frame):
+                    events.append(event)
+                    size_bytes += len(event)
+                    if size_bytes >= WRITE_CHUNK_BYTES or anyio.current_time() >= deadline:
+                        yield b"".join(events)
+                        await anyio.sleep(0)
+                        deadline, size_bytes = anyio.current_time() + MAX_SLICE_S, 0
+                        events.clear()
+                if frame.kind == "synced":
+                    self._is_synced.set()
+                frame = None
+                if anyio.current_time() < deadline:
+                    with suppress(anyio.WouldBlock, anyio.EndOfStream):
+                        frame = frames.receive_nowait()
+            yield b"".join(events)
 
     async def _read_frames(self, sender: MemoryObjectSendStream[HostFrame]) -> None:
         with sender:
             try:
-                async with self._hosts.connect_to_session(
-                    self._session_id, as_controller=False, after=self._encoder.after
-                ) as feed:
-                    async for frame in read_frames(feed):
-                        await sender.send(frame)
+                async with AsyncExitStack() as opening:
+                    await opening.enter_async_context(self._encoder.opening_lock)
+                    await self._send_host_frames(sender, opening)
             except (ShimError, OSError):
                 pass  # the host has gone: the browser comes back, and is told how it ended
+
+    async def _send_host_frames(
+        self, sender: MemoryObjectSendStream[HostFrame], opening: AsyncExitStack
+    ) -> None:
+        async with self._hosts.connect_to_session(
+            self._session_id, as_controller=False, after=self._encoder.start()
+        ) as feed:
+            async for frame in read_frames(feed):
+                await sender.send(frame)
+                if frame.kind == "synced":
+                    await self._is_synced.wait()
+                    await opening.aclose()
 
 
 async def read_frames(feed: SessionFrameStream) -> AsyncIterator[HostFrame]:

@@ -325,7 +325,7 @@ class ProfileLinter:
     def _record_verb(self, verb: TurnMethodCall, turn: Any) -> None:
         name = verb.name
         if name in ("closed", "finish"):
-            if name == "closed" or turn.outcome is not None:
+            if name == "closed" or turn.outcome_tracker.outcome is not None:
                 self._check_open_calls(turn)
             return
         self._verbs_of_line.append(verb)
@@ -359,7 +359,7 @@ class ProfileLinter:
         """Before the Turn closes what is open."""
         for _, name, _ in list(turn.open_calls.values())[:MAX_KINDS]:
             self._findings.add_entry("open_call", str(name)[:MAX_TYPE_CHARS], self._label)
-        if turn.outcome is None:
+        if turn.outcome_tracker.outcome is None:
             self._findings.add_entry("no_end", self._label)
 
     # -- all of it ---------------------------------------------------------------------------------

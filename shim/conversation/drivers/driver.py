@@ -154,7 +154,7 @@ class ChildDriver:
         match command:
             case StoreSessionCommand() if self.stream is not None:
                 self.launcher.turn_lifecycle.store_session(self.stream)
-                if tool := self.stream.turn.denied_tool_that_ran:
+                if tool := self.stream.turn.tool_calls.denials.tool_that_ran:
                     self.launcher.report_executed_denied_tool(tool)
             case SetTimeoutCommand(timeout):
                 self._deadlines.select_silence_timeout_by_name(timeout)

@@ -20,7 +20,6 @@ from shim.core.adapter.commands import (
     WithdrawPermissionCommand,
 )
 from shim.core.claude.control import ControlSession
-from shim.core.claude.control.permission_gate import HookDecisionRequired
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import (
     STREAM_CLOSED_TEXT,
@@ -115,7 +114,7 @@ class PersistentDriver(OpenStdinDriver):
             self._turn_has_output
             or self._interrupted
             or self._stalled
-            or stream.turn.outcome is not None
+            or stream.turn.outcome_tracker.outcome is not None
         )
         if was_silent and not (is_done or is_new_child):
             # it was about to end when the message came
@@ -204,7 +203,7 @@ class PersistentDriver(OpenStdinDriver):
         self._deadlines.reset()
         if stream is not None:
             # The next child knows nothing of them.
-            self._requeue_messages(stream.turn.turn_start.steering_messages)
+            self._requeue_messages(stream.turn.user_messages.steering_messages)
         self._child = child = Child(spawned._replace(stdin_bytes=b""))
         self.stream = stream = stream or self.launcher.turn_lifecycle.open_child_stream(
             self.stream, self._child_input.create_translator_factory
@@ -295,17 +294,16 @@ class PersistentDriver(OpenStdinDriver):
         elif self._interrupted:  # nor is one behind an interrupt
             await self.send_decision(request, PermissionDecision(False, ends_turn=True))
             return
-        outcome = (
+        has_hook_commands = bool(self.launcher.policy.hooks)
+        decision = (
             self._find_earlier_grant(request)
             or self._defer_decision(request)
-            or self._control_session.ask_permission(
-                request, has_hook_commands=bool(self.launcher.policy.hooks)
-            )
+            or self._control_session.ask_permission(request, has_hook_commands=has_hook_commands)
         )
-        if isinstance(outcome, HookDecisionRequired):
+        if decision is None and has_hook_commands:
             self._tasks.start_soon(self._run_hooks, request)
             return
-        await self._deliver_prompt(request, outcome)
+        await self._deliver_prompt(request, decision)
 
     async def _run_hooks(self, request: PermissionRequest) -> None:
         """Run the hooks of Claude's settings files about a call, and then put its question, if it

@@ -54,7 +54,7 @@ class OpenStdinDriver(ChildDriver):
 
     async def write_output_and_run_commands(self, lines: bytes, commands: StreamCommands) -> None:
         user_messages = (
-            () if self.stream is None else self.stream.turn.turn_start.take_answered_messages()
+            () if self.stream is None else self.stream.turn.user_messages.take_answered_messages()
         )
         for message in user_messages:
             self._output.write_prompt_to_transcript(message)
@@ -106,9 +106,9 @@ class OpenStdinDriver(ChildDriver):
         """
         count = max(
             self._child_input.pop_undelivered_message_count(),
-            stream.turn.turn_start.unanswered_steering_message_count if self._interrupted else 0,
+            stream.turn.user_messages.unanswered_steering_message_count if self._interrupted else 0,
         )
-        return stream.turn.turn_start.steering_messages[-count:] if count else []
+        return stream.turn.user_messages.steering_messages[-count:] if count else []
 
     def _requeue_messages(self, messages: list[UserMessage]) -> None:
         """Let messages that were said into the turn wait for turns of their own."""

@@ -242,7 +242,7 @@ class TurnLifecycle:
         adapter, conversation = context.adapter, turn.conversation
         if stream.is_turn_finished:
             resume_state.has_answered = resume_state.has_answered or (
-                turn.message_count > 0 and not turn.is_error
+                turn.assistant_message.number > 0 and not turn.is_error
             )
             resume_state.failed_attempts = ()
             log_fields: dict[str, Any] = {
@@ -256,8 +256,8 @@ class TurnLifecycle:
         self._state.context_tokens = (
             sum(turn.assistant_message.last_usage.values()) or self._state.context_tokens
         )
-        if turn.turn_start.config.model is None and turn.model != "unknown":
-            self._state.reported_model = turn.model
+        if turn.config.model is None and turn.assistant_message.model != "unknown":
+            self._state.reported_model = turn.assistant_message.model
         replay_position = (
             adapter.cli.read_replay_position()
             if adapter.cli.read_replay_position is not None
@@ -266,7 +266,7 @@ class TurnLifecycle:
         vendor_session = (
             replay_position
             or conversation.vendor_session_id
-            or (resume_state.assigned_id if turn.has_started else None)
+            or (resume_state.assigned_id if turn.outcome_tracker.has_started else None)
         )
         vendor_stores = adapter.passthrough and not context.is_translated
         if (
@@ -279,7 +279,7 @@ class TurnLifecycle:
             not replay_position
             and adapter.session_traits.saves_late
             and not resume_state.vendor_session_id
-            and not turn.usage_by_model
+            and not turn.assistant_message.usage_by_model
         ):
             # the first reply was cut: there is nothing to resume, but the id is the frontend's
             vendor_session = ""
@@ -291,7 +291,7 @@ class TurnLifecycle:
             adapter.name,
             vendor_session,
             context.cwd,
-            turn.model,
+            turn.assistant_message.model,
             created,
             conversation.get_vendor_session_usage(vendor_session),
         )

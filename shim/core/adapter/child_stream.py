@@ -107,12 +107,12 @@ class ChildStream:
     @property
     def is_turn_open(self) -> bool:
         """Return whether the turn has begun and has no result yet."""
-        return self.turn.state not in (NEW, CLOSED)
+        return self.turn.machine.state not in (NEW, CLOSED)
 
     @property
     def is_turn_finished(self) -> bool:
         """Return whether the turn has its result. Later output of the child is not written."""
-        return self.turn.state is CLOSED
+        return self.turn.machine.state is CLOSED
 
     @property
     def is_over_cost_budget(self) -> bool:
@@ -148,7 +148,7 @@ class ChildStream:
             message, replays=replays_message, get_accepted_kinds=list_accepted_kinds
         )
         if has_hooks:
-            self.turn.hook_events = []
+            self.turn.tool_calls.start_hook_events()
 
     @property
     def can_accept_steering_message(self) -> bool:
@@ -160,9 +160,9 @@ class ChildStream:
         turn = self.turn
         if self._stage is not TurnStage.RUNNING or self.is_turn_finished:
             return False
-        if not turn.open_calls or turn.outcome is not None:
+        if not turn.open_calls or turn.outcome_tracker.outcome is not None:
             return False
-        messages = turn.turn_start.steering_messages
+        messages = turn.user_messages.steering_messages
         size_bytes = sum(message.size_bytes for message in messages)
         return len(messages) < MAX_STEERED_MESSAGES and size_bytes < MAX_LINE_BYTES
 
@@ -172,7 +172,7 @@ class ChildStream:
         """
         self._reset_stage()
         self._reset_line_buffers()
-        self.turn.config = self.turn.config._replace(failed_attempts=failed_attempts)
+        self.turn.set_failed_attempts(failed_attempts)
 
     def start_retry(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
         """Prepare to send the same message again, if the stream of its answer was cut (Yume's R11).
@@ -300,7 +300,7 @@ class ChildStream:
 
         A real claude that gave its result may have had more to do: that result stands.
         """
-        if not self.turn.vendor_result_line:
+        if not self.turn.outcome_tracker.vendor_result[0]:
             self.turn.stop(self.describe_stall(reason), "stall")
 
     def describe_stall(self, reason: str) -> str:
@@ -316,13 +316,13 @@ class ChildStream:
 
         The commands of an end are carried out before its lines are written.
         """
-        last_text = self.turn.last_text
+        last_text = self.turn.assistant_message.last_text
         lines = self._close_turn(child_exit, stderr)
         return lines, self._build_last_commands(last_text)
 
     def finish(self) -> StreamOutput:
         """Return the last lines of a turn whose child stays for the next turn."""
-        last_text = self.turn.last_text
+        last_text = self.turn.assistant_message.last_text
         lines = self._end_turn(None, "")
         return lines, self._build_last_commands(last_text)
 
@@ -365,7 +365,7 @@ class ChildStream:
 
     def get_api_failure_of_retry(self, stderr: str) -> ApiFailure:
         """Return why the vendor asks its model again, by its own report or by what is on stderr."""
-        return self.turn.outcome_tracker.retry_failure or classify_api_error(stderr)
+        return self.turn.retry_failure or classify_api_error(stderr)
 
     def _close_turn(self, child_exit: ChildExit | None, stderr: str) -> bytes:
         return self._end_turn(child_exit, self._read_to_end(child_exit, stderr))
@@ -399,11 +399,10 @@ class ChildStream:
             self._stage = TurnStage.RUNNING
         stage = self._find_stage()
         commands = self._collect_changes(stage)
-        if turn.hook_events:
-            events, turn.hook_events = tuple(turn.hook_events), []
-            # No line may follow an error result.
-            if stage is not TurnStage.FINISHED:
-                commands.append(RunHooksCommand(events))
+        hook_events = turn.tool_calls.take_hook_events()
+        # No line may follow an error result.
+        if hook_events and stage is not TurnStage.FINISHED:
+            commands.append(RunHooksCommand(hook_events))
         commands += self._take_lines_for_child()
         commands += self._take_permission_requests()
         withdrawn_requests = self._dispatcher.translator.take_withdrawn_permission_requests()
@@ -416,15 +415,15 @@ class ChildStream:
         if self.is_turn_finished and turn.is_terminated:
             return TurnStage.FINISHED
         # A real claude's result may be followed by other lines and by its turn end line.
-        if turn.is_finalized or self.is_turn_finished:
+        if turn.outcome_tracker.is_finalized or self.is_turn_finished:
             return TurnStage.VENDOR_DONE
-        return TurnStage.PAUSED if turn.is_paused else TurnStage.RUNNING
+        return TurnStage.PAUSED if turn.outcome_tracker.is_paused else TurnStage.RUNNING
 
     def _collect_changes(self, stage: TurnStage) -> list[StreamCommand]:
         """Return commands for a new session, timeout or stage."""
         turn = self.turn
         commands: list[StreamCommand] = []
-        can_resume = not self._saves_late or bool(turn.usage_by_model)
+        can_resume = not self._saves_late or bool(turn.assistant_message.usage_by_model)
         resume_info = (self._find_vendor_session(), can_resume)
         has_finished = stage is TurnStage.FINISHED and stage is not self._stage
         if resume_info != self.resume_info or has_finished:
@@ -445,8 +444,7 @@ class ChildStream:
         return map(SendToChildCommand, lines)
 
     def _take_permission_requests(self) -> Iterator[AskPermissionCommand]:
-        permissions, self.turn.pending_permissions = self.turn.pending_permissions, []
-        return map(AskPermissionCommand, permissions)
+        return map(AskPermissionCommand, self.turn.permission_requests.take_pending())
 
 
 def _select_timeout_key(turn: Turn) -> str:

@@ -34,6 +34,7 @@ class Translator:
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         self.turn = turn
+        self.diagnostics = turn.diagnostics
         self.partial = partial
         # lines for a child that listens, where the vendor asks more than permissions
         self.outbox: list[bytes] = []
@@ -91,7 +92,7 @@ class Translator:
         That we are stopping the last one is no end yet: a vendor may begin what it was told to
         stop.
         """
-        if self.turn.is_finalized or self.turn.state is CLOSED:
+        if self.turn.outcome_tracker.is_finalized or self.turn.machine.state is CLOSED:
             self.turn.finish()
             self.turn.write_result_terminator_line()
             self.start_turn(self.turn.create_next())

@@ -163,17 +163,31 @@ class RedactedTurn(Turn):
         conversation: ConversationState,
         diagnostics: Diagnostics,
     ) -> None:
-        super().__init__(writer, config, conversation, diagnostics)
         self._counts = diagnostics.redactions
         self._redactor = redactor = Redactor(self._counts)
+        super().__init__(
+            writer,
+            config,
+            conversation,
+            diagnostics,
+            redactor.redact_value,
+            self._write_buffered_text,
+        )
         self._redacted_blocks = redacted_blocks = RedactedTextBlocks(self, redactor)
         self._line_redactor: ClaudeLineRedactor | None = None
         self._write_line: WriteLine | None = None
         self.add_text = redacted_blocks.add_text
         self.add_block = redacted_blocks.add_block
+        self.retract_message = self._retract_redacted_message
+        self.update_message = self._update_redacted_message
         self.add_tool_result = self._add_redacted_tool_result
-        self.machine.before_move = redacted_blocks.write_buffered_text
-        self.context.redact = redactor.redact_value
+        self.fill_open_call_results = self._fill_redacted_results
+        self.forbid_call = self._forbid_redacted_call
+        self.record_unknown_event = self._record_redacted_event
+        self.stop = self._stop_with_redacted_message
+
+    def _write_buffered_text(self) -> None:
+        self._redacted_blocks.write_buffered_text()
 
     # -- what the model says -----------------------------------------------------------------------
 
@@ -189,10 +203,10 @@ class RedactedTurn(Turn):
     def update_thinking(self, full_text: str, key: object = None) -> None:
         self._redacted_blocks.update_block_text(THINKING, full_text, key)
 
-    def retract_message(self) -> None:
-        """The reply was cut and comes again; what is held back of it was not said."""
+    def _retract_redacted_message(self) -> None:
+        """Retract a reply that was cut. Its buffered text was never written."""
         self._redacted_blocks.discard_buffered_text()
-        super().retract_message()
+        self.text_blocks.retract_message()
 
     def prepare_retry(self) -> None:
         self._redacted_blocks.discard_buffered_text()
@@ -203,8 +217,10 @@ class RedactedTurn(Turn):
     def start_message(self, model: str | None = None, usage: Usage | None = None) -> None:
         super().start_message(self._redactor.redact_value(model), usage)
 
-    def update_message(self, model: str | None = None, usage: Usage | None = None) -> None:
-        super().update_message(self._redactor.redact_value(model), usage)
+    def _update_redacted_message(
+        self, model: str | None = None, usage: Usage | None = None
+    ) -> None:
+        self.assistant_message.update(self._redactor.redact_value(model), usage)
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -222,8 +238,8 @@ class RedactedTurn(Turn):
             call_id, self._redactor.redact_value(content), is_error, name, tool_input
         )
 
-    def fill_open_call_results(self, content: str = "") -> None:
-        super().fill_open_call_results(self._redactor.redact_text(content))
+    def _fill_redacted_results(self, result_content: str = "") -> None:
+        self.tool_calls.write_result_for_each_open_call(self._redactor.redact_text(result_content))
 
     def add_denial(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
         super().add_denial(*map(self._redactor.redact_value, (call_id, name, tool_input)))
@@ -246,19 +262,19 @@ class RedactedTurn(Turn):
             vendor_knows=vendor_knows,
         )
 
-    def forbid_call(self, call_id: str, reason: str) -> None:
-        super().forbid_call(call_id, self._redactor.redact_text(reason))
+    def _forbid_redacted_call(self, call_id: str, reason: str) -> None:
+        self.tool_calls.forbid_call(call_id, self._redactor.redact_text(reason))
 
     # -- beside the conversation, and the end ------------------------------------------------------
 
     def write_system_event(self, subtype: str, **fields: Any) -> None:
         super().write_system_event(subtype, **self._redactor.redact_value(fields))
 
-    def record_unknown_event(self, kind: object, sample: object = "") -> None:
-        """An event without a translation: the result names its kind."""
-        super().record_unknown_event(
-            self._redactor.redact_text(kind) if isinstance(kind, str) else kind, sample
-        )
+    def _record_redacted_event(self, kind: object, sample: object = "") -> None:
+        """Record an event without a translation. The result names its kind."""
+        if isinstance(kind, str):
+            kind = self._redactor.redact_text(kind)
+        self.diagnostics.record_unknown_event(kind, sample)
 
     def record_turn_end(self, **result_fields: Any) -> None:
         """The vendor said that it is done; its facts repeat what was said, and counted, before."""
@@ -268,9 +284,9 @@ class RedactedTurn(Turn):
         redacted_message = self._redactor.redact_text(message)
         super().record_failure(redacted_message, **Redactor().redact_value(result_fields))
 
-    def stop(self, message: str, cause: TurnEndCause) -> None:
-        """We end the turn; the reason may name what a vendor calls its tools."""
-        super().stop(self._redactor.redact_text(message), cause)
+    def _stop_with_redacted_message(self, message: str, cause: TurnEndCause) -> None:
+        """End the turn. The reason may name what a vendor calls its tools."""
+        self.outcome_tracker.stop(self._redactor.redact_text(message), cause)
 
     def close(self, child_exit: ChildExit | None, stderr: str) -> None:
         if self.machine.state is CLOSED:

@@ -99,7 +99,7 @@ class AssistantMessage:
 
     # -- what the vendor says of it ----------------------------------------------------------------
 
-    def update(self, model: str | None, usage: Usage | None) -> None:
+    def update(self, model: str | None = None, usage: Usage | None = None) -> None:
         """The model and the usage known so far of the reply that is open or comes next."""
         if model and model != self.model and isinstance(model, str) and model != SYNTHETIC_MODEL:
             self.model = model[:MAX_NAME_CHARS]
@@ -144,8 +144,12 @@ class AssistantMessage:
         if self.written_text.char_count and not self._can_retry:
             self.written_text.clear()
 
-    def add_usage(self, usage: Usage) -> None:
-        """Add the usage of one reply to its model's (contract 5.3)."""
+    def add_usage(self, usage: Usage, cost_usd: float = 0.0) -> None:
+        """Add the usage of one request to that of its model (contract 5.3). The request is a reply,
+        or one that is no reply of the turn: a failed one, a compaction.
+        """
+        if cost_usd:
+            self.cost_usd += parse_dollars(cost_usd)
         if usage.__class__ is not Usage:
             usage = parse_usage(usage)
         self._writer.add_usage(usage)

@@ -74,17 +74,18 @@ class TurnTransitionError(Exception):
 
 
 class TurnStateMachine:
-    """The state of one turn. `set_transition_steps` gives it the table's words as calls.
+    """The state of one turn. `set_transition_actions` sets what the words of the table do."""
 
-    `before_move` is called before the way is looked up; what was held back of the open block is
-    said then.
-    """
+    __slots__ = ("_before_move", "_diagnostics", "_steps_by_path", "state")
 
-    __slots__ = ("_diagnostics", "_steps_by_path", "before_move", "state")
-
-    def __init__(self, diagnostics: Diagnostics) -> None:
+    def __init__(
+        self, diagnostics: Diagnostics, before_move: TransitionAction | None = None
+    ) -> None:
+        """`before_move` is called before a transition is looked up: it writes what is buffered of
+        the open block.
+        """
         self.state = NEW
-        self.before_move: TransitionAction | None = None
+        self._before_move = before_move
         self._diagnostics = diagnostics
         self._steps_by_path: dict[TurnState, dict[TurnState, tuple[TransitionAction, ...]]] = {}
 
@@ -107,8 +108,8 @@ class TurnStateMachine:
             if goal not in SILENT_TRANSITIONS.get(self.state, ALL_GOALS):
                 raise TurnTransitionError(self.state, goal)
         else:
-            if self.before_move is not None:
-                self.before_move()
+            if self._before_move is not None:
+                self._before_move()
             try:
                 steps = self._steps_by_path[self.state][goal]
             except KeyError:

@@ -13,7 +13,7 @@ from shim.core.reading.diagnostics import strip_ansi_colors
 from shim.core.reading.head_and_tail import shorten_middle
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.context import TurnConfig
-from shim.core.turn.machine import CLOSED, NEW, TurnState, TurnStateMachine
+from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnState, TurnStateMachine
 
 # of a vendor's stderr in an error text: enough for a reason, short enough for a dialog
 STDERR_EXCERPT_CHARS = 2000
@@ -73,10 +73,8 @@ class TurnOutcomeTracker:
         self.child_exit: ChildExit | None = None  # None: we ended the child, or it stays
         # a real claude's own result line, and what it means
         self.vendor_result: tuple[bytes, TurnOutcome | None] = (b"", None)
-        self.is_terminated = True  # no terminator is owed
-        self.retry_failure: ApiFailure | None = None  # why the vendor last asked its model again
-        # the line about an interrupt that stands for the user has passed
-        self.has_interrupt_line = False
+        self.has_interrupt_line = False  # a real claude wrote the user line of an interrupt
+        self.has_interrupted_call = False  # a call was open when the turn was interrupted
 
     def record_turn_end(self, result_fields: Mapping[str, Any]) -> None:
         if self._is_too_late():
@@ -118,9 +116,11 @@ class TurnOutcomeTracker:
         fields = {} if self.outcome is None else self.outcome.fields
         self.outcome = TurnOutcome("failed", message, cause, fields=fields, ended_by_shim=True)
 
-    def record_interrupt(self, result_fields: Mapping[str, Any]) -> None:
-        """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of
-        its end.
+    def record_interrupt(
+        self, result_fields: Mapping[str, Any], *, has_open_call: bool = False
+    ) -> None:
+        """Record that the frontend stopped the turn, or that the vendor reports it. This beats what
+        the vendor reports about its end.
         """
         if self._machine.is_over:
             return
@@ -128,6 +128,51 @@ class TurnOutcomeTracker:
             self.outcome = self.outcome._replace(fields=result_fields or self.outcome.fields)
         else:
             self.outcome = TurnOutcome("interrupted", cause="interrupted", fields=result_fields)
+        self.record_open_call(has_open_call)
+
+    def record_open_call(self, has_open_call: bool) -> None:
+        """Record whether a call is open in a turn that was interrupted."""
+        is_call_interrupted = self.has_interrupted_call or has_open_call
+        self.has_interrupted_call = self.is_interrupted and is_call_interrupted
+
+    def record_interrupt_line(self, *, names_tool: bool) -> None:
+        """Record the user line that a real claude writes about an interrupt."""
+        self.record_interrupt({})
+        self.has_interrupt_line = True
+        self.has_interrupted_call = names_tool
+
+    def set_vendor_result(self, line: bytes, outcome: TurnOutcome) -> None:
+        """Set the result of a real claude, and what it means."""
+        self.outcome = outcome
+        self.vendor_result = line, outcome
+
+    def add_fields(self, fields: Mapping[str, Any]) -> None:
+        """Add fields to the outcome, if there is one."""
+        if self.outcome is not None:
+            self.outcome = self.outcome._replace(fields={**self.outcome.fields, **fields})
+
+    def record_vendor_completion(self) -> None:
+        """Record that the vendor is done. The shell may end its process after a moment.
+
+        If the vendor also reported its outcome, whatever it prints from now on is too late.
+        """
+        self.is_finalized = True
+        machine = self._machine
+        if self.has_vendor_outcome and not machine.is_over:
+            self.has_started = machine.state is not NEW
+            machine.move_to(READY)
+            machine.move_to(DONE, True)
+
+    def cancel_vendor_completion(self) -> None:
+        """Record that the vendor continues. After its outcome it is too late for that."""
+        self.is_finalized = self._machine.state is DONE
+        self.is_paused = False
+
+    def record_possible_turn_end(self) -> None:
+        """Record that the vendor may be done. It does not report its end: silence is the end of the
+        turn if the child stays.
+        """
+        self.is_paused = not self._machine.is_over
 
     def reset(self) -> None:
         """Another attempt begins: the end of this one was none."""

@@ -88,6 +88,11 @@ class PermissionRequests:
             PermissionRequest(request_id, written_id, name, tool_input, *vendor_call, refusal)
         )
 
+    def take_pending(self) -> list[PermissionRequest]:
+        """Return the requests since the last call."""
+        pending, self.pending = self.pending, []
+        return pending
+
     def defer_call(self, call_id: str, name: str) -> None:
         """Hold back a call of a tool in the frontend's process until its arguments are known."""
         tool_input = self.deferred_calls.add(call_id, name)

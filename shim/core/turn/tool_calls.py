@@ -216,12 +216,22 @@ class ToolCalls:
         self.result_count = 0  # that were said
         # calls and results for a frontend's hooks, if it has any
         self.hook_events: list[HookEvent] | None = None
-        self.has_interrupted_call = False  # a call was open when the turn was interrupted
         self._open_call_bytes = 0  # at least of their arguments
         self._early_results = UnmatchedToolResults()
         # the written id → why the call was refused, and whether the vendor received the denial
         # before the call ran
         self._refusals: dict[str, tuple[str, bool]] = {}
+
+    def start_hook_events(self) -> None:
+        """Store calls and results for the frontend's hooks from now on."""
+        self.hook_events = []
+
+    def take_hook_events(self) -> tuple[HookEvent, ...]:
+        """Return the hook events since the last call."""
+        if not self.hook_events:
+            return ()
+        events, self.hook_events = tuple(self.hook_events), []
+        return events
 
     # -- the verbs ---------------------------------------------------------------------------------
 
@@ -371,7 +381,8 @@ class ToolCalls:
         if self._machine.state is not READY and not self._machine.move_to(READY):
             return  # it is answered with the end, as every call is
         # a vendor may call what it stopped complete
-        evaluator, is_error = self._config.evaluator, is_error or self.has_interrupted_call
+        evaluator = self._config.evaluator
+        is_error = is_error or self._outcome_tracker.has_interrupted_call
         if content.__class__ is not str or call[1] == SHELL_TOOL or call[1].startswith(MCP_PREFIX):
             is_error = is_error or is_failed_mcp_result(content)
             content = format_tool_result_content(content, call[1], is_failed=is_error)
@@ -409,7 +420,8 @@ class ToolCalls:
             self._check_max_turns(self._config.limits.max_turns)
 
     def write_result_for_each_open_call(self, result_content: str = "") -> None:
-        """The vendor never says what its open calls returned: each gets `content`."""
+        """The vendor never says what its open calls returned: each gets
+        `result_content`."""
         if self.open_calls and self._machine.move_to(READY):
             calls = list(self.open_calls.values())
             self.table.remove_visible_calls()
@@ -515,9 +527,7 @@ class ToolCalls:
         """Answer the calls that are open at the end; gives back what their results say."""
         is_interrupted = self._outcome_tracker.is_interrupted
         text = INTERRUPTED_TEXT if is_interrupted else UNANSWERED_TEXT
-        self.has_interrupted_call = is_interrupted and (
-            self.has_interrupted_call or bool(self.open_calls)
-        )
+        self._outcome_tracker.record_open_call(bool(self.open_calls))
         outcome = self._outcome_tracker.outcome
         if outcome is not None and outcome.cause == "denied":
             text = outcome.message

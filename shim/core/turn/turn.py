@@ -5,7 +5,7 @@ what may never be said, is decided here: one `init` first, blocks that never ove
 results in pairs, one `result` last, and nothing behind it. Pure: no clock, no file, no randomness.
 
     context              configuration, conversation, output, the table of states, the outcome
-    turn_start           what is known of the vendor, and the user's messages
+    user_messages        the messages that the turn answers
     text_blocks          text and thinking
     assistant_message    the reply that is open: usage, stop reason, what it said
     tool_calls           tool calls and results
@@ -17,19 +17,24 @@ writes the end.
 """
 
 from collections.abc import Callable, Mapping
-from operator import attrgetter
 from typing import Any, Literal
 
-from shim.core.api_errors import TurnEndCause, classify_api_error
-from shim.core.claude.hooks.callbacks import HookEvent
-from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
+from shim.core.api_errors import ApiFailure, TurnEndCause, classify_api_error
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage, parse_dollars
 from shim.core.errors import FailedVendorAttempt
 from shim.core.reading.diagnostics import Diagnostics
+from shim.core.reading.ids import canonicalize_uuid
 from shim.core.turn import outcome as outcomes
 from shim.core.turn.assistant_message import AssistantMessage
-from shim.core.turn.context import ConversationState, JsonSchemaAnswer, OutputWriter, TurnConfig
+from shim.core.turn.context import (
+    MAX_NAME_CHARS,
+    ConversationState,
+    JsonSchemaAnswer,
+    OutputWriter,
+    TurnConfig,
+)
+from shim.core.turn.init_line import build_init_fields, clean_vendor_info
 from shim.core.turn.machine import (
     CLOSED,
     DONE,
@@ -38,7 +43,7 @@ from shim.core.turn.machine import (
     READY,
     TEXT,
     THINKING,
-    TurnState,
+    TransitionAction,
 )
 from shim.core.turn.outcome import ChildExit, TurnOutcome, TurnSnapshot
 from shim.core.turn.permission_requests import PermissionRequests
@@ -50,31 +55,19 @@ from shim.core.turn.result import (
     build_minimal_error_result,
     build_turn_result,
 )
-from shim.core.turn.subagents import Subagent, SubagentCall, SubagentTracker
+from shim.core.turn.subagents import Subagent, SubagentTracker
 from shim.core.turn.text_blocks import TextBlocks
 from shim.core.turn.tool_calls import OpenCall, ToolCalls
 from shim.core.turn.turn_context import TurnContext
-from shim.core.turn.turn_start import TurnStart
+from shim.core.turn.user_messages import UserMessages
 
 WriteLine = Callable[[bytes, dict[str, Any]], None]  # a line without its LF, and as parsed
 
 
-def forward_attribute(path: str) -> Any:
-    """An attribute of one of an object's parts, read and set as the object's own; `path` is
-    `forward_attribute.name`.
-    """
-    owner, _, name = path.rpartition(".")
-    return property(
-        attrgetter(path), lambda turn, value: setattr(attrgetter(owner)(turn), name, value)
-    )
-
-
 class Turn:
-    """One turn, bound of its objects. `state`, `is_error`, `cause`, `final_text` … may be read; all
-    else is verbs.
+    """The events of one turn as methods, its parts, and its `result` (None until then).
 
-    `add_text`, `add_block`, `add_tool_call`, `add_tool_result` and `end_message` are methods of the
-    objects, which saves a call for each.
+    A method that one part carries out alone is that part's method; the constructor lists them.
     """
 
     def __init__(
@@ -83,32 +76,62 @@ class Turn:
         config: TurnConfig,
         conversation: ConversationState,
         diagnostics: Diagnostics,
+        redact: Callable[[Any], Any] | None = None,
+        before_move: TransitionAction | None = None,
     ) -> None:
+        """`redact` returns a value without its secrets; None if the turn writes them.
+
+        `before_move` is called before the state changes.
+        """
         self.writer = writer
+        self.config = config
         self.conversation = conversation
         self.diagnostics = diagnostics
-        self.context = context = TurnContext(writer, config, conversation, diagnostics)
+        self.context = context = TurnContext(
+            writer, config, conversation, diagnostics, redact, before_move
+        )
         self.machine = machine = context.machine
-        self.outcome_tracker = context.outcome_tracker
+        self.outcome_tracker = outcome_tracker = context.outcome_tracker
+        self.user_messages = user_messages = UserMessages(context)
         self.assistant_message = message = AssistantMessage(context)
-        self.turn_start = turn_start = TurnStart(context, message)
         self.text_blocks = text_blocks = TextBlocks(context, message)
         self.tool_calls = tool_calls = ToolCalls(context, message, self.finish)
-        self.permission_requests = PermissionRequests(context, tool_calls)
+        self.permission_requests = permission_requests = PermissionRequests(context, tool_calls)
         self.subagents = SubagentTracker(context, message, tool_calls)
+        self.vendor_info: dict[str, Any] = {}  # what the vendor reported about itself
         self.result: TurnResult | None = None
-        # the vendor gives signs of life, so its silence says something
-        self.sends_heartbeats = False
+        self.retry_failure: ApiFailure | None = None  # why the vendor last asked its model again
+        self.sends_heartbeats = False  # the vendor reports that it works, so its silence is a sign
+        self.is_terminated = True  # no line that ends the turn has to follow the result
         self.open_calls: dict[str, OpenCall] = tool_calls.open_calls  # the calls without a result
+        self.set_user_message = user_messages.set_message
+        self.add_steering_message = user_messages.add_steering_message
+        self.update_message = message.update
+        self.add_usage = message.add_usage
+        self.end_message = message.end
+        if config.limits.max_budget_usd is not None:
+            self.end_message = self._end_message_with_budget
         self.add_text = text_blocks.add_text
         self.add_block = text_blocks.add_block
+        self.end_block = text_blocks.end_block
+        self.retract_message = text_blocks.retract_message
         self.add_tool_call = tool_calls.add_tool_call
         self.add_tool_result = tool_calls.add_tool_result
-        self.end_message = (
-            message.end if config.limits.max_budget_usd is None else self._end_message_with_budget
-        )
+        self.fill_open_call_results = tool_calls.write_result_for_each_open_call
+        self.find_call = tool_calls.find_call
+        self.replace_call_input = tool_calls.replace_call_input
+        self.forbid_call = tool_calls.forbid_call
+        self.request_permission = permission_requests.add
+        self.defer_call = permission_requests.defer_call
+        self.write_deferred_call = permission_requests.write_deferred_call
+        self.stop_waiting_for_call_input = permission_requests.deferred_calls.stop_waiting_for_input
+        self.record_unknown_event = diagnostics.record_unknown_event
+        self.record_vendor_completion = outcome_tracker.record_vendor_completion
+        self.cancel_vendor_completion = outcome_tracker.cancel_vendor_completion
+        self.record_possible_turn_end = outcome_tracker.record_possible_turn_end
+        self.stop = outcome_tracker.stop
         machine.set_transition_actions(
-            init=turn_start.write_init,
+            init=self._write_init,
             start=self._start_message,
             text=text_blocks.start_text_block,
             thinking=text_blocks.start_thinking_block,
@@ -121,40 +144,9 @@ class Turn:
 
     # -- what the shell and the translators read ---------------------------------------------------
 
-    state: TurnState = forward_attribute("machine.state")
-    config: TurnConfig = forward_attribute("turn_start.config")
-    # what the vendor said of itself
-    vendor_info: dict[str, Any] = forward_attribute("turn_start.vendor_info")
-    # of the last reply, or the one that `init` named
-    model: str = forward_attribute("assistant_message.model")
-    message_count: int = forward_attribute("assistant_message.number")  # that said something
-    last_text: str = forward_attribute("assistant_message.last_text")
-    stop_reason: str | None = forward_attribute("assistant_message.stop_reason")
-    has_ended_with_tool_calls: bool = forward_attribute(
-        "assistant_message.has_ended_with_tool_calls"
-    )
-    # of the replies, by model
-    usage_by_model: dict[str, Usage] = forward_attribute("assistant_message.usage_by_model")
-    subagent_calls: Mapping[str, SubagentCall] = forward_attribute("subagents.open_calls")
-    denials: Mapping[str, dict[str, Any]] = forward_attribute("tool_calls.denials.entries")
-    denied_tool_that_ran: str = forward_attribute("tool_calls.denials.tool_that_ran")
-    # that wait for the shell
-    pending_permissions: list[PermissionRequest] = forward_attribute("permission_requests.pending")
-    hook_events: list[HookEvent] | None = forward_attribute("tool_calls.hook_events")
-    outcome: TurnOutcome | None = forward_attribute("outcome_tracker.outcome")
-    is_finalized: bool = forward_attribute("outcome_tracker.is_finalized")
-    is_paused: bool = forward_attribute("outcome_tracker.is_paused")
-    has_started: bool = forward_attribute("outcome_tracker.has_started")
-    is_terminated: bool = forward_attribute("outcome_tracker.is_terminated")
-
     def wrap_line_writer(self, write_line: WriteLine) -> WriteLine:
-        """What the lines of a real claude are said to, where they pass: `write_line` itself."""
+        """Return the function that takes the lines of a real claude: `write_line` itself."""
         return write_line
-
-    @property
-    def vendor_result_line(self) -> bytes:
-        """A real claude's own result line."""
-        return self.outcome_tracker.vendor_result[0]
 
     @property
     def is_error(self) -> bool:
@@ -171,80 +163,71 @@ class Turn:
         """The answer, or what went wrong; "" before there is a result."""
         return "" if self.result is None else self.result.final_text
 
-    # -- who the vendor is -------------------------------------------------------------------------
+    # -- the session -------------------------------------------------------------------------------
 
     def record_vendor_session_info(self, **session_info: Any) -> None:
-        """The vendor said who it is: session_id, model, cwd, tools (Claude's names), mode,
+        """Record who the vendor is: session_id, model, cwd, tools (Claude's names), mode,
         slash_commands …
 
-        The first call that carries a session id says the `init` line; facts that come later are too
-        late for it.
+        The first call with a session id writes the `init` line, which has nothing of later calls.
         """
         session_id = session_info.pop("session_id", None)
         if session_id and isinstance(session_id, str):
-            self.turn_start.set_vendor_session(
-                session_id, self.diagnostics, is_closed=self.machine.state is CLOSED
-            )
-        self.turn_start.update_vendor_info(session_info)
+            self._set_vendor_session(session_id)
+        self.vendor_info |= clean_vendor_info(session_info, self.context.sanitizer)
         if session_id and self.machine.state is NEW:
             self.machine.move_to(READY)
 
-    def set_user_message(
-        self,
-        message: UserMessage,
-        *,
-        replays: bool,
-        get_accepted_kinds: Callable[[], BlockKinds] = lambda: TEXT_ONLY_KINDS,
-    ) -> None:
-        """The user's message that this turn answers; `replays` says it again behind the init line
-        (contract C15).
+    def _set_vendor_session(self, session_id: str) -> None:
+        conversation = self.conversation
+        if conversation.vendor_session_id not in (None, session_id):
+            self.diagnostics.record("session_id_changed", session_id)
+            if self.config.can_retry and self.machine.state is not CLOSED:
+                self._change_session_id(session_id)
+        conversation.vendor_session_id = session_id
 
-        `get_accepted_kinds` gives what the vendor is given of it beside the text: known when it has
-        said who it is.
-        """
-        (
-            self.turn_start.user_message,
-            self.turn_start.replays_message,
-            self.turn_start.get_accepted_kinds,
-        ) = message, replays, get_accepted_kinds
-        # a child that stays had its session before the message, and init is said
-        if self.machine.state is not NEW:
-            self.turn_start.write_user_message_echo(message)
-        self.writer.count_prompt_chars(message.text)
+    def _change_session_id(self, vendor_session_id: str) -> None:
+        """Continue under the vendor's new id if the old one was the conversation's (Yume's R12)."""
+        conversation = self.conversation
+        session_id = canonicalize_uuid(vendor_session_id)
+        has_vendor_id = conversation.session_id == conversation.vendor_session_id
+        if session_id and conversation.session_id is not None and has_vendor_id:
+            conversation.session_id = session_id
+            self.writer.write_session_id_change(session_id)
 
-    def add_steering_message(self, message: UserMessage) -> None:
-        """Another message was said to the vendor in the middle of this turn, whose result answers
-        it too.
+    def set_failed_attempts(self, failed_attempts: tuple[FailedVendorAttempt, ...]) -> None:
+        """Set the vendors that were asked before this one; the `init` line names them."""
+        self.config = self.config._replace(failed_attempts=failed_attempts)
 
-        It is said again in front of the next reply, as the real claude does: by then the vendor has
-        taken it.
-        """
-        self.turn_start.steering_messages.append(message)
-        self.writer.count_prompt_chars(message.text)
+    def _write_init(self) -> None:
+        """Write the first line, and then the user's message if it is replayed."""
+        config, conversation, message = self.config, self.conversation, self.assistant_message
+        if conversation.session_id is None:
+            conversation.session_id = (
+                config.session.requested_id
+                or canonicalize_uuid(conversation.vendor_session_id or "")
+                or config.session.new_id
+            )
+        model = message.model or self.vendor_info.get("model")
+        model = (model or config.model or config.default_model or "unknown")[:MAX_NAME_CHARS]
+        redact = self.context.redact
+        message.model = model if redact is None else redact(model)
+        fields = build_init_fields(config, self.vendor_info, model, redact)
+        self.writer.write_init_message(conversation.session_id, fields)
+        self.user_messages.write_message()
 
     # -- replies -----------------------------------------------------------------------------------
 
     def _start_message(self) -> None:
-        if self.turn_start.steering_messages:
-            self.turn_start.write_steering_messages()
+        if self.user_messages.steering_messages:
+            self.user_messages.write_steering_messages()
         self.assistant_message.start()
 
     def start_message(self, model: str | None = None, usage: Usage | None = None) -> None:
-        """A new reply begins; nothing is said before its first block."""
+        """Start a new reply. Nothing is written before its first block."""
         if self.machine.state not in (NEW, READY, ECHO):
             self.machine.move_to(READY)
         self.assistant_message.update(model, usage)
-
-    def update_message(self, model: str | None = None, usage: Usage | None = None) -> None:
-        """The model and the usage known so far of the reply that is open or comes next."""
-        self.assistant_message.update(model, usage)
-
-    def add_usage(self, usage: Usage, cost_usd: float) -> None:
-        """Usage and cost of a request that is no reply of this turn (one that failed, a
-        compaction).
-        """
-        self.assistant_message.add_usage(usage)
-        self.assistant_message.cost_usd += parse_dollars(cost_usd)
 
     def add_thinking(self, fragment: str, key: object = None) -> None:
         self.text_blocks.add_block_fragment(THINKING, fragment, key)
@@ -263,33 +246,7 @@ class Turn:
         """The block's thinking so far, as `update_text`."""
         self.text_blocks.update_block_text(THINKING, full_text, key)
 
-    def end_block(self) -> None:
-        """The open block is complete: its line is said now instead of at the next event."""
-        self.text_blocks.end_block()
-
-    def retract_message(self) -> None:
-        """The reply was cut and comes again: what was unsaid is forgotten, what was said is not
-        said twice.
-        """
-        self.text_blocks.retract_message()
-
     # -- calls -------------------------------------------------------------------------------------
-
-    def find_call(
-        self, call_id: object, name: str | None = None, tool_input: object = None
-    ) -> OpenCall | None:
-        """Return the open call that a result with this id, name and arguments would belong to, or
-        None.
-        """
-        return self.tool_calls.find_call(call_id, name, tool_input)
-
-    def replace_call_input(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
-        """Replace the arguments of an open call. The rules apply to the new arguments, too."""
-        self.tool_calls.replace_call_input(call_id, name, tool_input)
-
-    def fill_open_call_results(self, content: str = "") -> None:
-        """The vendor never says what its open calls returned: each gets `content`."""
-        self.tool_calls.write_result_for_each_open_call(content)
 
     def add_denial(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
         """A call that was refused: an entry in the result's `permission_denials` (once per id).
@@ -301,50 +258,6 @@ class Turn:
             name,
             tool_input,
         )
-
-    def request_permission(
-        self,
-        request_id: str,
-        call_id: str,
-        name: str,
-        tool_input: Mapping[str, Any],
-        vendor_call: tuple[str, Mapping[str, Any]],
-        *,
-        announced_call: tuple[str, Mapping[str, Any]] | None = None,
-        is_unique: bool = False,
-        is_deferred: bool = False,
-    ) -> None:
-        """The vendor asks whether a call may run; `vendor_call` are its own name and arguments of
-        it.
-
-        A permission request may show an open call with another name: `announced_call` are the name
-        and arguments with which the call was announced. `is_unique`: the adapter gives each open
-        call an id of its own. `is_deferred`: the call is written when its arguments are known.
-        """
-        self.permission_requests.add(
-            request_id,
-            call_id,
-            name,
-            tool_input,
-            vendor_call,
-            announced_call=announced_call,
-            is_unique=is_unique,
-            is_deferred=is_deferred,
-        )
-
-    def defer_call(self, call_id: str, name: str) -> None:
-        """Hold back a call of a tool in the frontend's process until its arguments are known."""
-        self.permission_requests.defer_call(call_id, name)
-
-    def write_deferred_call(self, name: str, tool_input: Mapping[str, Any]) -> None:
-        """Write a call that arrived at the frontend's own server, if the call waited for its
-        arguments.
-        """
-        self.permission_requests.write_deferred_call(name, tool_input)
-
-    def stop_waiting_for_call_input(self, call_id: str) -> bool:
-        """Stop waiting for the arguments of a call. Return whether it was written already."""
-        return self.permission_requests.deferred_calls.stop_waiting_for_input(call_id)
 
     def record_permission_denial(
         self,
@@ -377,10 +290,6 @@ class Turn:
     ) -> None:
         """A call was allowed with another input only: its result will say so, and it is no denial."""
         self.tool_calls.record_denial_reason(permission.call_id, message)
-
-    def forbid_call(self, call_id: str, reason: str) -> None:
-        """The frontend forbids a call that the vendor runs without asking: the turn is stopped."""
-        self.tool_calls.forbid_call(call_id, reason)
 
     def get_subagent(self, parent_call_id: str, usage: Usage | None = None) -> Subagent:
         """The nested agent that the call `parent_call_id` runs; `usage` is that of its reply, which
@@ -415,7 +324,7 @@ class Turn:
 
     def write_retry(self, attempt: int, max_attempts: int, delay_ms: int, message: str) -> None:
         """The vendor asks its model again (contract 5.8, `api_retry`)."""
-        failure = self.outcome_tracker.retry_failure = classify_api_error(message)
+        self.retry_failure = failure = classify_api_error(message)
         self.write_system_event(
             "api_retry",
             attempt=attempt,
@@ -432,10 +341,6 @@ class Turn:
         self.write_system_event(
             "compact_boundary", compact_metadata={"trigger": trigger, "pre_tokens": tokens_before}
         )
-
-    def record_unknown_event(self, kind: object, sample: object = "") -> None:
-        """An event of the vendor that has no translation."""
-        self.diagnostics.record_unknown_event(kind, sample)
 
     def record_heartbeat(self) -> None:
         """The vendor said that it is alive; from now on in this turn it says so while it works."""
@@ -466,41 +371,11 @@ class Turn:
         """
         self.outcome_tracker.record_failure(message, result_fields, api, kind, status, subtype)
 
-    def stop(self, message: str, cause: TurnEndCause) -> None:
-        """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
-        self.outcome_tracker.stop(message, cause)
-
-    def record_interrupt(self, **result_fields: Any) -> None:
-        """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of
-        its end.
+    def record_interrupt(self, **fields: Any) -> None:
+        """Record that the frontend stopped the turn, or that the vendor reports it. This beats what
+        the vendor reports about its end.
         """
-        if self.machine.is_over:
-            return
-        self.outcome_tracker.record_interrupt(result_fields)
-        if self.outcome_tracker.is_interrupted and self.tool_calls.open_calls:
-            self.tool_calls.has_interrupted_call = True
-
-    def record_vendor_completion(self) -> None:
-        """The vendor is done: the shell may give it a last moment and then end it.
-
-        If it also said how, that stands: whatever it prints from now on is too late.
-        """
-        self.outcome_tracker.is_finalized = True
-        if self.outcome_tracker.has_vendor_outcome and not self.machine.is_over:
-            self.outcome_tracker.has_started = self.machine.state is not NEW
-            self.machine.move_to(READY)
-            self.machine.move_to(DONE, True)
-
-    def cancel_vendor_completion(self) -> None:
-        """The vendor goes on after all. Once it said how it ended, it is too late for that."""
-        self.outcome_tracker.is_finalized = self.machine.state is DONE
-        self.outcome_tracker.is_paused = False
-
-    def record_possible_turn_end(self) -> None:
-        """The vendor may be done, and has no word for it: for a child that stays, a silence is the
-        end.
-        """
-        self.outcome_tracker.is_paused = not self.machine.is_over
+        self.outcome_tracker.record_interrupt(fields, has_open_call=bool(self.open_calls))
 
     def prepare_retry(self) -> None:
         """The whole turn is asked for once more: what was said stays said, and is not said twice."""
@@ -587,8 +462,8 @@ class Turn:
 
     def write_result_terminator_line(self) -> None:
         """Say the terminator that a passed result still owes: nothing at all comes behind it."""
-        if not self.outcome_tracker.is_terminated:
-            self.outcome_tracker.is_terminated = True
+        if not self.is_terminated:
+            self.is_terminated = True
             self.writer.write_result_terminator_line()
 
     def create_next(
@@ -600,11 +475,11 @@ class Turn:
         )
         if config is not None and config.vendor.name != self.config.vendor.name:
             return turn  # what another vendor said of itself is not this one's
-        turn.turn_start.vendor_info = dict(self.turn_start.vendor_info)
+        turn.vendor_info = dict(self.vendor_info)
         if config is None or config.model == self.config.model:
             turn.assistant_message.model = self.assistant_message.model
         else:
-            turn.turn_start.vendor_info.pop("model", None)
+            turn.vendor_info.pop("model", None)
         return turn
 
     def _end_message_with_budget(self, *args: Any, **kwargs: Any) -> None:
@@ -620,7 +495,7 @@ class Turn:
         self.tool_calls.record_orphan_tool_results()
         if self.outcome_tracker.is_interrupted and not self.outcome_tracker.has_interrupt_line:
             self.writer.write_user_text(
-                INTERRUPTED_IN_TOOL if self.tool_calls.has_interrupted_call else INTERRUPTED
+                INTERRUPTED_IN_TOOL if self.outcome_tracker.has_interrupted_call else INTERRUPTED
             )
 
     def _write_result(self) -> None:
@@ -636,9 +511,9 @@ class Turn:
             text = message.last_text if outcome.kind == "ended" else outcome.message
             self.result = TurnResult({}, outcome.kind != "ended", outcome.cause, text)
             self.writer.write_vendor_result_line(vendor_line)
-            outcome_tracker.is_terminated = False
+            self.is_terminated = False
             return
-        turn_start, conversation = self.turn_start, self.conversation
+        user_message = self.user_messages.message
         self.result = result = build_turn_result(
             FinishedTurn(
                 config=self.config,
@@ -648,18 +523,17 @@ class Turn:
                 has_started=outcome_tracker.has_started,
                 has_output=self.has_output,
                 result_count=self.tool_calls.result_count,
-                has_interrupted_call=self.tool_calls.has_interrupted_call,
+                has_interrupted_call=outcome_tracker.has_interrupted_call,
                 stop_reason=message.stop_reason,
                 last_text=message.last_text,
                 model=message.model,
-                vendor_version=turn_start.vendor_info.get("vendor_version")
-                or self.config.vendor.version,
+                vendor_version=self.vendor_info.get("vendor_version") or self.config.vendor.version,
                 denials=list(self.tool_calls.denials.entries.values()),
-                usage_totals=conversation.add_turn_usage(
+                usage_totals=self.conversation.add_turn_usage(
                     outcome.fields, message.usage_by_model, message.cost_usd, message.model
                 ),
                 max_bytes=self.writer.max_bytes,
-                origin=None if turn_start.user_message is None else turn_start.user_message.origin,
+                origin=None if user_message is None else user_message.origin,
             )
         )
         if result.api_error is not None:

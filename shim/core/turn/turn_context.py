@@ -6,7 +6,7 @@ from typing import Any
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.context import ConversationState, OutputWriter, TurnConfig
-from shim.core.turn.machine import TurnStateMachine
+from shim.core.turn.machine import TransitionAction, TurnStateMachine
 from shim.core.turn.outcome import TurnOutcomeTracker
 
 
@@ -30,16 +30,20 @@ class TurnContext:
         config: TurnConfig,
         conversation: ConversationState,
         diagnostics: Diagnostics,
-        redact: Callable[[Any], Any] | None = None,
+        redact: Callable[[Any], Any] | None,
+        before_move: TransitionAction | None,
     ) -> None:
-        """`redact` returns a value without its secrets; None if the turn writes them."""
+        """`redact` returns a value without its secrets; None if the turn writes them.
+
+        `before_move` is called before the state changes.
+        """
         self.writer = writer
         self.config = config
         self.conversation = conversation
         self.diagnostics = diagnostics
         self.redact = redact
         self.sanitizer = JsonSanitizer(diagnostics)
-        self.machine = TurnStateMachine(diagnostics)
+        self.machine = TurnStateMachine(diagnostics, before_move)
         self.outcome_tracker = TurnOutcomeTracker(self.machine)
 
     @property

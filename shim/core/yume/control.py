@@ -16,13 +16,8 @@ stderr.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.claude.control.actions import (
-    FrontendAction,
-    InterruptRequested,
-    PermissionAnswered,
-    SettingChanged,
-)
-from shim.core.claude.control.permission_gate import PermissionPromptAbilities
+from shim.core.claude.control.actions import FrontendAction, InterruptRequested, SettingChanged
+from shim.core.claude.control.permission_gate import PendingPermission, PermissionPromptAbilities
 from shim.core.claude.control.session import (
     CALL_TOO_LARGE_TEXT,
     MAX_TYPE_CHARS,
@@ -30,11 +25,7 @@ from shim.core.claude.control.session import (
 )
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import PRIORITY_LATER, parse_json_line, parse_user_message
-from shim.core.claude.permissions import (
-    STREAM_CLOSED_TEXT,
-    PermissionDecision,
-    PermissionRequest,
-)
+from shim.core.claude.permissions import STREAM_CLOSED_TEXT, PermissionDecision
 from shim.core.claude.session_state import SessionState
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
@@ -67,8 +58,9 @@ class YumeControlSession(ControlSession):
         question_refusal=CANNOT_ANSWER_TEXT,
         confirms_mode=True,
         shows_changed_input=False,
-        reports_hook_reasons=True,
     )
+    _timeout_text = APPROVAL_TIMEOUT_TEXT
+    _interrupt_text = TURN_STOPPED_TEXT
 
     def __init__(
         self,
@@ -155,10 +147,10 @@ class YumeControlSession(ControlSession):
 
     def _accept_approval(self, frame: Mapping[str, Any]) -> list[FrontendAction]:
         call_id, decision = str(frame.get("id")), _parse_approval(frame)
-        request = self._open_prompts.pop(call_id, None)
-        if request is not None:
-            self._record_decided_call(call_id)
-            return [PermissionAnswered(request, decision)]
+        answered = self._accept_answer(call_id, decision)
+        if answered is not None:
+            self._decided_calls[call_id] = None
+            return [answered]
         if (
             self.is_running
             and call_id not in self._decided_calls
@@ -169,18 +161,6 @@ class YumeControlSession(ControlSession):
             self._report_bad_line("an approval is about no call that waits for one")
         return []
 
-    def _record_decided_call(self, call_id: str) -> None:
-        self._decided_calls[call_id] = None
-
-    def _refuse_open_requests(self, message: str) -> list[FrontendAction]:
-        requests, self._open_prompts = self._requests_awaiting_hooks | self._open_prompts, {}
-        self._requests_awaiting_hooks.clear()
-        self._calls_with_running_commands.clear()
-        denial = PermissionDecision(
-            False, message=message or TURN_STOPPED_TEXT, ends_turn=not message
-        )
-        return [PermissionAnswered(request, denial) for request in requests.values()]
-
     # -- what we ask -------------------------------------------------------------------------------
 
     def _find_prompt_error(self) -> str:
@@ -188,35 +168,29 @@ class YumeControlSession(ControlSession):
         return ""
 
     def _write_prompt(
-        self, request: PermissionRequest, tool_input: Mapping[str, Any]
+        self, pending: PendingPermission, tool_input: Mapping[str, Any]
     ) -> PermissionDecision | None:
         """Write the call and wait for its approval.
 
         Return the decision if the frontend has approved the call already, or cannot approve it.
         """
+        request = pending.request
         size_bytes = len(dump_json(tool_input))
         if size_bytes > self._encoder.max_bytes:
             return PermissionDecision(False, message=CALL_TOO_LARGE_TEXT.format(size=size_bytes))
         early_decision = self._early_approvals.pop(request.call_id, None)
         if early_decision is not None:
-            self._record_decided_call(request.call_id)
+            self._decided_calls[request.call_id] = None
             return early_decision
         if self._is_input_closed:
             return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         self._encoder.write_buffered_call(request.call_id)
-        self._open_prompts[request.call_id] = request
+        self._pending[request.request_id] = pending._replace(prompt_id=request.call_id)
         return None
 
-    def cancel_permission_prompts(self) -> None:
-        """Nothing: Yume knows by the result that nothing is asked any more."""
-
-    def expire_permission_request(self, request: PermissionRequest) -> PermissionDecision | None:
-        """The denial of a call without an answer in time (R14); None if it was answered."""
-        if self._open_prompts.get(request.call_id) is not request:
-            return None
-        del self._open_prompts[request.call_id]
-        self._record_decided_call(request.call_id)
-        return PermissionDecision(False, message=APPROVAL_TIMEOUT_TEXT)
+    def _withdraw_prompt(self, pending: PendingPermission) -> None:
+        """Accept no later approval of a call. Yume learns from the result that it is not asked."""
+        self._decided_calls[pending.request.call_id] = None
 
     # -- what Claude's frontends are told and Yume is not ------------------------------------------
 

@@ -235,10 +235,6 @@ class AcpTranslator(Translator):
         else:
             self.feed(event)
 
-    @property
-    def diagnostics(self) -> Any:
-        return self.turn.diagnostics
-
     # -- updates -----------------------------------------------------------------------------------
 
     def _translate_update(self, params: Mapping[str, Any]) -> None:
@@ -275,7 +271,11 @@ class AcpTranslator(Translator):
             self._retry_count += 1
             self.turn.write_retry(self._retry_count, self._retry_count, 0, text)
             return
-        if self.failures is not None and self.turn.state is not TEXT and self.failures.match(text):
+        if (
+            self.failures is not None
+            and self.turn.machine.state is not TEXT
+            and self.failures.match(text)
+        ):
             self._failure_text = text
             return
         self._end_denied_calls()
@@ -601,7 +601,7 @@ class AcpTranslator(Translator):
     def _end_turn(self, result: Mapping[str, Any]) -> None:
         self.session.discard_allowed_calls()
         turn, reason = self.turn, result.get("stopReason")
-        if turn.state is CLOSED:  # ended by us before the agent heard of it
+        if turn.machine.state is CLOSED:  # ended by us before the agent heard of it
             return
         usage = self._usage.compute_turn_usage(result)
         if self._failure_text and not (usage and usage["output_tokens"]):
@@ -612,7 +612,11 @@ class AcpTranslator(Translator):
         if self._failure_text:
             self._write_failure_text()
         turn.end_message(usage, STOP_REASON_BY_ACP_REASON.get(str(reason)), self._usage.cost_usd)
-        if self.ends_at_denial and self.session.denial_reasons and self.turn.state is not CLOSED:
+        if (
+            self.ends_at_denial
+            and self.session.denial_reasons
+            and self.turn.machine.state is not CLOSED
+        ):
             self._usage.cost_usd = 0.0
             self.outbox.append(self.session.encode_denial_reasons_prompt())
             return
@@ -633,7 +637,7 @@ class AcpTranslator(Translator):
 
     def _fail_prompt(self, response: RpcResponse) -> None:
         self.session.discard_allowed_calls()
-        if self.turn.state is not CLOSED:
+        if self.turn.machine.state is not CLOSED:
             self._fail_turn(response.error or {})
 
     def _fail_turn(self, error: Mapping[str, Any]) -> None:

@@ -4,10 +4,9 @@ A profile is data, and it may come from anybody. Nothing of it becomes code exce
 `format_literal` (its repr) or by `add_constant` (a value under a name that we chose).
 """
 
-import linecache
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 ObjectKeys = tuple[str, ...]
 
@@ -87,6 +86,15 @@ class LoopBlock(CodeBlock):
         super().__exit__(error_type, error, traceback)
 
 
+class SourceLoader(NamedTuple):
+    """The source of a compiled function, for `linecache`."""
+
+    source: str
+
+    def get_source(self, _name: str) -> str:
+        return self.source
+
+
 class FunctionBuilder:
     """One function while it is written; `parameters` are those of its `def` line, with `event`
     among them.
@@ -158,18 +166,17 @@ class FunctionBuilder:
     def compile_function(self, name: str, global_names: dict[str, Any]) -> Callable[..., Any]:
         """Return the function. `global_names` are the names of ours that its lines use.
 
-        Its source is registered with `linecache`, so that a traceback shows its lines.
+        A traceback shows its lines: `linecache` asks the loader in its globals for the source.
         """
         lines = [
             f"def {name}({self._parameters}):",
             *("    " + line for line in self.current_block.collect_lines()),
         ]
         source = "\n".join(lines)
-        # The hash tells functions of the same name apart. Equal sources share one entry.
-        filename = f"<{name} of a profile {hash(source):x}>"
-        # Without a time of change, `linecache.checkcache` keeps the entry.
-        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-        namespace = global_names | self._constants
+        # The hash tells functions of the same name apart. `linecache` skips names in `<…>`.
+        filename = f"{name} of a profile {hash(source):x}"
+        loader = {"__name__": name, "__loader__": SourceLoader(source)}
+        namespace = global_names | self._constants | loader
         exec(compile(source, filename, "exec"), namespace)
         compiled: Callable[..., Any] = namespace[name]
         return compiled

@@ -6,7 +6,6 @@ from shim.core.adapter.tools import ToolMapping, Tools, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.api_errors import TurnEndCause
 from shim.core.claude.usage import NO_USAGE, Usage, parse_count_or_zero
-from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.open_calls import STREAM
 from shim.core.turn.turn import Turn
 from shim.profiles.run.usage_counter import VendorUsageCounter
@@ -64,11 +63,6 @@ class ProfileRuleEngine(Translator):
 
             self._nested = SubagentEventWriter(self)
         return self._nested
-
-    @property
-    def diagnostics(self) -> Diagnostics:
-        """Where repairs are counted."""
-        return self.turn.diagnostics
 
     def reset_for_next_turn(self) -> None:
         """Another turn begins: nothing of the last one is remembered."""
@@ -296,7 +290,8 @@ class ProfileRuleEngine(Translator):
         if interrupted:
             self.turn.record_interrupt(**fields)
         elif is_error and not (error or text) and self.has_failed:
-            self._add_outcome_fields(fields)  # the reason was said before
+            # the reason was reported before
+            self.turn.outcome_tracker.add_fields(fields)
         elif is_error:
             kind: TurnEndCause | None = None if limit is None else "limit"
             error_text, subtype = (
@@ -331,12 +326,6 @@ class ProfileRuleEngine(Translator):
             "manual" if trigger == "manual" else "auto", parse_count_or_zero(tokens)
         )
 
-    def _add_outcome_fields(self, fields: dict[str, Any]) -> None:
-        """More is known of an end that was said before."""
-        outcome = self.turn.outcome
-        if outcome is not None:
-            self.turn.outcome = outcome._replace(fields={**outcome.fields, **fields})
-
     def add_unreported_usage_to_turn(self) -> None:
         """A total that no end has named is this turn's all the same, however it ended."""
         if self.usage_counter.has_unreported_usage:
@@ -345,7 +334,8 @@ class ProfileRuleEngine(Translator):
 
     @property
     def has_failed(self) -> bool:
-        return self.turn.outcome is not None and self.turn.outcome.kind == "failed"
+        outcome = self.turn.outcome_tracker.outcome
+        return outcome is not None and outcome.kind == "failed"
 
 
 def _shorten(value: Any) -> Any:

@@ -20,7 +20,7 @@ MAX_CALLS = 1000  # calls of nested agents whose names are remembered, for a den
 
 
 class ToolCallTranslator(Protocol):
-    """The part of the engine that `NestedAgentEvents` uses."""
+    """The part of the engine that `SubagentEventWriter` uses."""
 
     turn: Turn
     usage_means: ClassVar[str]

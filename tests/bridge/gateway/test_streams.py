@@ -3,13 +3,18 @@
 import http.client
 import itertools
 import json
-from contextlib import closing
+import threading
+from contextlib import ExitStack, closing, nullcontext
 
+import anyio
 import pytest
-from gateway_harness import PATIENCE, SESSION
+from gateway_harness import PATIENCE, SESSION, parse_events
 
-from shim.bridge.gateway import streams
+from shim.bridge.gateway import drawings, streams
+from shim.bridge.gateway.drawings import SessionDrawing, SessionDrawings
+from shim.bridge.gateway.step_renderer import SessionStepRenderer
 from shim.bridge.gateway.streams import (
+    EventStreamResponse,
     HostFrame,
     SessionStepEventEncoder,
     encode_server_sent_event,
@@ -302,20 +307,227 @@ def test_reconnect_sends_a_gap_if_more_steps_are_missing_than_requested(web, hos
         ]
 
 
-def test_reconnect_resends_all_steps_if_the_log_lost_its_first_lines():
-    lines = [(number, json.dumps(line).encode()) for number, line in enumerate(TURN, 1)]
-    frames = [
-        HostFrame("line", {"number": number, "generation": 1, "at": number, "raw": raw})
-        for number, raw in lines
+def build_frames(lines, first=1):
+    """The frames of a host for numbered lines: a welcome, the lines, and `synced`."""
+    last = first + len(lines) - 1
+    return [
+        HostFrame("welcome", {"generation": 1, "number": last}),
+        *(
+            HostFrame(
+                "line",
+                {
+                    "number": number,
+                    "generation": 1,
+                    "at": number,
+                    "raw": json.dumps(line).encode(),
+                },
+            )
+            for number, line in enumerate(lines, first)
+        ),
+        HostFrame("synced", {"number": last}),
     ]
-    drawn = SessionStepEventEncoder(LogCursor(1, 4), 500)
-    log_frames = [
-        HostFrame("gap", {"from": 1, "to": 2, "reason": "lost"}),
-        *frames[2:],
-        HostFrame("synced", {"number": 6}),
+
+
+async def encode_all(encoder, frames):
+    """What a reader sends for some frames, as kinds and JSON."""
+    encoder.start()
+    output = []
+    for frame in frames:
+        await encoder.prepare(frame)
+        output += encoder.encode(frame)
+    return list(parse_events(iter(b"".join(output).splitlines(keepends=True))))
+
+
+def build_prompts(first, last):
+    """Lines that are one step each."""
+    return [
+        {**PROMPT, "message": {"role": "user", "content": f"number {number}"}}
+        for number in range(first, last + 1)
     ]
-    output = b"".join(each for log_frame in log_frames for each in drawn.encode(log_frame))
-    assert output.startswith(b"event: gap\n") and output.count(b"event: step\n") == 3
+
+
+def list_steps(events):
+    return [server_event.json for server_event in events if server_event.kind == "step"]
+
+
+@pytest.mark.anyio
+async def test_reconnect_resends_all_steps_if_the_log_lost_its_first_lines():
+    """Without the lost lines, the steps have other numbers. That is so for every page."""
+    drawing = SessionDrawing()
+    welcome, *lines, synced = build_frames(TURN)
+    frames = [welcome, HostFrame("gap", {"from": 1, "to": 2, "reason": "lost"}), *lines[2:], synced]
+    events = await encode_all(SessionStepEventEncoder(drawing, LogCursor(1, 4), 500), frames)
+    assert [server_event.kind for server_event in events][:2] == ["welcome", "gap"]
+    assert len(list_steps(events)) == 3
+    other = await encode_all(
+        SessionStepEventEncoder(drawing, LogCursor(1, 4), 500), [welcome, synced]
+    )
+    assert [server_event.kind for server_event in other][:2] == ["welcome", "gap"]
+    assert list_steps(other) == list_steps(events)
+
+
+@pytest.mark.anyio
+async def test_reconnect_receives_at_most_200_steps():
+    drawing = SessionDrawing()
+    frames = build_frames(build_prompts(1, 500))
+    await encode_all(SessionStepEventEncoder(drawing, None, 1000), frames)
+    reconnect_frames = [frames[0], frames[-1]]
+    for client_number, expected in ((500, []), (301, range(302, 501)), (300, range(301, 501))):
+        events = await encode_all(
+            SessionStepEventEncoder(drawing, LogCursor(1, client_number), 20_000), reconnect_frames
+        )
+        assert [step["number"] for step in list_steps(events)] == list(expected)
+        assert "gap" not in [server_event.kind for server_event in events]
+    events = await encode_all(
+        SessionStepEventEncoder(drawing, LogCursor(1, 299), 20_000), reconnect_frames
+    )
+    assert [step["number"] for step in list_steps(events)] == list(range(301, 501))
+    about = next(server_event.json for server_event in events if server_event.kind == "about")
+    assert about["left_out"] == 300 and "gap" in [server_event.kind for server_event in events]
+
+
+@pytest.mark.anyio
+async def test_reader_receives_each_step_with_its_line():
+    """Another reader has drawn the line. The text that this one streams has to end in its order."""
+    drawing = SessionDrawing()
+    welcome, *lines, _ = build_frames(TURN)
+    start = [welcome, HostFrame("synced", {"number": 0})]
+    first, second = (SessionStepEventEncoder(drawing, None, 500) for _ in range(2))
+    await encode_all(first, start)
+    await encode_all(second, start)
+    events = await encode_all(first, lines)
+    for frame in lines[:3]:
+        assert len(list_steps(await encode_all(second, [frame]))) == 1
+    # The call and its result are one step, and it is sent in its last state.
+    assert list_steps(await encode_all(second, lines[3:4])) == []
+    (call,) = list_steps(await encode_all(second, lines[4:5]))
+    assert call["outcome"] == "ok"
+    assert list_steps(await encode_all(second, lines[5:])) == list_steps(events)[-1:]
+
+
+@pytest.mark.anyio
+async def test_slow_reader_restarts_after_steps_were_dropped():
+    drawing = SessionDrawing(100)
+    first, second = (SessionStepEventEncoder(drawing, None, 100) for _ in range(2))
+    welcome, *lines, _ = build_frames(build_prompts(1, 300))
+    for reader in (first, second):
+        await encode_all(reader, [welcome, HostFrame("synced", {"number": 0})])
+    assert len(list_steps(await encode_all(first, lines))) == 300
+    events = await encode_all(second, lines[:250])
+    assert [server_event.kind for server_event in events][:2] == ["gap", "about"]
+    assert [step["number"] for step in list_steps(events)][-1] == 250
+    assert len(list_steps(await encode_all(second, lines[250:]))) == 50
+
+
+@pytest.mark.anyio
+async def test_other_streams_get_the_loop_while_a_past_is_sent(monkeypatch):
+    monkeypatch.setattr(streams, "MAX_SLICE_S", 0.0)
+    encoder = SessionStepEventEncoder(SessionDrawing(), None, 500)
+    response = EventStreamResponse(None, SESSION, encoder, lambda: True, nullcontext())
+    frames = build_frames(build_prompts(1, 20))
+    sender, receiver = anyio.create_memory_object_stream(len(frames))
+    with sender, receiver:
+        for frame in frames:
+            sender.send_nowait(frame)
+        sender.close()
+        chunks = [chunk async for chunk in response._encode_chunks(receiver)]
+    assert b"".join(chunks).count(b"event: step") == 20
+    assert max(chunk.count(b"event: ") for chunk in chunks) == 1
+
+
+@pytest.mark.anyio
+async def test_long_line_is_drawn_in_a_thread(monkeypatch):
+    threads = []
+    draw = SessionDrawing._draw_line
+
+    def draw_and_record(self, cursor, at_ms, line):
+        threads.append(threading.get_ident())
+        draw(self, cursor, at_ms, line)
+
+    monkeypatch.setattr(SessionDrawing, "_draw_line", draw_and_record)
+    drawing = SessionDrawing()
+    for number, size in enumerate((10, drawings.MAX_INLINE_LINE_BYTES), 1):
+        await drawing.draw_line(LogCursor(1, number), 0, json.dumps("x" * size).encode())
+    assert threads[0] == threading.get_ident() != threads[1]
+
+
+def test_reconnecting_pages_share_a_drawing(web, host, monkeypatch):
+    """The host is asked for the lines after the last one that was drawn, and for no other line."""
+    drawn_lines, update_steps = [], SessionStepRenderer.update_steps_from_line
+    monkeypatch.setattr(
+        SessionStepRenderer,
+        "update_steps_from_line",
+        lambda self, at_ms, line: drawn_lines.append(line) or update_steps(self, at_ms, line),
+    )
+    say(web, host, *build_prompts(1, 300))
+    path = f"/sessions/{SESSION}/steps"
+    with web.open_stream(path) as first, web.open_stream(path) as second:
+        assert len(list_steps(until(first, "synced"))) == 300
+        assert len(list_steps(until(second, "synced"))) == 300
+        say(web, host, *build_prompts(301, 302))
+        for stream in (first, second):
+            assert [next(stream).json["number"] for _ in range(2)] == [301, 302]
+    assert len(drawn_lines) == 302
+    host.lines[:300] = [(0, b"none of these is read again")] * 300
+    say(web, host, *build_prompts(303, 303))
+    with web.open_stream(path, after="1-301") as stream:
+        events = until(stream, "synced")
+    assert [step["number"] for step in list_steps(events)] == [302, 303]
+    assert len(drawn_lines) == 303
+
+
+def test_pages_that_open_together_read_the_log_once(web, host, monkeypatch):
+    """After a restart of the gateway all pages reconnect at once."""
+    say(web, host, *build_prompts(1, 2000))
+    positions, start = [], SessionStepEventEncoder.start
+
+    def start_and_record(self):
+        positions.append(start(self))
+        return positions[-1]
+
+    monkeypatch.setattr(SessionStepEventEncoder, "start", start_and_record)
+    path = f"/sessions/{SESSION}/steps"
+    with ExitStack() as stack:
+        streams = [stack.enter_context(web.open_stream(path, after="1-1990")) for _ in range(5)]
+        for stream in streams:
+            assert len(list_steps(until(stream, "synced"))) == 10
+    assert positions == [None, *4 * [LogCursor(1, 2000)]]
+
+
+def test_page_can_ask_for_a_longer_past(web, host):
+    say(web, host, *build_prompts(1, drawings.MAX_KEPT_STEPS + 100))
+    path = f"/sessions/{SESSION}/steps"
+    for last, count in (("1000", 1000), ("20000", drawings.MAX_KEPT_STEPS + 100)):
+        with web.open_stream(f"{path}?last={last}") as stream:
+            assert len(list_steps(until(stream, "synced"))) == count
+
+
+def test_drawings_are_dropped_by_number_and_by_time(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(drawings.time, "monotonic", lambda: now[0])
+    session_drawings = SessionDrawings()
+    first = session_drawings.get_drawing("first")
+    for number in range(drawings.MAX_KEPT_DRAWINGS - 1):
+        now[0] += 1
+        session_drawings.get_drawing(str(number))
+    assert session_drawings.get_drawing("first") is first
+    first.list_steps(0, 0)
+    now[0] += 1
+    last = session_drawings.get_drawing("one more")
+    assert session_drawings.get_drawing("first") is first
+    assert session_drawings.get_drawing("one more") is last
+    now[0] += drawings.UNUSED_DRAWING_TTL_S + 1
+    session_drawings.get_drawing("2")
+    assert session_drawings.get_drawing("first") is not first
+
+
+def test_drawing_keeps_a_bounded_number_of_characters():
+    drawing = SessionDrawing(10)
+    for frame in build_frames(
+        [{**PROMPT, "message": {"role": "user", "content": "x" * 15_000}}] * 9
+    )[1:-1]:
+        drawing._draw_line(frame.cursor, 0, frame.line)
+    assert len(drawing.list_steps(0, 9)) == 2 and drawing.count_dropped_steps() == 7
 
 
 def test_unknown_cursor_receives_a_gap_and_the_complete_log(web, host):

@@ -44,7 +44,7 @@ def list_done_states(vendor, *chunks):
     """Whether the vendor seems to be done, after each chunk."""
     translation = create_standalone_child_stream(vendor, stable_ids=True)
     return [
-        bool(translation.feed(chunk)[0] + b".") and translation.turn.is_finalized
+        bool(translation.feed(chunk)[0] + b".") and translation.turn.outcome_tracker.is_finalized
         for chunk in chunks
     ]
 

@@ -256,6 +256,6 @@ async def test_unread_steering_messages_are_requeued_in_order(steered_turn):
         await steered_turn.hears(text)
     await steered_turn.hears("fifth", priority="later")
     steered_turn.driver._requeue_messages(
-        steered_turn.driver.stream.turn.turn_start.steering_messages[-2:]
+        steered_turn.driver.stream.turn.user_messages.steering_messages[-2:]
     )
     assert steered_turn.waiting == ["third", "fourth", "fifth"]

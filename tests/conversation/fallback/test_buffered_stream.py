@@ -123,7 +123,7 @@ def test_vendor_info_is_not_passed_to_another_vendor():
     )
     stage.finish_turn()
     then = stage.turn.create_next(build_turn_config("another"))
-    assert (then.vendor_info, then.model) == ({}, "")
+    assert (then.vendor_info, then.assistant_message.model) == ({}, "")
     assert stage.turn.create_next(stage.turn.config).vendor_info["model"] == "m1"
 
 

@@ -10,7 +10,6 @@ from sweeps import loop_over_rows
 
 from shim.core.claude.control import ControlSession
 from shim.core.claude.control.actions import PermissionAnswered, ToolCallBlocked
-from shim.core.claude.control.permission_gate import HookDecisionRequired
 from shim.core.claude.hooks.callbacks import (
     HookCallbacks,
     HookDecision,
@@ -353,9 +352,7 @@ def test_hook_decision_after_an_interrupt_is_ignored():
 def test_callback_does_not_release_a_call_while_hook_commands_run(callback_answer):
     session = apply_rules(control(hooks()), allow=["Bash"])
     session.send_hook_callbacks(CALL)
-    assert session.ask_permission(ASKED, has_hook_commands=True) == HookDecisionRequired(
-        are_commands=True
-    )
+    assert session.ask_permission(ASKED, has_hook_commands=True) is None
     assert give(session, "uuid-1", callback_answer) == []
     assert session.apply_hook_decision(ASKED, HookDecision(False, "blocked")) == (
         True,
@@ -381,6 +378,47 @@ def test_running_hook_commands_of_a_finished_turn_do_not_delay_the_next_call():
     session.ask_permission(ASKED, has_hook_commands=True)
     session.end_turn()
     assert session.ask_permission(ASKED) == PermissionDecision(True)
+
+
+def test_decision_of_hook_commands_does_not_apply_to_another_request():
+    session = apply_rules(control(None))
+    second_request = ASKED._replace(request_id="q2", tool_input={"command": "touch m"})
+    for request in (ASKED, second_request):
+        assert session.ask_permission(request, has_hook_commands=True) is None
+    assert session.apply_hook_decision(ASKED, HookDecision(True))[1].allow
+    assert session.is_awaiting_hook_decisions(second_request)
+    assert session.apply_hook_decision(second_request, HookDecision()) == (True, None)
+    assert session.pending_permission_requests == [second_request]
+
+
+def test_callback_releases_all_requests_about_its_call():
+    session = control(hooks())
+    session.send_hook_callbacks(CALL)
+    second_request = ASKED._replace(request_id="q2")
+    for request in (ASKED, second_request):
+        session.ask_permission(request)
+    answers = give(session, "uuid-1", DENY)
+    assert [answer.request for answer in answers] == [ASKED, second_request]
+    assert not any(answer.decision.allow for answer in answers)
+
+
+def test_skipping_callbacks_does_not_skip_running_hook_commands():
+    session = apply_rules(control(hooks()), allow=["Bash"])
+    session.send_hook_callbacks(CALL)
+    session.ask_permission(ASKED, has_hook_commands=True)
+    assert session.ask_permission_without_hooks(ASKED) is None
+    assert session.is_awaiting_hook_decisions(ASKED)
+
+
+def test_hook_denial_after_the_prompt_overrides_the_answer_of_a_person():
+    session = control(hooks())
+    session.ask_permission(ASKED)
+    (question,) = take_lines(session)
+    session.send_hook_callbacks(CALL._replace(tool_input={"command": "touch m"}))
+    (callback,) = take_lines(session)
+    assert give(session, callback["request_id"], DENY) == []
+    ((_, decision),) = give(session, question["request_id"], {"behavior": "allow"})
+    assert decision == PermissionDecision(False, message="not today", frontend_knows=False)
 
 
 LARGE = CALL._replace(tool_input={"command": "x" * 60_000})

@@ -118,6 +118,23 @@ def test_buffered_text_is_emitted_when_claude_exits_with_an_error():
     assert message["message"]["content"][0]["text"] == "a sk"
 
 
+def test_buffered_text_is_emitted_when_a_call_is_forbidden():
+    translation = create_standalone_child_stream(
+        "claude", include_partial_messages=True, stable_ids=True, redact=True
+    )
+    lines = (INIT, call("t"), *OPEN, delta(text="a "), delta(text="sk"))
+    output = translation.feed("".join(raw_line + "\n" for raw_line in lines).encode())[0]
+    translation.turn.forbid_call("t", f"no {GITHUB}")
+    output += translation.take_output()[0]
+    output += translation.feed(f"{delta(text='-late')}\n".encode())[0]
+    output += translation.close(None)[0]
+    check_frames(output)
+    output_lines = output.decode().splitlines()
+    assert fragments(output_lines) == ["a ", "sk"]
+    turn_result = json.loads(output_lines[-2])
+    assert turn_result["type"] == "result" and f"no {MARK}: " in turn_result["errors"][0]
+
+
 def test_tool_input_deltas_are_merged_into_a_single_redacted_delta():
     given_input = json.dumps({"command": f'say "{GITHUB}"', "password": "hunter2"})
     block = stream(

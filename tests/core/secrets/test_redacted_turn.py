@@ -372,18 +372,18 @@ def test_permission_request_contains_the_original_input():
     stage = start_stage()
     tool_input = {"command": f"echo {GITHUB}", "password": "hunter2"}
     stage.turn.request_permission("r", "t", "Bash", tool_input, ("shell", tool_input))
-    (permission,) = stage.turn.pending_permissions
+    (permission,) = stage.turn.permission_requests.pending
     assert permission.tool_input is tool_input and permission.vendor_input is tool_input
     assert GITHUB.encode() not in stage.writer.take_bytes(), "the call's own line is redacted"
 
 
 def test_hook_receives_the_original_input():
     stage = start_stage()
-    stage.turn.hook_events = []
+    stage.turn.tool_calls.hook_events = []
     tool_input = {"command": f"echo {GITHUB}"}
     stage.turn.add_tool_call("t", "Bash", tool_input)
     stage.turn.add_tool_result("t", GITHUB)
-    call_event, result_event = stage.turn.hook_events
+    call_event, result_event = stage.turn.tool_calls.hook_events
     assert call_event.tool_input is tool_input
     assert result_event.tool_response["stdout"] == MARK
 

@@ -209,7 +209,10 @@ def test_end_of_the_turn_adds_a_result_for_each_call_with_the_same_id():
 
 
 def denials(stage: Stage) -> list[tuple[str, str]]:
-    return [(each["tool_use_id"], each["tool_name"]) for each in stage.turn.denials.values()]
+    return [
+        (each["tool_use_id"], each["tool_name"])
+        for each in stage.turn.tool_calls.denials.entries.values()
+    ]
 
 
 @IDS
@@ -298,12 +301,14 @@ def test_allowed_call_of_a_hidden_tool_stays_hidden():
 
 def test_hooks_receive_both_calls_and_both_results():
     stage = start_stage()
-    stage.turn.hook_events = []
+    stage.turn.tool_calls.hook_events = []
     stage.turn.add_tool_call("t", *read("/w/a"))
     stage.turn.add_tool_call("t", *read("/w/b"))
     stage.turn.add_tool_result("t", "A")
     stage.turn.add_tool_result("t", "B")
-    events = [(each.name, each.call_id, each.tool_input) for each in stage.turn.hook_events]
+    events = [
+        (each.name, each.call_id, each.tool_input) for each in stage.turn.tool_calls.hook_events
+    ]
     assert events == [
         ("PreToolUse", "t", A),
         ("PreToolUse", "t~2", B),
@@ -315,11 +320,11 @@ def test_hooks_receive_both_calls_and_both_results():
 @pytest.mark.parametrize("first", [{}, A])
 def test_hooks_receive_changed_arguments_of_a_call_once(first):
     stage = start_stage()
-    stage.turn.hook_events = []
+    stage.turn.tool_calls.hook_events = []
     stage.turn.add_tool_call("t", "Read", first, source="said")
     stage.turn.add_tool_call("t", "Read", A, source="started")
     stage.turn.add_tool_call("t", "Read", A, source="started")
-    assert [(each.call_id, each.tool_input) for each in stage.turn.hook_events] == [
+    assert [(each.call_id, each.tool_input) for each in stage.turn.tool_calls.hook_events] == [
         ("t", first),
         *([("t", A)] * (not first)),
     ]
@@ -327,10 +332,10 @@ def test_hooks_receive_changed_arguments_of_a_call_once(first):
 
 def test_hooks_receive_the_arguments_of_a_permission_request():
     stage = start_stage()
-    stage.turn.hook_events = []
+    stage.turn.tool_calls.hook_events = []
     stage.turn.add_tool_call("t", *read("/w/a"))
     assert ask(stage, "t", "/w/b").call_id == "t"
-    assert [each.tool_input for each in stage.turn.hook_events] == [A, B]
+    assert [each.tool_input for each in stage.turn.tool_calls.hook_events] == [A, B]
 
 
 REQUESTS = count()
@@ -338,7 +343,7 @@ REQUESTS = count()
 
 def ask(stage: Stage, call_id: Any, path: str) -> Any:
     stage.turn.request_permission(f"r{next(REQUESTS)}", call_id, *read(path), ("read", {}))
-    return stage.turn.pending_permissions[-1]
+    return stage.turn.permission_requests.pending[-1]
 
 
 @loop_over_rows("announced", [True, False])

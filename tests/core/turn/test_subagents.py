@@ -239,7 +239,9 @@ def test_denied_subagent_call_stops_the_turn(call_id):
         if line["type"] == "assistant"
         for block in line["message"]["content"]
     ]
-    assert [entry["tool_use_id"] for entry in stage.turn.denials.values()] == [calls[-1]["id"]]
+    assert [entry["tool_use_id"] for entry in stage.turn.tool_calls.denials.entries.values()] == [
+        calls[-1]["id"]
+    ]
 
 
 def test_later_arguments_of_a_subagent_call_are_evaluated():
@@ -269,4 +271,4 @@ def test_vendor_enforced_denial_stops_the_turn_only_if_the_call_ran(failed):
     assert stage.turn.result is None
     child.add_tool_result("n", "removed", failed)
     assert (stage.turn.end_cause == "denied") is not failed
-    assert stage.turn.denied_tool_that_ran == ("" if failed else "Bash")
+    assert stage.turn.tool_calls.denials.tool_that_ran == ("" if failed else "Bash")

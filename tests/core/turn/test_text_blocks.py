@@ -532,4 +532,4 @@ def test_block_type_parsed_from_json_is_accepted():
     stage.turn.add_block("hello", json.loads('"text"'))
     stage.turn.add_block("hm", json.loads('"thinking"'))
     assert stage.take_summary() == ["init", "text:hello", "think:hm"]
-    assert stage.turn.last_text == "hello"
+    assert stage.turn.assistant_message.last_text == "hello"

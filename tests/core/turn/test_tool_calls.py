@@ -347,7 +347,7 @@ def test_denied_call_stops_the_turn_and_is_listed_as_a_denial(partial):
     assert result["permission_denials"][0]["tool_input"] == {"command": "rm -rf /"}
     (tool_result,) = (line["message"]["content"][0] for line in lines if line["type"] == "user")
     assert tool_result["is_error"] and "may have begun" in tool_result["content"]
-    assert stage.turn.state == "closed"
+    assert stage.turn.machine.state == "closed"
 
 
 def test_denied_call_refused_before_execution_does_not_stop_the_turn():
@@ -355,7 +355,7 @@ def test_denied_call_refused_before_execution_does_not_stop_the_turn():
     stage.turn.add_denial("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_call("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_result("t", "blocked", True)
-    assert "call:t Bash" in stage.take_summary() and stage.turn.state != "closed"
+    assert "call:t Bash" in stage.take_summary() and stage.turn.machine.state != "closed"
     assert end_turn(stage)[-2] == "end:success"
 
 
@@ -390,7 +390,7 @@ def test_call_denied_by_an_argument_rule_stops_the_turn_immediately():
 def test_denied_call_that_is_hidden_stops_the_turn():
     stage = start_stage(evaluator=build_evaluator(deny=["Bash"]))
     stage.turn.add_tool_call("t", "Bash", {}, is_hidden=True)
-    assert stage.turn.state == "closed" and "call:t Bash" in stage.take_summary()
+    assert stage.turn.machine.state == "closed" and "call:t Bash" in stage.take_summary()
 
 
 def test_call_without_a_matching_rule_is_allowed():
@@ -450,7 +450,7 @@ SHELL = ("shell", {"command": "ls"})
 def ask(stage: Stage, request: str = "q1", call: str = "t", name: str = "Bash"):
     """What becomes of a vendor's question."""
     stage.turn.request_permission(request, call, name, {"command": "ls"}, SHELL)
-    return stage.turn.pending_permissions[-1]
+    return stage.turn.permission_requests.pending[-1]
 
 
 def test_permission_request_emits_its_unannounced_call():
@@ -489,7 +489,7 @@ def test_duplicate_permission_request_id_or_call_id_is_refused():
 def test_duplicate_permission_request_is_refused_after_the_first_was_taken():
     stage = start_stage()
     assert not ask(stage).refusal
-    stage.turn.pending_permissions.clear()
+    stage.turn.permission_requests.pending.clear()
     assert ask(stage, "q1", "other").refusal and ask(stage, "q2", "t").refusal
     assert not ask(stage, "q3", "third").refusal
 
@@ -513,7 +513,7 @@ def test_open_permission_request_is_refused_when_the_turn_ends():
     stage = start_stage()
     ask(stage)
     end_turn(stage)
-    assert [permission.refusal for permission in stage.turn.pending_permissions] == [
+    assert [permission.refusal for permission in stage.turn.permission_requests.pending] == [
         "The turn is over."
     ]
 
@@ -533,7 +533,7 @@ def test_refused_call_has_the_users_message_in_its_result_and_is_counted_once():
     stage.turn.add_tool_result("t", "[Operation Cancelled]", True)
     (result,) = [line for line in stage.take_lines() if line["type"] == "user"]
     assert result["message"]["content"][0]["content"] == "no way"
-    assert [*stage.turn.denials] == ["t"]
+    assert [*stage.turn.tool_calls.denials.entries] == ["t"]
 
 
 def test_refused_call_without_a_result_reports_the_users_message():
@@ -552,7 +552,7 @@ def test_refused_call_that_ran_preserves_its_result_and_is_reported():
     stage.turn.add_tool_result("t", "it ran")
     (result,) = [line for line in stage.take_lines() if line["type"] == "user"]
     assert result["message"]["content"][0]["content"] == "it ran"
-    assert stage.turn.denied_tool_that_ran == "Bash"
+    assert stage.turn.tool_calls.denials.tool_that_ran == "Bash"
     assert stage.turn.diagnostics.build_report()["repairs"].keys() == {"denied_call_ran"}
 
 
@@ -560,7 +560,7 @@ def test_failed_result_of_a_refused_call_is_not_reported_as_executed():
     stage = start_stage()
     stage.turn.record_permission_denial(ask(stage), "no way", frontend_knows=True)
     stage.turn.add_tool_result("t", "not allowed", True)
-    assert stage.turn.denied_tool_that_ran == "" and stage.turn.end_cause == ""
+    assert stage.turn.tool_calls.denials.tool_that_ran == "" and stage.turn.end_cause == ""
 
 
 def test_successful_result_is_accepted_if_the_vendor_did_not_receive_the_denial():
@@ -572,7 +572,7 @@ def test_successful_result_is_accepted_if_the_vendor_did_not_receive_the_denial(
         ask(stage), "no way", frontend_knows=True, vendor_knows=False
     )
     stage.turn.add_tool_result("t", "it was refused")
-    assert stage.turn.denied_tool_that_ran == "" and stage.turn.end_cause == ""
+    assert stage.turn.tool_calls.denials.tool_that_ran == "" and stage.turn.end_cause == ""
 
 
 def test_forbid_call_stops_the_turn_with_its_reason():
@@ -634,13 +634,13 @@ def test_mcp_tool_name_is_written_in_claude_format():
     stage.turn.get_subagent("t").add_tool_call("n", name, {})
     assert stage.take_lines()[0]["message"]["content"][0]["name"] == plain
     end_turn(stage)
-    assert stage.turn.denials["t"]["tool_name"] == plain
+    assert stage.turn.tool_calls.denials.entries["t"]["tool_name"] == plain
 
 
 def test_permission_request_uses_the_claude_name_of_an_mcp_tool():
     stage = start_stage()
     stage.turn.request_permission("q", "t", "mcp__s.x__do it", {}, ("do it", {}))
-    assert stage.turn.pending_permissions[0].tool == "mcp__s_x__do_it"
+    assert stage.turn.permission_requests.pending[0].tool == "mcp__s_x__do_it"
 
 
 def test_init_lists_mcp_tools_with_claude_names():

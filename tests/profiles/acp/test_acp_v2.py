@@ -72,7 +72,7 @@ def test_turn_ends_with_the_idle_state_and_not_with_the_prompt_response():
     talk = start_conversation().feed_messages(piece("Hel"), piece("lo"))
     assert b'"type":"result"' not in talk.lines
     talk.feed_messages(ENDED)
-    assert talk.stream.turn.outcome is not None
+    assert talk.stream.turn.outcome_tracker.outcome is not None
     assert result_of(talk)["result"] == "Hello"
 
 
@@ -85,22 +85,22 @@ def test_idle_state_before_the_prompt_response_does_not_end_the_turn():
 
 def test_turn_ends_with_work_that_started_before_the_prompt_response():
     talk = AcpConversation().feed_messages(*ANSWERS, RUNS, TAKEN, piece("Hello"), ENDED)
-    assert talk.stream.turn.outcome is not None
+    assert talk.stream.turn.outcome_tracker.outcome is not None
     assert result_of(talk)["result"] == "Hello"
 
 
 def test_echoed_user_message_marks_the_prompt_as_accepted():
     echo = build_update("user_message", messageId="u1", content=[{"type": "text", "text": "hi"}])
     talk = AcpConversation().feed_messages(*ANSWERS, echo, RUNS, piece("Hello"), ENDED)
-    assert talk.stream.turn.outcome is not None
+    assert talk.stream.turn.outcome_tracker.outcome is not None
 
 
 @pytest.mark.parametrize("late", [(TAKEN, idle()), (RUNS, ENDED, TAKEN)])
 def test_idle_agent_without_further_output_ends_the_turn(late):
     talk = AcpConversation().feed_messages(*ANSWERS, piece("Hello"), *late)
-    assert talk.stream.turn.outcome is None
+    assert talk.stream.turn.outcome_tracker.outcome is None
     talk.stream.on_idle()
-    assert talk.stream.turn.outcome is not None
+    assert talk.stream.turn.outcome_tracker.outcome is not None
     assert result_of(talk)["result"] == "Hello"
 
 
@@ -108,14 +108,14 @@ def test_repeated_idle_state_does_not_reopen_a_cancelled_turn():
     talk = start_conversation().feed_messages(piece("Hel"))
     talk.stream.turn.record_interrupt()
     talk.feed_messages(idle(stopReason="cancelled"), idle(stopReason="cancelled"))
-    assert talk.stream.turn.is_finalized
+    assert talk.stream.turn.outcome_tracker.is_finalized
 
 
 def test_running_state_after_idle_leaves_the_turn_open():
     talk = AcpConversation().feed_messages(
         *ANSWERS, TAKEN, idle(stopReason="end_turn"), RUNS, piece("Hello")
     )
-    assert talk.stream.turn.outcome is None
+    assert talk.stream.turn.outcome_tracker.outcome is None
     assert result_of(talk.feed_messages(ENDED))["result"] == "Hello"
 
 

@@ -21,10 +21,8 @@ from shim.core.claude.session_state import SessionState
 from shim.core.reading.typed import Any, NamedTuple
 
 
-class HookDecisionRequired(NamedTuple):
-    """Hooks must decide first. The gate continues with `after_hooks`."""
-
-    are_commands: bool  # True: of the settings files; False: callbacks that were already sent
+class WaitForHooks(NamedTuple):
+    """Hooks that have not decided yet decide first."""
 
 
 class FrontendDecisionRequired(NamedTuple):
@@ -33,13 +31,21 @@ class FrontendDecisionRequired(NamedTuple):
     tool_input: Mapping[str, Any]  # the arguments as the hooks left them
 
 
+class PendingPermission(NamedTuple):
+    """A permission request without a decision. Hooks decide about it, then the frontend."""
+
+    request: PermissionRequest
+    runs_commands: bool  # hook commands of the settings files have not decided yet
+    command_decision: HookDecision = HookDecision()  # of those commands
+    prompt_id: str | None = None  # None before the frontend is asked
+
+
 class PermissionPromptAbilities(NamedTuple):
     """What a frontend's permission prompts can do."""
 
     question_refusal: str = ""  # why AskUserQuestion cannot be answered, "" if it can
     confirms_mode: bool = False  # a person approves each call that only the mode allows
     shows_changed_input: bool = True  # a prompt can show arguments that a hook changed
-    reports_hook_reasons: bool = False  # a denial quotes hooks that did not require a prompt
 
 
 class PermissionGate:
@@ -54,24 +60,17 @@ class PermissionGate:
         request: PermissionRequest,
         hook_decision: HookDecision,
         *,
-        has_hook_commands: bool,
-        has_open_callbacks: bool,
+        has_open_hooks: bool,
         prompt_error: str,
-    ) -> PermissionDecision | HookDecisionRequired | FrontendDecisionRequired:
-        """Decide about a call whose hooks may not have run yet.
+    ) -> PermissionDecision | WaitForHooks | FrontendDecisionRequired:
+        """Decide about a call. The session asks again when a hook has decided.
 
         `prompt_error` is why the frontend cannot be asked at this moment, or "".
         """
         if request.refusal:
             return PermissionDecision(False, message=request.refusal)
-        if has_hook_commands or has_open_callbacks:
-            return HookDecisionRequired(are_commands=has_hook_commands)
-        return self.decide_after_hooks(request, hook_decision, prompt_error)
-
-    def decide_after_hooks(
-        self, request: PermissionRequest, hook_decision: HookDecision, prompt_error: str
-    ) -> PermissionDecision | FrontendDecisionRequired:
-        """Decide about a call whose hooks have all decided, or were skipped."""
+        if has_open_hooks:
+            return WaitForHooks()
         if hook_decision.allow is False:
             return _deny(hook_decision.reason)
         tool_input = get_tool_input_after_hooks(request, hook_decision)
@@ -98,9 +97,7 @@ class PermissionGate:
         can_show_input = self._abilities.shows_changed_input or tool_input == request.tool_input
         if answers_prompts and can_show_input and self._session_state.mode != "dontAsk":
             return FrontendDecisionRequired(tool_input)
-        if hook_decision.requires_prompt or (
-            hook_decision.reason and self._abilities.reports_hook_reasons
-        ):
+        if hook_decision.requires_prompt or (hook_decision.reason and not can_show_input):
             return _deny(hook_decision.reason)
         return _deny(NOT_GRANTED_TEXT.format(tool=request.tool))
 
@@ -110,10 +107,13 @@ class PermissionGate:
         """Return the decision that follows from a person's answer.
 
         A deny rule binds an allowed call too: the rule may be newer than the prompt, or match only
-        the arguments that the person changed. The real claude runs such a call.
+        the arguments that the person changed. The real claude runs such a call. A hook can deny
+        after the prompt was written, if the vendor changes the arguments of the call.
         """
         if not answer.allow:
             return answer
+        if hook_decision.allow is False:
+            return _deny(hook_decision.reason)
         tool_input = get_tool_input_after_hooks(request, hook_decision)
         if answer.updated_input is not None:
             tool_input = answer.updated_input

@@ -20,9 +20,10 @@ from shim.core.claude.control.actions import (
 from shim.core.claude.control.handlers import REQUEST_HANDLERS, ControlRequestError
 from shim.core.claude.control.permission_gate import (
     FrontendDecisionRequired,
-    HookDecisionRequired,
+    PendingPermission,
     PermissionGate,
     PermissionPromptAbilities,
+    WaitForHooks,
 )
 from shim.core.claude.control.session_lines import ControlOutputWriter
 from shim.core.claude.hooks.callbacks import (
@@ -85,11 +86,8 @@ class ControlSession(ControlOutputWriter):
         self._is_input_closed = False
         self._line_count = 0
         self._format_now = format_now
-        self._open_prompts: dict[str, PermissionRequest] = {}
+        self._pending: dict[str, PendingPermission] = {}  # by the vendor's id of the request
         self._open_hooks: dict[str, HookEvent] = {}
-        self._requests_awaiting_hooks: dict[str, PermissionRequest] = {}
-        # ids of the calls among them for which commands of the settings files run
-        self._calls_with_running_commands: set[str] = set()
         self._hook_decisions = ToolCallHookDecisions()
         self._gate = PermissionGate(session_state, self._prompt_abilities)
         self._executed_calls: dict[str, None] = {}
@@ -134,7 +132,8 @@ class ControlSession(ControlOutputWriter):
         """The frontend's stdin has ended: every open question and every later one is answered by
         us.
         """
-        self._is_input_closed, has_open_prompts = True, bool(self._open_prompts)
+        self._is_input_closed = True
+        has_open_prompts = bool(self._list_open_prompts())
         self._open_prompt_hooks.clear()
         self.session_state.sdk_servers.close()
         actions = self._refuse_open_requests(STREAM_CLOSED_TEXT)
@@ -145,14 +144,17 @@ class ControlSession(ControlOutputWriter):
     @property
     def pending_permission_requests(self) -> list[PermissionRequest]:
         """What the frontend was asked and has not answered."""
-        return list(self._open_prompts.values())
+        return [pending.request for pending in self._list_open_prompts()]
+
+    def _list_open_prompts(self) -> list[PendingPermission]:
+        return [pending for pending in self._pending.values() if pending.prompt_id is not None]
 
     def cancel_permission_prompts(self) -> None:
         """The turn ends: the frontend need not answer what is still open. Said in front of the
         result (S16b).
         """
-        for request_id in list(self._open_prompts):
-            self._cancel_prompt(request_id)
+        for pending in self._list_open_prompts():
+            self._cancel_prompt(pending)
 
     def _accept_message(self, event: Mapping[str, Any], size_bytes: int) -> list[FrontendAction]:
         try:
@@ -248,7 +250,7 @@ class ControlSession(ControlOutputWriter):
         )
 
     def _interrupt_turn(self, request_id: object) -> list[FrontendAction]:
-        has_open_prompts = bool(self._open_prompts)
+        has_open_prompts = bool(self._list_open_prompts())
         actions = self._refuse_open_requests("") if self.is_running else []
         self._write_response(
             request_id,
@@ -274,18 +276,25 @@ class ControlSession(ControlOutputWriter):
             return []
         if request_id in self._open_hooks:
             return self._accept_hook_response(self._open_hooks.pop(request_id), response)
-        request = self._open_prompts.pop(request_id, None)
-        if request is None:
+        answered = self._accept_answer(request_id, parse_permission_decision(response))
+        if answered is None:
             return []
-        self._write_running_state()
-        hook_decision = self._hook_decisions.get_decision(request.call_id)
-        answer = parse_permission_decision(response)
-        action = PermissionAnswered(
-            request, self._gate.check_answer(request, answer, hook_decision)
-        )
         # for the next call
         self.session_state.apply_permission_updates(parse_permission_updates(response))
-        return [action, *self._apply_requested_mode(response)]
+        return [answered, *self._apply_requested_mode(response)]
+
+    def _accept_answer(
+        self, prompt_id: str, answer: PermissionDecision
+    ) -> PermissionAnswered | None:
+        """Close the prompt that a person has answered. Return None if it is not open."""
+        for pending in self._list_open_prompts():
+            if pending.prompt_id == prompt_id:
+                request, hook_decision = pending.request, self._merge_hook_decisions(pending)
+                del self._pending[request.request_id]
+                self._write_running_state()
+                decision = self._gate.check_answer(request, answer, hook_decision)
+                return PermissionAnswered(request, decision)
+        return None
 
     def _apply_requested_mode(self, response: Mapping[str, Any]) -> list[FrontendAction]:
         """Change to the mode that an answer asks for, if the session may."""
@@ -304,18 +313,21 @@ class ControlSession(ControlOutputWriter):
         """Refuse every open question. No `message`: on an interrupt, which also cancels them at the
         frontend (C10).
         """
-        requests = [*self._open_prompts.values(), *self._requests_awaiting_hooks.values()]
+        open_prompts = self._list_open_prompts()
         if not message:
-            self._lines += map(_encode_cancel_request, self._open_prompts)
-        self._open_prompts.clear()
-        self._requests_awaiting_hooks.clear()
-        self._calls_with_running_commands.clear()
+            for pending in open_prompts:
+                self._withdraw_prompt(pending)
+        awaiting_hooks = [
+            pending for pending in self._pending.values() if pending.prompt_id is None
+        ]
+        self._pending.clear()
         self._open_hooks.clear()
+        denial = PermissionDecision(
+            False, message=message or self._interrupt_text, ends_turn=not message
+        )
         return [
-            PermissionAnswered(
-                request, PermissionDecision(False, message=message, ends_turn=not message)
-            )
-            for request in requests
+            PermissionAnswered(pending.request, denial)
+            for pending in [*open_prompts, *awaiting_hooks]
         ]
 
     # -- what we ask and tell ----------------------------------------------------------------------
@@ -323,85 +335,77 @@ class ControlSession(ControlOutputWriter):
     # seconds that a question may wait for its answer, whatever the settings allow
     prompt_timeout_s = float("inf")
     _prompt_abilities = PermissionPromptAbilities()
+    _timeout_text = PROMPT_TIMEOUT_TEXT
+    _interrupt_text = ""  # the message of a denial by an interrupt
 
     def expire_permission_request(self, request: PermissionRequest) -> PermissionDecision | None:
         """The denial of a question that has waited for too long; None if it was answered."""
-        request_id = next(
-            (
-                request_id
-                for request_id, open_request in self._open_prompts.items()
-                if open_request is request
-            ),
-            None,
-        )
-        if request_id is None:
-            return None
-        self._cancel_prompt(request_id)
-        return PermissionDecision(False, message=PROMPT_TIMEOUT_TEXT)
+        for pending in self._list_open_prompts():
+            if pending.request is request:
+                self._cancel_prompt(pending)
+                return PermissionDecision(False, message=self._timeout_text)
+        return None
 
-    def _cancel_prompt(self, request_id: str) -> None:
-        """The frontend need not answer a question any more."""
-        del self._open_prompts[request_id]
-        self._lines.append(_encode_cancel_request(request_id))
+    def _cancel_prompt(self, pending: PendingPermission) -> None:
+        del self._pending[pending.request.request_id]
+        self._withdraw_prompt(pending)
         self._write_running_state()
 
+    def _withdraw_prompt(self, pending: PendingPermission) -> None:
+        """Tell the frontend that it need not answer a prompt any more."""
+        line = {"type": "control_cancel_request", "request_id": pending.prompt_id}
+        self._lines.append(dump_json(line) + b"\n")
+
     def _write_running_state(self) -> None:
-        if not self._open_prompts:
+        if not self._list_open_prompts():
             self.write_session_state("running")
 
     def ask_permission(
         self, request: PermissionRequest, *, has_hook_commands: bool = False
-    ) -> PermissionDecision | HookDecisionRequired | None:
+    ) -> PermissionDecision | None:
         """Decide about a call of the vendor, or ask the frontend about it.
 
-        Return None if the decision comes later, from a callback of the frontend or a person.
-        HookDecisionRequired means that the caller runs `has_hook_commands`, and then calls
-        `apply_hook_decision`.
+        Return None if the decision comes later. `has_hook_commands` means that the caller then runs
+        commands and calls `apply_hook_decision`.
         """
+        return self._decide(PendingPermission(request, runs_commands=has_hook_commands))
+
+    def _decide(self, pending: PendingPermission) -> PermissionDecision | None:
+        """Decide about a call, ask the frontend, or wait for hooks that have not decided."""
+        request = pending.request
         outcome = self._gate.decide(
             request,
-            self._hook_decisions.get_decision(request.call_id),
-            has_hook_commands=has_hook_commands,
-            has_open_callbacks=self._has_open_hooks(request.call_id),
+            self._merge_hook_decisions(pending),
+            has_open_hooks=pending.runs_commands or self._has_open_hooks(request.call_id),
             prompt_error=self._find_prompt_error(),
         )
-        if isinstance(outcome, HookDecisionRequired):
-            self._requests_awaiting_hooks[request.call_id] = request
-            if not outcome.are_commands:
-                return None
-            self._calls_with_running_commands.add(request.call_id)
-            return outcome
-        return self._write_prompt_if_needed(request, outcome)
+        if isinstance(outcome, WaitForHooks):
+            self._pending[request.request_id] = pending
+            return None
+        self._pending.pop(request.request_id, None)
+        if isinstance(outcome, FrontendDecisionRequired):
+            return self._write_prompt(pending, outcome.tool_input)
+        return outcome
 
-    def _continue_after_hooks(self, request: PermissionRequest) -> PermissionDecision | None:
-        """Decide about a call that waited for its hooks, or ask the frontend about it."""
-        hook_decision = self._hook_decisions.get_decision(request.call_id)
-        outcome = self._gate.decide_after_hooks(request, hook_decision, self._find_prompt_error())
-        return self._write_prompt_if_needed(request, outcome)
+    def _merge_hook_decisions(self, pending: PendingPermission) -> HookDecision:
+        call_decision = self._hook_decisions.get_decision(pending.request.call_id)
+        return call_decision.merge(pending.command_decision)
 
     def _has_open_hooks(self, call_id: str) -> bool:
-        """Return whether a command or a callback about this call has not decided yet."""
-        return call_id in self._calls_with_running_commands or any(
-            event.call_id == call_id for event in self._open_hooks.values()
-        )
+        """Return whether a callback about this call has not decided yet."""
+        return any(event.call_id == call_id for event in self._open_hooks.values())
 
     def _find_prompt_error(self) -> str:
         """Return why the frontend cannot be asked at this moment, or ""."""
         if self._is_input_closed:
             return STREAM_CLOSED_TEXT
-        return TOO_MANY_PROMPTS_TEXT if len(self._open_prompts) >= MAX_OPEN_PROMPTS else ""
-
-    def _write_prompt_if_needed(
-        self, request: PermissionRequest, outcome: PermissionDecision | FrontendDecisionRequired
-    ) -> PermissionDecision | None:
-        if isinstance(outcome, FrontendDecisionRequired):
-            return self._write_prompt(request, outcome.tool_input)
-        return outcome
+        return TOO_MANY_PROMPTS_TEXT if len(self._list_open_prompts()) >= MAX_OPEN_PROMPTS else ""
 
     def _write_prompt(
-        self, request: PermissionRequest, tool_input: Mapping[str, Any]
+        self, pending: PendingPermission, tool_input: Mapping[str, Any]
     ) -> PermissionDecision | None:
         """Ask the frontend about a call. Return a denial if the prompt cannot be written."""
+        request = pending.request
         request_id = self._create_id()
         suggestions = self.session_state.suggest_permission_updates(request.tool, tool_input)
         prompt = build_permission_prompt(
@@ -412,7 +416,7 @@ class ControlSession(ControlOutputWriter):
         if len(line_json) > self.session_state.options.max_line_bytes:
             message = CALL_TOO_LARGE_TEXT.format(size=len(line_json))
             return PermissionDecision(False, message=message)
-        self._open_prompts[request_id] = request
+        self._pending[request.request_id] = pending._replace(prompt_id=request_id)
         self.write_session_state("requires_action")
         self._lines.append(line_json)
         return None
@@ -481,21 +485,23 @@ class ControlSession(ControlOutputWriter):
 
     @property
     def has_pending_permission_requests(self) -> bool:
-        return bool(self._open_prompts or self._requests_awaiting_hooks)
+        return bool(self._pending)
 
     def is_awaiting_hook_decisions(self, request: PermissionRequest) -> bool:
         """Whether a question waits for a hook about its call."""
-        return request.call_id in self._requests_awaiting_hooks
+        pending = self._pending.get(request.request_id)
+        return pending is not None and pending.prompt_id is None
 
     def ask_permission_without_hooks(self, request: PermissionRequest) -> PermissionDecision | None:
         """The hooks about a call have not answered in time: its question is put without them."""
+        if not self.is_awaiting_hook_decisions(request):
+            return None
         self._open_hooks = {
             request_id: event
             for request_id, event in self._open_hooks.items()
             if event.call_id != request.call_id
         }
-        deferred_request = self._requests_awaiting_hooks.pop(request.call_id, None)
-        return None if deferred_request is None else self._continue_after_hooks(deferred_request)
+        return self._decide(self._pending[request.request_id])
 
     def _accept_hook_response(
         self, event: HookEvent, response: Mapping[str, Any]
@@ -511,10 +517,18 @@ class ControlSession(ControlOutputWriter):
         self._hook_decisions.add_decision(event.call_id, hook_decision)
         if self._has_open_hooks(event.call_id):
             return []
-        request = self._requests_awaiting_hooks.pop(event.call_id, None)
-        if request is not None:
-            decision = self._continue_after_hooks(request)
-            return [] if decision is None else [PermissionAnswered(request, decision)]
+        waiting = [
+            pending
+            for pending in self._pending.values()
+            if pending.request.call_id == event.call_id and pending.prompt_id is None
+        ]
+        if waiting:
+            decisions = [(pending.request, self._decide(pending)) for pending in waiting]
+            return [
+                PermissionAnswered(request, decision)
+                for request, decision in decisions
+                if decision is not None
+            ]
         merged_decision = self._hook_decisions.get_decision(event.call_id)
         runs_without_asking = (
             not self.session_state.asks_permissions or event.call_id in self._executed_calls
@@ -533,14 +547,12 @@ class ControlSession(ControlOutputWriter):
 
         Return whether the request is still open, and the decision, if no later answer brings it.
         """
-        self._calls_with_running_commands.discard(request.call_id)
-        if request.call_id not in self._requests_awaiting_hooks:
+        pending = self._pending.get(request.request_id)
+        if pending is None or not pending.runs_commands or pending.request is not request:
             return False, None
-        self._hook_decisions.add_decision(request.call_id, decision)
-        if self._has_open_hooks(request.call_id):
-            return True, None
-        del self._requests_awaiting_hooks[request.call_id]
-        return True, self._continue_after_hooks(request)
+        if decision.allow is False:  # other requests about the call have commands of their own
+            self._hook_decisions.add_decision(request.call_id, decision)
+        return True, self._decide(pending._replace(runs_commands=False, command_decision=decision))
 
     def record_executed_call(self, call_id: str) -> ToolCallBlocked | None:
         """A call has run; what is to be done where a hook had denied it and the vendor ran it all
@@ -564,16 +576,10 @@ class ControlSession(ControlOutputWriter):
         """The turn is over: its result was said (S18: never running without idle)."""
         self.is_running = False
         for table in (
-            self._open_prompts,
+            self._pending,
             self._open_hooks,
-            self._requests_awaiting_hooks,
-            self._calls_with_running_commands,
             self._hook_decisions,
             self._executed_calls,
         ):
             table.clear()
         self.write_session_state("idle")
-
-
-def _encode_cancel_request(request_id: str) -> bytes:
-    return dump_json({"type": "control_cancel_request", "request_id": request_id}) + b"\n"

@@ -1,0 +1,111 @@
+"""The fields of a turn's first line, `init`."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL
+from shim.core.policy.rules import normalize_tool_name
+from shim.core.reading.json_text import JsonSanitizer
+from shim.core.turn.assistant_message import SYNTHETIC_MODEL
+from shim.core.turn.context import TurnConfig, VendorInfo
+
+# The types of the fields that a vendor reports about itself. Other types are ignored, because some
+# clients end on another type in the init line.
+INFO_TYPES: dict[str, type] = {
+    **dict.fromkeys(("cwd", "model", "mode", "key_source", "vendor_version"), str),
+    **dict.fromkeys(("tools", "mcp_servers", "slash_commands", "agents"), list),
+}
+ITEM_TYPES: dict[str, type] = {
+    "tools": str,
+    "slash_commands": str,
+    "agents": str,
+    "mcp_servers": dict,
+}
+
+
+def clean_vendor_info(info: Mapping[str, Any], sanitizer: JsonSanitizer) -> dict[str, Any]:
+    """Return what a vendor reported about itself, without values that cannot be written."""
+    clean_info = {}
+    for name, value in info.items():
+        if value is None or value == SYNTHETIC_MODEL:
+            continue
+        if not isinstance(value, INFO_TYPES.get(name, object)):
+            continue
+        if isinstance(value, list):
+            item_type = ITEM_TYPES.get(name, object)
+            value = [item for item in value if isinstance(item, item_type)]
+        if name == "tools":
+            value = [normalize_tool_name(tool) for tool in value]
+        clean_info[name] = sanitizer.clean(value)
+    return clean_info
+
+
+def build_init_fields(
+    config: TurnConfig,
+    vendor_info: Mapping[str, Any],
+    model: str,
+    redact: Callable[[Any], Any] | None,
+) -> dict[str, Any]:
+    """Return the fields of the init line; `model` is the model of the next reply."""
+    fields: dict[str, Any] = {
+        "cwd": config.cwd,
+        "tools": list(config.tools),
+        "mode": config.mode,
+        "shim": _build_shim_fields(config, vendor_info),
+        "model": config.model or model,
+        **vendor_info,
+    }
+    if config.output_style:
+        fields["output_style"] = config.output_style
+    _add_mcp_servers(config, fields)
+    if redact is not None:
+        fields |= {name: redact(value) for name, value in fields.items() if name in INFO_TYPES}
+    if config.read_answer is not None and STRUCTURED_OUTPUT_TOOL not in fields["tools"]:
+        fields["tools"] = [*fields["tools"], STRUCTURED_OUTPUT_TOOL]
+    if config.evaluator is not None:
+        fields["tools"] = config.evaluator.policy.list_visible_tools(fields["tools"])
+    return fields
+
+
+def build_version_warning_fields(vendor: VendorInfo) -> dict[str, Any]:
+    """Return the keys of `init.shim` about a version that was not tested. Empty for a tested
+    version.
+    """
+    fields: dict[str, Any] = {}
+    if vendor.unattended_reason:
+        fields |= {"unattended": True, "unattended_reason": vendor.unattended_reason}
+    if vendor.version_note:
+        fields["version_note"] = vendor.version_note
+    return fields
+
+
+def _build_shim_fields(config: TurnConfig, vendor_info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return our own member of the init line."""
+    fields: dict[str, Any] = {
+        "vendor": config.vendor.name,
+        "unattended": config.vendor.is_unattended,
+    }
+    if version := vendor_info.get("vendor_version") or config.vendor.version:
+        fields["vendor_version"] = version
+    fields |= build_version_warning_fields(config.vendor)
+    if config.vendor.is_replay:
+        fields["replay"] = True
+    if config.requested_model:
+        fields["model_asked"] = config.requested_model
+    if config.failed_attempts:
+        fields["tried"] = [attempt.to_json() for attempt in config.failed_attempts]
+    if config.unsupported_rules:
+        fields["not_honoured"] = [rule.to_json() for rule in config.unsupported_rules]
+    return fields
+
+
+def _add_mcp_servers(config: TurnConfig, fields: dict[str, Any]) -> None:
+    """Add the MCP servers, and their tools, that the vendor does not list itself."""
+    local_servers, local_tools = config.session.list_servers()
+    if not local_servers:
+        return
+    servers = {str(server["name"]): server for server in local_servers}
+    for server in fields.get("mcp_servers") or ():
+        servers[str(server.get("name"))] = server
+    fields["mcp_servers"] = list(servers.values())
+    fields["tools"] = list(dict.fromkeys((*fields["tools"], *local_tools)))

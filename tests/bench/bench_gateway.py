@@ -1,0 +1,231 @@
+"""Measures how long other streams of `shim bridge serve` wait while it does something large.
+
+The command is `make bench`, or `python tests/bench/bench_gateway.py`. A child writes 400 lines a
+second. A client of the gateway reads their steps, and a client of the host reads the lines. Each
+row has the median and the maximum of the milliseconds by which the gateway's client is later:
+
+quiet        nothing else happens
+open         a page opens another session of 100,000 lines for the first time
+reconnect    pages of the same session reconnect with the id of their last event
+many         the gateway was restarted, and ten pages reconnect at once
+ended        a page opens a session of 100,000 lines whose host has ended, and reconnects to it
+stopped      pages open a session whose host is stopped (SIGSTOP), and send it messages
+
+The goal is a maximum of 20 ms. The least of a few rounds counts, because others use the machine
+too. The exit status is 1 if a number is short of its goal.
+"""
+
+import argparse
+import http.client
+import json
+import re
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+
+from bench import Table
+from bench_bridge import BenchHosting, call_of, open_hosting
+
+from shim.bridge.client import HostConnection
+from shim.bridge.gateway.tokens import GatewayTokenFile
+from shim.bridge.registry import SessionRecord
+from shim.bridge.stop import stop_hosts
+
+LINES = 100_000
+RATE = 400  # lines a second of the stream that is measured
+MAX_CALLS = RATE // 2 * 120  # two minutes of lines
+SKIPPED_CALLS = 400  # two seconds, in which the host imports its modules
+MIN_CALLS = 1400
+PAGES = 10
+GOAL_MS = 20.0
+TIMEOUT_S = 300.0
+EVENT_ID = re.compile(rb"^id: ([0-9-]+)$", re.MULTILINE)
+
+
+class Gateway:
+    """A `shim bridge serve` of its own."""
+
+    def __init__(self, here: BenchHosting) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "shim", "bridge", "serve", "--http=127.0.0.1:0"],
+            env=here.environment,
+            stdout=subprocess.PIPE,
+        )
+        assert self._process.stdout is not None
+        address = self._process.stdout.readline().decode().strip()
+        self._port = int(address.rstrip("/").rpartition(":")[2])
+        token = GatewayTokenFile(here.environment).load_tokens().drive
+        self._headers = {"Authorization": f"Bearer {token}"}
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def open_steps(self, session: SessionRecord, last_id: str = "") -> http.client.HTTPConnection:
+        """Return a connection that has asked for the steps of a session."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT_S)
+        headers = {**self._headers, **({"Last-Event-ID": last_id} if last_id else {})}
+        connection.request("GET", f"/sessions/{session.short_id}/steps?last=500", headers=headers)
+        return connection
+
+    def read_until_synced(
+        self, session: SessionRecord, last_id: str = ""
+    ) -> tuple[str, int, float]:
+        """Read a stream until it is in sync. Return its last id, the number of steps, the seconds."""
+        started_at = time.monotonic()
+        connection = self.open_steps(session, last_id)
+        response, data = connection.getresponse(), b""
+        if response.status == 204:
+            return last_id, 0, time.monotonic() - started_at
+        while b"event: synced\n" not in data[-2000:]:
+            data += response.read1(1_000_000)
+        connection.close()
+        ids = EVENT_ID.findall(data)
+        last_id = ids[-1].decode() if ids else last_id
+        return last_id, data.count(b"event: step\n"), time.monotonic() - started_at
+
+    def send_message(self, session: SessionRecord) -> int:
+        """Post a message, and return the status of the answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT_S)
+        headers = {**self._headers, "Content-Type": "application/json"}
+        body = json.dumps({"text": "go", "take": True})
+        connection.request("POST", f"/sessions/{session.short_id}/messages", body, headers)
+        return connection.getresponse().status
+
+
+def measure_delays(here: BenchHosting, gateway: Gateway, work: Callable[[], None]) -> list[float]:
+    """Return how many milliseconds later than from the host a client has each call from the
+    gateway, while `work` runs.
+    """
+    session = here.start_calls(MAX_CALLS, rate=RATE)
+    direct_times, done = dict[str, float](), threading.Event()
+    gateway_times = dict[str, float]()
+    with here.connect(session, role="watch", partial=False) as host_connection:
+        reader = threading.Thread(target=_read_from_host, args=(host_connection, direct_times))
+        reader.start()
+        connection = gateway.open_steps(session)
+        worker = threading.Thread(target=lambda: (work(), done.set()))
+        for line in iter(connection.getresponse().readline, b""):
+            step = json.loads(line[6:]) if line.startswith(b'data: {"number"') else {}
+            if step.get("kind") == "call" and "outcome" not in step:
+                gateway_times[step["main"]] = time.monotonic()
+            if len(gateway_times) == SKIPPED_CALLS and worker.ident is None:
+                worker.start()
+            if len(gateway_times) >= MIN_CALLS and done.is_set():
+                break
+        worker.join()
+        connection.close()
+        stop_hosts([here.load_session(session)], here.environment)
+        reader.join()
+    return [
+        max(0.0, at - direct_times[call]) * 1000
+        for call, at in list(gateway_times.items())[SKIPPED_CALLS:]
+    ]
+
+
+def _read_from_host(connection: HostConnection, times: dict[str, float]) -> None:
+    """Store when each call came, until the host closes the connection."""
+    for frame in connection.read_frames(TIMEOUT_S):
+        call = call_of(frame["line"]) if frame["kind"] == "line" else ""
+        if call:
+            times[call] = time.monotonic()
+
+
+def run_in_threads(count: int, work: Callable[[], object]) -> None:
+    """Run `work` so many times at once."""
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def measure_rows(table: Table, here: BenchHosting, rounds: int) -> None:
+    """Print all rows."""
+    long_session, stopped = here.start_calls(LINES // 2), here.start_session()
+    here.wait_until_done(long_session)
+    notes = dict[str, str]()
+    last_id = ""
+
+    def open_first() -> None:
+        nonlocal last_id
+        last_id, steps, seconds = gateway.read_until_synced(long_session)
+        notes["open"] = f"{steps} steps in {seconds:.1f} s"
+
+    def reconnect() -> None:
+        for _ in range(5):
+            _, steps, seconds = gateway.read_until_synced(long_session, last_id)
+            notes["reconnect"] = f"{steps} steps in {seconds:.2f} s"
+
+    def reconnect_many() -> None:
+        started_at = time.monotonic()
+        run_in_threads(PAGES, lambda: gateway.read_until_synced(long_session, last_id))
+        notes["many"] = f"in {time.monotonic() - started_at:.1f} s"
+
+    def open_ended() -> None:
+        ended_id, steps, seconds = gateway.read_until_synced(long_session)
+        for _ in range(5):
+            back_s = gateway.read_until_synced(long_session, ended_id)[2]
+        notes["ended"] = f"{steps} steps in {seconds:.1f} s; again {back_s:.2f} s"
+
+    def reach_stopped() -> None:
+        with here.halt_host(stopped):
+            streams = [gateway.open_steps(stopped) for _ in range(PAGES)]
+            started_at = time.monotonic()
+            run_in_threads(PAGES, lambda: gateway.send_message(stopped))
+            notes["stopped"] = f"refused after {time.monotonic() - started_at:.1f} s"
+        for stream in streams:
+            stream.close()
+
+    def measure(name: str, work: Callable[[], None], *, restart: bool = False) -> None:
+        nonlocal gateway
+        best: list[float] = []
+        for _ in range(rounds):
+            if restart:
+                gateway.close()
+                gateway = Gateway(here)
+            delays_ms = measure_delays(here, gateway, work)
+            best = delays_ms if not best or max(delays_ms) < max(best) else best
+        measured = f"{statistics.median(best):.2f} ms, {max(best):.2f} ms of {len(best):,}"
+        note = f"; {notes[name]}" if name in notes else ""
+        table.print_row(name, measured + note, f"<= {GOAL_MS:g} ms", max(best) <= GOAL_MS)
+
+    gateway = Gateway(here)
+    try:
+        measure("quiet", lambda: None)
+        measure("open", open_first, restart=True)
+        measure("reconnect", reconnect)
+        measure("many", reconnect_many, restart=True)
+        measure("stopped", reach_stopped)
+        with here.connect(long_session) as controller:
+            controller.send_frame_blocking({"kind": "end", "id": "1"})
+        here.wait_for_end(long_session)
+        measure("ended", open_ended, restart=True)
+    finally:
+        gateway.close()
+
+
+def main() -> int:
+    """Measure all rows."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    table = Table()
+    table.print_heading(
+        "gateway  milliseconds that another stream is later than its host, median and maximum"
+    )
+    with open_hosting() as here:
+        measure_rows(table, here, options.rounds)
+    return int(table.print_summary() != 0 or table.counts["short"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
