@@ -17,7 +17,7 @@ from shim.adapters.codex_approval_hook import NOOP_PREFIX
 from shim.adapters.codex_rollout import ClaudeCall, build_file_change_tool_calls
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.values import as_dict, as_list
-from shim.profiles.run.values import unwrap_shell
+from shim.profiles.run.values import unwrap_shell_command
 
 COMPLETED = "completed"
 # completed items of a turn that are remembered; a long turn has several hundred
@@ -72,7 +72,7 @@ def build_command_tool_call(
 
     `folder` is where it runs, `working_dirs` the names of the working directory.
     """
-    command_text = unwrap_shell(command_line) if isinstance(command_line, str) else ""
+    command_text = unwrap_shell_command(command_line) if isinstance(command_line, str) else ""
     arguments = {"command": command_text.removeprefix(NOOP_PREFIX)}
     if isinstance(folder, str) and folder not in working_dirs:
         arguments["directory"] = folder

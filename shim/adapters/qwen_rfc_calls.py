@@ -19,7 +19,7 @@ from shim.core.adapter.translator import Event, Translator
 from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.tool_calls import MAX_OPEN_CALLS
 from shim.core.turn.turn import Turn
-from shim.profiles.run.partial_calls import is_another_call
+from shim.profiles.run.partial_calls import is_start_of_new_tool_call
 
 WAITING_STATUSES = frozenset(("pending", "validating", "scheduled", "confirming"))
 RUNNING_STATUSES = frozenset(("executing",))
@@ -115,7 +115,7 @@ class ChatToolCallDeltaBuffer:
         part = self._by_index.get(key)
         function = delta.get("function") or {}
         previous_part = None
-        if part is not None and is_another_call(
+        if part is not None and is_start_of_new_tool_call(
             part, normalize_call_id(delta_id), function.get("name"), function.get("arguments")
         ):
             self._by_index = {

@@ -15,7 +15,7 @@ RecordEvent = tuple[float, str, Any]  # seconds since the recording began, a let
 LAST_NOTE_CODE, END_CODE = "last", "end"
 
 
-class RecordEventQueue:
+class RecordingEventQueue:
     """Takes moments from the thread of the turn and gives them to the writer's; each number is set
     by one of the two.
 

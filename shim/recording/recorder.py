@@ -15,7 +15,7 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.secrets.redactor import redact_argv
 from shim.core.turn.outcome import ChildExit
 from shim.io.stderr import warn
-from shim.recording.event_queue import MAX_QUEUED_BYTES, RecordEventQueue
+from shim.recording.event_queue import MAX_QUEUED_BYTES, RecordingEventQueue
 from shim.recording.writer import RecordingFailureReporter, RecordingWriter, WriteFunction
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class RunRecorder:
         self._child_count = 0
         self._header_vendor = header.get("vendor")
         self._child_recorder: ChildRecorder | None = None
-        self._queue = queue = RecordEventQueue()
+        self._queue = queue = RecordingEventQueue()
         self._stop_notice = stop_notice = RecordingFailureReporter(path, strict=limits.strict)
         self._writer = RecordingWriter(
             file_descriptor,

@@ -18,7 +18,7 @@ from shim.core.cast.encoder import RecordingEncoder
 from shim.core.cast.format import STREAMS, RecordingError
 from shim.core.cast.secrets import RecordingRedactor
 from shim.io.stderr import warn
-from shim.recording.event_queue import END_CODE, LAST_NOTE_CODE, RecordEvent, RecordEventQueue
+from shim.recording.event_queue import END_CODE, LAST_NOTE_CODE, RecordEvent, RecordingEventQueue
 from shim.recording.rewrite import CastRewriteStoppedError, redact_split_secrets
 
 MAX_BATCH_BYTES = 1024 * 1024  # that are encoded at most before they are written
@@ -85,7 +85,7 @@ class RecordingWriter:
         path: str,
         header: Mapping[str, Any],
         *,
-        queue: RecordEventQueue,
+        queue: RecordingEventQueue,
         stop_notice: RecordingFailureReporter,
         max_bytes: int,
         redact: bool,

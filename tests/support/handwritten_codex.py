@@ -6,7 +6,7 @@ from shim.core.adapter.adapter import Adapter, LaunchSpec
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import create_usage
 from shim.core.turn.turn import Turn
-from shim.profiles.run.values import unwrap_shell
+from shim.profiles.run.values import unwrap_shell_command
 
 CHANGES = {"add": "Write", "update": "Edit", "delete": "Delete"}
 
@@ -46,7 +46,7 @@ class CodexByHand(Translator):
 
     def _translate_command(self, item: Any, is_completed: bool) -> None:
         call_id = self._id_prefix + item["id"]
-        self.turn.add_tool_call(call_id, "Bash", {"command": unwrap_shell(item["command"])})
+        self.turn.add_tool_call(call_id, "Bash", {"command": unwrap_shell_command(item["command"])})
         if is_completed:
             self.turn.add_tool_result(
                 call_id, item["aggregated_output"], item["status"] in ("failed", "declined")

@@ -182,9 +182,12 @@ class BackgroundConversation:
             for _ in range(MAX_JOIN_ATTEMPTS):
                 session = self._running_session or self._start_host()
                 # while its host loads, too
-                from shim.bridge.attach.host_joiner import SessionHostEndedError, SessionHostJoiner
+                from shim.bridge.attach.host_joiner import (
+                    BackgroundSessionAttacher,
+                    SessionHostEndedError,
+                )
 
-                joiner = SessionHostJoiner(
+                joiner = BackgroundSessionAttacher(
                     session,
                     self._invocation,
                     self._settings,

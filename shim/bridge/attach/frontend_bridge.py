@@ -451,13 +451,13 @@ class FrontendSessionBridge:
         self.warnings.append(f"{text}; the line was skipped\n")
 
 
-def describe_other_controller(controller: object) -> str:
+def explain_other_client_has_control(controller_name: object) -> str:
     """Who drives the session, and when it takes a message."""
-    return OTHER_CONTROLLER_TEXT.format(driver=escape_control_chars(str(controller)))
+    return OTHER_CONTROLLER_TEXT.format(driver=escape_control_chars(str(controller_name)))
 
 
 def _explain_refusal(frame: Mapping[str, Any]) -> str:
     """Why the host refuses a frame, in words for who knows nothing of frames."""
     if frame.get("reason") == "not-driver" and frame.get("driver"):
-        return describe_other_controller(frame["driver"])
+        return explain_other_client_has_control(frame["driver"])
     return str(frame.get("text") or frame.get("reason"))

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from shim.bridge import registry
-from shim.bridge.attach.frontend_bridge import FrontendSessionBridge, describe_other_controller
+from shim.bridge.attach.frontend_bridge import (
+    FrontendSessionBridge,
+    explain_other_client_has_control,
+)
 from shim.bridge.attach.local_services import split_sdk_mcp_servers
 from shim.bridge.attach.loop import AttachedConversationLoop
 from shim.bridge.attach.restrictions import load_restrictions_of_joining_frontend
@@ -54,7 +57,7 @@ class SessionHostEndedError(Exception):
     """A host that was to be joined has ended."""
 
 
-class SessionHostJoiner:
+class BackgroundSessionAttacher:
     """A frontend and the host of `session`; `owns_host`: that was begun for this frontend, whose
     flags it has.
     """
@@ -143,7 +146,7 @@ class SessionHostJoiner:
         frontend.on_host_frame(connection.welcome)
         if frontend.is_busy and (frontend.has_other_controller or not can_answer):
             reason = (
-                f" {describe_other_controller(frontend.controller)}."
+                f" {explain_other_client_has_control(frontend.controller)}."
                 if frontend.has_other_controller
                 else ""
             )

@@ -114,22 +114,25 @@ def encode_name_as_json(name: str | None) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def encode_block_event_parts(kind: str, index: int) -> tuple[bytes, bytes, bytes]:
+def encode_block_start_delta_and_stop(
+    block_kind: str, block_index: int
+) -> tuple[bytes, bytes, bytes]:
     """Of a block's events: the first one, what stands before a delta's content, and the last one."""
     start_block, delta_head = (
-        BLOCK_PIECES[kind][2:]
-        if kind in BLOCK_PIECES
+        BLOCK_PIECES[block_kind][2:]
+        if block_kind in BLOCK_PIECES
         else (b"", b'"input_json_delta","partial_json":')
     )
     start_event = b'%b"content_block_start","index":%d,"content_block":%b' % (
         EVENT_START,
-        index,
+        block_index,
         start_block,
     )
     return (
         start_event + MAIN_AGENT_MEMBER if start_block else start_event,
-        b'%b"content_block_delta","index":%d,"delta":{"type":%b' % (EVENT_START, index, delta_head),
-        b'%b"content_block_stop","index":%d}%b' % (EVENT_START, index, MAIN_AGENT_MEMBER),
+        b'%b"content_block_delta","index":%d,"delta":{"type":%b'
+        % (EVENT_START, block_index, delta_head),
+        b'%b"content_block_stop","index":%d}%b' % (EVENT_START, block_index, MAIN_AGENT_MEMBER),
     )
 
 

@@ -154,7 +154,7 @@ class MessageUsageCounter:
             del self._new_usage[message_id]
         return new_usage
 
-    def discard_turn(self) -> None:
+    def discard_current_turn_usage(self) -> None:
         """Forget the turn that has begun: none of its lines was given to the frontend."""
         self._new_usage.clear()
         self._start_turn()

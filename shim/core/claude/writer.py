@@ -32,7 +32,7 @@ from shim.core.claude.line_pieces import (
     TOOL_USE_BYTES,
     TOOL_USE_START,
     LineBuffer,
-    encode_block_event_parts,
+    encode_block_start_delta_and_stop,
     encode_failed_tool_result,
     encode_name_as_json,
     generate_line_uuid_suffixes,
@@ -108,7 +108,7 @@ class StreamJsonWriter:
         """Forget the turn that has begun: none of its lines was given to the frontend."""
         self._lines.take_joined_lines()
         if self.usage_counter is not None:
-            self.usage_counter.discard_turn()
+            self.usage_counter.discard_current_turn_usage()
 
     def compact_buffered_lines(self) -> None:
         self._lines.compact_buffered_lines()
@@ -259,7 +259,9 @@ class StreamJsonWriter:
 
     def start_block(self, kind: str) -> None:
         """A block of `text` or `thinking` opens whose fragments are said as they come."""
-        start_event, self._delta_head, _ = encode_block_event_parts(kind, self._block_index)
+        start_event, self._delta_head, _ = encode_block_start_delta_and_stop(
+            kind, self._block_index
+        )
         self._lines.append(b"".join((start_event, self._line_tail, next(self._line_ends))))
 
     def write_block_delta(self, text_json: bytes) -> None:
@@ -298,7 +300,7 @@ class StreamJsonWriter:
             self._lines.append(
                 b"".join(
                     (
-                        encode_block_event_parts("text", self._block_index)[2],
+                        encode_block_start_delta_and_stop("text", self._block_index)[2],
                         self._line_tail,
                         next(self._line_ends),
                     )
@@ -329,7 +331,7 @@ class StreamJsonWriter:
                 )
             )
             return
-        start_event, delta_head, stop_event = encode_block_event_parts(block_kind, index)
+        start_event, delta_head, stop_event = encode_block_start_delta_and_stop(block_kind, index)
         event_tail = self._event_tail
         pieces = (
             start_event, tail, next(line_ends), delta_head, text_json, event_tail, next(line_ends),
@@ -378,7 +380,7 @@ class StreamJsonWriter:
             )
             self._lines.append(b"".join(line))
             return shortened_input
-        start_event, delta_head, stop_event = encode_block_event_parts("tool_use", index)
+        start_event, delta_head, stop_event = encode_block_start_delta_and_stop("tool_use", index)
         event_tail = self._event_tail
         input_fragment = orjson.dumps(input_json.decode())
         pieces = (

@@ -182,9 +182,9 @@ def _parse_tool(node: ConfigNode) -> ToolMapping:
 
 def _create_multiplier(factor: float) -> Callable[[Any], Any]:
     def convert_value(value: Any) -> Any:
-        from shim.profiles.run.values import multiply
+        from shim.profiles.run.values import multiply_if_number
 
-        return multiply(value, factor)
+        return multiply_if_number(value, factor)
 
     return convert_value
 

@@ -55,7 +55,7 @@ class PartialCalls:
         if fragment is not None and fragment.__class__ is not str:
             raise TypeError("a fragment of a call's input is no text")
         call = self._calls.get(key)
-        if call is not None and is_another_call(call, call_id, name, fragment):
+        if call is not None and is_start_of_new_tool_call(call, call_id, name, fragment):
             self._replace_key(key)
             call_id = call_id or call.call_id
             name = name or call.name
@@ -116,19 +116,21 @@ class PartialCalls:
         self._size = 0
 
 
-def is_another_call(call: Any, call_id: Any, name: Any, fragment: Any) -> bool:
+def is_start_of_new_tool_call(current_call: Any, call_id: Any, name: Any, fragment: Any) -> bool:
     """Return whether a piece begins another call than `call`: some servers give all calls the same
     id or index.
 
     It does if the arguments of `call` are complete, and the piece begins an object or has a name.
     Another id alone does not prove it, because some servers give every piece an id of its own.
     """
-    if not call.fragments or not call.fragments[-1].rstrip().endswith("}"):
+    if not current_call.fragments or not current_call.fragments[-1].rstrip().endswith("}"):
         return False
-    is_other = bool(name) and (name != call.name or bool(call_id and call_id != call.call_id))
+    is_other = bool(name) and (
+        name != current_call.name or bool(call_id and call_id != current_call.call_id)
+    )
     if not is_other and not (fragment or "").lstrip().startswith("{"):
         return False
     try:
-        return isinstance(orjson.loads("".join(call.fragments)), dict)
+        return isinstance(orjson.loads("".join(current_call.fragments)), dict)
     except orjson.JSONDecodeError:
         return False

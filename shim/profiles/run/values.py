@@ -24,13 +24,16 @@ class _EveryItem:
 EVERY = _EveryItem()
 
 
-def get_path(value: Any, steps: Sequence[Any]) -> Any:
+def get_value_at_path(value: Any, path_steps: Sequence[Any]) -> Any:
     """The value at the end of a path: keys, places in a list, EVERY."""
-    for position, step in enumerate(steps):
+    for position, step in enumerate(path_steps):
         if step is EVERY:
             if value.__class__ is not list:
                 return None
-            values = [get_path(item, steps[position + 1 :]) for item in value[:MAX_LIST_ITEMS]]
+            values = [
+                get_value_at_path(item, path_steps[position + 1 :])
+                for item in value[:MAX_LIST_ITEMS]
+            ]
             # none of them has it: as if it were not there
             return [item for item in values if item is not None] or None
         if step.__class__ is str:
@@ -86,7 +89,7 @@ def subtract_numbers(first: Any, other: Any = 0, *others: Any) -> int | float:
     return max(to_number(first) - to_number(other) - add_numbers(*others), 0)
 
 
-def multiply(value: Any, factor: float) -> Any:
+def multiply_if_number(value: Any, factor: float) -> Any:
     """A number times a factor, an integer where it is one; another value as it is."""
     if value.__class__ is not int and value.__class__ is not float:
         return value
@@ -219,7 +222,7 @@ def strip_ends(text: Any, pattern: LazyPattern) -> Any:
     return "".join(remaining) + text[end_of_last:]
 
 
-def unwrap_shell(command: Any) -> Any:
+def unwrap_shell_command(command: Any) -> Any:
     """The command inside `/bin/bash -lc '…'`; another value as it is."""
     if command.__class__ is not str or " -" not in command[:40]:
         return command
@@ -240,7 +243,7 @@ def unwrap_shell(command: Any) -> Any:
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     *(
-        get_path,
+        get_value_at_path,
         is_one_of,
         capture_text,
         list_claude_names,
@@ -249,11 +252,18 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
         convert_integer_id_to_text,
         join_list,
         find_boolean_or_integer_entry,
-        multiply,
+        multiply_if_number,
         parse_json_text,
         subtract_numbers,
     ),
-    *(strip_ends, remove_none_fields, join_values, add_numbers, translate_tool_call, unwrap_shell),
+    *(
+        strip_ends,
+        remove_none_fields,
+        join_values,
+        add_numbers,
+        translate_tool_call,
+        unwrap_shell_command,
+    ),
 )
 # NOTHING stands for an object that is not there.
 RULE_GLOBALS: dict[str, Any] = {"NOTHING": {}} | {

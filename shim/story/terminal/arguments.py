@@ -46,12 +46,12 @@ def format_arguments(tool_input: Mapping[str, Any]) -> str:
     """A call's arguments in one line: the main one, what it asks a person, or all."""
     for name in MAIN_ARGUMENTS:
         if isinstance(tool_input.get(name), str):
-            return format_truncated_line(tool_input[name])
+            return format_text_on_one_truncated_line(tool_input[name])
     if has_only_question_texts_and_options(tool_input):
-        return format_truncated_line(
+        return format_text_on_one_truncated_line(
             " ".join(map(_summarize_question, parse_form_questions(tool_input)))
         )
-    return format_truncated_line(
+    return format_text_on_one_truncated_line(
         ", ".join(f"{name}={format_argument(value)}" for name, value in tool_input.items())
     )
 
@@ -71,7 +71,7 @@ def format_permission_request_call(step: SessionStep) -> str:
 
 
 def format_tool_name(step: SessionStep) -> str:
-    return format_truncated_line(step.name) or "?"
+    return format_text_on_one_truncated_line(step.name) or "?"
 
 
 def format_argument(value: object) -> str:
@@ -79,7 +79,7 @@ def format_argument(value: object) -> str:
     return text[: 4 * MAX_ARGUMENT_CHARS]
 
 
-def format_truncated_line(text: str) -> str:
+def format_text_on_one_truncated_line(text: str) -> str:
     return truncate_argument_line(format_text_on_one_line(text))
 
 

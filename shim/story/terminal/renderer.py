@@ -30,9 +30,9 @@ from shim.story.terminal.arguments import (
     format_argument,
     format_arguments,
     format_permission_request_call,
+    format_text_on_one_truncated_line,
     format_tool_call,
     format_tool_name,
-    format_truncated_line,
     render_tool_call_details,
     truncate_argument_line,
 )
@@ -124,14 +124,14 @@ class TerminalSessionRenderer:
     def end_input_prompt(self, *, has_answered: bool = True) -> None:
         """The person has answered, or (not `has_answered`) need not answer any more."""
         if not has_answered:
-            self._screen.break_input_prompt_line()
+            self._screen.end_open_input_prompt_line()
         self._screen.end_input_prompt()
 
     def hide_wait_message(self, printed_text: str = "") -> None:
         """Show nothing that moves. `printed_text` is told elsewhere, so that the result need not
         repeat it.
         """
-        self._screen.break_input_prompt_line()
+        self._screen.end_open_input_prompt_line()
         self._screen.hide_wait_message()
         if printed_text:
             self._remember_error(printed_text)
@@ -249,7 +249,7 @@ class TerminalSessionRenderer:
         )
         main = self._truncate_lines(step.input[main_name], MAX_ARGUMENT_LINES) if main_name else []
         others = [
-            format_truncated_line(f"{name}: {format_argument(value)}")
+            format_text_on_one_truncated_line(f"{name}: {format_argument(value)}")
             for name, value in step.input.items()
             if name != main_name and name not in HIDDEN_ARGUMENTS and value not in (None, False, "")
         ]
@@ -263,7 +263,7 @@ class TerminalSessionRenderer:
         for todo in as_list(todos):
             if isinstance(todo, Mapping):
                 status = str(todo.get("status"))
-                line = format_truncated_line(
+                line = format_text_on_one_truncated_line(
                     f"{TODO_SIGNS.get(status, '☐')} {format_argument(todo.get('content'))}"
                 )
                 self._screen.print_text(Text(line, style=_TODO_STYLES.get(status, "")), indent)
@@ -353,7 +353,8 @@ class TerminalSessionRenderer:
             f": {reason}" if isinstance(reason, str) and reason else ""
         )
         self._screen.print_text(
-            Text(format_truncated_line(text), style="yellow"), self._compute_indent(step) + 2
+            Text(format_text_on_one_truncated_line(text), style="yellow"),
+            self._compute_indent(step) + 2,
         )
         self._last_drawn = "answer", step.number
 

@@ -105,7 +105,7 @@ class TerminalScreen:
         self._print(Padding(ControlCodeFilter(SafeMarkdown(source)), (0, 0, 0, indent)))
 
     def _print(self, renderable: RenderableType) -> None:
-        self.break_input_prompt_line()
+        self.end_open_input_prompt_line()
         trimmed = TrailingSpaceFilter(renderable)
         if self._footer is not None and self._has_footer:
             self._footer.print_above(trimmed)
@@ -117,7 +117,7 @@ class TerminalScreen:
         until then.
         """
         self.hide_wait_message()
-        self.break_input_prompt_line()
+        self.end_open_input_prompt_line()
         self._has_open_prompt = True
         self._console.file.write(text)
         self._console.file.flush()
@@ -126,7 +126,7 @@ class TerminalScreen:
         """The person has ended the line."""
         self._has_open_prompt = False
 
-    def break_input_prompt_line(self) -> None:
+    def end_open_input_prompt_line(self) -> None:
         """End a line that waits for a person, because something else is to be drawn."""
         if self._has_open_prompt:
             self._has_open_prompt = False

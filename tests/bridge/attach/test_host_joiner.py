@@ -22,7 +22,9 @@ def joiner(monkeypatch):
         host_joiner.registry, "is_session_running", lambda session, environment: True
     )
     monkeypatch.setattr(host_joiner, "HOST_EXIT_TIMEOUT_S", 0.5)
-    return host_joiner.SessionHostJoiner(RECORD, parse_argv([]), ShimSettings(), owns_host=False)
+    return host_joiner.BackgroundSessionAttacher(
+        RECORD, parse_argv([]), ShimSettings(), owns_host=False
+    )
 
 
 def test_signal_aborts_the_join_while_waiting_for_a_host_to_exit(joiner, monkeypatch):

@@ -10,7 +10,7 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.profiles.check.config_node import MAX_SEARCHED_CHARS, ConfigNode, ConfigSource
 from shim.profiles.compile.fields import compile_field_expression, find_literal_prefix
 from shim.profiles.compile.function_builder import FunctionBuilder
-from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS, unwrap_shell
+from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS, unwrap_shell_command
 
 EVENT = {
     "type": "x",
@@ -266,7 +266,7 @@ def test_long_list_is_read_up_to_a_limit():
     ],
 )
 def test_unwrap_shell_returns_the_inner_command(command, inner):
-    assert unwrap_shell(command) == inner
+    assert unwrap_shell_command(command) == inner
 
 
 @loop_over_rows(

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from shim.commands.sessions.terminal.input_controller import TerminalInputController
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.story.terminal.arguments import format_truncated_line
+from shim.story.terminal.arguments import format_text_on_one_truncated_line
 from shim.story.terminal.footer import InputCursor
 from shim.story.terminal.screen import RenderedKeyboardInput
 
@@ -25,7 +25,9 @@ def render_message_input(
     width = max(width, MIN_COLUMNS)
     header_lines: list[RenderableType] = [Text("")]
     for text in list(input_controller.pending_messages.values())[:MAX_WAITING_MESSAGES]:
-        header_lines.append(_build_row(f"next: {format_truncated_line(text)}", width, "dim"))
+        header_lines.append(
+            _build_row(f"next: {format_text_on_one_truncated_line(text)}", width, "dim")
+        )
     if input_controller.prompt.request_id:
         header_lines += _draw_prompt(input_controller, width)
     text, cursor, is_beginning = crop_text_near_cursor(
@@ -99,11 +101,14 @@ def _list_key_hints(input_controller: TerminalInputController) -> list[str]:
     hints = (
         []
         if view.can_control
-        else [f"{format_truncated_line(str(view.controller))} drives", "Ctrl-T takes over"]
+        else [
+            f"{format_text_on_one_truncated_line(str(view.controller))} drives",
+            "Ctrl-T takes over",
+        ]
     )
     if view.is_busy:
         hints.append("Ctrl-C interrupts")
-    mode_hint = [f"mode {format_truncated_line(view.mode)}"] if view.mode else []
+    mode_hint = [f"mode {format_text_on_one_truncated_line(view.mode)}"] if view.mode else []
     return [*hints, "Ctrl-D leaves", "/help", *mode_hint]
 
 

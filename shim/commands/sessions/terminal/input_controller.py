@@ -15,7 +15,7 @@ from shim.commands.sessions.terminal.question_prompt import (
 from shim.commands.sessions.terminal.session_view import SessionView
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.io.ids import create_uuid
-from shim.story.terminal.arguments import format_truncated_line
+from shim.story.terminal.arguments import format_text_on_one_truncated_line
 
 # from when a question is shown until a key answers it: what is typed just then was no answer
 ANSWER_GRACE_S = 0.5
@@ -117,18 +117,18 @@ class TerminalInputController:
         self._answered_id = ""
         hint = "; Ctrl-T takes over" if reply.get("driver") else ""
         self.view.draw_shim_notice(
-            f"✗ {format_truncated_line(str(reply.get('text') or reply.get('reason')))}{hint}"
+            f"✗ {format_text_on_one_truncated_line(str(reply.get('text') or reply.get('reason')))}{hint}"
         )
 
     def _report_done(self, request: Frame) -> None:
         """Say what an order has done, where no line of the session says it."""
         if request.get("kind") == "model":
             self.view.draw_shim_notice(
-                f"· the model is {format_truncated_line(request['model'] or 'the default one')} from the next turn on"
+                f"· the model is {format_text_on_one_truncated_line(request['model'] or 'the default one')} from the next turn on"
             )
         elif request.get("kind") == "mode" and request["mode"] == self.view.mode:
             self.view.draw_shim_notice(
-                f"· the permission mode is {format_truncated_line(request['mode'])} already"
+                f"· the permission mode is {format_text_on_one_truncated_line(request['mode'])} already"
             )
         elif request.get("kind") == "release":
             self.view.draw_shim_notice("· nobody drives now; whoever speaks next does", "dim")
@@ -257,7 +257,7 @@ class TerminalInputController:
             self.has_failed = True
             self.editor.set_text(text)
             self.view.draw_shim_notice(
-                f"✗ {format_truncated_line(str(self.view.controller))} drives: Ctrl-T, or the line /take, takes over"
+                f"✗ {format_text_on_one_truncated_line(str(self.view.controller))} drives: Ctrl-T, or the line /take, takes over"
             )
             return
         request_id = create_uuid()

@@ -18,7 +18,7 @@ from shim.core.bridge.frames import LogCursor
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import pluralize
 from shim.story.model import SessionStepChange, SessionStepTracker
-from shim.story.terminal.arguments import format_truncated_line
+from shim.story.terminal.arguments import format_text_on_one_truncated_line
 from shim.story.terminal.renderer import TerminalSessionRenderer
 from shim.story.terminal.screen import RenderedKeyboardInput
 
@@ -147,10 +147,12 @@ class SessionView:
             frame.get("cwd"),
         )
         self._renderer.print_notice(
-            format_truncated_line(" · ".join(str(part) for part in parts if part))
+            format_text_on_one_truncated_line(" · ".join(str(part) for part in parts if part))
         )
         if frame.get("differs"):
-            self._renderer.print_notice(format_truncated_line(str(frame["differs"])), "yellow")
+            self._renderer.print_notice(
+                format_text_on_one_truncated_line(str(frame["differs"])), "yellow"
+            )
 
     def _on_line(self, frame: Frame) -> None:
         event, number = frame.get("line"), frame.get("number")
@@ -177,7 +179,9 @@ class SessionView:
         if not isinstance(mode, str):
             return
         if self.mode and mode != self.mode:
-            self.draw_shim_notice(f"· the permission mode is {format_truncated_line(mode)} now")
+            self.draw_shim_notice(
+                f"· the permission mode is {format_text_on_one_truncated_line(mode)} now"
+            )
         self.mode = mode
 
     def _on_synced(self, frame: Frame) -> None:
@@ -227,7 +231,9 @@ class SessionView:
         if self.controller is not None:
             is_own_name = self.controller == self.client_name
             text = (
-                "you drive" if is_own_name else f"{format_truncated_line(self.controller)} drives"
+                "you drive"
+                if is_own_name
+                else f"{format_text_on_one_truncated_line(self.controller)} drives"
             )
             self.draw_shim_notice(f"· {text} now", "dim")
 

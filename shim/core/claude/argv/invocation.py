@@ -81,7 +81,7 @@ class TurnLimits(NamedTuple):
     effort: str | None = None
 
 
-class ConfigFlags(NamedTuple):
+class McpAndSettingsFlags(NamedTuple):
     """MCP servers and settings, each as JSON or the path of a file."""
 
     mcp_config: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ class Invocation(NamedTuple):
     rules: ToolFlags = ToolFlags()
     permissions: PermissionFlags = PermissionFlags()
     limits: TurnLimits = TurnLimits()
-    configuration: ConfigFlags = ConfigFlags()
+    configuration: McpAndSettingsFlags = McpAndSettingsFlags()
     shim_flags: ShimFlags = ShimFlags()
     version: bool = False
     help: bool = False
