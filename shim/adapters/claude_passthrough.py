@@ -280,7 +280,7 @@ class PassthroughTurn:
             )
         self._writer.set_block_index(index)
         self._machine.move_to(BLOCK_STATES.get(kind, MESSAGE), True)
-        self._text_blocks.clear_recorded_fragments()
+        self._text_blocks.clear_passthrough_fragments()
         self._assistant_message.has_open_block = (
             self._writer.writes_partial_messages and self._machine.state is MESSAGE
         )

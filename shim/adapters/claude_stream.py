@@ -34,7 +34,9 @@ class ClaudeTranslator(Translator):
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
         self._raw_line: bytes | None = None
-        self._pass_line = turn.wrap_line_writer(PassthroughTurn(turn).forward_claude_line)
+        self._pass_line = turn.wrap_passthrough_line_writer(
+            PassthroughTurn(turn).forward_claude_line
+        )
         writer = turn.writer
         self._normalizer = ClaudeEventNormalizer(
             turn.diagnostics, writer.create_uuid, writer.max_bytes, turn.config.store_text
@@ -43,7 +45,9 @@ class ClaudeTranslator(Translator):
 
     def start_turn(self, turn: Turn) -> None:
         super().start_turn(turn)
-        self._pass_line = turn.wrap_line_writer(PassthroughTurn(turn).forward_claude_line)
+        self._pass_line = turn.wrap_passthrough_line_writer(
+            PassthroughTurn(turn).forward_claude_line
+        )
 
     def filter_line(self, raw: bytes) -> bytes | None:
         """Remember the bytes; a frontend gets them as they are, but for a raw CR, which ends a line

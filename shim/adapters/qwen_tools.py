@@ -3,8 +3,8 @@
 from shim.core.adapter.tools import (
     Arguments,
     ToolMapping,
-    convert_offset_to_line_number,
     convert_to_claude_todos,
+    convert_zero_based_read_offset,
     translate_tool_call,
 )
 from shim.core.policy.rules import MCP_PREFIX
@@ -39,7 +39,7 @@ TOOLS = {name: ToolMapping(name.title().replace("_", "")) for name in _PASCAL_CA
     "read_file": ToolMapping(
         "Read",
         {"absolute_path": "file_path", "path": "file_path"},
-        convert={"offset": convert_offset_to_line_number},
+        convert={"offset": convert_zero_based_read_offset},
     ),
     "write_file": ToolMapping("Write", drop=("record_as_artifact",)),
     "edit": ToolMapping("Edit"),

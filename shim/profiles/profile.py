@@ -202,7 +202,7 @@ class UntypedEventTranslator(ProfileTranslator):
             self._protocol_translator.feed_eof(child_exit, stderr)
 
 
-class AdapterEventHookTranslator(ProfileTranslator):
+class AdapterThenRulesTranslator(ProfileTranslator):
     """One whose events an adapter sees first."""
 
     def feed(self, event: Event) -> None:
@@ -227,7 +227,7 @@ def build_translator_class(
 
     `protocol` gives who reads on where a recorded program speaks JSON-RPC.
     """
-    base_class: type[ProfileTranslator] = AdapterEventHookTranslator
+    base_class: type[ProfileTranslator] = AdapterThenRulesTranslator
     if adapter_class is None:
         base_class = (
             ProfileTranslator

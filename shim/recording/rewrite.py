@@ -207,10 +207,10 @@ def _encode_copy(
         if len(pending_lines) >= MAX_BATCH_LINES or size_bytes >= MAX_BATCH_BYTES:
             if is_stopped():
                 raise CastRewriteStoppedError
-            yield hash_chain.add_lines(pending_lines)
+            yield hash_chain.encode_lines_with_checkpoints(pending_lines)
             pending_lines.clear()
             size_bytes = 0
-    yield hash_chain.add_lines(pending_lines)
+    yield hash_chain.encode_lines_with_checkpoints(pending_lines)
     if has_end:
         yield hash_chain.encode_end_checkpoint()
 

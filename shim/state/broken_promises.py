@@ -53,7 +53,7 @@ def find_executed_denied_call(
     return _read_record(vendor, version or "", name, environment)
 
 
-def remove_executed_denied_calls(
+def remove_executed_denied_call_records(
     vendor: str, environment: Mapping[str, str]
 ) -> list[ExecutedDeniedCall]:
     """Remove and return the records of all versions of a vendor, so that they are trusted again."""

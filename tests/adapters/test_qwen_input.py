@@ -6,7 +6,7 @@ import pytest
 from sweeps import loop_over_rows
 
 from shim.adapters.qwen_input import NO_FILE_MESSAGE, QwenInput
-from shim.core.adapter.adapter import LaunchRequest, TurnFiles
+from shim.core.adapter.adapter import LaunchRequest, TurnReportAndAttachmentFiles
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.messages import parse_user_message
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
@@ -86,7 +86,9 @@ def test_image_block_is_replaced_by_its_file_path():
     def build_content(attach):
         child_input = QwenInput()
         child_input.encode_handshake(
-            LaunchRequest(parse_argv(()), "", files=TurnFiles(store_attachment=attach))
+            LaunchRequest(
+                parse_argv(()), "", files=TurnReportAndAttachmentFiles(store_attachment=attach)
+            )
         )
         return json.loads(child_input.encode_prompt(message))["message"]["content"]
 

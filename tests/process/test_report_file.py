@@ -15,7 +15,11 @@ from cast_builder import read_cast
 from profile_builder import HEAD, build_profile_adapter, create_translation, find_result_line
 from support import check_turns, parse_lines
 
-from shim.core.adapter.adapter import LaunchRequest, TurnFiles, VendorRunReportFileSpec
+from shim.core.adapter.adapter import (
+    LaunchRequest,
+    TurnReportAndAttachmentFiles,
+    VendorRunReportFileSpec,
+)
 from shim.core.cast.protocol_lines import NOTE_REPORT
 from shim.core.claude.argv.flags import parse_argv as parse_argv
 from shim.core.errors import FrontendError
@@ -202,7 +206,9 @@ def test_report_argument_is_passed_only_with_a_report_folder():
     vendor = parrot()
     invocation = parse_argv(["-p", "x"])
     assert vendor.build_launch(LaunchRequest(invocation, "say hi")).arguments == ("say hi",)
-    launch = vendor.build_launch(LaunchRequest(invocation, "say hi", files=TurnFiles("/f")))
+    launch = vendor.build_launch(
+        LaunchRequest(invocation, "say hi", files=TurnReportAndAttachmentFiles("/f"))
+    )
     assert launch.arguments == ("--tell=/f/night.json", "say hi")
 
 

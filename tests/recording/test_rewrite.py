@@ -181,12 +181,12 @@ def test_rewrite_of_long_lines_uses_bounded_memory(source, monkeypatch):
     line = b"x" * (MAX_RECORD_BYTES - 1) + b"\n"
     source.write_bytes(build_recording([(0.0, "o", line * 8)]))
     sizes = []
-    add = RecordingHashChain.add_lines
+    add = RecordingHashChain.encode_lines_with_checkpoints
 
     def add_measured(chain, lines):
         sizes.append(sum(map(len, lines)))
         return add(chain, lines)
 
-    monkeypatch.setattr(RecordingHashChain, "add_lines", add_measured)
+    monkeypatch.setattr(RecordingHashChain, "encode_lines_with_checkpoints", add_measured)
     rewrite_cast_without_secrets(str(source))
     assert max(sizes) < 3 * MAX_RECORD_BYTES and sum(sizes) > 8 * MAX_RECORD_BYTES

@@ -16,7 +16,7 @@ from shim.core.bridge.commands import (
     UpdateSessionMetadataCommand,
     WriteStdinCommand,
 )
-from shim.core.bridge.conversation_lines import feed_stdout
+from shim.core.bridge.conversation_lines import feed_conversation_stdout
 from shim.core.bridge.frames import OPTIONAL_KINDS
 from shim.core.bridge.handlers import on_client_frame, remove_client
 from shim.core.bridge.hub import SessionHub
@@ -159,7 +159,7 @@ class Play:
     def feed_stdout(self, *lines: Frame) -> None:
         """The conversation says lines."""
         encoded = [json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines]
-        feed_stdout(self.hub, b"".join(encoded))
+        feed_conversation_stdout(self.hub, b"".join(encoded))
         self.run_commands()
 
     def finish_turn(self, text: str = "done", **result: Any) -> None:

@@ -20,7 +20,7 @@ from shim.core.bridge.commands import (
     UpdateSessionMetadataCommand,
     WriteStdinCommand,
 )
-from shim.core.bridge.conversation_lines import feed_stdout
+from shim.core.bridge.conversation_lines import feed_conversation_stdout
 from shim.core.bridge.frames import encode_frame
 from shim.core.bridge.handlers import on_client_frame, remove_client
 from shim.core.bridge.hub import SessionHub
@@ -123,7 +123,7 @@ class SessionHubRunner:
     def on_conversation_lines(self, data: bytes) -> None:
         """Handle lines of the conversation, unless the log has failed."""
         if not self.has_failed:
-            feed_stdout(self.hub, data)
+            feed_conversation_stdout(self.hub, data)
             self.run_hub_commands()
 
     def add_client(self, connection: ClientConnection) -> None:

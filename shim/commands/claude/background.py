@@ -60,7 +60,7 @@ COPIED_NOTE = (
 RESUMED_NOTE = "note: woke session {id} with its saved options ({options}).\n"
 
 
-class BackgroundSessionOrigin(NamedTuple):
+class BackgroundSessionStartOptions(NamedTuple):
     """What a session goes on from: `session` is the UUID that it keeps, `copied_id` the session
     that it is a copy of.
     """
@@ -115,7 +115,7 @@ def _start(invocation: Invocation, installed_options: Mapping[str, str]) -> Comm
     )
 
 
-def _resolve_origin(invocation: Invocation) -> BackgroundSessionOrigin:
+def _resolve_origin(invocation: Invocation) -> BackgroundSessionStartOptions:
     """Which session goes on, or is copied."""
     session = invocation.session
     if session.resume is None and session.continue_last:
@@ -123,12 +123,12 @@ def _resolve_origin(invocation: Invocation) -> BackgroundSessionOrigin:
             get_working_directory(), os.environ, invocation.shim_flags.shim_vendor
         )
         return (
-            BackgroundSessionOrigin(invocation)
+            BackgroundSessionStartOptions(invocation)
             if last_session is None
             else _build_copy_origin(invocation, last_session[0], COPIED_NOTE)
         )
     if not session.resume:
-        return BackgroundSessionOrigin(invocation)
+        return BackgroundSessionStartOptions(invocation)
     session_id = canonicalize_uuid(session.resume)
     if session_id is None:
         return _build_copy_origin(
@@ -136,7 +136,7 @@ def _resolve_origin(invocation: Invocation) -> BackgroundSessionOrigin:
         )
     record = registry.find_session(session_id, os.environ)
     if record is None and not session.fork_session:
-        return BackgroundSessionOrigin(invocation, session_id=session_id)
+        return BackgroundSessionStartOptions(invocation, session_id=session_id)
     if (
         record
         and record.is_running
@@ -168,12 +168,12 @@ def _resolve_origin(invocation: Invocation) -> BackgroundSessionOrigin:
         if argument.startswith("--")
     )
     note = RESUMED_NOTE.replace("{options}", escape_control_chars(options)) if options else ""
-    return BackgroundSessionOrigin(resumed, session_id=session_id, cwd=cwd, note=note)
+    return BackgroundSessionStartOptions(resumed, session_id=session_id, cwd=cwd, note=note)
 
 
 def _build_copy_origin(
     invocation: Invocation, original_id: str, note: str
-) -> BackgroundSessionOrigin:
+) -> BackgroundSessionStartOptions:
     """A copy is forbidden what its original is, where that lives or lived on its own."""
     session_id = canonicalize_uuid(original_id)
     record = registry.find_session(session_id, os.environ) if session_id else None
@@ -181,10 +181,10 @@ def _build_copy_origin(
         invocation = build_resume_invocation(
             record, get_working_directory(), invocation, is_copy=True
         )
-    return BackgroundSessionOrigin(invocation, copied_id=original_id, note=note)
+    return BackgroundSessionStartOptions(invocation, copied_id=original_id, note=note)
 
 
-def _build_host_invocation(origin: BackgroundSessionOrigin) -> Invocation:
+def _build_host_invocation(origin: BackgroundSessionStartOptions) -> Invocation:
     """The invocation as a host will have it, to be checked: a conversation that is asked about its
     tools.
     """

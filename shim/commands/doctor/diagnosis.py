@@ -43,7 +43,7 @@ from shim.process.find_program import list_ignored_path_entries
 from shim.process.probe import ProgramProbe, create_program_probe, find_unsupported_argument
 from shim.process.version_check import choose_adapter_of_installed_cli
 from shim.state import own_profiles
-from shim.state.broken_promises import remove_executed_denied_calls
+from shim.state.broken_promises import remove_executed_denied_call_records
 from shim.state.config import ShimSettings, VendorSettings
 
 EXAMPLE_VENDOR = "qwen"  # the vendor that a person without any is told to install
@@ -415,7 +415,7 @@ def _check_promises(
     Records of broken promises are cleared, so that their versions are trusted again.
     """
     findings = []
-    for promise in remove_executed_denied_calls(adapter.name, environment):
+    for promise in remove_executed_denied_call_records(adapter.name, environment):
         version_text = f"version {promise.version}" if promise.version else "it"
         text = f"{version_text} ran a call of {promise.tool} that was denied, so it was not trusted any more"
         fix = "it is trusted again from now on; check what it ran, or install another version"

@@ -22,8 +22,8 @@ from shim.commands.profile.draft_events import (
 )
 from shim.commands.profile.draft_rules import (
     InferredEventRule,
+    InferredRuleEventSelector,
     InferredRuleField,
-    InferredRuleScope,
     infer_profile_rules,
 )
 from shim.commands.profile.rule_tracer import ANY_ITEM, FieldPath, format_field_path
@@ -38,7 +38,7 @@ MAX_COMMENT_CHARS = 160
 MAX_TOOLS = 100  # entries that are drafted
 # A rule to begin with, where there was nothing: a profile has at least one.
 EXAMPLE_RULE = InferredEventRule(
-    InferredRuleScope(frozenset({(("type",), "text")})),
+    InferredRuleEventSelector(frozenset({(("type",), "text")})),
     "text",
     {"text": InferredRuleField(("text",))},
 )
@@ -54,7 +54,7 @@ def generate_profile_toml(collector: CapturedEventCollector, name: str) -> str:
     all_kinds = tuple(events_by_kind)
     kinds_with_rule = {rule.scope.kind for rule in rules.rules}
     ignore_rules = [
-        InferredEventRule(InferredRuleScope(kind), "ignore", {})
+        InferredEventRule(InferredRuleEventSelector(kind), "ignore", {})
         for kind in events_by_kind
         if kind not in kinds_with_rule
     ]

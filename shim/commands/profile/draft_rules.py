@@ -23,7 +23,7 @@ from shim.commands.profile.draft_vocabulary import (
 from shim.commands.profile.rule_tracer import FieldPath
 
 
-class InferredRuleScope(NamedTuple):
+class InferredRuleEventSelector(NamedTuple):
     """Where a rule reads: the kind of event, the list that it walks over (() for none), the word of
     its items.
     """
@@ -49,7 +49,7 @@ class InferredRuleField(NamedTuple):
 class InferredEventRule(NamedTuple):
     """A rule: what it emits at a site, and its fields."""
 
-    scope: InferredRuleScope
+    scope: InferredRuleEventSelector
     emit: str
     fields: Mapping[str, InferredRuleField]
 
@@ -69,7 +69,7 @@ def infer_profile_rules(events: Sequence[CapturedEvent]) -> InferredProfileRules
     """The rules for these events, in the order in which a profile asks them."""
     session = _find_session_rule(events)
     args_by_tool: dict[str, set[str]] = {}
-    scopes_by_id: dict[str, InferredRuleScope] = {}
+    scopes_by_id: dict[str, InferredRuleEventSelector] = {}
     calls = _find_call_rules(events, args_by_tool, scopes_by_id)
     results = _find_result_rules(events, scopes_by_id, calls)
     end = _find_end_rule(events)
@@ -108,7 +108,7 @@ def _find_session_rule(events: Sequence[CapturedEvent]) -> list[InferredEventRul
             if key is not None and not event_table.item_path:
                 return [
                     InferredEventRule(
-                        InferredRuleScope(event.kind),
+                        InferredRuleEventSelector(event.kind),
                         "session",
                         {"session_id": InferredRuleField((*event_table.path, key))},
                     )
@@ -119,10 +119,10 @@ def _find_session_rule(events: Sequence[CapturedEvent]) -> list[InferredEventRul
 def _find_call_rules(
     events: Sequence[CapturedEvent],
     args_by_tool: dict[str, set[str]],
-    scopes_by_id: dict[str, InferredRuleScope],
-) -> dict[InferredRuleScope, InferredEventRule]:
+    scopes_by_id: dict[str, InferredRuleEventSelector],
+) -> dict[InferredRuleEventSelector, InferredEventRule]:
     """A table with an id, a name and arguments; the last two may stand in a table of their own."""
-    rules: dict[InferredRuleScope, InferredEventRule] = {}
+    rules: dict[InferredRuleEventSelector, InferredEventRule] = {}
     for event in events:
         for event_table in list_event_and_nested_objects(event.table):
             name, tool_input = (
@@ -138,7 +138,9 @@ def _find_call_rules(
             )
             if id_key is None or arguments is None:
                 continue
-            scope = InferredRuleScope(event.kind, event_table.item_path, event_table.item_label)
+            scope = InferredRuleEventSelector(
+                event.kind, event_table.item_path, event_table.item_label
+            )
             if scopes_by_id.setdefault(event_table.table[id_key], scope) != scope:
                 continue  # the same call, said again
             fields = {
@@ -198,13 +200,13 @@ def _parse_object(value: Any) -> Mapping[str, Any] | None:
 
 def _find_result_rules(
     events: Sequence[CapturedEvent],
-    scopes_by_id: Mapping[str, InferredRuleScope],
-    calls: Mapping[InferredRuleScope, InferredEventRule],
-) -> dict[InferredRuleScope, InferredEventRule]:
+    scopes_by_id: Mapping[str, InferredRuleEventSelector],
+    calls: Mapping[InferredRuleEventSelector, InferredEventRule],
+) -> dict[InferredRuleEventSelector, InferredEventRule]:
     """A table with the id of a call and what it returned; a call that is said once it is over has
     both.
     """
-    rules: dict[InferredRuleScope, InferredEventRule] = {}
+    rules: dict[InferredRuleEventSelector, InferredEventRule] = {}
     for event in events:
         for event_table in list_event_and_nested_objects(event.table):
             id_key = next(
@@ -216,7 +218,9 @@ def _find_result_rules(
                 None,
             )
             output = _find_value(event_table, vocabulary.OUTPUT_KEYS, object)
-            scope = InferredRuleScope(event.kind, event_table.item_path, event_table.item_label)
+            scope = InferredRuleEventSelector(
+                event.kind, event_table.item_path, event_table.item_label
+            )
             if (
                 id_key is None
                 or output is None
@@ -267,28 +271,32 @@ def _find_end_rule(events: Sequence[CapturedEvent]) -> InferredEventRule | None:
         fields["text"] = InferredRuleField((text,))
     if error := find_key_by_names(event_table.table, vocabulary.ERROR_KEYS, str):
         fields["error"] = InferredRuleField((error,))
-    return InferredEventRule(InferredRuleScope(matching_events[0].kind), "result", fields)
+    return InferredEventRule(InferredRuleEventSelector(matching_events[0].kind), "result", fields)
 
 
 def _find_text_rules(
     events: Sequence[CapturedEvent],
-    used_scopes: Iterable[InferredRuleScope],
+    used_scopes: Iterable[InferredRuleEventSelector],
     end_kind: EventKind | None,
-) -> tuple[dict[InferredRuleScope, InferredEventRule], bool]:
+) -> tuple[dict[InferredRuleEventSelector, InferredEventRule], bool]:
     """Texts and thoughts of the model, and whether they come in pieces. Whole texts are preferred."""
-    full_texts: dict[InferredRuleScope, InferredEventRule] = {}
-    pieces: dict[InferredRuleScope, InferredEventRule] = {}
-    by_text: dict[tuple[int, str], InferredRuleScope] = {}  # what says a text of a run first
+    full_texts: dict[InferredRuleEventSelector, InferredEventRule] = {}
+    pieces: dict[InferredRuleEventSelector, InferredEventRule] = {}
+    by_text: dict[
+        tuple[int, str], InferredRuleEventSelector
+    ] = {}  # what says a text of a run first
     for event in events:
         if (
             event.kind == end_kind
-            or InferredRuleScope(event.kind) in used_scopes
+            or InferredRuleEventSelector(event.kind) in used_scopes
             or _is_not_from_model(event.kind)
         ):
             continue
         for event_table in list_event_and_nested_objects(event.table):
             key = find_key_by_names(event_table.table, vocabulary.TEXT_KEYS, str)
-            scope = InferredRuleScope(event.kind, event_table.item_path, event_table.item_label)
+            scope = InferredRuleEventSelector(
+                event.kind, event_table.item_path, event_table.item_label
+            )
             if (
                 key is None
                 or scope in used_scopes
@@ -329,8 +337,8 @@ def _is_not_from_model(kind: EventKind) -> bool:
 
 def _is_error_kind(
     kind: EventKind,
-    used_scopes: Iterable[InferredRuleScope],
-    text_scopes: Iterable[InferredRuleScope],
+    used_scopes: Iterable[InferredRuleEventSelector],
+    text_scopes: Iterable[InferredRuleEventSelector],
 ) -> bool:
     return has_name_containing_marker_word(
         vocabulary.ERROR_MARKERS, *list_event_kind_labels(kind)
@@ -343,7 +351,7 @@ def _find_error_rules(event: CapturedEvent) -> list[InferredEventRule]:
         if key is not None and not event_table.item_path:
             return [
                 InferredEventRule(
-                    InferredRuleScope(event.kind),
+                    InferredRuleEventSelector(event.kind),
                     "error",
                     {"error": InferredRuleField((*event_table.path, key))},
                 )

@@ -337,7 +337,7 @@ class ChildDriver:
         has gone.
         """
         if self.stream is not None and self._child is not None:
-            self.stream.turn.forbid_call(call_id, reason)
+            self.stream.turn.stop_for_forbidden_call(call_id, reason)
             await self.write_output_and_run_commands(*self.stream.take_output())
             await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)
 

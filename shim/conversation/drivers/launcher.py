@@ -15,7 +15,13 @@ from shim.conversation.drivers.context import (
     SpillStore,
     VendorSessionResumeState,
 )
-from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec, McpServers, TurnFiles
+from shim.core.adapter.adapter import (
+    Adapter,
+    LaunchRequest,
+    LaunchSpec,
+    McpServers,
+    TurnReportAndAttachmentFiles,
+)
 from shim.core.adapter.promises import (
     build_untrusted_version_error,
     describe_executed_denied_call,
@@ -460,7 +466,7 @@ class ChildLauncher:
             mode_file=self._ensure_mode_file(),
             environment={**self.child_environment, **self.context.vendor_settings.env},
             store_text=self.store_text,
-            files=TurnFiles(
+            files=TurnReportAndAttachmentFiles(
                 self.prepare_vendor_run_report_folder(),
                 self._store_attachment if self._can_attach else None,
             ),

@@ -61,7 +61,7 @@ class McpServers(NamedTuple):
         return {**self.flag_servers, **self.private_servers}
 
 
-class TurnFiles(NamedTuple):
+class TurnReportAndAttachmentFiles(NamedTuple):
     """Files of ours that one turn has.
 
     `report_folder` is the folder where the vendor may write its `Environment.run_report`, None if
@@ -104,7 +104,7 @@ class LaunchRequest(NamedTuple):
     persistent: bool = False
     environment: Mapping[str, str] = {}
     store_text: Callable[..., str | None] = lambda text, suffix=".txt": None
-    files: TurnFiles = TurnFiles()
+    files: TurnReportAndAttachmentFiles = TurnReportAndAttachmentFiles()
     policy_bypass: str = ""
     policy: "Policy | None" = None
     hook_argv: tuple[str, ...] = ()

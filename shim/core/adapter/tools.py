@@ -206,9 +206,9 @@ def convert_seconds_to_ms(seconds: Any) -> Any:
     return int(seconds * 1000) if isinstance(seconds, int | float) else seconds
 
 
-def convert_offset_to_line_number(line: Any) -> Any:
+def convert_zero_based_read_offset(offset: Any) -> Any:
     """Claude's Read offset counts lines from 1 (qwen's from 0)."""
-    return line + 1 if isinstance(line, int) else line
+    return offset + 1 if isinstance(offset, int) else offset
 
 
 def build_edit_list_converter(
@@ -263,5 +263,5 @@ def convert_to_claude_todos(items: Any) -> Any:
 # How a converted value is said in the vendor's words again.
 _INVERSE_CONVERSIONS: Mapping[Callable[[Any], Any], Callable[[Any], Any]] = {
     convert_seconds_to_ms: lambda value: value / 1000 if isinstance(value, int | float) else value,
-    convert_offset_to_line_number: lambda line: line - 1 if isinstance(line, int) else line,
+    convert_zero_based_read_offset: lambda line: line - 1 if isinstance(line, int) else line,
 }

@@ -31,7 +31,7 @@ from shim.core.reading.values import as_dict
 CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request")
 
 
-def feed_stdout(hub: SessionHub, data: bytes) -> None:
+def feed_conversation_stdout(hub: SessionHub, data: bytes) -> None:
     """Handle bytes of the conversation's stdout, which are lines of Claude's stream-json.
 
     Lines in a row are logged and sent together.

@@ -22,8 +22,8 @@ from shim.core.bridge.permission_settings import (
     NO_FIELDS,
     SETTINGS_SUBTYPE,
     lift_disconnected_client_restrictions,
-    send_permission_mode,
-    send_permission_rules,
+    send_mode_to_conversation,
+    send_rules_to_conversation,
 )
 from shim.core.bridge.prompts import (
     check_permission_updates,
@@ -299,7 +299,7 @@ def _choose_mode(
     lifted = _get_restrictions_without_mode(hub, client)
     chosen_mode = "default" if mode == "manual" else mode
     change = hub.restrictions.apply_change(client.number, NARROW_CHANNEL, lifted, chosen_mode)
-    send_permission_mode(hub, request._replace(change=change), body)
+    send_mode_to_conversation(hub, request._replace(change=change), body)
 
 
 def _get_restrictions_without_mode(hub: SessionHub, client: ConnectedClient) -> ClientRestrictions:
@@ -331,9 +331,9 @@ def _add_restrictions(
         return True
     request = ControlRequest(client, request_id, subtype, change=change)
     if mode is None:
-        send_permission_rules(hub, request)
+        send_rules_to_conversation(hub, request)
     else:
-        send_permission_mode(hub, request)
+        send_mode_to_conversation(hub, request)
     return False
 
 
@@ -375,7 +375,7 @@ def _apply_settings(
     hub.control_requests.check_limit(client)
     change = hub.restrictions.apply_change(client.number, SETTINGS_CHANNEL, restrictions)
     effort = {key: settings[key] for key in settings if key == "effortLevel"}
-    send_permission_rules(hub, request._replace(change=change), effort)
+    send_rules_to_conversation(hub, request._replace(change=change), effort)
 
 
 def _take_control(

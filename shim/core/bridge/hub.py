@@ -238,7 +238,7 @@ class SessionHub:
             AppendLogRecordsCommand((SessionLogRecord(stream_letter, self.now_ms(), data),))
         )
 
-    def append_note(self, kind: str, **fields: object) -> None:
+    def append_note_to_session_log(self, kind: str, **fields: object) -> None:
         """Append a note to the log."""
         self.append_log_record(NOTE_LETTER, dump_json({"kind": kind, **fields}))
 
@@ -328,7 +328,7 @@ class SessionHub:
         if not self.waiting_messages:
             return
         for uuid, message in self.waiting_messages.items():
-            self.append_note("unanswered", message=uuid)
+            self.append_note_to_session_log("unanswered", message=uuid)
             client = self.subscribers.clients.get(message.client_number)
             if client is not None:
                 self.refuse_frame(client, message.request_id, "ended", UNANSWERED_TEXT)
@@ -356,7 +356,7 @@ class SessionHub:
             fields = {"subtype": "success", "request_id": prompt_id, "response": answer_body}
             response = dump_json({"type": "control_response", "response": fields})
             self.append_log_record(STDIN_LETTER, response)
-        self.append_note("settled", **outcome._asdict())
+        self.append_note_to_session_log("settled", **outcome._asdict())
         if response:
             self.commands.append(WriteStdinCommand(response + b"\n"))
         self.subscribers.send_permission_prompt_outcome(outcome)
@@ -391,7 +391,7 @@ class SessionHub:
     def set_controller(self, client: ConnectedClient | None) -> None:
         """Make a client the controller, or leave the session without one."""
         if self.roles.set_controller(client):
-            self.append_note("driver", client=self.roles.controller_name)
+            self.append_note_to_session_log("driver", client=self.roles.controller_name)
             self.report_metadata_changes()
             self.deny_unanswerable_prompts()
 

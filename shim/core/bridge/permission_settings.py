@@ -11,7 +11,7 @@ MODE_SUBTYPE, SETTINGS_SUBTYPE = "set_permission_mode", "apply_flag_settings"
 NO_FIELDS: Mapping[str, Any] = {}
 
 
-def send_permission_mode(
+def send_mode_to_conversation(
     hub: SessionHub, request: ControlRequest, body: Mapping[str, Any] = NO_FIELDS
 ) -> None:
     """Send the mode that applies. Raise FrameRefusedError as `send_control_request` does."""
@@ -20,7 +20,7 @@ def send_permission_mode(
     hub.restrictions.record_sent_mode(mode)
 
 
-def send_permission_rules(
+def send_rules_to_conversation(
     hub: SessionHub, request: ControlRequest, settings: Mapping[str, Any] = NO_FIELDS
 ) -> None:
     """Send the rules of all clients, with other settings. Raise FrameRefusedError as
@@ -43,9 +43,9 @@ def send_changed_permission_settings(hub: SessionHub) -> None:
     """Send the mode and the rules that apply, as far as they differ from what was sent."""
     restrictions = hub.restrictions
     if restrictions.effective_permission_mode != restrictions.sent_mode:
-        send_permission_mode(hub, ControlRequest(None, "", MODE_SUBTYPE))
+        send_mode_to_conversation(hub, ControlRequest(None, "", MODE_SUBTYPE))
     if restrictions.combined_permission_rules != restrictions.sent_rules:
-        send_permission_rules(hub, ControlRequest(None, "", SETTINGS_SUBTYPE))
+        send_rules_to_conversation(hub, ControlRequest(None, "", SETTINGS_SUBTYPE))
 
 
 def lift_disconnected_client_restrictions(hub: SessionHub) -> None:

@@ -40,7 +40,7 @@ class RecordingEncoder:
 
     def encode_header(self, fields: Mapping[str, Any]) -> bytes:
         """The first line; `fields` are its keys but `shimcast`."""
-        return self._hash_chain.add_lines(
+        return self._hash_chain.encode_lines_with_checkpoints(
             [dump_json({"shimcast": FORMAT_VERSION, **fields}) + b"\n"]
         )
 
@@ -72,13 +72,15 @@ class RecordingEncoder:
                 records.append(self._encode_piece(stream_code, time_s, remainder[:size], "-"))
                 remainder = remainder[size:]
             parts[:] = [remainder] if remainder else []
-            encoded += self._hash_chain.add_lines(records)
+            encoded += self._hash_chain.encode_lines_with_checkpoints(records)
         return encoded
 
     def flush_stream(self, stream_code: str, time_s: float) -> bytes:
         remainder = b"".join(self._unfinished_lines.pop(stream_code, ()))
         return (
-            self._hash_chain.add_lines([self._encode_piece(stream_code, time_s, remainder, "-")])
+            self._hash_chain.encode_lines_with_checkpoints(
+                [self._encode_piece(stream_code, time_s, remainder, "-")]
+            )
             if remainder
             else b""
         )
@@ -94,7 +96,7 @@ class RecordingEncoder:
             if event_code == "x"
             else b""
         )
-        return flushed + self._hash_chain.add_lines(
+        return flushed + self._hash_chain.encode_lines_with_checkpoints(
             [
                 b'[%s,"%s",%s]\n'
                 % (self._encode_delay(time_s), event_code.encode(), dump_json(fields))
@@ -118,7 +120,7 @@ class RecordingEncoder:
             else []
         )
         if lines and max(map(len, lines)) > MAX_RECORD_BYTES:
-            return self._hash_chain.add_lines(
+            return self._hash_chain.encode_lines_with_checkpoints(
                 [
                     record
                     for line in lines
@@ -162,7 +164,7 @@ class RecordingEncoder:
 
     def _encode_line_by_line(self, stream_code: str, time_s: float, data: bytes) -> bytes:
         lines = data[:-1].split(b"\n")
-        return self._hash_chain.add_lines(
+        return self._hash_chain.encode_lines_with_checkpoints(
             [
                 b"[%s,%s]\n" % (self._encode_delay(time_s), encode_record_data(stream_code, line))
                 for line in lines
@@ -210,7 +212,7 @@ class RecordingHashChain:
         self._hash = hashlib.sha256()
         self._line_count = 0  # lines since the last checkpoint
 
-    def add_lines(self, lines: list[bytes]) -> bytes:
+    def encode_lines_with_checkpoints(self, lines: list[bytes]) -> bytes:
         output, index = list[bytes](), 0
         while index < len(lines):
             batch = lines[index : index + self.lines_until_checkpoint]

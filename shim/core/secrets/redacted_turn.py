@@ -182,7 +182,7 @@ class RedactedTurn(Turn):
         self.update_message = self._update_redacted_message
         self.add_tool_result = self._add_redacted_tool_result
         self.fill_open_call_results = self._fill_redacted_results
-        self.forbid_call = self._forbid_redacted_call
+        self.stop_for_forbidden_call = self._forbid_redacted_call
         self.record_unknown_event = self._record_redacted_event
         self.stop = self._stop_with_redacted_message
 
@@ -263,7 +263,7 @@ class RedactedTurn(Turn):
         )
 
     def _forbid_redacted_call(self, call_id: str, reason: str) -> None:
-        self.tool_calls.forbid_call(call_id, self._redactor.redact_text(reason))
+        self.tool_calls.stop_turn_for_forbidden_call(call_id, self._redactor.redact_text(reason))
 
     # -- beside the conversation, and the end ------------------------------------------------------
 
@@ -312,7 +312,7 @@ class RedactedTurn(Turn):
 
     # -- pass-through ------------------------------------------------------------------------------
 
-    def wrap_line_writer(self, write_line: WriteLine) -> WriteLine:
+    def wrap_passthrough_line_writer(self, write_line: WriteLine) -> WriteLine:
         """What the lines of a real claude are said to: they go on to `write_line` without their
         secrets.
         """

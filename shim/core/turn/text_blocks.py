@@ -189,7 +189,7 @@ class TextBlocks:
         if message.written_text.start_comparing_with_cut_message():
             machine.move_to(ECHO, True)
 
-    def clear_recorded_fragments(self) -> None:
+    def clear_passthrough_fragments(self) -> None:
         """The beginning of a block has passed."""
         self.fragments, self._size = [], 0
 

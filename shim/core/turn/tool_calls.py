@@ -430,7 +430,7 @@ class ToolCalls:
             if self._config.limits.max_turns is not None:
                 self._check_max_turns(self._config.limits.max_turns)
 
-    def forbid_call(self, call_id: str, reason: str) -> None:
+    def stop_turn_for_forbidden_call(self, call_id: str, reason: str) -> None:
         """The frontend forbids a call that the vendor runs without asking: the turn is stopped."""
         for written_id, name, tool_input in list(self.open_calls.values()):
             if written_id == call_id:

@@ -120,7 +120,7 @@ class Turn:
         self.fill_open_call_results = tool_calls.write_result_for_each_open_call
         self.find_call = tool_calls.find_call
         self.replace_call_input = tool_calls.replace_call_input
-        self.forbid_call = tool_calls.forbid_call
+        self.stop_for_forbidden_call = tool_calls.stop_turn_for_forbidden_call
         self.request_permission = permission_requests.add
         self.defer_call = permission_requests.defer_call
         self.write_deferred_call = permission_requests.write_deferred_call
@@ -144,7 +144,7 @@ class Turn:
 
     # -- what the shell and the translators read ---------------------------------------------------
 
-    def wrap_line_writer(self, write_line: WriteLine) -> WriteLine:
+    def wrap_passthrough_line_writer(self, write_line: WriteLine) -> WriteLine:
         """Return the function that takes the lines of a real claude: `write_line` itself."""
         return write_line
 

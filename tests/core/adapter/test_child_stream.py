@@ -203,7 +203,7 @@ def test_permission_request_between_two_turns_is_refused():
 def test_forbidden_call_ends_the_turn():
     child_stream = start_child_stream()
     fed(child_stream, "hello", "call")
-    child_stream.turn.forbid_call("c1", "no")
+    child_stream.turn.stop_for_forbidden_call("c1", "no")
     output, commands = child_stream.take_output()
     assert b'"result"' in output and commands == (
         StoreSessionCommand("s"),

@@ -9,9 +9,9 @@ from shim.core.adapter.tools import (
     ToolMapping,
     build_edit_list_converter,
     build_vendor_arguments,
-    convert_offset_to_line_number,
     convert_seconds_to_ms,
     convert_to_claude_todos,
+    convert_zero_based_read_offset,
     list_claude_names,
     list_vendor_tool_names,
     translate_tool_call,
@@ -190,7 +190,7 @@ def test_single_edit_becomes_edit_and_several_edits_become_multiedit(tool_input,
 @pytest.mark.parametrize(("line", "expected"), [(0, 1), (9, 10), (None, None), ("x", "x")])
 def test_zero_based_line_becomes_a_line_counted_from_1(line, expected):
     """qwen page, section 8."""
-    assert convert_offset_to_line_number(line) == expected
+    assert convert_zero_based_read_offset(line) == expected
 
 
 def test_vendor_todos_become_claude_todos():

@@ -13,7 +13,7 @@ from hub_harness import (
 )
 
 from shim.core.bridge.commands import AppendLogRecordsCommand
-from shim.core.bridge.conversation_lines import feed_stdout
+from shim.core.bridge.conversation_lines import feed_conversation_stdout
 from shim.core.bridge.handlers import MAX_BAD_FRAMES, on_client_frame
 from shim.core.bridge.log import list_accepted_message_ids
 from shim.core.bridge.subscribers import HELLO_TIMEOUT_S, MAX_CLIENTS
@@ -28,7 +28,7 @@ SAID = {
 def test_line_is_logged_before_clients_receive_the_line():
     play = Play()
     play.join_client(1)
-    feed_stdout(play.hub, b'{"type":"assistant"}\n')
+    feed_conversation_stdout(play.hub, b'{"type":"assistant"}\n')
     assert play.hub.list_ready_clients() == []
     (append, _) = play.hub.take_commands()
     assert isinstance(append, AppendLogRecordsCommand)
@@ -1015,7 +1015,7 @@ def test_welcome_reports_a_protocol_version_difference():
 def test_line_that_is_not_json_is_sent_as_text():
     play = Play()
     play.join_client(1)
-    feed_stdout(play.hub, b'oops \xff\n5\n\n{"type":"keep_alive"}\n')
+    feed_conversation_stdout(play.hub, b'oops \xff\n5\n\n{"type":"keep_alive"}\n')
     play.run_commands()
     assert [frame["line"] for frame in play.read_frames(1) if frame["kind"] == "line"] == [
         "oops \ufffd",

@@ -124,7 +124,7 @@ def test_buffered_text_is_emitted_when_a_call_is_forbidden():
     )
     lines = (INIT, call("t"), *OPEN, delta(text="a "), delta(text="sk"))
     output = translation.feed("".join(raw_line + "\n" for raw_line in lines).encode())[0]
-    translation.turn.forbid_call("t", f"no {GITHUB}")
+    translation.turn.stop_for_forbidden_call("t", f"no {GITHUB}")
     output += translation.take_output()[0]
     output += translation.feed(f"{delta(text='-late')}\n".encode())[0]
     output += translation.close(None)[0]

@@ -578,9 +578,9 @@ def test_successful_result_is_accepted_if_the_vendor_did_not_receive_the_denial(
 def test_forbid_call_stops_the_turn_with_its_reason():
     stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
-    stage.turn.forbid_call("other", "not today")
+    stage.turn.stop_for_forbidden_call("other", "not today")
     assert stage.turn.end_cause == ""
-    stage.turn.forbid_call("t", "not today")
+    stage.turn.stop_for_forbidden_call("t", "not today")
     assert stage.turn.end_cause == "denied" and "not today" in stage.turn.final_text
 
 
