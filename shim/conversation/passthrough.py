@@ -226,7 +226,7 @@ class PassthroughLoop(ConversationLoop):
         )
 
     def _update_deadline(self) -> None:
-        self._deadlines.update_read_scope(silence_allowed=self._allows_silence)
+        self._deadlines.update_read_scope_deadline(silence_allowed=self._allows_silence)
 
     def _update_exit_grace(self) -> None:
         """Once its stdin is closed, a child that has answered every message gets a moment to end by

@@ -25,7 +25,7 @@ from shim.io.transcript_lines import (
     TranscriptUsageUpdater,
     encode_project_folder_name,
     extract_prompt_title,
-    find_last_uuid_json,
+    find_last_message_uuid_as_json,
     list_message_line_spans,
     list_message_uuids,
     list_user_message_uuids,
@@ -272,7 +272,7 @@ class Transcript:
         while data:
             count = os.write(descriptor, data)
             self._size_bytes += count
-            self._parent_uuid = find_last_uuid_json(data[-TAIL_BYTES:])
+            self._parent_uuid = find_last_message_uuid_as_json(data[-TAIL_BYTES:])
             data = data[count:]
 
     def _continue_file(self, descriptor: int) -> None:
@@ -287,7 +287,7 @@ class Transcript:
         tail = os.pread(descriptor, TAIL_BYTES, max(0, status.st_size - TAIL_BYTES))
         # Its last line may be cut: we were killed, or the disk was full.
         self._missing_newline = b"" if tail.endswith(b"\n") else b"\n"
-        self._parent_uuid = find_last_uuid_json(tail)
+        self._parent_uuid = find_last_message_uuid_as_json(tail)
 
     def _append_lines(self, pieces: list[bytes]) -> int:
         """Append whole lines in one call, so that another process' lines come before or after them.

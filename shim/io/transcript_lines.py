@@ -204,10 +204,12 @@ def _list_uuids(data: bytes, kinds: tuple[bytes, ...]) -> list[str]:
     return [line[line.rfind(b'"uuid":"') + 8 : -2].decode("utf-8", "replace") for line in lines]
 
 
-def find_last_uuid_json(tail: bytes) -> bytes:
+def find_last_message_uuid_as_json(transcript_tail: bytes) -> bytes:
     """The id of the last message in the end of a file, dumped."""
-    uuid_start = max(tail.rfind(b'"uuid":"') + 8, tail.rfind(b'"leafUuid":"') + 12)
-    uuid = tail[uuid_start : uuid_start + UUID_CHARS].decode("ascii", "replace")
+    uuid_start = max(
+        transcript_tail.rfind(b'"uuid":"') + 8, transcript_tail.rfind(b'"leafUuid":"') + 12
+    )
+    uuid = transcript_tail[uuid_start : uuid_start + UUID_CHARS].decode("ascii", "replace")
     return dump_json(uuid) if canonicalize_uuid(uuid) else b"null"
 
 

@@ -19,7 +19,7 @@ MODULE_PREFIX = "shim."  # the beginning of a module's name after `python -m`
 CHILD_MODULES = ("shim.conversation.tool_hook", "shim.io.mcp.relay")
 
 
-def describe_package_change() -> str:
+def describe_shim_package_change() -> str:
     """Return a sentence about a change of the package's files since this process started, or "" for
     no change.
     """
@@ -53,7 +53,7 @@ def require_package_files_for_child(
     texts = [*command, *environment_values]
     if any(text.startswith(MODULE_PREFIX) or any(name in text for name in names) for text in texts):
         raise SystemResourceError(
-            f"{describe_package_change()}, and the program that would be started now needs its files",
+            f"{describe_shim_package_change()}, and the program that would be started now needs its files",
             hint="install claude-shim again; `claude respawn ID` then continues a background session",
         )
 

@@ -15,7 +15,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 from shim.profiles.check.config_node import MAX_SEARCHED_CHARS, ConfigNode
 from shim.profiles.compile.rules import ProfileEventRules
-from shim.profiles.compile.stream import ParsedStreamRules, StderrRule
+from shim.profiles.compile.stream import ParsedStreamRules, StderrPatternRule
 from shim.profiles.run.engine import ProfileRuleEngine
 
 MAX_STDERR_LINES = 1000  # of its tail are looked at; a tail has fewer
@@ -49,7 +49,7 @@ class ProfileTranslator(ProfileRuleEngine):
     ok_exits: ClassVar[frozenset[int]] = frozenset((0,))
     synthesizes: ClassVar[bool] = False
     causes: ClassVar[Mapping[int, Any]] = {}  # exit code → Cause
-    stderr_rules: ClassVar[tuple[StderrRule, ...]] = ()
+    stderr_rules: ClassVar[tuple[StderrPatternRule, ...]] = ()
     # who reads a program that speaks JSON-RPC
     protocol: ClassVar[list[Callable[[], type[Translator]]]] = []
 

@@ -22,7 +22,7 @@ def copy(tmp_path, monkeypatch):
 
 
 def test_unchanged_files_are_not_reported(copy):
-    assert package.describe_package_change() == ""
+    assert package.describe_shim_package_change() == ""
     package.require_package_files_for_child(["python", "-m", "shim.bridge.host"])
 
 
@@ -31,14 +31,14 @@ def test_unchanged_files_are_not_reported(copy):
 )
 def test_replaced_package_is_reported_with_its_version(copy, text, version):
     copy.write_text(text, encoding="utf-8")
-    change = package.describe_package_change()
+    change = package.describe_shim_package_change()
     assert f"replaced by {version}" in change and shim.__version__ in change
     package.require_package_files_for_child(["python", "-m", "shim.bridge.host"])
 
 
 def test_removed_package_refuses_commands_that_need_its_files(copy):
     copy.unlink()
-    assert "was moved or removed" in package.describe_package_change()
+    assert "was moved or removed" in package.describe_shim_package_change()
     package.require_package_files_for_child(["/usr/bin/vendor", "--model", "m"], ["/home"])
     for command, environment in (
         (["python", "-m", "shim.bridge.host"], []),
@@ -55,4 +55,4 @@ def test_package_is_not_reported_removed_without_free_descriptors(copy, monkeypa
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr("builtins.open", refuse)
-    assert package.describe_package_change() == ""
+    assert package.describe_shim_package_change() == ""

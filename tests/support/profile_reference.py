@@ -7,7 +7,7 @@ from support import ROOT
 
 from shim.profiles.check.config_node import ConfigKey
 from shim.profiles.load.launch import RESUME_PATTERN
-from shim.profiles.schema.tables import PROFILE_TABLES, list_unused_keys
+from shim.profiles.schema.tables import PROFILE_TABLES, map_unused_keys_to_successors
 
 PAGE = ROOT / "shim" / "manual" / "add-a-vendor.md"
 UNUSED_HEAD = "| key | instead |\n"
@@ -43,7 +43,7 @@ def update_reference(page: str) -> str:
 def render_unused_keys() -> str:
     """Return the table of the keys that no bundled profile uses."""
     rows = [UNUSED_HEAD.strip(), "|---|---|"]
-    for name, successor in list_unused_keys().items():
+    for name, successor in map_unused_keys_to_successors().items():
         rows.append(f"| {_format_unused_key(name)} | {successor or '–'} |")
     return "\n".join(rows) + "\n"
 

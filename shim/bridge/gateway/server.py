@@ -26,7 +26,7 @@ from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.conversation.preload import SERVER_FOLDERS, preload_modules
 from shim.core.errors import FrontendError, SystemResourceError
 from shim.io.stderr import warn
-from shim.process.package import describe_package_change
+from shim.process.package import describe_shim_package_change
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8421
 LISTEN_BACKLOG = 2048  # connections that wait to be taken; those beyond try again after a second
@@ -280,7 +280,7 @@ class GatewayServer(uvicorn.Server):
         """Report once that the package's files were replaced or are gone."""
         if self._has_reported_upgrade:
             return
-        change = describe_package_change()
+        change = describe_shim_package_change()
         if not change:
             return
         self._has_reported_upgrade = True

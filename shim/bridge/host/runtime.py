@@ -34,7 +34,7 @@ from shim.io import early_signals
 from shim.io.ids import create_uuid
 from shim.io.stderr import warn
 from shim.process import spawn
-from shim.process.package import describe_package_change
+from shim.process.package import describe_shim_package_change
 from shim.state.claude_settings import load_claude_settings
 
 MAX_TICK_INTERVAL_S = 1.0
@@ -242,7 +242,7 @@ class SessionHostRuntime:
         """
         if self._upgrade_notice:
             return
-        change = describe_package_change()
+        change = describe_shim_package_change()
         if not change:
             return
         session_name = shorten_session_id(os.path.basename(self._folder))

@@ -150,7 +150,7 @@ class RecordedRunSummary:
 
     def _add_call(self, step: SessionStep) -> None:
         calls = self.tools.setdefault(
-            choose_bounded_counter_key(self.tools, step.name), ToolCallCounts()
+            choose_counter_key_or_overflow_key(self.tools, step.name), ToolCallCounts()
         )
         calls.calls += 1
         calls.failed += step.outcome == "failed"
@@ -219,7 +219,7 @@ class RecordedRunStatistics:
         self.turns.merge(run.turns)
         for name, calls in run.tools.items():
             self.tools.setdefault(
-                choose_bounded_counter_key(self.tools, name), ToolCallCounts()
+                choose_counter_key_or_overflow_key(self.tools, name), ToolCallCounts()
             ).merge(calls)
         for name, number in run.totals.tokens.items():
             self.tokens[name] = self.tokens.get(name, 0) + number
@@ -264,11 +264,11 @@ def sort_tools_by_total_time(
 
 def increment_counter(counts: dict[str, int], name: object, number: int = 1) -> None:
     """Count under a name, or under OVERFLOW if there are too many names."""
-    key = choose_bounded_counter_key(counts, name)
+    key = choose_counter_key_or_overflow_key(counts, name)
     counts[key] = counts.get(key, 0) + number
 
 
-def choose_bounded_counter_key(counters: Mapping[str, Any], name: object) -> str:
+def choose_counter_key_or_overflow_key(counters: Mapping[str, Any], name: object) -> str:
     """The name of an entry in a table."""
     if (key := _format_line(name)) not in counters:
         key = redact_secrets_in_name(name)

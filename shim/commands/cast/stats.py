@@ -13,7 +13,7 @@ from shim.commands.cast.run_summary import (
     TOKEN_COLUMNS,
     DurationSamples,
     RecordedRunStatistics,
-    choose_bounded_counter_key,
+    choose_counter_key_or_overflow_key,
     sort_tools_by_total_time,
 )
 from shim.commands.cast.summary_loader import load_run_summaries
@@ -77,7 +77,7 @@ def collect_run_statistics(
         total.add_run(summary)
         if summary.state != "unreadable":
             by_vendor.setdefault(
-                choose_bounded_counter_key(by_vendor, summary.vendor or "no vendor"),
+                choose_counter_key_or_overflow_key(by_vendor, summary.vendor or "no vendor"),
                 RecordedRunStatistics(),
             ).add_run(summary)
     return total, dict(sorted(by_vendor.items()))

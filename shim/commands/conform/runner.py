@@ -187,7 +187,7 @@ class _PooledScenarioRunner:
     ) -> CommandRun:
         """Make a run, if its kind is wanted."""
         run = CommandRun(name, frontend, argv)
-        if self.options.accepts_frontend(frontend):
+        if self.options.is_frontend_enabled(frontend):
             await self._pool.run_command(self._folder, run, script or _close_stdin, has_stdin)
         else:
             self._pool.observations.skip_reasons[name] = "left out by --frontend"

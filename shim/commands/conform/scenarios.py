@@ -71,7 +71,7 @@ class ConformanceOptions:
     tool_prompt: str = TOOL_PROMPT
     long_prompt: str = LONG_PROMPT
 
-    def accepts_frontend(self, frontend: Frontend) -> bool:
+    def is_frontend_enabled(self, frontend: Frontend) -> bool:
         return {"any": True, "sdk": self.sdk, "yume": self.yume}[frontend]
 
 

@@ -67,7 +67,7 @@ def list_sessions(
         )
 
 
-def say_message(
+def send_message_to_session(
     session: SessionArgument,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The message.")],
     take: Annotated[
@@ -101,7 +101,7 @@ def say_message(
     print_line(f"said to {record.short_id}")
 
 
-def answer_question(
+def answer_permission_prompt(
     session: SessionArgument,
     words: Annotated[
         list[str],

@@ -5,9 +5,9 @@ import typer
 from shim.commands.help.command_groups import TitledCommandGroup
 from shim.commands.help.plain_help import SimplifiedHelpCommand
 from shim.commands.sessions.actions import (
-    answer_question,
+    answer_permission_prompt,
     list_sessions,
-    say_message,
+    send_message_to_session,
     stop_sessions,
 )
 from shim.commands.sessions.attach import attach_session, watch_session
@@ -26,8 +26,8 @@ for name, command in (
     ("list", list_sessions),
     ("attach", attach_session),
     ("watch", watch_session),
-    ("say", say_message),
-    ("answer", answer_question),
+    ("say", send_message_to_session),
+    ("answer", answer_permission_prompt),
     ("stop", stop_sessions),
     ("serve", serve_gateway),
     ("token", show_token),

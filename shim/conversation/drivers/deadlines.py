@@ -69,6 +69,6 @@ class ChildTurnDeadlines:
         )
         return self._read_scope
 
-    def update_read_scope(self, *, silence_allowed: bool) -> None:
+    def update_read_scope_deadline(self, *, silence_allowed: bool) -> None:
         """What silence is allowed has changed while the child is waited for."""
         self._read_scope.deadline = self.compute_read_deadline(silence_allowed=silence_allowed)

@@ -121,7 +121,7 @@ class VendorProgram:
         """The words that start it, without its arguments."""
         return [*self.command_prefix, *self._program_argv]
 
-    def complete_launch_request(self, request: LaunchRequest) -> LaunchRequest:
+    def add_program_details_to_request(self, request: LaunchRequest) -> LaunchRequest:
         """A request with what only the program itself can tell. FrontendError for a variant that it
         does not have.
         """
@@ -356,7 +356,7 @@ class ChildLauncher:
             request.permission_mode,
         )
         resume_state.restricting_rules = self.policy.restricting_rules
-        request = self.program.complete_launch_request(request)
+        request = self.program.add_program_details_to_request(request)
         launch, context = self.adapter.build_launch(request), self.context
         extra_args = (*context.vendor_settings.args, *parse_extra_args(context.environment))
         environment = build_launch_environment(

@@ -495,7 +495,7 @@ class PersistentDriver(OpenStdinDriver):
         if decision.ends_turn:
             stream.turn.record_interrupt()
         await self._write_to_child(child, answer)
-        self._deadlines.update_read_scope(silence_allowed=self._allows_silence)
+        self._deadlines.update_read_scope_deadline(silence_allowed=self._allows_silence)
         if decision.ends_turn:
             await self.interrupt()
 

@@ -138,7 +138,7 @@ def _is_stream_edit(command: ShellCommand) -> bool:
     )
 
 
-def uses_other_directory(command: ShellCommand) -> bool:
+def uses_other_working_directory(command: ShellCommand) -> bool:
     """Whether a command runs in another folder than the line: `env -C`, `git -C`, `chroot`."""
     name = get_command_name(command)
     if name == "chroot":

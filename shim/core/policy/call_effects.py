@@ -14,7 +14,7 @@ from shim.core.policy.bash_commands import (
     expand_nested_commands,
     get_command_name,
     list_path_operands,
-    uses_other_directory,
+    uses_other_working_directory,
 )
 from shim.core.policy.workspace import Workspace
 from shim.core.reading.typed import Any, NamedTuple
@@ -157,7 +157,7 @@ def _list_folders(
         for command in commands
         if command.words and command.words[0] in ("cd", "pushd", "popd")
     ]
-    if any(map(uses_other_directory, commands)):
+    if any(map(uses_other_working_directory, commands)):
         return set()
     for _ in moves:
         for move in moves:

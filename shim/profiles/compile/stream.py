@@ -81,7 +81,7 @@ STREAM_KEYS = {
 }
 
 
-class StderrRule:
+class StderrPatternRule:
     """One `[[stderr]]`: a regular expression with the group `session_id`, or one whose group
     `error` is a reason.
     """
@@ -153,7 +153,7 @@ class ParsedStreamRules:
             for key in codes_node.read_table()
         }
         self.stderr = tuple(
-            StderrRule(rule_node)
+            StderrPatternRule(rule_node)
             for rule_node in node.get_child("stderr").read_items(MAX_STDERR_RULES)
         )
         self.ignored_stderr_prefixes = stream["stderr_noise"]

@@ -59,7 +59,7 @@ _UNUSED_RULE_KEYS: Mapping[str, str] = {
 }
 
 
-def list_unused_keys() -> dict[str, str]:
+def map_unused_keys_to_successors() -> dict[str, str]:
     """Return the names of all keys and operators that no bundled profile uses, with what to write
     instead. A test compares them with the bundled profiles.
     """

@@ -16,7 +16,7 @@ from shim.profiles.check.config_node import (
     format_key_path,
 )
 from shim.profiles.compile.emits import COMMON_RULE_KEYS
-from shim.profiles.schema.tables import PROFILE_TABLES, list_unused_keys
+from shim.profiles.schema.tables import PROFILE_TABLES, map_unused_keys_to_successors
 
 # Tables of which each key has a meaning of its own. In all other tables a key is a name that a
 # person chose.
@@ -43,7 +43,7 @@ def build_unused_key_warnings(profile: Mapping[str, Any], source: ConfigSource) 
     """Return a sentence for each key of a profile that no bundled profile uses, by the name of the
     key.
     """
-    successors = list_unused_keys()
+    successors = map_unused_keys_to_successors()
     unused_keys: dict[str, ConfigKeys] = {}
     for name, keys in list_profile_keys(profile):
         if name in successors:

@@ -9,7 +9,7 @@ from shim.commands.cast.run_summary import (
     RecordedRunStatistics,
     RecordedRunSummary,
     ToolCallCounts,
-    choose_bounded_counter_key,
+    choose_counter_key_or_overflow_key,
     format_prompt_excerpt,
     increment_counter,
     redact_secrets_in_name,
@@ -63,8 +63,8 @@ def test_names_over_the_limit_are_counted_under_the_overflow_key():
     assert len(counts) == MAX_NAMES + 1 and counts[OVERFLOW_KIND] == 50
     tools = {f"t{number}": ToolCallCounts() for number in range(MAX_NAMES)}
     assert (
-        choose_bounded_counter_key(tools, "t3") == "t3"
-        and choose_bounded_counter_key(tools, "another") == OVERFLOW_KIND
+        choose_counter_key_or_overflow_key(tools, "t3") == "t3"
+        and choose_counter_key_or_overflow_key(tools, "another") == OVERFLOW_KIND
     )
 
 

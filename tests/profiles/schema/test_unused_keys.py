@@ -15,7 +15,7 @@ from shim import adapters
 from shim.profiles.check.config_node import ConfigKeys, ConfigNode, ConfigSource
 from shim.profiles.compile import conditions, emits, fields
 from shim.profiles.load import profile_file
-from shim.profiles.schema.tables import list_unused_keys
+from shim.profiles.schema.tables import map_unused_keys_to_successors
 from shim.profiles.schema.unused_keys import build_unused_key_warnings, list_profile_keys
 from shim.state import profile_files
 
@@ -131,7 +131,7 @@ def test_unused_key_table_lists_exactly_the_keys_no_bundled_profile_uses(monkeyp
     of_kinds = {
         name for name in unused if name.startswith("event.") and name.split(".")[1] in kinds
     }
-    assert set(list_unused_keys()) == unused - of_kinds - FOR_UNKNOWN_AGENTS
+    assert set(map_unused_keys_to_successors()) == unused - of_kinds - FOR_UNKNOWN_AGENTS
 
 
 @pytest.fixture
