@@ -343,11 +343,11 @@ def _create_pattern_compiler(function_name: str) -> PathOperatorCompiler:
 def _compile_unquote(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
     if not node.read_bool():
         raise node.build_error("true")
-    return f"unwrap_shell({value})"
+    return f"unwrap_shell_command({value})"
 
 
 def _compile_times(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
-    return f"multiply({value}, {builder.add_constant(node.read_number(0, 1e9))})"
+    return f"multiply_if_number({value}, {builder.add_constant(node.read_number(0, 1e9))})"
 
 
 _STANDALONE_OPERATORS: dict[str, StandaloneCompiler] = {

@@ -79,7 +79,7 @@ def _compile_walk(builder: FunctionBuilder, root: EventPathRootVariable, steps: 
 def _compile_steps(builder: FunctionBuilder, value: str, steps: list[Any]) -> str:
     """From a value along steps, each inside of the one before."""
     if len(steps) > MAX_INLINE_STEPS:
-        return f"get_path({value}, {builder.add_constant(tuple(steps))})"
+        return f"get_value_at_path({value}, {builder.add_constant(tuple(steps))})"
     for index, step in enumerate(steps):
         binding, bound_name = builder.bind_expression_to_variable(value)
         if step is EVERY:
