@@ -12,7 +12,7 @@ from shim.core.reading.typed import TYPE_CHECKING
 from shim.io.stderr import warn
 
 if TYPE_CHECKING:
-    from shim.io.taps import RunRecordSink
+    from shim.io.record_sinks import RunRecordSink
 
 # of silence on an open stdin, if there is a prompt already (contract P20)
 OPTIONAL_STDIN_TIMEOUT_S = 3.0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
 
 if TYPE_CHECKING:
-    from shim.io.taps import RunRecordSink
+    from shim.io.record_sinks import RunRecordSink
 
 CHUNK_BYTES = 256 * 1024
 

@@ -18,7 +18,7 @@ from shim.io.transcript import Transcript
 
 if TYPE_CHECKING:
     from shim.core.turn.context import OutputWriter
-    from shim.io.taps import RunRecordSink
+    from shim.io.record_sinks import RunRecordSink
 
 MAX_WRITE_BYTES = 1024 * 1024
 

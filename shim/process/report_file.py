@@ -17,7 +17,7 @@ from shim.state.files import read_state_file
 from shim.state.spill import LargeTextFolder
 
 if TYPE_CHECKING:
-    from shim.io.taps import RunRecordSink
+    from shim.io.record_sinks import RunRecordSink
 
 # vibe writes its whole configuration, 10 KB; the totals of a conversation are smaller
 MAX_REPORT_BYTES = 1024 * 1024

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import subprocess
 
     from shim.core.reading.head_and_tail import HeadTailBuffer
-    from shim.io.taps import ChildRecordSink
+    from shim.io.record_sinks import ChildRecordSink
 
 # gemini (Node's `process.exit`) loses what does not fit into the pipe when it leaves; Linux gives
 # anybody this much.

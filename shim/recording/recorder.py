@@ -19,7 +19,7 @@ from shim.recording.event_queue import MAX_QUEUED_BYTES, RecordingEventQueue
 from shim.recording.writer import RecordingFailureReporter, RecordingWriter, WriteFunction
 
 if TYPE_CHECKING:
-    from shim.io.taps import PipedProcess
+    from shim.io.record_sinks import PipedProcess
 
 FINAL_READ_BYTES = 1024 * 1024  # a pipe holds no more
 ANSWER_FIELDS = ("result", "structured_output")  # of a result: the streams have them

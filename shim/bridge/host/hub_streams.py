@@ -11,7 +11,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.io.stdout import FrontendDisconnectedError
 
 if TYPE_CHECKING:
-    from shim.io.taps import RunRecordSink
+    from shim.io.record_sinks import RunRecordSink
 
 MAX_READ_BYTES = 256 * 1024  # for one read of the conversation
 MAX_WAITING_LINES = 10_000  # while so many lines wait for the conversation, no client is read

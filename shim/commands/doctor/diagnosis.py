@@ -21,7 +21,7 @@ from shim.commands.doctor.findings import (
     VendorDiagnosis,
     has_no_problem,
 )
-from shim.commands.doctor.machine import (
+from shim.commands.doctor.installation_checks import (
     check_machine_setup,
     find_test_turn_startup_error,
     list_default_vendors,

@@ -13,7 +13,7 @@ from shim.commands.doctor.diagnosis import (
     explain_missing_default_vendor,
 )
 from shim.commands.doctor.findings import OK, PROBLEM, WARNING, DiagnosisFinding, VendorDiagnosis
-from shim.commands.doctor.machine import load_and_check_settings
+from shim.commands.doctor.installation_checks import load_and_check_settings
 from shim.commands.doctor.printing import print_finding, print_vendor_report
 from shim.commands.install.leftovers import list_uninstall_leftovers, remove_uninstall_leftover
 from shim.commands.install.replacement_report import (

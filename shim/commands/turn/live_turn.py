@@ -20,7 +20,7 @@ from rich.console import Console
 
 from shim.bridge.decisions import PermissionPrompt
 from shim.commands.turn.allow_advice import suggest_allow_rules
-from shim.commands.turn.person import TerminalAnswerReader
+from shim.commands.turn.terminal_answers import TerminalAnswerReader
 from shim.commands.turn.wakeup import find_console_pipe_descriptor, open_signal_pipe
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars

@@ -8,7 +8,7 @@ import typer
 
 from shim.commands.turn.live_turn import TerminalTurnRunner
 from shim.commands.turn.next_steps import print_next_steps
-from shim.commands.turn.person import TerminalAnswerReader
+from shim.commands.turn.terminal_answers import TerminalAnswerReader
 from shim.process.find_program import is_drop_in_script
 from shim.process.install import DEFAULT_DIR, find_first_program_on_path, read_drop_in_settings
 from shim.story.terminal.console import BrokenPipeHandler, open_console

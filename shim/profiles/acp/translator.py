@@ -30,6 +30,11 @@ from shim.profiles.acp.calls import (
     list_content_blocks,
     list_raw_output_blocks,
 )
+from shim.profiles.acp.message_and_terminal_store import (
+    MAX_CONTENT_ITEMS,
+    AcpMessageAndTerminalStore,
+    clear_null_fields,
+)
 from shim.profiles.acp.servers import resolve_mcp_tool_name
 from shim.profiles.acp.session import (
     CANCELLED_RESULT,
@@ -39,11 +44,6 @@ from shim.profiles.acp.session import (
     STEP_SESSION,
     TURN_MAY_END,
     AcpSession,
-)
-from shim.profiles.acp.upserts import (
-    MAX_CONTENT_ITEMS,
-    AcpMessageAndTerminalStore,
-    clear_null_fields,
 )
 from shim.profiles.acp.usage import AcpUsageTracker
 from shim.profiles.rpc.form import build_ask_user_question_input

@@ -11,8 +11,8 @@ from shim.core.turn.turn import Turn
 from shim.profiles.run.usage_counter import VendorUsageCounter
 
 if TYPE_CHECKING:
-    from shim.profiles.run.nested import SubagentEventWriter
     from shim.profiles.run.partial_calls import PartialCalls
+    from shim.profiles.run.subagent_events import SubagentEventWriter
 
 MAX_NOTICE_CHARS = 2000
 MAX_REMEMBERED_VALUES = 1000  # of what was said once is remembered
@@ -59,7 +59,7 @@ class ProfileRuleEngine(Translator):
     def subagent_events(self) -> "SubagentEventWriter":
         """The events of nested agents, which `stream.parent` tells apart."""
         if self._nested is None:
-            from shim.profiles.run.nested import SubagentEventWriter
+            from shim.profiles.run.subagent_events import SubagentEventWriter
 
             self._nested = SubagentEventWriter(self)
         return self._nested

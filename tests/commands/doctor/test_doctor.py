@@ -535,7 +535,9 @@ def test_state_directory_that_is_a_file_is_a_problem(machine, doctor):
 
 
 def test_unwritable_state_directory_is_a_problem(machine, doctor, monkeypatch):
-    monkeypatch.setattr("shim.commands.doctor.machine.write_state_file", lambda *_: False)
+    monkeypatch.setattr(
+        "shim.commands.doctor.installation_checks.write_state_file", lambda *_: False
+    )
     assert get_finding(doctor()[1], "nothing can be written to")[0] == "problem"
 
 
@@ -653,7 +655,7 @@ def test_control_characters_in_program_output_are_escaped(machine, shim, monkeyp
 
 def test_missing_bytecode_is_a_warning_with_a_fix(machine, doctor, monkeypatch):
     monkeypatch.setattr(
-        "shim.commands.doctor.machine.list_uncompiled_modules",
+        "shim.commands.doctor.installation_checks.list_uncompiled_modules",
         lambda: ["core/reading/ids.py", "core/errors.py"],
     )
     level, text = get_finding(doctor()[1], "of our modules")
@@ -663,5 +665,5 @@ def test_missing_bytecode_is_a_warning_with_a_fix(machine, doctor, monkeypatch):
         and "core/reading/ids.py" in text
         and "make setup" in text
     )
-    monkeypatch.setattr("shim.commands.doctor.machine.list_uncompiled_modules", list)
+    monkeypatch.setattr("shim.commands.doctor.installation_checks.list_uncompiled_modules", list)
     assert get_finding(doctor()[1], "every module has its bytecode")[0] == "ok"

@@ -8,9 +8,9 @@ from session_hosts import PATIENCE, read_until_result
 
 from shim.bridge import registry
 from shim.bridge.gateway.tokens import GatewayTokenFile
-from shim.commands.doctor import machine
+from shim.commands.doctor import installation_checks
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING
-from shim.commands.doctor.machine import check_background_sessions, check_gateway_tokens
+from shim.commands.doctor.installation_checks import check_background_sessions, check_gateway_tokens
 
 
 def test_start_hint_is_returned_without_sessions(desk):
@@ -19,7 +19,7 @@ def test_start_hint_is_returned_without_sessions(desk):
 
 
 def test_running_sessions_are_counted_and_crashed_hosts_reported(desk, monkeypatch):
-    monkeypatch.setattr(machine, "WELCOME_TIMEOUT_S", PATIENCE)
+    monkeypatch.setattr(installation_checks, "WELCOME_TIMEOUT_S", PATIENCE)
     ended, died, living = desk.start_session(), desk.start_session(), desk.start_session()
     desk.run_claude("stop", ended.short_id)
     pid = desk.wait_until(died, lambda now: now.metadata["pid"]).metadata["pid"]
@@ -36,7 +36,7 @@ def test_running_sessions_are_counted_and_crashed_hosts_reported(desk, monkeypat
 
 
 def test_unresponsive_host_and_other_host_version_are_reported(desk, monkeypatch):
-    monkeypatch.setattr(machine, "WELCOME_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(installation_checks, "WELCOME_TIMEOUT_S", 0.2)
     record = desk.start_session()
     with desk.halt_host(record):
         registry.write_metadata(
@@ -50,12 +50,12 @@ def test_unresponsive_host_and_other_host_version_are_reported(desk, monkeypatch
 
 
 def test_gateway_check_reports_the_token_and_missing_packages(desk, monkeypatch):
-    monkeypatch.setattr(machine, "REQUIRED_PACKAGES", ("json",))
+    monkeypatch.setattr(installation_checks, "REQUIRED_PACKAGES", ("json",))
     (finding,) = check_gateway_tokens(desk.environment)
     assert (finding.level, "made when it is first asked for" in finding.text) == (OK, True)
     GatewayTokenFile(desk.environment).load_tokens()
     assert "its token is kept" in check_gateway_tokens(desk.environment)[0].text
-    monkeypatch.setattr(machine, "REQUIRED_PACKAGES", ("json", "no_such_package"))
+    monkeypatch.setattr(installation_checks, "REQUIRED_PACKAGES", ("json", "no_such_package"))
     (finding,) = check_gateway_tokens(desk.environment)
     assert (finding.level, finding.fix) == (WARNING, "pip install 'claude-shim[web]'")
     assert "no_such_package" in finding.text

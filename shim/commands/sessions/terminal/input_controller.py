@@ -123,9 +123,8 @@ class TerminalInputController:
     def _report_done(self, request: Frame) -> None:
         """Say what an order has done, where no line of the session says it."""
         if request.get("kind") == "model":
-            self.view.draw_shim_notice(
-                f"· the model is {format_text_on_one_truncated_line(request['model'] or 'the default one')} from the next turn on"
-            )
+            model = format_text_on_one_truncated_line(request["model"] or "the default one")
+            self.view.draw_shim_notice(f"· the model is {model} from the next turn on")
         elif request.get("kind") == "mode" and request["mode"] == self.view.mode:
             self.view.draw_shim_notice(
                 f"· the permission mode is {format_text_on_one_truncated_line(request['mode'])} already"
@@ -256,8 +255,9 @@ class TerminalInputController:
         if not self.view.can_control:
             self.has_failed = True
             self.editor.set_text(text)
+            controller = format_text_on_one_truncated_line(str(self.view.controller))
             self.view.draw_shim_notice(
-                f"✗ {format_text_on_one_truncated_line(str(self.view.controller))} drives: Ctrl-T, or the line /take, takes over"
+                f"✗ {controller} drives: Ctrl-T, or the line /take, takes over"
             )
             return
         request_id = create_uuid()
