@@ -5,8 +5,9 @@ Neither the child of a single message nor the answer to a frontend's first quest
 import: all that only the loop needs, such as anyio, is imported behind them.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
 
 from shim.conversation.plan import PromptSource, RunMode
 from shim.core.errors import UnsupportedPermissionModeError, VendorError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from shim.conversation.plan import ConversationPlan
     from shim.core.claude.control import ControlSession
     from shim.core.claude.control.session_lines import SessionStateReporter
-    from shim.core.claude.permissions import PermissionDecision
     from shim.io.mcp.relay_server import McpRelayServer
     from shim.io.signals import SignalRecorder
     from shim.io.stdin import FrontendLineSource, Stdin
@@ -160,9 +160,10 @@ class ConversationRunner:
         async def run_loop() -> int:
             async with anyio.create_task_group() as tasks:
                 output = self._open_output()
-                launcher.relays = FrontendMcpRelays(launcher, output, control, tasks)
+                driver = self._create_driver(first_child, output, control, tasks)
+                launcher.relays = FrontendMcpRelays(launcher, driver, output, control, tasks)
                 loop = MessageLoop(
-                    self._create_driver(first_child, output, control, tasks),
+                    driver,
                     output,
                     first_message=None if prompt is None else UserMessage(prompt),
                     control=control,
@@ -217,6 +218,18 @@ class ConversationRunner:
         """
         from shim.conversation.drivers.per_turn_driver import PerTurnDriver
         from shim.conversation.fallback.chain import FallbackCandidate
+        from shim.core.adapter.child_stream import ChildStream
+
+        create_stream: Callable[..., ChildStream] = ChildStream
+        chain = self._chain
+        if chain is not None:
+            from shim.conversation.fallback.buffered_stream import (
+                BufferedChildStream,
+                FallbackOutputBuffer,
+            )
+
+            buffer = FallbackOutputBuffer(same_vendor=chain.same_vendor)
+            create_stream = partial(BufferedChildStream, buffer)
 
         def create_driver(
             candidate: FallbackCandidate, first_child: "ChildSpawnResult | None" = None
@@ -224,19 +237,19 @@ class ConversationRunner:
             launcher = candidate.launcher
             if control is None or tasks is None or not candidate.persistent:
                 return PerTurnDriver(
-                    launcher, output, control, first_child, candidate.refusal_error
+                    launcher, output, control, create_stream, first_child, candidate.refusal_error
                 )
             from shim.conversation.drivers.persistent_driver import PersistentDriver
 
-            return PersistentDriver(launcher, output, control, tasks, first_child)
+            return PersistentDriver(launcher, output, control, tasks, create_stream, first_child)
 
         first_candidate = FallbackCandidate(self._launcher, self._plan.persistent)
         driver = create_driver(first_candidate, first_child)
-        if self._chain is None:
+        if chain is None:
             return driver
         from shim.conversation.fallback.driver import FallbackDriver
 
-        return FallbackDriver(driver, self._chain, create_driver)
+        return FallbackDriver(driver, chain, buffer, create_driver)
 
     def _create_control(self) -> "ControlSession":
         state, writer = self._launcher.session_state, self._launcher.writer
@@ -250,15 +263,10 @@ class ConversationRunner:
             )
         from shim.core.claude.control import ControlSession
 
-        control = ControlSession(state, create_uuid, format_now)
         session = self._launcher.context.invocation.session
-        if (
-            self._plan.keeps_transcript
-            and (session.resume or session.continue_last)
-            and not session.fork_session
-        ):
-            control.load_accepted_ids = self._load_answered_ids
-        return control
+        is_resumed = (session.resume or session.continue_last) and not session.fork_session
+        load_ids = self._load_answered_ids if is_resumed and self._plan.keeps_transcript else None
+        return ControlSession(state, create_uuid, format_now, load_ids)
 
     def _load_answered_ids(self) -> list[str]:
         """Return the ids of the messages that the resumed session has answered."""
@@ -355,19 +363,18 @@ class FrontendMcpRelays:
     def __init__(
         self,
         launcher: "ChildLauncher",
+        driver: "ConversationDriver",
         output: "FrontendOutput",
         control: "ControlSession",
         tasks: "TaskGroup",
     ) -> None:
         self._state = launcher.session_state
+        self._driver = driver
         self._timeout_s = launcher.timeouts["tool_timeout"]
         self._output = output
         self._control = control
         self._tasks = tasks
         self._server: McpRelayServer | None = None
-        self.decide_call: Callable[[str, Mapping[str, Any]], Awaitable[PermissionDecision]] = (
-            self._decide_by_rules
-        )
 
     def build_server_configs(
         self, server_names: tuple[str, ...]
@@ -380,7 +387,7 @@ class FrontendMcpRelays:
             server = McpRelayServer(
                 self._state.sdk_servers,
                 self._flush_control,
-                lambda *call: self.decide_call(*call),
+                lambda *call: self._driver.active_child_driver.decide_tool_call(*call),
                 self._timeout_s,
             )
             entries = server.build_server_configs(server_names)
@@ -388,17 +395,6 @@ class FrontendMcpRelays:
             self._server = server
             return entries
         return self._server.build_server_configs(server_names)
-
-    async def _decide_by_rules(
-        self, tool: str, tool_input: "Mapping[str, Any]"
-    ) -> "PermissionDecision":
-        """The decision where the vendor runs a child a turn, which nobody is asked by."""
-        from shim.core.claude.permissions import NOT_GRANTED_TEXT, PermissionDecision
-
-        allowed = self._state.evaluate_tool_call(tool, tool_input).outcome == "allow"
-        return PermissionDecision(
-            allowed, message="" if allowed else NOT_GRANTED_TEXT.format(tool=tool)
-        )
 
     async def _flush_control(self) -> None:
         from shim.io.stdout import FrontendDisconnectedError

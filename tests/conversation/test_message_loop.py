@@ -87,7 +87,7 @@ class FakeLauncher:
     def turn_lifecycle(self):
         return self
 
-    def open_child_stream(self, previous_stream):
+    def open_child_stream(self, previous_stream, wrap_translator=None, create_stream=None):
         return self._translation
 
     def store_session(self, translation):

@@ -21,9 +21,8 @@ from shim.io.log import LogFunction
 from shim.state.config import ShimSettings, VendorSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
-    from shim.core.claude.permissions import PermissionDecision
     from shim.core.policy.rules import PermissionRule
     from shim.core.turn.context import JsonSchemaAnswer
     from shim.recording.recorder import RunRecorder
@@ -67,13 +66,7 @@ def _list_model_maps(adapter: Adapter, settings: ShimSettings) -> "tuple[Mapping
 
 
 class McpRelayProvider(Protocol):
-    """The way from a vendor to the MCP servers of the frontend's process.
-
-    `decide_call` decides about a call before it runs; a driver whose child can be asked for sets
-    its own.
-    """
-
-    decide_call: "Callable[[str, Mapping[str, Any]], Awaitable[PermissionDecision]]"
+    """The way from a vendor to the MCP servers of the frontend's process."""
 
     def build_server_configs(
         self, server_names: tuple[str, ...]

@@ -5,7 +5,7 @@ to the child on the way; the other methods may be called while it runs. What a t
 lines comes from the pump as commands.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -24,7 +24,7 @@ from shim.core.adapter.commands import (
 )
 from shim.core.api_errors import TurnEndCause
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
-from shim.core.claude.permissions import PermissionDecision, PermissionRequest
+from shim.core.claude.permissions import NOT_GRANTED_TEXT, PermissionDecision, PermissionRequest
 from shim.core.errors import ShimError
 from shim.core.turn.outcome import ChildExit
 from shim.io.log import SILENT_LOG, LogFunction
@@ -34,6 +34,7 @@ from shim.process import descendants
 from shim.process.child import Child
 
 if TYPE_CHECKING:
+    from shim.conversation.drivers.turn_lifecycle import TranslatorFactory
     from shim.core.claude.control import ControlSession
     from shim.core.claude.control.actions import SettingChanged
 
@@ -66,8 +67,11 @@ class ChildDriver:
         launcher: ChildLauncher,
         output: FrontendOutput,
         control: "ControlSession | None" = None,
+        create_stream: Callable[..., ChildStream] = ChildStream,
     ) -> None:
+        """`create_stream` has the parameters of ChildStream."""
         self.active_child_driver = self
+        self._create_stream = create_stream
         # of the turn that runs, or of the last one; None before the first
         self.stream: ChildStream | None = None
         self.launcher = launcher
@@ -85,6 +89,26 @@ class ChildDriver:
         self._is_retry = False  # the message is said to the vendor for the second time
         self._turn_has_output = False  # the child has said something in this turn
         self._stage = TurnStage.RUNNING
+
+    def open_stream(self, previous_stream: ChildStream | None) -> ChildStream:
+        """Open the stream of a turn; `previous_stream` is that of the child before."""
+        self.stream = self.launcher.turn_lifecycle.open_child_stream(
+            previous_stream, self._get_translator_factory(), self._create_stream
+        )
+        return self.stream
+
+    def _get_translator_factory(self) -> "TranslatorFactory | None":
+        """Return what wraps the translator of the child's lines, if anything does."""
+        return None
+
+    async def decide_tool_call(
+        self, tool: str, tool_input: Mapping[str, Any]
+    ) -> PermissionDecision:
+        """Decide by the rules about a call of a tool in the frontend's process. No one is asked."""
+        state = self.launcher.session_state
+        allowed = state.evaluate_tool_call(tool, tool_input).outcome == "allow"
+        message = "" if allowed else NOT_GRANTED_TEXT.format(tool=tool)
+        return PermissionDecision(allowed, message=message)
 
     async def run_turn(self, message: UserMessage) -> None:
         """Answer a message; all lines of the turn are written when this returns."""
@@ -281,7 +305,7 @@ class ChildDriver:
 
     def _create_unstarted_stream(self, message: UserMessage) -> ChildStream:
         """The turn of a message that no child answers."""
-        self.stream = stream = self.launcher.turn_lifecycle.open_child_stream(self.stream)
+        stream = self.open_stream(self.stream)
         stream.set_user_message(
             message,
             replays_message=self.launcher.turn_lifecycle.replays_user_messages,

@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from shim.core.turn.context import OutputWriter
     from shim.process.probe import ProgramProbe
     from shim.process.report_file import RunReportFile
-    from shim.recording.recorder import RunRecorder
     from shim.state.attachments import AttachmentStore
     from shim.state.store import StoredSession
 
@@ -209,6 +208,9 @@ class ChildLauncher:
     ) -> None:
         adapter, settings = context.adapter, context.settings
         self.context = context
+        self.adapter = adapter  # whose children are started
+        self.recorder = context.recorder
+        self.exit_timeout_s = settings.end_grace  # for a child whose turn is done
         self.session_state = state
         self.timeouts = {
             name: settings.resolve_timeout_s(name, adapter.name, adapter.timeouts_s)
@@ -257,20 +259,6 @@ class ChildLauncher:
         return launcher
 
     # -- what holds for the whole conversation -----------------------------------------------------
-
-    @property
-    def adapter(self) -> Adapter:
-        """Whose children are started."""
-        return self.context.adapter
-
-    @property
-    def recorder(self) -> "RunRecorder | None":
-        return self.context.recorder
-
-    @property
-    def exit_timeout_s(self) -> float:
-        """The seconds that a child gets to go once its turn is done."""
-        return self.context.settings.end_grace
 
     @cached_property
     def writer(self) -> "OutputWriter":

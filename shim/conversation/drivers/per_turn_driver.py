@@ -1,5 +1,6 @@
 """A conversation with a child for each message; a later one resumes the vendor's own session."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import anyio
@@ -30,6 +31,7 @@ class PerTurnDriver(ChildDriver):
         launcher: ChildLauncher,
         output: FrontendOutput,
         control: "ControlSession | None" = None,
+        create_stream: Callable[..., ChildStream] = ChildStream,
         first_child: ChildSpawnResult | None = None,
         refusal_error: ShimError | None = None,
     ) -> None:
@@ -37,7 +39,7 @@ class PerTurnDriver(ChildDriver):
 
         `refusal_error` is why no turn can begin.
         """
-        super().__init__(launcher, output, control)
+        super().__init__(launcher, output, control, create_stream)
         self._first_child = first_child
         self._refusal_error = refusal_error
 
@@ -54,7 +56,7 @@ class PerTurnDriver(ChildDriver):
             return
         self._reset_turn()
         try:
-            lifecycle = self.launcher.turn_lifecycle
+            stream = self.open_stream(self.stream)
         except OSError as error:
             # without an open file left, what reads the child cannot be loaded beside it
             kill_child(spawned.process)
@@ -62,7 +64,6 @@ class PerTurnDriver(ChildDriver):
             return
         child = Child(spawned)
         try:
-            self.stream = stream = lifecycle.open_child_stream(self.stream)
             self._start_turn(stream, message)
             if not (
                 await self._run_child(child, stream) or await self._finish_if_interrupted(stream)

@@ -3,14 +3,14 @@ its questions.
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.conversation.drivers.stdin_driver import OpenStdinDriver
+from shim.conversation.drivers.stdin_driver import OpenStdinDriver, TurnPhase
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (
     AskPermissionCommand,
@@ -53,10 +53,11 @@ class PersistentDriver(OpenStdinDriver):
         output: FrontendOutput,
         control: ControlSession,
         tasks: TaskGroup,
+        create_stream: Callable[..., ChildStream] = ChildStream,
         first_child: ChildSpawnResult | None = None,
     ) -> None:
         """`first_child` is the first message's child, if it was started already."""
-        super().__init__(launcher, output, control, tasks)
+        super().__init__(launcher, output, control, tasks, create_stream)
         self._first_child = first_child
         self._decided_calls = ToolCallDecisions()
         self._service_scope = anyio.CancelScope()  # what is done for the child beside the turns
@@ -198,16 +199,12 @@ class PersistentDriver(OpenStdinDriver):
         spawned, self._first_child = self._first_child, None
         spawned = spawned or self.launcher.start_child(message.text, persistent=True)
         self._child_has_output = self._needs_restart = False
-        if self.launcher.relays is not None:
-            self.launcher.relays.decide_call = self.decide_tool_call_permission
         self._deadlines.reset()
         if stream is not None:
             # The next child knows nothing of them.
             self._requeue_messages(stream.turn.user_messages.steering_messages)
         self._child = child = Child(spawned._replace(stdin_bytes=b""))
-        self.stream = stream = stream or self.launcher.turn_lifecycle.open_child_stream(
-            self.stream, self._child_input.create_translator_factory
-        )
+        stream = stream or self.open_stream(self.stream)
         self._service_scope = anyio.CancelScope()
         self._tasks.start_soon(self._service_child, child, self._service_scope)
         self._tasks.start_soon(self._watch_child_exit, child)
@@ -228,7 +225,7 @@ class PersistentDriver(OpenStdinDriver):
         build_heartbeat = self._child_input.encode_heartbeat
         while self._child is child and build_heartbeat():
             await anyio.sleep(self.launcher.timeouts["heartbeat_timeout"] / HEARTBEATS_PER_TIMEOUT)
-            if self._turn_running and self._message_sent:
+            if self._phase is TurnPhase.READING:
                 self._child_input.set_vendor_session_id(self.launcher.vendor_session_id)
                 await self._write_to_child(child, build_heartbeat())
 
@@ -247,11 +244,11 @@ class PersistentDriver(OpenStdinDriver):
     # -- what the child says -----------------------------------------------------------------------
 
     async def _read_turn_output(self, child: Child, stream: ChildStream) -> bool:
-        self._turn_running = True
+        self._phase = TurnPhase.READING
         try:
             return await super()._read_turn_output(child, stream)
         finally:
-            self._turn_running = False
+            self._phase = TurnPhase.IDLE
 
     @property
     def _is_turn_done(self) -> bool:
@@ -392,7 +389,7 @@ class PersistentDriver(OpenStdinDriver):
         self._wait_scopes.clear()
         self._decided_calls.finish_turn()
 
-    async def decide_tool_call_permission(
+    async def decide_tool_call(
         self, tool: str, tool_input: Mapping[str, Any]
     ) -> PermissionDecision:
         """Decide about a call of a tool in the frontend's process, which is about to run: it is
@@ -401,7 +398,7 @@ class PersistentDriver(OpenStdinDriver):
         The vendor may have asked by itself; then it has its answer. An agent that asks without a
         word about the input is told yes, and the question is put here.
         """
-        if self.stream is not None and self._turn_running:
+        if self.stream is not None and self._phase is TurnPhase.READING:
             try:
                 self.stream.turn.write_deferred_call(tool, tool_input)
                 await self.write_output_and_run_commands(*self.stream.take_output())
@@ -436,7 +433,7 @@ class PersistentDriver(OpenStdinDriver):
         return calls[0][0] if calls else None
 
     def _defer_decision(self, request: PermissionRequest) -> PermissionDecision | None:
-        """Yes to a question without an input, about a call that `decide_call` is to decide with it."""
+        """Yes to a question without an input, about a call that `decide_tool_call` is to decide with it."""
         state = self._control_session.session_state
         if (
             request.refusal
@@ -517,14 +514,10 @@ class PersistentDriver(OpenStdinDriver):
     # -- what the child is told --------------------------------------------------------------------
 
     async def _send_message(self, child: Child, stream: ChildStream, prompt: UserMessage) -> bool:
-        """Give the child the message of the turn, and pump the answer.
-
-        `_message_sent` is False while the child has not read all of it: an interrupt would not be
-        read either.
-        """
-        self._turn_has_output = self._message_sent = False
+        """Send the message of the turn to the child, and read the answer."""
+        self._turn_has_output = False
+        self._phase = TurnPhase.SENDING
         await self._write_to_child(child, self._child_input.encode_prompt(prompt))
-        self._message_sent = True
         return await self._read_turn_output(child, stream)
 
     async def interrupt(self) -> None:
@@ -536,8 +529,8 @@ class PersistentDriver(OpenStdinDriver):
         if self.stream is None or self._child is None:
             return
         self.stream.turn.record_interrupt()
-        # it is still starting, or does not read: it hears nothing either
-        if not (self._child_has_output and self._message_sent):
+        # A child that is starting, or has not read the message, does not read an interrupt either.
+        if not self._child_has_output or self._phase is TurnPhase.SENDING:
             await self._child.stop("SIGTERM")
             return
         await self._interrupt_child(self._child)

@@ -2,6 +2,10 @@
 or mode, to stop.
 """
 
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
 import anyio
 from anyio.abc import TaskGroup
 
@@ -17,9 +21,20 @@ from shim.core.claude.messages import PRIORITY_LATER, PRIORITY_NOW, BlockKinds, 
 from shim.io.stdout import FrontendOutput
 from shim.process.child import Child
 
+if TYPE_CHECKING:
+    from shim.conversation.drivers.turn_lifecycle import TranslatorFactory
+
 INTERRUPT_TIMEOUT_S = 1.5  # for a child that was told to interrupt its turn; then it is ended
 # for a child to read a line; a child that reads nothing for so long is ended
 WRITE_TIMEOUT_S = 60.0
+
+
+class TurnPhase(Enum):
+    """What the driver does for the turn."""
+
+    IDLE = auto()
+    SENDING = auto()  # the child has not read the whole message
+    READING = auto()
 
 
 class OpenStdinDriver(ChildDriver):
@@ -31,13 +46,13 @@ class OpenStdinDriver(ChildDriver):
         output: FrontendOutput,
         control: ControlSession,
         tasks: TaskGroup,
+        create_stream: Callable[..., ChildStream] = ChildStream,
     ) -> None:
-        super().__init__(launcher, output, control)
+        super().__init__(launcher, output, control, create_stream)
         assert launcher.adapter.child_input_ref
         self._child_input: ChildInput = launcher.adapter.create_child_input()
         self._tasks: TaskGroup = tasks
-        self._message_sent = True  # the child has taken its message whole
-        self._turn_running = False
+        self._phase = TurnPhase.IDLE
         self._needs_restart = False  # the child runs in another mode than is asked for by now
 
     @property
@@ -48,6 +63,9 @@ class OpenStdinDriver(ChildDriver):
     def _encode_prompt(self, message: UserMessage) -> UserMessage:
         """The message in the words that the child is told."""
         return message.replace_text(self.launcher.build_vendor_prompt(message.text))
+
+    def _get_translator_factory(self) -> "TranslatorFactory":
+        return self._child_input.create_translator_factory
 
     def _list_accepted_kinds(self) -> BlockKinds:
         return self._child_input.accepted_block_kinds
@@ -86,9 +104,8 @@ class OpenStdinDriver(ChildDriver):
                 is_stopped
                 or child is None
                 or stream is None
-                or not (
-                    self._turn_running and self._message_sent and stream.can_accept_steering_message
-                )
+                or self._phase is not TurnPhase.READING
+                or not stream.can_accept_steering_message
             ):
                 return
             line = self._child_input.encode_steering_message(self._encode_prompt(message))

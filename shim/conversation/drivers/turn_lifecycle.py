@@ -67,19 +67,12 @@ class TurnLifecycle:
         self._writer = writer
         self._store_text = store_text
         self._environment = environment
-        self.create_stream: Callable[..., ChildStream] = ChildStream
+        # whether the frontend's messages are written back (contract C15)
+        self.replays_user_messages = context.invocation.streams.replay_user_messages
+        # whether a message is sent again if the stream of its answer was cut (Yume's R11)
+        self.retries_interrupted_streams = context.dialect.retries_broken_answers
         self._warned_turn: Turn | None = None  # the last turn whose secrets were counted on stderr
         self._recorded_turn: Turn | None = None  # the last turn whose account was recorded
-
-    @property
-    def replays_user_messages(self) -> bool:
-        """Whether a message of the frontend's is said back (contract C15)."""
-        return self._context.invocation.streams.replay_user_messages
-
-    @property
-    def retries_interrupted_streams(self) -> bool:
-        """Whether a stream that broke off is asked for once more (Yume's R11)."""
-        return self._context.dialect.retries_broken_answers
 
     # -- a turn begins -----------------------------------------------------------------------------
 
@@ -87,6 +80,7 @@ class TurnLifecycle:
         self,
         previous_stream: ChildStream | None,
         wrap_translator: "TranslatorFactory | None" = None,
+        create_stream: Callable[..., ChildStream] = ChildStream,
     ) -> ChildStream:
         """Return the stream of a new child; `previous_stream` is that of the child before it.
 
@@ -104,7 +98,7 @@ class TurnLifecycle:
             if wrap_translator is None
             else wrap_translator(adapter.translator_class)
         )
-        return self.create_stream(
+        return create_stream(
             translator,
             self.build_turn_config(),
             self._writer,

@@ -8,12 +8,10 @@ asked of the whole list.
 
 import contextlib
 from collections.abc import Callable
-from functools import partial
 
 import anyio
 
 from shim.conversation.drivers.driver import ChildDriver
-from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.fallback.buffered_stream import BufferedChildStream, FallbackOutputBuffer
 from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
 from shim.core.adapter.child_stream import ChildStream
@@ -31,22 +29,22 @@ DRIVER_TIMEOUT_S = 90.0  # for a vendor to open its session, until it is driven 
 
 class FallbackDriver:
     """The driver of whichever vendor answers. `driver` is the first candidate's, `create_driver`
-    makes that of another one.
+    makes that of another one. Their streams write into `buffer`.
     """
 
     def __init__(
         self,
         driver: ChildDriver,
         chain: FallbackChain,
+        buffer: FallbackOutputBuffer,
         create_driver: Callable[[FallbackCandidate], ChildDriver],
     ) -> None:
         self.active_child_driver = driver
         self._chain = chain
         self._create_driver = create_driver
-        self._buffer = FallbackOutputBuffer(same_vendor=chain.same_vendor)
+        self._buffer = buffer
         self._last_stream: ChildStream | None = None  # of the last turn that the frontend saw
         self._has_answered = self._interrupted = False
-        self._buffer_output(driver.launcher)
 
     async def run_turn(self, message: UserMessage) -> None:
         """Ask one vendor after the other, until one answers."""
@@ -104,7 +102,7 @@ class FallbackDriver:
         if buffer.failed_attempt is not None:
             self._record_failed_attempt(driver, buffer.failed_attempt)
             # a signal that comes now finds a turn that has not begun
-            driver.stream = driver.launcher.turn_lifecycle.open_child_stream(last_stream)
+            driver.open_stream(last_stream)
         return buffer.failed_attempt
 
     async def _expire_vendor(self, driver: ChildDriver) -> None:
@@ -153,16 +151,11 @@ class FallbackDriver:
         """The driver of another vendor, which goes on where the last turn that the frontend saw has
         ended.
         """
-        self._buffer_output(candidate.launcher)
         driver = self._create_driver(candidate)
         driver.stream = self._last_stream
         if self._last_stream is not None:
             self._last_stream.turn.conversation.vendor_session_id = None
         return driver
-
-    def _buffer_output(self, launcher: ChildLauncher) -> None:
-        """The lines of this vendor go through the hold."""
-        launcher.turn_lifecycle.create_stream = partial(BufferedChildStream, self._buffer)
 
     async def interrupt(self) -> None:
         """Stop the turn, whichever vendor has it."""

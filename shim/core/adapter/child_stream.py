@@ -268,8 +268,7 @@ class ChildStream:
         self._splitter.skipped_lines = 0
 
     def _translate_rest(self) -> None:
-        self._dispatcher.dispatch_lines(self._splitter.close())
-        self._dispatcher.close()
+        self._dispatcher.dispatch_last_lines(self._splitter.close())
         self._record_long_lines()
 
     def _read_to_end(self, child_exit: ChildExit | None, stderr: str) -> str:

@@ -35,14 +35,15 @@ class EventDispatcher:
         """Forget an unfinished value, so that it is not joined to the first line of another child."""
         self._repairer = JsonRepairer(self._diagnostics)
 
-    def close(self) -> None:
-        """Count an unfinished value, because no more lines follow."""
-        self._repairer.close()
-
     @property
     def non_json_output(self) -> str:
         """The lines that were not JSON; a vendor may print the reason of a failure there."""
         return "\n".join(self._repairer.noise_lines)
+
+    def dispatch_last_lines(self, lines: Iterable[bytes]) -> None:
+        """Dispatch the last lines. A value that is unfinished after them is counted."""
+        self.dispatch_lines(lines)
+        self._repairer.close()
 
     def dispatch_lines(self, lines: Iterable[bytes]) -> None:
         """Parse each line once, and call the handler of its event."""

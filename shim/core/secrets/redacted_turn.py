@@ -171,7 +171,7 @@ class RedactedTurn(Turn):
             conversation,
             diagnostics,
             redactor.redact_value,
-            self._write_buffered_text,
+            lambda: self._redacted_blocks.write_buffered_text(),
         )
         self._redacted_blocks = redacted_blocks = RedactedTextBlocks(self, redactor)
         self._line_redactor: ClaudeLineRedactor | None = None
@@ -185,9 +185,6 @@ class RedactedTurn(Turn):
         self.stop_for_forbidden_call = self._forbid_redacted_call
         self.record_unknown_event = self._record_redacted_event
         self.stop = self._stop_with_redacted_message
-
-    def _write_buffered_text(self) -> None:
-        self._redacted_blocks.write_buffered_text()
 
     # -- what the model says -----------------------------------------------------------------------
 

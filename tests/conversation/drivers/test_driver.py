@@ -143,6 +143,6 @@ async def test_in_process_call_is_denied_if_the_frontend_is_disconnected():
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             driver, _ = build_persistent_driver(tasks, FakeOutput(is_disconnected=True))
-            decision = await driver.decide_tool_call_permission("mcp__calc__add", {"a": 1})
+            decision = await driver.decide_tool_call("mcp__calc__add", {"a": 1})
     assert (decision.allow, decision.message) == (False, STREAM_CLOSED_TEXT)
     assert not driver._decided_calls.is_pending("inside-1")

@@ -13,6 +13,7 @@ from support import build_session_state
 
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.conversation.drivers.persistent_driver import PersistentDriver
+from shim.conversation.drivers.stdin_driver import TurnPhase
 from shim.core.adapter.adapter import VendorShutdownConfig
 from shim.core.claude.control import ControlSession
 from shim.core.claude.hooks.callbacks import HookCallbacks
@@ -98,7 +99,7 @@ class Steered:
             replays_message=echo,
             has_hooks=False,
         )
-        self.driver._turn_running = True
+        self.driver._phase = TurnPhase.READING
         self.child_input, self.lines = self.driver._child_input, lines
         self.control.is_running = True
 

@@ -2,6 +2,7 @@
 events is certain.
 """
 
+from functools import partial
 from types import SimpleNamespace
 
 import anyio
@@ -12,9 +13,9 @@ from support import check_turns, find_result
 from shim.adapters import get_adapter
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
+from shim.conversation.fallback.buffered_stream import BufferedChildStream, FallbackOutputBuffer
 from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
 from shim.conversation.fallback.driver import FallbackDriver
-from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.messages import UserMessage
 from shim.state.config import DEFAULT_TIMEOUTS_S
 from tests.conversation.test_message_loop import FakeOutput
@@ -25,7 +26,6 @@ class VendorLauncher:
 
     replays_user_messages = False
     timeouts = DEFAULT_TIMEOUTS_S
-    create_stream = ChildStream
 
     def __init__(self, name):
         self.adapter = SimpleNamespace(name=name, unattended=False)
@@ -36,12 +36,12 @@ class VendorLauncher:
     def turn_lifecycle(self):
         return self
 
-    def open_child_stream(self, previous_stream):
+    def open_child_stream(self, previous_stream, wrap_translator, create_stream):
         demo = create_standalone_child_stream(
             "demo", include_partial_messages=False, stable_ids=True
         )
         translator_class = get_adapter("demo").translator_class
-        return self.create_stream(translator_class, demo.turn.config, demo.writer)
+        return create_stream(translator_class, demo.turn.config, demo.writer)
 
     def store_session(self, translation):
         pass
@@ -53,8 +53,8 @@ class VendorLauncher:
 class Vendor(ChildDriver):
     """A driver without a child: it says `words`; nobody is logged in with it where there are none."""
 
-    def __init__(self, launcher, output, text=""):
-        super().__init__(launcher, output)
+    def __init__(self, launcher, output, buffer, text=""):
+        super().__init__(launcher, output, create_stream=partial(BufferedChildStream, buffer))
         self._text = text
         self.fails = False  # behind its words
         self.turns = 0
@@ -63,7 +63,7 @@ class Vendor(ChildDriver):
 
     async def run_turn(self, message):
         self.turns += 1
-        self.stream = self.launcher.turn_lifecycle.open_child_stream(self.stream)
+        self.open_stream(self.stream)
         if self._text:
             self.stream.turn.add_block(self._text)
             if self.fails:
@@ -88,16 +88,16 @@ class Vendor(ChildDriver):
 
 def build_fallback():
     """A list of two vendors, and the output of its one driver."""
-    paper = FakeOutput()
+    paper, buffer = FakeOutput(), FallbackOutputBuffer()
     drivers = {
-        "ant": Vendor(VendorLauncher("ant"), paper),
-        "bee": Vendor(VendorLauncher("bee"), paper, "I am bee."),
+        "ant": Vendor(VendorLauncher("ant"), paper, buffer),
+        "bee": Vendor(VendorLauncher("bee"), paper, buffer, "I am bee."),
     }
     chain = FallbackChain(
         tuple(drivers), (), lambda name: FallbackCandidate(drivers[name].launcher, persistent=False)
     )
     driver = FallbackDriver(
-        drivers["ant"], chain, lambda candidate: drivers[candidate.launcher.adapter.name]
+        drivers["ant"], chain, buffer, lambda candidate: drivers[candidate.launcher.adapter.name]
     )
     return SimpleNamespace(paper=paper, driver=driver, **drivers)
 

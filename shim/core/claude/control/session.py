@@ -80,7 +80,9 @@ class ControlSession(ControlOutputWriter):
         session_state: SessionState,
         create_id: Callable[[], str],
         format_now: Callable[[], str],
+        load_accepted_ids: Callable[[], Iterable[str]] | None = None,
     ) -> None:
+        """`load_accepted_ids` returns the message ids of the resumed session."""
         super().__init__(session_state, create_id)
         self.queued_messages: deque[UserMessage] = deque()
         self._is_input_closed = False
@@ -98,8 +100,7 @@ class ControlSession(ControlOutputWriter):
         self._prompt_refusal: PromptHookRejection | None = None
         # The ids of messages that were accepted: a message with the same id is not answered again.
         self._accepted_message_ids = BoundedDict[str, None](MAX_MESSAGE_IDS)
-        # returns the message ids of the resumed session
-        self.load_accepted_ids: Callable[[], Iterable[str]] | None = None
+        self._load_accepted_ids = load_accepted_ids
 
     # -- what the frontend says --------------------------------------------------------------------
 
@@ -175,10 +176,10 @@ class ControlSession(ControlOutputWriter):
         """Return whether a message with this id was accepted before, here or in the resumed
         conversation.
         """
-        if self.load_accepted_ids is not None:
-            for accepted_id in self.load_accepted_ids():
+        if self._load_accepted_ids is not None:
+            for accepted_id in self._load_accepted_ids():
                 self._accepted_message_ids[accepted_id] = None
-            self.load_accepted_ids = None
+            self._load_accepted_ids = None
         if uuid in self._accepted_message_ids:
             return True
         self._accepted_message_ids[uuid] = None
