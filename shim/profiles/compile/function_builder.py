@@ -175,8 +175,9 @@ class FunctionBuilder:
         source = "\n".join(lines)
         # The hash tells functions of the same name apart. `linecache` skips names in `<…>`.
         filename = f"{name} of a profile {hash(source):x}"
-        loader = {"__name__": name, "__loader__": SourceLoader(source)}
-        namespace = global_names | self._constants | loader
+        namespace = dict(
+            global_names | self._constants, __name__=name, __loader__=SourceLoader(source)
+        )
         exec(compile(source, filename, "exec"), namespace)
         compiled: Callable[..., Any] = namespace[name]
         return compiled
