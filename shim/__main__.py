@@ -20,7 +20,7 @@ def main() -> None:
         sys.exit(_run_claude(argv[1:], installed_options))
     if argv[:1] == ["yume-cli"]:
         sys.exit(_run_yume_cli(argv[1:], installed_options))
-    from shim.io.inherited_signals import reset_inherited_signals
+    from shim.io.early_signals import reset_inherited_signals
 
     reset_inherited_signals()
     from shim.commands.cli import run_shim
@@ -37,7 +37,7 @@ def _run_claude(argv: list[str], installed_options: dict[str, str]) -> int:
         # This may be a subcommand. Frontends call those often, and they need nothing that a turn
         # needs.
         from shim.commands.claude.subcommands import dispatch_subcommand
-        from shim.io.inherited_signals import reset_inherited_signals
+        from shim.io.early_signals import reset_inherited_signals
 
         reset_inherited_signals()
         status = dispatch_subcommand(argv, installed_options)

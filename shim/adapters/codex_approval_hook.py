@@ -15,9 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.adapters import codex_hook
-from shim.core.policy.policy import PROMPTLESS_MODES
+from shim.core.policy.policy import PROMPTLESS_MODES, Workspace
 from shim.core.policy.rules import normalize_tool_name
-from shim.core.policy.workspace import Workspace
 
 NOOP_PREFIX = ": claude-shim;"  # in front of a command; its words mean nothing to the shell
 

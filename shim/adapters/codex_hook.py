@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from shim.core.policy.workspace import Workspace
+from shim.core.policy.policy import Workspace
 
 ClaudeCall = tuple[str, dict[str, Any]]
 

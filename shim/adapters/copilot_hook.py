@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.adapters.codex_hook import parse_patch_as_tool_calls
-from shim.core.policy.workspace import Workspace
+from shim.core.policy.policy import Workspace
 
 ClaudeCall = tuple[str, dict[str, Any]]
 

@@ -128,7 +128,7 @@ def build_extension_settings_json(request: LaunchRequest) -> str:
     if request.persistent:
         return json.dumps({"asks": True})
 
-    from shim.core.policy.workspace import PROTECTED_NAMES, SHIM_FOLDERS
+    from shim.core.policy.policy import PROTECTED_NAMES, SHIM_FOLDERS
 
     return json.dumps(
         {

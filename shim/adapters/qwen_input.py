@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim.adapters.claude_input import ClaudeInput, encode_control_response
-from shim.adapters.qwen_tools import TOOLS
+from shim.adapters.qwen import TOOLS
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.claude.messages import TEXT_ONLY_KINDS, MessageBlock, UserMessage

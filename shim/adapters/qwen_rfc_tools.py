@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from shim.adapters import qwen_tools
+from shim.adapters import qwen
 from shim.core.adapter.tools import Arguments, ToolMapping, translate_tool_call
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_repair import parse_json_text
@@ -28,7 +28,7 @@ def _reshape_edit(arguments: Arguments) -> tuple[str, Arguments]:
 
 
 TOOLS = {
-    **qwen_tools.TOOLS,
+    **qwen.TOOLS,
     "edit_file": ToolMapping("Edit", {"path": "file_path"}, reshape=_reshape_edit),
 }
 

@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from shim.adapters.claude_input import encode_unsupported_request_error
-from shim.adapters.qwen_tools import (
+from shim.adapters.qwen import (
     TOOLS,
     UNLISTED_TOOLS,
     strip_tool_name_hash,

@@ -6,9 +6,13 @@ import os
 from collections.abc import Callable, Mapping
 
 from shim.core.adapter.adapter import Adapter
-from shim.core.adapter.routing import REPLAY_PREFIX, check_model_name
 from shim.core.claude.argv.invocation import Invocation, SessionFlags
-from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, parse_effort_level
+from shim.core.claude.argv.models import (
+    CLAUDE_EFFORT_LEVELS,
+    REPLAY_PREFIX,
+    check_model_name,
+    parse_effort_level,
+)
 from shim.core.errors import (
     CliArgumentError,
     FrontendError,

@@ -16,8 +16,8 @@ from shim.conversation.fallback.vendor_list import FallbackVendorList
 from shim.conversation.invocation import can_prompt_frontend
 from shim.conversation.plan import ConversationPlan
 from shim.core.adapter.adapter import Adapter
-from shim.core.adapter.routing import check_model_name, resolve_model_name
 from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.models import check_model_name, resolve_model_name
 from shim.core.claude.session_state import SessionOptions, SessionState
 from shim.core.policy.policy import BYPASS_MODE, Policy
 from shim.core.reading.typed import Any

@@ -39,8 +39,8 @@ from shim.conversation.plan import (
     plan_conversation,
 )
 from shim.conversation.session_state import build_session_state, load_mcp_servers
-from shim.core.adapter.routing import parse_model_route
 from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.models import parse_model_route
 from shim.core.dialects import DIALECTS
 from shim.core.errors import NOTE_PASSED_OVER, FrontendError, ShimError
 from shim.core.policy.policy import BYPASS_MODE

@@ -22,7 +22,7 @@ from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import PERMISSION_MODES, Policy
 from shim.core.policy.rules import normalize_tool_name
 from shim.core.policy.serialize import parse_policy
-from shim.io.inherited_signals import reset_inherited_signals
+from shim.io.early_signals import reset_inherited_signals
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024  # a patch may hold whole files
 MAX_MODE_CHARS = 40

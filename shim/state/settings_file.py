@@ -5,7 +5,7 @@ what is allowed.
 import os
 from collections.abc import Mapping
 
-from shim.core.adapter.routing import can_pass_model_name_as_argument
+from shim.core.claude.argv.models import can_pass_model_name_as_argument
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
 

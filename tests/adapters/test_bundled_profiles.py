@@ -18,7 +18,7 @@ from sweeps import loop_over_cases, loop_over_rows
 from shim import adapters
 from shim.adapters import VENDORS
 from shim.core.adapter.tools import translate_tool_call
-from shim.core.policy.workspace import PROTECTED_NAMES, SHIM_FOLDERS
+from shim.core.policy.policy import PROTECTED_NAMES, SHIM_FOLDERS
 from tests.adapters.test_launch import launch
 
 OTHERS = ("acai", "cake")  # seeds: test_vendors has them, test_profile_acai, and test_launch

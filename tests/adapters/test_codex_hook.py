@@ -7,7 +7,7 @@ from sweeps import loop_over_rows
 
 from shim.adapters import codex_approval_hook
 from shim.adapters.codex_hook import list_hook_calls
-from shim.core.policy.workspace import Workspace
+from shim.core.policy.policy import Workspace
 
 HERE = Workspace("/work")
 

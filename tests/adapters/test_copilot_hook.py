@@ -13,9 +13,8 @@ from shim.adapters.copilot_rules import HOOK_VARIABLE, PLUGIN_FOLDER
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import UnsupportedPermissionModeError
-from shim.core.policy.policy import BYPASS_MODE, Policy
+from shim.core.policy.policy import BYPASS_MODE, Policy, Workspace
 from shim.core.policy.rules import parse_permission_rules
-from shim.core.policy.workspace import Workspace
 
 HERE = Workspace("/work")
 

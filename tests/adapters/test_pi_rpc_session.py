@@ -29,9 +29,8 @@ from shim.core.claude.messages import MessageBlock, UserMessage
 from shim.core.claude.writer import StreamJsonWriter
 from shim.core.errors import UnsupportedPermissionModeError
 from shim.core.policy.evaluate import PolicyEvaluator
-from shim.core.policy.policy import Policy
+from shim.core.policy.policy import Policy, Workspace
 from shim.core.policy.rules import parse_permission_rules
-from shim.core.policy.workspace import Workspace
 
 ASKING = ("--permission-prompt-tool", "stdio")
 STARTED = {"disposition": "started"}

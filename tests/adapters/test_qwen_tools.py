@@ -2,8 +2,8 @@
 
 from sweeps import loop_over_rows
 
+from shim.adapters.qwen import strip_tool_name_hash
 from shim.adapters.qwen_stream import translate_tool_use
-from shim.adapters.qwen_tools import strip_tool_name_hash
 
 
 @loop_over_rows(

@@ -49,8 +49,7 @@ from shim.core.claude.argv.flags import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import QUESTION_TOOL, PermissionDecision, PermissionRequest
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
-from shim.core.policy.policy import Policy
-from shim.core.policy.workspace import Workspace
+from shim.core.policy.policy import Policy, Workspace
 from shim.core.turn.outcome import ChildExit
 
 MESSAGES = 60  # of one conversation at most

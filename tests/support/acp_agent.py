@@ -12,8 +12,7 @@ from shim.core.claude.argv.flags import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
-from shim.core.policy.policy import Policy
-from shim.core.policy.workspace import Workspace
+from shim.core.policy.policy import Policy, Workspace
 from shim.core.turn.outcome import ChildExit
 
 ANSWERS = ({"id": 1, "result": {"protocolVersion": 1}}, {"id": 2, "result": {"sessionId": "s1"}})

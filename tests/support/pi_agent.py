@@ -10,8 +10,7 @@ from shim.core.adapter.commands import AskPermissionCommand, SendToChildCommand,
 from shim.core.claude.argv.flags import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision
-from shim.core.policy.policy import Policy
-from shim.core.policy.workspace import Workspace
+from shim.core.policy.policy import Policy, Workspace
 
 HELLO = {
     "type": "extension_ui_request",

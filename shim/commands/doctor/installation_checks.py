@@ -16,9 +16,9 @@ from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisF
 from shim.commands.sessions.serve import REQUIRED_PACKAGES
 from shim.conversation.drivers.dry_launcher import DryRunLauncher
 from shim.conversation.startup import prepare_conversation
-from shim.core.adapter.routing import parse_vendor_list
 from shim.core.bridge.frames import WATCH
 from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.models import parse_vendor_list
 from shim.core.errors import FrontendError, ShimError
 from shim.io.log import open_log
 from shim.process.find_program import is_drop_in_script, list_ignored_path_entries

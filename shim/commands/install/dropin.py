@@ -21,7 +21,7 @@ from shim.commands.install.replacement_report import (
     uninstall_dropin_and_print_result,
 )
 from shim.conversation.fallback.vendor_list import MAX_VENDORS
-from shim.core.adapter.routing import parse_vendor_list
+from shim.core.claude.argv.models import parse_vendor_list
 from shim.process.find_program import find_programs_on_path
 from shim.process.install import (
     DEFAULT_DIR,

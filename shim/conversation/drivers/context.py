@@ -11,10 +11,9 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import map_model_name
 from shim.core.dialects import DIALECTS, StreamDialect
 from shim.core.errors import FailedVendorAttempt
-from shim.core.policy.policy import Policy
+from shim.core.policy.policy import Policy, Workspace
 from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.settings import ClaudeSettings
-from shim.core.policy.workspace import Workspace
 from shim.core.reading.ids import canonicalize_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 from shim.io.log import LogFunction

@@ -4,9 +4,13 @@ from collections.abc import Mapping, Sequence
 
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.adapter import Adapter
-from shim.core.adapter.routing import REPLAY_PREFIX, parse_model_route, parse_vendor_list
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.models import is_claude_model
+from shim.core.claude.argv.models import (
+    REPLAY_PREFIX,
+    is_claude_model,
+    parse_model_route,
+    parse_vendor_list,
+)
 from shim.core.errors import (
     FailedVendorAttempt,
     FrontendError,

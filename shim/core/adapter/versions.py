@@ -9,7 +9,7 @@ count: a preview is nearer to what it is a preview of than to what came before.
 from collections.abc import Mapping
 from itertools import islice
 
-from shim.core.adapter.routing import can_pass_model_name_as_argument
+from shim.core.claude.argv.models import can_pass_model_name_as_argument
 from shim.core.reading.typed import NamedTuple
 
 MAX_ANSWER_CHARS = 4000  # characters that a pattern sees

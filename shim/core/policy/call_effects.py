@@ -16,7 +16,7 @@ from shim.core.policy.bash_commands import (
     list_path_operands,
     uses_other_working_directory,
 )
-from shim.core.policy.workspace import Workspace
+from shim.core.policy.policy import Workspace
 from shim.core.reading.typed import Any, NamedTuple
 
 BASH_TOOL = "Bash"

@@ -7,10 +7,9 @@ imported to write it here.
 
 from collections.abc import Callable, Iterable
 
-from shim.core.policy.policy import Policy
+from shim.core.policy.policy import Policy, Workspace
 from shim.core.policy.rules import PermissionRule
 from shim.core.policy.settings import ClaudeSettings
-from shim.core.policy.workspace import Workspace
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:

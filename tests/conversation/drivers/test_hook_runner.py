@@ -9,9 +9,8 @@ from shim.conversation.drivers import hook_runner
 from shim.conversation.drivers.hook_runner import run_hooks
 from shim.core.claude.hooks.callbacks import HookDecision
 from shim.core.claude.hooks.commands import HookContext
-from shim.core.policy.policy import Policy
+from shim.core.policy.policy import Policy, Workspace
 from shim.core.policy.settings_hooks import SettingsHook
-from shim.core.policy.workspace import Workspace
 
 SECONDS = 20.0
 pytestmark = pytest.mark.anyio

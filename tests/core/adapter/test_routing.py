@@ -3,7 +3,7 @@
 import pytest
 from sweeps import loop_over_rows
 
-from shim.core.adapter.routing import parse_model_route, resolve_model_name
+from shim.core.claude.argv.models import parse_model_route, resolve_model_name
 
 VENDORS = ("qwen", "my-own")
 

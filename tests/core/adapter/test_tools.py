@@ -4,7 +4,7 @@ import pytest
 from sweeps import loop_over_rows
 
 from shim.adapters.pi import TOOLS as PI
-from shim.adapters.qwen_tools import TOOLS as QWEN
+from shim.adapters.qwen import TOOLS as QWEN
 from shim.core.adapter.tools import (
     ToolMapping,
     build_edit_list_converter,
@@ -17,9 +17,8 @@ from shim.core.adapter.tools import (
     translate_tool_call,
 )
 from shim.core.policy.evaluate import PolicyEvaluator
-from shim.core.policy.policy import Policy
+from shim.core.policy.policy import Policy, Workspace
 from shim.core.policy.rules import parse_permission_rules
-from shim.core.policy.workspace import Workspace
 
 TABLE = {
     "sh": ToolMapping("Bash", {"cmd": "command"}, convert={"timeout": convert_seconds_to_ms}),

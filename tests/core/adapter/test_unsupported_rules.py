@@ -9,10 +9,9 @@ from shim.adapters import get_adapter
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.unsupported_rules import list_unsupported_rules
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.policy.policy import Policy
+from shim.core.policy.policy import Policy, Workspace
 from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.settings_hooks import SettingsHook
-from shim.core.policy.workspace import Workspace
 
 
 def list_unsupported(name, mode, *rules, persistent=False, ignored_keys=()):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sweeps import loop_over_rows
 
-from shim.core.policy.policy import PERMISSION_MODES, Policy
+from shim.core.policy.policy import PERMISSION_MODES, Policy, Workspace
 from shim.core.policy.rules import PermissionRule
 from shim.core.policy.serialize import (
     PolicyContext,
@@ -16,7 +16,6 @@ from shim.core.policy.serialize import (
 )
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.policy.settings_hooks import SettingsHook
-from shim.core.policy.workspace import Workspace
 
 # names may hold bytes that are no text
 TEXTS = st.text(max_size=20) | st.just("\udcff") | st.just("a'b\"c\\\n\x7f\0")
