@@ -17,14 +17,10 @@ from shim.core.bridge.permission_settings import (
     record_reported_permission_mode,
     roll_back_refused_control_request,
 )
-from shim.core.bridge.prompts import (
-    PROMPT_SUBTYPES,
-    TOO_MANY,
-    PendingPrompt,
-    build_prompt_denial,
-)
+from shim.core.bridge.prompts import PROMPT_SUBTYPES, PendingPrompt, build_prompt_denial
 from shim.core.bridge.requests import ControlRequest
 from shim.core.bridge.subscribers import ConversationLineFrame
+from shim.core.claude.permissions import TOO_MANY_PROMPTS_TEXT
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.values import as_dict
 
@@ -152,7 +148,7 @@ def _open_prompt(hub: SessionHub, prompt: PendingPrompt, raw: bytes) -> None:
     if prompt.prompt_id in hub.prompts.open:
         return
     if not hub.prompts.add(prompt):
-        body = build_prompt_denial(prompt, TOO_MANY)
+        body = build_prompt_denial(prompt, TOO_MANY_PROMPTS_TEXT)
         hub.send_control_response(prompt.prompt_id, {"subtype": "success", "response": body})
         return
     hub.append_log_record(STDOUT_LETTER, raw)

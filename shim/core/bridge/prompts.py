@@ -4,17 +4,20 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from shim.core.bridge.frames import FrameRefusedError, encode_frame
-from shim.core.claude.permissions import ELICITATION_SUBTYPE, PROMPT_TIMEOUT_TEXT
+from shim.core.claude.permissions import (
+    DENIED_TEXT,
+    ELICITATION_SUBTYPE,
+    MAX_OPEN_PROMPTS,
+    PROMPT_TIMEOUT_TEXT,
+)
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.values import as_dict
 
 # the control requests that a person answers
 PROMPT_SUBTYPES = ("can_use_tool", ELICITATION_SUBTYPE)
-MAX_OPEN_PROMPTS = 1000  # questions at once; the conversation asks no more
 MAX_STORED_OUTCOMES = 1000  # that are remembered, for whoever answers too late
 SESSION_ENDED = "The session has ended."
-TOO_MANY = "Too many questions are open already; this one was put to nobody."
 ANSWER_KEYS = {  # the keys of an answer that are passed on; all others are left out
     "allow": ("behavior", "updatedInput", "updatedPermissions"),
     "deny": ("behavior", "message", "interrupt"),
@@ -141,7 +144,7 @@ def parse_prompt_answer(
     if behavior == "allow":
         body.setdefault("updatedInput", request.get("input"))
     else:
-        body.setdefault("message", "The call was denied.")
+        body.setdefault("message", DENIED_TEXT)
     if request.get("tool_use_id") is not None:
         body["toolUseID"] = request["tool_use_id"]
     return behavior, body

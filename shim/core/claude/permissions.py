@@ -14,6 +14,9 @@ ELICITATION_SUBTYPE = "elicitation"  # the control request of an MCP server that
 PROMPT_TIMEOUT_TEXT = (
     "Nobody answered the question about this call in time (permission_timeout), so it was not run."
 )
+MAX_OPEN_PROMPTS = 1000  # that a frontend, or the clients of a session, have at once
+TOO_MANY_PROMPTS_TEXT = "Too many questions are open already; this one was put to nobody."
+DENIED_TEXT = "The call was denied."  # by a person who gives no reason
 NOT_GRANTED_TEXT = "{tool} needs a permission that nobody here can be asked for, and it was not granted beforehand."
 DENIED_BY_RULE_TEXT = "{tool} was denied: {why}."
 PROMPT_FAILED_TEXT = "Tool permission request failed: Error: {error}"
@@ -190,5 +193,5 @@ def parse_permission_decision(response: Mapping[str, Any]) -> PermissionDecision
             )
         return PermissionDecision(True, updated_input=updated_input or None)
     message = answer.get("message")
-    denial = message if isinstance(message, str) and message else "The call was denied."
+    denial = message if isinstance(message, str) and message else DENIED_TEXT
     return PermissionDecision(False, message=denial, ends_turn=answer.get("interrupt") is True)

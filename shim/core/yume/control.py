@@ -25,7 +25,7 @@ from shim.core.claude.control.session import (
 )
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import PRIORITY_LATER, parse_json_line, parse_user_message
-from shim.core.claude.permissions import STREAM_CLOSED_TEXT, PermissionDecision
+from shim.core.claude.permissions import DENIED_TEXT, STREAM_CLOSED_TEXT, PermissionDecision
 from shim.core.claude.session_state import SessionState
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
@@ -39,7 +39,6 @@ APPROVAL_TIMEOUT_S = 600.0
 # approvals that came before the vendor asked: the frontend has seen the call already
 MAX_EARLY_APPROVALS = 1000
 APPROVAL_TIMEOUT_TEXT = "Nobody approved this call in time."
-DENIED_TEXT = "The call was denied."
 CANNOT_ANSWER_TEXT = "This frontend can approve a call, but has no way to answer a question. Go on without the answer."
 TURN_STOPPED_TEXT = "The turn was stopped before this call was approved."
 

@@ -12,8 +12,9 @@ from sweeps import loop_over_rows
 
 from shim.core.claude.control.actions import InterruptRequested, PermissionAnswered, SettingChanged
 from shim.core.claude.control.handlers import REQUEST_HANDLERS
-from shim.core.claude.control.session import MAX_OPEN_PROMPTS, ControlSession
+from shim.core.claude.control.session import ControlSession
 from shim.core.claude.permissions import (
+    MAX_OPEN_PROMPTS,
     PROMPT_TIMEOUT_TEXT,
     STREAM_CLOSED_TEXT,
     PermissionDecision,

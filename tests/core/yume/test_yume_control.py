@@ -11,11 +11,15 @@ from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.claude.control.actions import InterruptRequested, PermissionAnswered, SettingChanged
 from shim.core.claude.hooks.callbacks import HookDecision
 from shim.core.claude.messages import PRIORITY_LATER
-from shim.core.claude.permissions import STREAM_CLOSED_TEXT, PermissionDecision, PermissionRequest
+from shim.core.claude.permissions import (
+    DENIED_TEXT,
+    STREAM_CLOSED_TEXT,
+    PermissionDecision,
+    PermissionRequest,
+)
 from shim.core.yume.control import (
     APPROVAL_TIMEOUT_TEXT,
     CANNOT_ANSWER_TEXT,
-    DENIED_TEXT,
     TURN_STOPPED_TEXT,
     YumeControlSession,
 )

@@ -45,8 +45,10 @@ from shim.core.claude.messages import (
     parse_user_message,
 )
 from shim.core.claude.permissions import (
+    MAX_OPEN_PROMPTS,
     PROMPT_TIMEOUT_TEXT,
     STREAM_CLOSED_TEXT,
+    TOO_MANY_PROMPTS_TEXT,
     PermissionDecision,
     PermissionRequest,
     build_permission_prompt,
@@ -63,8 +65,6 @@ from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict
 
 CALL_TOO_LARGE_TEXT = "The call is too large to be asked about ({size} bytes)."
-TOO_MANY_PROMPTS_TEXT = "Too many questions are open already; this one was put to nobody."
-MAX_OPEN_PROMPTS = 1000  # that are open at once
 MAX_MESSAGE_IDS = 10_000  # ids of messages; a client repeats a message soon after it sent it
 MAX_TYPE_CHARS = 60  # of a line's type, in a complaint about it
 
@@ -314,22 +314,17 @@ class ControlSession(ControlOutputWriter):
         """Refuse every open question. No `message`: on an interrupt, which also cancels them at the
         frontend (C10).
         """
-        open_prompts = self._list_open_prompts()
         if not message:
-            for pending in open_prompts:
+            for pending in self._list_open_prompts():
                 self._withdraw_prompt(pending)
-        awaiting_hooks = [
-            pending for pending in self._pending.values() if pending.prompt_id is None
-        ]
+        # open prompts first
+        refused = sorted(self._pending.values(), key=lambda pending: pending.prompt_id is None)
         self._pending.clear()
         self._open_hooks.clear()
         denial = PermissionDecision(
             False, message=message or self._interrupt_text, ends_turn=not message
         )
-        return [
-            PermissionAnswered(pending.request, denial)
-            for pending in [*open_prompts, *awaiting_hooks]
-        ]
+        return [PermissionAnswered(pending.request, denial) for pending in refused]
 
     # -- what we ask and tell ----------------------------------------------------------------------
 
@@ -524,11 +519,10 @@ class ControlSession(ControlOutputWriter):
             if pending.request.call_id == event.call_id and pending.prompt_id is None
         ]
         if waiting:
-            decisions = [(pending.request, self._decide(pending)) for pending in waiting]
             return [
-                PermissionAnswered(request, decision)
-                for request, decision in decisions
-                if decision is not None
+                PermissionAnswered(pending.request, decision)
+                for pending in waiting
+                if (decision := self._decide(pending)) is not None
             ]
         merged_decision = self._hook_decisions.get_decision(event.call_id)
         runs_without_asking = (
