@@ -604,11 +604,11 @@ def test_yume_frontend_cannot_join_a_running_session(hosting_box):
 LATE = """
 import sys
 if any("bridge.host" in word for word in sys.orig_argv):
-    from shim.core.bridge.hub import Hub
-    feed_stdout = Hub.feed_stdout
+    from shim.core.bridge.hub import SessionHub
+    feed = SessionHub.feed_conversation_stdout
     def feed_later(self, data):
-        feed_stdout(self, b"".join(line for line in data.splitlines(True) if b'"subtype":"status"' not in line))
-    Hub.feed_stdout = feed_later
+        feed(self, b"".join(line for line in data.splitlines(True) if b'"subtype":"status"' not in line))
+    SessionHub.feed_conversation_stdout = feed_later
 """
 
 
