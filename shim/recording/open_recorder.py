@@ -16,7 +16,8 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.io.ids import format_now
 from shim.io.stderr import warn
-from shim.recording.recorder import RecordingLimits, RunRecorder
+from shim.recording.recorder import RunRecorder
+from shim.recording.writer import RecordingLimits
 from shim.state.config import ShimSettings
 from shim.state.files import open_new_file
 

@@ -8,7 +8,7 @@ unless the settings are strict.
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from shim.core.cast.protocol_lines import NOTE_RESULT, NOTE_SIGNAL
 from shim.core.reading.diagnostics import Diagnostics
@@ -16,20 +16,13 @@ from shim.core.secrets.redactor import redact_argv
 from shim.core.turn.outcome import ChildExit
 from shim.io.stderr import warn
 from shim.recording.event_queue import MAX_QUEUED_BYTES, RecordingEventQueue
-from shim.recording.writer import RecordingFailureReporter, RecordingWriter, WriteFunction
+from shim.recording.writer import RecordingLimits, RecordingWriter, WriteFunction
 
 if TYPE_CHECKING:
     from shim.io.record_sinks import PipedProcess
 
 FINAL_READ_BYTES = 1024 * 1024  # a pipe holds no more
 ANSWER_FIELDS = ("result", "structured_output")  # of a result: the streams have them
-
-
-class RecordingLimits(NamedTuple):
-    """At most `max_bytes` may be recorded; with `strict` the turn ends when recording fails."""
-
-    max_bytes: int
-    strict: bool = False
 
 
 class RunRecorder:
@@ -51,17 +44,16 @@ class RunRecorder:
         self._header_vendor = header.get("vendor")
         self._child_recorder: ChildRecorder | None = None
         self._queue = queue = RecordingEventQueue()
-        self._stop_notice = stop_notice = RecordingFailureReporter(path, strict=limits.strict)
         self._writer = RecordingWriter(
             file_descriptor,
             path,
             header,
             queue=queue,
-            stop_notice=stop_notice,
-            max_bytes=limits.max_bytes,
+            limits=limits,
             redact=redact,
             write=write,
         )
+        self._stop_notice = self._writer.stop_notice
 
     # -- what happens ------------------------------------------------------------------------------
 

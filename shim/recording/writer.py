@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 from shim.core.cast.encoder import RecordingEncoder
 from shim.core.cast.format import STREAMS, RecordingError
@@ -34,6 +34,13 @@ POLL_INTERVAL_S = 0.02
 ABANDON_TIMEOUT_S = 0.2  # for a sweep to remove its unfinished file
 
 WriteFunction = Callable[[int, bytes], int]
+
+
+class RecordingLimits(NamedTuple):
+    """At most `max_bytes` may be recorded; with `strict` the turn ends when recording fails."""
+
+    max_bytes: int
+    strict: bool = False
 
 
 class RecordingFailureReporter:
@@ -73,7 +80,7 @@ class RecordingFailureReporter:
 
 
 class RecordingWriter:
-    """Writes a queue's moments into a new file of at most `max_bytes` bytes; `redact`: secrets are
+    """Writes a queue's moments into a new file within `limits`; `redact`: secrets are
     blanked.
 
     With `done` nothing more is written; with `abandoned` nobody waits for that any more.
@@ -86,8 +93,7 @@ class RecordingWriter:
         header: Mapping[str, Any],
         *,
         queue: RecordingEventQueue,
-        stop_notice: RecordingFailureReporter,
-        max_bytes: int,
+        limits: RecordingLimits,
         redact: bool,
         write: WriteFunction,
     ) -> None:
@@ -96,8 +102,8 @@ class RecordingWriter:
         self._file_descriptor = file_descriptor
         self._path = path
         self._queue = queue
-        self._stop_notice = stop_notice
-        self._max_bytes = max_bytes
+        self.stop_notice = RecordingFailureReporter(path, strict=limits.strict)
+        self._max_bytes = limits.max_bytes
         self._write = write
         self._redactor = RecordingRedactor() if redact else None
         self._encoder = RecordingEncoder(self._redactor.redact_record if self._redactor else None)
@@ -135,7 +141,7 @@ class RecordingWriter:
         if self.done.is_set():
             with contextlib.suppress(OSError):
                 os.close(self._file_descriptor)
-            self._stop_notice.close()
+            self.stop_notice.close()
 
     def _abandon(self) -> None:
         """Leave the thread behind, and say what stays undone."""
@@ -242,7 +248,7 @@ class RecordingWriter:
         self._failed = True
         if not self._queue.closed:
             self._queue.closed = True
-            self._stop_notice.report_stop(reason)
+            self.stop_notice.report_stop(reason)
 
     def _write_all(self, data: bytes) -> None:
         while data and not self._failed:

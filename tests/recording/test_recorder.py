@@ -15,8 +15,9 @@ from fake_secrets import generate_secret
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.outcome import ChildExit
 from shim.recording import event_queue, writer
-from shim.recording.recorder import RecordingLimits, RunRecorder
+from shim.recording.recorder import RunRecorder
 from shim.recording.rewrite import CastRewriteStoppedError
+from shim.recording.writer import RecordingLimits
 
 SECRET = f"sk-ant-api03-{generate_secret(80)}"
 
