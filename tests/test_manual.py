@@ -109,10 +109,10 @@ def test_every_documented_command_exists(page):
 def test_every_documented_claude_flag_is_supported(page):
     for args in command_lines(page, "claude"):
         if args != ["…"]:
-            assert argv.parse_argv(args).other_flags.unknown == (), args
+            assert argv.parse_argv(args).unknown_flags == (), args
     for args in command_lines(page, "shim"):
         if args[0] == "claude" and args[1:] != ["…"]:
-            assert argv.parse_argv(args[1:]).other_flags.unknown == (), args
+            assert argv.parse_argv(args[1:]).unknown_flags == (), args
 
 
 @EVERY_PAGE

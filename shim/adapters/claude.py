@@ -39,19 +39,19 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     arguments += ["--output-format", "stream-json", "--verbose"]
     if request.persistent:
         arguments += ["--input-format", "stream-json"]
-        arguments += ["--replay-user-messages"] if invocation.streams.replay_user_messages else []
+        arguments += ["--replay-user-messages"] if invocation.replay_user_messages else []
     for field, spelling in FLAGS.items():
-        if field in _REBUILT_FLAGS or field == "other" or field.startswith("shim_"):
+        if field in _REBUILT_FLAGS or field == "other_flags" or field.startswith("shim_"):
             continue
         if field == "disallowed_tools":
             continue
         arguments += _format_flag(
             spelling.split()[-2 if "<" in spelling or "[" in spelling else -1],
-            invocation.get_flag_value(field),
+            getattr(invocation, field),
         )
-    denied_rules = dict.fromkeys((*invocation.rules.disallowed_tools, *request.removed_tools))
+    denied_rules = dict.fromkeys((*invocation.disallowed_tools, *request.removed_tools))
     arguments += [f"--disallowedTools={rule}" for rule in denied_rules]
-    for name, value in invocation.other_flags.other:
+    for name, value in invocation.other_flags:
         arguments += [name] if value is None else [f"{name}={value}"]
     return LaunchSpec(
         tuple(arguments), b"" if request.persistent else encode_prompt_stdin(request.prompt)
@@ -106,9 +106,9 @@ def build_launch_for_translation(request: LaunchRequest) -> LaunchSpec:
     stays.
     """
     prompt_tool = "stdio" if request.persistent else None
-    invocation = request.invocation.with_flags(permission_prompt_tool=prompt_tool, partial=True)
+    invocation = request.invocation._replace(permission_prompt_tool=prompt_tool, partial=True)
     if request.resume_id:
-        invocation = invocation.with_flags(resume=request.resume_id, continue_last=False)
+        invocation = invocation._replace(resume=request.resume_id, continue_last=False)
     return build_launch(request._replace(invocation=invocation))
 
 

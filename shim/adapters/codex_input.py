@@ -33,9 +33,10 @@ class CodexInput(RpcChildInput[CodexThread]):
         self._request: LaunchRequest | None = None
 
     def encode_handshake(self, request: LaunchRequest) -> bytes:
-        self._request, invocation = request, request.invocation
-        system, effort = invocation.system, invocation.limits.effort
-        texts = [text for text in (system.system_prompt, system.append_system_prompt) if text]
+        self._request = request
+        invocation = request.invocation
+        effort = invocation.effort
+        system_prompts = (invocation.system_prompt, invocation.append_system_prompt)
         return self._session.encode_handshake(
             CodexThreadParams(
                 cwd="" if request.policy is None else request.policy.workspace.cwd,
@@ -43,12 +44,12 @@ class CodexInput(RpcChildInput[CodexThread]):
                     request, servers
                 ),
                 resume_id=request.resume_id,
-                fork=bool(request.resume_id and invocation.session.fork_session),
+                fork=bool(request.resume_id and invocation.fork_session),
                 model=invocation.model,
                 effort=None
                 if effort is None
                 else choose_supported_effort(effort, SUPPORTED_EFFORTS),
-                instructions="\n\n".join(texts),
+                instructions="\n\n".join(filter(None, system_prompts)),
                 servers=request.mcp_servers.all_servers,
             )
         )

@@ -78,7 +78,7 @@ def build_app_server_arguments(request: LaunchRequest) -> list[str]:
 
 def can_ask_frontend_for_permission(request: LaunchRequest) -> bool:
     """Whether the frontend can be asked."""
-    return request.invocation.permissions.permission_prompt_tool == "stdio"
+    return request.invocation.permission_prompt_tool == "stdio"
 
 
 def build_sandbox_arguments(request: LaunchRequest) -> list[str]:

@@ -22,19 +22,19 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     """One process, one turn; a session id of the frontend becomes cursor's own (page, section 6)."""
     invocation, prompt = request.invocation, request.build_full_prompt()
     arguments = ["-p", "--output-format", "stream-json"]
-    if invocation.streams.partial:
+    if invocation.partial:
         arguments.append("--stream-partial-output")
     if request.opens_trust_prompt:
         arguments.append("--trust")
     arguments += request.mode_arguments
     arguments += ["--model", invocation.model or "auto"]
-    if request.resume_id and invocation.session.fork_session:
+    if request.resume_id and invocation.fork_session:
         raise FrontendError(
             "cursor cannot fork a session",
             hint="resume it without --fork-session, or start a new one",
         )
-    if request.resume_id or invocation.session.session_id:
-        arguments += ["--resume", request.resume_id or invocation.session.session_id or ""]
+    if request.resume_id or invocation.session_id:
+        arguments += ["--resume", request.resume_id or invocation.session_id or ""]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
     if can_pass_as_argument(prompt):

@@ -16,7 +16,7 @@ from shim.core.adapter.adapter import (
 
 def build_launch(request: LaunchRequest) -> LaunchSpec:
     """The child gets the prompt on stdin, and the id of a resumed session; the demo has no memory."""
-    session_id = request.resume_id or request.invocation.session.session_id
+    session_id = request.resume_id or request.invocation.session_id
     return LaunchSpec((session_id,) if session_id else (), encode_prompt_stdin(request.prompt))
 
 

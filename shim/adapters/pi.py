@@ -66,11 +66,11 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         "rpc" if request.persistent else "json",
         *request.format_flag("--model", invocation.model),
     ]
-    if (effort := invocation.limits.effort) is not None:
+    if (effort := invocation.effort) is not None:
         arguments += ["--thinking", str(choose_supported_effort(effort, SUPPORTED_EFFORTS))]
     for name, text in (
-        ("--system-prompt", invocation.system.system_prompt),
-        ("--append-system-prompt", invocation.system.append_system_prompt),
+        ("--system-prompt", invocation.system_prompt),
+        ("--append-system-prompt", invocation.append_system_prompt),
     ):
         # the path of a file is as good
         arguments += [name, request.store_oversized_argument(text) or text] if text else []
@@ -83,11 +83,11 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         enforced_environment["PI_GATE"] = build_extension_settings_json(request)
     if request.resume_id:
         arguments += [
-            "--fork" if invocation.session.fork_session else "--session",
+            "--fork" if invocation.fork_session else "--session",
             request.resume_id,
         ]
-    elif invocation.session.session_id and request.has_flag("--session-id"):
-        arguments += ["--session-id", invocation.session.session_id]
+    elif invocation.session_id and request.has_flag("--session-id"):
+        arguments += ["--session-id", invocation.session_id]
     if request.persistent:
         return LaunchSpec(
             tuple(arguments), needs_stdin_pipe=True, enforced_environment=enforced_environment
@@ -147,23 +147,23 @@ def choose_enabled_tools(request: LaunchRequest) -> tuple[list[str], bool]:
     rule that allows a whole tool adds it to the mode, except to a plan; one about some calls of a
     tool cannot be told to pi.
     """
-    rules = request.invocation.rules
+    invocation = request.invocation
     names = request.mode_arguments[1].split(",") if request.mode_arguments else list(BUILT_IN_TOOLS)
     if request.mode_arguments and request.permission_mode != "plan":
         names += [
             name
-            for name in ADAPTER.map_to_vendor_tool_names(rules.allowed_tools)
+            for name in ADAPTER.map_to_vendor_tool_names(invocation.allowed_tools)
             if name not in names
         ]
     allowed_names, is_limited = (
         tuple(names) if request.mode_arguments else ALL_TOOLS,
         bool(request.mode_arguments),
     )
-    if rules.tools is not None:
+    if invocation.tools is not None:
         names, is_limited = (
             [
                 name
-                for name in ADAPTER.map_to_vendor_tool_names(rules.tools)
+                for name in ADAPTER.map_to_vendor_tool_names(invocation.tools)
                 if name in allowed_names
             ],
             True,

@@ -125,11 +125,11 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     arguments = ["--output-format", "stream-json", *build_permission_mode_arguments(request)]
     if request.persistent:
         arguments += ["--input-format", "stream-json"]
-    if invocation.streams.partial:
+    if invocation.partial:
         arguments.append("--include-partial-messages")
     arguments += request.format_flag("--model", invocation.model)
     arguments += request.format_flag("--fallback-model", invocation.fallback_model)
-    prompt_path = request.store_oversized_argument(invocation.system.system_prompt)
+    prompt_path = request.store_oversized_argument(invocation.system_prompt)
     environment = ENVIRONMENT | ({SYSTEM_PROMPT_VARIABLE: prompt_path} if prompt_path else {})
     if uses_bundled_qwen_settings(request):
         settings_file = ASK_ALL_SETTINGS if request.persistent else ASK_CHANGES_SETTINGS
@@ -138,16 +138,14 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
             **ADMINISTRATOR_DEFAULTS,
         }
     arguments += request.format_flag(
-        "--system-prompt", None if prompt_path else invocation.system.system_prompt
+        "--system-prompt", None if prompt_path else invocation.system_prompt
     )
-    arguments += request.format_flag(
-        "--append-system-prompt", invocation.system.append_system_prompt
-    )
-    max_turns = invocation.limits.max_turns
+    arguments += request.format_flag("--append-system-prompt", invocation.append_system_prompt)
+    max_turns = invocation.max_turns
     if max_turns is not None and not request.persistent:
         # it counts for the process, Claude for the turn
         arguments += ["--max-session-turns", str(max_turns)]
-    selected_tools = ADAPTER.map_to_vendor_tool_names(invocation.rules.tools or ())
+    selected_tools = ADAPTER.map_to_vendor_tool_names(invocation.tools or ())
     arguments += [f"--core-tools={name}" for name in selected_tools]
     # Without a name to keep, "only these" has to be said as "none of those": an empty list would
     # mean all. The tool of --json-schema is none to choose, and `--core-tools` leaves it alone: it
@@ -155,7 +153,7 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     all_tools = [name for name in TOOLS if name != "structured_output"]
     excluded_tools = (
         all_tools
-        if invocation.rules.tools is not None and not selected_tools
+        if invocation.tools is not None and not selected_tools
         else list_excluded_tools(request)
     )
     arguments += [f"--exclude-tools={name}" for name in excluded_tools]
@@ -272,9 +270,9 @@ def build_session_arguments(request: LaunchRequest) -> list[str]:
     invocation = request.invocation
     if request.resume_id:
         return ["--resume", request.resume_id] + (
-            ["--fork-session"] if invocation.session.fork_session else []
+            ["--fork-session"] if invocation.fork_session else []
         )
-    return request.format_flag("--session-id", invocation.session.session_id)
+    return request.format_flag("--session-id", invocation.session_id)
 
 
 # A request that fails is made again 28 times in 84 s without a word (page, section 6): that is how

@@ -55,7 +55,7 @@ class QwenInput(ClaudeInput):
         options: dict[str, Any] = {"hooks": None, "timeout": {"canUseTool": PERMISSION_TIMEOUT_MS}}
         if request.mcp_servers.private_servers:
             options["mcpServers"] = request.mcp_servers.private_servers
-        if (effort := request.invocation.limits.effort) is not None:
+        if (effort := request.invocation.effort) is not None:
             options["effort"] = effort
         return self._encode_request(subtype="initialize", **options)
 

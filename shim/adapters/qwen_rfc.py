@@ -27,12 +27,12 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     RFC leaves alone.
     """
     invocation = request.invocation
-    if request.resume_id and invocation.session.fork_session:
+    if request.resume_id and invocation.fork_session:
         raise FrontendError(
             "qwen-rfc cannot fork a session",
             hint="resume it without --fork-session, or start a new one",
         )
-    output_format = "stream-chunk-json" if invocation.streams.partial else "stream-json"
+    output_format = "stream-chunk-json" if invocation.partial else "stream-json"
     arguments = [
         "--input-format",
         "stream-json",

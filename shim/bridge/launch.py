@@ -256,10 +256,10 @@ def build_resume_invocation(
     start_invocation = resolve_invocation_paths(
         start_invocation, str(session.metadata["cwd"]), folder
     )
-    settings = start_invocation.configuration.settings
+    settings = start_invocation.settings
     if (
         settings
-        and (is_copy or requested.configuration.settings not in (None, settings))
+        and (is_copy or requested.settings not in (None, settings))
         and not _is_missing_file(settings)
     ):
         start_invocation, requested = (
@@ -274,9 +274,9 @@ def build_resume_invocation(
 def _inline_settings(invocation: Invocation) -> Invocation:
     from shim.state.claude_settings import load_settings_from_flag  # most starts read none
 
-    settings = invocation.configuration.settings
+    settings = invocation.settings
     return (
-        invocation.with_flags(settings=dump_json(load_settings_from_flag(settings)).decode())
+        invocation._replace(settings=dump_json(load_settings_from_flag(settings)).decode())
         if settings
         else invocation
     )
@@ -291,12 +291,12 @@ def check_flag_files_exist(
     What is `requested` now takes the place of it, except for servers, which are more of them.
     """
     for field in FILE_FLAG_FIELDS:
-        value = start_invocation.get_flag_value(field)
+        value = getattr(start_invocation, field)
         file_names = (
             value
             if isinstance(value, tuple)
             else ()
-            if requested and requested.get_flag_value(field)
+            if requested and getattr(requested, field)
             else (value,)
         )
         for file_name in filter(None, file_names):

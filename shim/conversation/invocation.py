@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from shim.core.adapter.adapter import Adapter
-from shim.core.claude.argv.invocation import Invocation, SessionFlags
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import (
     CLAUDE_EFFORT_LEVELS,
     REPLAY_PREFIX,
@@ -46,20 +46,20 @@ def find_replay_path(invocation: Invocation, environment: Mapping[str, str]) -> 
     Said in the environment it stands above a session's vendor and above a model's: then no vendor
     is to run at all.
     """
-    vendor_name = invocation.shim_flags.shim_vendor or environment.get("SHIM_VENDOR") or ""
+    vendor_name = invocation.shim_vendor or environment.get("SHIM_VENDOR") or ""
     return vendor_name[len(REPLAY_PREFIX) :] if vendor_name.startswith(REPLAY_PREFIX) else None
 
 
 def choose_result_terminator_line(invocation: Invocation, terminator_setting: str) -> str:
     """Which terminator stands behind a result (surface page, Terminator; contract S16b)."""
-    if invocation.streams.output_format != "stream-json":
+    if invocation.output_format != "stream-json":
         return "none"
     if terminator_setting != "auto":
         return terminator_setting
     is_sdk = os.environ.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
     return (
         "message_stop"
-        if invocation.print_mode and invocation.streams.input_format == "text" and not is_sdk
+        if invocation.print_mode and invocation.input_format == "text" and not is_sdk
         else "none"
     )
 
@@ -81,12 +81,10 @@ def select_driver(
         settings.get_vendor_settings(adapter.name),
         adapter.cli.build_two_way,
     )
-    can_ask = invocation.streams.input_format == "stream-json" or can_prompt_frontend(invocation)
+    can_ask = invocation.input_format == "stream-json" or can_prompt_frontend(invocation)
     # One message too, where only then its text comes in pieces, and no less runs than the other
     # way.
-    needs_partials = invocation.streams.partial and not (
-        adapter.abilities.can_stream or adapter.unattended
-    )
+    needs_partials = invocation.partial and not (adapter.abilities.can_stream or adapter.unattended)
     if load_two_way is None:
         return DriverChoice(adapter, "")
     if vendor_settings.driver == ONE_WAY:
@@ -122,8 +120,8 @@ def _keep_child(adapter: Adapter) -> Adapter:
 
 def resolve_requested_permission_mode(invocation: Invocation) -> str:
     return resolve_permission_mode(
-        invocation.permissions.permission_mode,
-        skips_permissions=invocation.permissions.skip_permissions,
+        invocation.permission_mode,
+        skips_permissions=invocation.skip_permissions,
     )
 
 
@@ -134,7 +132,7 @@ def can_change_permission_mode(invocation: Invocation) -> bool:
     to `initialize` that the vendor does not have this mode, and sets `default`. If the mode is not
     changed, the first turn refuses it.
     """
-    return invocation.streams.input_format == "stream-json"
+    return invocation.input_format == "stream-json"
 
 
 def apply_claude_settings(invocation: Invocation, claude_settings: ClaudeSettings) -> Invocation:
@@ -145,26 +143,25 @@ def apply_claude_settings(invocation: Invocation, claude_settings: ClaudeSetting
     """
     for ignored_setting in claude_settings.unsupported_keys:
         warn(f"{ignored_setting} has no effect: only the real claude can honour it\n")
-    flags = invocation.permissions
     if (
-        flags.permission_mode is None
-        and not flags.skip_permissions
+        invocation.permission_mode is None
+        and not invocation.skip_permissions
         and claude_settings.mode is not None
     ):
-        invocation = invocation.with_flags(permission_mode=claude_settings.mode)
+        invocation = invocation._replace(permission_mode=claude_settings.mode)
     if claude_settings.bypass_forbidden_by:
         if resolve_requested_permission_mode(invocation) == BYPASS_MODE:
             raise UnsupportedPermissionModeError(
                 f"the permission mode {BYPASS_MODE} is forbidden by {claude_settings.bypass_forbidden_by}",
                 hint="ask for another mode, or leave the file out with --setting-sources",
             )
-        invocation = invocation.with_flags(allow_skip_permissions=False)
-    return invocation.with_flags(add_dirs=(*invocation.add_dirs, *claude_settings.directories))
+        invocation = invocation._replace(allow_skip_permissions=False)
+    return invocation._replace(add_dirs=(*invocation.add_dirs, *claude_settings.directories))
 
 
 def apply_yume_permission_mode(invocation: Invocation) -> Invocation:
     """The invocation with Claude's mode for one of Yume's; an unknown one is `default` (R15)."""
-    mode_name = invocation.permissions.permission_mode
+    mode_name = invocation.permission_mode
     if mode_name in (None, "manual", *PERMISSION_MODES):
         return invocation
     from shim.core.yume.protocol import parse_yume_permission_mode
@@ -174,19 +171,16 @@ def apply_yume_permission_mode(invocation: Invocation) -> Invocation:
         warn(
             f"the permission mode {escape_control_chars(str(mode_name)[:60])!r} is not known: default\n"
         )
-    return invocation.with_flags(
+    return invocation._replace(
         permission_mode=mode,
-        permission_prompt_tool="stdio"
-        if asks_frontend
-        else invocation.permissions.permission_prompt_tool,
+        permission_prompt_tool="stdio" if asks_frontend else invocation.permission_prompt_tool,
     )
 
 
 def can_prompt_frontend(invocation: Invocation) -> bool:
     """Whether the frontend is asked for permissions: it can read a question in a stream only."""
     return (
-        invocation.permissions.permission_prompt_tool == "stdio"
-        and invocation.streams.output_format == "stream-json"
+        invocation.permission_prompt_tool == "stdio" and invocation.output_format == "stream-json"
     )
 
 
@@ -194,7 +188,7 @@ def validate_invocation(invocation: Invocation) -> Invocation:
     """The same invocation. FrontendError if a vendor could take a value for a flag or a path
     (threats: frontend).
     """
-    model, resume = invocation.model, invocation.session.resume
+    model, resume = invocation.model, invocation.resume
     if model:
         try:
             check_model_name(model)
@@ -209,8 +203,8 @@ def validate_invocation(invocation: Invocation) -> Invocation:
         raise FrontendError(
             f"the session id {resume[:60]!r} is neither a UUID nor an id of a vendor"
         )
-    if (effort := invocation.limits.effort) is not None:
-        invocation = invocation.with_flags(effort=parse_effort_level(effort))
+    if (effort := invocation.effort) is not None:
+        invocation = invocation._replace(effort=parse_effort_level(effort))
         if parse_effort_level(effort) is None:
             warn(
                 f"--effort {escape_control_chars(effort[:40])!r} has no effect: "
@@ -230,8 +224,8 @@ def resolve_resumed_session(
 
     `vendor_name`: whose last one, where the frontend says so.
     """
-    session_name = invocation.session.resume
-    if not (session_name or invocation.session.continue_last):
+    session_name = invocation.resume
+    if not (session_name or invocation.continue_last):
         return None, None
     from shim.state import store
 
@@ -248,7 +242,7 @@ def resolve_resumed_session(
 
 
 def check_session_flags(
-    session: SessionFlags,
+    invocation: Invocation,
     adapter: Adapter,
     stored_session: "StoredSession | None",
     environment: Mapping[str, str],
@@ -265,40 +259,39 @@ def check_session_flags(
             f"this session belongs to {stored_session.vendor}; {adapter.name} cannot resume it",
             hint="start a new session, or leave the choice of vendor to the session",
         )
-    if session.resume and is_replay:
+    if invocation.resume and is_replay:
         return
-    if (stored_session or session.resume) and not adapter.abilities.can_resume:
+    if (stored_session or invocation.resume) and not adapter.abilities.can_resume:
         raise FrontendError(f"{adapter.name} cannot resume a session", hint="start a new one")
-    if not (session.resume or session.session_id):
+    if not (invocation.resume or invocation.session_id):
         return
     from shim.state import store
 
-    if session.resume and stored_session is None and store.can_store_sessions(environment):
-        raise UnknownSessionError(session.resume)
-    if _is_fork_with_same_id(session):
+    if invocation.resume and stored_session is None and store.can_store_sessions(environment):
+        raise UnknownSessionError(invocation.resume)
+    if _is_fork_with_same_id(invocation):
         return
-    if session.session_id and store.find_session(session.session_id, environment):
-        raise CliArgumentError(f"Error: Session ID {session.session_id} is already in use.")
+    if invocation.session_id and store.find_session(invocation.session_id, environment):
+        raise CliArgumentError(f"Error: Session ID {invocation.session_id} is already in use.")
 
 
-def _is_fork_with_same_id(session: SessionFlags) -> bool:
+def _is_fork_with_same_id(invocation: Invocation) -> bool:
     """Return whether a fork gets the id of the original session: the id then belongs to the fork."""
-    return session.fork_session and canonicalize_uuid(
-        session.session_id or ""
-    ) == canonicalize_uuid(session.resume or "")
+    session_id = canonicalize_uuid(invocation.session_id or "")
+    return invocation.fork_session and session_id == canonicalize_uuid(invocation.resume or "")
 
 
 def require_resume_at_last_message(
-    session: SessionFlags, adapter: Adapter, load_uuids: Callable[[], list[str]]
+    invocation: Invocation, adapter: Adapter, load_uuids: Callable[[], list[str]]
 ) -> None:
     """Raise FrontendError if a session is to be resumed at another message than its last one.
 
     Only the real claude can drop the later messages of a session. `load_uuids` returns the message
     ids in the session's transcript, in order.
     """
-    if session.resume_session_at is None:
+    if invocation.resume_session_at is None:
         return
-    if session.resume_drops_turn is not None:
+    if invocation.resume_drops_turn is not None:
         raise FrontendError(
             f"Resume rejected by --resume-drops-turn: {adapter.name} cannot drop a turn of a session",
             hint="resume without it, or start a new session",
@@ -310,9 +303,9 @@ def require_resume_at_last_message(
             f"its last one, and {adapter.name} can only resume the end of a session",
             hint="resume without it, and set transcripts = true in config.toml",
         )
-    if session.resume_session_at not in uuids:
-        raise UnknownMessageError(session.resume_session_at)
-    if session.resume_session_at != uuids[-1]:
+    if invocation.resume_session_at not in uuids:
+        raise UnknownMessageError(invocation.resume_session_at)
+    if invocation.resume_session_at != uuids[-1]:
         raise FrontendError(
             f"--resume-session-at is refused: {adapter.name} can only resume the end of a session, and other messages "
             "come after this one",

@@ -116,7 +116,7 @@ def can_keep_child(adapter: Adapter, request: ConversationPlanInput) -> bool:
 
 def _choose_run_mode(request: ConversationPlanInput) -> RunMode:
     invocation, stdin_input = request.invocation, request.stdin_input
-    if invocation.streams.input_format == "stream-json":
+    if invocation.input_format == "stream-json":
         if request.adapters[0].passthrough and not request.is_translated:
             return RunMode.PASSTHROUGH
         return RunMode.MESSAGES
@@ -133,7 +133,7 @@ def _choose_run_mode(request: ConversationPlanInput) -> RunMode:
 
 def _needs_asking_child(request: ConversationPlanInput) -> bool:
     """Return whether the child has to ask before its calls run, and a vendor can be made to ask."""
-    asks_frontend = request.invocation.permissions.permission_prompt_tool == "stdio"
+    asks_frontend = request.invocation.permission_prompt_tool == "stdio"
     if not (asks_frontend or _needs_gate(request) or request.adapters[0].cli.always_keeps_child):
         return False
     return any(can_keep_child(adapter, request) for adapter in request.adapters)
@@ -158,9 +158,7 @@ def _choose_prompt_source(run_mode: RunMode, request: ConversationPlanInput) -> 
 
 
 def _keeps_transcript(request: ConversationPlanInput) -> bool:
-    is_stored = (
-        request.settings.transcripts and not request.invocation.session.no_session_persistence
-    )
+    is_stored = request.settings.transcripts and not request.invocation.no_session_persistence
     names = (adapter.name for adapter in request.adapters)
     return (
         is_stored and not request.adapters[0].passthrough and FLAT_ADAPTERS.keys().isdisjoint(names)

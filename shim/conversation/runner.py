@@ -263,8 +263,9 @@ class ConversationRunner:
             )
         from shim.core.claude.control import ControlSession
 
-        session = self._launcher.context.invocation.session
-        is_resumed = (session.resume or session.continue_last) and not session.fork_session
+        invocation = self._launcher.context.invocation
+        has_session = invocation.resume or invocation.continue_last
+        is_resumed = has_session and not invocation.fork_session
         load_ids = self._load_answered_ids if is_resumed and self._plan.keeps_transcript else None
         return ControlSession(state, create_uuid, format_now, load_ids)
 
@@ -343,14 +344,14 @@ class ConversationRunner:
                 usage_counter,
                 forked_from=self._forked_transcript,
             )
-        streams = self._launcher.context.invocation.streams
+        invocation = self._launcher.context.invocation
         if self._transport is None:
             stdout: FrontendLineSink = Stdout(recorder=self._launcher.recorder)
         else:
             stdout = self._transport.stdout
         return FrontendOutput(
-            streams.output_format,
-            verbose=streams.verbose,
+            invocation.output_format,
+            verbose=invocation.verbose,
             stdout=stdout,
             transcript=self._transcript,
             history_writer=writer.transcript_writer,

@@ -41,7 +41,6 @@ def build_session_state(
     command line. Another vendor of the list may serve the session later.
     """
     invocation, settings = context.invocation, context.settings
-    flags = invocation.permissions
 
     def find_adapter(vendor_name: str) -> Adapter:
         if vendor_name == plan.adapter.display_name or vendor_name not in VENDORS:
@@ -64,9 +63,11 @@ def build_session_state(
         session_id,
         context.cwd,
         os.getpid(),
-        allows_bypass=flags.skip_permissions or flags.allow_skip_permissions or mode == BYPASS_MODE,
+        allows_bypass=invocation.skip_permissions
+        or invocation.allow_skip_permissions
+        or mode == BYPASS_MODE,
         state_events=resolve_session_state_event_visibility(context.environment),
-        echoes_messages=invocation.streams.replay_user_messages,
+        echoes_messages=invocation.replay_user_messages,
         max_line_bytes=settings.max_line_bytes,
         validate_model=lambda model: _resolve_model(model, state.vendor_name),
         map_model=lambda model: resolve_vendor_model(
@@ -81,7 +82,7 @@ def build_session_state(
         build_vendor_capabilities(plan.adapter, name=name, persistent=plan.persistent),
         mode=mode,
         model=invocation.model,
-        effort=invocation.limits.effort,
+        effort=invocation.effort,
         answers_prompts=plan.asks_frontend,
         policy=policy,
     )
@@ -93,11 +94,11 @@ def load_mcp_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:
     """The MCP servers of the command line: name → configuration. CliArgumentError for what names
     none.
     """
-    if not invocation.configuration.mcp_config:
+    if not invocation.mcp_config:
         return {}
     from shim.io.mcp.configs import load_mcp_configs
 
-    return load_mcp_configs(invocation.configuration.mcp_config, cwd)
+    return load_mcp_configs(invocation.mcp_config, cwd)
 
 
 def _add_mcp_servers(
@@ -114,7 +115,7 @@ def _add_mcp_servers(
     }
     if not sdk_names:
         return
-    if invocation.streams.input_format == "stream-json" or can_prompt_frontend(invocation):
+    if invocation.input_format == "stream-json" or can_prompt_frontend(invocation):
         state.add_sdk_mcp_servers(sdk_names)
     else:
         warn(

@@ -136,7 +136,7 @@ class ConversationStartup(NamedTuple):
         )
         from shim.conversation.runner import ConversationRunner
 
-        is_fork = plan.keeps_transcript and self.invocation.session.fork_session
+        is_fork = plan.keeps_transcript and self.invocation.fork_session
         runner = ConversationRunner(
             launcher,
             plan,
@@ -205,26 +205,26 @@ class ConversationStartup(NamedTuple):
                 f"the shim was started inside itself {MAX_DEPTH} times", hint="check SHIM_VENDOR"
             )
         if self.vendor_list.has_several or not adapter.passthrough:
-            resumed_name = invocation.session.resume or ""
+            resumed_name = invocation.resume or ""
             check_session_flags(
-                invocation.session,
+                invocation,
                 adapter,
                 self.resumed_session,
                 self.environment,
                 is_replay=self.recordings is not None and self.recordings.has_session(resumed_name),
             )
-            require_resume_at_last_message(invocation.session, adapter, self._load_resumed_uuids)
+            require_resume_at_last_message(invocation, adapter, self._load_resumed_uuids)
         model = resolve_vendor_model(invocation.model or "", adapter, self.settings)
-        for warning in adapter.list_ignored_flags(invocation.with_flags(model=model)):
+        for warning in adapter.list_ignored_flags(invocation._replace(model=model)):
             warn(warning)
 
     def _create_launcher(
         self, context: ConversationContext, plan: ConversationPlan, policy: "Policy", mode: str
     ) -> ChildLauncher:
         new_session_id, id_prefix = create_session_ids()
-        session = self.invocation.session
-        resumed_id = "" if session.fork_session else self.resumed_id
-        session_id = session.session_id or validate_uuid(resumed_id or "") or new_session_id
+        invocation = self.invocation
+        resumed_id = "" if invocation.fork_session else self.resumed_id
+        session_id = invocation.session_id or validate_uuid(resumed_id or "") or new_session_id
         recordings = self.recordings
         state = build_session_state(
             context,
@@ -254,7 +254,7 @@ class ConversationStartup(NamedTuple):
         return create_output_writer(
             self.settings.dialect,
             id_prefix,
-            partial=self.invocation.streams.partial,
+            partial=self.invocation.partial,
             terminator=choose_result_terminator_line(self.invocation, self.settings.terminator),
             max_line_bytes=self.settings.max_line_bytes,
             display_name=self.display_name,
@@ -290,7 +290,7 @@ class ConversationStartup(NamedTuple):
         is_two_way = adapter.cli.build_two_way is not None and plan.adapter is not adapter
         if not is_two_way or self.settings.get_vendor_settings(adapter.name).driver:
             return False
-        if self.invocation.permissions.permission_prompt_tool == "stdio":
+        if self.invocation.permission_prompt_tool == "stdio":
             return False
         runs_more = adapter.unattended and self.mode != BYPASS_MODE
         return self.mode in adapter.modes and not runs_more
@@ -343,7 +343,7 @@ def prepare_conversation(
         )
     if settings is None:
         settings = config.load_shim_settings(invocation, environment, installed)
-    register_user_profiles(environment, invocation.shim_flags.shim_config)
+    register_user_profiles(environment, invocation.shim_config)
     check_vendor_names_in_settings(settings)
     log = open_log(
         None if launcher_class.is_dry else settings.log,
@@ -357,9 +357,9 @@ def prepare_conversation(
     if vendor_list.has_several:
         invocation, claude_settings = _load_claude_settings(invocation, cwd)
     adapter = _select_adapter(vendors, invocation, can_wait=not launcher_class.is_dry)
-    invocation = invocation.with_flags(
+    invocation = invocation._replace(
         model=vendor_list.select_vendor_model(adapter.name, vendors.choice.model),
-        partial=invocation.streams.partial or DIALECTS[settings.dialect].streams_fragments,
+        partial=invocation.partial or DIALECTS[settings.dialect].streams_fragments,
     )
     adapter = choose_adapter_of_installed_cli(
         adapter,
@@ -419,7 +419,7 @@ def _choose_vendors(
 ) -> _VendorSelection:
     """Choose the vendors. A resumed session belongs to one vendor, and recordings replace all."""
     environment = os.environ
-    shim_vendor = invocation.shim_flags.shim_vendor
+    shim_vendor = invocation.shim_vendor
     recordings = None
     if (replay_path := find_replay_path(invocation, environment)) is not None:
         from shim.recording.selection import RecordingSet
@@ -448,7 +448,7 @@ def _choose_vendors(
         environment,
         cwd=cwd,
         is_flat=is_flat,
-        needs_prompts=is_flat and invocation.permissions.permission_prompt_tool == "stdio",
+        needs_prompts=is_flat and invocation.permission_prompt_tool == "stdio",
     )
     return _VendorSelection(choice, vendor_list, resumed_id, resumed_session, recordings)
 

@@ -47,9 +47,9 @@ def create_yume_startup(
     if find_replay_path(Invocation(), os.environ) is not None:
         yume_invocation, invocation = (
             yume_invocation._replace(provider=""),
-            invocation.with_flags(shim_vendor=None),
+            invocation._replace(shim_vendor=None),
         )
-    register_user_profiles(os.environ, invocation.shim_flags.shim_config)
+    register_user_profiles(os.environ, invocation.shim_config)
     if yume_invocation.vendor_name and yume_invocation.vendor_name not in VENDORS:
         provider_text = (
             yume_invocation.vendor_name
@@ -98,8 +98,8 @@ def _resolve_session(call: YumeInvocation, invocation: Invocation) -> tuple[Invo
         session_id = derive_session_uuid(name) if name else ""
     display_name = "" if canonicalize_uuid(name) == name else name
     if not (session is None and call.history) and (call.resume or session is not None):
-        return invocation.with_flags(resume=session_id), display_name
-    return invocation.with_flags(session_id=session_id or None), display_name
+        return invocation._replace(resume=session_id), display_name
+    return invocation._replace(session_id=session_id or None), display_name
 
 
 def _read_input(startup: ConversationStartup, call: YumeInvocation) -> ConversationStartup:
@@ -108,7 +108,7 @@ def _read_input(startup: ConversationStartup, call: YumeInvocation) -> Conversat
         startup = startup._replace(
             environment=_apply_api_base(call.api_base, startup.adapter, startup.environment)
         )
-    asks_frontend = startup.invocation.permissions.permission_prompt_tool == "stdio"
+    asks_frontend = startup.invocation.permission_prompt_tool == "stdio"
     if call.prompt:
         return startup._replace(
             stdin_input=StdinInput(may_send_more=_can_receive_frames(), wants_answers=asks_frontend)
@@ -119,7 +119,7 @@ def _read_input(startup: ConversationStartup, call: YumeInvocation) -> Conversat
         if not text:
             raise CliArgumentError(NO_PROMPT_ERROR.replace("using --print", "starting"))
         # stdin was the prompt: it brings no answers
-        invocation = startup.invocation.with_flags(prompt=text)
+        invocation = startup.invocation._replace(prompt=text)
         return startup._replace(invocation=invocation, stdin_input=StdinInput())
     from shim.io.stdin import Stdin
 
@@ -127,7 +127,7 @@ def _read_input(startup: ConversationStartup, call: YumeInvocation) -> Conversat
         max_bytes=startup.settings.max_inbound_bytes, recorder=startup.recorder, received=data
     )
     return startup._replace(
-        invocation=startup.invocation.with_flags(input_format="stream-json"),
+        invocation=startup.invocation._replace(input_format="stream-json"),
         stdin_input=StdinInput(source, may_send_more=True, wants_answers=True),
     )
 
@@ -178,7 +178,7 @@ def _apply_mode(call: YumeInvocation, invocation: Invocation) -> Invocation:
                 f"{call.vendor_name or 'yume-cli'}: the permission mode {call.mode[:60]!r} is not known: default\n"
             )
         )
-    return invocation.with_flags(
+    return invocation._replace(
         permission_mode=mode, permission_prompt_tool="stdio" if asks_frontend else None
     )
 

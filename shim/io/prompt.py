@@ -43,8 +43,8 @@ def read_prompt(
     piped_text = _read_piped_text(descriptor, bool(prompt_argument), max_bytes, recorder)
     prompt = "\n".join(part for part in (prompt_argument, piped_text) if part.strip())
     if not prompt:
-        if invocation.other_flags.swallowed:
-            flag, value = invocation.other_flags.swallowed
+        if invocation.swallowed_prompt:
+            flag, value = invocation.swallowed_prompt
             raise CliArgumentError(
                 f'{NO_PROMPT_ERROR}\n"{value}" was read as a value of {flag}, not as a prompt',
                 hint=f"put a prompt before {flag} or after --",
@@ -76,15 +76,13 @@ def load_system_prompt_files(invocation: Invocation) -> Invocation:
     """The invocation with the texts of `--system-prompt-file` and `--append-system-prompt-file` in
     their places.
     """
-    if invocation.system.system_prompt_file is not None:
-        invocation = invocation.with_flags(
-            system_prompt=_load_text(invocation.system.system_prompt_file), system_prompt_file=None
+    if invocation.system_prompt_file is not None:
+        invocation = invocation._replace(
+            system_prompt=_load_text(invocation.system_prompt_file), system_prompt_file=None
         )
-    if invocation.system.append_system_prompt_file is not None:
-        text = _load_text(invocation.system.append_system_prompt_file)
-        invocation = invocation.with_flags(
-            append_system_prompt=text, append_system_prompt_file=None
-        )
+    if invocation.append_system_prompt_file is not None:
+        text = _load_text(invocation.append_system_prompt_file)
+        invocation = invocation._replace(append_system_prompt=text, append_system_prompt_file=None)
     return invocation
 
 

@@ -151,7 +151,7 @@ def _collect_prompts(
     """The prompts in order: the messages from stdin, or the one of the command line with what was
     piped in.
     """
-    if invocation.streams.input_format == "stream-json" or (
+    if invocation.input_format == "stream-json" or (
         resolve_dialect(header.dialect).accepts_frames and not invocation.prompt
     ):
         messages = [
@@ -159,9 +159,9 @@ def _collect_prompts(
             for line in stdin_bytes.split(b"\n")
             if (text := parse_user_message_text(line)) is not None
         ]
-        if messages or invocation.streams.input_format == "stream-json":
+        if messages or invocation.input_format == "stream-json":
             return messages
-    uses_stdio = invocation.permissions.permission_prompt_tool == "stdio"
+    uses_stdio = invocation.permission_prompt_tool == "stdio"
     stdin_has_answers = uses_stdio and invocation.prompt  # then stdin has answers, not text
     piped_text = "" if stdin_has_answers else stdin_bytes.decode("utf-8", "replace")
     return ["\n".join(part for part in (invocation.prompt or "", piped_text) if part.strip())]
@@ -199,7 +199,7 @@ def parse_recorded_invocation(header: RecordingHeader) -> Invocation:
     if get_recorded_program_name(header) != "claude":
         call = parse_yume(header.argv)
         session_ids = canonicalize_uuid(call.session), canonicalize_uuid(call.resume)
-        return call.to_claude_invocation().with_flags(
+        return call.to_claude_invocation()._replace(
             session_id=session_ids[0], resume=session_ids[1]
         )
     try:

@@ -102,8 +102,8 @@ class RecordingSet:
         self.child_id, self._failed_attempts = child.id, child.failed_attempts
         self._used_ids.add(child.id)
         requested_id = (
-            request.invocation.session.session_id
-            or canonicalize_uuid(request.invocation.session.resume or "")
+            request.invocation.session_id
+            or canonicalize_uuid(request.invocation.resume or "")
             or ""
         )
         session_id = requested_id if self._is_passthrough else ""
@@ -195,8 +195,8 @@ class RecordingSet:
         return any(
             session_id
             in (
-                run.invocation.session.session_id,
-                canonicalize_uuid(run.invocation.session.resume or ""),
+                run.invocation.session_id,
+                canonicalize_uuid(run.invocation.resume or ""),
             )
             for run in self._load_runs()
         )

@@ -43,20 +43,16 @@ def _collect_sources(
     """
     setting_sources = (
         DEFAULT_SETTING_SOURCES
-        if invocation.configuration.setting_sources is None
-        else invocation.configuration.setting_sources
+        if invocation.setting_sources is None
+        else invocation.setting_sources
     )
     source_names = [name.strip() for name in setting_sources.split(",")]
     config_dir = environment.get("CLAUDE_CONFIG_DIR") or os.path.join(
         environment.get("HOME") or "/", ".claude"
     )
     sources = _collect_managed_sources(invocation)
-    if invocation.configuration.settings:
-        sources.append(
-            SettingsSource(
-                SETTINGS_FLAG, load_settings_from_flag(invocation.configuration.settings)
-            )
-        )
+    if invocation.settings:
+        sources.append(SettingsSource(SETTINGS_FLAG, load_settings_from_flag(invocation.settings)))
     is_trusted = None
     for name, folder, file, base, is_user_file in (
         ("local", os.path.join(_find_repository(cwd), ".claude"), LOCAL_FILE_NAME, cwd, False),
@@ -118,7 +114,7 @@ def _collect_managed_sources(invocation: Invocation) -> "list[SettingsSource]":
         os.path.join(folder, name) for name in names if name.endswith(".json") and name[0] != "."
     ]
     sources = [SettingsSource(path, _load_file(path), is_managed=True) for path in reversed(paths)]
-    flag_text = dict(invocation.other_flags.other).get(MANAGED_FLAG)
+    flag_text = dict(invocation.other_flags).get(MANAGED_FLAG)
     if flag_text and not any(source.content for source in sources):
         try:
             flag_values = _parse_object(flag_text.encode("utf-8", "replace"))

@@ -218,7 +218,7 @@ CHOICES = {
 
 def get_shim_settings_path(invocation: Invocation, environment: Mapping[str, str]) -> str:
     """The settings file: one that was chosen for this run, or the user's, which need not be there."""
-    configured_path = invocation.shim_flags.shim_config or environment.get("SHIM_CONFIG")
+    configured_path = invocation.shim_config or environment.get("SHIM_CONFIG")
     return configured_path or os.path.join(get_config_dir(environment), "config.toml")
 
 
@@ -234,7 +234,7 @@ def load_shim_settings(
     """
     path = get_shim_settings_path(invocation, environment)
     table = load_settings_table(
-        path, must_exist=bool(invocation.shim_flags.shim_config or environment.get("SHIM_CONFIG"))
+        path, must_exist=bool(invocation.shim_config or environment.get("SHIM_CONFIG"))
     )
     check_settings_table(path, (), table, KEY_KINDS)
     tools = table.get("tools") or {}
@@ -268,9 +268,7 @@ def load_shim_settings(
     check_settings_table(path, ("models",), models, dict.fromkeys(models, MODEL))
     chosen_vendor = table.get("vendor") or ()
     dialect = DIALECTS[
-        _resolve_choice(
-            path, "dialect", invocation.shim_flags.shim_dialect, environment, table, "claude"
-        )
+        _resolve_choice(path, "dialect", invocation.shim_dialect, environment, table, "claude")
     ]
     line_bytes = _resolve_max_line_bytes(path, environment, table)
     return ShimSettings(
@@ -283,7 +281,7 @@ def load_shim_settings(
             path, table, "record_max_bytes", DEFAULT_RECORD_BYTES, MIN_RECORD_BYTES
         ),
         terminator=_resolve_choice(
-            path, "terminator", invocation.shim_flags.shim_terminator, environment, table, "auto"
+            path, "terminator", invocation.shim_terminator, environment, table, "auto"
         ),
         tui=_resolve_choice(path, "tui", None, environment, table, "none"),
         bridge=_parse_bridge(path, environment, table),
@@ -294,7 +292,7 @@ def load_shim_settings(
             path, table, "max_inbound_bytes", MAX_LINE_BYTES, MIN_LINE_BYTES
         ),
         timeouts=_parse_timeouts(path, environment, table),
-        log=_resolve_log(path, invocation.shim_flags.shim_log, environment, table),
+        log=_resolve_log(path, invocation.shim_log, environment, table),
         deny=tuple(tools.get("deny", ())),
         hide=tuple(tools.get("hide", ())),
         vendors=_use_replaced_program(
@@ -396,7 +394,7 @@ def resolve_recording_path(
 ) -> str:
     """The path of this run's recording, from the first place that names one; "" for none."""
     return (
-        invocation.shim_flags.shim_record
+        invocation.shim_record
         or environment.get("SHIM_RECORD")
         or installed_settings.get("record")
         or settings.record

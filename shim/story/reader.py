@@ -140,10 +140,10 @@ class RecordedSessionStepReader:
         self._header = header
         self._invocation = parse_recorded_invocation(header)
         is_claude_stream = (
-            self._invocation.streams.output_format == "stream-json" and header.dialect == "claude"
+            self._invocation.output_format == "stream-json" and header.dialect == "claude"
         )
         self._source_letter = "O" if is_claude_stream else "o"
-        self._takes_messages = self._invocation.streams.input_format == "stream-json"
+        self._takes_messages = self._invocation.input_format == "stream-json"
         self._prompt_added = self._takes_messages
         self._stdin = bytearray()
         self._prompt_time_s = 0.0
@@ -263,7 +263,7 @@ class RecordedSessionStepReader:
         had_result, self._has_unnoted_result = self._has_unnoted_result, False
         has_text_only = (
             self._source_letter == "o"
-            and self._invocation.streams.output_format == "text"
+            and self._invocation.output_format == "text"
             and not self._is_translatable
         )
         return (
@@ -291,7 +291,7 @@ class RecordedSessionStepReader:
                 for event in parse_json_objects(self._complete_line(record))
                 for change in self._add_yume_event(record.time_s, event)
             ]
-        if self._invocation.streams.output_format == "json":
+        if self._invocation.output_format == "json":
             return self._add_events(record.time_s, self._complete_line(record))
         return self._add_text(record.time_s, record.data.decode("utf-8", "replace"))
 

@@ -28,8 +28,8 @@ def launch(name, *args, prompt="say hi", resume_id=None, **fields):
     """What a vendor gives for a command line, with the request that the start makes of it."""
     vendor, invocation = get_adapter(name), parse_argv(args)
     mode = resolve_permission_mode(
-        invocation.permissions.permission_mode,
-        skips_permissions=invocation.permissions.skip_permissions,
+        invocation.permission_mode,
+        skips_permissions=invocation.skip_permissions,
     )
     fields.setdefault("store_text", lambda text, suffix=".txt": f"/kept{suffix}")
     request = LaunchRequest(
@@ -37,10 +37,8 @@ def launch(name, *args, prompt="say hi", resume_id=None, **fields):
         prompt=prompt,
         mode_arguments=vendor.resolve_permission_mode_args(mode),
         permission_mode=mode,
-        resume_id=resume_id or invocation.session.resume,
-        removed_tools=tuple(
-            sorted(build_policy(deny=invocation.rules.disallowed_tools).removed_tools)
-        ),
+        resume_id=resume_id or invocation.resume,
+        removed_tools=tuple(sorted(build_policy(deny=invocation.disallowed_tools).removed_tools)),
         **fields,
     )
     return vendor.build_launch(request)

@@ -189,7 +189,7 @@ def test_model_name_that_could_be_a_flag_or_a_path_is_rejected(model):
 
 @pytest.mark.parametrize("resume", [U, "session-1", "a.b:c_d"])
 def test_valid_session_ids_are_accepted(resume):
-    assert validate_invocation(parse_argv([f"--resume={resume}"])).session.resume == resume
+    assert validate_invocation(parse_argv([f"--resume={resume}"])).resume == resume
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def run_settings(run: FuzzRun) -> int:
     with open(SETTINGS, "wb") as file:
         file.write(body)
     try:
-        settings = config.load_shim_settings(Invocation().with_flags(shim_config=SETTINGS), {})
+        settings = config.load_shim_settings(Invocation(shim_config=SETTINGS), {})
     except FrontendError as error:
         assert str(error)
     else:

@@ -154,11 +154,11 @@ def test_prompt_files_are_loaded_into_the_system_prompts(tmp_path):
             ["--system-prompt-file", str(first_file), "--append-system-prompt-file", str(other)]
         )
     )
-    assert (invocation.system.system_prompt, invocation.system.append_system_prompt) == (
+    assert (invocation.system_prompt, invocation.append_system_prompt) == (
         "You are X.",
         "caf\ufffd",
     )
-    assert (invocation.system.system_prompt_file, invocation.system.append_system_prompt_file) == (
+    assert (invocation.system_prompt_file, invocation.append_system_prompt_file) == (
         None,
         None,
     )

@@ -59,7 +59,7 @@ class AcpConversation:
         )
         self.lines, self.sent_bytes, self.pending_permissions = b"", b"", []
         policy = policy or Policy(workspace=Workspace("/w", "/h"))
-        invocation = parse_arguments(flags).with_flags(model=model)
+        invocation = parse_arguments(flags)._replace(model=model)
         self.sent_bytes += self.child_input.encode_handshake(
             LaunchRequest(invocation, "", resume_id=resume, policy=policy)
         )

@@ -70,7 +70,7 @@ class PiConversation(Played):
         super().__init__(get_adapter("pi").cli.build_two_way(), evaluator=evaluator)
         self.stages, self._sent_messages = [], []
         request = LaunchRequest(
-            parse_arguments(flags).with_flags(model=model),
+            parse_arguments(flags)._replace(model=model),
             "",
             policy=Policy(workspace=Workspace("/w", "/h")),
             persistent=True,

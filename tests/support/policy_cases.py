@@ -110,13 +110,13 @@ class Case:
             workspace=Workspace(
                 work, home, (*invocation.add_dirs, *claude_settings.directories), os.path.realpath
             ),
-            only_tools=invocation.rules.tools,
+            only_tools=invocation.tools,
             deny=(
-                *parse_permission_rules(invocation.rules.disallowed_tools),
+                *parse_permission_rules(invocation.disallowed_tools),
                 *claude_settings.deny,
             ),
             ask=claude_settings.ask,
-            allow=(*parse_permission_rules(invocation.rules.allowed_tools), *claude_settings.allow),
+            allow=(*parse_permission_rules(invocation.allowed_tools), *claude_settings.allow),
         )
 
 

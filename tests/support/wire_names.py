@@ -22,7 +22,7 @@ from shim.core.bridge.frames import LogCursor
 from shim.core.bridge.prompts import PermissionPromptOutcome
 from shim.core.cast.compare import OutputDifference
 from shim.core.cast.verify import RecordingFinding
-from shim.core.claude.argv.invocation import ShimFlags
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.rules import UnsupportedRule
 from shim.recording.folders import CastVerificationReport
 from shim.recording.rewrite import CastRewriteResult
@@ -35,15 +35,11 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 # Types whose fields become JSON keys or flags: by `_asdict()`, `asdict()` or a loop over their
 # names.
 WRITTEN_TYPES: tuple[type, ...] = (
-    ExecutedDeniedCall, RecordingFinding, LogCursor, OutputDifference, LintReportEntry, LineExplanation, ShimFlags,
+    ExecutedDeniedCall, RecordingFinding, LogCursor, OutputDifference, LintReportEntry, LineExplanation,
     PermissionPromptOutcome, CastRewriteResult, StoredSession, SessionStepView, GatewayTokenPair, UnsupportedRule,
     VendorDiagnosis,
     CastVerificationReport, SessionSpec,
 )  # fmt: skip
-
-# Functions whose `**` keywords are fields or parameters in Python. No other program reads these
-# names.
-INTERNAL_FUNCTIONS = {"with_flags"}
 
 # Calls whose first argument names something in Python: a type, or the path of an attribute.
 NAMING_CALLS = ("TypeVar", "cast", "forward_attribute")
@@ -160,12 +156,13 @@ def _find_open_functions() -> dict[str, set[str]]:
                 }
                 if node.args.kwarg:
                     open_functions.add(node.name)
-    return {name: parameters[name] for name in open_functions - INTERNAL_FUNCTIONS}
+    return {name: parameters[name] for name in open_functions}
 
 
 def list_written_fields() -> list[list[str]]:
     """Return the field names of each type that is written with its field names."""
-    return sorted(_list_fields(written) for written in WRITTEN_TYPES)
+    shim_fields = [field for field in Invocation._fields if field.startswith("shim_")]
+    return sorted([shim_fields, *(_list_fields(written) for written in WRITTEN_TYPES)])
 
 
 def _list_fields(written: type) -> list[str]:

@@ -64,16 +64,16 @@ def plan_background_conversation(
         # nothing is to run, and a host is a run
         return None
     dialect, session_id = DIALECTS[settings.dialect], ""
-    if not invocation.session.fork_session:
+    if not invocation.fork_session:
         resumed_id, _ = resolve_resumed_session(
-            invocation, invocation.shim_flags.shim_vendor, cwd, environment
+            invocation, invocation.shim_vendor, cwd, environment
         )
         session_id = canonicalize_uuid(resumed_id or "") or ""
     session = registry.find_session(session_id, environment) if session_id else None
     if session is not None and session.is_running:
         if dialect.is_flat:
             raise _build_join_error(session, dialect.name)
-        vendor = invocation.shim_flags.shim_vendor
+        vendor = invocation.shim_vendor
         if vendor and session.metadata["vendor"] not in ("", vendor):
             raise FrontendError(
                 f"this session belongs to {session.metadata['vendor']}; {vendor} cannot resume it",
@@ -89,7 +89,7 @@ def plan_background_conversation(
         )
     if not settings.bridge.enabled:
         return None
-    if invocation.session.no_session_persistence:  # what was asked for: a host keeps what is said
+    if invocation.no_session_persistence:  # what was asked for: a host keeps what is said
         return None
     if reason := _explain_no_bridge(invocation, dialect.is_flat):
         warn(NO_BRIDGE_WARNING.format(why=reason))
@@ -119,7 +119,7 @@ def _explain_no_bridge(invocation: Invocation, is_flat: bool) -> str:
     """Why a conversation cannot live in a host; "" if it can."""
     if is_flat:
         return "its dialect has no words for it"
-    if invocation.session.resume and canonicalize_uuid(invocation.session.resume) is None:
+    if invocation.resume and canonicalize_uuid(invocation.resume) is None:
         return "its session has no UUID"
     return ""
 
@@ -176,7 +176,7 @@ class BackgroundConversation:
     def _run_joined(self, signals: "SignalRecorder") -> int:
         prompt, source = self._read_prompt()
         if prompt is not None:  # it is read once
-            self._invocation = self._invocation.with_flags(prompt=prompt)
+            self._invocation = self._invocation._replace(prompt=prompt)
         signals.raise_if_stopped()
         try:
             for _ in range(MAX_JOIN_ATTEMPTS):
@@ -211,7 +211,7 @@ class BackgroundConversation:
         from shim.io.stdin import Stdin
 
         invocation, max_bytes = self._invocation, self._settings.max_inbound_bytes
-        if invocation.streams.input_format == "stream-json":
+        if invocation.input_format == "stream-json":
             return None, Stdin(max_bytes=max_bytes)
         if can_prompt_frontend(invocation) and invocation.prompt:
             return invocation.prompt, Stdin(max_bytes=max_bytes)
@@ -231,10 +231,10 @@ class BackgroundConversation:
         """
         environment, cwd = os.environ, get_working_directory()
         invocation, forked_id = self._invocation, ""
-        session_id = self._session_id or invocation.session.session_id or create_uuid()
-        if invocation.session.fork_session:
+        session_id = self._session_id or invocation.session_id or create_uuid()
+        if invocation.fork_session:
             resumed_id, _ = resolve_resumed_session(
-                invocation, invocation.shim_flags.shim_vendor, cwd, environment
+                invocation, invocation.shim_vendor, cwd, environment
             )
             forked_id = canonicalize_uuid(resumed_id or "") or ""
         if (
@@ -271,7 +271,7 @@ class BackgroundConversation:
 
         Nothing is started yet.
         """
-        streams = invocation.with_flags(
+        streams = invocation._replace(
             input_format="stream-json",
             output_format="stream-json",
             verbose=True,
@@ -280,8 +280,8 @@ class BackgroundConversation:
         try:
             return self._plan_dry_run(streams), True
         except FrontendError:  # maybe of a vendor that asks nobody
-            prompt_tool = self._invocation.permissions.permission_prompt_tool
-            return self._plan_dry_run(streams.with_flags(permission_prompt_tool=prompt_tool)), False
+            prompt_tool = self._invocation.permission_prompt_tool
+            return self._plan_dry_run(streams._replace(permission_prompt_tool=prompt_tool)), False
 
     def _plan_dry_run(self, invocation: Invocation) -> ConversationStartup:
         startup = self._prepare_dry_run(invocation)
@@ -303,7 +303,7 @@ def _remove_sdk_servers(invocation: Invocation, cwd: str) -> Invocation:
     sdk_names, other_servers = split_sdk_mcp_servers(invocation, cwd)
     if not sdk_names:
         return invocation
-    return invocation.with_flags(
+    return invocation._replace(
         mcp_config=(dump_json({"mcpServers": other_servers}).decode(),) if other_servers else ()
     )
 

@@ -91,7 +91,7 @@ class BackgroundSessionAttacher:
         """A connection to the host. HostEndedError for one that has ended meanwhile."""
         client_name, wants_partial = (
             os.environ.get("CLAUDE_CODE_ENTRYPOINT") or "claude",
-            self._invocation.streams.partial,
+            self._invocation.partial,
         )
         try:
             return await connect_to_session(
@@ -134,7 +134,8 @@ class BackgroundSessionAttacher:
         prompt: str | None,
         source: "Stdin | None",
     ) -> int:
-        streams, can_answer = self._invocation.streams, can_prompt_frontend(self._invocation)
+        invocation = self._invocation
+        can_answer = can_prompt_frontend(invocation)
         sdk_servers, _ = split_sdk_mcp_servers(self._invocation, get_working_directory())
         frontend = FrontendSessionBridge(
             self._build_options(),
@@ -153,7 +154,9 @@ class BackgroundSessionAttacher:
             raise SessionBusyError(BUSY_ERROR.format(id=self._session.short_id) + reason)
         if not self._owns_host:
             await self._apply_restrictions(connection, frontend)
-        output = FrontendOutput(streams.output_format, verbose=streams.verbose, stdout=Stdout())
+        output = FrontendOutput(
+            invocation.output_format, verbose=invocation.verbose, stdout=Stdout()
+        )
         loop = AttachedConversationLoop(
             frontend, connection, output, prompt=prompt, source=source, ends_session=self._owns_host
         )
@@ -230,13 +233,13 @@ class BackgroundSessionAttacher:
             warn(f"--model has no effect on the session {session.short_id}: {error}\n")
 
     def _build_options(self) -> FrontendOutputOptions:
-        streams = self._invocation.streams
+        invocation = self._invocation
         terminator_bytes = TERMINATORS[
-            choose_result_terminator_line(self._invocation, self._settings.terminator)
+            choose_result_terminator_line(invocation, self._settings.terminator)
         ]
         return FrontendOutputOptions(
-            wants_partial=streams.partial,
-            replays_messages=streams.replay_user_messages,
+            wants_partial=invocation.partial,
+            replays_messages=invocation.replay_user_messages,
             state_events=resolve_session_state_event_visibility(os.environ),
             terminator=terminator_bytes,
             max_line_bytes=self._settings.max_line_bytes,

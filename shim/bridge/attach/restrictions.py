@@ -130,14 +130,12 @@ def compute_restrictions_of_joining_frontend(
         _collect_deny_rules(session, session_settings),
     )
     ask = _subtract_rules(frontend_settings.ask, session_settings.ask)
-    if frontend.rules.allowed_tools:  # who says nothing takes the session as it is
+    if frontend.allowed_tools:  # who says nothing takes the session as it is
         ask += _subtract_rules(
             _collect_allow_rules(session, session_settings),
             _collect_allow_rules(frontend, frontend_settings),
         )
-    passes_mode = (
-        frontend.permissions.permission_mode is not None or frontend.permissions.skip_permissions
-    )
+    passes_mode = frontend.permission_mode is not None or frontend.skip_permissions
     mode = (
         resolve_requested_permission_mode(frontend)
         if passes_mode
@@ -153,7 +151,7 @@ def compute_restrictions_of_joining_frontend(
     if (
         passes_mode
         and rank_permission_mode(mode) > rank_permission_mode(session_mode)
-        and not frontend.permissions.skip_permissions
+        and not frontend.skip_permissions
     ):
         ignored_flags += ("--permission-mode",)
     mode_limit = (
@@ -181,15 +179,13 @@ def _list_refusals(
     session_settings: ClaudeSettings,
     session_mode: str,
 ) -> list[str]:
-    refusals, tools = [], frontend.rules.tools
-    if tools is not None and not (
-        session.rules.tools is not None and set(session.rules.tools) <= set(tools)
-    ):
+    refusals, tools = [], frontend.tools
+    if tools is not None and not (session.tools is not None and set(session.tools) <= set(tools)):
         refusals.append("--tools leaves fewer tools")
     refusals += [
         f"{format_flag_name(field)} ends a turn sooner"
         for field in LIMIT_FIELDS
-        if _is_lower_limit(frontend.get_flag_value(field), session.get_flag_value(field))
+        if _is_lower_limit(getattr(frontend, field), getattr(session, field))
     ]
     hook_sources = {
         hook.source for hook in frontend_settings.hooks if hook not in session_settings.hooks
@@ -197,18 +193,17 @@ def _list_refusals(
     refusals += [f"a hook in {source} judges calls" for source in sorted(hook_sources)]
     if frontend.json_schema is not None and frontend.json_schema != session.json_schema:
         refusals.append("--json-schema asks for another answer")
-    if frontend.permissions.restricted and not session.permissions.restricted:
+    if frontend.restricted and not session.restricted:
         refusals.append("--restricted forbids more")
     restricting_flags = [
         format_flag_name(field)
         for field in REFUSED_FIELDS
-        if frontend.get_flag_value(field) and not session.get_flag_value(field)
+        if getattr(frontend, field) and not getattr(session, field)
     ]
-    frontend_config, session_config = frontend.configuration, session.configuration
     if (
-        frontend_config.strict_mcp_config
-        and session_config.strict_mcp_config
-        and set(session_config.mcp_config) - set(frontend_config.mcp_config)
+        frontend.strict_mcp_config
+        and session.strict_mcp_config
+        and set(session.mcp_config) - set(frontend.mcp_config)
     ):
         restricting_flags.append("--strict-mcp-config")
     restricting_flags += [
@@ -233,7 +228,7 @@ def _collect_deny_rules(
     invocation: Invocation, settings: ClaudeSettings
 ) -> tuple[PermissionRule, ...]:
     return (
-        *parse_permission_rules(invocation.rules.disallowed_tools, source="--disallowedTools"),
+        *parse_permission_rules(invocation.disallowed_tools, source="--disallowedTools"),
         *settings.deny,
     )
 
@@ -242,7 +237,7 @@ def _collect_allow_rules(
     invocation: Invocation, settings: ClaudeSettings
 ) -> tuple[PermissionRule, ...]:
     return (
-        *parse_permission_rules(invocation.rules.allowed_tools, source="--allowedTools"),
+        *parse_permission_rules(invocation.allowed_tools, source="--allowedTools"),
         *settings.allow,
     )
 
@@ -256,9 +251,9 @@ def _find_own_settings_mode(
     """The mode that settings of the frontend's own ask for; None for the session's own, which may
     have left it.
     """
-    has_other_settings = frontend.configuration.settings not in (
+    has_other_settings = frontend.settings not in (
         None,
-        session.configuration.settings,
+        session.settings,
     )
     return (
         frontend_settings.mode
@@ -293,9 +288,9 @@ def _list_ignored_flags(frontend: Invocation, session: Invocation) -> tuple[str,
     names = [
         format_flag_name(field)
         for field in IGNORED_FIELDS
-        if _is_new_value(frontend.get_flag_value(field), session.get_flag_value(field))
+        if _is_new_value(getattr(frontend, field), getattr(session, field))
     ]
-    tools, session_tools = frontend.rules.tools, session.rules.tools
+    tools, session_tools = frontend.tools, session.tools
     names += (
         ["--tools"]
         if tools is not None and session_tools is not None and set(tools) > set(session_tools)
@@ -303,10 +298,10 @@ def _list_ignored_flags(frontend: Invocation, session: Invocation) -> tuple[str,
     )
     names += (
         ["--permission-prompt-tool"]
-        if frontend.permissions.permission_prompt_tool not in (None, STDIO_PROMPT_TOOL)
+        if frontend.permission_prompt_tool not in (None, STDIO_PROMPT_TOOL)
         else []
     )
-    sources = frontend.configuration.setting_sources
+    sources = frontend.setting_sources
     names += (
         ["--setting-sources"]
         if sources is not None
@@ -324,7 +319,7 @@ def _list_ignored_flags(frontend: Invocation, session: Invocation) -> tuple[str,
 
 
 def _parse_setting_sources(invocation: Invocation) -> set[str]:
-    value = invocation.configuration.setting_sources
+    value = invocation.setting_sources
     return {
         name.strip() for name in (DEFAULT_SETTING_SOURCES if value is None else value).split(",")
     } - {""}
@@ -332,8 +327,8 @@ def _parse_setting_sources(invocation: Invocation) -> set[str]:
 
 def _list_new_flags(frontend: Invocation, session: Invocation) -> list[str]:
     """The flags without a field that the session did not begin with, each once."""
-    session_flags = {*session.other_flags.other, *session.other_flags.unknown}
-    frontend_flags = (*frontend.other_flags.other, *frontend.other_flags.unknown)
+    session_flags = {*session.other_flags, *session.unknown_flags}
+    frontend_flags = (*frontend.other_flags, *frontend.unknown_flags)
     return list(
         dict.fromkeys(name for name, value in frontend_flags if (name, value) not in session_flags)
     )

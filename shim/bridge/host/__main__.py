@@ -107,23 +107,23 @@ def _build_invocation(folder: str, metadata: SessionHostMetadata, spec: SessionS
     """
     os.environ["CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"] = "1"  # the hub tells by them what waits
     session_id = os.path.basename(folder)
-    prompt_flags = {"permission_prompt_tool": "stdio"} if spec.asks else {}
+    resumed_id: str | None = None
+    new_id: str | None = session_id
     if spec.resumes and _has_vendor_session(folder, session_id, metadata):
-        session_flags = {"resume": session_id, "session_id": None, "fork_session": False}
+        resumed_id, new_id = session_id, None
     elif spec.forked:
-        session_flags = {"resume": spec.forked, "fork_session": True, "session_id": session_id}
-    else:
-        session_flags = {"resume": None, "session_id": session_id, "fork_session": False}
+        resumed_id = spec.forked
     # a copy that goes on is not copied again
-    is_first_run = session_flags["resume"] == (spec.forked or session_id)
+    is_first_run = resumed_id == (spec.forked or session_id)
     fork_args = spec.beginning if is_first_run else ()
     if fork_args:  # these flags are refused without `--resume`
-        fork_args = ("--resume", str(session_flags["resume"]), *fork_args)
+        fork_args = ("--resume", str(resumed_id), *fork_args)
     invocation = parse_argv([*spec.arguments, *fork_args], dialect="claude")
-    settings = invocation.configuration.settings
+    prompt_tool = "stdio" if spec.asks else invocation.permission_prompt_tool
+    settings = invocation.settings
     if settings and is_json(settings):  # other users see a child's words, and those have a limit
         settings = registry.write_settings_flag_file(folder, settings)
-    return invocation.with_flags(
+    return invocation._replace(
         prompt=None,
         print_mode=False,  # as the SDKs hold a conversation
         input_format="stream-json",
@@ -135,8 +135,10 @@ def _build_invocation(folder: str, metadata: SessionHostMetadata, spec: SessionS
         settings=settings,
         shim_dialect="claude",
         shim_terminator="none",
-        **session_flags,
-        **prompt_flags,
+        resume=resumed_id,
+        session_id=new_id,
+        fork_session=bool(resumed_id and new_id),
+        permission_prompt_tool=prompt_tool,
     )
 
 

@@ -304,17 +304,19 @@ def _describe_session(
     startup: ConversationStartup, session_id: str, name: str, prompt_timeout_s: float
 ) -> BackgroundSessionInfo:
     """Return the session as the clients see it at the start of this life."""
-    flags = startup.invocation.permissions
+    invocation = startup.invocation
     mode = startup.mode
-    if not flags.skip_permissions and flags.permission_mode is None:
+    if not invocation.skip_permissions and invocation.permission_mode is None:
         mode = _load_conversation_settings(startup).mode or mode
-    can_bypass = flags.skip_permissions or flags.allow_skip_permissions or mode == BYPASS_MODE
+    can_bypass = (
+        invocation.skip_permissions or invocation.allow_skip_permissions or mode == BYPASS_MODE
+    )
     return BackgroundSessionInfo(
         session_id,
         vendor=startup.adapter.display_name,
         name=name,
         cwd=startup.cwd,
-        model=startup.invocation.model,
+        model=invocation.model,
         mode=mode,
         pid=os.getpid(),
         version=__version__,

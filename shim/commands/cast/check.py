@@ -283,10 +283,9 @@ def _replay_and_compare(
     """
     invocation = parse_recorded_invocation(header)
     normalizers = OutputNormalizer(header.cwd, cwd), OutputNormalizer(header.cwd, cwd)
-    prints_stream_json = invocation.streams.output_format == "stream-json"
+    prints_stream_json = invocation.output_format == "stream-json"
     is_interactive = (
-        invocation.streams.input_format == "stream-json"
-        or invocation.permissions.permission_prompt_tool == "stdio"
+        invocation.input_format == "stream-json" or invocation.permission_prompt_tool == "stdio"
     )
     is_interactive = is_interactive or resolve_dialect(header.dialect).accepts_frames
     input_lines = [line for code, line in events if code == "i"]

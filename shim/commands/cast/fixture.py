@@ -200,7 +200,7 @@ def _write_fixture(
             else:
                 details.add_record(record)
     header = load_cast_header(path)
-    partial = parse_recorded_invocation(header).streams.partial
+    partial = parse_recorded_invocation(header).partial
     with _create_file(folder, CASE_FILE) as file:
         file.write(details.format_fixture_case_toml(header, vendor, child_run, partial).encode())
     if redact:

@@ -76,9 +76,9 @@ def start_background_session(invocation: Invocation, installed_options: Mapping[
     """`claude --bg`. Returns the exit status."""
     if refusal := build_disabled_command_error("--bg"):
         return print_command_output(refusal)
-    if invocation.session.session_id is not None:
+    if invocation.session_id is not None:
         warn(SESSION_ID_WARNING)
-        invocation = invocation.with_flags(session_id=None)
+        invocation = invocation._replace(session_id=None)
     try:
         return print_command_output(_start(invocation, installed_options))
     except ShimError as error:
@@ -88,7 +88,7 @@ def start_background_session(invocation: Invocation, installed_options: Mapping[
 
 
 def _start(invocation: Invocation, installed_options: Mapping[str, str]) -> CommandOutput:
-    if invocation.streams.input_format == "stream-json":
+    if invocation.input_format == "stream-json":
         raise FrontendError(STREAM_INPUT_TEXT, hint="leave --input-format out")
     origin = _resolve_origin(invocation)
     invocation = origin.invocation
@@ -102,7 +102,7 @@ def _start(invocation: Invocation, installed_options: Mapping[str, str]) -> Comm
         installed=installed_options,
         cwd=origin.cwd,
         vendor=startup.adapter.name,
-        name=invocation.session.name or "",
+        name=invocation.name or "",
         prompt={"role": "user", "content": prompt} if prompt else None,
         forked=origin.copied_id,
         resumes=bool(origin.session_id),
@@ -111,31 +111,30 @@ def _start(invocation: Invocation, installed_options: Mapping[str, str]) -> Comm
     record = start_host(spec, os.environ, origin.session_id)
     warn(origin.note.replace("{id}", record.short_id))
     return CommandOutput(
-        _format_start_message(record.short_id, invocation.session.name or "", is_idle=not prompt)
+        _format_start_message(record.short_id, invocation.name or "", is_idle=not prompt)
     )
 
 
 def _resolve_origin(invocation: Invocation) -> BackgroundSessionStartOptions:
     """Which session goes on, or is copied."""
-    session = invocation.session
-    if session.resume is None and session.continue_last:
+    if invocation.resume is None and invocation.continue_last:
         last_session = store.find_last_session(
-            get_working_directory(), os.environ, invocation.shim_flags.shim_vendor
+            get_working_directory(), os.environ, invocation.shim_vendor
         )
         return (
             BackgroundSessionStartOptions(invocation)
             if last_session is None
             else _build_copy_origin(invocation, last_session[0], COPIED_NOTE)
         )
-    if not session.resume:
+    if not invocation.resume:
         return BackgroundSessionStartOptions(invocation)
-    session_id = canonicalize_uuid(session.resume)
+    session_id = canonicalize_uuid(invocation.resume)
     if session_id is None:
         return _build_copy_origin(
-            invocation, session.resume, "" if session.fork_session else COPIED_NOTE
+            invocation, invocation.resume, "" if invocation.fork_session else COPIED_NOTE
         )
     record = registry.find_session(session_id, os.environ)
-    if record is None and not session.fork_session:
+    if record is None and not invocation.fork_session:
         return BackgroundSessionStartOptions(invocation, session_id=session_id)
     if (
         record
@@ -148,7 +147,7 @@ def _resolve_origin(invocation: Invocation) -> BackgroundSessionStartOptions:
             f"session {record.short_id} has not ended its first turn: there is nothing to copy yet",
             hint=hint,
         )
-    if session.fork_session or record is None:
+    if invocation.fork_session or record is None:
         return _build_copy_origin(invocation, session_id, "")
     if record.is_running:
         return _build_copy_origin(
@@ -192,7 +191,7 @@ def _build_host_invocation(origin: BackgroundSessionStartOptions) -> Invocation:
     if origin.session_id and store.find_session(origin.session_id, os.environ) is None:
         # it ended before its first turn did
         resumed_id = "" if registry.find_session(origin.session_id, os.environ) else resumed_id
-    return origin.invocation.with_flags(
+    return origin.invocation._replace(
         input_format="stream-json",
         output_format="stream-json",
         verbose=True,

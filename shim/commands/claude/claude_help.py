@@ -134,7 +134,9 @@ def format_claude_help() -> str:
     claude_lines += [
         _format_line(flag, description) for flag, description in EXTRA_FLAG_TEXTS.items()
     ]
-    spellings = [spelling.strip() for spelling in FLAGS["other"].replace("\n", "|").split("|")]
+    spellings = [
+        spelling.strip() for spelling in FLAGS["other_flags"].replace("\n", "|").split("|")
+    ]
     others = [
         f"  {spelling}" for spelling in spellings if spelling and spelling not in EXTRA_FLAG_TEXTS
     ]

@@ -47,20 +47,19 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
         from shim.commands.claude.subcommands import run_subcommand
 
         return run_subcommand(invocation, installed_options)
-    leftovers = invocation.other_flags
-    if (leftovers.unknown or leftovers.glued) and (
+    if (invocation.unknown_flags or invocation.glued_flags) and (
         status := _check_flags(invocation, installed_options, argv)
     ):
         return status
     invocation = expand_short_session_id(invocation)
-    if invocation.session.background and not invocation.shim_flags.shim_explain:
+    if invocation.background and not invocation.shim_explain:
         early_signals.restore_default_signal_handlers()
         from shim.commands.claude.background import start_background_session
 
         return start_background_session(invocation, installed_options)
-    if installed_dialect and not (chosen_dialect or invocation.shim_flags.shim_dialect):
-        invocation = invocation.with_flags(shim_dialect=installed_dialect)
-    if invocation.shim_flags.shim_explain:
+    if installed_dialect and not (chosen_dialect or invocation.shim_dialect):
+        invocation = invocation._replace(shim_dialect=installed_dialect)
+    if invocation.shim_explain:
         early_signals.restore_default_signal_handlers()
         from shim.commands.claude.command_output import CommandOutput, print_command_output
         from shim.commands.turn.explain import explain_invocation_with_exit_status as explain
@@ -127,21 +126,20 @@ def expand_short_session_id(invocation: Invocation) -> Invocation:
     """The same invocation, that resumes by its UUID the session of ours whose short id the frontend
     has said.
     """
-    reference = invocation.session.resume or ""
+    reference = invocation.resume or ""
     if not is_short_session_id(reference) or not has_background_sessions():
         return invocation
     from shim.bridge import registry
 
     matches = registry.list_sessions_by_id_prefix(reference, os.environ)
-    return invocation.with_flags(resume=matches[0].session_id) if len(matches) == 1 else invocation
+    return invocation._replace(resume=matches[0].session_id) if len(matches) == 1 else invocation
 
 
 def can_resume_background_session(invocation: Invocation) -> bool:
     """Whether the session that goes on may have a process of its own."""
-    session = invocation.session
     return (
-        bool(session.resume or session.continue_last)
-        and not session.fork_session
+        bool(invocation.resume or invocation.continue_last)
+        and not invocation.fork_session
         and has_background_sessions()
     )
 

@@ -57,7 +57,7 @@ def report_argument_error(
     print_error_to_stderr(error)
     invocation = Invocation()
     if dialect.answers_argument_errors:
-        invocation = invocation.with_flags(output_format="stream-json", shim_dialect=dialect.name)
+        invocation = invocation._replace(output_format="stream-json", shim_dialect=dialect.name)
     recorder = open_failed_start_recorder(invocation, installed_options, argv)
     try:
         return report_turn_start_failure(
@@ -136,10 +136,7 @@ def print_error_to_stderr(error: ShimError) -> None:
 def find_output_dialect_name(invocation: Invocation) -> str:
     """The dialect of a turn that could not begin; a mistake in the settings leaves Claude's."""
     try:
-        return (
-            invocation.shim_flags.shim_dialect
-            or config.load_shim_settings(invocation, os.environ).dialect
-        )
+        return invocation.shim_dialect or config.load_shim_settings(invocation, os.environ).dialect
     except FrontendError:
         return "claude"
 
@@ -161,7 +158,7 @@ def report_turn_start_failure(
     """
     if recorder is not None:
         recorder.record_run_event("refused", text=str(error), cause=cause)
-    if invocation.streams.output_format == "text":
+    if invocation.output_format == "text":
         return MISSING_PROGRAM_EXIT_CODE if isinstance(error, VendorError) else 1
     dialect = resolve_dialect(find_output_dialect_name(invocation))
     if isinstance(error, CliArgumentError) and not dialect.answers_argument_errors:
@@ -180,16 +177,14 @@ def report_turn_start_failure(
         ),
         session=SessionConfig(
             new_session_id,
-            invocation.session.session_id or validate_uuid(invocation.session.resume or ""),
+            invocation.session_id or validate_uuid(invocation.resume or ""),
         ),
         model=None if is_unusable else requested_model,
         requested_model=requested_model if is_unusable else None,
         cwd=get_working_directory(),
         failed_attempts=error.failed_attempts,
     )
-    chosen_terminator = invocation.shim_flags.shim_terminator or os.environ.get(
-        "SHIM_TERMINATOR", "auto"
-    )
+    chosen_terminator = invocation.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
     terminator_text = choose_result_terminator_line(
         invocation, chosen_terminator if chosen_terminator in TERMINATORS else "auto"
     )
@@ -197,7 +192,7 @@ def report_turn_start_failure(
         dialect.name, uuid_prefix, terminator=terminator_text, display_name=display_id
     )
     if isinstance(error, UnknownSessionError) and not dialect.is_flat:
-        if invocation.streams.output_format == "json":
+        if invocation.output_format == "json":
             return 1
         writer.set_session_id(turn_config.session.requested_id or new_session_id)
         writer.write_result(
@@ -209,9 +204,9 @@ def report_turn_start_failure(
         child_stream = ChildStream(Translator, turn_config, writer)
         child_stream.turn.stop(str(error), cause)
         lines, _ = child_stream.close(None)
-    if invocation.streams.output_format == "json":
+    if invocation.output_format == "json":
         array = b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"
-        lines = array if invocation.streams.verbose else writer.last_result_line
+        lines = array if invocation.verbose else writer.last_result_line
     try:
         write_all(1, lines, is_stopped)
     except OSError:

@@ -76,9 +76,7 @@ def _answer_background(name: str, args: tuple[str, ...]) -> CommandOutput:
 def find_default_vendor_name(invocation: Invocation, installed_options: Mapping[str, str]) -> str:
     """The vendor that a turn would have; "" if none is chosen, or the settings have a mistake."""
     vendor_value = (
-        invocation.shim_flags.shim_vendor
-        or os.environ.get("SHIM_VENDOR")
-        or installed_options.get("vendor")
+        invocation.shim_vendor or os.environ.get("SHIM_VENDOR") or installed_options.get("vendor")
     )
     if vendor_value:
         return (

@@ -57,7 +57,7 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
         from shim.commands.claude.subcommands import run_subcommand
 
         invocation = Invocation(subcommand="auth", subcommand_args=call.args or ("status",))
-        invocation = invocation.with_flags(shim_vendor=call.vendor_name or None)
+        invocation = invocation._replace(shim_vendor=call.vendor_name or None)
         return run_subcommand(invocation, installed_options)
     return _start(call, installed_options, argv)
 
@@ -70,14 +70,14 @@ def _start(call: YumeInvocation, installed_options: Mapping[str, str], argv: Seq
 
     resumed_name = call.resume or call.session
     try:
-        refusal_invocation = invocation.with_flags(
+        refusal_invocation = invocation._replace(
             session_id=derive_session_uuid(resumed_name) if resumed_name else None
         )
     except FrontendError:  # it is raised again below, where it ends in a result
         resumed_name, refusal_invocation = "", invocation
     display_id, session_id = (
         resumed_name if canonicalize_uuid(resumed_name) != resumed_name else "",
-        refusal_invocation.session.session_id,
+        refusal_invocation.session_id,
     )
 
     def start() -> "ConversationStartup":

@@ -57,7 +57,7 @@ def _build_launch(
     adapter: Adapter, flags: Mapping[str, Any] = {}, **request_fields: Any
 ) -> LaunchSpec | None:
     """The vendor's command line for a prompt; None if the vendor refuses the request."""
-    invocation = Invocation(prompt=SAMPLE_PROMPT, print_mode=True).with_flags(**flags)
+    invocation = Invocation(prompt=SAMPLE_PROMPT, print_mode=True, **flags)
     try:
         mode = adapter.modes.get("default", ())
         return adapter.build_launch(

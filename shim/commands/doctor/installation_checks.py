@@ -88,7 +88,7 @@ def find_test_turn_startup_error(
     """
     path = find_first_program_on_path("claude", environment.get("PATH", ""))
     installed_options = read_drop_in_settings(path)[1] if path and is_drop_in_script(path) else {}
-    invocation = Invocation(prompt="hello", print_mode=True).with_flags(shim_vendor=vendor)
+    invocation = Invocation(prompt="hello", print_mode=True, shim_vendor=vendor)
     try:
         prepare_conversation(
             invocation, installed_options, launcher_class=DryRunLauncher

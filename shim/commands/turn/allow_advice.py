@@ -91,7 +91,7 @@ def suggest_allow_rules(
 
 def _find_conversation_vendor(name: str, cwd: str) -> Adapter:
     """The vendor as `shim run` drives it: in a conversation."""
-    invocation = Invocation().with_flags(input_format="stream-json")
+    invocation = Invocation(input_format="stream-json")
     return select_driver(
         get_adapter(name), invocation, load_shim_settings(invocation, os.environ), os.environ, cwd
     ).adapter

@@ -110,10 +110,9 @@ def _collect_settings(
     """Where the settings come from, the place that goes before the others first."""
     shim_flags = {
         f"--{name.replace('_', '-')}": value
-        for name, value in invocation.shim_flags._asdict().items()
-        if value
+        for name, value in invocation._asdict().items()
+        if name.startswith("shim_") and name != "shim_explain" and value
     }
-    shim_flags.pop("--shim-explain", None)
     variables = [
         name for name in sorted(os.environ) if name.removeprefix("CLAUDE_").startswith("SHIM_")
     ]

@@ -57,8 +57,7 @@ DEFAULT_MODE = "default"  # the permission mode
 
 def uses_interactive_mode(invocation: Invocation) -> bool:
     """Whether the real claude would open its screen."""
-    streams = invocation.streams
-    is_text = streams.input_format == streams.output_format == "text"
+    is_text = invocation.input_format == invocation.output_format == "text"
     return (
         is_text
         and not (invocation.prompt or invocation.print_mode)
@@ -93,7 +92,7 @@ def _build_command(
 ) -> tuple[list[str], Mapping[str, str]]:
     """The command line of the vendor's program, and its environment."""
     cwd = get_working_directory()
-    register_user_profiles(os.environ, invocation.shim_flags.shim_config)
+    register_user_profiles(os.environ, invocation.shim_config)
     check_vendor_names_in_settings(settings)
     choice = choose_vendors(
         invocation, installed_options, os.environ, settings.vendor, session_vendor=None, cwd=cwd
@@ -136,14 +135,10 @@ def _check_claude_flags(invocation: Invocation, vendor: Adapter) -> tuple[str, .
     fields = [
         field
         for field in FLAGS
-        if field not in (*IRRELEVANT_FIELDS, "other") and not field.startswith("shim_")
+        if field not in (*IRRELEVANT_FIELDS, "other_flags") and not field.startswith("shim_")
     ]
     defaults = Invocation()
-    fields = [
-        field
-        for field in fields
-        if invocation.get_flag_value(field) != defaults.get_flag_value(field)
-    ]
+    fields = [field for field in fields if getattr(invocation, field) != getattr(defaults, field)]
     unskippable = [field for field in fields if field in UNSKIPPABLE_FIELDS]
     if resolve_requested_permission_mode(invocation) not in (DEFAULT_MODE, BYPASS_MODE):
         unskippable.append("permission_mode")

@@ -105,20 +105,21 @@ class ConversationContext(NamedTuple):
 
     def build_policy(self) -> Policy:
         """The rules of the invocation and of the settings."""
-        rules, claude_settings = self.invocation.rules, self.claude_settings
+        invocation = self.invocation
+        claude_settings = self.claude_settings
         return Policy(
             workspace=Workspace(
-                self.cwd, self.environment.get("HOME", ""), self.invocation.add_dirs, _resolve_path
+                self.cwd, self.environment.get("HOME", ""), invocation.add_dirs, _resolve_path
             ),
-            only_tools=rules.tools,
+            only_tools=invocation.tools,
             deny=(
-                *parse_permission_rules(rules.disallowed_tools, source="--disallowedTools"),
+                *parse_permission_rules(invocation.disallowed_tools, source="--disallowedTools"),
                 *parse_permission_rules(self.settings.deny, source="[tools] deny"),
                 *claude_settings.deny,
             ),
             ask=claude_settings.ask,
             allow=(
-                *parse_permission_rules(rules.allowed_tools, source="--allowedTools"),
+                *parse_permission_rules(invocation.allowed_tools, source="--allowedTools"),
                 *claude_settings.allow,
             ),
             hidden_tools=self.settings.hide,
@@ -166,10 +167,10 @@ class VendorSessionResumeState:
         invocation = context.invocation
         self.stored_session = stored_session
         self.vendor_session_id = (
-            (stored_session.vendor_session or None) if stored_session else invocation.session.resume
+            (stored_session.vendor_session or None) if stored_session else invocation.resume
         )
         self.assigned_id: str | None = None
-        self.forks_next = invocation.session.fork_session
+        self.forks_next = invocation.fork_session
         self.has_started = self.persistent = self.has_system_prompt = self.has_answered = False
         self.failed_attempts = failed_attempts
         self.prompted_tools: frozenset[str] = frozenset()
@@ -186,30 +187,30 @@ class VendorSessionResumeState:
 
         An id is given once: what began under it may be there, though the vendor never said so.
         """
-        invocation = invocation.with_flags(fork_session=self.forks_next)
+        invocation = invocation._replace(fork_session=self.forks_next)
         # the session that it goes on with
-        vendor_chooses = adapter.passthrough and invocation.session.continue_last
+        vendor_chooses = adapter.passthrough and invocation.continue_last
         # its id is ours then: one less to tell apart
         uses_our_id = (
             self.persistent or adapter.session_traits.uses_shim_id
         ) and not vendor_chooses
         if self.has_started:
-            invocation = invocation.with_flags(session_id=None)
+            invocation = invocation._replace(session_id=None)
         elif uses_our_id and not (
-            self.vendor_session_id or invocation.session.session_id or self.forks_next
+            self.vendor_session_id or invocation.session_id or self.forks_next
         ):
-            invocation = invocation.with_flags(session_id=new_session_id)
+            invocation = invocation._replace(session_id=new_session_id)
         # vendors compare ids case-sensitively
-        if not adapter.passthrough and invocation.session.session_id:
+        if not adapter.passthrough and invocation.session_id:
             session_id: str | None = (
-                canonicalize_uuid(invocation.session.session_id) or invocation.session.session_id
+                canonicalize_uuid(invocation.session_id) or invocation.session_id
             )
-            if self.forks_next and session_id == canonicalize_uuid(invocation.session.resume or ""):
+            if self.forks_next and session_id == canonicalize_uuid(invocation.resume or ""):
                 # the vendor already has a session with this id, and creates another id for the copy
                 session_id = None
-            invocation = invocation.with_flags(session_id=session_id)
+            invocation = invocation._replace(session_id=session_id)
         if adapter.session_traits.uses_shim_id:
-            self.assigned_id = invocation.session.session_id or (
+            self.assigned_id = invocation.session_id or (
                 self.assigned_id if self.vendor_session_id else None
             )
         return invocation

@@ -425,13 +425,12 @@ class ChildLauncher:
             if resume_state.vendor_model and resume_state.vendor_session_id
             else None
         )
-        invocation = invocation.with_flags(
+        invocation = invocation._replace(
             model=state.model or resumed_model,
             effort=state.effort,
             fallback_model=map_model_names(invocation.fallback_model, self.context.map_model_name),
-            system_prompt=state.system_prompt or invocation.system.system_prompt,
-            append_system_prompt=state.append_system_prompt
-            or invocation.system.append_system_prompt,
+            system_prompt=state.system_prompt or invocation.system_prompt,
+            append_system_prompt=state.append_system_prompt or invocation.append_system_prompt,
         )
         return LaunchRequest(
             mcp_servers=self._build_servers(),
@@ -448,7 +447,7 @@ class ChildLauncher:
             policy=policy,
             hook_argv=HOOK_ARGV,
             session_id=state.options.session_id
-            if invocation.session.session_id or resume_state.vendor_session_id
+            if invocation.session_id or resume_state.vendor_session_id
             else "",
             transcript_path=state.options.find_transcript() if policy.hooks else "",
             mode_file=self._ensure_mode_file(),

@@ -68,7 +68,7 @@ class TurnLifecycle:
         self._store_text = store_text
         self._environment = environment
         # whether the frontend's messages are written back (contract C15)
-        self.replays_user_messages = context.invocation.streams.replay_user_messages
+        self.replays_user_messages = context.invocation.replay_user_messages
         # whether a message is sent again if the stream of its answer was cut (Yume's R11)
         self.retries_interrupted_streams = context.dialect.retries_broken_answers
         self._warned_turn: Turn | None = None  # the last turn whose secrets were counted on stderr
@@ -152,9 +152,9 @@ class TurnLifecycle:
                 list_server_names=lambda: self._list_server_names(policy),
             ),
             limits=ConversationLimits(
-                max_turns=None if vendor_counts_turns else invocation.limits.max_turns,
-                requested_max_turns=invocation.limits.max_turns,
-                max_budget_usd=None if adapter.passthrough else invocation.limits.max_budget_usd,
+                max_turns=None if vendor_counts_turns else invocation.max_turns,
+                requested_max_turns=invocation.max_turns,
+                max_budget_usd=None if adapter.passthrough else invocation.max_budget_usd,
             ),
             model=model,
             requested_model=None if state.requested_model == model else state.requested_model,
@@ -184,7 +184,7 @@ class TurnLifecycle:
         always gets them.
         """
         has_flag = any(
-            name == FORWARD_SUBAGENT_TEXT for name, _ in self._context.invocation.other_flags.other
+            name == FORWARD_SUBAGENT_TEXT for name, _ in self._context.invocation.other_flags
         )
         return has_flag or self._state.forwards_subagent_text or self._context.dialect.asks_by_line
 
@@ -210,7 +210,7 @@ class TurnLifecycle:
         """The id that the frontend chose; None leaves the choice to the vendor's first event."""
         invocation, resume_state = self._context.invocation, self._resume_state
         is_ours = (
-            invocation.streams.input_format == "stream-json"
+            invocation.input_format == "stream-json"
             or resume_state.forks_next
             or resume_state.stored_session is not None
         )
@@ -218,7 +218,7 @@ class TurnLifecycle:
         is_ours = is_ours or bool(self._state.options.state_events)
         if is_ours and not self._context.adapter.passthrough:
             return self._state.options.session_id
-        return invocation.session.session_id or validate_uuid(invocation.session.resume or "")
+        return invocation.session_id or validate_uuid(invocation.resume or "")
 
     # -- a turn has ended --------------------------------------------------------------------------
 
@@ -278,7 +278,7 @@ class TurnLifecycle:
             # the first reply was cut: there is nothing to resume, but the id is the frontend's
             vendor_session = ""
         resume_state.vendor_session_id, resume_state.forks_next = vendor_session or None, False
-        if context.invocation.session.no_session_persistence:
+        if context.invocation.no_session_persistence:
             return
         created = resume_state.stored_session.created if resume_state.stored_session else 0.0
         session = store.StoredSession(

@@ -55,7 +55,7 @@ def choose_vendors(
     """
     vendor_in_model, model = parse_model_route(invocation.model, VENDORS)
     sources = (
-        ("--shim-vendor", (invocation.shim_flags.shim_vendor,)),
+        ("--shim-vendor", (invocation.shim_vendor,)),
         ("the session that goes on", (session_vendor,)),
         ("--model", (vendor_in_model,)),
         ("SHIM_VENDOR", parse_vendor_list(environment.get("SHIM_VENDOR", ""))),
@@ -76,7 +76,7 @@ def choose_vendors(
             f"{names_text!r}: a recording can be named by SHIM_VENDOR or --shim-vendor only",
             hint="SHIM_VENDOR=replay:PATH, with a cast or a directory of them",
         )
-    if invocation.session.resume:
+    if invocation.resume:
         names = names[:1]  # a session has one vendor, also one that is not known here
     if vendor_in_model is not None and (vendor_in_model,) != names:
         warn(

@@ -295,7 +295,7 @@ class Adapter(NamedTuple):
     def list_ignored_flags(self, invocation: Invocation) -> list[str]:
         """What of an invocation has no effect, a line each."""
         notices = []
-        if invocation.limits.max_budget_usd is not None and not (
+        if invocation.max_budget_usd is not None and not (
             self.abilities.reports_cost or self.passthrough
         ):
             notices.append(
@@ -303,17 +303,15 @@ class Adapter(NamedTuple):
             )
         if invocation.model and not self.abilities.accepts_model:
             notices.append(f"--model has no effect: {self.name} has no flag for it\n")
-        if invocation.limits.effort and not (self.abilities.accepts_effort or self.passthrough):
+        if invocation.effort and not (self.abilities.accepts_effort or self.passthrough):
             notices.append(
                 f"--effort has no effect: {self.name} cannot be told how hard its model is to try\n"
             )
-        if invocation.configuration.mcp_config and not (
+        if invocation.mcp_config and not (
             self.abilities.accepts_mcp_servers or self.cli.replayed_vendor
         ):
             notices.append(f"--mcp-config has no effect: {self.name} takes no MCP servers here\n")
-        if invocation.configuration.strict_mcp_config and not (
-            self.passthrough or self.cli.replayed_vendor
-        ):
+        if invocation.strict_mcp_config and not (self.passthrough or self.cli.replayed_vendor):
             notices.append(
                 f"--strict-mcp-config has no effect: {self.name} starts its own MCP servers too\n"
             )

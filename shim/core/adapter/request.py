@@ -117,7 +117,7 @@ class LaunchRequest(NamedTuple):
         """Whether the frontend can be asked a question to the person."""
         from shim.core.claude.permissions import QUESTION_TOOL
 
-        has_prompt_tool = self.invocation.permissions.permission_prompt_tool == "stdio"
+        has_prompt_tool = self.invocation.permission_prompt_tool == "stdio"
         return has_prompt_tool and (
             self.policy is None or bool(self.policy.list_visible_tools((QUESTION_TOOL,)))
         )
@@ -125,8 +125,8 @@ class LaunchRequest(NamedTuple):
     def build_full_prompt(self) -> str:
         """The prompt behind the system prompts, for vendors that have no flag for them."""
         system_prompts = (
-            self.invocation.system.system_prompt,
-            self.invocation.system.append_system_prompt,
+            self.invocation.system_prompt,
+            self.invocation.append_system_prompt,
         )
         return "\n\n".join([text for text in system_prompts if text] + [self.prompt])
 
@@ -157,7 +157,7 @@ class LaunchRequest(NamedTuple):
         """
         return [
             reachable
-            for config in self.invocation.configuration.mcp_config
+            for config in self.invocation.mcp_config
             if (reachable := remove_sdk_servers(config))
         ]
 

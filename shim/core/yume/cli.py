@@ -82,7 +82,9 @@ class YumeInvocation(NamedTuple):
 
     def to_claude_invocation(self) -> Invocation:
         """The command line in Claude's words, except ids and modes, which the shell reads."""
-        return Invocation(self.prompt or None, print_mode=True).with_flags(
+        return Invocation(
+            self.prompt or None,
+            print_mode=True,
             output_format="stream-json",
             verbose=True,
             partial=True,

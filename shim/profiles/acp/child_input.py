@@ -48,10 +48,10 @@ class AcpChildInput(RpcChildInput[AcpSession]):
             AcpSessionParams(
                 cwd="" if request.policy is None else request.policy.workspace.cwd,
                 resumed_id=request.resume_id,
-                is_fork=bool(request.resume_id and invocation.session.fork_session),
+                is_fork=bool(request.resume_id and invocation.fork_session),
                 model=invocation.model if self._sets_model else None,
                 mode=self._map_mode(self._mode),
-                effort=invocation.limits.effort,
+                effort=invocation.effort,
                 servers=build_mcp_servers(request.mcp_servers.all_servers),
                 protocol_version=self._protocol_version,
                 document_format=self._document_format,

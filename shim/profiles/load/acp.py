@@ -151,7 +151,7 @@ def build_acp_adapter(base: Adapter, table: Mapping[str, Any], source: ConfigSou
                 f"{request.resume_id[:60]!r} is no session id of {base.name}",
                 hint="start a new session",
             )
-        invocation = request.invocation.with_flags(fork_session=False)
+        invocation = request.invocation._replace(fork_session=False)
         return template.build_launch(
             request._replace(resume_id=None, invocation=invocation)
         )._replace(stdin=b"", needs_stdin_pipe=True)

@@ -390,12 +390,10 @@ def _compile_launch(
         invocation, resume, effort = (
             request.invocation,
             request.resume_id,
-            request.invocation.limits.effort,
+            request.invocation.effort,
         )
         if resume:
-            _check_resumed_session(
-                resume, pattern, name, used_names, fork=invocation.session.fork_session
-            )
+            _check_resumed_session(resume, pattern, name, used_names, fork=invocation.fork_session)
         if (
             request.policy_bypass
             and BUNDLED_PLACEHOLDER in used_names
@@ -424,14 +422,12 @@ def _compile_launch(
             "model": invocation.model,
             "effort": effort and choose_supported_effort(effort, efforts),
             "resume": resume,
-            "fork": bool(resume and invocation.session.fork_session),
-            "session_id": None if resume else invocation.session.session_id,
+            "fork": bool(resume and invocation.fork_session),
+            "session_id": None if resume else invocation.session_id,
             "new_session": not resume,
             "system_prompt": system,
             "append_system_prompt": appended_system,
-            "max_turns": None
-            if invocation.limits.max_turns is None
-            else str(invocation.limits.max_turns),
+            "max_turns": None if invocation.max_turns is None else str(invocation.max_turns),
             "add_dirs": invocation.add_dirs,
             "mcp_configs": (
                 *request.list_mcp_configs_without_sdk_servers(),
@@ -449,7 +445,7 @@ def _compile_launch(
             if "chosen_tools" in used_names
             else (),
             "trust": request.opens_trust_prompt,
-            "partial": invocation.streams.partial,
+            "partial": invocation.partial,
             BUNDLED_PLACEHOLDER: BUNDLED_FOLDER if BUNDLED_PLACEHOLDER in used_names else "",
             "report_folder": request.files.report_folder,
         }
@@ -722,7 +718,7 @@ def _list_chosen_tools(tools: Tools, request: LaunchRequest, name: str) -> list[
 
 def _get_chosen_tools(request: LaunchRequest) -> set[str] | None:
     """Return Claude's names of the tools of `--tools`, None without the flag."""
-    chosen, policy = request.invocation.rules.tools, request.policy
+    chosen, policy = request.invocation.tools, request.policy
     if chosen is None:
         return None
     return set(chosen if policy is None or policy.only_tools is None else policy.only_tools)

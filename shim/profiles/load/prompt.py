@@ -63,8 +63,8 @@ def split_system_prompts_by_delivery(
     """The system prompt, the appended one, and those that stand before the prompt: without a flag,
     or too long.
     """
-    system = request.invocation.system.system_prompt or ""
-    appended_system = request.invocation.system.append_system_prompt or ""
+    system = request.invocation.system_prompt or ""
+    appended_system = request.invocation.append_system_prompt or ""
     if "append_system_prompt" not in used_placeholder_names:
         system, appended_system = "\n\n".join(filter(None, (system, appended_system))), ""
     prompt_prefixes = []

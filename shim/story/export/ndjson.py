@@ -48,7 +48,7 @@ def write_recording_export(path: str, write: WriteFunction, *, redact: bool) -> 
     redacting_writer = _RedactingWriter(write) if redact else None
     write_line = write if redacting_writer is None else redacting_writer.feed
     invocation = parse_recorded_invocation(recording.header)
-    if invocation.streams.output_format == "stream-json" and recording.header.dialect == "claude":
+    if invocation.output_format == "stream-json" and recording.header.dialect == "claude":
         for record in recording.read_records():
             if record.code == "O":
                 write_line(record.data)

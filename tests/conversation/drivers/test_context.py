@@ -57,8 +57,6 @@ def test_continue_flag_of_claude_prevents_a_new_session_id(vendor, args, expecte
     resume_state = VendorSessionResumeState(context, None)
     resume_state.persistent = True
     assert (
-        resume_state.assign_session_id(
-            context.invocation, context.adapter, "fresh"
-        ).session.session_id
+        resume_state.assign_session_id(context.invocation, context.adapter, "fresh").session_id
         == "fresh"
     ) == expected

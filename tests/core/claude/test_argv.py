@@ -31,20 +31,11 @@ STREAM: dict[str, Any] = {**STREAM_OUT, "input_format": "stream-json"}
 OURS = tuple(field for field in FLAGS if field.startswith("shim_"))
 
 
-def flat(invocation: Invocation) -> dict[str, Any]:
-    """Its fields and those of its groups, by their names."""
-    fields = invocation._asdict()
-    groups = [fields.pop(name) for name, field in list(fields.items()) if hasattr(field, "_asdict")]
-    for group in groups:
-        assert not fields.keys() & set(group._fields), "a field has one place"
-        fields |= group._asdict()
-    return fields
-
-
 def parse_fields(*args: str) -> dict[str, Any]:
     """The fields of `parse(words)` that are not what an empty command line gives."""
-    empty = flat(Invocation())
-    return {name: field for name, field in flat(parse_argv(args)).items() if field != empty[name]}
+    empty = Invocation()._asdict()
+    fields = parse_argv(args)._asdict()
+    return {name: field for name, field in fields.items() if field != empty[name]}
 
 
 # -- what real clients send (contract 7 and 9); each row is the argv and every field it sets -------
@@ -116,7 +107,7 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
             "max_thinking_tokens": 0,
             "effort": "high",
             "json_schema": "{}",
-            "other": (
+            "other_flags": (
                 ("--task-budget", "9"),
                 ("--betas", "a,b"),
                 ("--include-hook-events", None),
@@ -124,7 +115,7 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
                 ("--plugin-dir", "/p"),
                 ("--thinking-display", "omitted"),
             ),
-            "unknown": (("--extra", "v"),),
+            "unknown_flags": (("--extra", "v"),),
         },
     ),
     "typescript sdk": ("--output-format stream-json --verbose --input-format stream-json", STREAM),
@@ -151,7 +142,7 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
         {
             **STREAM,
             "no_session_persistence": True,
-            "other": (("--await-initialize", None), ("--managed-settings", "{}")),
+            "other_flags": (("--await-initialize", None), ("--managed-settings", "{}")),
         },
     ),
     "acp 0.49": (
@@ -290,7 +281,7 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
             "replay_user_messages": True,
             "resume": ID,
             "resume_session_at": OTHER_ID,
-            "other": (("--agent", "reviewer"),),
+            "other_flags": (("--agent", "reviewer"),),
         },
     ),
     "goose": (
@@ -398,7 +389,7 @@ FIXTURES = [case for case in CASES if "argv" in tomllib.loads(case.read_text())]
 def test_recorded_argv_has_unknown_flags_only_if_claude_refused_them(case: Path) -> None:
     recorded = tomllib.loads(case.read_text())
     refused = "unknown option" in recorded.get("stderr", "")
-    assert bool(parse_argv(recorded["argv"][1:]).other_flags.unknown) == refused
+    assert bool(parse_argv(recorded["argv"][1:]).unknown_flags) == refused
 
 
 # -- prompts and words -----------------------------------------------------------------------------
@@ -453,7 +444,7 @@ VARIADIC = "--allowedTools --allowed-tools --disallowedTools --disallowed-tools 
 def test_variadic_flag_consumes_the_prompt(flag: str) -> None:
     """P6"""
     invocation = parse_argv(["-p", flag, "first", "go"])
-    assert (invocation.prompt, invocation.other_flags.swallowed) == (None, (flag, "go"))
+    assert (invocation.prompt, invocation.swallowed_prompt) == (None, (flag, "go"))
 
 
 def test_variadic_flag_stops_at_the_next_flag() -> None:
@@ -472,11 +463,11 @@ def test_variadic_flag_with_equals_takes_a_single_value() -> None:
 
 
 def test_swallowed_prompt_is_not_reported_if_there_is_a_prompt() -> None:
-    assert parse_argv(["go", "--tools", "A", "B"]).other_flags.swallowed is None
+    assert parse_argv(["go", "--tools", "A", "B"]).swallowed_prompt is None
 
 
 def test_required_value_of_a_variadic_flag_is_not_a_swallowed_prompt() -> None:
-    assert parse_argv(["-p", "--mcp-config", "servers.json"]).other_flags.swallowed is None
+    assert parse_argv(["-p", "--mcp-config", "servers.json"]).swallowed_prompt is None
 
 
 # -- values ----------------------------------------------------------------------------------------
@@ -493,7 +484,7 @@ def test_repeated_flag_uses_the_last_value_and_lists_accumulate() -> None:
 
 
 def test_flag_value_may_contain_an_equals_sign() -> None:
-    assert parse_argv(["--append-system-prompt=a=b"]).system.append_system_prompt == "a=b"
+    assert parse_argv(["--append-system-prompt=a=b"]).append_system_prompt == "a=b"
 
 
 def test_optional_value_never_starts_with_a_dash() -> None:
@@ -502,9 +493,9 @@ def test_optional_value_never_starts_with_a_dash() -> None:
         "print_mode": True,
         "prompt": "hi",
     }
-    assert parse_fields("-d", "-p") == {"other": (("--debug", None),), "print_mode": True}
+    assert parse_fields("-d", "-p") == {"other_flags": (("--debug", None),), "print_mode": True}
     assert parse_fields("-d", "api", "-w", "tree") == {
-        "other": (("--debug", "api"), ("--worktree", "tree"))
+        "other_flags": (("--debug", "api"), ("--worktree", "tree"))
     }
 
 
@@ -515,7 +506,7 @@ def test_resume_accepts_every_flag_form(args: list[str]) -> None:
 
 
 def test_resume_accepts_a_session_title() -> None:
-    assert parse_argv(["--resume", "My Session"]).session.resume == "My Session"
+    assert parse_argv(["--resume", "My Session"]).resume == "My Session"
 
 
 def test_short_flags_can_be_combined() -> None:
@@ -525,13 +516,13 @@ def test_short_flags_can_be_combined() -> None:
 def test_combined_short_flags_never_become_a_long_flag() -> None:
     assert parse_fields("-p-shim-config=./evil.toml") == {
         "print_mode": True,
-        "unknown": (("-p-shim-config=./evil.toml", None),),
+        "unknown_flags": (("-p-shim-config=./evil.toml", None),),
     }
 
 
 def test_switch_with_a_value_is_an_unknown_flag() -> None:
     assert parse_fields("--dangerously-skip-permissions=false") == {
-        "unknown": (("--dangerously-skip-permissions", "false"),)
+        "unknown_flags": (("--dangerously-skip-permissions", "false"),)
     }
 
 
@@ -554,7 +545,7 @@ def test_tool_rules_are_split_only_outside_parentheses(text: str, entries: list[
 
 def test_tools_flag_distinguishes_default_empty_and_named_tools() -> None:
     given_tools = [
-        parse_argv(args).rules.tools
+        parse_argv(args).tools
         for args in (
             [],
             ["--tools", "default"],
@@ -567,13 +558,13 @@ def test_tools_flag_distinguishes_default_empty_and_named_tools() -> None:
 
 
 def test_default_in_a_tool_list_is_treated_as_a_name() -> None:
-    assert parse_argv(["--tools", "Read,default"]).rules.tools == ("Read", "default")
+    assert parse_argv(["--tools", "Read,default"]).tools == ("Read", "default")
 
 
 def test_max_turns_zero_means_no_limit() -> None:
     assert (
-        parse_argv(["--max-turns", "0"]).limits.max_turns,
-        parse_argv(["--max-turns", "7"]).limits.max_turns,
+        parse_argv(["--max-turns", "0"]).max_turns,
+        parse_argv(["--max-turns", "7"]).max_turns,
     ) == (None, 7)
 
 
@@ -584,7 +575,7 @@ def test_last_argument_after_an_unknown_flag_is_the_prompt() -> None:
     assert parse_fields("-p", "--no-such-flag", "hi") == {
         "print_mode": True,
         "prompt": "hi",
-        "unknown": (("--no-such-flag", None),),
+        "unknown_flags": (("--no-such-flag", None),),
     }
 
 
@@ -593,23 +584,29 @@ def test_argument_after_an_unknown_flag_is_its_value_if_a_prompt_follows() -> No
     assert parse_fields("--x", "value", "--verbose", "hi") == {
         "verbose": True,
         "prompt": "hi",
-        "unknown": (("--x", "value"),),
+        "unknown_flags": (("--x", "value"),),
     }
 
 
 def test_unknown_flags_preserve_their_values() -> None:
     assert parse_fields("--x", "a", "--y", "b", "--z=c", "--", "hi") == {
         "prompt": "hi",
-        "unknown": (("--x", "a"), ("--y", "b"), ("--z", "c")),
+        "unknown_flags": (("--x", "a"), ("--y", "b"), ("--z", "c")),
     }
 
 
 def test_unknown_flag_after_the_prompt_takes_a_value() -> None:
-    assert parse_fields("hi", "--x", "value") == {"prompt": "hi", "unknown": (("--x", "value"),)}
+    assert parse_fields("hi", "--x", "value") == {
+        "prompt": "hi",
+        "unknown_flags": (("--x", "value"),),
+    }
 
 
 def test_flag_after_an_unknown_flag_is_parsed() -> None:
-    assert parse_fields("--x", "--model", "opus") == {"model": "opus", "unknown": (("--x", None),)}
+    assert parse_fields("--x", "--model", "opus") == {
+        "model": "opus",
+        "unknown_flags": (("--x", None),),
+    }
 
 
 # -- doors -----------------------------------------------------------------------------------------
@@ -656,7 +653,7 @@ def test_some_subcommands_are_recognized_after_options(first_arg: str, is_one: b
     )
     assert parse_fields("--model", "m", first_arg, "list") == {"model": "m"} | expected
     assert parse_fields("--x", first_arg, "list") == {
-        "unknown": (("--x", first_arg),),
+        "unknown_flags": (("--x", first_arg),),
         "prompt": "list",
     }
 
@@ -763,17 +760,14 @@ def test_later_valid_value_does_not_hide_an_invalid_value() -> None:
 def test_session_id_with_resume_or_continue_requires_fork_session(args: list[str]) -> None:
     with pytest.raises(FrontendError, match="--fork-session"):
         parse_argv([*args, "--session-id", OTHER_ID])
-    assert (
-        parse_argv([*args, "--fork-session", "--session-id", OTHER_ID]).session.session_id
-        == OTHER_ID
-    )
+    assert parse_argv([*args, "--fork-session", "--session-id", OTHER_ID]).session_id == OTHER_ID
 
 
 @loop_over_rows(
     "mode", ["acceptEdits", "auto", "bypassPermissions", "default", "manual", "dontAsk", "plan"]
 )
 def test_every_permission_mode_is_accepted(mode: str) -> None:
-    assert parse_argv(["--permission-mode", mode]).permissions.permission_mode == mode
+    assert parse_argv(["--permission-mode", mode]).permission_mode == mode
 
 
 def test_frontend_error_carries_a_hint_and_is_not_a_vendor_error() -> None:
@@ -788,8 +782,8 @@ def test_frontend_error_carries_a_hint_and_is_not_a_vendor_error() -> None:
 
 
 def test_session_id_preserves_its_case() -> None:
-    assert parse_argv(["--session-id", ID.upper()]).session.session_id == ID.upper()
-    assert parse_argv(["--resume", f" {ID.upper()} "]).session.resume == ID.upper()
+    assert parse_argv(["--session-id", ID.upper()]).session_id == ID.upper()
+    assert parse_argv(["--resume", f" {ID.upper()} "]).resume == ID.upper()
 
 
 @loop_over_rows(
@@ -866,7 +860,7 @@ TAKES_ANYTHING = sorted(
 
 
 def ours(invocation: Invocation) -> list[str | None]:
-    return [invocation.get_flag_value(field) for field in OURS]
+    return [getattr(invocation, field) for field in OURS]
 
 
 @settings(deadline=None)
@@ -938,19 +932,21 @@ def test_conversation_args_parse_to_the_same_invocation(args: list[str]) -> None
         return
     if not invocation.subcommand:
         second_invocation = parse_argv(build_conversation_args(invocation, frozenset()))
-        assert second_invocation.other_flags.other == invocation.other_flags.other
-        assert (
-            second_invocation._replace(prompt=invocation.prompt, other_flags=invocation.other_flags)
-            == invocation
-        )
+        not_repeated = ("prompt", "swallowed_prompt", "unknown_flags", "glued_flags")
+        fields = {field: getattr(invocation, field) for field in not_repeated}
+        assert second_invocation._replace(**fields) == invocation
 
 
 # -- the module itself -----------------------------------------------------------------------------
 
 
 def test_every_invocation_field_has_a_flag_and_claude_flags_are_supported() -> None:
-    fields = set(flat(Invocation()))
-    derived = {"prompt", "subcommand", "subcommand_args", "swallowed", "unknown", "glued"}
+    fields = set(Invocation._fields)
+    derived = {"prompt", "subcommand", "subcommand_args"} | {
+        "swallowed_prompt",
+        "unknown_flags",
+        "glued_flags",
+    }
     assert set(FLAGS) == fields - derived
     contract = (
         "--add-dir --agent --agents --allow-dangerously-skip-permissions --allowedTools --allowed-tools "

@@ -72,7 +72,7 @@ SAYINGS = [
 def test_conversation_args_round_trip(args):
     invocation = parse_argv(args)
     # there is no prompt
-    invocation = invocation._replace(other_flags=invocation.other_flags._replace(swallowed=None))
+    invocation = invocation._replace(swallowed_prompt=None)
     assert parse_argv(build_conversation_args(invocation)) == invocation
 
 
@@ -235,7 +235,7 @@ def test_resume_settings_preserve_original_rules_and_hooks(original, current, bo
     merged = merge_resume_flags(
         *(parse_argv(["--settings", json.dumps(settings)]) for settings in (original, current))
     )
-    assert json.loads(merged.configuration.settings) == (current if both is None else both)
+    assert json.loads(merged.settings) == (current if both is None else both)
 
 
 ALLOWS = {"allow": ["Bash"], "additionalDirectories": ["/"], "defaultMode": "acceptEdits"}
@@ -256,5 +256,5 @@ PLANS = {"deny": ["Read"], "defaultMode": "plan"}
 def test_only_restricting_settings_are_extracted(settings, expected):
     restricted = extract_restricting_flags(
         parse_argv(["--settings", json.dumps(settings)])
-    ).configuration.settings
+    ).settings
     assert (restricted and json.loads(restricted)) == expected

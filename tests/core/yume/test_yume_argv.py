@@ -39,7 +39,7 @@ def test_yume_invocation_converts_to_a_claude_invocation():
         "shim_dialect",
         "partial",
     )
-    assert [invocation.get_flag_value(name) for name in flag_names] == [
+    assert [getattr(invocation, name) for name in flag_names] == [
         "codex",
         "m",
         "deny",
@@ -47,7 +47,7 @@ def test_yume_invocation_converts_to_a_claude_invocation():
         "yume",
         True,
     ]
-    assert invocation.prompt is None and invocation.session.session_id is None
+    assert invocation.prompt is None and invocation.session_id is None
 
 
 @loop_over_rows(

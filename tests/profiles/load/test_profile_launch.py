@@ -50,7 +50,7 @@ U = "11111111-2222-4333-8444-555555555555"
 def build_launch(profile, *args, prompt="say hi", **fields):
     vendor = build_profile_adapter(profile)
     invocation = parse_argv(["-p", "x", *args])
-    mode = invocation.permissions.permission_mode or "default"
+    mode = invocation.permission_mode or "default"
     return vendor.build_launch(
         LaunchRequest(invocation, prompt, vendor.resolve_permission_mode_args(mode), mode, **fields)
     )

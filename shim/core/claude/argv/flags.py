@@ -72,7 +72,7 @@ FLAGS = {
     "shim_log": "--shim-log <level>",
     "shim_explain": "--shim-explain",
     # Claude's, and of no use here: known so that their values are never taken for the prompt.
-    "other": """
+    "other_flags": """
         --advisor <model> | --agent <agent> | --agent-color <color> | --agent-id <id> | --agent-name <name>
         --agent-type <type> | --agents <json> | --allow-other-models | --append-subagent-system-prompt <prompt>
         --append-subagent-system-prompt-file <file> | --autocompact <window> | --await-initialize
@@ -132,7 +132,8 @@ def parse_argv(argv: Sequence[str], *, dialect: str = "claude") -> Invocation:
     parser = _ArgvParser()
     parser.parse(argv)
     prompt = parser.select_prompt()
-    fields = parser.fields | {name: tuple(values) for name, values in parser.list_fields.items()}
+    lists = {name: tuple(values) for name, values in parser.list_fields.items()}
+    fields = parser.fields | lists
     if set(fields.get("tools", ())) == {"default"}:
         del fields["tools"]
     requested_id, resume = fields.get("session_id"), fields.get("resume")
@@ -141,23 +142,21 @@ def parse_argv(argv: Sequence[str], *, dialect: str = "claude") -> Invocation:
     )
     fields["resume"] = validate_uuid((resume or "").strip()) or resume
     if not prompt:
-        fields["swallowed"] = parser.swallowed
-    invocation = Invocation(prompt).with_flags(**fields)
+        fields["swallowed_prompt"] = parser.swallowed_prompt
+    invocation = Invocation(prompt, **fields)
     if (
-        invocation.session.background
+        invocation.background
         and invocation.print_mode
         and not (invocation.version or invocation.subcommand)
     ):
         raise FrontendError(PRINT_BACKGROUND_CONFLICT)
     if not (invocation.version or invocation.help or invocation.subcommand):
-        accepts_other_modes = resolve_dialect(
-            invocation.shim_flags.shim_dialect or dialect
-        ).accepts_mode_names
+        accepts_other_modes = resolve_dialect(invocation.shim_dialect or dialect).accepts_mode_names
         for error in parser.errors:
             if not (accepts_other_modes and isinstance(error, UnknownPermissionModeError)):
                 raise error
             # no mistake there (Yume's R15)
-            invocation = invocation.with_flags(permission_mode=error.mode)
+            invocation = invocation._replace(permission_mode=error.mode)
         _check_flag_combinations(invocation, requested_id)
     return invocation
 
@@ -172,10 +171,9 @@ def check_resume_flags(invocation: Invocation) -> None:
 
     The host of a background session does not call this: it adds `--resume` itself.
     """
-    session = invocation.session
-    if session.resume_drops_turn is not None and session.resume_session_at is None:
+    if invocation.resume_drops_turn is not None and invocation.resume_session_at is None:
         raise FrontendError("Error: --resume-drops-turn requires --resume-session-at")
-    if session.resume_session_at is not None and session.resume is None:
+    if invocation.resume_session_at is not None and invocation.resume is None:
         raise FrontendError("Error: --resume-session-at requires --resume")
 
 
@@ -241,14 +239,14 @@ class _ArgvParser:
     (P1).
     """
 
-    __slots__ = ("errors", "fields", "list_fields", "operands", "swallowed")
+    __slots__ = ("errors", "fields", "list_fields", "operands", "swallowed_prompt")
 
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {}
-        self.list_fields: dict[str, list[Any]] = {"other": [], "unknown": []}
+        self.list_fields: dict[str, list[Any]] = {"other_flags": [], "unknown_flags": []}
         # Each word that belongs to no flag, with the index of the unknown flag right before it.
         self.operands: list[tuple[str, int | None]] = []
-        self.swallowed: tuple[str, str] | None = None
+        self.swallowed_prompt: tuple[str, str] | None = None
         self.errors: list[FrontendError] = []
 
     def parse(self, argv: Sequence[str]) -> None:
@@ -264,7 +262,7 @@ class _ArgvParser:
             if not _is_flag_like(argument):
                 if list_flag:
                     self._store_value(list_flag[1], argument)
-                    self.swallowed = (list_flag[0], argument)
+                    self.swallowed_prompt = (list_flag[0], argument)
                 elif (
                     has_no_operand
                     and unknown_index is None
@@ -292,19 +290,20 @@ class _ArgvParser:
                     self.errors.append(error)
             elif _has_space(name):
                 if name.startswith("--") and name.split()[0] in _FLAG_BY_NAME:
-                    self.list_fields.setdefault("glued", []).append(argument)
+                    self.list_fields.setdefault("glued_flags", []).append(argument)
                 self.operands.append((argument, None))
             elif name.startswith(SHIM_FLAG_PREFIX):
                 self.errors.append(_build_unknown_option_error(name))
             else:
-                unknown_index = len(self.list_fields["unknown"]) if value is None else None
-                self.list_fields["unknown"].append((name, value))
+                unknown_index = len(self.list_fields["unknown_flags"]) if value is None else None
+                self.list_fields["unknown_flags"].append((name, value))
 
     def select_prompt(self) -> str | None:
         """The first operand that no unknown flag claims; of `--x word` the word is the value if
         more follow.
         """
-        unknown_flags, prompt_text = self.list_fields["unknown"], None
+        unknown_flags = self.list_fields["unknown_flags"]
+        prompt_text = None
         for position, (operand, unknown_index) in enumerate(self.operands, start=1):
             if unknown_index is not None and (
                 prompt_text is not None or position < len(self.operands)
@@ -345,8 +344,8 @@ class _ArgvParser:
         return remaining.pop()
 
     def _store_value(self, flag: _Flag, value: str | None) -> None:
-        if flag.field == "other":
-            self.list_fields["other"].append((flag.name, value))
+        if flag.field == "other_flags":
+            self.list_fields["other_flags"].append((flag.name, value))
         elif flag.arity == _SWITCH:
             self.fields[flag.field] = True
         elif flag.arity == _MANY:
@@ -452,26 +451,26 @@ def _check_flag_combinations(invocation: Invocation, requested_id: str | None) -
     """What is right alone and wrong beside something else (contract F3, F6), in the order Claude
     looks at it.
     """
-    if invocation.session.background:  # it has an id, and streams, of its own
+    if invocation.background:  # it has an id, and streams, of its own
         return
-    resumes_session = invocation.session.resume is not None or invocation.session.continue_last
-    has_stream_input = invocation.streams.input_format == "stream-json"
-    has_stream_output = invocation.streams.output_format == "stream-json"
-    if requested_id is not None and resumes_session and not invocation.session.fork_session:
+    resumes_session = invocation.resume is not None or invocation.continue_last
+    has_stream_input = invocation.input_format == "stream-json"
+    has_stream_output = invocation.output_format == "stream-json"
+    if requested_id is not None and resumes_session and not invocation.fork_session:
         raise FrontendError(
             "Error: --session-id with --continue or --resume also needs --fork-session."
         )
-    if requested_id is not None and invocation.session.session_id is None:
+    if requested_id is not None and invocation.session_id is None:
         hint = "a UUID is 32 hexadecimal digits in groups of 8-4-4-4-12"
         raise FrontendError("Error: Invalid session ID. Must be a valid UUID.", hint)
     if has_stream_input and not has_stream_output:
         raise FrontendError("Error: --input-format=stream-json requires output-format=stream-json.")
     required_output = "--output-format=stream-json."
-    if invocation.streams.replay_user_messages and not has_stream_input:
+    if invocation.replay_user_messages and not has_stream_input:
         raise FrontendError(
             f"Error: --replay-user-messages requires both --input-format=stream-json and {required_output}"
         )
-    if invocation.streams.partial and not has_stream_output:
+    if invocation.partial and not has_stream_output:
         raise FrontendError(
             f"Error: --include-partial-messages requires --print and {required_output}"
         )

@@ -10,15 +10,18 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict, as_list
 
-# where in its session a life begins: no later one does so
+# The message at which a session is resumed. A later resume does not repeat it.
 RESUME_POINT_FIELDS = ("resume_session_at", "resume_drops_turn")
-# What is not the conversation's own: who asks it what and in which form, which session it is, how
-# our run of it is recorded and explained.
+SESSION_FIELDS = (
+    *("session_id", "resume", "continue_last", "fork_session", "background", "name"),
+    *RESUME_POINT_FIELDS,
+)
+# Fields of one frontend's call that do not belong to the conversation: the formats of stdin and
+# stdout, the session, and how this run is recorded and explained.
 FRONTEND_FIELDS = frozenset((
     *("print_mode", "output_format", "input_format", "verbose", "partial", "replay_user_messages"),
-    *("session_id", "resume", "continue_last", "fork_session", "permission_prompt_tool"),
-    *RESUME_POINT_FIELDS,
-    *("shim_terminator", "shim_explain", "version", "help", "background", "name"),
+    *("permission_prompt_tool", "shim_terminator", "shim_explain", "version", "help"),
+    *SESSION_FIELDS,
 ))  # fmt: skip
 
 # What keeps a conversation from something, and holds in a copy of it too. A mode does where it is
@@ -60,13 +63,12 @@ def build_conversation_args(
     """
     args: list[str] = []
     for field in FLAGS:
-        if field != "other" and field not in excluded_fields:
-            args += _format_field(field, invocation.get_flag_value(field))
-    for name, value in invocation.other_flags.other:
+        if field != "other_flags" and field not in excluded_fields:
+            args += _format_field(field, getattr(invocation, field))
+    for name, value in invocation.other_flags:
         args += _format_flag_value(name, _VALUE_KIND_BY_FLAG[name], value)
     args += [
-        name if value is None else f"{name}={value}"
-        for name, value in invocation.other_flags.unknown
+        name if value is None else f"{name}={value}" for name, value in invocation.unknown_flags
     ]
     return args
 
@@ -78,7 +80,7 @@ def build_resume_point_args(invocation: Invocation) -> list[str]:
     return [
         arg
         for field in RESUME_POINT_FIELDS
-        for arg in _format_field(field, invocation.get_flag_value(field))
+        for arg in _format_field(field, getattr(invocation, field))
     ]
 
 
@@ -91,47 +93,32 @@ def merge_resume_flags(original: Invocation, current: Invocation) -> Invocation:
     """
     original_args = build_conversation_args(original)
     combined = parse_argv([*original_args, *build_conversation_args(current)])
-    list_fields = {
-        field: combined.get_flag_value(field)
-        for field in FLAGS
-        if field != "other" and isinstance(combined.get_flag_value(field), tuple)
-    }
-    list_fields |= {"other": combined.other_flags.other, "unknown": combined.other_flags.unknown}
-    # The last of the same words stays, so that what was said now is behind what was said before.
+    # Of equal values the last one stays, so that the current values come after the original ones.
     merged_fields: dict[str, Any] = {
-        field: tuple(dict.fromkeys(values[::-1]))[::-1] for field, values in list_fields.items()
+        field: tuple(dict.fromkeys(values[::-1]))[::-1]
+        for field in (*FLAGS, "unknown_flags")
+        if isinstance(values := getattr(combined, field), tuple)
     }
-    merged_fields["settings"] = _merge_settings(
-        original.configuration.settings, current.configuration.settings
-    )
-    if original.rules.tools is not None and current.rules.tools is not None:
-        merged_fields["tools"] = tuple(
-            tool for tool in current.rules.tools if tool in original.rules.tools
-        )
-    if current.permissions.permission_mode is not None and not current.permissions.skip_permissions:
+    merged_fields["settings"] = _merge_settings(original.settings, current.settings)
+    if original.tools is not None and current.tools is not None:
+        merged_fields["tools"] = tuple(tool for tool in current.tools if tool in original.tools)
+    if current.permission_mode is not None and not current.skip_permissions:
         merged_fields["skip_permissions"] = False
-    return combined.with_flags(**merged_fields)._replace(
-        prompt=current.prompt, session=current.session
-    )
+    for field in ("prompt", "no_session_persistence", *SESSION_FIELDS):
+        merged_fields[field] = getattr(current, field)
+    return combined._replace(**merged_fields)
 
 
 def extract_restricting_flags(original: Invocation) -> Invocation:
     """What the flags of a session forbid, without what they allow: for a copy of it."""
-    restrictions: dict[str, Any] = {
-        field: original.get_flag_value(field) for field in RESTRICTING_FIELDS
-    }
-    restrictions["settings"] = _extract_restricting_settings(original.configuration.settings)
-    if (
-        original.permissions.permission_mode in RESTRICTIVE_MODES
-        and not original.permissions.skip_permissions
-    ):
-        restrictions["permission_mode"] = original.permissions.permission_mode
-    if original.configuration.strict_mcp_config:
-        restrictions["mcp_config"] = original.configuration.mcp_config
-    restricting_flags = tuple(
-        pair for pair in original.other_flags.other if pair[0] in RESTRICTING_FLAGS
-    )
-    return Invocation().with_flags(**restrictions, other=restricting_flags)
+    restrictions: dict[str, Any] = {field: getattr(original, field) for field in RESTRICTING_FIELDS}
+    restrictions["settings"] = _extract_restricting_settings(original.settings)
+    if original.permission_mode in RESTRICTIVE_MODES and not original.skip_permissions:
+        restrictions["permission_mode"] = original.permission_mode
+    if original.strict_mcp_config:
+        restrictions["mcp_config"] = original.mcp_config
+    restricting_flags = tuple(pair for pair in original.other_flags if pair[0] in RESTRICTING_FLAGS)
+    return Invocation(**restrictions, other_flags=restricting_flags)
 
 
 def _merge_settings(original_json: str | None, current_json: str | None) -> str | None:
@@ -243,6 +230,6 @@ def format_flag_name(field: str) -> str:
 
 _VALUE_KIND_BY_FLAG = dict(
     _parse_flag_spelling(spelling)
-    for spelling in FLAGS["other"].replace("\n", "|").split("|")
+    for spelling in FLAGS["other_flags"].replace("\n", "|").split("|")
     if spelling.strip()
 )

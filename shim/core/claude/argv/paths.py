@@ -24,34 +24,29 @@ def resolve_invocation_paths(
     """
     if source_folder == target_folder:
         return invocation
-    resolver, rules, configuration = (
-        _PathResolver(source_folder),
-        invocation.rules,
-        invocation.configuration,
-    )
+    resolver = _PathResolver(source_folder)
+    settings = invocation.settings
     flags: dict[str, Any] = {
         name: resolver.resolve_path(path)
         for name in PATH_FIELDS
-        if (path := invocation.get_flag_value(name))
+        if (path := getattr(invocation, name))
     }
-    if configuration.settings:
-        flags["settings"] = (
-            resolver.resolve_settings(configuration.settings)
-            if is_json(configuration.settings)
-            else resolver.resolve_path(configuration.settings)
-        )
-    return invocation.with_flags(
+    if settings and is_json(settings):
+        flags["settings"] = resolver.resolve_settings(settings)
+    elif settings:
+        flags["settings"] = resolver.resolve_path(settings)
+    return invocation._replace(
         **flags,
         add_dirs=tuple(map(resolver.resolve_directory, invocation.add_dirs)),
-        allowed_tools=tuple(map(resolver.resolve_rule, rules.allowed_tools)),
-        disallowed_tools=tuple(map(resolver.resolve_rule, rules.disallowed_tools)),
+        allowed_tools=tuple(map(resolver.resolve_rule, invocation.allowed_tools)),
+        disallowed_tools=tuple(map(resolver.resolve_rule, invocation.disallowed_tools)),
         mcp_config=tuple(
             config if is_json(config) else resolver.resolve_path(config)
-            for config in configuration.mcp_config
+            for config in invocation.mcp_config
         ),
-        other=tuple(
+        other_flags=tuple(
             (name, value and resolver.resolve_flag_value(name, value))
-            for name, value in invocation.other_flags.other
+            for name, value in invocation.other_flags
         ),
     )
 

@@ -58,9 +58,9 @@ DISTINCT_MODES = ("plan", "acceptEdits", "dontAsk", "bypassPermissions")
 
 def collect_unknown_flag_warnings(invocation: Invocation) -> list[str]:
     """Return a warning for each unknown flag. Raise FrontendError for a misspelled permission flag."""
-    _refuse_glued_values(invocation.other_flags.glued)
+    _refuse_glued_values(invocation.glued_flags)
     warnings = []
-    for argument, value in invocation.other_flags.unknown:
+    for argument, value in invocation.unknown_flags:
         name = argument.partition("=")[0]
         flag = find_similar_permission_flag(name, value)
         if flag is not None:
