@@ -1,8 +1,8 @@
-"""How a conversation is held with a vendor: a child for each message, or one child for all of them.
+"""The base class of the drivers. A driver runs one child for each message, or one child for all.
 
-Both are the same to the session: `run_turn` answers one message with one result, whatever happens
-to the child on the way; the other methods may be called while it runs. What a turn needs beside its
-lines comes from the pump as commands.
+`run_turn` answers one message with one result, whatever happens to the child meanwhile. The other
+methods may be called while it runs. `ChildStream` translates the child's output into lines for the
+frontend and commands; the driver writes the lines and executes the commands.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,28 +39,28 @@ if TYPE_CHECKING:
     from shim.core.claude.control.actions import SettingChanged
 
 SILENT_EXIT_TIMEOUT_S = 0.2  # for the last bytes of a child that ended before it printed anything
-# the most that a pipe holds: all that a child wrote before its end is read
+# The capacity of a pipe, so that everything that a child wrote before it exited is read.
 MAX_LATE_BYTES = 1024 * 1024
 MAX_LOGGED_STDERR_CHARS = 2000  # of the end of stderr, in the log
 STDERR_TIMEOUT_S = 0.2  # for the rest of stderr when stdout is at its end
 
 
 class ConversationDriver(Protocol):
-    """What answers the messages of a session: a driver, or several that may replace each other."""
+    """Answers the messages of a session: one driver, or several that may replace each other."""
 
     @property
     def active_child_driver(self) -> "ChildDriver":
-        """The driver whose child answers."""
+        """Return the driver whose child answers."""
 
     async def run_turn(self, message: UserMessage) -> None:
         """Answer a message; all lines of the turn are written when this returns."""
 
     async def interrupt(self) -> None:
-        """Stop the turn that runs; it ends with its result."""
+        """Interrupt the running turn. The turn ends with its result."""
 
 
 class ChildDriver:
-    """The part that both drivers share: a child, its stream, and the commands of the stream."""
+    """The state that all drivers share: a child, its stream, and the commands of the stream."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class ChildDriver:
         """`create_stream` has the parameters of ChildStream."""
         self.active_child_driver = self
         self._create_stream = create_stream
-        # of the turn that runs, or of the last one; None before the first
+        # the stream of the running or the last turn; None before the first turn
         self.stream: ChildStream | None = None
         self.launcher = launcher
         self._output = output
@@ -80,14 +80,14 @@ class ChildDriver:
         self._child: Child | None = None
         self._deadlines = ChildTurnDeadlines(launcher.timeouts)
         self._tasks: TaskGroup | None = None
-        self._child_has_output = False  # the child has said something
+        self._child_has_output = False  # the child has printed something
         self._reset_turn()
 
     def _reset_turn(self) -> None:
-        """Forget the last turn."""
+        """Reset the state of the last turn."""
         self._interrupted = self._stalled = False
-        self._is_retry = False  # the message is said to the vendor for the second time
-        self._turn_has_output = False  # the child has said something in this turn
+        self._is_retry = False  # the message is sent to the vendor for the second time
+        self._turn_has_output = False  # the child has printed something in this turn
         self._stage = TurnStage.RUNNING
 
     def open_stream(self, previous_stream: ChildStream | None) -> ChildStream:
@@ -104,7 +104,9 @@ class ChildDriver:
     async def decide_tool_call(
         self, tool: str, tool_input: Mapping[str, Any]
     ) -> PermissionDecision:
-        """Decide by the rules about a call of a tool in the frontend's process. No one is asked."""
+        """Decide by the rules about a call of a tool in the frontend's process. The frontend is not
+        asked.
+        """
         state = self.launcher.session_state
         allowed = state.evaluate_tool_call(tool, tool_input).outcome == "allow"
         message = "" if allowed else NOT_GRANTED_TEXT.format(tool=tool)
@@ -115,7 +117,7 @@ class ChildDriver:
         raise NotImplementedError
 
     async def interrupt(self) -> None:
-        """Stop the turn that runs; it ends with its result."""
+        """Interrupt the running turn. The turn ends with its result."""
         raise NotImplementedError
 
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
@@ -131,7 +133,7 @@ class ChildDriver:
         raise NotImplementedError
 
     async def send_steering_messages(self) -> None:
-        """Nothing: a child of one message reads no other."""
+        """Do nothing: the child of one message reads no other message."""
 
     def terminate(self) -> None:
         """Send SIGTERM to the child, without waiting."""
@@ -139,7 +141,9 @@ class ChildDriver:
             self._child.send_signal("SIGTERM")
 
     def clean_up_after_child(self) -> None:
-        """Remove what the child's tools left and what has ended."""
+        """Remove the attachments of the answered message, and reap exited processes of the child's
+        tools.
+        """
         self._remove_attachments()
         descendants.reap_orphans(self._child.pids if self._child is not None else set())
 
@@ -149,18 +153,18 @@ class ChildDriver:
             self.launcher.attachments.clear()
 
     def _close_child(self, child: Child) -> None:
-        """Close our ends of the pipes of a child that has ended, or has been told to."""
+        """Close our ends of the pipes of a child that has exited or was told to exit."""
         child.close()
         log_child_exit(self.launcher.context.log, child)
 
     def peek_stderr(self) -> str:
-        """What the child has printed on stderr so far."""
+        """Return the end of the child's stderr so far."""
         return "" if self._child is None else self._child.stderr_tail.to_text()
 
-    # -- what the pump gives -----------------------------------------------------------------------
+    # -- lines and commands of the stream ----------------------------------------------------------
 
     async def write_output_and_run_commands(self, lines: bytes, commands: StreamCommands) -> None:
-        """Give the frontend its lines, and carry out the commands that came with them."""
+        """Write lines to the frontend, and execute the commands that came with them."""
         for command in commands:
             self._execute_before_write(command)
         if TurnStage.FINISHED in commands:
@@ -174,7 +178,7 @@ class ChildDriver:
             await self._execute_after_write(command)
 
     def _execute_before_write(self, command: StreamCommand) -> None:
-        """A command that is carried out before the frontend has the lines."""
+        """Execute a command that must take effect before the frontend has the lines."""
         match command:
             case StoreSessionCommand() if self.stream is not None:
                 self.launcher.turn_lifecycle.store_session(self.stream)
@@ -190,7 +194,7 @@ class ChildDriver:
         raise NotImplementedError
 
     async def _execute_after_write(self, command: StreamCommand) -> None:
-        """A command that is carried out once the frontend has the lines."""
+        """Execute a command that must wait until the frontend has the lines."""
         match command:
             case RunHooksCommand(hook_events) if self._control is not None:
                 blocked_call = None
@@ -205,8 +209,8 @@ class ChildDriver:
                     await self.forbid_running_tool_call(blocked_call.call_id, blocked_call.reason)
 
     async def _write_turn_end(self, lines: bytes, commands: StreamCommands) -> None:
-        """The last lines of a turn. A frontend that has them may resume the session at once,
-        elsewhere.
+        """Write the last lines of a turn. The session is stored first, because a frontend that has
+        the result may resume the session at once.
         """
         for command in commands:
             if isinstance(command, RunHooksCommand) and self._control is not None:
@@ -217,8 +221,8 @@ class ChildDriver:
         await self._output.write_lines(self._withdraw_prompts() + lines)
 
     def _withdraw_prompts(self) -> bytes:
-        """What takes open questions back from the frontend, in front of the result: nothing may
-        stand behind it.
+        """Return the lines that cancel the open permission prompts. They must come before the
+        result.
         """
         if self._control is None:
             return b""
@@ -226,8 +230,9 @@ class ChildDriver:
         return self._control.take_output()
 
     async def _read_turn_output(self, child: Child, stream: ChildStream) -> bool:
-        """Pump until the turn is over (True), or until stdout is at its end or a deadline has
-        passed (False).
+        """Read and translate the child's stdout. Return whether the turn is over.
+
+        False: stdout has ended or a deadline has passed.
         """
         late_bytes = 0
         while not self._is_turn_done:
@@ -266,8 +271,8 @@ class ChildDriver:
         )
 
     def _end_stalled_turn(self, child: Child, stream: ChildStream) -> None:
-        """Interrupt, then end a child that printed nothing for too long; what it prints meanwhile
-        is still read.
+        """Interrupt and then end a child that has been silent for too long. What it prints
+        meanwhile is still read.
         """
         timeout_name, timeout_s = self._deadlines.timeout_name, self._deadlines.timeout_s
         if self.launcher.recorder is not None:
@@ -280,17 +285,17 @@ class ChildDriver:
         self._tasks.start_soon(self._interrupt_child, child)
 
     async def _interrupt_child(self, child: Child) -> None:
-        """The vendor's own way of interrupting its turn, and then the end of its group."""
+        """Send the vendor's interrupt signal, and then end the child's process group."""
         await child.stop(self.launcher.adapter.shutdown.interrupt_signal)
 
     async def _finish_on_deadline(self, stream: ChildStream) -> bool:
-        """A deadline has passed; whether the turn is over with that."""
+        """Handle a deadline that has passed. Return whether the turn is over."""
         return False
 
-    # -- a turn begins, or does not ----------------------------------------------------------------
+    # -- the start of a turn -----------------------------------------------------------------------
 
     def _start_turn(self, stream: ChildStream, message: UserMessage) -> None:
-        """The turn that begins answers `message`."""
+        """Set the message that the turn answers."""
         has_hooks = self._control is not None and bool(self._control.session_state.hooks)
         stream.set_user_message(
             message,
@@ -300,11 +305,11 @@ class ChildDriver:
         )
 
     def _list_accepted_kinds(self) -> BlockKinds:
-        """What the child is given of a message beside its text."""
+        """Return the kinds of content blocks that the child gets besides text."""
         return TEXT_ONLY_KINDS
 
     def _create_unstarted_stream(self, message: UserMessage) -> ChildStream:
-        """The turn of a message that no child answers."""
+        """Create the stream of a message that no child answers."""
         stream = self.open_stream(self.stream)
         stream.set_user_message(
             message,
@@ -315,8 +320,8 @@ class ChildDriver:
         return stream
 
     async def _refuse_turn(self, message: UserMessage, error: Exception) -> None:
-        """End a turn that cannot begin with a result that says why; a mistake of ours is said like
-        any other.
+        """End a turn that cannot begin. Its result states the error, also if it is a defect of the
+        shim.
         """
         await self._output.write_lines(
             self._create_unstarted_stream(message).write_turn_start_error(error)
@@ -348,7 +353,7 @@ class ChildDriver:
         await self._output.write_lines(stream.finish_turn_without_vendor(text, notice=notice))
 
     async def _finish_if_interrupted(self, stream: ChildStream) -> bool:
-        """Whether the turn was interrupted while it had no child; then it is ended here."""
+        """End the turn if it was interrupted while it had no child. Return whether it was."""
         if self._interrupted:
             stream.turn.record_interrupt()
             await self._write_turn_end(*stream.close(None))
@@ -357,8 +362,9 @@ class ChildDriver:
     # -- the end -----------------------------------------------------------------------------------
 
     async def forbid_running_tool_call(self, call_id: str, reason: str) -> None:
-        """Say the result at once, then end the child; `_read_turn_output` returns when the child
-        has gone.
+        """Write the result of a forbidden call at once, then end the child.
+
+        `_read_turn_output` returns when the child has exited.
         """
         if self.stream is not None and self._child is not None:
             self.stream.turn.stop_for_forbidden_call(call_id, reason)
@@ -366,14 +372,14 @@ class ChildDriver:
             await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)
 
     def abandon_turn(self, reason: str, cause: TurnEndCause) -> None:
-        """End the turn that runs, and its child, because of `reason`."""
+        """End the running turn and its child because of `reason`."""
         if self.stream is not None:
             self.stream.turn.stop(reason, cause)
             self._deadlines.shorten_exit_deadline(0)
 
     async def _watch_child_exit(self, child: Child) -> None:
-        """Give a child that has ended a moment for its last bytes: another process may still hold
-        its stdout.
+        """Wait until the child exits, then limit the wait for its last bytes: another process may
+        still hold its stdout.
         """
         await child.wait_for_exit()
         if self._child is child:
@@ -382,7 +388,7 @@ class ChildDriver:
             )
 
     async def _ensure_child_exit(self, child: Child) -> ChildExit | None:
-        """Make sure that the child is gone; how it ended, None when that was our doing."""
+        """Make sure that the child has exited. Return how it ended, or None if we ended it."""
         if self._stage is TurnStage.FINISHED:
             await child.stop(self.launcher.adapter.shutdown.interrupt_signal)
             return None
@@ -404,10 +410,10 @@ class ChildDriver:
     def _retry_if_cut(
         self, stream: ChildStream, child_exit: ChildExit | None = None, stderr: str | None = None
     ) -> bool:
-        """Whether the message is said to the vendor once more: the dialect wants that, and only a
-        text was cut (R11).
+        """Prepare to send the message once more if the dialect wants that and only text was cut
+        (R11). Return whether it is sent again.
 
-        `stderr` is None where the child said how its turn ended and stays.
+        `stderr` is None if the child has reported the end of its turn and stays.
         """
         is_done = self._interrupted or self._stalled or self._stage is TurnStage.FINISHED
         if (
@@ -427,8 +433,8 @@ class ChildDriver:
         return self._is_retry
 
     async def _close_turn(self, child: Child, stream: ChildStream) -> bool:
-        """End the child, whose stdout is at its end, and its turn; False where the message has to
-        be said once more.
+        """End the turn and its child, whose stdout has ended. Return False if the message must be
+        sent once more.
         """
         child_exit = await self._ensure_child_exit(child)
         with anyio.move_on_after(STDERR_TIMEOUT_S):
@@ -461,7 +467,7 @@ def log_child_exit(log: LogFunction, child: Child) -> None:
             "signal": child.child_exit and child.child_exit.signal,
         }
         stderr = child.stderr_tail.to_text()
-        # whole lines: in half of one a secret is not recognised
+        # Log complete lines only: a secret is not recognized in a part of a line.
         if len(stderr) > MAX_LOGGED_STDERR_CHARS:
             stderr = stderr[-MAX_LOGGED_STDERR_CHARS:].partition("\n")[2]
         log(

@@ -1,4 +1,6 @@
-"""A conversation with a child for each message; a later one resumes the vendor's own session."""
+"""The driver of vendors that get one child for each message. A later child resumes the vendor's
+session.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 class PerTurnDriver(ChildDriver):
     """A driver that starts a child for each message. The child gets nothing but the message, and
-    cannot ask.
+    cannot ask for permissions.
     """
 
     def __init__(
@@ -35,16 +37,16 @@ class PerTurnDriver(ChildDriver):
         first_child: ChildSpawnResult | None = None,
         refusal_error: ShimError | None = None,
     ) -> None:
-        """`first_child` is the first message's child, if it was started already.
+        """`first_child` is the child of the first message, if it was started already.
 
-        `refusal_error` is why no turn can begin.
+        `refusal_error` is the reason why no turn can begin.
         """
         super().__init__(launcher, output, control, create_stream)
         self._first_child = first_child
         self._refusal_error = refusal_error
 
     async def run_turn(self, message: UserMessage) -> None:
-        """Start a child, pump its answer, make sure of its end, say the result."""
+        """Start a child, translate its output, and write the result after it has exited."""
         if self._refusal_error is not None:
             await self._refuse_turn(message, self._refusal_error)
             return
@@ -58,7 +60,7 @@ class PerTurnDriver(ChildDriver):
         try:
             stream = self.open_stream(self.stream)
         except OSError as error:
-            # without an open file left, what reads the child cannot be loaded beside it
+            # The process has no file descriptors left, for example, so the translator cannot load.
             kill_child(spawned.process)
             await self._refuse_turn(message, error)
             return
@@ -89,7 +91,7 @@ class PerTurnDriver(ChildDriver):
             self._close_child(child)
 
     async def _run_child(self, child: Child, stream: ChildStream) -> bool:
-        """Pump all that a child prints; whether the turn is over then."""
+        """Translate everything that a child prints. Return whether the turn is over."""
         self._deadlines.reset()
         self._turn_has_output = False
         self._child = child
@@ -102,7 +104,7 @@ class PerTurnDriver(ChildDriver):
             try:
                 await self._read_turn_output(child, stream)
                 is_done = await self._close_turn(child, stream)
-            except Exception as error:  # out of the group as it is, not as a group of one
+            except Exception as error:  # raised below, so that it is not wrapped in a group
                 failure = error
             tasks.cancel_scope.cancel()
         if failure is not None:
@@ -111,8 +113,8 @@ class PerTurnDriver(ChildDriver):
         return is_done
 
     def _apply_stage(self, stage: TurnStage) -> None:
-        """A vendor that said that it is done has a moment to go; one that only may be done is not
-        believed.
+        """Give a vendor that is done a moment to exit. A vendor that only may be done keeps its
+        time.
         """
         if stage is TurnStage.VENDOR_DONE:
             self._deadlines.start_idle_timeout(self.launcher.exit_timeout_s)
@@ -120,7 +122,7 @@ class PerTurnDriver(ChildDriver):
             self._deadlines.cancel_idle_timeout()
 
     async def interrupt(self) -> None:
-        """The vendor is signalled; the pump comes to the end of its output."""
+        """Signal the vendor. The turn ends with the end of its output."""
         if self.stream is None or self._child is None or self._interrupted:
             return
         self._interrupted = True
@@ -128,11 +130,11 @@ class PerTurnDriver(ChildDriver):
         await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)
 
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
-        """Such a child cannot ask."""
+        """Do nothing: the child of one message cannot ask."""
 
     async def apply_setting_change(self, change: "SettingChanged") -> None:
-        """The next child is started with it. A mode binds the next call where a hook of ours judges
-        it.
+        """Use a changed setting for the next child. If our hook checks the calls, a changed mode
+        applies to the next call.
         """
         if change.setting == "mode":
             self.launcher.write_permission_mode_file()

@@ -1,5 +1,6 @@
-"""A conversation with one child for all messages: they go through its stdin, and so do answers to
-its questions.
+"""The driver of vendors that keep one child for all messages of a conversation.
+
+Messages go through the child's stdin, and so do the decisions about its permission requests.
 """
 
 import contextlib
@@ -34,17 +35,18 @@ from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 from shim.process.child import Child
 from shim.process.spawn import ChildSpawnResult
 
-HOOK_TIMEOUT_S = 60.0  # for a frontend's hooks about a call, as the real one gives them
-# questions for a sign of life within one heartbeat timeout: two answers may be lost
+HOOK_TIMEOUT_S = 60.0  # the real claude waits as long for a frontend's hooks about a call
+# Heartbeats sent within one heartbeat timeout, so that two answers may be lost.
 HEARTBEATS_PER_TIMEOUT = 3
-WAIT_FOR_HOOKS, WAIT_FOR_ANSWER = "hooks", "answer"  # what is waited for about a question
-# that are skipped between two turns; what comes behind them is read as the next answer
+WAIT_FOR_HOOKS, WAIT_FOR_ANSWER = "hooks", "answer"  # the two waits of a permission request
+# Chunks skipped between two turns. Later output is read as a part of the next answer.
 MAX_LATE_CHUNKS = 256
 
 
 class PersistentDriver(OpenStdinDriver):
-    """A driver of one child for the whole conversation. A child that died is replaced, and its
-    session goes on.
+    """A driver of one child for the whole conversation.
+
+    A child that has exited is replaced. The new child resumes the vendor's session.
     """
 
     def __init__(
@@ -56,17 +58,18 @@ class PersistentDriver(OpenStdinDriver):
         create_stream: Callable[..., ChildStream] = ChildStream,
         first_child: ChildSpawnResult | None = None,
     ) -> None:
-        """`first_child` is the first message's child, if it was started already."""
+        """`first_child` is the child of the first message, if it was started already."""
         super().__init__(launcher, output, control, tasks, create_stream)
         self._first_child = first_child
         self._decided_calls = ToolCallDecisions()
-        self._service_scope = anyio.CancelScope()  # what is done for the child beside the turns
-        # What is waited for about each question, by the vendor's own id: hooks that run, and the
-        # frontend's answer.
+        self._service_scope = (
+            anyio.CancelScope()
+        )  # of the tasks that run for the child all the time
+        # The wait for hooks or for the frontend's answer, by the vendor's id of the request.
         self._wait_scopes: dict[tuple[str, str], anyio.CancelScope] = {}
 
     async def run_turn(self, message: UserMessage) -> None:
-        """Say the message to the child, pump until its turn is over."""
+        """Send a message to the child, and translate its output until the turn is over."""
         self._reset_turn()
         self._deadlines.reset()
         self._decided_calls.finish_turn()
@@ -83,7 +86,8 @@ class PersistentDriver(OpenStdinDriver):
                 await self._refuse_turn(message, error)
                 return
         else:
-            try:  # a changed mode or rule may need a promise that does not hold for this version
+            # A changed mode or rule may need a behavior that this version of the vendor lacks.
+            try:
                 self.launcher.check_version_enforces_permissions()
             except ShimError as error:
                 await self._refuse_turn(message, error)
@@ -92,7 +96,7 @@ class PersistentDriver(OpenStdinDriver):
             await self._skip_late_output(child, stream)
             stream.start_turn(self.launcher.turn_lifecycle.build_turn_config())
         self._start_turn(stream, message)
-        # while the last child was being ended, or this one started
+        # The interrupt may have come while the last child was stopped or this one was started.
         if await self._finish_if_interrupted(stream):
             await child.stop()
             await self._release_child(child)
@@ -107,7 +111,7 @@ class PersistentDriver(OpenStdinDriver):
     async def _answer_message(
         self, child: Child, stream: ChildStream, message: UserMessage
     ) -> None:
-        """The turn of a message, from the prompt to the result."""
+        """Run the turn of a message, from the prompt to the result."""
         self._child_input.set_vendor_session_id(self.launcher.vendor_session_id)
         prompt, is_new_child = self._encode_prompt(message), not self._child_has_output
         is_done = await self._send_message(child, stream, prompt)
@@ -118,8 +122,8 @@ class PersistentDriver(OpenStdinDriver):
             or stream.turn.outcome_tracker.outcome is not None
         )
         if was_silent and not (is_done or is_new_child):
-            # it was about to end when the message came
-            await self._ensure_child_exit(child)  # it may only have closed its stdout
+            # The child was exiting when the message came, or has only closed its stdout.
+            await self._ensure_child_exit(child)
             await self._release_child(child)
             if await self._finish_if_interrupted(stream):
                 return
@@ -128,7 +132,7 @@ class PersistentDriver(OpenStdinDriver):
             except ShimError as error:
                 await self._fail_turn(stream, error)
                 return
-            # of what is played
+            # A replayed turn lists the vendors that failed before this one.
             stream.continue_with_new_child(self.launcher.resume_state.failed_attempts)
             is_done = await self._send_message(child, stream, prompt)
         if is_done and not self._stalled and self._retry_if_cut(stream):
@@ -140,7 +144,8 @@ class PersistentDriver(OpenStdinDriver):
             child, stream, is_done=is_done and not self._stalled
         ) or await self._finish_if_interrupted(stream):
             return
-        try:  # the stream was cut
+        # The stream was cut.
+        try:
             self.launcher.turn_lifecycle.prepare_retry(stream)
             child, _ = await self._start_child(message, stream)
         except ShimError as error:
@@ -152,8 +157,9 @@ class PersistentDriver(OpenStdinDriver):
         )
 
     async def _end_turn(self, child: Child, stream: ChildStream, *, is_done: bool) -> bool:
-        """End a turn, `is_done` or not; False where the same message has to be said to another
-        child.
+        """End a turn. Return False if the same message must be sent to another child.
+
+        `is_done`: the turn is over. Otherwise the child's stdout has ended.
         """
         self._cancel_waits()
         if not is_done:
@@ -161,7 +167,7 @@ class PersistentDriver(OpenStdinDriver):
             await self._release_child(child)
             return is_closed
         if self._stage is TurnStage.VENDOR_DONE:
-            # the vendor waits for no answer behind its turn
+            # The turn is over, so the vendor does not wait for these answers any more.
             for request in self._control_session.pending_permission_requests:
                 await self._write_to_child(
                     child,
@@ -170,14 +176,14 @@ class PersistentDriver(OpenStdinDriver):
                     ),
                 )
             await self._write_turn_end(*stream.finish())
-        else:  # ended by us, in the middle of the vendor's turn
+        else:  # we ended the turn before the vendor did
             await child.stop(self.launcher.adapter.shutdown.interrupt_signal)
             await self._release_child(child)
         return True
 
     async def _skip_late_output(self, child: Child, stream: ChildStream) -> None:
-        """Skip what the child said between turns: it answers no message, and its questions go
-        nowhere.
+        """Skip the child's output between two turns. It answers no message; permission requests are
+        denied.
         """
         for _ in range(MAX_LATE_CHUNKS):
             if not (chunk := child.read_available_stdout()):
@@ -195,13 +201,15 @@ class PersistentDriver(OpenStdinDriver):
     async def _start_child(
         self, message: UserMessage, stream: ChildStream | None = None
     ) -> tuple[Child, ChildStream]:
-        """A new child for a message; `stream` when the turn that it answers has begun already."""
+        """Start a child for a message. `stream` is the stream of the turn if the turn has begun
+        already.
+        """
         spawned, self._first_child = self._first_child, None
         spawned = spawned or self.launcher.start_child(message.text, persistent=True)
         self._child_has_output = self._needs_restart = False
         self._deadlines.reset()
         if stream is not None:
-            # The next child knows nothing of them.
+            # The new child has not received the messages that were sent into the turn.
             self._requeue_messages(stream.turn.user_messages.steering_messages)
         self._child = child = Child(spawned._replace(stdin_bytes=b""))
         stream = stream or self.open_stream(self.stream)
@@ -214,14 +222,14 @@ class PersistentDriver(OpenStdinDriver):
         return child, stream
 
     async def _service_child(self, child: Child, scope: anyio.CancelScope) -> None:
-        """Read its stderr, and ask it for signs of life."""
+        """Read the child's stderr, and send heartbeats."""
         with scope:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(child.drain_stderr)
                 tasks.start_soon(self._send_heartbeats, child)
 
     async def _send_heartbeats(self, child: Child) -> None:
-        """Ask a child for signs of life while it answers a message, if it has any."""
+        """Send heartbeats while the child answers a message, if its protocol has them."""
         build_heartbeat = self._child_input.encode_heartbeat
         while self._child is child and build_heartbeat():
             await anyio.sleep(self.launcher.timeouts["heartbeat_timeout"] / HEARTBEATS_PER_TIMEOUT)
@@ -230,10 +238,10 @@ class PersistentDriver(OpenStdinDriver):
                 await self._write_to_child(child, build_heartbeat())
 
     async def _release_child(self, child: Child) -> None:
-        """Let go of a child that has ended.
+        """Close the pipes of a child that has exited.
 
-        Its stderr may be held by another process: reading it ends here, before the next child gets
-        the same descriptor.
+        Another process may still hold its stderr. Reading stderr stops here, before the next child
+        gets the same descriptor.
         """
         self._child = None
         self._service_scope.cancel()
@@ -241,7 +249,7 @@ class PersistentDriver(OpenStdinDriver):
             await child.stderr_drained.wait()
         self._close_child(child)
 
-    # -- what the child says -----------------------------------------------------------------------
+    # -- the child's output ------------------------------------------------------------------------
 
     async def _read_turn_output(self, child: Child, stream: ChildStream) -> bool:
         self._phase = TurnPhase.READING
@@ -255,7 +263,9 @@ class PersistentDriver(OpenStdinDriver):
         return self._stage in (TurnStage.VENDOR_DONE, TurnStage.FINISHED)
 
     def _apply_stage(self, stage: TurnStage) -> None:
-        """A vendor that stays and may be done counts as done after a moment of silence."""
+        """Start the idle timeout if the turn is paused: a persistent child that may be done is done
+        after a moment of silence.
+        """
         if stage is TurnStage.PAUSED and not self._stalled:
             self._deadlines.start_idle_timeout(self.launcher.exit_timeout_s)
         else:
@@ -282,13 +292,14 @@ class PersistentDriver(OpenStdinDriver):
             case _:
                 await super()._execute_after_write(command)
 
-    # -- its questions -----------------------------------------------------------------------------
+    # -- permission requests -----------------------------------------------------------------------
 
     async def _ask_permission(self, request: PermissionRequest) -> None:
-        # a question behind the result is put to nobody (contract S16b)
+        """Decide about a permission request of the vendor, or start asking hooks and the frontend."""
+        # The frontend is not asked after the result (contract S16b) or after an interrupt.
         if self._stage is TurnStage.FINISHED:
             request = request._replace(refusal=request.refusal or TURN_OVER_TEXT)
-        elif self._interrupted:  # nor is one behind an interrupt
+        elif self._interrupted:
             await self.send_decision(request, PermissionDecision(False, ends_turn=True))
             return
         has_hook_commands = bool(self.launcher.policy.hooks)
@@ -303,8 +314,8 @@ class PersistentDriver(OpenStdinDriver):
         await self._deliver_prompt(request, decision)
 
     async def _run_hooks(self, request: PermissionRequest) -> None:
-        """Run the hooks of Claude's settings files about a call, and then put its question, if it
-        still stands.
+        """Run the hook commands of Claude's settings files about a call, then continue its request
+        if it is still open.
         """
         from shim.conversation.drivers.hook_runner import run_hooks
         from shim.core.claude.hooks.commands import HookContext
@@ -330,7 +341,10 @@ class PersistentDriver(OpenStdinDriver):
     async def _deliver_prompt(
         self, request: PermissionRequest, decision: PermissionDecision | None
     ) -> None:
-        """Write a question that was put to the frontend, or give the vendor the decision."""
+        """Write the permission prompt to the frontend, or send the decision to the vendor.
+
+        `decision` is None if hooks or the frontend decide later.
+        """
         await self._output.write_lines(self._control_session.take_output())
         self.launcher.context.log(
             "asked", level="debug", tool=request.tool, frontend=decision is None
@@ -343,7 +357,7 @@ class PersistentDriver(OpenStdinDriver):
             self._tasks.start_soon(self._expire_prompt, request)
 
     async def _skip_slow_hooks(self, request: PermissionRequest) -> None:
-        """Put a question without the hooks that have not answered in HOOK_TIMEOUT_S."""
+        """Continue a request without the hooks that have not answered within HOOK_TIMEOUT_S."""
         await anyio.sleep(HOOK_TIMEOUT_S)
         if self._control_session.is_awaiting_hook_decisions(request):
             decision = self._control_session.ask_permission_without_hooks(request)
@@ -351,7 +365,7 @@ class PersistentDriver(OpenStdinDriver):
                 await self._deliver_prompt(request, decision)
 
     async def _expire_prompt(self, request: PermissionRequest) -> None:
-        """Answer a question ourselves if the frontend does not answer in time."""
+        """Deny a request if the frontend does not answer in time."""
         timeout_s = min(
             self._control_session.prompt_timeout_s, self.launcher.timeouts["permission_timeout"]
         )
@@ -368,7 +382,7 @@ class PersistentDriver(OpenStdinDriver):
                 await self.send_decision(request, decision)
 
     async def _withdraw_prompt(self, child: Child, request_id: str) -> None:
-        """The frontend need not answer what the vendor does not want to know any more."""
+        """Cancel the prompt of a request that the vendor has withdrawn."""
         for request in self._control_session.pending_permission_requests:
             if (
                 request.request_id == request_id
@@ -383,7 +397,7 @@ class PersistentDriver(OpenStdinDriver):
                 )
 
     def _cancel_waits(self) -> None:
-        """Nothing is asked any more: neither hooks nor answers are waited for."""
+        """Stop waiting for hooks and answers."""
         for scope in self._wait_scopes.values():
             scope.cancel()
         self._wait_scopes.clear()
@@ -392,11 +406,10 @@ class PersistentDriver(OpenStdinDriver):
     async def decide_tool_call(
         self, tool: str, tool_input: Mapping[str, Any]
     ) -> PermissionDecision:
-        """Decide about a call of a tool in the frontend's process, which is about to run: it is
-        asked about as others.
+        """Decide about a call of a tool in the frontend's process, before it runs.
 
-        The vendor may have asked by itself; then it has its answer. An agent that asks without a
-        word about the input is told yes, and the question is put here.
+        The vendor may have asked about it already; then its decision is returned. A vendor that
+        asks without the arguments of the call was allowed, and the request is decided here.
         """
         if self.stream is not None and self._phase is TurnPhase.READING:
             try:
@@ -415,7 +428,7 @@ class PersistentDriver(OpenStdinDriver):
             )
             return await answer.wait_for_decision()
         except FrontendDisconnectedError:
-            # the turn finds out too; here it would end the relays of all calls
+            # The turn notices it, too. Raised here, the error would end the relays of all calls.
             return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         finally:
             self._decided_calls.discard_pending_request(request_id)
@@ -433,7 +446,9 @@ class PersistentDriver(OpenStdinDriver):
         return calls[0][0] if calls else None
 
     def _defer_decision(self, request: PermissionRequest) -> PermissionDecision | None:
-        """Yes to a question without an input, about a call that `decide_tool_call` is to decide with it."""
+        """Allow a request without arguments if `decide_tool_call` will decide about its call.
+        Otherwise return None.
+        """
         state = self._control_session.session_state
         if (
             request.refusal
@@ -450,7 +465,9 @@ class PersistentDriver(OpenStdinDriver):
         )
 
     def _find_earlier_grant(self, request: PermissionRequest) -> PermissionDecision | None:
-        """A call that is made again as the frontend changed it: allowed, once."""
+        """Return the decision about a call that the vendor repeats with the arguments that were
+        changed, or None. Each decision is used once.
+        """
         return (
             None
             if request.refusal
@@ -458,7 +475,9 @@ class PersistentDriver(OpenStdinDriver):
         )
 
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
-        """The answer goes to the vendor; a refusal is also the Turn's business."""
+        """Send the decision about a permission request to the vendor, and record a denial in the
+        Turn.
+        """
         child, stream = self._child, self.stream
         if (
             scope := self._wait_scopes.pop((WAIT_FOR_ANSWER, request.request_id), None)
@@ -472,7 +491,7 @@ class PersistentDriver(OpenStdinDriver):
         )
         try:
             answer = self._encode_answer(request, decision)
-        except ValueError as error:  # the call has to be made again; then it was allowed already
+        except ValueError as error:  # the vendor must repeat the call, which is then allowed
             self._decided_calls.allow_call_once(
                 request.tool, decision.updated_input or {}, PermissionDecision(True)
             )
@@ -497,8 +516,10 @@ class PersistentDriver(OpenStdinDriver):
             await self.interrupt()
 
     def _encode_answer(self, request: PermissionRequest, decision: PermissionDecision) -> bytes:
-        """What the vendor is told. A call in the frontend's process runs from here, with what was
-        changed of it.
+        """Encode a decision for the vendor.
+
+        A call in the frontend's process is released here, with the arguments that were changed.
+        Return b"" if the vendor does not wait for an answer.
         """
         if self._decided_calls.resolve_pending_request(request.request_id, decision):
             return b""
@@ -511,7 +532,7 @@ class PersistentDriver(OpenStdinDriver):
             decision = decision._replace(updated_input=None)
         return self._child_input.encode_permission_response(request, decision)
 
-    # -- what the child is told --------------------------------------------------------------------
+    # -- the child's input -------------------------------------------------------------------------
 
     async def _send_message(self, child: Child, stream: ChildStream, prompt: UserMessage) -> bool:
         """Send the message of the turn to the child, and read the answer."""
@@ -521,11 +542,11 @@ class PersistentDriver(OpenStdinDriver):
         return await self._read_turn_output(child, stream)
 
     async def interrupt(self) -> None:
-        """Tell the vendor to stop; a child that does not obey in time is ended."""
+        """Interrupt the turn. A child that does not stop in time is ended."""
         self._cancel_waits()
         if self._interrupted:
             return
-        self._interrupted = True  # for a turn that has no child at this moment too
+        self._interrupted = True  # set even if the turn has no child at this moment
         if self.stream is None or self._child is None:
             return
         self.stream.turn.record_interrupt()
@@ -536,7 +557,7 @@ class PersistentDriver(OpenStdinDriver):
         await self._interrupt_child(self._child)
 
     async def stop(self) -> None:
-        """Close its stdin, and make sure of its end."""
+        """Close the child's stdin, and make sure that it exits."""
         if (child := self._child) is not None:
             await child.shut_down_idle_process()
             await self._release_child(child)

@@ -1,5 +1,5 @@
-"""What a child that stays for the conversation is told while a turn runs: messages, another model
-or mode, to stop.
+"""The part of a persistent driver that writes to its child while a turn runs: messages, changed
+settings and interrupts.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,8 @@ from shim.process.child import Child
 if TYPE_CHECKING:
     from shim.conversation.drivers.turn_lifecycle import TranslatorFactory
 
-INTERRUPT_TIMEOUT_S = 1.5  # for a child that was told to interrupt its turn; then it is ended
-# for a child to read a line; a child that reads nothing for so long is ended
+INTERRUPT_TIMEOUT_S = 1.5  # for a child to interrupt its turn; then the child is ended
+# for a child to read a line; a child that does not read it is ended
 WRITE_TIMEOUT_S = 60.0
 
 
@@ -38,7 +38,7 @@ class TurnPhase(Enum):
 
 
 class OpenStdinDriver(ChildDriver):
-    """A driver whose child reads its stdin for as long as it lives."""
+    """A driver whose child reads its stdin until it exits."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class OpenStdinDriver(ChildDriver):
         self._child_input: ChildInput = launcher.adapter.create_child_input()
         self._tasks: TaskGroup = tasks
         self._phase = TurnPhase.IDLE
-        self._needs_restart = False  # the child runs in another mode than is asked for by now
+        self._needs_restart = False  # the child cannot apply a setting that has changed
 
     @property
     def _control_session(self) -> ControlSession:
@@ -61,7 +61,7 @@ class OpenStdinDriver(ChildDriver):
         return self._control
 
     def _encode_prompt(self, message: UserMessage) -> UserMessage:
-        """The message in the words that the child is told."""
+        """Return the message with the text that the vendor receives."""
         return message.replace_text(self.launcher.build_vendor_prompt(message.text))
 
     def _get_translator_factory(self) -> "TranslatorFactory":
@@ -84,7 +84,9 @@ class OpenStdinDriver(ChildDriver):
         await self.send_steering_messages()
 
     async def send_steering_messages(self) -> None:
-        """Say a message into the turn, while a call of it runs; else it has a turn of its own."""
+        """Send queued messages into the turn while one of its tool calls runs. Otherwise they wait
+        for turns of their own.
+        """
         messages = self._control_session.queued_messages
         while (
             message := next(
@@ -116,10 +118,10 @@ class OpenStdinDriver(ChildDriver):
             await self._write_to_child(child, line)
 
     def _list_unread_messages(self, stream: ChildStream) -> list[UserMessage]:
-        """The messages that were said into the turn, and that it does not answer.
+        """Return the messages that were sent into the turn and that it does not answer.
 
-        A vendor may take one in vain while it is interrupted. The real claude has not said it yet
-        then.
+        A vendor may accept a message while it is interrupted, and then drop it. The real claude
+        sends such a message in the next turn.
         """
         count = max(
             self._child_input.pop_undelivered_message_count(),
@@ -128,12 +130,12 @@ class OpenStdinDriver(ChildDriver):
         return stream.turn.user_messages.steering_messages[-count:] if count else []
 
     def _requeue_messages(self, messages: list[UserMessage]) -> None:
-        """Let messages that were said into the turn wait for turns of their own."""
+        """Put messages that were sent into the turn back at the head of the queue."""
         self._control_session.queued_messages.extendleft(reversed(messages))
 
     async def _write_to_child(self, child: Child, lines: bytes) -> None:
-        """Write to the child's stdin. A child that does not read in time is ended, and the pump
-        comes to its end.
+        """Write to the child's stdin. A child that does not read in time is ended, which ends its
+        turn.
         """
         with anyio.move_on_after(WRITE_TIMEOUT_S) as timeout_scope:
             await child.write_stdin(lines)
@@ -157,9 +159,11 @@ class OpenStdinDriver(ChildDriver):
         )
 
     async def apply_setting_change(self, change: SettingChanged) -> None:
-        """Tell the child that runs; the next one is started with it."""
+        """Send a changed setting to the running child, or restart the child before its next
+        message.
+        """
         adapter, (name, value), needs_restart = self.launcher.adapter, change, False
-        # one that is judged in only one of the two modes is launched in another way
+        # A vendor that needs our policy check in only one of the two modes is launched differently.
         if name == "mode":
             mode = str(value)
             needs_restart = adapter.needs_external_policy_check(
@@ -172,9 +176,9 @@ class OpenStdinDriver(ChildDriver):
                 else self._child_input.encode_permission_mode_change(mode)
             )
         elif name == "rules":
-            # a child was told those of its start, and asks about what these are about
+            # The child has the rules of its start, and asks about what the others restrict.
             line, needs_restart = b"", self._needs_restart_for_rules()
-        elif name == "servers":  # a child is told of them when it starts
+        elif name == "servers":  # a child receives its MCP servers only when it starts
             line, needs_restart = b"", True
         else:
             line = (
