@@ -1,7 +1,6 @@
-"""What a child's output asks of the shell beside the bytes: commands.
+"""The commands of a child stream. A driver executes them in their order.
 
-The pump gives them with the bytes, in the order in which they are to be carried out. They are
-frozen and hold no Turn.
+Commands are frozen and hold no Turn.
 """
 
 from enum import Enum
@@ -12,57 +11,51 @@ from shim.core.reading.typed import NamedTuple
 
 
 class AskPermissionCommand(NamedTuple):
-    """The vendor asks whether a call may run: put the question to the frontend, give the vendor the
-    answer.
-    """
+    """Decide about a permission request of the vendor, or ask the frontend."""
 
     permission: PermissionRequest
 
 
 class WithdrawPermissionCommand(NamedTuple):
-    """The vendor waits no more for the answer to its question `request_id`."""
+    """Cancel the prompt of a request that the vendor has withdrawn."""
 
     request_id: str
 
 
 class RunHooksCommand(NamedTuple):
-    """The frontend may have hooks for what happened; `last_text` is the last text of the turn, for
-    its end.
-    """
+    """Call the frontend's hooks. `last_text` is the last text of a turn that has ended."""
 
     events: tuple[HookEvent, ...]
     last_text: str = ""
 
 
 class SendToChildCommand(NamedTuple):
-    """Write `line` to the child's stdin: a whole line, its LF included."""
+    """Write `line` to the child's stdin. It is a complete line with its LF."""
 
     line: bytes
 
 
 class StoreSessionCommand(NamedTuple):
-    """Write down the vendor's own `vendor_session`, before the frontend has the bytes: it may
-    resume the session elsewhere.
+    """Store the vendor's session before the frontend gets the lines, because the frontend may
+    resume the session at once.
     """
 
     vendor_session: str | None
 
 
 class SetTimeoutCommand(NamedTuple):
-    """From now on the child may be silent for as long as `timeout_key` allows (a key of the
-    timeouts of the settings).
-    """
+    """Set how long the child may be silent. `timeout_key` is a key of the timeouts in the settings."""
 
     timeout_key: str
 
 
 class TurnStage(Enum):
-    """How far the turn has come; the command says that this has changed."""
+    """How far the turn has come. The command reports a change."""
 
     RUNNING = "running"
-    PAUSED = "paused"  # the vendor may be done: only its silence will tell
-    VENDOR_DONE = "settled"  # the vendor said that it is done
-    FINISHED = "finished"  # the result is said
+    PAUSED = "paused"  # the vendor may be done; it is if it stays silent
+    VENDOR_DONE = "settled"  # the vendor has reported that it is done
+    FINISHED = "finished"  # the result was written
 
 
 StreamCommand = (
@@ -75,7 +68,7 @@ StreamCommand = (
     | TurnStage
 )
 StreamCommands = tuple[StreamCommand, ...]
-# whole lines for the frontend, and what else is to be done
+# complete lines for the frontend, and the commands that belong to them
 StreamOutput = tuple[bytes, StreamCommands]
 
-NO_COMMANDS: StreamCommands = ()  # what nearly every chunk gives
+NO_COMMANDS: StreamCommands = ()  # of nearly every chunk

@@ -1,4 +1,4 @@
-"""Calls that a vendor asks about before they run."""
+"""The permission requests of a vendor: calls that it asks about before they run."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,12 +11,12 @@ from shim.core.turn.open_calls import PERMISSION_REQUEST, normalize_call_id
 from shim.core.turn.tool_calls import ToolCalls
 from shim.core.turn.turn_context import TurnContext
 
-# calls that a vendor may ask about in one turn; more is no work but a flood
+# Requests of one turn. No real task needs more.
 MAX_PERMISSION_REQUESTS = 1000
 
 
 class PermissionRequests:
-    """The permissions that a vendor asks for. `pending` waits for the shell."""
+    """The permission requests of one turn. The shell takes the new ones with `take_pending`."""
 
     def __init__(self, context: TurnContext, tool_calls: ToolCalls) -> None:
         self._machine = context.machine
@@ -40,12 +40,10 @@ class PermissionRequests:
         is_unique: bool = False,
         is_deferred: bool = False,
     ) -> None:
-        """The vendor asks whether a call may run; `vendor_call` are its own name and arguments of
-        it.
+        """Add a request of the vendor. `vendor_call` has the vendor's own tool name and arguments.
 
-        A deferred call is not written yet; any other call is written now, unless it is open
-        already. The request waits in `pending`. A request that the frontend must not see carries
-        its refusal, so that the vendor gets an answer.
+        The call is written to the frontend now, unless it is open already or deferred. A request
+        that the frontend must not see gets a refusal, so that the vendor still receives an answer.
         """
         call_id, name = normalize_call_id(call_id), normalize_tool_name(name)
         if len(self.pending) > MAX_PERMISSION_REQUESTS:
@@ -89,7 +87,7 @@ class PermissionRequests:
         )
 
     def take_pending(self) -> list[PermissionRequest]:
-        """Return the requests since the last call."""
+        """Remove and return the requests since the last call."""
         pending, self.pending = self.pending, []
         return pending
 
@@ -100,9 +98,7 @@ class PermissionRequests:
             self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)
 
     def write_deferred_call(self, name: str, tool_input: Mapping[str, Any]) -> None:
-        """Write a call that arrived at the frontend's own server, if the call waited for its
-        arguments.
-        """
+        """Write a deferred call whose arguments have arrived at the frontend's own server."""
         if any(call[1:] == (name, tool_input) for call in self._tool_calls.open_calls.values()):
             return
         call_id = self.deferred_calls.match_input_to_call(name, tool_input)
@@ -110,20 +106,23 @@ class PermissionRequests:
             self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)
 
     def write_refused_call(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
-        """Write a deferred call that was refused, without the arguments that it waited for."""
+        """Write a deferred call that was refused before its arguments were known."""
         if self.deferred_calls.remove_refused_call(call_id):
             self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)
 
     def refuse_pending_requests(self) -> None:
-        """The turn is over: a question behind the result would get no answer (contract S16b)."""
+        """Refuse the new requests, because the turn is over. A prompt after the result would get no
+        answer (contract S16b).
+        """
         self.pending = [
             permission._replace(refusal=permission.refusal or TURN_OVER_TEXT)
             for permission in self.pending
         ]
 
     def _find_refusal(self, request_id: str, key: str | None, name: str) -> str:
-        """Return why the frontend must not be asked, or "". `key` is the key of the call if it is
-        open.
+        """Return why the frontend must not be asked, or "".
+
+        `key` is the key of the call if the call is open.
         """
         if self._machine.is_over:
             return TURN_OVER_TEXT

@@ -1,4 +1,4 @@
-"""What a frontend's line makes the session do."""
+"""The actions that follow from a line of the frontend. The shell executes them."""
 
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.typed import NamedTuple
@@ -8,10 +8,10 @@ class InterruptRequested(NamedTuple): ...
 
 
 class SettingChanged(NamedTuple):
-    """Another "model", "mode" or "effort" from the next request on; None is the vendor's own.
+    """A setting has changed for the next request: "model", "mode" or "effort".
 
-    "rules": others narrow than before; "servers": others live in the frontend's process; `value`
-    says nothing then.
+    A `value` of None means the vendor's default. "rules" means that other rules restrict the calls,
+    "servers" that other MCP servers run in the frontend's process; both have no `value`.
     """
 
     setting: str

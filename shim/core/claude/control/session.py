@@ -1,10 +1,9 @@
-"""The frontend's side of a conversation: its lines in, our answers out, both directions (contract
-sections 3 and 6).
+"""The control session: the frontend's lines on stdin, and our answers on stdout.
 
-Sans-IO: `receive_line` takes a line of stdin and gives back what the session has to do; what is to
-be said on stdout is collected for `take_output`. Every control_request is answered, an unknown one
-with the real one's error (C5); a line that cannot be read is skipped with a word on stderr, where
-the real one ends (C13).
+The session does no I/O. `receive_line` takes one line and returns the actions that the shell must
+execute. `take_output` returns the lines that the shell must write. Every control_request is
+answered; an unknown one gets the real claude's error (contract C5). A line that cannot be parsed is
+skipped with a warning on stderr; the real claude exits there (C13).
 """
 
 from collections import deque
@@ -65,14 +64,15 @@ from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict
 
 CALL_TOO_LARGE_TEXT = "The call is too large to be asked about ({size} bytes)."
-MAX_MESSAGE_IDS = 10_000  # ids of messages; a client repeats a message soon after it sent it
-MAX_TYPE_CHARS = 60  # of a line's type, in a complaint about it
+MAX_MESSAGE_IDS = 10_000  # stored ids; a client repeats a message soon after it has sent it
+MAX_TYPE_CHARS = 60  # of the type of a line, in the warning about the line
 
 
 class ControlSession(ControlOutputWriter):
-    """One frontend. `queued_messages` wait for their turn; `warnings` are lines for stderr.
+    """The session of one frontend.
 
-    `create_id` gives a fresh uuid, `format_now` the time as ISO text.
+    `queued_messages` are the messages that wait for a turn; `warnings` are lines for stderr.
+    `create_id` returns a new UUID, `format_now` the time as ISO text.
     """
 
     def __init__(
@@ -102,10 +102,10 @@ class ControlSession(ControlOutputWriter):
         self._accepted_message_ids = BoundedDict[str, None](MAX_MESSAGE_IDS)
         self._load_accepted_ids = load_accepted_ids
 
-    # -- what the frontend says --------------------------------------------------------------------
+    # -- the frontend's lines ----------------------------------------------------------------------
 
     def receive_line(self, line: bytes) -> list[FrontendAction]:
-        """One line of stdin, without its LF."""
+        """Apply one line of stdin, without its LF. Return the actions that follow from it."""
         if not line.removeprefix(BYTE_ORDER_MARK).strip():
             return []
         self._line_count += 1
@@ -130,8 +130,8 @@ class ControlSession(ControlOutputWriter):
         return 0 < self._line_count == self.skipped_line_count
 
     def close_input(self) -> list[FrontendAction]:
-        """The frontend's stdin has ended: every open question and every later one is answered by
-        us.
+        """Handle the end of the frontend's stdin: refuse every open and every later permission
+        request.
         """
         self._is_input_closed = True
         has_open_prompts = bool(self._list_open_prompts())
@@ -144,15 +144,15 @@ class ControlSession(ControlOutputWriter):
 
     @property
     def pending_permission_requests(self) -> list[PermissionRequest]:
-        """What the frontend was asked and has not answered."""
+        """Return the requests that the frontend was asked about and has not answered."""
         return [pending.request for pending in self._list_open_prompts()]
 
     def _list_open_prompts(self) -> list[PendingPermission]:
         return [pending for pending in self._pending.values() if pending.prompt_id is not None]
 
     def cancel_permission_prompts(self) -> None:
-        """The turn ends: the frontend need not answer what is still open. Said in front of the
-        result (S16b).
+        """Cancel the open prompts at the end of a turn. The lines must come before the result
+        (contract S16b).
         """
         for pending in self._list_open_prompts():
             self._cancel_prompt(pending)
@@ -228,7 +228,7 @@ class ControlSession(ControlOutputWriter):
             [] if self._restricting_rules == old_rules else [SettingChanged("rules", None)]
         )
         if self.has_started and self.session_state.sdk_servers.names != old_servers:
-            # of a frontend that has joined
+            # A frontend that has joined the session has registered other servers.
             actions.append(SettingChanged("servers", None))
         if self.session_state.effort != old_effort:
             return [SettingChanged("effort", self.session_state.effort), *actions]
@@ -243,7 +243,7 @@ class ControlSession(ControlOutputWriter):
 
     @property
     def _restricting_rules(self) -> object:
-        """The rules that keep a call from running unasked."""
+        """Return the rules that keep a call from running without a prompt."""
         return (
             None
             if self.session_state.policy is None
@@ -280,7 +280,7 @@ class ControlSession(ControlOutputWriter):
         answered = self._accept_answer(request_id, parse_permission_decision(response))
         if answered is None:
             return []
-        # for the next call
+        # The updates apply to the next call.
         self.session_state.apply_permission_updates(parse_permission_updates(response))
         return [answered, *self._apply_requested_mode(response)]
 
@@ -311,13 +311,14 @@ class ControlSession(ControlOutputWriter):
         return [SettingChanged("mode", self.session_state.mode)]
 
     def _refuse_open_requests(self, message: str) -> list[FrontendAction]:
-        """Refuse every open question. No `message`: on an interrupt, which also cancels them at the
-        frontend (C10).
+        """Refuse every open permission request.
+
+        An empty `message` means an interrupt, which also cancels the prompts at the frontend (C10).
         """
         if not message:
             for pending in self._list_open_prompts():
                 self._withdraw_prompt(pending)
-        # open prompts first
+        # Open prompts come first.
         refused = sorted(self._pending.values(), key=lambda pending: pending.prompt_id is None)
         self._pending.clear()
         self._open_hooks.clear()
@@ -326,16 +327,19 @@ class ControlSession(ControlOutputWriter):
         )
         return [PermissionAnswered(pending.request, denial) for pending in refused]
 
-    # -- what we ask and tell ----------------------------------------------------------------------
+    # -- permission requests -----------------------------------------------------------------------
 
-    # seconds that a question may wait for its answer, whatever the settings allow
+    # A prompt waits at most this long for its answer, whatever the settings allow.
     prompt_timeout_s = float("inf")
     _prompt_abilities = PermissionPromptAbilities()
     _timeout_text = PROMPT_TIMEOUT_TEXT
     _interrupt_text = ""  # the message of a denial by an interrupt
 
     def expire_permission_request(self, request: PermissionRequest) -> PermissionDecision | None:
-        """The denial of a question that has waited for too long; None if it was answered."""
+        """Cancel the prompt of a request that has waited too long.
+
+        Return the denial, or None if the prompt was answered.
+        """
         for pending in self._list_open_prompts():
             if pending.request is request:
                 self._cancel_prompt(pending)
@@ -348,7 +352,7 @@ class ControlSession(ControlOutputWriter):
         self._write_running_state()
 
     def _withdraw_prompt(self, pending: PendingPermission) -> None:
-        """Tell the frontend that it need not answer a prompt any more."""
+        """Tell the frontend to close a prompt."""
         line = {"type": "control_cancel_request", "request_id": pending.prompt_id}
         self._lines.append(dump_json(line) + b"\n")
 
@@ -420,7 +424,7 @@ class ControlSession(ControlOutputWriter):
     def send_hook_callbacks(
         self, event: HookEvent, *, prompt: str = "", last_message: str = ""
     ) -> None:
-        """Tell the frontend's hooks what happened (C11)."""
+        """Call the frontend's hooks for an event (contract C11)."""
         if self._is_input_closed or not self.session_state.hooks:
             return
         state = self.session_state
@@ -449,8 +453,9 @@ class ControlSession(ControlOutputWriter):
             self._write_line(line)
 
     def _ask_hook(self, event: HookEvent, line: dict[str, Any]) -> None:
-        """Ask a hook about a call. The input is not cut if the vendor would run what the hook hands
-        back.
+        """Call a hook before a tool call runs.
+
+        The input is not shortened if the vendor would run the arguments that the hook returns.
         """
         size_bytes = len(dump_json(line)) + 1
         if size_bytes > self.session_state.options.max_line_bytes:
@@ -484,12 +489,12 @@ class ControlSession(ControlOutputWriter):
         return bool(self._pending)
 
     def is_awaiting_hook_decisions(self, request: PermissionRequest) -> bool:
-        """Whether a question waits for a hook about its call."""
+        """Return whether a request waits for a hook about its call."""
         pending = self._pending.get(request.request_id)
         return pending is not None and pending.prompt_id is None
 
     def ask_permission_without_hooks(self, request: PermissionRequest) -> PermissionDecision | None:
-        """The hooks about a call have not answered in time: its question is put without them."""
+        """Decide about a request without the hooks that have not answered in time."""
         if not self.is_awaiting_hook_decisions(request):
             return None
         self._open_hooks = {
@@ -545,21 +550,19 @@ class ControlSession(ControlOutputWriter):
         pending = self._pending.get(request.request_id)
         if pending is None or not pending.runs_commands or pending.request is not request:
             return False, None
-        if decision.allow is False:  # other requests about the call have commands of their own
+        if decision.allow is False:  # a denial also covers other requests about the same call
             self._hook_decisions.add_decision(request.call_id, decision)
         return True, self._decide(pending._replace(runs_commands=False, command_decision=decision))
 
     def record_executed_call(self, call_id: str) -> ToolCallBlocked | None:
-        """A call has run; what is to be done where a hook had denied it and the vendor ran it all
-        the same.
-        """
+        """Record that a call has run. Return the action if a hook had denied the call."""
         self._executed_calls[call_id] = None
         drop_oldest_entry_if_full(self._executed_calls)
         decision = self._hook_decisions.get_decision(call_id)
         return ToolCallBlocked(call_id, decision.reason) if decision.allow is False else None
 
     def start_turn(self, prompt: str) -> None:
-        """A message's turn begins."""
+        """Start the turn of a message, and call the UserPromptSubmit hooks."""
         self.is_running = self.has_started = True
         self.session_state.sdk_servers.initialize_servers()
         self.write_session_state("running")
@@ -568,7 +571,9 @@ class ControlSession(ControlOutputWriter):
         self.send_hook_callbacks(HookEvent(PROMPT_EVENT), prompt=prompt)
 
     def end_turn(self) -> None:
-        """The turn is over: its result was said (S18: never running without idle)."""
+        """End the turn, whose result was written. Every "running" state is followed by "idle"
+        (contract S18).
+        """
         self.is_running = False
         for table in (
             self._pending,

@@ -1,6 +1,4 @@
-"""The lines for one frontend beside the conversation: answers to its requests, and the state of the
-session.
-"""
+"""Builds the lines that a control session writes: answers to control requests, and session states."""
 
 from collections.abc import Callable, Mapping
 
@@ -21,7 +19,7 @@ class ControlOutputWriter:
         self._lines: list[bytes] = []
 
     def take_output(self) -> bytes:
-        """The lines for stdout, since the last call."""
+        """Remove and return the lines for stdout."""
         output = b"".join(
             (*self._lines, *self.session_state.sdk_servers.take_control_request_lines())
         )
@@ -29,12 +27,12 @@ class ControlOutputWriter:
         return output
 
     def put_back_output(self, output: bytes) -> None:
-        """Lines that could not be written yet: they come first at the next `take_output`."""
+        """Put back lines that could not be written. The next `take_output` returns them first."""
         if output:
             self._lines.insert(0, output)
 
     def write_session_state(self, state: str) -> None:
-        """Tell the session's state to a frontend that wants to know (contract 5.13)."""
+        """Write the state of the session, if the frontend has asked for states (contract 5.13)."""
         if self.session_state.options.state_events and (self.is_running or state == "idle"):
             visibility = (
                 {"sdk_host_only": True} if self.session_state.options.state_events == "host" else {}
@@ -42,7 +40,7 @@ class ControlOutputWriter:
             self.write_system_message("session_state_changed", state=state, **visibility)
 
     def write_system_message(self, subtype: str, **fields: object) -> None:
-        """A `system` line beside the conversation."""
+        """Write a `system` line."""
         line = {"type": "system", "subtype": subtype, **fields}
         self._write_line(
             line | {"uuid": self._create_id(), "session_id": self.session_state.options.session_id}
@@ -74,14 +72,12 @@ class ControlOutputWriter:
 
 
 class SessionStateReporter(ControlOutputWriter):
-    """The state alone, around the one message of a frontend that asks nothing."""
+    """Writes the session states of a one-shot run, whose frontend sends no control requests."""
 
     def start_turn(self, _prompt: str) -> None:
-        """The turn begins."""
         self.is_running = self.has_started = True
         self.write_session_state("running")
 
     def end_turn(self) -> None:
-        """The turn is over."""
         self.is_running = False
         self.write_session_state("idle")
