@@ -1,23 +1,24 @@
-"""Puts known faults into a copy of the project, one at a time, and says whether the tests notice each
-of them.
+"""Seeds known faults into a copy of the project, one at a time, and reports whether the tests catch
+each of them.
 
     python tests/seeded_faults.py [--rounds N] [--out FILE] [NAME …]
     python tests/seeded_faults.py --list
-    python tests/seeded_faults.py --check      whether every fault still fits the code, and names
-                                               only what is there
-    python tests/seeded_faults.py --sound      the same run without a fault: nothing may fail
+    python tests/seeded_faults.py --check      report faults that do not fit the code any more
+    python tests/seeded_faults.py --sound      run the tests without a fault: none may fail
 
-The faults are in `tests/faults/*.toml`, a table each under a name that says what goes wrong:
+The faults are in `tests/faults/*.toml`, one table for each fault:
 
     [turn-emits-two-results]
     area = "machine"
     module = "shim/core/turn/machine.py"
-    old = "what stands there, exactly once"
-    new = "what a tired person could have written"
+    old = "the code, which must occur exactly once"
+    new = "a mistake that a person could make"
+    test = "tests/core/turn/test_machine.py::test_turn_has_one_result"
 
-`also` are further places, each with `module`, `old` and `new`. A NAME may be the name of an area. A
-fault that lets the tests run for longer than LIMIT_SECONDS was noticed too: somebody would look.
-Exit 1 when a fault was missed, or does not fit.
+`test` is the test that caught the fault the last time. It runs alone in the first round, so the whole
+list takes minutes. `also` lists further edits, each with `module`, `old` and `new`. A NAME may also
+be an area. A fault that makes the tests run longer than LIMIT_SECONDS counts as caught. The exit
+status is 1 if a fault was missed or does not fit.
 """
 
 import argparse
@@ -32,6 +33,7 @@ import tempfile
 import time
 import tomllib
 import venv
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,10 +53,9 @@ PYTEST = ("-x", "-q", "-m", "not e2e", "-p", "no:cacheprovider", "-p", "no:xdist
 # is left out: it compares the list with the code, so it fails with every fault
 OWN = "test_seeded_faults"
 
-# The modules of the tests, without their `test_`, that should notice a fault of an area. They are
-# the first round, so that most faults are noticed in seconds. The second round is all other
-# modules.
-ROUNDS = 2
+# The test modules, without `test_`, that should catch a fault of an area. A fault is tried against
+# its own `test` first, then against the modules of its area, then against all other modules.
+ROUNDS = 3
 AREAS = {
     "matrix": "permission_matrix bundled_profiles startup enforcement",
     "machine": "machine turn text_blocks tool_calls result claude_passthrough",
@@ -138,14 +139,15 @@ class FaultEdit:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that a person could have got wrong."""
+    """A mistake that a person could make."""
 
     name: str
     area: str
+    test: str  # the id of the test that caught the fault the last time, or ""
     places: tuple[FaultEdit, ...]
 
 
-SOUND = Fault("nothing is wrong", "", ())
+SOUND = Fault("no fault", "", "", ())
 
 
 def read_faults() -> list[Fault]:
@@ -157,33 +159,37 @@ def read_faults() -> list[Fault]:
                 FaultEdit(edit_table["module"], edit_table["old"], edit_table["new"])
                 for edit_table in (table, *table.get("also", ()))
             )
-            faults.append(Fault(name, table["area"], places))
+            faults.append(Fault(name, table["area"], table.get("test", ""), places))
     return faults
 
 
 def list_mismatches(faults: Sequence[Fault]) -> list[str]:
-    """What of the list does not fit the code or the tests."""
-    messages = [
-        f"{one.name}: {why}"
-        for one in faults
-        for edit in one.places
-        if (why := edit.explain_mismatch())
-    ]
-    messages += [
-        f"{fault.name}: there is no area {fault.area!r}"
-        for fault in faults
-        if fault.area not in AREAS
-    ]
-    names = [fault.name for fault in faults]
-    messages += [
-        f"{name}: there are two of this name"
-        for name in sorted({duplicate for duplicate in names if names.count(duplicate) > 1})
-    ]
+    """Return what does not fit the code or the tests any more."""
+    messages = []
+    names = Counter(fault.name for fault in faults)
+    for fault in faults:
+        reasons = [edit.explain_mismatch() for edit in fault.places]
+        if fault.area not in AREAS:
+            reasons.append(f"there is no area {fault.area!r}")
+        if fault.test and not has_test(fault.test):
+            reasons.append(f"there is no test {fault.test}")
+        if names[fault.name] > 1:
+            reasons.append("another fault has the same name")
+        messages += [f"{fault.name}: {reason}" for reason in reasons if reason]
     module_names = {f"test_{name}" for area in AREAS.values() for name in area.split()}
-    return messages + [
-        f"there is no module {name} of the tests"
-        for name in sorted(module_names - set(list_test_modules()))
-    ]
+    missing_modules = sorted(module_names - set(list_test_modules()))
+    return messages + [f"there is no test module {name}" for name in missing_modules]
+
+
+def has_test(test_id: str) -> bool:
+    """Return whether a test exists. `test_id` is `path::function`."""
+    path, _, function_name = test_id.partition("::")
+    if not (ROOT / path).is_file():
+        return False
+    text = (ROOT / path).read_text(encoding="utf-8")
+    return (
+        re.search(rf"^(?:async )?def {re.escape(function_name)}\(", text, re.MULTILINE) is not None
+    )
 
 
 def list_test_modules() -> dict[str, str]:
@@ -196,14 +202,16 @@ def list_test_modules() -> dict[str, str]:
     }
 
 
-def plan_rounds(area: str, most: int) -> Iterator[list[str]]:
-    """The paths of the tests, those first that should notice a fault of this area, or of any where
-    it is "".
+def plan_rounds(area: str, recorded_test: str, max_rounds: int) -> list[list[str]]:
+    """Return the tests of each round: the recorded test, the modules of the area, all others.
+
+    Without an area, the second round has the modules of all areas.
     """
     remaining_tests = list_test_modules()
     names = AREAS[area] if area else " ".join(AREAS.values())
-    first = [remaining_tests.pop(f"test_{name}") for name in dict.fromkeys(names.split())]
-    yield from [paths for paths in (first, list(remaining_tests.values())) if paths][:most]
+    area_tests = [remaining_tests.pop(f"test_{name}") for name in dict.fromkeys(names.split())]
+    rounds = [[recorded_test] if recorded_test else [], area_tests, list(remaining_tests.values())]
+    return [tests for tests in rounds if tests][:max_rounds]
 
 
 # -- a copy ----------------------------------------------------------------------------------------
@@ -350,12 +358,12 @@ class FaultResult:
         )
 
 
-def try_fault(fault: Fault, copy: Copy, most: int) -> FaultResult:
-    """Run the tests over the copy with the fault, `most` rounds of them."""
+def try_fault(fault: Fault, copy: Copy, max_rounds: int) -> FaultResult:
+    """Run the tests over the copy with the fault, in at most `max_rounds` rounds."""
     start_s = time.monotonic()
     with copy.seed_faults(fault):
-        for paths in plan_rounds(fault.area, most):
-            status, output = copy.run_tests(paths)
+        for tests in plan_rounds(fault.area, fault.test, max_rounds):
+            status, output = copy.run_tests(tests)
             if status != 0:
                 outcome = "hung" if status is None else "caught" if status > 0 else "killed"
                 return FaultResult(
@@ -377,7 +385,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="faults or areas; else all")
     parser.add_argument(
-        "--rounds", type=int, default=ROUNDS, help="1: the tests of the fault's area, 2: all"
+        "--rounds",
+        type=int,
+        default=ROUNDS,
+        help="how many rounds of tests are run: the test that caught the fault, its area, all others",
     )
     parser.add_argument("--out", default=os.devnull, help="a file for the verdicts, a line each")
     parser.add_argument("--list", action="store_true", help="say the names")
