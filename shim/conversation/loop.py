@@ -1,5 +1,5 @@
-"""What all loops have in common: signals, a frontend that leaves, work beside the wait for the end,
-an exit status.
+"""The base class of the conversation loops: signals, a frontend that disconnects, background tasks
+and the exit status.
 """
 
 import gc
@@ -24,10 +24,10 @@ EXIT_STATUS_BY_SIGNAL = {"SIGTERM": 143, "SIGHUP": 129}
 
 
 class ConversationLoop:
-    """`_run_session` is cancelled (through `_work_scope`) when a signal ends us or the frontend has
-    closed our stdout.
+    """Runs `_run_session` beside the tasks that can end it.
 
-    `_error` is what `_run_session` has to raise behind that.
+    `_work_scope` cancels the session when a signal comes or the frontend closes our stdout.
+    `_run_session` raises `_error` after that, if it is set.
     """
 
     def __init__(self, output: FrontendOutput, recorder: "RunRecorder | None" = None) -> None:
@@ -41,8 +41,9 @@ class ConversationLoop:
         self._frontend_disconnected = False
 
     async def run(self, pending_signals: list[int]) -> int:
-        """Run to the end; our exit status. `pending_signals` are the numbers of signals that came
-        before the loop ran.
+        """Run the loop to its end. Return the exit status.
+
+        `pending_signals` are the numbers of the signals that came before the loop ran.
         """
         gc.freeze()
         gc.enable()
@@ -60,11 +61,11 @@ class ConversationLoop:
         raise NotImplementedError
 
     def _interrupt_turn(self, tasks: TaskGroup) -> None:
-        """A SIGINT: stop the turn that runs, and end after it."""
+        """Interrupt the running turn after a SIGINT. The loop ends after the turn."""
         raise NotImplementedError
 
     async def _run_in_background(self, work: Callable[..., Awaitable[None]], *args: object) -> None:
-        """What runs beside the wait for the end; a mistake in it, or a frontend that has gone, ends
+        """Run a task beside the session. An error in it, or a frontend that has disconnected, ends
         the loop.
         """
         try:
@@ -74,27 +75,29 @@ class ConversationLoop:
             self._work_scope.cancel()
 
     def _wake_waiters(self) -> None:
-        """Wake what waits for `_wakeup`."""
+        """Wake every task that waits for `_wakeup`."""
         wakeup, self._wakeup = self._wakeup, anyio.Event()
         wakeup.set()
 
     async def _watch_frontend(self) -> None:
-        """A frontend that has closed our stdout has gone, or has crashed: its turn is stopped."""
+        """Stop the session when the frontend closes our stdout. The frontend has exited or crashed."""
         await self._output.wait_for_disconnect()
         self._frontend_disconnected = True
         self._work_scope.cancel()
 
     async def _preload_modules(self) -> None:
-        """Import what a long conversation may need, before an upgrade replaces the files."""
+        """Import the modules that a long conversation may need, before an upgrade replaces the
+        files.
+        """
         await anyio.sleep(PRELOAD_DELAY_S)
         try:
             from shim.conversation.preload import preload_conversation_modules
-        except ImportError:  # the files are gone already
+        except ImportError:  # an upgrade has already removed the files
             return
         await preload_conversation_modules()
 
     async def _watch_recording(self, recorder: "RunRecorder") -> None:
-        """A turn that must be recorded ends when its recording fails."""
+        """Stop the session if its recording fails. Used if a run must be recorded."""
         self._error = SystemResourceError(await recorder.wait_for_recording_failure())
         self._work_scope.cancel()
 
@@ -118,7 +121,7 @@ class ConversationLoop:
             self._interrupt_turn(tasks)
 
     def stop(self, signal_name: str = "SIGTERM") -> None:
-        """End the conversation as a signal ends it."""
+        """End the conversation as the signal would."""
         self._record_signal(signal_name)
         self._stop_signal = signal_name
         self._work_scope.cancel()
@@ -129,7 +132,5 @@ class ConversationLoop:
 
 
 def explain_turn_failure(error: Exception) -> str:
-    """The reason for a turn that ends without a fault of its own: the machine's, or a mistake of
-    ours.
-    """
+    """Return the reason of a turn that failed because of the machine or a defect of the shim."""
     return str(error) if isinstance(error, SystemResourceError) else f"the shim failed: {error!r}"

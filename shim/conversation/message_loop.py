@@ -1,8 +1,8 @@
-"""The loop of a conversation: messages in, turns out, until stdin ends, a signal comes or the
-frontend leaves.
+"""The loop of a conversation. It runs a turn for each message until stdin ends, a signal comes or
+the frontend disconnects.
 
-The message may come from the command line, or many may come through stdin. The driver decides
-whether each gets a child of its own.
+There is one message from the command line, or there are many from stdin. The driver decides whether
+each message gets a child of its own.
 """
 
 from collections import deque
@@ -34,22 +34,21 @@ if TYPE_CHECKING:
     from shim.io.stdin import FrontendLineSource
     from shim.recording.recorder import RunRecorder
 
-# Of messages that wait for their turn. Beyond both limits the frontend's stdin is not read, and
-# then neither an answer nor an interrupt is heard. A frontend that writes a few messages ahead
-# never comes there.
-MAX_UNMEASURED_MESSAGES = 64  # from here on their bytes count too
+# Limits of the messages that wait for their turn. Beyond them the frontend's stdin is not read, so
+# answers and interrupts are not received either. No frontend writes so many messages ahead.
+MAX_UNMEASURED_MESSAGES = 64  # beyond this number the size of the messages counts, too
 MAX_QUEUED_MESSAGES = 10_000
-PROMPT_HOOK_TIMEOUT_S = 60.0  # the real claude waits for a hook as long; then the message is sent
-# messages that wait for the next message may be as large as one message
+PROMPT_HOOK_TIMEOUT_S = 60.0  # the real claude waits as long; then the message is sent
+# All messages that wait as context may together be as large as one message.
 MAX_CONTEXT_BYTES = MAX_LINE_BYTES
 
 
 class MessageLoop(ConversationLoop):
-    """A conversation from its first message to its end.
+    """Runs a conversation from its first message to its end.
 
-    `first_message` is the message of the command line; without a `source` of others it is the only
-    one. `control` answers the frontend's requests; where there are none, `states` says when the
-    turn runs.
+    `first_message` is the message of the command line. Without a `source` it is the only message.
+    `control` answers the frontend's requests. A run without `control` may have `states`, which
+    reports whether a turn is running.
     """
 
     def __init__(
@@ -74,17 +73,15 @@ class MessageLoop(ConversationLoop):
         self._is_one_shot = first_message is not None
         self._reads_stdin = source is not None
         self._turn_running = False
-        self._turn_number = 0  # of the turn that runs, or ran last
-        self._message_taken = False  # a message was taken whose turn has not begun
+        self._turn_number = 0  # of the running or the last turn
+        self._message_taken = False  # the turn of a message that was taken has not begun
         # messages that are sent together with the next message
         self._context_messages = deque[UserMessage]()
         self._waits_for_hooks = False  # UserPromptSubmit hooks have not answered yet
-        self._interrupted_early = False  # an interrupt came before they answered
+        self._interrupted_early = False  # an interrupt came before the hooks answered
 
     async def _run_session(self, tasks: TaskGroup) -> int:
-        """Run the turns, then make sure that the child is gone, whatever ended them; our exit
-        status.
-        """
+        """Run the turns, and make sure that the child has exited. Return the exit status."""
         if self._source is not None:
             tasks.start_soon(self._run_in_background, self._read_stdin, self._source)
         try:
@@ -104,7 +101,7 @@ class MessageLoop(ConversationLoop):
             await self._write_last_result(f"the turn was stopped by {self._stop_signal}", "signal")
         await child_driver.stop()
         if self._control is not None:
-            # a conversation is over for good; one message may leave a server running
+            # A conversation does not continue. A one-shot run may leave a server running.
             descendants.kill_orphans()
         if self._stop_signal is not None:
             return EXIT_STATUS_BY_SIGNAL[self._stop_signal]
@@ -135,12 +132,12 @@ class MessageLoop(ConversationLoop):
 
     async def _answer_message(self, message: UserMessage) -> None:
         """Run the turn of a message, unless a hook refuses the message or it is only context for
-        the next one.
+        the next message.
         """
         refusal = await self._wait_for_prompt_hooks()
         child_driver = self._driver.active_child_driver
         stream = child_driver.stream
-        if self._is_ending or self._interrupted_early:  # there was no turn to interrupt yet
+        if self._is_ending or self._interrupted_early:  # interrupted before its turn began
             await child_driver.cancel_turn(message)
         elif refusal is not None:
             await child_driver.finish_turn_without_vendor(
@@ -152,13 +149,13 @@ class MessageLoop(ConversationLoop):
             await child_driver.finish_turn_without_vendor(message)
             self._store_as_context(message)
         elif stream is not None and stream.is_over_cost_budget:
-            # its result says that the budget is spent
+            # The result states that the budget is spent.
             await child_driver.finish_turn_without_vendor(message)
         else:
             message = message.prepend_context(self._context_messages)
             self._context_messages.clear()
             await self._driver.run_turn(message)
-            # the turn may have changed the driver
+            # The turn may have replaced the driver.
             self._driver.active_child_driver.clean_up_after_child()
 
     async def _wait_for_prompt_hooks(self) -> "PromptHookRejection | None":
@@ -179,7 +176,9 @@ class MessageLoop(ConversationLoop):
         return control.take_prompt_hook_rejection()
 
     def _store_as_context(self, message: UserMessage) -> None:
-        """Keep a message until the next message is sent. Beyond a bound the oldest are dropped."""
+        """Store a message until the next message is sent. The oldest messages are dropped beyond
+        MAX_CONTEXT_BYTES.
+        """
         self._context_messages.append(message)
         dropped_count = 0
         while (
@@ -195,13 +194,13 @@ class MessageLoop(ConversationLoop):
             )
 
     def _record_result(self, stream: ChildStream) -> None:
-        """Record how the turn ended. A real claude's own result is in what it printed."""
+        """Record the result of the turn. A real claude's result is recorded with its output."""
         result = stream.turn.result
         if self._recorder is not None and result is not None and result.line:
             self._recorder.record_turn_result(result.line)
 
     async def _wait_for_message(self) -> UserMessage | None:
-        """Wait for the next message; None when there will be none."""
+        """Wait for the next message. Return None if no message can come."""
         while not self._is_ending and not (
             self._is_one_shot and self._driver.active_child_driver.stream is not None
         ):
@@ -221,10 +220,10 @@ class MessageLoop(ConversationLoop):
     # -- the frontend's lines ----------------------------------------------------------------------
 
     async def _read_stdin(self, source: "FrontendLineSource") -> None:
-        """Read stdin to its end, beside the turns."""
+        """Read stdin to its end while turns run."""
         control, lines = self._control, source.line_splitter
         assert control is not None
-        await self._write_control_lines()  # what was not taken before the loop ran
+        await self._write_control_lines()  # the answers to requests that came before the loop ran
         for line in source.received_lines:
             await self._apply_line(control, line)
         while chunk := await source.read():
@@ -241,14 +240,14 @@ class MessageLoop(ConversationLoop):
         self._wake_waiters()
 
     async def _apply_line(self, control: "ControlSession", line: bytes) -> None:
-        """Do what a line says, in its order."""
+        """Apply one line of the frontend, and execute its actions."""
         await self._execute_actions(control.receive_line(line))
         await self._driver.active_child_driver.send_steering_messages()
         await self._wait_for_turn_start(control)
 
     async def _execute_actions(self, actions: "list[FrontendAction]") -> None:
-        """Do what a line asked for, once its answer was written. A wish about one turn is never
-        done to the next.
+        """Execute the actions that follow from a line, after its answer was written. An action
+        about a turn that is over is skipped.
         """
         from shim.core.claude.control.actions import (
             InterruptRequested,
@@ -306,18 +305,20 @@ class MessageLoop(ConversationLoop):
         if data := self._session_lines.take_output():
             await self._output.write_lines(data)
 
-    # -- ends --------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     async def _report_failure(self, error: Exception) -> None:
-        """A mistake of ours: the frontend still gets its one result."""
+        """Write an error result after a defect of the shim, so that the turn still has its one
+        result.
+        """
         try:
             await self._write_last_result(explain_turn_failure(error), "internal")
         except Exception as write_error:
             warn(f"the shim failed: {write_error!r}\n")
 
     async def _write_last_result(self, reason: str, cause: TurnEndCause) -> None:
-        """End the turn that runs with an error result, if it has none and stdout takes the lines in
-        time.
+        """End the running turn with an error result, unless it has a result. Stdout must accept the
+        lines in FINAL_WRITE_TIMEOUT_S.
         """
         stream, lines = self._driver.active_child_driver.stream, b""
         if stream is None or not self._turn_running:

@@ -1,6 +1,4 @@
-"""The turns of one vendor in a conversation: on which terms each begins, and what is remembered
-when it has ended.
-"""
+"""The start and the end of each turn of one vendor: its configuration, and what is stored after it."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -45,7 +43,9 @@ FORWARD_SUBAGENT_TEXT = "--forward-subagent-text"
 
 
 class TurnLifecycle:
-    """`store_text` stores a text that is too large for a line; `environment` is that of the
+    """Configures the turns of one vendor, and stores their results.
+
+    `store_text` stores a text that is too large for a line. `environment` is the environment of the
     vendor's children.
     """
 
@@ -72,9 +72,9 @@ class TurnLifecycle:
         # whether a message is sent again if the stream of its answer was cut (Yume's R11)
         self.retries_interrupted_streams = context.dialect.retries_broken_answers
         self._warned_turn: Turn | None = None  # the last turn whose secrets were counted on stderr
-        self._recorded_turn: Turn | None = None  # the last turn whose account was recorded
+        self._recorded_turn: Turn | None = None  # the last turn whose diagnostics were recorded
 
-    # -- a turn begins -----------------------------------------------------------------------------
+    # -- the start of a turn -----------------------------------------------------------------------
 
     def open_child_stream(
         self,
@@ -82,12 +82,13 @@ class TurnLifecycle:
         wrap_translator: "TranslatorFactory | None" = None,
         create_stream: Callable[..., ChildStream] = ChildStream,
     ) -> ChildStream:
-        """Return the stream of a new child; `previous_stream` is that of the child before it.
+        """Return the stream of a new child. `previous_stream` is the stream of the child before it.
 
-        `wrap_translator` returns the translator of the child's lines for that of the vendor.
+        `wrap_translator` takes the vendor's translator class and returns the one for the child's
+        lines.
         """
         context, adapter = self._context, self._context.adapter
-        # the child begins a session of its own, which was told nothing yet
+        # The child starts a new session, which has received no system prompt.
         if self._resume_state.vendor_session_id is None:
             self._resume_state.has_system_prompt = False
             if previous_stream is not None:
@@ -110,7 +111,7 @@ class TurnLifecycle:
         )
 
     def build_turn_config(self) -> TurnConfig:
-        """What is agreed for the turn that begins now."""
+        """Build the configuration of the next turn."""
         context, state, resume_state = self._context, self._state, self._resume_state
         adapter, invocation, started_at = context.adapter, context.invocation, time.monotonic()
         policy = context.build_policy() if state.policy is None else state.policy
@@ -207,7 +208,9 @@ class TurnLifecycle:
         return names
 
     def _choose_session_id(self) -> str | None:
-        """The id that the frontend chose; None leaves the choice to the vendor's first event."""
+        """Return the session id that the frontend chose. None leaves the choice to the vendor's
+        first event.
+        """
         invocation, resume_state = self._context.invocation, self._resume_state
         is_ours = (
             invocation.input_format == "stream-json"
@@ -220,16 +223,18 @@ class TurnLifecycle:
             return self._state.options.session_id
         return invocation.session_id or validate_uuid(invocation.resume or "")
 
-    # -- a turn has ended --------------------------------------------------------------------------
+    # -- the end of a turn -------------------------------------------------------------------------
 
     def prepare_retry(self, stream: ChildStream) -> None:
-        """The next child answers the same message: in the vendor's session, if it can be resumed."""
+        """Prepare another child for the same message. It resumes the vendor's session if that is
+        possible.
+        """
         self.store_session(stream)
         if self._resume_state.vendor_session_id is None:
             stream.turn.conversation.vendor_session_id = None
 
     def store_session(self, stream: ChildStream) -> None:
-        """What the next child, and a later `--resume`, need to know. A real claude keeps its own
+        """Store what the next child and a later `--resume` need. A real claude stores its own
         sessions.
         """
         context, resume_state, turn = self._context, self._resume_state, stream.turn
@@ -292,13 +297,13 @@ class TurnLifecycle:
         store.store_session(conversation.session_id, session, context.environment)
 
     def record_diagnostics(self, stream: ChildStream) -> None:
-        """Record once for a turn what was mended in it, and what was not understood."""
+        """Record the repairs and the unknown events of a turn, once."""
         if self._context.recorder is not None and stream.turn is not self._recorded_turn:
             self._recorded_turn = stream.turn
             self._context.recorder.record_diagnostics(stream.diagnostics)
 
     def _warn_about_secrets(self, stream: ChildStream) -> None:
-        """Say once for a turn how many secrets were left out, where a person reads our stderr."""
+        """Print once for each turn how many secrets were left out, if a person reads our stderr."""
         counts = stream.diagnostics.redactions
         if (
             counts
@@ -314,7 +319,7 @@ class TurnLifecycle:
 def _list_unsupported_rules(
     adapter: Adapter, request: LaunchRequest, ignored_settings: tuple[str, ...]
 ) -> "tuple[UnsupportedRule, ...]":
-    """What of the rules and settings has no effect; nothing is loaded where there are none."""
+    """Return the rules and settings that have no effect. Nothing is imported if there are no rules."""
     policy = request.policy
     if policy is None or not (policy.allow or ignored_settings):
         return ()
@@ -326,10 +331,10 @@ def _list_unsupported_rules(
 def _build_evaluator(
     adapter: Adapter, request: LaunchRequest, resume_state: VendorSessionResumeState
 ) -> "PolicyEvaluator | None":
-    """Return the judge of calls that the vendor makes without asking, or None if no rule restricts
-    them.
+    """Return what checks the calls that the vendor makes without asking, or None if no rule
+    restricts them.
 
-    A vendor whose promises do not hold is not expected to deny a forbidden call itself.
+    A vendor that does not keep its promises is not expected to deny a forbidden call itself.
     """
     policy = request.policy
     if not policy:

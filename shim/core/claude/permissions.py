@@ -1,4 +1,4 @@
-"""A vendor's question whether a call may run, and the frontend's answer (contract C9, 6.2, 6.3)."""
+"""Permission requests of a vendor, and the frontend's decisions (contract C9, 6.2, 6.3)."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,13 +8,13 @@ from shim.core.reading.values import as_list
 if TYPE_CHECKING:
     from shim.core.policy.policy import DecisionOutcome
 
-# a call that is a question to the person: no rule and no mode answers it
+# This tool asks the person a question, so no rule and no permission mode can answer it.
 QUESTION_TOOL = "AskUserQuestion"
 ELICITATION_SUBTYPE = "elicitation"  # the control request of an MCP server that asks the person
 PROMPT_TIMEOUT_TEXT = (
     "Nobody answered the question about this call in time (permission_timeout), so it was not run."
 )
-MAX_OPEN_PROMPTS = 1000  # that a frontend, or the clients of a session, have at once
+MAX_OPEN_PROMPTS = 1000  # of one frontend, or of all clients of a session
 TOO_MANY_PROMPTS_TEXT = "Too many questions are open already; this one was put to nobody."
 DENIED_TEXT = "The call was denied."  # by a person who gives no reason
 NOT_GRANTED_TEXT = "{tool} needs a permission that nobody here can be asked for, and it was not granted beforehand."
@@ -26,9 +26,9 @@ STREAM_CLOSED_TEXT = (
     "Tool permission stream closed before response received"
 )
 TURN_OVER_TEXT = "The turn is over."
-# what a dialog says of a call in a line
+# the arguments that describe a call in a dialog
 DESCRIPTION_KEYS = ("description", "file_path", "notebook_path", "url", "query")
-# what a call says that a question was open about when the turn was stopped (6.3)
+# the result of a call whose prompt was open when the turn was stopped (6.3)
 TURN_STOPPED_TEXT = (
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the "
     "new_string was NOT written to the file). STOP what you are doing and wait for the user to tell you how to proceed."
@@ -36,11 +36,11 @@ TURN_STOPPED_TEXT = (
 
 
 class PermissionRequest(NamedTuple):
-    """A vendor asks whether it may run a call.
+    """A request of a vendor to run a call.
 
-    `request_id` is the vendor's own id of the question, `call_id` the id of the call as the
-    frontend knows it, `tool` and `tool_input` are Claude's; `vendor_tool` and `vendor_input` are
-    the vendor's. `refusal` says why nobody is asked.
+    `request_id` is the vendor's id of the request, `call_id` the id of the call in the frontend's
+    stream. `tool` and `tool_input` are Claude's names, `vendor_tool` and `vendor_input` the
+    vendor's. `refusal` is the reason if the request must be denied without asking.
     """
 
     request_id: str
@@ -53,11 +53,11 @@ class PermissionRequest(NamedTuple):
 
 
 class PermissionDecision(NamedTuple):
-    """An answer. `updated_input` are other arguments in Claude's words (None: as asked); `message`
-    is why it was denied.
+    """A decision about a permission request.
 
-    `ends_turn`: the turn ends with it. `frontend_knows`: the frontend gave the answer itself and
-    need not be told.
+    `updated_input` are other arguments, with Claude's names (None: unchanged). `message` is the
+    reason of a denial. `ends_turn`: the decision also ends the turn. `frontend_knows`: the frontend
+    made the decision, so it need not be told.
     """
 
     allow: bool
@@ -73,7 +73,7 @@ def build_permission_prompt(
     suggestions: list[dict[str, Any]],
     cwd: str,
 ) -> dict[str, Any]:
-    """The `can_use_tool` request about a call whose arguments are `tool_input` (6.2)."""
+    """Build the `can_use_tool` request about a call with the arguments `tool_input` (6.2)."""
     description = next(
         (tool_input[key] for key in DESCRIPTION_KEYS if isinstance(tool_input.get(key), str)), ""
     )
@@ -112,7 +112,7 @@ class WorkingDirectoryChange(NamedTuple):
 def parse_permission_updates(
     response: Mapping[str, Any],
 ) -> "Iterator[PermissionRuleChange | WorkingDirectoryChange]":
-    """What an answer changes of the rules and folders of the session (`updatedPermissions`, 6.3)."""
+    """Return the changes of rules and folders in a decision (`updatedPermissions`, 6.3)."""
     for update in _list_updates(response):
         update_type, outcome = str(update.get("type")), update.get("behavior")
         operation = next(
@@ -140,9 +140,7 @@ def parse_permission_updates(
 
 
 def find_requested_permission_mode(response: Mapping[str, Any]) -> object:
-    """The permission mode that an answer asks for from the next call on, as it was said; None for
-    none.
-    """
+    """Return the permission mode that a decision sets for later calls, as it was sent, or None."""
     modes = [
         update.get("mode") for update in _list_updates(response) if update.get("type") == "setMode"
     ]
@@ -160,7 +158,7 @@ def _list_updates(response: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _format_rule(rule: Mapping[str, Any]) -> str:
-    """One rule; "" if it cannot be read, because a rule without its content would be wider."""
+    """Format a rule. Return "" if the rule cannot be read: without its content it would allow more."""
     name, content = rule.get("toolName"), rule.get("ruleContent")
     if not isinstance(name, str) or not isinstance(content, str | None):
         return ""
@@ -182,8 +180,8 @@ def parse_permission_decision(response: Mapping[str, Any]) -> PermissionDecision
             False, message=PROMPT_FAILED_TEXT.format(error="the answer is no object")
         )
     if answer.get("behavior") == "allow":
-        # Several clients send an empty object with every answer: it changes nothing. `null` is an
-        # error.
+        # Several clients send an empty object with every answer, which means unchanged arguments.
+        # `null` is an error.
         updated_input = answer.get("updatedInput", {})
         if not isinstance(updated_input, dict):
             type_text = "null" if updated_input is None else f"a {type(updated_input).__name__}"

@@ -1,9 +1,8 @@
-"""A frontend's hooks: events that it wants to hear of, and calls that it may forbid (contract C11,
-6.5).
+"""The hooks of a frontend: its callbacks for events and before calls (contract C11, 6.5).
 
-They are the frontend's own callbacks, named in its `initialize`. PreToolUse may deny a call: before
-it runs where the vendor asks for permission, else by stopping the turn. The others are told and not
-waited for. The hooks of Claude's settings files have the same matchers and give the same answers
+The frontend registers them in its `initialize` request. A PreToolUse hook may deny a call: before
+it runs if the vendor asks for permission, otherwise by stopping the turn. The answers to other
+hooks are not waited for. The hooks of Claude's settings files use the same matchers and answers
 (`commands`).
 """
 
@@ -15,17 +14,17 @@ from shim.core.reading.values import as_dict, as_str
 
 PROMPT_EVENT = "UserPromptSubmit"
 HOOK_EVENTS = (PROMPT_EVENT, "PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop")
-# Hooks about calls that a frontend has not answered, and what it said of calls: one that never
-# answers is no reason to remember every call of a turn.
+# Entries in the tables of open hooks and of decisions. A frontend that never answers must not make
+# them grow with every call.
 MAX_OPEN_HOOKS = 1000
-MAX_CALLBACKS_PER_EVENT = 64  # of one event; more is a mistake
+MAX_CALLBACKS_PER_EVENT = 64  # no frontend needs more
 MAX_PATTERN_CHARS = 500  # of a matcher
 MATCH_ALL = ("", "*")
 TOOL_NAMES = re.compile(r"[A-Za-z0-9_|, ]*")
 
 
 class HookEvent(NamedTuple):
-    """An event that a hook may be about. `tool_response` is the result of a tool."""
+    """An event for hooks. `tool_response` is the result of a tool."""
 
     name: str
     call_id: str = ""
@@ -35,11 +34,11 @@ class HookEvent(NamedTuple):
 
 
 class HookDecision(NamedTuple):
-    """The answer of a PreToolUse hook: True allows without a question, False denies, None leaves it
-    open.
+    """The decision of a PreToolUse hook. `allow`: True allows without a prompt, False denies, None
+    leaves the call to the rules.
 
-    `updated_input` are the arguments that the call is to have instead (None: as they are).
-    `requires_prompt`: a person is to be asked, whatever allows the call.
+    `updated_input` are other arguments of the call (None: unchanged). `requires_prompt`: a person
+    must be asked, even if a rule allows the call.
     """
 
     allow: bool | None = None
@@ -48,9 +47,7 @@ class HookDecision(NamedTuple):
     requires_prompt: bool = False
 
     def merge(self, other: "HookDecision") -> "HookDecision":
-        """The verdict of both: one that denies goes before one that asks, which goes before one
-        that allows.
-        """
+        """Return the stricter of two decisions: a denial, then a required prompt, then an approval."""
         updated_input = self.updated_input if other.updated_input is None else other.updated_input
         strictest = min(
             self,
@@ -65,7 +62,7 @@ class HookDecision(NamedTuple):
 
 
 class ToolCallHookDecisions:
-    """The verdicts of hooks about the calls of a turn, by the ids of the calls."""
+    """The decisions of hooks about the calls of a turn, by call id."""
 
     def __init__(self) -> None:
         self._decision_by_call: dict[str, HookDecision] = {}
@@ -82,7 +79,7 @@ class ToolCallHookDecisions:
 
 
 def drop_oldest_entry_if_full(table: dict[str, Any]) -> None:
-    """Forget the oldest entry of a table that is too large."""
+    """Remove the oldest entry of a table that is too large."""
     if len(table) > MAX_OPEN_HOOKS:
         del table[next(iter(table))]
 
@@ -172,10 +169,11 @@ def _parse_callbacks(groups: list[Any]) -> list[tuple[str | None, str]]:
 
 
 def matches_tool_name(matcher: str, tool: str) -> bool:
-    """Whether a matcher fits a tool: it is names with bars or commas, or a pattern that is found in
-    the tool's name.
+    """Return whether a matcher matches a tool. A matcher is a list of names, separated by bars or
+    commas, or a pattern that is searched in the tool's name.
 
-    A broken pattern fits (never wider). A subagent's tool has two names.
+    A broken pattern matches every tool, so that the hook is not skipped. The tool of subagents has
+    two names.
     """
     names = ("Task", "Agent") if tool in ("Task", "Agent") else (tool,)
     if TOOL_NAMES.fullmatch(matcher):
@@ -223,7 +221,7 @@ def build_hook_input(
 
 
 def parse_hook_output(output: object) -> HookDecision:
-    """The verdict in the object that a hook answers with."""
+    """Return the decision in the object that a hook answers with."""
     if not isinstance(output, dict):
         return HookDecision()
     specific_output = output.get("hookSpecificOutput")

@@ -1,9 +1,9 @@
-"""The hooks of Claude's settings files: which of them run before a call, what they are told, what
-their end means.
+"""The hooks of Claude's settings files: which commands run before a call, their input, and the
+meaning of their exit.
 
-Measured with 2.1.330. A hook is told of the call on its stdin. Exit code 2 denies the call, with
-its stderr as the reason. A JSON object on stdout decides as a frontend's hook does, whatever the
-exit code. Every other end leaves the call to the rules, a timeout too, unless the hook says
+Measured with claude 2.1.330. A hook reads the call from its stdin. Exit code 2 denies the call with
+stderr as the reason. A JSON object on stdout decides like the answer of a callback, whatever the
+exit code. After any other exit, and after a timeout, the rules decide, unless the hook has
 `onFailure: "block"`.
 """
 
@@ -30,7 +30,7 @@ DENIAL_TEXT = "PreToolUse:{tool} hook error: {reason}"
 
 
 class HookContext(NamedTuple):
-    """What a hook is told beside the call: our id of the session, its transcript, the permission
+    """What a hook receives besides the call: our session id, the transcript and the permission
     mode.
     """
 
@@ -40,8 +40,8 @@ class HookContext(NamedTuple):
 
 
 class HookCommandResult(NamedTuple):
-    """How a hook ended: its exit code, None where it was ended or did not start; `error` says how
-    in words.
+    """How a hook command ended. The exit code is None if the command was ended or did not start;
+    `error` describes why.
     """
 
     code: int | None
@@ -51,19 +51,19 @@ class HookCommandResult(NamedTuple):
 
 
 def is_hook_for_tool(hook: SettingsHook, tool: str) -> bool:
-    """Whether a hook is about a tool."""
+    """Return whether a hook applies to a tool."""
     return hook.matcher in MATCH_ALL or matches_tool_name(hook.matcher, tool)
 
 
 def is_tool_name_list(matcher: str) -> bool:
-    """Whether a matcher is names of tools, and not all tools or a pattern."""
+    """Return whether a matcher is a list of tool names, not a pattern or a wildcard."""
     return matcher not in MATCH_ALL and TOOL_NAMES.fullmatch(matcher) is not None
 
 
 def select_hooks(
     hooks: Iterable[SettingsHook], tool: str, tool_input: Mapping[str, Any], workspace: Workspace
 ) -> "list[SettingsHook]":
-    """The hooks that run before a call. One that stands in several places runs once."""
+    """Return the hooks that run before a call. A hook that is configured twice runs once."""
     selected: dict[Any, SettingsHook] = {}
     for hook in hooks:
         if is_hook_for_tool(hook, tool) and _can_meet_condition(hook, tool, tool_input, workspace):
@@ -74,7 +74,7 @@ def select_hooks(
 def encode_hook_input(
     call_id: str, tool: str, tool_input: Mapping[str, Any], context: HookContext, cwd: str
 ) -> bytes:
-    """What a hook reads."""
+    """Encode the input of a hook command."""
     tool_name = next(
         (alias for alias, canonical_name in TOOL_ALIASES.items() if canonical_name == tool), tool
     )
@@ -100,7 +100,7 @@ def decide_from_hook_result(
     tool_input: Mapping[str, Any],
     workspace: Workspace,
 ) -> HookDecision:
-    """What the end of a hook says of a call."""
+    """Return the decision that follows from the exit of a hook command."""
     decision = parse_hook_output(_parse_json_object(hook_result.stdout))
     command_line = " ".join((hook.command, *(hook.args or ())))
     if decision.allow is False:
@@ -123,7 +123,7 @@ def decide_from_hook_result(
 def _can_meet_condition(
     hook: SettingsHook, tool: str, tool_input: Mapping[str, Any], workspace: Workspace
 ) -> bool:
-    """Whether a call may fit the rule of a hook."""
+    """Return whether a call may match the rule of a hook."""
     if not hook.condition:
         return True
     rule = parse_permission_rule(hook.condition)
@@ -138,7 +138,9 @@ def _can_meet_condition(
 def _is_certain_to_meet_condition(
     hook: SettingsHook, tool: str, tool_input: Mapping[str, Any], workspace: Workspace
 ) -> bool:
-    """Whether a call certainly fits the rule of a hook, so that the hook may allow it."""
+    """Return whether a call certainly matches the rule of a hook. Only then may the hook allow the
+    call.
+    """
     evaluator = PolicyEvaluator(
         Policy(workspace=workspace, allow=(parse_permission_rule(hook.condition),)),
         asks_for_all=True,
@@ -147,7 +149,7 @@ def _is_certain_to_meet_condition(
 
 
 def _parse_json_object(text: str) -> object:
-    """The JSON object that is the whole of a text; None for another text."""
+    """Return the JSON object that is the complete text, or None."""
     text = text.strip()
     if not text.startswith("{"):
         return None
