@@ -13,7 +13,7 @@ from shim.core.adapter.adapter import (
     encode_prompt_stdin,
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
-from shim.core.claude.argv.flags import FLAGS
+from shim.core.claude.argv.flags import FLAG_BY_FIELD
 from shim.core.reading.typed import Any
 
 # Ours to say, or made anew for the child: it always prints stream-json and gets its prompt on
@@ -28,7 +28,7 @@ _REBUILT_FLAGS = (
         "version",
         "help",
     ),
-    "background",
+    *("background", "disallowed_tools"),
 )
 
 
@@ -40,15 +40,9 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     if request.persistent:
         arguments += ["--input-format", "stream-json"]
         arguments += ["--replay-user-messages"] if invocation.replay_user_messages else []
-    for field, spelling in FLAGS.items():
-        if field in _REBUILT_FLAGS or field == "other_flags" or field.startswith("shim_"):
-            continue
-        if field == "disallowed_tools":
-            continue
-        arguments += _format_flag(
-            spelling.split()[-2 if "<" in spelling or "[" in spelling else -1],
-            getattr(invocation, field),
-        )
+    for field, flag in FLAG_BY_FIELD.items():
+        if field not in _REBUILT_FLAGS and not field.startswith("shim_"):
+            arguments += _format_flag(flag.names[-1], getattr(invocation, field))
     denied_rules = dict.fromkeys((*invocation.disallowed_tools, *request.removed_tools))
     arguments += [f"--disallowedTools={rule}" for rule in denied_rules]
     for name, value in invocation.other_flags:

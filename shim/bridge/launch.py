@@ -16,13 +16,9 @@ from contextlib import suppress
 from shim import __version__
 from shim.bridge import lock, registry, sockets
 from shim.bridge.registry import SessionRecord, create_session_folder
-from shim.core.claude.argv.flags import parse_argv
+from shim.core.claude.argv.flags import FLAG_BY_FIELD, parse_argv
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.merge import (
-    extract_restricting_flags,
-    format_flag_name,
-    merge_resume_flags,
-)
+from shim.core.claude.argv.merge import extract_restricting_flags, merge_resume_flags
 from shim.core.claude.argv.paths import is_json, resolve_invocation_paths
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
@@ -303,7 +299,7 @@ def check_flag_files_exist(
             path = os.path.join(str(session.metadata["cwd"]), file_name)
             if _is_missing_file(file_name, path):
                 raise FrontendError(
-                    f"the session {session.session_id} was begun with {format_flag_name(field)}, "
+                    f"the session {session.session_id} was begun with {FLAG_BY_FIELD[field].name}, "
                     f"whose file {path} is gone",
                     hint="put it back: a session goes on with what it was begun with",
                 )

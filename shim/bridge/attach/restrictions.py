@@ -5,8 +5,8 @@ flags are dropped.
 from collections.abc import Mapping
 
 from shim.conversation.invocation import resolve_requested_permission_mode
+from shim.core.claude.argv.flags import FLAG_BY_FIELD
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.merge import format_flag_name
 from shim.core.claude.argv.paths import resolve_invocation_paths, resolve_rule_paths
 from shim.core.policy.paths import resolve_rule_path
 from shim.core.policy.rules import PermissionRule, parse_permission_rules
@@ -183,7 +183,7 @@ def _list_refusals(
     if tools is not None and not (session.tools is not None and set(session.tools) <= set(tools)):
         refusals.append("--tools leaves fewer tools")
     refusals += [
-        f"{format_flag_name(field)} ends a turn sooner"
+        f"{FLAG_BY_FIELD[field].name} ends a turn sooner"
         for field in LIMIT_FIELDS
         if _is_lower_limit(getattr(frontend, field), getattr(session, field))
     ]
@@ -196,7 +196,7 @@ def _list_refusals(
     if frontend.restricted and not session.restricted:
         refusals.append("--restricted forbids more")
     restricting_flags = [
-        format_flag_name(field)
+        FLAG_BY_FIELD[field].name
         for field in REFUSED_FIELDS
         if getattr(frontend, field) and not getattr(session, field)
     ]
@@ -286,7 +286,7 @@ def _format_rule(rule: PermissionRule) -> str:
 def _list_ignored_flags(frontend: Invocation, session: Invocation) -> tuple[str, ...]:
     """The flags that would have widened or changed the session, each by its name."""
     names = [
-        format_flag_name(field)
+        FLAG_BY_FIELD[field].name
         for field in IGNORED_FIELDS
         if _is_new_value(getattr(frontend, field), getattr(session, field))
     ]

@@ -4,7 +4,7 @@ subcommands.
 
 import textwrap
 
-from shim.core.claude.argv.flags import FLAGS
+from shim.core.claude.argv.flags import ALL_FLAGS, FLAGS
 
 _USAGE = """Usage: claude [options] [prompt]
 
@@ -134,11 +134,10 @@ def format_claude_help() -> str:
     claude_lines += [
         _format_line(flag, description) for flag, description in EXTRA_FLAG_TEXTS.items()
     ]
-    spellings = [
-        spelling.strip() for spelling in FLAGS["other_flags"].replace("\n", "|").split("|")
-    ]
     others = [
-        f"  {spelling}" for spelling in spellings if spelling and spelling not in EXTRA_FLAG_TEXTS
+        f"  {flag.spelling}"
+        for flag in ALL_FLAGS
+        if flag.field == "other_flags" and flag.spelling not in EXTRA_FLAG_TEXTS
     ]
     commands = [_format_line(name, description) for name, description in SUBCOMMAND_TEXTS.items()]
     refused = textwrap.wrap(

@@ -17,9 +17,8 @@ from shim.conversation.fallback.vendor_list import (
 )
 from shim.conversation.invocation import resolve_requested_permission_mode
 from shim.core.adapter.adapter import Adapter
-from shim.core.claude.argv.flags import FLAGS
+from shim.core.claude.argv.flags import FLAG_BY_FIELD
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.merge import format_flag_name
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.io import early_signals
@@ -132,17 +131,18 @@ def _check_claude_flags(invocation: Invocation, vendor: Adapter) -> tuple[str, .
     """Nothing: no vendor's screen knows Claude's flags. FrontendError for those that must not be
     left out.
     """
+    defaults = Invocation()
     fields = [
         field
-        for field in FLAGS
-        if field not in (*IRRELEVANT_FIELDS, "other_flags") and not field.startswith("shim_")
+        for field in FLAG_BY_FIELD
+        if field not in IRRELEVANT_FIELDS
+        and not field.startswith("shim_")
+        and getattr(invocation, field) != getattr(defaults, field)
     ]
-    defaults = Invocation()
-    fields = [field for field in fields if getattr(invocation, field) != getattr(defaults, field)]
     unskippable = [field for field in fields if field in UNSKIPPABLE_FIELDS]
     if resolve_requested_permission_mode(invocation) not in (DEFAULT_MODE, BYPASS_MODE):
         unskippable.append("permission_mode")
-    names = ", ".join(format_flag_name(field) for field in unskippable or fields)
+    names = ", ".join(FLAG_BY_FIELD[field].name for field in unskippable or fields)
     if unskippable:
         raise FrontendError(
             f"{vendor.name}'s own screen does not know {names}",

@@ -854,7 +854,7 @@ SMUGGLED = st.builds(
 )
 TAKES_ANYTHING = sorted(
     name
-    for name, flag in parser._FLAG_BY_NAME.items()
+    for name, flag in parser.FLAG_BY_NAME.items()
     if "<" in flag.spelling and flag.field not in parser.FLAG_CHOICES
 )
 
@@ -886,8 +886,8 @@ def test_shim_flag_inside_a_value_is_ignored(flag: str, smuggled: list[str], joi
 
 WORDS = st.lists(
     st.one_of(
-        st.sampled_from(sorted(parser._FLAG_BY_NAME)),
-        st.builds("{}={}".format, st.sampled_from(sorted(parser._FLAG_BY_NAME)), TEXT),
+        st.sampled_from(sorted(parser.FLAG_BY_NAME)),
+        st.builds("{}={}".format, st.sampled_from(sorted(parser.FLAG_BY_NAME)), TEXT),
         st.sampled_from(
             ["", "-", "--", "---", "--=", "-=", "--x", "-xyz", "-pc", "hi", "stream-json", "auth"]
         ),
@@ -965,7 +965,7 @@ def test_every_invocation_field_has_a_flag_and_claude_flags_are_supported() -> N
         "--resume-session-at --resume-drops-turn --session-mirror --await-initialize --initialize-fields "
         "--project-config-root --managed-settings --channels --sdk-url"
     )
-    assert set(contract.split()) <= set(parser._FLAG_BY_NAME)
+    assert set(contract.split()) <= set(parser.FLAG_BY_NAME)
 
 
 def test_invocation_is_immutable() -> None:

@@ -1,25 +1,22 @@
-"""Claude's command line → Invocation (contract sections 1, 4, 10 and 11).
+"""Parses Claude's command line into an Invocation (contract sections 1, 4, 10 and 11)."""
 
-Pure: words in, one frozen value out. Nothing is looked up in files or in the environment.
-"""
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS, resolve_dialect
 from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.reading.ids import validate_uuid
-from shim.core.reading.typed import Any
+from shim.core.reading.typed import Any, NamedTuple
 
-# Field of the Invocation or of a group of it → the flag, spelled as in Claude's own help. The
-# spelling is the grammar:
-# no value · <value> takes the next word, whatever it is · [value] takes it unless it begins with a
-# dash ·
-#   <value...> takes one like <value>, then goes on until the next flag or `--`.
-# It is also what an argument error has to quote, so names, arities and texts cannot drift apart.
-# Arities that contract 10 does not give were read in help texts and option tables that others
-# published (2.1.26x to 2.1.29x). Our own flags stand in the same table: what Claude's parser would
-# take as a value or as text can never be ours.
+# The flag of each field of the Invocation, spelled as in Claude's own help. The spelling is also
+# the grammar:
+#   no value     a switch
+#   <value>      takes the next argument, whatever it is
+#   [value]      takes the next argument unless it begins with a dash
+#   <value...>   takes one argument like <value>, then all arguments until the next flag or `--`
+# Error messages quote the spelling. Arities that contract 10 does not give were read in published
+# help texts and option tables (2.1.26x to 2.1.29x). The shim's own flags stand in the same table,
+# so an argument that Claude's parser takes as a value or as text is never a flag of the shim.
 FLAGS = {
     "print_mode": "-p, --print",
     "output_format": "--output-format <format>",
@@ -71,7 +68,8 @@ FLAGS = {
     "shim_config": "--shim-config <file>",
     "shim_log": "--shim-log <level>",
     "shim_explain": "--shim-explain",
-    # Claude's, and of no use here: known so that their values are never taken for the prompt.
+    # Claude's flags without a field. They are listed so that their values are not taken for the
+    # prompt.
     "other_flags": """
         --advisor <model> | --agent <agent> | --agent-color <color> | --agent-id <id> | --agent-name <name>
         --agent-type <type> | --agents <json> | --allow-other-models | --append-subagent-system-prompt <prompt>
@@ -161,11 +159,6 @@ def parse_argv(argv: Sequence[str], *, dialect: str = "claude") -> Invocation:
     return invocation
 
 
-def list_flag_names() -> list[str]:
-    """Return the names of all known flags, in long and short form."""
-    return list(_FLAG_BY_NAME)
-
-
 def check_resume_flags(invocation: Invocation) -> None:
     """Raise FrontendError for a resume point without a session.
 
@@ -199,35 +192,35 @@ def split_tool_rules(text: str) -> list[str]:
 
 _MAX_DIGITS = 15  # more than any count of turns or tokens; int() itself refuses 4,300
 
-_SWITCH, _VALUE, _OPTIONAL, _MANY = range(4)
+_SWITCH, SINGLE_VALUE, _OPTIONAL, _MANY = range(4)
 
 
-class _Flag:
-    """One row of FLAGS, taken apart; `name` is its first long name."""
+class Flag(NamedTuple):
+    """One flag of FLAGS."""
 
-    __slots__ = ("arity", "field", "name", "names", "spelling")
-
-    def __init__(self, field: str, spelling: str) -> None:
-        self.field = field
-        self.spelling = spelling
-        self.names = [token.rstrip(",") for token in spelling.split() if token[0] == "-"]
-        self.name = next(name for name in self.names if name[1] == "-")
-        last_token = spelling.split()[-1]
-        self.arity = (
-            _MANY
-            if last_token.endswith("...>")
-            else {"<": _VALUE, "[": _OPTIONAL}.get(last_token[0], _SWITCH)
-        )
+    field: str
+    spelling: str
+    names: tuple[str, ...]
+    name: str  # the first long name
+    arity: int
 
 
-def _iterate_flags(flags: dict[str, str]) -> Iterable[tuple[str, _Flag]]:
-    for field, spellings in flags.items():
-        for spelling in spellings.strip().replace("\n", "|").split("|"):
-            flag = _Flag(field, spelling.strip())
-            yield from ((name, flag) for name in flag.names)
+def _parse_flag(field: str, spelling: str) -> Flag:
+    tokens = spelling.split()
+    names = tuple(token.rstrip(",") for token in tokens if token[0] == "-")
+    arity = {"<": SINGLE_VALUE, "[": _OPTIONAL}.get(tokens[-1][0], _SWITCH)
+    if tokens[-1].endswith("...>"):
+        arity = _MANY
+    return Flag(field, spelling, names, next(name for name in names if name[1] == "-"), arity)
 
 
-_FLAG_BY_NAME = dict(_iterate_flags(FLAGS))
+ALL_FLAGS = tuple(
+    _parse_flag(field, spelling.strip())
+    for field, spellings in FLAGS.items()
+    for spelling in spellings.strip().replace("\n", "|").split("|")
+)
+FLAG_BY_NAME = {name: flag for flag in ALL_FLAGS for name in flag.names}
+FLAG_BY_FIELD = {flag.field: flag for flag in ALL_FLAGS if flag.field != "other_flags"}
 
 
 class UnknownPermissionModeError(FrontendError):
@@ -251,7 +244,7 @@ class _ArgvParser:
 
     def parse(self, argv: Sequence[str]) -> None:
         remaining = list(reversed(argv))
-        list_flag: tuple[str, _Flag] | None = None
+        list_flag: tuple[str, Flag] | None = None
         unknown_index: int | None = None
         only_shim_flags = has_no_operand = True
         while remaining:
@@ -289,7 +282,7 @@ class _ArgvParser:
                 except FrontendError as error:
                     self.errors.append(error)
             elif _has_space(name):
-                if name.startswith("--") and name.split()[0] in _FLAG_BY_NAME:
+                if name.startswith("--") and name.split()[0] in FLAG_BY_NAME:
                     self.list_fields.setdefault("glued_flags", []).append(argument)
                 self.operands.append((argument, None))
             elif name.startswith(SHIM_FLAG_PREFIX):
@@ -313,27 +306,27 @@ class _ArgvParser:
                 prompt_text = operand
         return prompt_text
 
-    def _resolve_flag(self, argument: str) -> tuple[str, _Flag | None, str | None]:
+    def _resolve_flag(self, argument: str) -> tuple[str, Flag | None, str | None]:
         """The flag as it was typed, its row if it is known, and the value if it stands in the same
         word.
         """
-        if argument in _FLAG_BY_NAME:
-            return argument, _FLAG_BY_NAME[argument], None
+        if argument in FLAG_BY_NAME:
+            return argument, FLAG_BY_NAME[argument], None
         if argument.startswith("--"):
             name, equals, value = argument.partition("=")
-            flag = _FLAG_BY_NAME.get(name)
+            flag = FLAG_BY_NAME.get(name)
             return name, None if flag and flag.arity == _SWITCH else flag, value if equals else None
         # `-pc` is two switches, `-rU` a flag and its value; a list that begins with a dash is
         # neither.
         position = len(argument) if _has_space(argument) else 1
-        while flag := _FLAG_BY_NAME.get("-" + argument[position : position + 1]):
+        while flag := FLAG_BY_NAME.get("-" + argument[position : position + 1]):
             if flag.arity != _SWITCH or position == len(argument) - 1:
                 return flag.name, flag, argument[position + 1 :] or None
             self._store_value(flag, None)
             position += 1
         return argument, None, None
 
-    def _take_value(self, flag: _Flag, remaining: list[str]) -> str | None:
+    def _take_value(self, flag: Flag, remaining: list[str]) -> str | None:
         """The value that `flag` takes from the words ahead, as commander does."""
         if flag.arity == _SWITCH or (
             flag.arity == _OPTIONAL and (not remaining or _is_flag_like(remaining[-1]))
@@ -343,7 +336,7 @@ class _ArgvParser:
             raise FrontendError(f"error: option '{flag.spelling}' argument missing")
         return remaining.pop()
 
-    def _store_value(self, flag: _Flag, value: str | None) -> None:
+    def _store_value(self, flag: Flag, value: str | None) -> None:
         if flag.field == "other_flags":
             self.list_fields["other_flags"].append((flag.name, value))
         elif flag.arity == _SWITCH:
@@ -382,7 +375,7 @@ def _build_unknown_option_error(name: str) -> FrontendError:
     """The error about a flag that only the shim could know: Claude's own flags are more than we
     know of.
     """
-    shim_flags = [flag for flag in _FLAG_BY_NAME if flag.startswith(SHIM_FLAG_PREFIX)]
+    shim_flags = [flag for flag in FLAG_BY_NAME if flag.startswith(SHIM_FLAG_PREFIX)]
     hint = f"the shim's own options are {', '.join(shim_flags)}"
     return FrontendError(
         f"error: unknown option '{name}'{format_spelling_suggestion(name, shim_flags)}", hint
@@ -393,7 +386,7 @@ def _has_space(name: str) -> bool:
     return name.split() != [name]
 
 
-def _convert_value(flag: _Flag, value: str) -> object:
+def _convert_value(flag: Flag, value: str) -> object:
     field = flag.field
     if (
         field in FLAG_CHOICES
@@ -421,7 +414,7 @@ def _convert_value(flag: _Flag, value: str) -> object:
 
 
 def _build_invalid_value_error(
-    flag: _Flag, value: str, reason: str, hint: str = ""
+    flag: Flag, value: str, reason: str, hint: str = ""
 ) -> FrontendError:
     text = f"error: option '{flag.spelling}' argument '{value}' is invalid. {reason}"
     if flag.field != "permission_mode":

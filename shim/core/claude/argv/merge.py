@@ -4,7 +4,14 @@ runs.
 
 import orjson
 
-from shim.core.claude.argv.flags import FLAGS, parse_argv
+from shim.core.claude.argv.flags import (
+    FLAG_BY_FIELD,
+    FLAG_BY_NAME,
+    FLAGS,
+    SINGLE_VALUE,
+    Flag,
+    parse_argv,
+)
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
@@ -62,11 +69,11 @@ def build_conversation_args(
     `excluded_fields`.
     """
     args: list[str] = []
-    for field in FLAGS:
-        if field != "other_flags" and field not in excluded_fields:
+    for field in FLAG_BY_FIELD:
+        if field not in excluded_fields:
             args += _format_field(field, getattr(invocation, field))
     for name, value in invocation.other_flags:
-        args += _format_flag_value(name, _VALUE_KIND_BY_FLAG[name], value)
+        args += _format_flag(FLAG_BY_NAME[name], value)
     args += [
         name if value is None else f"{name}={value}" for name, value in invocation.unknown_flags
     ]
@@ -197,39 +204,21 @@ def _join_unique(*values: object) -> list[Any]:
 
 
 def _format_field(field: str, value: object) -> list[str]:
-    name, value_kind = _parse_flag_spelling(FLAGS[field])
-    if value is None or value is False or (value == () and field != "tools"):
+    flag = FLAG_BY_FIELD[field]
+    if value is None or value is False:
         return []
-    if isinstance(value, tuple):  # no tool is not every tool
-        return [f"{name}={entry}" for entry in value] or [f"{name}="]
-    return _format_flag_value(name, value_kind, None if value is True else str(value))
+    if value == ():
+        return (
+            [f"{flag.name}="] if field == "tools" else []
+        )  # `--tools=` is not the same as no flag
+    if isinstance(value, tuple):
+        return [f"{flag.name}={entry}" for entry in value]
+    return _format_flag(flag, None if value is True else str(value))
 
 
-def _format_flag_value(name: str, value_kind: str, value: str | None) -> list[str]:
+def _format_flag(flag: Flag, value: str | None) -> list[str]:
     if value is None:
-        return [name]
-    return [name, value] if value_kind == "<" else [f"{name}={value}"]
-
-
-def _parse_flag_spelling(spelling: str) -> tuple[str, str]:
-    """The first long name of a row, and what it takes: "<" one word, "[" maybe one, "..." many, "-"
-    none.
-    """
-    tokens = spelling.split()
-    return _find_long_name(spelling), "..." if tokens[-1].endswith("...>") else tokens[-1][0]
-
-
-def _find_long_name(spelling: str) -> str:
-    return next(token.rstrip(",") for token in spelling.split() if token.startswith("--"))
-
-
-def format_flag_name(field: str) -> str:
-    """The long name of the flag of a field, `--add-dir` for `add_dirs`."""
-    return _find_long_name(FLAGS[field])
-
-
-_VALUE_KIND_BY_FLAG = dict(
-    _parse_flag_spelling(spelling)
-    for spelling in FLAGS["other_flags"].replace("\n", "|").split("|")
-    if spelling.strip()
-)
+        return [flag.name]
+    if flag.arity == SINGLE_VALUE:
+        return [flag.name, value]
+    return [f"{flag.name}={value}"]

@@ -7,7 +7,7 @@ forbid.
 import re
 from collections.abc import Iterator
 
-from shim.core.claude.argv.flags import FLAGS, SHIM_FLAG_PREFIX, list_flag_names
+from shim.core.claude.argv.flags import FLAG_BY_FIELD, FLAG_BY_NAME, SHIM_FLAG_PREFIX
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.reading.diagnostics import escape_control_chars
@@ -67,11 +67,7 @@ def collect_unknown_flag_warnings(invocation: Invocation) -> list[str]:
             raise build_misspelled_flag_error(name, flag, value)
         suggestion = format_spelling_suggestion(
             name,
-            (
-                flag_name
-                for flag_name in list_flag_names()
-                if not flag_name.startswith(SHIM_FLAG_PREFIX)
-            ),
+            (flag_name for flag_name in FLAG_BY_NAME if not flag_name.startswith(SHIM_FLAG_PREFIX)),
         )
         warnings.append(
             f"warning: unknown option '{_clean_name(name)}' has no effect{suggestion}\n"
@@ -132,7 +128,7 @@ def build_misspelled_flag_error(name: str, flag: str, value: str | None = None) 
 
 def _list_permission_flags() -> Iterator[str]:
     for field in PERMISSION_FIELDS:
-        yield from re.findall(r"--[\w-]+", FLAGS[field])
+        yield from FLAG_BY_FIELD[field].names
     yield from PERMISSION_FLAGS_WITHOUT_FIELD
 
 
