@@ -1,5 +1,5 @@
-"""One reply of the model: its usage, how it ended, and what its blocks said, so that nothing is
-said twice.
+"""One reply of the model: its usage, its stop reason, and the text of its blocks. The texts are
+stored so that a repeated text is not written twice.
 """
 
 from collections.abc import Callable
@@ -11,26 +11,24 @@ from shim.core.turn.context import MAX_NAME_CHARS
 from shim.core.turn.machine import MESSAGE, NEW, READY, TEXT, THINKING, TurnState
 from shim.core.turn.turn_context import TurnContext
 
-SYNTHETIC_MODEL = "<synthetic>"  # the model of what no model said: ours to say, never a vendor's
+SYNTHETIC_MODEL = "<synthetic>"  # the model of a message that no model wrote
 
-# More than any model says in one reply; a vendor that streams without end is not remembered without
-# end.
+# Longer than any reply of a model. A vendor that streams without end must not fill the memory.
 MAX_BLOCK_CHARS = 512 * 1024
-FRAGMENT_COST_CHARS = 64  # a piece costs so much besides its characters
+FRAGMENT_COST_CHARS = 64  # the memory of a fragment besides its characters
 MAX_BLOCKS = 1000
 
-# Of a reply that may be cut and come again: more than any model says in one, less than would matter
-# in memory.
+# The stored text of a reply that may be cut and repeated. No reply is longer, and the memory is small.
 MAX_MESSAGE_CHARS = 4 * 1024 * 1024
 MAX_MESSAGE_BLOCKS = 1000
 
-OMISSION_TEXT = "\n[…]\n"  # in the middle of an answer that is longer than a line
+OMISSION_TEXT = "\n[…]\n"  # replaces the middle of an answer that does not fit a line
 
-BlockKey = tuple[TurnState, object]  # its kind, and the vendor's key
+BlockKey = tuple[TurnState, object]  # the kind of the block, and the vendor's key
 
 
 class AssistantMessage:
-    """The reply that is open, or the last one, and what all replies of the turn used."""
+    """The open reply or the last one, and the usage of all replies of the turn."""
 
     def __init__(
         self,
@@ -46,21 +44,21 @@ class AssistantMessage:
             context.diagnostics, self.shorten_text_to_line_limit
         )
         self.written_text = CutMessageTextTracker()
-        self.number = 0  # of replies that said something
+        self.number = 0  # how many replies have a block
         self.model = ""
-        self.start_usage: Usage = NO_USAGE  # said with the reply's lines
-        self.end_usage: Usage = NO_USAGE  # said where it ends
+        self.start_usage: Usage = NO_USAGE  # written with the reply's lines
+        self.end_usage: Usage = NO_USAGE  # written at the end of the reply
         self.stop_reason: str | None = None
-        self.was_aborted = False  # it did not end by itself
+        self.was_aborted = False  # the reply did not end by itself
         self.ends_with_call = False  # its last block is a call
         self.last_text = ""
         self.usage_by_model: dict[str, Usage] = {}  # of the turn, by model
         self.last_usage: Usage = NO_USAGE  # usage of the latest reply
         self.cost_usd = 0.0  # of the turn, in dollars
-        self.has_open_block = False  # a real claude's block is open whose end has not passed
+        self.has_open_block = False  # a block of a real claude has started and not ended
 
     def start(self) -> None:
-        """A reply begins with its first block."""
+        """Start a reply. Called with its first block."""
         self.number += 1
         self.last_text = ""
         self.stop_reason = None
@@ -90,17 +88,17 @@ class AssistantMessage:
 
     @property
     def has_ended_with_tool_calls(self) -> bool:
-        """Whether it ended with calls, and no other reply came after them."""
+        """Return whether the reply ended with calls, and no other reply followed."""
         return self.ends_with_call or self.stop_reason == "tool_use"
 
     def shorten_text_to_line_limit(self, text: str) -> str:
-        """What of an answer a line can hold."""
+        """Shorten an answer so that it fits a line."""
         return shorten_middle(text, self._writer.max_bytes, OMISSION_TEXT)
 
-    # -- what the vendor says of it ----------------------------------------------------------------
+    # -- the vendor's reports ----------------------------------------------------------------------
 
     def update(self, model: str | None = None, usage: Usage | None = None) -> None:
-        """The model and the usage known so far of the reply that is open or comes next."""
+        """Set the model and the usage so far of the open or the next reply."""
         if model and model != self.model and isinstance(model, str) and model != SYNTHETIC_MODEL:
             self.model = model[:MAX_NAME_CHARS]
         if usage is not None:
@@ -119,10 +117,11 @@ class AssistantMessage:
         aborted: bool = False,
         adds_usage: bool = True,
     ) -> None:
-        """The reply is over (`end_message`); `usage` and `cost` are of this reply only and add up.
+        """End the reply (`end_message`). `usage` and `cost` are those of this reply and are added
+        up.
 
-        `adds_usage`: False where the vendor's last numbers are those of the turn, which it says at
-        the end (`add_usage`). `aborted`: it did not end by itself, so it has no stop reason
+        `adds_usage`: False if the vendor reports the usage of the whole turn at its end
+        (`add_usage`). `aborted`: the reply did not end by itself, so it has no stop reason
         (contract 6.4).
         """
         machine = self._machine
@@ -145,8 +144,9 @@ class AssistantMessage:
             self.written_text.clear()
 
     def add_usage(self, usage: Usage, cost_usd: float = 0.0) -> None:
-        """Add the usage of one request to that of its model (contract 5.3). The request is a reply,
-        or one that is no reply of the turn: a failed one, a compaction.
+        """Add the usage of one request to the usage of its model (contract 5.3).
+
+        The request may also be one without a reply in the turn: a failed request or a compaction.
         """
         if cost_usd:
             self.cost_usd += parse_dollars(cost_usd)
@@ -164,11 +164,11 @@ class AssistantMessage:
 
 
 class WrittenBlockTexts:
-    """What the blocks of the open reply said: a vendor that sends the whole of a block again says
-    only what is new.
+    """The texts of the blocks of the open reply. If a vendor sends a block again in full, only its
+    new part is written.
 
-    `shorten_text` makes of a long text what an answer can hold. Beyond a limit it is known how much
-    was said, not what. `texts` is empty when there is nothing to clear.
+    `shorten_text` shortens a text to the length of an answer. Beyond a limit only the length is
+    stored. `texts` is empty if there is nothing to clear.
     """
 
     def __init__(self, diagnostics: Diagnostics, shorten_text: Callable[[str], str]) -> None:
@@ -189,7 +189,7 @@ class WrittenBlockTexts:
             self.remove(*next(iter(self.texts)))
 
     def get_block_text(self, block_kind: TurnState, block_key: object) -> str:
-        """What a block said, as far as an answer can hold it."""
+        """Return the text of a block, shortened to the length of an answer."""
         texts = self.texts.get((block_kind, block_key))
         if texts is None:
             return ""
@@ -199,7 +199,7 @@ class WrittenBlockTexts:
     def get_written_and_comparable_text(
         self, block_kind: TurnState, block_key: object, full_text: str
     ) -> tuple[str, str]:
-        """What is remembered of a block, and what of `full_text` has to be compared with it."""
+        """Return the stored text of a block, and the part of `full_text` to compare with it."""
         units, _ = self._shortened.get((block_kind, block_key), (0, ""))
         if units:
             full_text = full_text.encode("utf-16-le", "surrogatepass")[2 * units :].decode(
@@ -212,17 +212,17 @@ class WrittenBlockTexts:
         self._shortened.pop((block_kind, block_key), None)
 
     def clear(self) -> None:
-        """Forget all of them: another reply begins."""
+        """Clear all texts, because another reply begins."""
         self.texts.clear()
         self._shortened.clear()
         self._stored_chars = 0
 
     def copy_texts(self) -> dict[BlockKey, list[str]]:
-        """What is remembered word by word, for `restore`."""
+        """Return a copy of the texts for `restore_texts`."""
         return {block: list(texts) for block, texts in self.texts.items()}
 
     def restore_texts(self, texts_by_block: dict[BlockKey, list[str]]) -> None:
-        """Remember what was copied, and nothing else."""
+        """Replace the texts with a copy."""
         self.clear()
         for (kind, key), texts in texts_by_block.items():
             for text in texts:
@@ -240,21 +240,22 @@ class WrittenBlockTexts:
 
 
 class CutMessageTextTracker:
-    """What the open reply said, by kind: where it is cut and comes again, nothing is said twice.
+    """The text of the open reply by kind, so that a reply that was cut and is repeated is not
+    written twice.
 
-    `char_count` is in characters; 0 when there is nothing to forget.
+    `char_count` is in characters; it is 0 if there is nothing to clear.
     """
 
     def __init__(self) -> None:
         self.char_count = 0
-        self.is_repeatable = True  # all that was said is remembered
+        self.is_repeatable = True  # the complete text is stored
         self._texts: list[str] = []
         self._thinking_texts: list[str] = []
         # what the cut reply said, and how much of it came again
         self._cut_texts: dict[TurnState, tuple[str, int]] = {}
 
     def add_block_text(self, block_kind: TurnState, text: str) -> None:
-        """A block was said; too much is not remembered."""
+        """Store the text of a block. A text that is too long is not stored."""
         texts = self._texts if block_kind is TEXT else self._thinking_texts
         texts.append(text)
         self.char_count += len(text)
@@ -263,14 +264,14 @@ class CutMessageTextTracker:
             self.is_repeatable = False
 
     def clear(self) -> None:
-        """It will not come again."""
+        """Clear the texts: the reply cannot be repeated any more."""
         self._texts.clear()
         self._thinking_texts.clear()
         self.char_count = 0
 
     def start_comparing_with_cut_message(self) -> bool:
-        """The reply was cut: what it said is compared with what comes. False where it had said
-        nothing.
+        """Start to compare the next text with the reply that was cut. Return False if that reply
+        has no text.
         """
         self._cut_texts = {
             TEXT: ("".join(self._texts), 0),
@@ -279,25 +280,25 @@ class CutMessageTextTracker:
         return any(text for text, _ in self._cut_texts.values())
 
     def restart_comparing_with_cut_message(self) -> bool:
-        """The reply was cut while it was repeated."""
+        """Start the comparison again, because the repetition was cut, too."""
         self._cut_texts = {kind: (text, 0) for kind, (text, _) in self._cut_texts.items()}
         return any(text for text, _ in self._cut_texts.values())
 
     def get_cut_text_and_repeated_chars(self, block_kind: TurnState) -> tuple[str, int]:
-        """What the cut reply said, and how many of its characters came again."""
+        """Return the text of the cut reply, and how many of its characters were repeated."""
         return self._cut_texts.get(block_kind, ("", 0))
 
     def set_repeated_char_count(self, block_kind: TurnState, char_count: int) -> None:
-        """So much of what the cut reply said came again."""
+        """Set how many characters of the cut reply were repeated."""
         self._cut_texts[block_kind] = (
             self.get_cut_text_and_repeated_chars(block_kind)[0],
             char_count,
         )
 
     def get_repeated_text_by_block_kind(self) -> dict[TurnState, str]:
-        """What came again so far, by kind."""
+        """Return the text that was repeated so far, by kind."""
         return {kind: text[:position] for kind, (text, position) in self._cut_texts.items()}
 
     def stop_comparing_with_cut_message(self) -> None:
-        """What comes now is new."""
+        """Stop the comparison: the next text is new."""
         self._cut_texts = {}

@@ -1,6 +1,4 @@
-"""What a turn is given: the terms agreed before it, the conversation that outlives it, the pen that
-writes.
-"""
+"""The input of a turn: its configuration, the state of the conversation, and the writer."""
 
 from collections.abc import Callable, Mapping
 
@@ -24,13 +22,15 @@ if TYPE_CHECKING:
 # a vendor's session, and all that it used, where the vendor counts that
 VendorSessionUsage = tuple[str | None, Usage]
 NO_VENDOR_SESSION_USAGE: VendorSessionUsage = (None, NO_USAGE)
-# of an id or a name that a vendor gives: they stand in every line of ours, and are remembered
+# The limit of a vendor's ids and names. They are in each of our lines, and they are stored.
 MAX_NAME_CHARS = 200
-MAX_USED_IDS = 10_000  # tool ids remembered in a conversation; an id that comes again is a new call
+MAX_USED_IDS = 10_000  # stored call ids of a conversation; a later call with such an id is new
 
 
 class UsageTotals(NamedTuple):
-    """Usage of a turn, and cost in dollars and usage by model of the session so far (contract 5.3)."""
+    """The usage of a turn, and the cost in dollars and the usage by model of the session so far
+    (contract 5.3).
+    """
 
     turn_usage: Usage
     session_cost_usd: float
@@ -38,9 +38,10 @@ class UsageTotals(NamedTuple):
 
 
 class ConversationState:
-    """What outlives a turn: one session id, the tool ids used, cost and usage so far.
+    """The state that lasts longer than a turn: the session id, the used call ids, cost and usage so
+    far.
 
-    `thread_usage` is what the vendor's own session had used when its last turn had ended.
+    `thread_usage` is the usage of the vendor's session at the end of its last turn.
     """
 
     __slots__ = (
@@ -65,7 +66,7 @@ class ConversationState:
         self.vendor_session_usage = thread_usage
 
     def get_vendor_session_usage(self, vendor_session_id: str) -> Usage:
-        """What a session of the vendor's had used, if it is the one that is known."""
+        """Return the usage of a session of the vendor, if it is the known session."""
         return (
             self.vendor_session_usage[1]
             if self.vendor_session_usage[0] == vendor_session_id
@@ -79,11 +80,11 @@ class ConversationState:
         cost_usd: float,
         model: str,
     ) -> UsageTotals:
-        """Add what a turn used; `usage_by_model` by model and `cost_usd` in dollars are those of
-        its replies.
+        """Add the usage of a turn. `usage_by_model` and `cost_usd` (dollars) are those of its
+        replies.
 
-        A usage or a cost that the vendor stated for the whole turn, in `fields`, beats what the
-        replies add up to.
+        A usage or a cost that the vendor reports for the whole turn, in `fields`, replaces their
+        sum.
         """
         vendor_usage = parse_usage(fields.get("usage"))
         if any(vendor_usage.values()) and not usage_by_model:
@@ -100,7 +101,9 @@ class ConversationState:
         return UsageTotals(turn_usage, self.cost_usd, self.usage_by_model)
 
     def reserve_call_id(self, call_id: str, diagnostics: Diagnostics) -> str:
-        """The id under which a call is said: its own, or a minted one when that was used before."""
+        """Return the id for a call in our stream: its own id, or a new one if its id was used
+        before.
+        """
         used_ids, size = self.used_ids, len(self.used_ids)
         used_ids.add(call_id)
         if len(used_ids) == size or call_id in self.older_ids:
@@ -112,13 +115,11 @@ class ConversationState:
         return call_id
 
     def clear_old_call_ids(self) -> None:
-        """Forget the older half of the tool ids."""
+        """Remove the older half of the call ids."""
         self.older_ids, self.used_ids = self.used_ids, set()
 
     def create_unused_call_id(self, call_id: str) -> str:
-        """Another id for a call whose own was used before; never the same one, whatever is
-        forgotten.
-        """
+        """Return a new id for a call whose id was used before. No id is returned twice."""
         while True:
             self.last_suffix += 1
             suffix = f"~{self.last_suffix}"
@@ -132,37 +133,37 @@ class ConversationState:
 
 
 class VendorDataReader(Protocol):
-    """The folder in which the vendor keeps its own records: `shim.process.vendor_data_dir`, with
-    its bounds.
-    """
+    """Reads the folder in which the vendor stores its own records (`shim.process.vendor_data_dir`)."""
 
     def find_file(self, folder: str, suffix: str) -> str | None:
-        """The path in it of a file of `folder` whose name ends so."""
+        """Return the path of a file in `folder` by the end of its name."""
 
     def read_tail(self, path: str, min_offset: int = 0) -> tuple[int, bytes]:
-        """What a file in it has behind `min_offset`, the end of it at least, and where that begins."""
+        """Return the content of a file after `min_offset`, or only its end, and the offset of that
+        part.
+        """
 
 
 class JsonSchemaAnswer(NamedTuple):
-    """An answer read by `--json-schema`: its `value`, or the `problem` why it is none."""
+    """An answer for `--json-schema`: its `value`, or the `problem` if it does not match the schema."""
 
     value: dict[str, Any] | None = None
     problem: str = ""
 
 
 class VendorInfo(NamedTuple):
-    """What the turn knows of its vendor.
+    """What the turn knows about its vendor.
 
     version_note       remark about that version, such as "newer than tested"
     is_unattended      the vendor never asks before it runs a tool
-    unattended_reason  why it counts as unattended although its profile promises that it asks; ""
-                       otherwise
-    can_retract        it may take a reply back; if not, less need be remembered
-    has_claude_errors  its errors are in Claude's words already
-    is_replay          nothing runs, a recording is played
-    trust_prompt       what its stderr says when its trust gate is closed
-    login_command      how a person logs in with it
-    clean_exit_codes   exit codes that do not contradict its own "done"
+    unattended_reason  why the vendor counts as unattended although its profile promises that it
+                       asks; "" otherwise
+    can_retract        the vendor may repeat a reply; otherwise less text is stored
+    has_claude_errors  its errors have Claude's texts already
+    is_replay          a recording is replayed, nothing runs
+    trust_prompt       the text on stderr if the vendor does not trust the folder
+    login_command      the command with which a person logs in
+    clean_exit_codes   exit codes that do not contradict a successful end
     """
 
     name: str
@@ -181,10 +182,10 @@ class VendorInfo(NamedTuple):
 class SessionConfig(NamedTuple):
     """The session that the turn belongs to.
 
-    new_id             its id, where neither the frontend nor the vendor has one
-    requested_id       the frontend's choice
-    thread_usage       what the session that goes on had used
-    list_servers       gives its MCP servers and their tools, as far as they are known here
+    new_id             its id, if neither the frontend nor the vendor has chosen one
+    requested_id       the id that the frontend chose
+    thread_usage       the usage of the resumed session
+    list_servers       returns its MCP servers and their tools, as far as they are known here
     list_server_names  returns the names of all configured MCP servers, including those of the
                        vendor's own settings
     """
@@ -197,9 +198,9 @@ class SessionConfig(NamedTuple):
 
 
 class ConversationLimits(NamedTuple):
-    """How long the turn may go on.
+    """The limits of a turn.
 
-    max_turns            the limit that is counted here; None where the vendor counts for itself
+    max_turns            the limit that is counted here; None if the vendor counts its turns
     requested_max_turns  the limit, whoever counts
     max_budget_usd       dollars that the session may cost
     """
@@ -210,27 +211,26 @@ class ConversationLimits(NamedTuple):
 
 
 class TurnConfig(NamedTuple):
-    """What is agreed before a turn begins.
+    """The configuration of one turn.
 
-    model                   that the vendor was told
-    requested_model         what the frontend asked for, where the vendor was told something else
-    default_model           its own default, as far as it is known; `init` says it while the vendor
-                            says nothing
-    tools                   that `init` lists where the vendor lists none
-    can_retry               a stream that broke off may be asked for again: what was said is
-                            remembered to the end
-    read_answer             makes the structured answer that the vendor does not give
-    redacts_secrets         no secret is said
-    asks_by_line            whether a call's own line, its input as it is, asks the frontend
-    data_dir                what the vendor writes down beside its stream; None in a replay, where
-                            nothing runs
-    store_text              stores a text that is too large for a line, and says where
+    model                   the model that was passed to the vendor
+    requested_model         the model that the frontend asked for, if it is another one
+    default_model           the vendor's default, as far as it is known; written in `init` until the
+                            vendor reports a model
+    tools                   the tools for `init` if the vendor reports none
+    can_retry               a stream that was cut may be requested again, so the written text is
+                            stored until the end
+    read_answer             builds the structured answer that the vendor does not give
+    redacts_secrets         secrets are left out
+    asks_by_line            the line of a call, with its unchanged input, is the permission prompt
+    data_dir                the vendor's own records; None in a replay, where nothing runs
+    store_text              stores a text that is too large for a line, and returns where
     output_style            name of the output style in Claude's settings; "" if none is set
-    rejects_unknown_lines   the frontend ends on a line of a kind that it does not know
-    forwards_subagent_text  whether texts and thoughts of nested agents are emitted; their calls
-                            always are
+    rejects_unknown_lines   the frontend fails on a line of an unknown kind
+    forwards_subagent_text  whether texts and thoughts of subagents are emitted; their calls always
+                            are
     failed_attempts         the vendors that were asked before this one, in their order
-    unsupported_rules       rules that allow, and keys of settings, which have no effect
+    unsupported_rules       allow rules and keys of settings that have no effect
     elapsed_ms              milliseconds since the turn began
     """
 
@@ -259,12 +259,12 @@ class TurnConfig(NamedTuple):
 
 
 class OutputWriter(Protocol):
-    """Collects whole lines; `take_bytes` hands over their bytes. `transcript_writer` has them in
-    Claude's, where those are kept.
+    """Collects complete lines in the frontend's dialect; `take_bytes` returns them.
+    `transcript_writer` collects Claude's lines, if a transcript of another dialect is kept.
 
-    With `writes_partial_messages` the Turn says fragments as they come. Texts and tools are kept
-    below `max_bytes` bytes by the Turn, all else is cut by the pen. `last_result_line` is the line
-    of the last result, `last_call_bytes` the size of the last call as it was said.
+    With `writes_partial_messages` the Turn writes fragments as they come. The Turn keeps texts and
+    calls below `max_bytes` bytes; the writer shortens everything else. `last_result_line` is the
+    line of the last result, `last_call_bytes` the size of the last call.
     """
 
     writes_partial_messages: bool
@@ -274,94 +274,94 @@ class OutputWriter(Protocol):
 
     @property
     def has_result_terminator_line(self) -> bool:
-        """Whether a terminator follows each result."""
+        """Return whether a terminator follows each result."""
 
     @property
     def transcript_writer(self) -> "OutputWriter | None":
-        """The pen that keeps Claude's lines beside another dialect's."""
+        """Return the writer of Claude's lines beside another dialect, or None."""
 
     def take_bytes(self) -> bytes:
-        """All bytes written since the last call: whole lines."""
+        """Remove and return the bytes written since the last call. They are complete lines."""
 
     def discard_turn(self) -> None:
-        """Forget the turn that has begun: none of its lines was given to the frontend."""
+        """Discard the lines of the turn. The frontend has received none of them."""
 
     def compact_buffered_lines(self) -> None:
-        """Make what was written smaller in memory, where many long lines are."""
+        """Reduce the memory of the buffered lines."""
 
     def create_uuid(self) -> str:
-        """A fresh uuid, for something that is not a line (a synthetic id)."""
+        """Return a new UUID for a synthetic id."""
 
     def create_message_id(self) -> str:
-        """A minted message id, for a nested agent's reply."""
+        """Return a new message id for a reply of a subagent."""
 
     def set_session_id(self, session_id: str) -> None:
-        """The session that further lines belong to."""
+        """Set the session of the next lines."""
 
     def set_current_message(self, message_id: str, model: str, usage: Usage) -> None:
-        """The reply that a passed line opened."""
+        """Set the reply that a passthrough line has started."""
 
     def set_block_index(self, index: int) -> None:
-        """The block that a passed line opened."""
+        """Set the block that a passthrough line has started."""
 
     def write_passthrough_line(self, line: bytes) -> None:
-        """A line that is in the dialect already, without its LF."""
+        """Write a line that is in the dialect already, without its LF."""
 
     def write_vendor_result_line(self, line: bytes) -> None:
-        """A result that is; its terminator comes later."""
+        """Write a result that is in the dialect already. Its terminator comes later."""
 
     def count_prompt_chars(self, prompt: str) -> None:
-        """The message that the turn answers."""
+        """Count the characters of the message that the turn answers."""
 
     def write_init_message(self, session_id: str, fields: Mapping[str, Any]) -> None:
-        """The first line of a turn."""
+        """Write the first line of a turn."""
 
     def write_session_id_change(self, session_id: str) -> None:
-        """The session goes on under another id."""
+        """Write that the session continues with another id."""
 
     def write_system_message(self, subtype: str, fields: Mapping[str, Any]) -> None:
-        """A line beside the conversation."""
+        """Write a `system` line."""
 
     def write_result(self, fields: Mapping[str, Any]) -> None:
-        """The result, then the terminator if this stream has one."""
+        """Write the result, and the terminator if this stream has one."""
 
     def write_result_terminator_line(self) -> None:
-        """The terminator that a passed result still owes."""
+        """Write the terminator after a passthrough result."""
 
     def start_message(self, model: str, usage: Usage) -> None:
-        """A new reply."""
+        """Start a reply."""
 
     def set_message_usage(self, usage: Usage) -> None:
-        """The usage that the reply has from here on."""
+        """Set the usage of the reply from now on."""
 
     def start_block(self, kind: str) -> None:
-        """A streamed block of `text` or `thinking` opens."""
+        """Start a streamed block of `text` or `thinking`."""
 
     def write_block_delta(self, text_json: bytes) -> None:
-        """A fragment of the open block, already dumped."""
+        """Write a fragment of the open block. It is encoded already."""
 
     def write_block(self, kind: str, text_json: bytes, is_aborted: bool = False) -> None:
-        """The open block is complete, its content dumped as a whole; with `writes_partial_messages`
-        it was said in fragments.
+        """Write the complete open block with its encoded content. With `writes_partial_messages`
+        its fragments were written before.
         """
 
     def write_complete_block(self, block_kind: str, text_json: bytes) -> None:
-        """A whole block that was never streamed, its content already dumped."""
+        """Write a block that was never streamed. Its content is encoded already."""
 
     def end_block(self) -> None:
-        """The block that a passed line opened is over."""
+        """End the block that a passthrough line has started."""
 
     def write_tool_call(
         self, call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """A whole call. Gives back other arguments where these had to be cut."""
+        """Write a complete call. Return other arguments if they had to be shortened."""
 
     def end_message(self, stop_reason: str | None, usage: Usage) -> None:
-        """The reply is over."""
+        """End the reply."""
 
     def add_usage(self, usage: Usage) -> None:
-        """The last reply, or the next one where there was none, used so much; often known only
-        behind its end.
+        """Add the usage of the last reply, or of the next one if there was none. It is often known
+        only after the reply.
         """
 
     def write_tool_result(
@@ -372,25 +372,25 @@ class OutputWriter(Protocol):
         content: object,
         is_error: bool,
     ) -> None:
-        """A call's result; identity, name and arguments are the call's."""
+        """Write the result of a call. Id, name and arguments are those of the call."""
 
     def write_user_text(self, text: str) -> None:
-        """What is said for the user (the interrupt's line)."""
+        """Write a text as the user, such as the line of an interrupt."""
 
     def echo_user_message(
         self, message: Mapping[str, Any], message_id: str | None, timestamp: str
     ) -> None:
-        """The user's own message, said again."""
+        """Write the user's own message back."""
 
     def write_synthetic_message(self, text: str) -> None:
-        """A line of ours to the user, not of the model's."""
+        """Write a message of the shim to the user. No model wrote it."""
 
     def write_api_error(
         self, text: str, error: str, status: int | None, error_type: str | None = None
     ) -> None:
-        """A failed request to the model's API, before its result."""
+        """Write a failed request to the model's API. It comes before the result."""
 
     def write_subagent_message(
         self, parent_call_id: str | None, role: str, message: Mapping[str, Any]
     ) -> None:
-        """A whole line of a nested agent; `parent_call_id` is the id of the call that runs it."""
+        """Write a message of a subagent. `parent_call_id` is the id of the call that runs it."""

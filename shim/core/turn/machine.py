@@ -1,14 +1,14 @@
-"""The states of a turn, and the one table of all ways between them.
+"""The states of a turn, and the one table of all transitions between them.
 
                                    HOW TO READ THE TABLE
 
-A verb names a goal; the cell (state, goal) lists the steps on the way there, in order.
-  init    the first line                         text, thinking   a block opens
-  start   a reply begins                         close            the open block: last delta, its
-          line, its stop
-  stop    a reply ends                           unecho           a repeated reply turns out to be
-          nothing new
-  fill    results that never came, and the       end              the result and the terminator
+A column is a goal. The cell (state, goal) lists the actions on the path to the goal, in order.
+  init    write the first line                   text, thinking   open a block
+  start   start a reply                          close            end the open block: last delta, its
+                                                                  line, its stop
+  stop    end a reply                            unecho           finish a repeated reply without
+                                                                  anything new
+  fill    write missing results, and the         end              write the result and the terminator
           user line of an interrupt
 """
 
@@ -21,17 +21,17 @@ from shim.core.reading.diagnostics import Diagnostics
 class TurnState(StrEnum):
     """Where a turn is. TEXT and THINKING are also the kinds of a block."""
 
-    NEW = "new"  # nothing was said
+    NEW = "new"  # nothing was written
     READY = "ready"  # between two replies
     MESSAGE = "message"  # in a reply, and no block is open
     TEXT = "text"  # a block of text is open
     THINKING = "thinking"  # a block of thinking is open
-    ECHO = "echo"  # a reply that was cut comes again, and has said nothing new yet
-    DONE = "done"  # the vendor said how the turn ended; its process may go on
-    CLOSED = "closed"  # the result was said
+    ECHO = "echo"  # a reply that was cut is repeated, without anything new so far
+    DONE = "done"  # the vendor has reported the end of the turn; its process may continue
+    CLOSED = "closed"  # the result was written
 
 
-# A look-up in the class of an enumeration is slow.
+# Reading a member of an enumeration class is slow.
 NEW, READY, MESSAGE, TEXT = TurnState.NEW, TurnState.READY, TurnState.MESSAGE, TurnState.TEXT
 THINKING, ECHO, DONE, CLOSED = TurnState.THINKING, TurnState.ECHO, TurnState.DONE, TurnState.CLOSED
 
@@ -54,8 +54,8 @@ TRANSITIONS: dict[TurnState, dict[TurnState, str]] = {
 STEP_NAMES = {
     state: {goal: cell.split() for goal, cell in row.items()} for state, row in TRANSITIONS.items()
 }
-# Ways of ours, on which nothing is said: a reply was cut; the vendor said its last word, and then
-# we go on, to the result or to a second attempt; the end itself has failed.
+# Transitions without output: a reply was cut; the vendor has reported the end, and the result or a
+# retry follows; or `close` has failed.
 ALL_GOALS = frozenset(TRANSITIONS[NEW])
 SILENT_TRANSITIONS: dict[TurnState, frozenset[TurnState]] = {
     READY: ALL_GOALS | {ECHO, DONE},
@@ -67,21 +67,21 @@ TransitionAction = Callable[[], None]
 
 
 class TurnTransitionError(Exception):
-    """A way that is not in the table: our own mistake."""
+    """A transition that is not in the table. It is a defect of the shim."""
 
     def __init__(self, state: TurnState, goal: TurnState) -> None:
         super().__init__(f"a turn that is {state} cannot become {goal}")
 
 
 class TurnStateMachine:
-    """The state of one turn. `set_transition_actions` sets what the words of the table do."""
+    """The state of one turn. `set_transition_actions` sets the action of each step in the table."""
 
     __slots__ = ("_before_move", "_diagnostics", "_steps_by_path", "state")
 
     def __init__(
         self, diagnostics: Diagnostics, before_move: TransitionAction | None = None
     ) -> None:
-        """`before_move` is called before a transition is looked up: it writes what is buffered of
+        """`before_move` is called before a transition is looked up. It writes the buffered part of
         the open block.
         """
         self.state = NEW
@@ -90,7 +90,7 @@ class TurnStateMachine:
         self._steps_by_path: dict[TurnState, dict[TurnState, tuple[TransitionAction, ...]]] = {}
 
     def set_transition_actions(self, **steps: TransitionAction) -> None:
-        """What is done for each word of the table."""
+        """Set the action of each step in the table."""
         self._steps_by_path = {
             state: {goal: tuple([steps[name] for name in cell]) for goal, cell in row.items()}
             for state, row in STEP_NAMES.items()
@@ -98,11 +98,11 @@ class TurnStateMachine:
         self._steps_by_path[DONE] = self._steps_by_path[CLOSED] = {}
 
     def move_to(self, goal: TurnState, skip_actions: bool = False) -> bool:
-        """Take the steps on the way to `goal`. With `skip_actions`, no step is taken, and the ways
-        of `SILENT_TRANSITIONS` are open too.
+        """Move to `goal`, and run the actions on the path. Return False and count the event if it
+        comes too late.
 
-        False, and the event is counted, where an event of the vendor's comes too late.
-        TurnTransitionError: no way leads there, which is our own mistake.
+        With `skip_actions` no action runs, and the transitions of `SILENT_TRANSITIONS` are allowed,
+        too. Raise TurnTransitionError if no path leads to `goal`.
         """
         if skip_actions:
             if goal not in SILENT_TRANSITIONS.get(self.state, ALL_GOALS):
@@ -127,7 +127,7 @@ class TurnStateMachine:
 
     @property
     def is_over(self) -> bool:
-        """Whether the vendor said how the turn ended: no event of its counts any more."""
+        """Return whether the vendor has reported the end of the turn. Later events do not count."""
         return self.state is DONE or self.state is CLOSED
 
     def record_late_event(self) -> None:

@@ -1,7 +1,7 @@
-"""How a turn ended: what the vendor said of it, what its process showed, and what follows from
-both.
+"""How a turn ended: the vendor's report, the exit of its process, and what follows from both.
 
-Interrupted beats failed, failed beats ended, and no word at all is an error.
+An interrupt takes precedence over a failure, and a failure over a success. A turn without a report
+is an error.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.context import TurnConfig
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnState, TurnStateMachine
 
-# of a vendor's stderr in an error text: enough for a reason, short enough for a dialog
+# The part of stderr in an error text. It holds a reason and still fits a dialog.
 STDERR_EXCERPT_CHARS = 2000
 BUDGET_SUBTYPE = "error_max_budget_usd"
 MAX_TURNS_TEXT = "Reached maximum number of turns"
-MAX_NAMED_CALLS = 8  # of those that are open; the rest is a number
+MAX_NAMED_CALLS = 8  # open calls in an error text; the others are counted
 
 # Why another vendor of a list may answer: this one is not logged in, or may not be asked now. Where
 # its stream never began also that its program is gone: it could not start. What nobody understood
@@ -47,7 +47,7 @@ class ChildExit(NamedTuple):
 
 
 class TurnOutcome(NamedTuple):
-    """What is known of the end. All but `kind` and `fields` belongs to a failure."""
+    """The outcome of a turn. All fields but `kind` and `fields` belong to a failure."""
 
     kind: str  # ended, failed or interrupted
     message: str = ""
@@ -61,15 +61,15 @@ class TurnOutcome(NamedTuple):
 
 
 class TurnOutcomeTracker:
-    """What the vendor says of the end, in verbs, and what we decided."""
+    """Records what the vendor reports about the end, and what the shim decides."""
 
     def __init__(self, machine: TurnStateMachine) -> None:
         self._machine = machine
         self.outcome: TurnOutcome | None = None
-        self.has_vendor_outcome = False  # the vendor said how the turn ended
-        self.is_finalized = False  # the vendor said that it is done
-        self.is_paused = False  # only a silence will tell whether the vendor is done
-        self.has_started = False  # something was said before the end
+        self.has_vendor_outcome = False  # the vendor has reported how the turn ended
+        self.is_finalized = False  # the vendor has reported that it is done
+        self.is_paused = False  # the vendor may be done; it is if it stays silent
+        self.has_started = False  # something was written before the end
         self.child_exit: ChildExit | None = None  # None: we ended the child, or it stays
         # a real claude's own result line, and what it means
         self.vendor_result: tuple[bytes, TurnOutcome | None] = (b"", None)
@@ -94,7 +94,7 @@ class TurnOutcomeTracker:
         status: int | None = None,
         subtype: str | None = None,
     ) -> None:
-        """The vendor said, or showed, that the turn failed, as `Turn.record_failure`."""
+        """Record that the turn failed. See `Turn.record_failure`."""
         if self._is_too_late():
             return
         self.has_vendor_outcome = True
@@ -175,24 +175,22 @@ class TurnOutcomeTracker:
         self.is_paused = not self._machine.is_over
 
     def reset(self) -> None:
-        """Another attempt begins: the end of this one was none."""
+        """Reset the outcome before another attempt."""
         self.outcome = None
         self.is_finalized = self.is_paused = self.has_vendor_outcome = False
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the turn was interrupted."""
+        """Return whether the turn was interrupted."""
         return self.outcome is not None and self.outcome.kind == "interrupted"
 
     @property
     def has_failed(self) -> bool:
-        """Whether the turn failed or was interrupted."""
+        """Return whether the turn failed or was interrupted."""
         return self.outcome is not None and self.outcome.kind != "ended"
 
     def _is_too_late(self) -> bool:
-        """Whether the vendor's word about the end was said before: the first stands, and another
-        comes too late.
-        """
+        """Return whether the vendor has reported the end already. The first report counts."""
         machine = self._machine
         if machine.is_over and machine.state is not CLOSED:
             machine.record_late_event()
@@ -200,27 +198,25 @@ class TurnOutcomeTracker:
 
 
 class TurnSnapshot(NamedTuple):
-    """Where a turn stands when its child is at its end."""
+    """The state of a turn when its child has ended."""
 
     config: TurnConfig
-    outcome: TurnOutcome | None  # what the vendor, or we, said of the end
+    outcome: TurnOutcome | None  # reported by the vendor or decided by the shim
     state: TurnState
-    has_started: bool  # something was said before the end
-    has_output: bool  # something of the model's was said or done
+    has_started: bool  # something was written before the end
+    has_output: bool  # the model has produced something
     has_effects: bool  # something happened that must not happen twice
-    is_repeatable: bool  # what was said is remembered, and is not said again
+    is_repeatable: bool  # the written text is stored, so that it is not written again
     # the names of the calls without a result, if the last reply ended with calls
     open_call_names: str
     has_unknown_events: bool  # there were events that are not translated
-    has_misread_output: bool  # something was printed that is no event, or none that is known
+    has_misread_output: bool  # the vendor printed something that is not a known event
 
 
 def decide_outcome(
     snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr: str
 ) -> TurnOutcome:
-    """The outcome, now that the child is gone. `child_exit` is None when we ended the child
-    ourselves.
-    """
+    """Decide the outcome when the child has exited. `child_exit` is None if we ended the child."""
     outcome, config = snapshot.outcome, snapshot.config
     vendor = config.vendor.name
     if outcome is not None and outcome.kind != "ended":
@@ -276,10 +272,10 @@ def build_over_budget_outcome(max_budget_usd: float, fields: Mapping[str, Any]) 
 def find_failed_attempt(
     snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr: str, *, any_cause: bool
 ) -> FailedVendorAttempt | None:
-    """Why a vendor that is at its end said nothing, where another may be asked; None where its turn
+    """Return why a vendor did not answer, if another vendor may be asked. Return None if its turn
     is the answer.
 
-    `any_cause`: whatever the cause is; else only causes for which another vendor would do better.
+    `any_cause`: accept every cause; otherwise only those that another vendor may not have.
     """
     if snapshot.has_output or snapshot.has_unknown_events or snapshot.state is CLOSED:
         return None
@@ -294,8 +290,8 @@ def find_failed_attempt(
 
 
 def can_retry_turn(snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr: str) -> bool:
-    """Whether the stream of a turn was cut, and nothing has happened that must not happen twice
-    (Yume's R11).
+    """Return whether the stream of a turn was cut before anything happened that must not happen
+    twice (Yume's R11).
     """
     if (
         not snapshot.config.can_retry
@@ -317,16 +313,15 @@ def can_retry_turn(snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr:
 
 
 def is_disconnect_message(message: str) -> bool:
-    """Whether an error text is about a stream that broke off."""
+    """Return whether an error text is about a stream that was cut."""
     return any(phrase in message.lower() for phrase in DISCONNECT_PHRASES)
 
 
 def _check_open_calls(snapshot: TurnSnapshot, outcome: TurnOutcome) -> TurnOutcome | None:
-    """A failure in the place of a good end in the middle of the work: calls of the last reply have
-    no result.
+    """Return a failure in place of a success if calls of the last reply have no result.
 
-    A vendor that meant it gives a result of its own, in words or as structured output. A call that
-    has its result may be the last thing: some models have nothing to add (acai page, section 1).
+    A vendor that ends deliberately reports a result of its own, as text or structured output. A
+    call with a result may be the last event: some models add nothing to it (acai page, section 1).
     """
     if not snapshot.open_call_names:
         return None
@@ -339,7 +334,7 @@ def _check_open_calls(snapshot: TurnSnapshot, outcome: TurnOutcome) -> TurnOutco
 
 
 def format_open_call_names(calls: Mapping[str, tuple[str, str, Any]]) -> str:
-    """The names of the calls that have no result, for a sentence."""
+    """Format the names of the calls without a result for a sentence."""
     names = [name for _, name, _ in islice(calls.values(), MAX_NAMED_CALLS)]
     unnamed_count = len(calls) - len(names)
     return ", ".join(names) + (f" and {unnamed_count} more" if unnamed_count else "")

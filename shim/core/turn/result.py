@@ -1,5 +1,5 @@
-"""The one `result` of a turn: `is_error`, `subtype`, texts, usage and cost, out of frozen facts
-about the end.
+"""Builds the one `result` of a turn: `is_error`, `subtype`, texts, usage and cost. It is built from
+frozen data about the end.
 """
 
 from collections.abc import Mapping
@@ -18,23 +18,23 @@ from shim.core.turn.outcome import MAX_TURNS_TEXT, ChildExit, TurnOutcome
 INTERRUPTED = "[Request interrupted by user]"  # both texts: contract 6.4
 INTERRUPTED_IN_TOOL = "[Request interrupted by user for tool use]"
 
-# Claude's own number for a model that it does not know; clients divide by it (contract 5.3, ACP).
+# Claude's number for an unknown model. Clients divide by it (contract 5.3, ACP).
 MAX_OUTPUT_TOKENS = 32_000
 
-# The subtypes of an error (contract 5.3); what a vendor calls its own is none of them.
+# The subtypes of an error (contract 5.3). A vendor's own names are not among them.
 ERROR_SUBTYPES = frozenset(("error_during_execution", "error_max_turns", "error_max_budget_usd"))
 _TERMINAL_REASONS = {"limit": "budget_exhausted", "interrupted": "aborted_streaming"}
 
 
 class FinishedTurn(NamedTuple):
-    """All that a result is made of."""
+    """The data that a result is built from."""
 
     config: TurnConfig
     diagnostics: Diagnostics
     outcome: TurnOutcome
     child_exit: ChildExit | None  # None: we ended the child, or it stays
-    has_started: bool  # something was said before the end
-    has_output: bool  # something of the model's was said or done
+    has_started: bool  # something was written before the end
+    has_output: bool  # the model has produced something
     result_count: int  # of calls
     has_interrupted_call: bool  # a call was open when the turn was interrupted
     stop_reason: str | None  # of the last reply
@@ -49,7 +49,7 @@ class FinishedTurn(NamedTuple):
 
 
 class ApiErrorLine(NamedTuple):
-    """The line of a failed request to the model's API, which stands before the result."""
+    """The line of a failed request to the model's API. It comes before the result."""
 
     text: str
     error: str
@@ -58,7 +58,7 @@ class ApiErrorLine(NamedTuple):
 
 
 class TurnResult(NamedTuple):
-    """What is said at the end: `line` is the result without the members of every line."""
+    """The end of a turn. `line` is the result without the fields that every line has."""
 
     line: dict[str, Any]
     is_error: bool
@@ -68,12 +68,12 @@ class TurnResult(NamedTuple):
 
 
 def build_turn_result(turn_end: FinishedTurn) -> TurnResult:
-    """The end of a turn: the line of an API failure, if it was one, and the result."""
+    """Build the result, and the line of an API failure if there was one."""
     outcome, failure, text = turn_end.outcome, turn_end.outcome.failure, turn_end.outcome.message
     is_error = outcome.kind != "ended"
     api_error = None
     if is_error and outcome.is_api_error:
-        # the error's line and the result say the same
+        # The line of the error and the result have the same text.
         text = omit_middle(
             _format_api_error(turn_end), turn_end.max_bytes // 4
         ) + _format_failed_attempts(turn_end)
@@ -117,7 +117,7 @@ def build_turn_result(turn_end: FinishedTurn) -> TurnResult:
 def build_minimal_error_result(
     vendor_name: str, text: str, cause: TurnEndCause = "internal"
 ) -> dict[str, Any]:
-    """An error result that depends on nothing that happened; a session that is not there had no
+    """Build an error result that uses no data of the turn. A session that does not exist had no
     turn (5.10).
     """
     return {
@@ -138,9 +138,7 @@ def build_minimal_error_result(
 
 
 def _format_failed_attempts(turn_end: FinishedTurn) -> str:
-    """Why the vendors that were asked before did not answer either, where this one said nothing
-    too.
-    """
+    """Format why the vendors that were asked before did not answer either."""
     return (
         ""
         if turn_end.has_output or turn_end.outcome.kind == "interrupted"
@@ -163,8 +161,8 @@ def _format_api_error(turn_end: FinishedTurn) -> str:
 
 
 def _list_limit_errors(turn_end: FinishedTurn) -> list[str]:
-    """A turn limit that the vendor itself counted, in Claude's words (contract F10) and then in its
-    own.
+    """Return the errors of a turn limit that the vendor counted: Claude's text (contract F10), then
+    the vendor's.
     """
     outcome = turn_end.outcome
     if outcome.subtype != "error_max_turns" or outcome.message.startswith(MAX_TURNS_TEXT):
@@ -183,10 +181,10 @@ def _choose_subtype(outcome: TurnOutcome) -> str:
 
 
 def _count_turns(turn_end: FinishedTurn) -> int:
-    """Contract 5.3: one, and one for each tool result, and one for an interrupt; none if it never
-    began (5.10).
+    """Return `num_turns`: one, plus one for each tool result and for an interrupt (contract 5.3).
 
-    What a command of the vendor's answered without its model counts as none too.
+    A turn that never began counts 0 (5.10), and so does a command that the vendor answered without
+    its model.
     """
     outcome = turn_end.outcome
     if outcome.fields.get("local") or outcome.fields.get("unsent"):
@@ -243,7 +241,7 @@ def _choose_terminal_reason(turn_end: FinishedTurn) -> str:
 
 
 def _build_shim_member(turn_end: FinishedTurn) -> dict[str, Any]:
-    """The member that is ours: who answered, why it ended, and what had to be mended."""
+    """Build our own member: the vendor, why the turn ended, and the repairs."""
     diagnostics, child_exit = turn_end.diagnostics, turn_end.child_exit
     member: dict[str, Any] = {"vendor": turn_end.config.vendor.name}
     if turn_end.vendor_version:
@@ -268,9 +266,7 @@ def _build_shim_member(turn_end: FinishedTurn) -> dict[str, Any]:
 
 
 def _list_unsupported_rules(turn_end: FinishedTurn) -> list[dict[str, str]]:
-    """The rules that allow a tool of which a call was denied, because the vendor could not be told
-    them.
-    """
+    """Return the allow rules of denied calls that could not be passed to the vendor."""
     denied_tools = {denial["tool_name"] for denial in turn_end.denials}
     return [
         rule.to_json()

@@ -1,4 +1,4 @@
-"""Nested agents inside a turn: whole lines only, with the id of the call that runs them."""
+"""The subagents of a turn. They have complete lines only, with the id of the call that runs them."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -21,13 +21,13 @@ from shim.core.turn.open_calls import (
 from shim.core.turn.tool_calls import ToolCalls
 from shim.core.turn.turn_context import TurnContext
 
-MAX_SUBAGENT_CALLS = 1000  # of nested agents, open at one time
+MAX_SUBAGENT_CALLS = 1000  # open calls of all subagents
 
 MessageFields = Mapping[str, Any]
 
 
 class SubagentCall(NamedTuple):
-    """A call of a nested agent that waits for its result."""
+    """A call of a subagent that waits for its result."""
 
     parent_call_id: str | None  # id of the call that runs the agent, in the frontend's stream
     call_id: str  # id of this call in the frontend's stream
@@ -35,7 +35,7 @@ class SubagentCall(NamedTuple):
 
 
 class SubagentTracker:
-    """What the nested agents of one turn share: the calls that wait for their results."""
+    """The calls that the subagents of one turn wait for."""
 
     def __init__(
         self, context: TurnContext, assistant_message: AssistantMessage, tool_calls: ToolCalls
@@ -54,8 +54,10 @@ class SubagentTracker:
     def get_subagent(
         self, parent_call_id: str, written_parent_id: str | None, usage: Usage | None
     ) -> "Subagent":
-        """The nested agent that the call `parent_call_id` runs, `written_parent_id` while it is
-        open; `usage` is that of its reply.
+        """Return the subagent that the call `parent_call_id` runs. `usage` is the usage of its
+        reply.
+
+        `written_parent_id` is the id of that call in our stream while it is open.
         """
         if usage is not None:
             self.assistant_message.add_usage(usage)
@@ -67,15 +69,15 @@ class SubagentTracker:
         return Subagent(self, written_parent_id or parent_call_id, usage)
 
     def write_missing_tool_results(self, result_text: str) -> None:
-        """Answer the calls that are open at the end."""
+        """Write results for the calls that are open at the end."""
         while self.open_calls:
             call_id, call = next(iter(self.open_calls.items()))
             Subagent(self, call.parent_call_id).add_tool_result(call_id, result_text, True)
 
 
 class Subagent:
-    """The verbs of a nested agent; `parent_call_id` is the call's id as the frontend knows it
-    (None: unknown).
+    """One subagent. `parent_call_id` is the id of its call in the frontend's stream (None:
+    unknown).
     """
 
     __slots__ = ("_parent_call_id", "_tracker", "_usage")
@@ -98,8 +100,8 @@ class Subagent:
             )
 
     def add_tool_call(self, call_id: str | None, name: str, tool_input: Mapping[str, Any]) -> None:
-        """A call that it makes; its id is unique in the whole conversation, minted where it has to
-        be.
+        """Write a call of the subagent. Its id is unique in the conversation; a used id is
+        replaced.
         """
         tracker = self._tracker
         call_id = normalize_call_id(call_id)
@@ -135,7 +137,7 @@ class Subagent:
     def _check_call(
         self, call_id: str, written_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> None:
-        """Judge an announced call by the rules."""
+        """Check an announced call against the rules."""
         if self._tracker.tool_calls.enforce_rules_on_subagent_call(
             call_id, written_id, name, tool_input
         ):
@@ -185,7 +187,7 @@ class Subagent:
         return self._tracker.open_calls[key].parent_call_id == self._parent_call_id
 
     def add_user_text(self, text: str) -> None:
-        """What it was told."""
+        """Write the text that the subagent received."""
         self._write_message(
             self._parent_call_id,
             "user",

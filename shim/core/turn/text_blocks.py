@@ -1,5 +1,5 @@
-"""Text and thinking of a turn: fragments, whole blocks, snapshots, halves of characters, and
-replies said again.
+"""Text and thinking of a turn: fragments, complete blocks, snapshots, halves of characters, and
+repeated replies.
 """
 
 import orjson
@@ -25,11 +25,11 @@ from shim.core.turn.machine import (
 )
 from shim.core.turn.turn_context import TurnContext
 
-MAX_ESCAPE_FACTOR = 3  # times longer is a text at most once its separators are escaped
+MAX_ESCAPE_FACTOR = 3  # an escaped text is at most so many times longer
 
 
 class TextBlocks:
-    """The verbs for what the model says, and the block that is open."""
+    """Writes the text and the thinking of the model, and holds the open block."""
 
     def __init__(self, context: TurnContext, assistant_message: AssistantMessage) -> None:
         self._machine = context.machine
@@ -39,26 +39,26 @@ class TextBlocks:
         self._outcome_tracker = context.outcome_tracker
         self._partial = writer.writes_partial_messages
         self.max_bytes = writer.max_bytes  # bytes of a block in a line
-        # bytes that fit a line whatever is escaped in them
+        # bytes that fit a line even if all of them are escaped
         self._safe_bytes = writer.max_bytes // MAX_ESCAPE_FACTOR
         self._can_retract = context.config.vendor.can_retract
         self._can_retry = context.config.can_retry
         self.block_key: object = None  # the vendor's name for the open block
-        self.fragments: list[str] = []  # of the open block, as they came
+        self.fragments: list[str] = []  # of the open block, as they were received
         self._size = 0  # of the open block, in bytes as it is streamed, else in characters
-        # a block that is too long for its line is being closed, to go on as another
+        # a block that is too long for a line is being closed, and will continue as another block
         self.is_splitting = False
-        # half a character, which waits for the other half; it is the last of the parts too
+        # the half of a character that waits for its other half; also the last fragment
         self.half_character = ""
         self._prefix = ""  # what the result has before the text of the open block
         # reply, key and text of a block that was too long for a line
         self._long_block: tuple[int, object, str] | None = None
 
-    # -- the verbs ---------------------------------------------------------------------------------
+    # -- text from the translators -----------------------------------------------------------------
 
     def add_text(self, fragment: str, block_key: object = None) -> None:
-        """A fragment of text; `block_key` is the vendor's block index, another key is another
-        block.
+        """Add a fragment of text. `block_key` is the vendor's index of the block; another key
+        starts another block.
         """
         is_next = (
             self._machine.state is TEXT
@@ -69,7 +69,7 @@ class TextBlocks:
         if not is_next or not fragment:
             self.add_block_fragment(TEXT, fragment, block_key)
             return
-        # The way of nearly every fragment of a stream, without a second call.
+        # Nearly every fragment of a stream takes this path, without a second call.
         self.fragments.append(fragment)
         if self._partial:
             self._write_delta(TEXT, fragment, block_key)
@@ -79,7 +79,7 @@ class TextBlocks:
             self._split_long_block(TEXT, fragment, block_key)
 
     def append_to_open_block(self, fragment: str) -> None:
-        """A fragment of the text that is open, where no half of a character waits."""
+        """Add a fragment to the open text block, if no half of a character waits."""
         self.fragments.append(fragment)
         if self._partial:
             self._write_delta(TEXT, fragment, self.block_key)
@@ -89,7 +89,7 @@ class TextBlocks:
             self._split_long_block(TEXT, fragment, self.block_key)
 
     def add_block(self, full_text: str, kind: str = TEXT) -> None:
-        """A whole block of text (or of thinking) that was never streamed."""
+        """Add a complete block of text or thinking that was never streamed."""
         if not full_text:
             return
         if full_text.__class__ is not str:
@@ -127,8 +127,9 @@ class TextBlocks:
             self._prefix = ""
 
     def update_block_text(self, block_kind: TurnState, full_text: str, block_key: object) -> None:
-        """The block's text so far: says only what is new; a contradiction is counted, nothing is
-        taken back.
+        """Set the text of a block so far, and write what is new.
+
+        A text that contradicts what was written is counted; written text is not taken back.
         """
         if full_text.__class__ is not str:
             raise TypeError(f"a block of {block_kind} is no text")
@@ -145,7 +146,7 @@ class TextBlocks:
     def get_written_and_comparable_text(
         self, block_kind: TurnState, block_key: object, full_text: str
     ) -> tuple[str, str]:
-        """What was said of a block, and what of its whole text has to be compared with it."""
+        """Return the written text of a block, and the part of its full text to compare with it."""
         written_text, full_text = (
             self._assistant_message.written_blocks.get_written_and_comparable_text(
                 block_kind, block_key, full_text
@@ -161,14 +162,14 @@ class TextBlocks:
         return written_text, full_text
 
     def end_block(self) -> None:
-        """The open block is complete: its line is said now instead of at the next event."""
+        """End the open block. Its line is written now instead of with the next event."""
         state = self._machine.state
         if state is TEXT or state is THINKING:
             self._machine.move_to(MESSAGE)
 
     def retract_message(self) -> None:
-        """The reply was cut and comes again: what was unsaid is forgotten, what was said is not
-        said twice.
+        """Handle a reply that was cut and will be repeated: drop its unwritten text, and do not
+        write the repeated part.
         """
         machine, message = self._machine, self._assistant_message
         if machine.is_over:
@@ -190,16 +191,18 @@ class TextBlocks:
             machine.move_to(ECHO, True)
 
     def clear_passthrough_fragments(self) -> None:
-        """The beginning of a block has passed."""
+        """Clear the fragments, because a passthrough line has started a block."""
         self.fragments, self._size = [], 0
 
     def record_passthrough_text_fragment(self, fragment: str) -> None:
-        """A fragment has passed; a block that is longer than a line is not remembered to its end."""
+        """Store a fragment of a passthrough line. A block that is longer than a line is not stored
+        to its end.
+        """
         if self._size < self.max_bytes:
             self.fragments.append(fragment)
             self._size += len(fragment)
 
-    # -- the steps of the table --------------------------------------------------------------------
+    # -- the actions of the state machine ----------------------------------------------------------
 
     def start_text_block(self) -> None:
         if self._partial:
@@ -210,7 +213,7 @@ class TextBlocks:
             self._writer.start_block(THINKING)
 
     def write_open_block(self) -> None:
-        """The open block is complete: its last delta, its line, its stop."""
+        """Write the end of the open block: its last delta, its line, its stop."""
         kind, parts, writer = self._machine.state, self.fragments, self._writer
         if self.half_character:
             half, self.half_character = self.half_character, ""
@@ -236,12 +239,12 @@ class TextBlocks:
         self._record_block(kind, text)
 
     def finish_fully_repeated_message(self) -> None:
-        """A repeated reply turns out to be nothing new: the answer is what came again of it."""
+        """Finish a repeated reply without anything new. The answer is its repeated text."""
         message = self._assistant_message
         message.last_text = message.written_text.get_repeated_text_by_block_kind().get(TEXT, "")
         message.written_text.stop_comparing_with_cut_message()
 
-    # -- how it is done ----------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------------
 
     def add_block_fragment(self, block_kind: TurnState, fragment: str, block_key: object) -> None:
         if not fragment:
@@ -272,7 +275,9 @@ class TextBlocks:
     def open_block_for_fragment(
         self, block_kind: TurnState, fragment: str, block_key: object
     ) -> str:
-        """Open a block of `kind` for `block_key`; gives back what of `fragment` is left to say."""
+        """Open a block of `kind` for `block_key`. Return the part of `fragment` that was not
+        written.
+        """
         if self._machine.state is ECHO:
             fragment = self._skip_repeated(block_kind, fragment, block_key)
         if not fragment or not self._machine.move_to(block_kind):
@@ -287,7 +292,7 @@ class TextBlocks:
         return fragment
 
     def _write_delta(self, kind: TurnState, fragment: str, block_key: object) -> None:
-        """A fragment of the open block, streamed."""
+        """Write a fragment of the open block."""
         try:
             text_json = orjson.dumps(fragment)
         except TypeError:
@@ -305,7 +310,9 @@ class TextBlocks:
             self._writer.write_block_delta(text_json)
 
     def _split_half_character(self, fragment: str) -> str:
-        """A fragment without half a character at its end, which waits for the next fragment."""
+        """Return a fragment without the half character at its end. The half waits for the next
+        fragment.
+        """
         if has_lone_surrogates(fragment):
             self._diagnostics.record("surrogate", fragment)
         if half_length := count_incomplete_trailing_chars(fragment):
@@ -315,10 +322,10 @@ class TextBlocks:
         return fragment
 
     def _split_long_block(self, kind: TurnState, fragment: str, block_key: object) -> None:
-        """The open block would be too long for its line with this fragment: it is closed and goes
-        on as another.
+        """Close the open block if this fragment would make it longer than a line. The text
+        continues in another block.
 
-        Two halves of a character stay together, whichever side of the cut they came on.
+        Two halves of a character stay together.
         """
         was_splitting, self.is_splitting = self.is_splitting, True
         half, self.half_character = self.half_character, ""
@@ -340,7 +347,7 @@ class TextBlocks:
         self.is_splitting = was_splitting
 
     def _write_pieces(self, kind: TurnState, fragment: str, block_key: object) -> None:
-        """A fragment that is longer than a line by itself."""
+        """Write a fragment that is longer than a line."""
         for piece in split_text(replace_lone_surrogates(fragment), self.max_bytes):
             if self._machine.state is not kind and not self.open_block_for_fragment(
                 kind, piece, block_key
@@ -353,7 +360,7 @@ class TextBlocks:
             self._writer.compact_buffered_lines()
 
     def _close_long_block(self, kind: TurnState, block_key: object) -> None:
-        """Close the block; what comes for the same one is the same text to the result."""
+        """Close the block. In the result, the next block continues the same text."""
         self._machine.move_to(MESSAGE)
         if kind is TEXT:
             self._long_block = (
@@ -365,8 +372,8 @@ class TextBlocks:
             )
 
     def _skip_repeated(self, kind: TurnState, fragment: str, block_key: object) -> str:
-        """In ECHO: swallow what repeats the cut reply; give back what is new, and leave ECHO for
-        it.
+        """Skip the part of a fragment that repeats the cut reply. Return the new part, and leave
+        ECHO for it.
         """
         message, diagnostics = self._assistant_message, self._diagnostics
         blocks, written_text = message.written_blocks, message.written_text
@@ -401,7 +408,7 @@ class TextBlocks:
         return new_text
 
     def _record_block(self, kind: TurnState, text: str) -> None:
-        """What a complete block said, for the result and for the vendor that says it again."""
+        """Store the text of a complete block for the result, and for a vendor that repeats it."""
         message = self._assistant_message
         if self._can_retract and (self._can_retry or message.start_usage is NO_USAGE):
             message.written_text.add_block_text(kind, text)

@@ -1,5 +1,5 @@
-"""Tool calls of a turn: every call gets one result, every result has a call, whatever order they
-come in.
+"""Tool calls of a turn. Every call gets one result and every result has a call, in whatever order
+they arrive.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,14 +34,13 @@ from shim.core.turn.turn_context import TurnContext
 if TYPE_CHECKING:
     from shim.core.policy.evaluate import PolicyEvaluator
 
-MAX_EARLY_RESULTS = 64  # results that came before their call
-# Open calls, and bytes of their arguments as JSON. No agent runs so many at once; beyond a bound
-# the older half is answered with an error, so that memory and the end of the turn stay small if a
-# vendor forgets them.
+MAX_EARLY_RESULTS = 64  # results that arrived before their call
+# Open calls, and the bytes of their arguments as JSON. No agent runs so many at once. Beyond a limit
+# the older half gets an error result, so that a vendor that forgets its calls costs little memory.
 MAX_OPEN_CALLS = 1000
 MAX_OPEN_CALL_BYTES = 8 * 1024 * 1024
 MAX_DENIALS = 100  # entries of `permission_denials`; all of them are in one line
-MAX_REFUSAL_CHARS = 20_000  # of what the result of a refused call will say
+MAX_REFUSAL_CHARS = 20_000  # of the result of a refused call
 # ids that were replaced, and calls for each id; only denials use the vendor's id later
 MAX_RENAMED_CALLS = 100
 
@@ -49,12 +48,12 @@ UNANSWERED_TEXT = "No result was reported for this call."
 INTERRUPTED_TEXT = "Interrupted while this call was running; it may have run in part or in full."
 STRUCTURED_RESULT_TEXT = "Structured output provided successfully"  # contract 5.11
 
-OpenCall = tuple[str, str, Mapping[str, Any]]  # id as said, name, arguments
+OpenCall = tuple[str, str, Mapping[str, Any]]  # id in our stream, name, arguments
 
 
 class PermissionDenials:
-    """The calls that were refused, for the result's `permission_denials`. They share
-    half of a line.
+    """The refused calls for the result's `permission_denials`. Together they take at most half of a
+    line.
     """
 
     def __init__(self, context: TurnContext) -> None:
@@ -72,7 +71,7 @@ class PermissionDenials:
         self.tool_that_ran = ""
 
     def add(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
-        """A call was refused; one whose arguments have no room is named without them."""
+        """Add a refused call. Arguments that do not fit are left out."""
         call_id = normalize_call_id(call_id)
         if call_id in self.entries:
             return
@@ -96,7 +95,7 @@ class PermissionDenials:
                 self._truncated_ids.add(call_id)
 
     def has_denial(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> bool:
-        """Return whether this call was refused; another call with the same id was not."""
+        """Return whether this call was refused. Another call with the same id does not count."""
         entry = self.entries.get(call_id)
         if entry is None or entry["tool_name"] != name:
             return False
@@ -130,7 +129,7 @@ class PermissionDenials:
     def record_call_id_in_output(
         self, vendor_call_id: str, output_call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> None:
-        """Remember the id with which a call is written: the vendor may deny the call later, with
+        """Store the id with which a call is written, because the vendor may deny the call later by
         its own id.
         """
         if output_call_id == vendor_call_id:
@@ -146,13 +145,13 @@ class PermissionDenials:
                 self._rename_entry(vendor_call_id, output_call_id)
 
     def _rename_entry(self, old_id: str, new_id: str) -> None:
-        """Give the entry of a refused call the id with which the call is written."""
+        """Replace the id in the entry of a refused call with the id in our stream."""
         if old_id != new_id and new_id not in self.entries:
             self.entries[new_id] = self.entries.pop(old_id) | {"tool_use_id": new_id}
 
 
 class UnmatchedToolResults:
-    """Results that came before their calls."""
+    """Results that arrived before their calls."""
 
     def __init__(self) -> None:
         # the vendor's id → content, and whether it failed
@@ -186,7 +185,7 @@ class UnmatchedToolResults:
 
 
 class ToolCalls:
-    """The verbs for tools, and the calls that wait for their results."""
+    """Writes tool calls and results, and holds the calls that wait for their results."""
 
     def __init__(
         self,
@@ -194,8 +193,8 @@ class ToolCalls:
         assistant_message: AssistantMessage,
         finish: Callable[[], None],
     ) -> None:
-        """`finish` says the result of the turn: a limit was reached, or a call that must not run
-        has begun.
+        """`finish` writes the result of the turn. It is called if a limit is reached or a forbidden
+        call has begun.
         """
         self._context = context
         self._machine = context.machine
@@ -213,10 +212,10 @@ class ToolCalls:
         self.table: OpenToolCalls[OpenCall] = OpenToolCalls()
         # the vendor's id → the oldest open call with it
         self.open_calls: dict[str, OpenCall] = self.table.calls
-        self.result_count = 0  # that were said
+        self.result_count = 0  # results that were written
         # calls and results for a frontend's hooks, if it has any
         self.hook_events: list[HookEvent] | None = None
-        self._open_call_bytes = 0  # at least of their arguments
+        self._open_call_bytes = 0  # at least the size of their arguments
         self._early_results = UnmatchedToolResults()
         # the written id → why the call was refused, and whether the vendor received the denial
         # before the call ran
@@ -233,7 +232,7 @@ class ToolCalls:
         events, self.hook_events = tuple(self.hook_events), []
         return events
 
-    # -- the verbs ---------------------------------------------------------------------------------
+    # -- calls and results from the translators ----------------------------------------------------
 
     def add_tool_call(
         self,
@@ -379,7 +378,7 @@ class ToolCalls:
                 return
         call = self.open_calls[key]
         if self._machine.state is not READY and not self._machine.move_to(READY):
-            return  # it is answered with the end, as every call is
+            return  # the call gets its result at the end of the turn
         # a vendor may call what it stopped complete
         evaluator = self._config.evaluator
         is_error = is_error or self._outcome_tracker.has_interrupted_call
@@ -420,8 +419,9 @@ class ToolCalls:
             self._check_max_turns(self._config.limits.max_turns)
 
     def write_result_for_each_open_call(self, result_content: str = "") -> None:
-        """The vendor never says what its open calls returned: each gets
-        `result_content`."""
+        """Write `result_content` as the result of each open call, for a vendor that never reports
+        results.
+        """
         if self.open_calls and self._machine.move_to(READY):
             calls = list(self.open_calls.values())
             self.table.remove_visible_calls()
@@ -431,7 +431,7 @@ class ToolCalls:
                 self._check_max_turns(self._config.limits.max_turns)
 
     def stop_turn_for_forbidden_call(self, call_id: str, reason: str) -> None:
-        """The frontend forbids a call that the vendor runs without asking: the turn is stopped."""
+        """Stop the turn, because the frontend forbids a call that the vendor runs without asking."""
         for written_id, name, tool_input in list(self.open_calls.values()):
             if written_id == call_id:
                 self._stop_for_forbidden_call(call_id, name, tool_input, reason)
@@ -475,7 +475,7 @@ class ToolCalls:
     def record_denial_reason(
         self, call_id: str, message: str, *, vendor_knows: bool = False
     ) -> None:
-        """Keep why an open call was refused, for its result.
+        """Store why an open call was refused, for its result.
 
         `vendor_knows`: the vendor received the denial before the call ran.
         """
@@ -504,7 +504,7 @@ class ToolCalls:
 
     @property
     def has_tool_activity(self) -> bool:
-        """Whether the vendor has called a tool, or a result came before its call."""
+        """Return whether the vendor has called a tool or sent a result."""
         return bool(
             self.result_count or self.open_calls or self.table.hidden_keys or self._early_results
         )
@@ -512,7 +512,7 @@ class ToolCalls:
     # -- the end -----------------------------------------------------------------------------------
 
     def write_structured_answer(self, value: Mapping[str, Any]) -> None:
-        """Say the structured answer as the call that Claude makes of it (contract F11, 5.11)."""
+        """Write the structured answer as the call that Claude makes for it (contract F11, 5.11)."""
         call_id = self._writer.create_uuid()
         self._machine.move_to(MESSAGE)
         self._assistant_message.ends_with_call = True
@@ -524,7 +524,7 @@ class ToolCalls:
         )
 
     def write_missing_results(self) -> str:
-        """Answer the calls that are open at the end; gives back what their results say."""
+        """Write results for the calls that are open at the end. Return their texts."""
         is_interrupted = self._outcome_tracker.is_interrupted
         text = INTERRUPTED_TEXT if is_interrupted else UNANSWERED_TEXT
         self._outcome_tracker.record_open_call(bool(self.open_calls))
@@ -537,14 +537,14 @@ class ToolCalls:
         return text
 
     def record_orphan_tool_results(self) -> None:
-        """The results whose calls never came."""
+        """Record the results whose calls never came."""
         for call_id in self._early_results.list_call_ids():
             self._diagnostics.record("orphan_tool_result", call_id)
 
-    # -- how it is done ----------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------------
 
     def _write_result(self, call: OpenCall, content: object, is_error: bool) -> object:
-        """Say the result of a call; gives back its content as it was said."""
+        """Write the result of a call. Return its content as it was written."""
         if self._assistant_message.written_text.char_count:
             self._assistant_message.written_text.clear()
         self.result_count += 1
@@ -554,7 +554,7 @@ class ToolCalls:
         return content
 
     def _fit_content(self, content: object) -> object:
-        """A result that fits a line (contract 5.4)."""
+        """Shorten the content of a result so that it fits a line (contract 5.4)."""
         if isinstance(content, str) and len(content) * MAX_CHAR_BYTES <= self._max_bytes:
             return content
         fitted = shorten_strings(
@@ -636,8 +636,7 @@ class ToolCalls:
     def _note_repetition(
         self, key: str, name: str, tool_input: Mapping[str, Any], source: str
     ) -> str | None:
-        """Note that an open call is announced again, and check the rules for arguments that are
-        new.
+        """Record another announcement of an open call, and check new arguments against the rules.
 
         Return the key of the call, or None if the call is hidden.
         """
@@ -676,7 +675,7 @@ class ToolCalls:
         return True
 
     def _limit_open_calls(self, newest_id: str) -> None:
-        """Answer the oldest calls where too many are open, or too much of them is remembered."""
+        """Write results for the oldest calls if too many are open or their arguments are too large."""
         sizes = {call[0]: len(dump_json(call[2])) for call in self.open_calls.values()}
         self._open_call_bytes = sum(sizes.values())
         if (
@@ -696,7 +695,7 @@ class ToolCalls:
             self.add_tool_result(next(iter(self.open_calls)), UNANSWERED_TEXT, True)
 
     def _check_max_turns(self, max_turns: int) -> None:
-        """Claude's `--max-turns` for a vendor that cannot count: no reply begins beyond the limit
+        """Apply `--max-turns` for a vendor that does not count: no reply begins beyond the limit
         (contract F10).
         """
         if self._assistant_message.number >= max_turns and not self.open_calls:
@@ -706,10 +705,10 @@ class ToolCalls:
             self._finish()
 
     def finish_if_over_budget(self, max_budget_usd: float) -> None:
-        """Claude's `--max-budget-usd` for a vendor that says what a reply cost: no reply follows
-        that is beyond it.
+        """Apply `--max-budget-usd` for a vendor that reports the cost of each reply: no reply
+        follows one that exceeds the budget.
 
-        A turn that is over is over: the limit ends one that would go on (contract F10).
+        The limit does not change a turn that is over (contract F10).
         """
         is_over_budget = (
             self._conversation.cost_usd + self._assistant_message.cost_usd > max_budget_usd
@@ -725,8 +724,8 @@ class ToolCalls:
     def _stop_for_forbidden_call(
         self, call_id: str, name: str, tool_input: Mapping[str, Any], reason: str = ""
     ) -> None:
-        """The second line of defence: a call that must not run has begun, so the turn is stopped
-        (surface page).
+        """Stop the turn, because a call has begun that a rule forbids. This is the second line of
+        defense (surface page).
         """
         text = f"{reason or f'{name} is not allowed in this session'}: the turn was stopped; the call may have begun"
         redact = self._context.redact

@@ -1,19 +1,20 @@
-"""One turn: what a vendor says happened goes in as verbs, Claude's lines come out of the pen.
+"""One turn. Its methods record what the vendor reports; it writes Claude's lines.
 
-A vendor's translator may be naive about the order of its verbs. What must be said on the way, and
-what may never be said, is decided here: one `init` first, blocks that never overlap, calls and
-results in pairs, one `result` last, and nothing behind it. Pure: no clock, no file, no randomness.
+A vendor's translator may call the methods in any order. The Turn decides which lines must come
+before an event, and which must not be written: one `init` comes first, blocks never overlap, each
+call has one result, and one `result` comes last. The Turn is pure: it uses no clock, file or
+randomness.
 
-    context              configuration, conversation, output, the table of states, the outcome
+    context              configuration, conversation, output, state machine, outcome
     user_messages        the messages that the turn answers
     text_blocks          text and thinking
-    assistant_message    the reply that is open: usage, stop reason, what it said
+    assistant_message    the open reply: usage, stop reason, text
     tool_calls           tool calls and results
     subagents            the agents that a call runs
-    permission_requests  permissions
+    permission_requests  permission requests
 
-A part knows the context and the parts that it is built from. Only the Turn knows all parts, so it
-writes the end.
+A part knows the context and the parts that it is built from. Only the Turn knows all parts, so the
+Turn writes the end.
 """
 
 from collections.abc import Callable, Mapping
@@ -65,9 +66,9 @@ WriteLine = Callable[[bytes, dict[str, Any]], None]  # a line without its LF, an
 
 
 class Turn:
-    """The events of one turn as methods, its parts, and its `result` (None until then).
+    """One turn: its parts, and its `result` (None until the end).
 
-    A method that one part carries out alone is that part's method; the constructor lists them.
+    The constructor binds the methods that one part carries out alone.
     """
 
     def __init__(
@@ -145,31 +146,34 @@ class Turn:
     # -- what the shell and the translators read ---------------------------------------------------
 
     def wrap_passthrough_line_writer(self, write_line: WriteLine) -> WriteLine:
-        """Return the function that takes the lines of a real claude: `write_line` itself."""
+        """Return the function that receives the lines of a real claude. By default it is
+        `write_line`.
+        """
         return write_line
 
     @property
     def is_error(self) -> bool:
-        """Whether the result is an error; False before there is one."""
+        """Return whether the result is an error. False before there is a result."""
         return self.result is not None and self.result.is_error
 
     @property
     def end_cause(self) -> TurnEndCause | Literal[""]:
-        """Why the turn ended; "" before it did."""
+        """Return why the turn ended, or "" before it has ended."""
         return "" if self.result is None else self.result.cause
 
     @property
     def final_text(self) -> str:
-        """The answer, or what went wrong; "" before there is a result."""
+        """Return the answer or the error text, or "" before there is a result."""
         return "" if self.result is None else self.result.final_text
 
     # -- the session -------------------------------------------------------------------------------
 
     def record_vendor_session_info(self, **session_info: Any) -> None:
-        """Record who the vendor is: session_id, model, cwd, tools (Claude's names), mode,
-        slash_commands …
+        """Record what the vendor reports about its session: session_id, model, cwd, tools (Claude's
+        names), mode, slash_commands …
 
-        The first call with a session id writes the `init` line, which has nothing of later calls.
+        The first call with a session id writes the `init` line. Later calls do not change that
+        line.
         """
         session_id = session_info.pop("session_id", None)
         if session_id and isinstance(session_id, str):
@@ -233,25 +237,26 @@ class Turn:
         self.text_blocks.add_block_fragment(THINKING, fragment, key)
 
     def add_thinking_block(self, full_text: str) -> None:
-        """A whole block of thinking that was never streamed."""
+        """Add a complete block of thinking that was never streamed."""
         self.text_blocks.add_block(full_text, THINKING)
 
     def update_text(self, full_text: str, key: object = None) -> None:
-        """The block's text so far: says only what is new; a contradiction is counted, nothing is
-        taken back.
+        """Set the text of a block so far, and write what is new.
+
+        A text that contradicts what was written is counted; written text is not taken back.
         """
         self.text_blocks.update_block_text(TEXT, full_text, key)
 
     def update_thinking(self, full_text: str, key: object = None) -> None:
-        """The block's thinking so far, as `update_text`."""
+        """Set the thinking of a block so far, like `update_text`."""
         self.text_blocks.update_block_text(THINKING, full_text, key)
 
     # -- calls -------------------------------------------------------------------------------------
 
     def add_denial(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
-        """A call that was refused: an entry in the result's `permission_denials` (once per id).
+        """Add a refused call to the result's `permission_denials`, once for each id.
 
-        One that is said behind this breaks no rule: it never ran.
+        A call that is announced after its denial breaks no rule, because it never ran.
         """
         self.tool_calls.denials.add(
             self.tool_calls.denials.resolve_call_id_in_output(call_id, name, tool_input),
@@ -267,10 +272,10 @@ class Turn:
         frontend_knows: bool,
         vendor_knows: bool = True,
     ) -> None:
-        """Record that a permission was refused. `frontend_knows`: the frontend refused it itself
-        and knows it (5.13).
+        """Record that a permission was refused.
 
-        `vendor_knows`: the vendor received the denial before the call ran.
+        `frontend_knows`: the frontend refused it itself (5.13). `vendor_knows`: the vendor received
+        the denial before the call ran.
         """
         self.permission_requests.write_refused_call(
             permission.call_id, permission.tool, permission.tool_input
@@ -288,12 +293,14 @@ class Turn:
     def record_approval_with_changed_input(
         self, permission: PermissionRequest, message: str
     ) -> None:
-        """A call was allowed with another input only: its result will say so, and it is no denial."""
+        """Record that a call was allowed only with other arguments. Its result says so; it is not a
+        denial.
+        """
         self.tool_calls.record_denial_reason(permission.call_id, message)
 
     def get_subagent(self, parent_call_id: str, usage: Usage | None = None) -> Subagent:
-        """The nested agent that the call `parent_call_id` runs; `usage` is that of its reply, which
-        adds up.
+        """Return the subagent that the call `parent_call_id` runs. `usage` is the usage of its
+        reply and is added to that of the turn.
         """
         call = self.tool_calls.open_calls.get(parent_call_id)
         if call is not None:
@@ -308,10 +315,10 @@ class Turn:
             usage,
         )
 
-    # -- beside the conversation -------------------------------------------------------------------
+    # -- system events -----------------------------------------------------------------------------
 
     def write_system_event(self, subtype: str, **fields: Any) -> None:
-        """A `system` line; it never closes a block."""
+        """Write a `system` line. It never closes a block."""
         self._write_system_event(subtype, **fields)
 
     def _write_system_event(self, subtype: str, **fields: Any) -> None:
@@ -323,7 +330,7 @@ class Turn:
             self.writer.write_system_message(subtype, self.context.sanitizer.clean(fields))
 
     def write_retry(self, attempt: int, max_attempts: int, delay_ms: int, message: str) -> None:
-        """The vendor asks its model again (contract 5.8, `api_retry`)."""
+        """Write that the vendor sends its request to the model again (contract 5.8, `api_retry`)."""
         self.retry_failure = failure = classify_api_error(message)
         self.write_system_event(
             "api_retry",
@@ -335,21 +342,23 @@ class Turn:
         )
 
     def write_compaction(self, trigger: str, tokens_before: int) -> None:
-        """The vendor shortened its context; `trigger` is manual or auto, `tokens_before` the tokens
-        it had.
+        """Write that the vendor compacted its context. `trigger` is manual or auto, `tokens_before`
+        the size before.
         """
         self.write_system_event(
             "compact_boundary", compact_metadata={"trigger": trigger, "pre_tokens": tokens_before}
         )
 
     def record_heartbeat(self) -> None:
-        """The vendor said that it is alive; from now on in this turn it says so while it works."""
+        """Record a heartbeat of the vendor. From now on its silence in this turn means that it has
+        stopped.
+        """
         self.sends_heartbeats = True
 
     # -- the end -----------------------------------------------------------------------------------
 
     def record_turn_end(self, **result_fields: Any) -> None:
-        """The vendor said that it is done; facts are usage, cost, duration_ms, api_ms, result,
+        """Record that the vendor is done, with usage, cost, duration_ms, api_ms, result,
         stop_reason …
         """
         self.outcome_tracker.record_turn_end(result_fields)
@@ -364,10 +373,10 @@ class Turn:
         subtype: str | None = None,
         **result_fields: Any,
     ) -> None:
-        """The vendor said, or showed, that the turn failed; `kind` is the cause, else it is read
-        off the text.
+        """Record that the turn failed. `kind` is the cause; without it the cause is derived from
+        the text.
 
-        `api` says whether the model's API failed (contract S10); None leaves that to the text.
+        `api` tells whether the model's API failed (contract S10); None derives that from the text.
         """
         self.outcome_tracker.record_failure(message, result_fields, api, kind, status, subtype)
 
@@ -378,7 +387,7 @@ class Turn:
         self.outcome_tracker.record_interrupt(fields, has_open_call=bool(self.open_calls))
 
     def prepare_retry(self) -> None:
-        """The whole turn is asked for once more: what was said stays said, and is not said twice."""
+        """Prepare to ask for the complete turn once more. What was written is not written twice."""
         self.outcome_tracker.reset()
         if self.machine.state is DONE:
             self.machine.move_to(READY if self.outcome_tracker.has_started else NEW, True)
@@ -386,13 +395,13 @@ class Turn:
             self.text_blocks.retract_message()
 
     def finish(self) -> None:
-        """Say the result now, without waiting for the child's end."""
+        """Write the result now, without waiting for the child's end."""
         self.close(None, "")
 
     @property
     def has_output(self) -> bool:
-        """Whether anything was said or done in this turn that is the model's: a block, a call, a
-        result, a question.
+        """Return whether the model has produced anything in this turn: a block, a call, a result or
+        a permission request.
         """
         return bool(
             self.assistant_message.number
@@ -402,7 +411,7 @@ class Turn:
         )
 
     def close(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """The child's stdout is at its end. `child_exit` is None when we ended the child ourselves."""
+        """End the turn: the child's stdout has ended. `child_exit` is None if we ended the child."""
         machine, outcome_tracker, read_answer = (
             self.machine,
             self.outcome_tracker,
@@ -432,22 +441,22 @@ class Turn:
     def find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str, *, any_cause: bool = False
     ) -> FailedVendorAttempt | None:
-        """Why the vendor said nothing, where another may be asked; None where this turn is the
-        answer.
+        """Return why the vendor did not answer, if another vendor may be asked. Return None if this
+        turn is the answer.
         """
         return outcomes.find_failed_attempt(
             self._take_snapshot(), child_exit, stderr, any_cause=any_cause
         )
 
     def can_retry(self, child_exit: ChildExit | None, stderr: str) -> bool:
-        """Whether the stream was cut, and nothing has happened that must not happen twice (Yume's
-        R11).
+        """Return whether the stream was cut before anything happened that must not happen twice
+        (Yume's R11).
         """
         return outcomes.can_retry_turn(self._take_snapshot(), child_exit, stderr)
 
     def write_internal_error(self, reason: str) -> None:
-        """The end itself failed, our own mistake: a result all the same, with nothing in it that
-        could fail again.
+        """Write a result after a defect of the shim in `close`. It contains nothing that could fail
+        again.
         """
         self.machine.move_to(CLOSED, True)
         config, text = self.config, f"the shim failed: {reason}"
@@ -461,7 +470,7 @@ class Turn:
         self.writer.write_result(self.result.line)
 
     def write_result_terminator_line(self) -> None:
-        """Say the terminator that a passed result still owes: nothing at all comes behind it."""
+        """Write the terminator after a passthrough result that has none yet. No line follows it."""
         if not self.is_terminated:
             self.is_terminated = True
             self.writer.write_result_terminator_line()
@@ -469,7 +478,9 @@ class Turn:
     def create_next(
         self, config: TurnConfig | None = None, diagnostics: Diagnostics | None = None
     ) -> "Turn":
-        """The turn after this one, in the same conversation; on other terms if there are any."""
+        """Create the next turn of the same conversation. Without `config` it has the configuration
+        of this one.
+        """
         turn = type(self)(
             self.writer, config or self.config, self.conversation, diagnostics or self.diagnostics
         )
@@ -486,10 +497,10 @@ class Turn:
         self.assistant_message.end(*args, **kwargs)
         self.tool_calls.finish_if_over_budget(self.config.limits.max_budget_usd or 0.0)
 
-    # -- the steps of the table --------------------------------------------------------------------
+    # -- the actions of the state machine ----------------------------------------------------------
 
     def _write_missing_results(self) -> None:
-        """Results that never came, and the user line of an interrupt."""
+        """Write the results that are missing, and the user line of an interrupt."""
         text = self.tool_calls.write_missing_results()
         self.subagents.write_missing_tool_results(text)
         self.tool_calls.record_orphan_tool_results()
@@ -499,7 +510,7 @@ class Turn:
             )
 
     def _write_result(self) -> None:
-        """The result; a real claude's own is said as it came where nothing contradicts it."""
+        """Write the result. A real claude's result passes unchanged if nothing contradicts it."""
         outcome_tracker, message, outcome = (
             self.outcome_tracker,
             self.assistant_message,
@@ -550,10 +561,10 @@ class Turn:
         spent_usd = parse_dollars(outcome.fields.get("cost")) or self.assistant_message.cost_usd
         return self.conversation.cost_usd + spent_usd > max_budget_usd
 
-    # -- how it is done ----------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------------
 
     def _take_snapshot(self) -> TurnSnapshot:
-        """The facts that decide how the turn ended."""
+        """Return the facts that decide how the turn ended."""
         calls, message, diagnostics = self.tool_calls, self.assistant_message, self.diagnostics
         has_effects = (
             calls.result_count
@@ -580,8 +591,8 @@ class Turn:
     def _read_structured_answer(
         self, read_answer: Callable[[str], JsonSchemaAnswer], outcome: TurnOutcome
     ) -> TurnOutcome:
-        """Contract F11, 5.11: the last text as `StructuredOutput`, or an error when it does not fit
-        the schema.
+        """Write the last text as `StructuredOutput`, or record an error if it does not match the
+        schema (contract F11, 5.11).
         """
         if outcome.fields.get("structured_output") is not None:
             return outcome
