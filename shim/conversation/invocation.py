@@ -1,4 +1,4 @@
-"""What an invocation means together with the environment and the settings: mode, terminator,
+"""Applies the environment and the settings to an invocation: permission mode, terminator,
 recordings.
 """
 
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 
 
 class DriverChoice(NamedTuple):
-    """A vendor as it is driven."""
+    """The adapter of a vendor with the chosen driver."""
 
     adapter: Adapter
-    reason: str  # why it is driven in this way; "" if it can be driven in one way only
+    reason: str  # why this driver was chosen; "" if there is only one
 
 
 def find_replay_path(invocation: Invocation, environment: Mapping[str, str]) -> str | None:
-    """The path of the recordings to play instead of a vendor; None where neither flag nor
-    environment names one.
+    """Return the path of the recordings that replace the vendor, or None if neither a flag nor a
+    variable names one.
 
-    Said in the environment it stands above a session's vendor and above a model's: then no vendor
-    is to run at all.
+    A path in the environment takes precedence over the vendor of a session or a model, so that no
+    vendor runs.
     """
     vendor_name = invocation.shim_vendor or environment.get("SHIM_VENDOR") or ""
     return vendor_name[len(REPLAY_PREFIX) :] if vendor_name.startswith(REPLAY_PREFIX) else None
 
 
 def choose_result_terminator_line(invocation: Invocation, terminator_setting: str) -> str:
-    """Which terminator stands behind a result (surface page, Terminator; contract S16b)."""
+    """Return the terminator that follows a result (surface page, Terminator; contract S16b)."""
     if invocation.output_format != "stream-json":
         return "none"
     if terminator_setting != "auto":
@@ -71,19 +71,18 @@ def select_driver(
     environment: Mapping[str, str],
     cwd: str,
 ) -> DriverChoice:
-    """The vendor, driven so that it asks, where a frontend could answer or holds a conversation,
-    and it has a way.
+    """Return the adapter with the driver that asks for permissions, if the frontend can answer or
+    holds a conversation, and the vendor has such a driver.
 
-    No program is started to find out what it knows: an installed version counts as one that has the
-    way, unless the help that is remembered of it says otherwise.
+    No program is started for this. An installed version counts as one that has the driver, unless
+    the stored help of the program says otherwise.
     """
     vendor_settings, load_two_way = (
         settings.get_vendor_settings(adapter.name),
         adapter.cli.build_two_way,
     )
     can_ask = invocation.input_format == "stream-json" or can_prompt_frontend(invocation)
-    # One message too, where only then its text comes in pieces, and no less runs than the other
-    # way.
+    # Also for one message, if its text is streamed only then and the same calls can run.
     needs_partials = invocation.partial and not (adapter.abilities.can_stream or adapter.unattended)
     if load_two_way is None:
         return DriverChoice(adapter, "")
@@ -136,10 +135,10 @@ def can_change_permission_mode(invocation: Invocation) -> bool:
 
 
 def apply_claude_settings(invocation: Invocation, claude_settings: ClaudeSettings) -> Invocation:
-    """The invocation under what Claude's settings files say of the mode and of folders. A flag goes
-    before them.
+    """Apply the mode and the folders of Claude's settings files to the invocation. Flags take
+    precedence.
 
-    PermissionModeError for a mode that a file forbids.
+    Raise UnsupportedPermissionModeError for a mode that a file forbids.
     """
     for ignored_setting in claude_settings.unsupported_keys:
         warn(f"{ignored_setting} has no effect: only the real claude can honour it\n")
@@ -160,7 +159,9 @@ def apply_claude_settings(invocation: Invocation, claude_settings: ClaudeSetting
 
 
 def apply_yume_permission_mode(invocation: Invocation) -> Invocation:
-    """The invocation with Claude's mode for one of Yume's; an unknown one is `default` (R15)."""
+    """Return the invocation with Claude's mode for one of Yume's. An unknown mode is `default`
+    (R15).
+    """
     mode_name = invocation.permission_mode
     if mode_name in (None, "manual", *PERMISSION_MODES):
         return invocation
@@ -178,7 +179,9 @@ def apply_yume_permission_mode(invocation: Invocation) -> Invocation:
 
 
 def can_prompt_frontend(invocation: Invocation) -> bool:
-    """Whether the frontend is asked for permissions: it can read a question in a stream only."""
+    """Return whether the frontend can be asked for permissions: it can read a request only in a
+    stream.
+    """
     return (
         invocation.permission_prompt_tool == "stdio" and invocation.output_format == "stream-json"
     )
@@ -219,10 +222,10 @@ def validate_invocation(invocation: Invocation) -> Invocation:
 def resolve_resumed_session(
     invocation: Invocation, vendor_name: str | None, cwd: str, environment: Mapping[str, str]
 ) -> "tuple[str | None, StoredSession | None]":
-    """The id of the session that goes on, and what is kept of it: the one that is named, or this
-    folder's last one.
+    """Return the id of the resumed session and its stored data: the named session, or the last one
+    of this folder.
 
-    `vendor_name`: whose last one, where the frontend says so.
+    `vendor_name` limits the last session to one vendor, if the frontend has named one.
     """
     session_name = invocation.resume
     if not (session_name or invocation.continue_last):
@@ -249,10 +252,10 @@ def check_session_flags(
     *,
     is_replay: bool,
 ) -> None:
-    """Refuse another vendor's session, an unknown one to resume, a known one to begin (contract F6,
-    F7).
+    """Refuse another vendor's session, an unknown session to resume, and a known id for a new
+    session (contract F6, F7).
 
-    `stored_session` is the session that goes on, `is_replay` whether a recording of it is played.
+    `stored_session` is the resumed session. `is_replay` is whether a recording of it is replayed.
     """
     if stored_session and stored_session.vendor != adapter.name:
         raise FrontendError(

@@ -1,9 +1,8 @@
-"""A conversation that a real claude holds itself, in Claude's own protocol: its lines pass, and its
-end is certain.
+"""The loop of a conversation in which a real claude reads the frontend's messages itself.
 
-The frontend's bytes go to the child as they come. The child's lines go through the pump like any
-vendor's: they are written as they came where they are sound, and a turn that the child leaves
-unfinished still gets its result.
+The frontend's bytes go to the child unchanged. The child's lines go through a stream like those of
+any vendor: sound lines pass unchanged, and a turn that the child leaves unfinished still gets its
+result.
 """
 
 from typing import TYPE_CHECKING
@@ -43,16 +42,14 @@ if TYPE_CHECKING:
 
 
 class StderrCopier:
-    """The child's stderr on our own, as it comes; `stream` takes the secrets out of it."""
+    """Copies the child's stderr to our own. `stream` removes the secrets."""
 
     def __init__(self, redactor: "StreamRedactor | None") -> None:
         self._redactor = redactor
         self._is_blocked = False  # it was not read for a moment
 
     def __call__(self, chunk: bytes) -> None:
-        """Copy a chunk. A frontend that has a pipe for it and does not read that pipe is waited for
-        once.
-        """
+        """Copy a chunk. If the frontend has a pipe for stderr and does not read it, wait once."""
         text = chunk.decode("utf-8", "replace")
         data = escape_control_chars(
             text if self._redactor is None else self._redactor.feed(text)
@@ -65,13 +62,13 @@ class StderrCopier:
             self._is_blocked = True
 
     def flush(self) -> None:
-        """The rest, which may have been the beginning of a secret."""
+        """Copy the rest, which may have been the beginning of a secret."""
         if self._redactor is not None:
             warn(escape_control_chars(self._redactor.flush()))
 
 
 class PassthroughLoop(ConversationLoop):
-    """One child for the whole conversation. `stream` takes the secrets out of its stderr."""
+    """Runs one child for the whole conversation. `stream` removes the secrets from its stderr."""
 
     def __init__(
         self,
@@ -91,9 +88,9 @@ class PassthroughLoop(ConversationLoop):
         self._exchange = UnansweredRequestTracker()
         self._deadlines = ChildTurnDeadlines(launcher.timeouts)
         self._deadlines.select_silence_timeout_by_name("idle_timeout")
-        self._pending_answers: list[bytes] = []  # ours, to what the frontend could not be asked
+        self._pending_answers: list[bytes] = []  # to requests that the frontend could not receive
         self._at_line_start = True  # two lines of the frontend's
-        self._stdin_closed = False  # the frontend has said all
+        self._stdin_closed = False  # the frontend has closed our stdin
 
     async def _run_session(self, tasks: TaskGroup) -> int:
         for task in (self._copy_stdin, self._copy_stderr, self._watch_child_exit):
@@ -133,7 +130,7 @@ class PassthroughLoop(ConversationLoop):
     # -- the frontend's bytes ----------------------------------------------------------------------
 
     async def _copy_stdin(self) -> None:
-        """Copy the frontend's bytes to the child; close the child's stdin where they end."""
+        """Copy the frontend's bytes to the child, and close the child's stdin at their end."""
         splitter = LineSplitter()
         while chunk := await self._source.read():
             for line in splitter.feed(chunk):
@@ -148,15 +145,15 @@ class PassthroughLoop(ConversationLoop):
         self._update_exit_grace()
 
     async def _write_answers(self) -> None:
-        """Give the child our own answers, between two lines of the frontend's."""
+        """Send our own answers to the child, between two lines of the frontend."""
         while self._pending_answers and self._at_line_start:
             await self._child.write_stdin(self._pending_answers.pop(0))
 
     # -- the child's lines -------------------------------------------------------------------------
 
     async def _read_output(self) -> None:
-        """Pump until the child's stdout is at its end, or the child is silent although an answer is
-        due, or is done.
+        """Translate the child's output until it ends, the child is silent although an answer is
+        due, or the child is done.
         """
         stream, exchange = self._stream, self._exchange
         while True:
@@ -184,9 +181,9 @@ class PassthroughLoop(ConversationLoop):
         await self._output.write_lines(lines)
 
     def _execute_command(self, command: StreamCommand) -> bytes:
-        """Carry out a command of the pump's; gives back the lines that it leads to.
+        """Execute a command of the stream. Return the lines that follow from it.
 
-        `StoreSessionCommand` is not carried out: a real claude keeps its own sessions.
+        `StoreSessionCommand` is not executed: a real claude stores its own sessions.
         """
         match command:
             case SetTimeoutCommand(timeout):
@@ -203,7 +200,7 @@ class PassthroughLoop(ConversationLoop):
         return b""
 
     def _finish_turn(self) -> None:
-        """A turn has its result."""
+        """Finish a turn that has its result."""
         self._launcher.turn_lifecycle.record_diagnostics(self._stream)
         self._exchange.clear_unanswered_requests()
         descendants.reap_orphans(self._child.pids)
@@ -218,8 +215,8 @@ class PassthroughLoop(ConversationLoop):
 
     @property
     def _allows_silence(self) -> bool:
-        """Whether the child may be silent for any time: between two turns, and while a person is
-        asked.
+        """Return whether the child may be silent for any time: between two turns, and while a
+        permission prompt is open.
         """
         return self._exchange.has_open_permission_request or not (
             self._stream.is_turn_open or self._exchange.awaits_result
@@ -229,9 +226,7 @@ class PassthroughLoop(ConversationLoop):
         self._deadlines.update_read_scope_deadline(silence_allowed=self._allows_silence)
 
     def _update_exit_grace(self) -> None:
-        """Once its stdin is closed, a child that has answered every message gets a moment to end by
-        itself.
-        """
+        """Give a child that has answered every message a moment to exit after its stdin was closed."""
         self._deadlines.cancel_idle_timeout()
         if (
             self._stdin_closed
@@ -242,14 +237,14 @@ class PassthroughLoop(ConversationLoop):
         self._update_deadline()
 
     async def _watch_child_exit(self) -> None:
-        """Give a child that has ended a moment for its last bytes: another process may still hold
-        its stdout.
+        """Wait until the child exits, then limit the wait for its last bytes: another process may
+        still hold its stdout.
         """
         await self._child.wait_for_exit()
         self._deadlines.shorten_exit_deadline(self._launcher.exit_timeout_s)
 
     async def _end_stalled_turn(self) -> None:
-        """Interrupt, then end a child that printed nothing for too long; its turn gets a result."""
+        """Interrupt and then end a child that has been silent for too long. Its turn gets a result."""
         timeout_name, timeout_s = self._deadlines.timeout_name, self._deadlines.timeout_s
         if self._recorder is not None:
             self._recorder.record_run_event("timeout", name=timeout_name, seconds=timeout_s)
@@ -260,7 +255,7 @@ class PassthroughLoop(ConversationLoop):
         await self._finish_open_turn(reason, "stall")
 
     async def _finish_open_turn(self, reason: str, cause: TurnEndCause | None = None) -> None:
-        """Give a result to a turn that has begun, or whose message was sent, and that has none."""
+        """Write a result for a turn without one, if the turn has begun or its message was sent."""
         stream = self._stream
         if not stream.is_turn_open:
             if not self._exchange.awaits_result:

@@ -1,11 +1,11 @@
-"""The program that judges one call, where a vendor runs a hook before each: `python -I -m … MODULE
-POLICY WORD…`.
+"""The hook program that checks one tool call for vendors that run a hook before each call: `python
+-I -m … MODULE POLICY ARG…`.
 
-MODULE reads the event on stdin as calls and gives the vendor's words for the answer; the words are
-for it alone. Where it has a function `can_ask`, that says whether the vendor puts a question about
-these calls before it runs them. POLICY is a text of `core.policy.serialize`. The hooks of Claude's
-settings files run first. Exit code 0 lets the call run; 2 refuses it, with a sentence for the model
-on stderr. Every other end is a failure, which the line that starts this takes for a refusal
+MODULE parses the event on stdin into calls and encodes the answer for the vendor; it also gets the
+ARGs. Its function `can_ask`, if it has one, tells whether the vendor asks about these calls before
+it runs them. POLICY is a text of `core.policy.serialize`. The hooks of Claude's settings files run
+first. Exit code 0 allows the call. Exit code 2 denies it, with a sentence for the model on stderr.
+Any other exit is a failure, and the command line that starts the hook treats it as a denial
 (`core.adapter.policy_hook`).
 """
 
@@ -27,7 +27,7 @@ from shim.io.early_signals import reset_inherited_signals
 MAX_EVENT_BYTES = 64 * 1024 * 1024  # a patch may hold whole files
 MAX_MODE_CHARS = 40
 DENY_EXIT_STATUS = 2
-# for one call, without its hooks; a vendor may run a call whose hook takes much longer
+# for one call, without its hooks; a vendor may run the call if its hook takes much longer
 JUDGE_TIMEOUT_S = 30
 CHANGED_INPUT_TEXT = (
     "{tool} was not run: a hook of the settings allows it with another input only, which is {input}"
@@ -37,9 +37,9 @@ HookCall = tuple[str, dict[str, Any]]
 
 
 def main() -> int:
-    """Judge the event on stdin."""
+    """Check the event on stdin."""
     reset_inherited_signals()
-    signal.alarm(JUDGE_TIMEOUT_S)  # it ends us, and every failure is a refusal
+    signal.alarm(JUDGE_TIMEOUT_S)  # the signal ends this process, which denies the call
     module = import_module(sys.argv[1])
     policy, policy_context = parse_policy(sys.argv[2], _resolve_path)
     mode = _read_mode(policy_context.mode_file) if policy_context.mode_file else policy_context.mode
@@ -68,8 +68,8 @@ def main() -> int:
 
 
 def _read_mode(path: str) -> str:
-    """The permission mode in a file of ours, which the conversation keeps up to date. OSError,
-    ValueError: none.
+    """Read the permission mode from the file that the conversation keeps up to date. Raise OSError
+    or ValueError if there is none.
     """
     with open(path, encoding="ascii") as file:
         mode = file.read(MAX_MODE_CHARS)
@@ -79,7 +79,7 @@ def _read_mode(path: str) -> str:
 
 
 def _read_event() -> Any:
-    """The event on stdin. ValueError for what is none."""
+    """Read the event from stdin. Raise ValueError if it is not a JSON object."""
     data = sys.stdin.buffer.read(MAX_EVENT_BYTES + 1)
     if len(data) > MAX_EVENT_BYTES:
         raise ValueError("it is too large")
@@ -95,11 +95,12 @@ def _find_refusal(
     *,
     vendor_asks: bool = False,
 ) -> str:
-    """Why the calls of an event may not run; "" where all may, or where the vendor asks about them.
+    """Return why the calls of an event may not run, or "" if they may run or the vendor asks about
+    them.
 
-    `prompted_tools` are the tools about which it asks: hooks and questions are run there. About
-    others it asks by its own mode, and no rule decides that. `vendor_asks`: it puts a question
-    about each of these calls, and its answer decides.
+    `prompted_tools` are the tools about which the vendor asks the shim; their hooks and prompts run
+    there. About other tools it asks by its own mode, which no rule changes. `vendor_asks`: the
+    vendor asks about each of these calls, and the answer decides.
     """
     evaluator = PolicyEvaluator(policy)
     for vendor_name, tool_input in calls:
@@ -144,7 +145,7 @@ def _run_settings_hooks(
     tool_input: dict[str, Any],
     context: HookContext,
 ) -> HookDecision:
-    """The verdict of the hooks of Claude's settings about a call of an event."""
+    """Return the decision of the hooks of Claude's settings files about a call."""
     if not policy.hooks:
         return HookDecision()
     import anyio
@@ -164,7 +165,7 @@ def _run_settings_hooks(
 
 
 def _resolve_path(path: str) -> str:
-    """Where a path's links lead; the path itself where nobody can tell."""
+    """Return a path with its links resolved, or the path itself if they cannot be resolved."""
     try:
         return os.path.realpath(path)
     except (OSError, ValueError):

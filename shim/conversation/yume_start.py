@@ -1,7 +1,7 @@
-"""From a command line of yume-cli to a running conversation.
+"""Starts a conversation from a command line of yume-cli.
 
-With a prompt, in argv or as text on stdin, it answers once; with frames on stdin it stays until
-stdin ends. Which of them stdin is shows in its first line.
+A prompt, as an argument or as text on stdin, is answered once. If stdin carries frames, the
+conversation lasts until stdin ends. The first line of stdin tells which of them stdin carries.
 """
 
 import os
@@ -28,8 +28,7 @@ from shim.state.own_profiles import register_user_profiles
 if TYPE_CHECKING:
     from shim.core.adapter.adapter import Adapter
 
-# A session that Yume calls by a name that is no UUID has the UUID of that name (RFC 9562, version
-# 5) with us.
+# A session name of Yume that is not a UUID is mapped to the UUID of that name (RFC 9562, version 5).
 SESSION_NAMESPACE = "e7f0e0a6-7b59-4b63-9d0c-2f1b8f6f2a10"
 FRAME_TYPES = (b"user", b"interrupt", b"set_permission_mode", b"tool_approval")
 
@@ -40,8 +39,8 @@ def create_yume_startup(
     installed_options: Mapping[str, str],
     argv: Sequence[str] = (),
 ) -> ConversationStartup:
-    """One process of yume-cli. FrontendError for what cannot be run, which the caller turns into a
-    result.
+    """Create the startup of one yume-cli process. Raise FrontendError for arguments that cannot be
+    run; the caller turns it into a result.
     """
     # a recording answers in the place of every provider
     if find_replay_path(Invocation(), os.environ) is not None:
@@ -77,10 +76,9 @@ def create_yume_startup(
 
 
 def _resolve_session(call: YumeInvocation, invocation: Invocation) -> tuple[Invocation, str]:
-    """The invocation with the session that it means, and Yume's own name for that: it gives its
-    tab's with every turn.
+    """Return the invocation with its session, and Yume's own name of the session.
 
-    The name is "" where it is a UUID.
+    Yume sends the name of its tab with every turn. The name is "" if it is a UUID.
     """
     name = call.resume or call.session
     session_id = derive_session_uuid(name) if name else ""
@@ -103,7 +101,7 @@ def _resolve_session(call: YumeInvocation, invocation: Invocation) -> tuple[Invo
 
 
 def _read_input(startup: ConversationStartup, call: YumeInvocation) -> ConversationStartup:
-    """Return the startup with its prompt: of the command line, or what stdin begins with."""
+    """Return the startup with its prompt: from the command line, or from the beginning of stdin."""
     if call.api_base:
         startup = startup._replace(
             environment=_apply_api_base(call.api_base, startup.adapter, startup.environment)
@@ -135,7 +133,9 @@ def _read_input(startup: ConversationStartup, call: YumeInvocation) -> Conversat
 def _apply_api_base(
     api_base: str, adapter: "Adapter", environment: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """The environment with another address of the model's API, for a vendor that reads one from it."""
+    """Return the environment with another address of the model's API, for a vendor that reads it
+    there.
+    """
     if not adapter.environment.api_base_variable:
         warn(
             f"{adapter.name}: --api-base is not passed on; set the address in its own configuration\n"
@@ -147,7 +147,7 @@ def _apply_api_base(
 
 
 def _read_first_line(startup: ConversationStartup) -> tuple[bytes, bool]:
-    """What stdin begins with, and whether that is a frame; all of stdin when it is none."""
+    """Return the beginning of stdin, and whether it is a frame. Return all of stdin if it is not."""
     data, max_bytes = b"", startup.settings.max_inbound_bytes
     while chunk := os.read(0, CHUNK_BYTES):
         if startup.recorder is not None:
@@ -166,7 +166,7 @@ _HISTORY_NOT_READ = "and --history-file is not read: no vendor takes another's h
 
 
 def _apply_mode(call: YumeInvocation, invocation: Invocation) -> Invocation:
-    """The invocation with the mode that Yume's name means, also where Claude has a mode of that
+    """Return the invocation with the mode of Yume's name, even if Claude has a mode of the same
     name (`auto`).
     """
     if not call.mode:
@@ -184,7 +184,7 @@ def _apply_mode(call: YumeInvocation, invocation: Invocation) -> Invocation:
 
 
 def derive_session_uuid(name: str) -> str:
-    """The UUID of a session's name."""
+    """Derive the UUID of a session from its name."""
     uuid = canonicalize_uuid(name)
     if uuid is not None:
         return uuid
@@ -196,13 +196,13 @@ def derive_session_uuid(name: str) -> str:
 
 
 def _can_receive_frames() -> bool:
-    """Whether a frame may come through stdin: it is a pipe, a socket or a terminal."""
+    """Return whether stdin can carry frames: it is a pipe, a socket or a terminal."""
     mode = os.fstat(0).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(0)
 
 
 def _is_frame(data: bytes) -> bool:
-    """Whether the first line that is not blank is a frame."""
+    """Return whether the first line that is not blank is a frame."""
     line = data.lstrip().partition(b"\n")[0].strip()
     if not line.startswith(b"{"):
         return line == b"$"

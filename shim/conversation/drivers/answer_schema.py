@@ -1,7 +1,7 @@
-"""`--json-schema` for vendors that cannot keep to a schema themselves (contract F11, 5.11).
+"""`--json-schema` for vendors that cannot follow a schema themselves (contract F11, 5.11).
 
-The prompt asks for JSON, the last text of the turn is read as the answer and held against the
-schema. jsonschema costs a tenth of a second to import, so only a turn with the flag imports it.
+The prompt asks for JSON, and the last text of the turn is checked against the schema. Importing
+jsonschema takes a tenth of a second, so only a turn with the flag imports it.
 """
 
 import json
@@ -15,8 +15,8 @@ import orjson
 from shim.core.errors import CliArgumentError
 from shim.core.turn.context import JsonSchemaAnswer
 
-MAX_NAMED_ERRORS = 3  # of an answer that are named: enough to see what went wrong
-MAX_ERROR_CHARS = 300  # a fault quotes the value that does not fit, whatever its size
+MAX_NAMED_ERRORS = 3  # errors of an answer in the text, enough to see the mistake
+MAX_ERROR_CHARS = 300  # an error quotes the value that does not match, whatever its size
 NOT_JSON = "Error: --json-schema is not valid JSON: JSON Parse error: "
 INSTRUCTION = (
     "Your last message must be one JSON object and nothing else: no explanation, no Markdown. "
@@ -26,12 +26,14 @@ _CODE_FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.S | re
 
 
 def parse_json_schema(schema: str) -> dict[str, Any]:
-    """The schema as an object; CliArgumentError with Claude's text when it is none (contract 11)."""
+    """Parse the schema. Raise CliArgumentError with Claude's text if it is not an object (contract
+    11).
+    """
     try:
         value = json.loads(schema)
     except ValueError as error:
         reason = str(error)
-        # The words of the real one's parser for the mistake that people make: a key without quotes.
+        # The text of the real claude's parser for a common mistake: a key without quotes.
         raise CliArgumentError(
             NOT_JSON + ("Expected '}'" if "property name" in reason else reason)
         ) from None
@@ -43,7 +45,9 @@ def parse_json_schema(schema: str) -> dict[str, Any]:
 
 
 def build_answer_parser(schema: str) -> Callable[[str], JsonSchemaAnswer]:
-    """What reads an answer by this schema. CliArgumentError when it is not a JSON Schema."""
+    """Return the function that reads an answer by this schema. Raise CliArgumentError if it is not
+    a JSON Schema.
+    """
     import jsonschema
     from jsonschema_specifications import REGISTRY
 
@@ -80,9 +84,7 @@ def build_answer_parser(schema: str) -> Callable[[str], JsonSchemaAnswer]:
 
 
 def extract_json_object_or_error(text: str) -> dict[str, Any] | str:
-    """The object that a text is, or that the one code fence in it holds; else what is wrong with
-    it.
-    """
+    """Return the object that a text contains, alone or in one code fence, or the error."""
     if not text.strip():
         return "it is empty"
     fences = _CODE_FENCE.findall(text)
@@ -94,5 +96,5 @@ def extract_json_object_or_error(text: str) -> dict[str, Any] | str:
 
 
 def add_schema_instruction(prompt: str, schema: str) -> str:
-    """The prompt with the request for JSON behind it."""
+    """Append the request for JSON to the prompt."""
     return f"{prompt}\n\n{INSTRUCTION}\n{orjson.dumps(parse_json_schema(schema)).decode()}"

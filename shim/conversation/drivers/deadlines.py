@@ -1,4 +1,4 @@
-"""Until when a child may run, and how long it may be silent."""
+"""The deadlines of a child's turn: when it must have exited, and how long it may be silent."""
 
 from collections.abc import Mapping
 
@@ -8,12 +8,11 @@ NEVER = float("inf")
 
 
 class ChildTurnDeadlines:
-    """The deadlines of one child's turn, as times of the loop's clock; `timeouts` are seconds by
+    """The deadlines of one child's turn, as times of the event loop. `timeouts` are seconds by
     name.
 
-    `exit_deadline` is when the child has to be gone. `grace_deadline` is when a child that may be
-    done has been silent for long enough. `timeout_name` says which timeout limits its silence until
-    then.
+    `exit_deadline` is when the child must have exited. `grace_deadline` is when a child that may be
+    done has been silent for long enough. Until then, the timeout `timeout_name` limits its silence.
     """
 
     def __init__(self, timeouts: Mapping[str, float]) -> None:
@@ -26,26 +25,24 @@ class ChildTurnDeadlines:
         self.restart_first_byte_timeout()
 
     def restart_first_byte_timeout(self) -> None:
-        """The same child begins to answer once more."""
+        """Restart the timeout of the first byte, because the same child answers once more."""
         self.grace_deadline = NEVER
         self.select_silence_timeout_by_name("first_byte_timeout")
 
     def select_silence_timeout_by_name(self, timeout_name: str) -> None:
-        """From now on the child may be silent for as long as the timeout called `timeout_name`
-        allows.
-        """
+        """Limit the child's silence by the timeout `timeout_name` from now on."""
         self.timeout_name, self.timeout_s = timeout_name, self._timeouts[timeout_name]
 
     def start_idle_timeout(self, idle_timeout_s: float) -> None:
-        """The child may be done: it is given so long, from the first time that this was said."""
+        """Start the timeout of a child that may be done. Later calls do not restart it."""
         self.grace_deadline = min(self.grace_deadline, anyio.current_time() + idle_timeout_s)
 
     def cancel_idle_timeout(self) -> None:
-        """The child is not done."""
+        """Cancel the idle timeout: the child is not done."""
         self.grace_deadline = NEVER
 
     def shorten_exit_deadline(self, timeout_s: float) -> None:
-        """The child has so long and no more, also if it is waited for at this moment."""
+        """Set an earlier exit deadline. It also applies to a read that waits at this moment."""
         self.exit_deadline = min(self.exit_deadline, anyio.current_time() + timeout_s)
         self._read_scope.deadline = min(self._read_scope.deadline, self.exit_deadline)
 
@@ -54,15 +51,15 @@ class ChildTurnDeadlines:
         return anyio.current_time() >= min(self.exit_deadline, self.grace_deadline)
 
     def compute_read_deadline(self, *, silence_allowed: bool) -> float:
-        """When the child has been silent for too long; `silence_allowed`: silence alone is no
-        reason.
+        """Return when the child has been silent for too long. With `silence_allowed`, silence does
+        not count.
         """
         deadline = min(self.exit_deadline, self.grace_deadline)
         return deadline if silence_allowed else min(deadline, anyio.current_time() + self.timeout_s)
 
     def open_read_scope(self, *, silence_allowed: bool) -> anyio.CancelScope:
-        """The scope of the next read: it ends at `compute_deadline`, which may move while it is
-        waited in.
+        """Return the cancel scope of the next read. It ends at `compute_read_deadline`, which may
+        change meanwhile.
         """
         self._read_scope = anyio.CancelScope(
             deadline=self.compute_read_deadline(silence_allowed=silence_allowed)
@@ -70,5 +67,5 @@ class ChildTurnDeadlines:
         return self._read_scope
 
     def update_read_scope_deadline(self, *, silence_allowed: bool) -> None:
-        """What silence is allowed has changed while the child is waited for."""
+        """Update the deadline of the running read after the allowed silence has changed."""
         self._read_scope.deadline = self.compute_read_deadline(silence_allowed=silence_allowed)

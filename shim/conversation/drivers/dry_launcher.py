@@ -1,6 +1,4 @@
-"""A launcher that says what it would start: no program is asked anything, and no file or folder is
-made.
-"""
+"""A launcher that only plans. It asks no program and creates no file or folder."""
 
 import os
 
@@ -11,9 +9,7 @@ from shim.state.config import get_state_dir
 
 
 class DryRunLauncher(ChildLauncher):
-    """Plans a child. `planned_files` are the texts that the child would be given, by the paths of
-    their files.
-    """
+    """Plans a child. `planned_files` are the contents of the child's files, by path."""
 
     is_dry = True
     uses_remembered_help = True
@@ -29,7 +25,7 @@ class DryRunLauncher(ChildLauncher):
         return path
 
     def prepare_vendor_run_report_folder(self) -> str | None:
-        """The name that the folder of the child's report could have."""
+        """Return a possible name of the folder for the child's report."""
         is_reported = (
             self.adapter.environment.run_report is not None and not self.program.command_prefix
         )
@@ -43,7 +39,7 @@ class DryRunLauncher(ChildLauncher):
 
 
 class ProgramProbingLauncher(DryRunLauncher):
-    """Plans a child for a process that will start it. Its program is asked for its version and its
+    """Plans a child for a process that will start it. The program is asked for its version and its
     help.
     """
 

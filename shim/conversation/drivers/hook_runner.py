@@ -1,7 +1,7 @@
-"""Runs the hooks of Claude's settings files before a call: all at once, each in a process group
-that is ended.
+"""Runs the hooks of Claude's settings files before a call. They run in parallel, each in a process
+group of its own.
 
-What they are told and what their end means is in `core.claude.hooks.commands`.
+Their input and the meaning of their exit is in `core.claude.hooks.commands`.
 """
 
 import shutil
@@ -25,10 +25,10 @@ from shim.core.policy.settings_hooks import SettingsHook
 from shim.process.child import Child
 from shim.process.spawn import ChildSpawnResult, kill_child, spawn_child
 
-# of a hook's stdout; one that says more blocks, because nobody knows what it means
+# bytes of a hook's stdout; a hook that prints more blocks the call, because it cannot be parsed
 MAX_OUTPUT_BYTES = 1024 * 1024
 STDERR_TIMEOUT_S = 0.2  # for the rest of a hook's stderr, which another process may hold
-# vendors wait no longer for our hook: one that is not done by then blocks
+# Vendors do not wait longer for our hook. A hook command that is not done by then blocks the call.
 MAX_HOOK_TIMEOUT_S = 660.0
 TIMED_OUT = "timed out"
 TIMEOUT_REASON = (
@@ -44,8 +44,8 @@ async def run_hooks(
     context: HookContext,
     environment: Mapping[str, str],
 ) -> HookDecision:
-    """The verdict of all hooks that are about a call, which is said in Claude's words. Without a
-    hook it is open.
+    """Run all hooks for a call, which has Claude's names. Return their decision, which is open
+    without a hook.
     """
     hooks = select_hooks(policy.hooks, tool, tool_input, policy.workspace)
     cwd = policy.workspace.cwd
@@ -76,7 +76,7 @@ async def run_hooks(
 async def _run_hook_command(
     hook: SettingsHook, hook_input: bytes, environment: Mapping[str, str], cwd: str
 ) -> HookCommandResult:
-    """Run a hook to its end. It is over when its process has ended, whatever that has left running."""
+    """Run a hook until its process exits. Processes that it has left running are ended."""
     argv = ["/bin/sh", "-c", hook.command]
     if hook.args is not None:
         argv = [
@@ -100,7 +100,7 @@ async def _run_hook_command(
                 tasks.start_soon(task)
             with anyio.move_on_after(min(hook.timeout_s, MAX_HOOK_TIMEOUT_S)) as timeout_scope:
                 await child.wait_for_exit_without_reaping()
-            await anyio.sleep(0)  # what it wrote before its end is in the pipes
+            await anyio.sleep(0)  # the output from before its exit is in the pipes
             while chunk := child.read_available_stdout():
                 stdout.extend(chunk[: MAX_OUTPUT_BYTES + 1 - len(stdout)])
             if timeout_scope.cancelled_caught:

@@ -1,5 +1,5 @@
-"""`shim translate`: a child's stdout from a file or stdin, said as Claude's stream-json. Plain
-blocking I/O.
+"""`shim translate`: translates a child's stdout from a file or stdin into Claude's stream-json,
+with blocking I/O.
 """
 
 import functools
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from shim.state.spill import LargeTextFolder
 
 CHUNK_BYTES = 256 * 1024
-# of `--stderr FILE`; its head and tail are what an error text quotes
+# bytes of `--stderr FILE`; an error text quotes its head and tail
 MAX_STDERR_BYTES = 1024 * 1024
 
-# With `--stable-ids`: ids that count, and the same version of claude whichever is imitated, so that
-# two runs over the same bytes print the same bytes.
+# With `--stable-ids`, ids are numbered and the version of claude is fixed, so that two runs over the
+# same bytes print the same bytes.
 STABLE_VERSION = "2.1.327"
 STABLE_ID_PREFIX = "00000000-0000-4000-8000-"
 STABLE_SESSION_ID = "00000000-0000-4000-8000-000000000000"
@@ -46,10 +46,11 @@ def create_output_writer(
     display_name: str = "",
     has_history: bool = False,
 ) -> "OutputWriter":
-    """The pen of a dialect; Yume's is imported for Yume only, and has its terminator always.
+    """Create the writer of a dialect. Yume's writer is imported only for Yume, and always writes a
+    terminator.
 
-    `has_history`: there is a transcript. A dialect that is not Claude's keeps Claude's lines for it
-    too.
+    `has_history`: there is a transcript. A dialect that is not Claude's also keeps Claude's lines
+    for it.
     """
     if DIALECTS[dialect].is_flat:
         from shim.core.yume.encoder import YumeEncoder
@@ -90,10 +91,10 @@ def create_standalone_child_stream(
     max_line_bytes: int = DEFAULT_LINE_BYTES,
     redact: bool = False,
 ) -> ChildStream:
-    """Return a stream outside of a conversation: only the vendor of the invocation is known.
+    """Return a stream outside of a conversation. Only the vendor of the invocation is known.
 
-    `max_line_bytes` are the bytes of a line of ours at most; what is cut is kept in a file, unless
-    the output is `stable`.
+    `max_line_bytes` limits our lines. A text that is cut is stored in a file, unless the output is
+    `stable`.
     """
     adapter = get_adapter(vendor_name, without_passthrough=DIALECTS[dialect].is_flat)
     new_session_id, id_prefix = (
@@ -141,7 +142,7 @@ def create_standalone_child_stream(
 
 
 def _create_text_store(session_id: str) -> StoreText:
-    """Where a text goes that is too large for a line."""
+    """Return the function that stores a text that is too large for a line."""
 
     spills: list[LargeTextFolder] = []
 

@@ -1,1 +1,1 @@
-"""Several vendors for one conversation: the next of a list is asked where one does not answer."""
+"""Several vendors for one conversation: if one vendor does not answer, the next one is asked."""

@@ -1,8 +1,9 @@
-"""The pump of a vendor in a list. Its output is held until no other vendor can take its place.
+"""The stream of a vendor in a list. Its output is buffered while another vendor may still take its
+place.
 
-A driver sees a pump like any other. What the vendor says is held until the turn is certain to be
-its own; then all of it comes at once. Where the vendor does not answer, its turn ends without a
-line, and the hold has the reason.
+A driver uses it like any other stream. When the turn certainly belongs to the vendor, the buffered
+output is released. If the vendor does not answer, its turn ends without a line, and the buffer has
+the reason.
 """
 
 from typing import Any
@@ -25,20 +26,20 @@ from shim.core.errors import (
 )
 from shim.core.turn.outcome import FALLBACK_CAUSES, ChildExit
 
-# of a child's output; a vendor that has printed more is not replaced any more
+# bytes of a child's output; a vendor that has printed more is not replaced
 MAX_BUFFERED_BYTES = 1024 * 1024
 
 
 class FallbackOutputBuffer:
-    """What the vendor that is asked has said while another one may still take its place.
+    """The output of a vendor that another vendor may still replace.
 
-    `failed_attempt` is the reason why another vendor is to be asked, `child_started` whether a
-    child was started before that.
+    `failed_attempt` is the reason to ask another vendor. `child_started` is whether a child was
+    started before that.
     """
 
     def __init__(self, *, same_vendor: bool = False) -> None:
-        """`same_vendor`: the next one is another way of the same vendor, which is taken until a
-        session begins.
+        """`same_vendor`: the next candidate is another driver of the same vendor. It may replace
+        this one until a session begins.
         """
         self.is_active = False
         self.same_vendor = same_vendor
@@ -52,17 +53,16 @@ class FallbackOutputBuffer:
         self._remember_commands: StreamCommands = NO_COMMANDS
 
     def start_buffering(self) -> None:
-        """From now on what the vendor says is held."""
+        """Buffer the vendor's output from now on."""
         self.is_active = True
         self._reset()
 
     def add_output(
         self, received_byte_count: int, lines: bytes, commands: StreamCommands
     ) -> StreamCommands:
-        """Hold the lines for `byte_count` bytes of a child; gives back the commands that are
-        carried out all the same.
+        """Buffer the lines for `byte_count` bytes of a child. Return the commands to execute now.
 
-        A session is not remembered while another vendor's may take its place.
+        No session is stored while another vendor may replace this one.
         """
         self._received_bytes += received_byte_count
         self._lines.append(lines)
@@ -76,13 +76,13 @@ class FallbackOutputBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether as much is held as may be."""
+        """Return whether the buffer has reached its limit."""
         return self._received_bytes > MAX_BUFFERED_BYTES
 
     def prepend_buffered_output(
         self, new_lines: bytes, new_commands: StreamCommands = NO_COMMANDS
     ) -> StreamOutput:
-        """The vendor is the one that answers: what it said so far, with what it says now."""
+        """Return the buffered output followed by the new output, because this vendor answers."""
         if not self.is_active:
             return new_lines, new_commands
         self.is_active = False
@@ -93,7 +93,7 @@ class FallbackOutputBuffer:
         return b"".join(chunks), (*remember_commands, *new_commands)
 
     def discard_output(self, attempt: FailedVendorAttempt, *, child_started: bool) -> None:
-        """The vendor does not answer: its lines are forgotten."""
+        """Discard the lines of a vendor that does not answer."""
         self.is_active = False
         self._reset()
         self.failed_attempt, self.child_started = attempt, child_started
@@ -124,8 +124,8 @@ class BufferedChildStream(ChildStream):
         )
 
     def start_retry(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
-        # A child that has gone is asked again by another vendor, if there is one; a child that
-        # stays by itself first.
+        # If the child has exited, another vendor is asked, if there is one. A child that stays is
+        # asked once more first.
         is_passed_on = (
             self._buffer.is_active
             and stderr is not None
@@ -155,18 +155,20 @@ class BufferedChildStream(ChildStream):
         return self._buffer.prepend_buffered_output(super().write_turn_start_error(error))[0]
 
     def find_timeout_cause(self, stderr: str) -> TurnEndCause | None:
-        """The vendor had its time: why it still waits for its model, if that is all that it does."""
+        """Return why a vendor that has used its time still waits for its model, or None if it does
+        anything else.
+        """
         if self._buffer.same_vendor:
             return "stall"
         cause = self.get_api_failure_of_retry(stderr).cause
         return cause if cause in FALLBACK_CAUSES else None
 
     def release_buffered_output(self) -> StreamOutput:
-        """The vendor is the one that answers, whatever it will say."""
+        """Release the output, because this vendor answers."""
         return self._buffer.prepend_buffered_output(b"")
 
     def _pass_on(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
-        """Whether the turn is another vendor's; without `stderr` the child stays."""
+        """Return whether the turn goes to another vendor. `stderr` is None if the child stays."""
         attempt = self._find_failed_attempt(child_exit, stderr) if self._buffer.is_active else None
         if attempt is not None:
             self._buffer.discard_output(attempt, child_started=True)
@@ -176,8 +178,8 @@ class BufferedChildStream(ChildStream):
     def _find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str | None
     ) -> FailedVendorAttempt | None:
-        """Why the turn is another vendor's, or another way's of the same vendor, where this one
-        opened no session.
+        """Return why the turn goes to another vendor, or to another driver of the same vendor if
+        this one has opened no session.
         """
         if self._buffer.same_vendor and self._find_vendor_session() is not None:
             return None

@@ -14,17 +14,17 @@ class FallbackCandidate(NamedTuple):
     """A vendor that may answer."""
 
     launcher: ChildLauncher
-    persistent: bool  # one child of it serves the whole conversation
+    persistent: bool  # one child serves the whole conversation
     refusal_error: ShimError | None = None  # why its turns are refused
 
 
 class FallbackChain:
-    """The vendors called `vendor_names`, in this order; the first one is asked first.
+    """The vendors called `vendor_names`, in this order. The first one is asked first.
 
-    `skipped_attempts` are vendors that stood before them and cannot start. `prepare_candidate`
-    gives the candidate of a name; from then on the frontend's questions are answered for that
-    vendor. `same_vendor`: the names are ways of one vendor, and the next way is only taken where no
-    session began.
+    `skipped_attempts` are the earlier vendors that cannot start. `prepare_candidate` returns the
+    candidate of a name; after that the frontend's requests are answered for that vendor.
+    `same_vendor`: the names are drivers of one vendor, and the next one is used only if no session
+    began.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class FallbackChain:
 
     @property
     def has_next_candidate(self) -> bool:
-        """Whether there is another vendor behind the one that is asked."""
+        """Return whether there is another vendor after this one."""
         return self._index + 1 < len(self._vendor_names)
 
     @property
     def is_past_first_candidate(self) -> bool:
-        """Whether another vendor than the first is asked."""
+        """Return whether another vendor than the first is asked."""
         return self._index > 0
 
     def select_first_candidate(self) -> FallbackCandidate:
@@ -56,6 +56,6 @@ class FallbackChain:
         return self._prepare_candidate(self._vendor_names[0])
 
     def select_next_candidate(self) -> FallbackCandidate:
-        """Go on to the next vendor. ShimError for a mistake in its settings."""
+        """Select the next vendor. Raise ShimError for an error in its settings."""
         self._index += 1
         return self._prepare_candidate(self._vendor_names[self._index])

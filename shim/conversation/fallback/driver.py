@@ -1,9 +1,9 @@
-"""Several vendors for one conversation: the next of a list is asked where one does not answer.
+"""Several vendors for one conversation: if one vendor does not answer, the next one is asked.
 
-A vendor that cannot start, is not logged in or is rate-limited before it said a word passes the
-message on; the frontend sees one turn, of the vendor that answered. Once a vendor has answered, the
-conversation is its own: no other one knows what was said in it. While none has, each message is
-asked of the whole list.
+A vendor passes the message on if it cannot start, is not logged in or is rate-limited before its
+first output. The frontend sees one turn, from the vendor that answered. After that the conversation
+belongs to this vendor, because no other vendor knows it. Until then each message may be sent to all
+vendors of the list.
 """
 
 import contextlib
@@ -20,16 +20,15 @@ from shim.core.errors import NOTE_PASSED_OVER, FailedVendorAttempt
 from shim.io.stderr import warn
 from shim.io.stdout import FrontendDisconnectedError
 
-# After this time the vendor that was asked answers, and no other vendor is asked. A missing login
-# shows in a second or two. Vendors often wait for a rate limit to pass; one that still waits then
-# is given up.
+# After this time the vendor is accepted, and no other vendor is asked. A missing login shows within
+# two seconds. A vendor that still waits for a rate limit then is replaced.
 VENDOR_TIMEOUT_S = 30.0
-DRIVER_TIMEOUT_S = 90.0  # for a vendor to open its session, until it is driven in another way
+DRIVER_TIMEOUT_S = 90.0  # for a vendor to open its session; then another driver is used
 
 
 class FallbackDriver:
-    """The driver of whichever vendor answers. `driver` is the first candidate's, `create_driver`
-    makes that of another one. Their streams write into `buffer`.
+    """Drives the vendor that answers. `driver` is the driver of the first candidate;
+    `create_driver` creates the others. Their streams write into `buffer`.
     """
 
     def __init__(
@@ -43,11 +42,11 @@ class FallbackDriver:
         self._chain = chain
         self._create_driver = create_driver
         self._buffer = buffer
-        self._last_stream: ChildStream | None = None  # of the last turn that the frontend saw
+        self._last_stream: ChildStream | None = None  # of the last turn that the frontend has seen
         self._has_answered = self._interrupted = False
 
     async def run_turn(self, message: UserMessage) -> None:
-        """Ask one vendor after the other, until one answers."""
+        """Ask one vendor after another, until one answers."""
         self._interrupted = False
         if self._has_answered:
             await self.active_child_driver.run_turn(message)
@@ -80,7 +79,7 @@ class FallbackDriver:
         message: UserMessage,
         failed_attempts: tuple[FailedVendorAttempt, ...],
     ) -> FailedVendorAttempt | None:
-        """Ask one vendor; the reason why another one has to be asked, None where this one has
+        """Ask one vendor. Return the reason to ask another one, or None if this vendor has
         answered.
         """
         driver.launcher.resume_state.failed_attempts = failed_attempts
@@ -94,7 +93,7 @@ class FallbackDriver:
             tasks.start_soon(self._expire_vendor, driver)
             try:
                 await driver.run_turn(message)
-            except Exception as error:  # out of the group as it is, not as a group of one
+            except Exception as error:  # raised below, so that it is not wrapped in a group
                 failure = error
             tasks.cancel_scope.cancel()
         if failure is not None:
@@ -106,8 +105,8 @@ class FallbackDriver:
         return buffer.failed_attempt
 
     async def _expire_vendor(self, driver: ChildDriver) -> None:
-        """A vendor that has said nothing for long is the one that answers, unless it only waits for
-        its model.
+        """Accept a vendor that has been silent for long as the one that answers, unless it only
+        waits for its model.
         """
         timeout_s = DRIVER_TIMEOUT_S if self._chain.same_vendor else VENDOR_TIMEOUT_S
         await anyio.sleep(timeout_s)
@@ -123,7 +122,7 @@ class FallbackDriver:
             await driver.write_output_and_run_commands(*stream.release_buffered_output())
 
     def _record_failed_attempt(self, driver: ChildDriver, attempt: FailedVendorAttempt) -> None:
-        """Record that a vendor was passed over."""
+        """Record that a vendor did not answer."""
         launcher, has_started = driver.launcher, self._buffer.child_started
         if has_started and driver.stream is not None:
             launcher.turn_lifecycle.record_diagnostics(driver.stream)
@@ -133,7 +132,7 @@ class FallbackDriver:
             )
 
     def _create_next_driver(self, attempt: FailedVendorAttempt) -> ChildDriver:
-        """The driver of the next vendor; stderr says that it is asked, and why."""
+        """Create the driver of the next vendor, and report on stderr which vendor is asked and why."""
         candidate = self._chain.select_next_candidate()
         adapter = candidate.launcher.adapter
         warning = ", which runs its tools and asks nobody" if adapter.unattended else ""
@@ -148,8 +147,8 @@ class FallbackDriver:
         return self._prepare_driver(candidate)
 
     def _prepare_driver(self, candidate: FallbackCandidate) -> ChildDriver:
-        """The driver of another vendor, which goes on where the last turn that the frontend saw has
-        ended.
+        """Return the driver of another vendor. It continues after the last turn that the frontend
+        has seen.
         """
         driver = self._create_driver(candidate)
         driver.stream = self._last_stream
@@ -158,6 +157,6 @@ class FallbackDriver:
         return driver
 
     async def interrupt(self) -> None:
-        """Stop the turn, whichever vendor has it."""
+        """Interrupt the turn of the vendor that is asked."""
         self._interrupted = True
         await self.active_child_driver.interrupt()

@@ -1,4 +1,4 @@
-"""The vendors of a conversation: who names them, and which one of a list can start."""
+"""The vendors of a conversation: where they are named, and which one of a list can start."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,14 +25,14 @@ from shim.process.find_program import find_program, find_programs_on_path, resol
 from shim.state.config import ShimSettings, get_shim_settings_path
 from shim.state.own_profiles import load_valid_adapters
 
-REPLAY_VENDOR = "replay"  # the vendor that plays recordings
-MAX_VENDORS = 8  # in a list: each vendor may take its time before the next one is asked
+REPLAY_VENDOR = "replay"  # the vendor that replays recordings
+MAX_VENDORS = 8  # in a list, because each vendor may take time before the next one is asked
 # These variables name one program, for one run. In a list they belong to the first vendor.
 FIRST_VENDOR_VARIABLES = ("SHIM_BIN", "SHIM_ARGS")
 
 
 class VendorChoice(NamedTuple):
-    """The names of the vendors, the model without its prefix, and the place that named the vendors."""
+    """The names of the vendors, the model without its prefix, and the source of the names."""
 
     names: tuple[str, ...]
     model: str | None
@@ -48,10 +48,10 @@ def choose_vendors(
     session_vendor: str | None,
     cwd: str,
 ) -> VendorChoice:
-    """The vendors of a conversation. FrontendError where no place names any.
+    """Choose the vendors of a conversation. Raise FrontendError if none is named.
 
-    `configured_vendors` are those of the settings file, `session` is the vendor of the session that
-    goes on.
+    `configured_vendors` are those of the settings file, `session_vendor` is the vendor of the
+    resumed session.
     """
     vendor_in_model, model = parse_model_route(invocation.model, VENDORS)
     sources = (
@@ -77,7 +77,7 @@ def choose_vendors(
             hint="SHIM_VENDOR=replay:PATH, with a cast or a directory of them",
         )
     if invocation.resume:
-        names = names[:1]  # a session has one vendor, also one that is not known here
+        names = names[:1]  # a session has one vendor, which may be unknown here
     if vendor_in_model is not None and (vendor_in_model,) != names:
         warn(
             f"the model {escape_control_chars(str(model))[:60]} is {vendor_in_model}'s "
@@ -98,14 +98,14 @@ def choose_vendors(
 
 
 class FallbackVendorList:
-    """The vendors called `vendor_names`, in this order. FrontendError for an unknown name, and for
-    too many names.
+    """The vendors called `vendor_names`, in this order. Raise FrontendError for an unknown name,
+    and for too many names.
 
-    has_several       there is more than one vendor
-    is_translated     no line of a real claude passes as it is: another vendor may answer in its
-                      place
-    skipped_attempts  the vendors that cannot start, with the reasons
-    remaining_names   the names of the others; the first of them begins
+        has_several       there is more than one vendor
+        is_translated     no line of a real claude passes unchanged, because another vendor may replace
+                          it
+        skipped_attempts  the vendors that cannot start, with the reasons
+        remaining_names   the names of the others; the first one is asked first
     """
 
     def __init__(
@@ -118,8 +118,8 @@ class FallbackVendorList:
         is_flat: bool,
         needs_prompts: bool,
     ) -> None:
-        """`is_flat`: our lines are not Claude's. `needs_prompts`: each call waits for an answer of
-        the frontend's (Yume).
+        """`is_flat`: the frontend does not read Claude's lines. `needs_prompts`: each call waits
+        for the frontend's answer (Yume).
         """
         self._vendor_names = tuple(dict.fromkeys(vendor_names))
         self._settings = settings
@@ -139,10 +139,11 @@ class FallbackVendorList:
                 get_adapter(name)
 
     def select_first_usable_adapter(self, mode: str) -> Adapter:
-        """The first vendor that can start in a permission mode; the last vendor where none can.
+        """Return the first vendor that can start in a permission mode, or the last vendor if none
+        can.
 
         With mode "" the modes are not compared, because the frontend can still choose one. The turn
-        of the last vendor reports why this vendor cannot start either.
+        of the last vendor reports why it cannot start either.
         """
         while len(self.remaining_names) > 1:
             adapter = get_adapter(self.remaining_names[0], without_passthrough=True)
@@ -160,7 +161,7 @@ class FallbackVendorList:
         return adapter
 
     def _check_adapter(self, adapter: Adapter, mode: str) -> None:
-        """VendorError or PermissionModeError where it is certain already that a vendor cannot
+        """Raise VendorError or UnsupportedPermissionModeError if it is certain that a vendor cannot
         start.
         """
         if mode:
@@ -172,14 +173,14 @@ class FallbackVendorList:
             find_program(adapter, vendor_settings, self.build_environment(adapter.name), self._cwd)
 
     def require_permission_prompts(self, adapter: Adapter) -> None:
-        """PermissionModeError for a vendor that never asks, where each call has to wait for an
-        answer.
+        """Raise UnsupportedPermissionModeError for a vendor that never asks, if each call must wait
+        for an answer.
         """
         if self._needs_prompts:
             adapter.require_permission_prompts()
 
     def build_environment(self, name: str) -> Mapping[str, str]:
-        """The environment in which a vendor of the list is looked for and started."""
+        """Build the environment in which a vendor of the list is found and started."""
         if name == self._vendor_names[0] or not any(
             key in self._environment for key in FIRST_VENDOR_VARIABLES
         ):
@@ -191,8 +192,8 @@ class FallbackVendorList:
         }
 
     def select_vendor_model(self, name: str, model: str | None) -> str | None:
-        """The model for a vendor: a name is meant for the first vendor of the list, one of Claude's
-        for each.
+        """Return the model for a vendor. A vendor's own model name is meant for the first vendor of
+        the list, one of Claude's names for every vendor.
         """
         return (
             model if name == self._vendor_names[0] or (model and is_claude_model(model)) else None
