@@ -122,10 +122,26 @@ def test_every_documented_path_exists(page):
             assert (ROOT / snippet).exists(), snippet
 
 
-def test_manual_follows_a_line_through_at_most_5_files():
-    text = text_of(MANUAL / "how-it-works.md")
-    followed = re.findall(r"^\d\. `(shim/[a-z_/]+\.py)`", text, re.MULTILINE)
-    assert 3 <= len(followed) <= 5 and len(set(followed)) == len(followed)
+def list_files_of_the_way(title):
+    """Return the files of the numbered list below a heading of the topic, in order."""
+    _, _, rest = text_of(MANUAL / "how-it-works.md").partition(f"\n## {title}\n")
+    section = rest.partition("\n## ")[0]
+    return re.findall(r"^\d+\. `(shim/[a-z_/]+\.[a-z]+)`", section, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "title, max_files",
+    [
+        ("One line of output", 5),
+        ("A one-shot turn", 11),
+        ("A permission prompt", 8),
+        ("A line to a browser and back", 12),
+    ],
+)
+def test_manual_lists_the_files_of_a_way_in_order(title, max_files):
+    files = list_files_of_the_way(title)
+    assert 3 <= len(files) <= max_files
+    assert all((ROOT / path).is_file() for path in files)
 
 
 def test_manual_lists_the_folders_in_import_order():
