@@ -9,10 +9,9 @@ a line is not written, it is counted.
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import anyio
 import orjson
 
 from shim import __version__
@@ -78,7 +77,6 @@ class RecordedSessionLog:
         self._descriptor = -1
         self._file_start_ms = 0  # milliseconds since 1970, of the file that is written
         self._write_error: OSError | None = None
-        self._new_lines_event = anyio.Event()
 
     @property
     def first_line_number(self) -> int:
@@ -112,8 +110,6 @@ class RecordedSessionLog:
         except OSError as error:
             self._write_error = error
             raise
-        self._new_lines_event.set()
-        self._new_lines_event = anyio.Event()
 
     def _write_batch(self, records: Sequence[SessionLogRecord]) -> None:
         if self._descriptor < 0 or self._log_files[-1].size_bytes >= self._max_file_bytes:
@@ -219,16 +215,6 @@ class RecordedSessionLog:
         while entries := self.read(after_number, MAX_RECENT_LINES):
             yield from list_accepted_message_ids(entries)
             after_number = entries[-1].number
-
-    async def follow(self, after_number: int) -> AsyncIterator[Sequence[SessionLogEntry]]:
-        """The lines behind a number, then those that come."""
-        while True:
-            new_lines_event = self._new_lines_event
-            if entries := self.read(after_number, INDEX_INTERVAL_LINES):
-                yield entries
-                after_number = entries[-1].number
-            else:
-                await new_lines_event.wait()
 
 
 class _LogFile:

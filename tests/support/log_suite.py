@@ -4,9 +4,7 @@ open a log.
 
 from collections.abc import Iterator, Sequence
 
-import anyio
 import pytest
-from box import PATIENCE
 
 from shim.bridge.log import READ_BATCH_BYTES
 from shim.core.bridge.log import (
@@ -139,25 +137,6 @@ class LogSuite:
         assert list_numbers(log.read(0, 8, 2_500_000)) == [1, 2, 3]
         assert list_numbers(log.read(0, 8, 1)) == [1]
 
-    async def test_follow_yields_existing_and_new_entries(self, log):
-        log.append(build_records(1, 2))
-        followed_numbers = list[int]()
-        with anyio.fail_after(PATIENCE):
-            async with anyio.create_task_group() as tasks:
-
-                async def follow_log() -> None:
-                    async for entries in log.follow(0):
-                        followed_numbers.extend(list_numbers(entries))
-                        if followed_numbers[-1] == 4:
-                            return
-
-                tasks.start_soon(follow_log)
-                while followed_numbers != [1, 2]:
-                    await anyio.lowlevel.checkpoint()
-                log.append(build_records(3))
-                log.append(build_records(4))
-        assert followed_numbers == [1, 2, 3, 4]
-
 
 def list_numbers(entries: Sequence[SessionLogEntry]) -> list[int]:
     """The numbers of entries."""
@@ -170,7 +149,6 @@ class MemoryLog:
     def __init__(self, generation: int, entries: list[SessionLogEntry]) -> None:
         self._generation = generation
         self._entries = entries
-        self._news = anyio.Event()
 
     @property
     def first_line_number(self) -> int:
@@ -187,8 +165,6 @@ class MemoryLog:
                 self._entries.append(
                     SessionLogEntry(record.number, self._generation, at, record.data)
                 )
-        self._news.set()
-        self._news = anyio.Event()
 
     def read(
         self, after_number: int, max_lines: int, max_bytes: int = READ_BATCH_BYTES
@@ -199,12 +175,3 @@ class MemoryLog:
                 entries.append(entry)
                 had += len(entry.line)
         return entries
-
-    async def follow(self, after_number: int):
-        while True:
-            news = self._news
-            if entries := self.read(after_number, 64):
-                yield entries
-                after_number = entries[-1].number
-            else:
-                await news.wait()

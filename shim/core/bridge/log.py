@@ -4,7 +4,7 @@ The backend is a recording (`shim/bridge/log.py`). One suite of tests checks eve
 (`tests/support/log_suite.py`).
 """
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from shim.core.claude.messages import parse_json_line
@@ -76,9 +76,6 @@ class SessionLog(Protocol):
 
         The first one has a higher number than `after_number` + 1 if older lines were deleted.
         """
-
-    def follow(self, after_number: int) -> AsyncIterator[Sequence[SessionLogEntry]]:
-        """Yield the lines after a number, then new lines as they come."""
 
 
 def list_accepted_message_ids(entries: Iterable[SessionLogEntry]) -> Iterator[str]:
