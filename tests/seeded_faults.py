@@ -60,7 +60,7 @@ AREAS = {
     "matrix": "permission_matrix bundled_profiles startup enforcement",
     "machine": "machine turn text_blocks tool_calls result claude_passthrough",
     "speech": "text_blocks turn surrogates yume_dialect golden",
-    "calls": "tool_calls call_ids subagents turn ids limits golden",
+    "calls": "tool_calls call_ids subagents turn values limits golden",
     "result": "result turn api_error_texts statistics_consistency golden",
     "pens": "writer line_pieces text_blocks golden",
     "decode": "json_repair lines surrogates json_text event_dispatcher child_stream torture",

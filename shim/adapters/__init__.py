@@ -6,7 +6,7 @@ from importlib import import_module
 from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec
 from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.policy.policy import PERMISSION_MODES
-from shim.core.reading.ids import is_valid_vendor_name
+from shim.core.reading.values import is_valid_vendor_name
 
 # A module with the name of its `Adapter`, or the profile that describes it: a file of this folder,
 # or, where the shell was told of one (`own_profiles`), the whole path of a user's own.

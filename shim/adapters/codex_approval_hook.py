@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.adapters import codex_hook
-from shim.core.policy.policy import PROMPTLESS_MODES, Workspace
-from shim.core.policy.rules import normalize_tool_name
+from shim.core.policy.policy import PROMPTLESS_MODES, Workspace, normalize_tool_name
 
 NOOP_PREFIX = ": claude-shim;"  # in front of a command; its words mean nothing to the shell
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.core.policy.rules import MCP_PREFIX
+from shim.core.policy.policy import MCP_PREFIX
 from shim.core.reading.values import as_str
 from shim.core.turn.context import VendorDataReader
 

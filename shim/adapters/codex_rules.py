@@ -20,8 +20,13 @@ from shim.core.adapter.policy_hook import (
     enforces_rule,
     needs_policy_hook,
 )
-from shim.core.policy.policy import BYPASS_MODE, PROMPTLESS_MODES, Policy
-from shim.core.policy.rules import MCP_PREFIX, PermissionRule
+from shim.core.policy.policy import (
+    BYPASS_MODE,
+    MCP_PREFIX,
+    PROMPTLESS_MODES,
+    PermissionRule,
+    Policy,
+)
 
 __all__ = (
     "EMITS_CALL_BEFORE_HOOK",

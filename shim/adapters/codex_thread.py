@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from shim.adapters import codex_settings
 from shim.core.claude.messages import BlockKinds, UserMessage
-from shim.core.policy.rules import normalize_mcp_name
+from shim.core.policy.policy import normalize_mcp_name
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict

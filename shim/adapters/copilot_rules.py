@@ -12,7 +12,7 @@ rule keeps from running.
 
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.policy_hook import build_hook_command, enforces_rule, needs_policy_hook
-from shim.core.policy.rules import PermissionRule
+from shim.core.policy.policy import PermissionRule
 from shim.profiles.load.argv_parts import BUNDLED_FOLDER
 
 __all__ = (

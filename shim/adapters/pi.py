@@ -21,8 +21,7 @@ from shim.core.adapter.tools import ToolMapping, build_edit_list_converter, conv
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_supported_effort
 from shim.core.errors import UnsupportedPermissionModeError
-from shim.core.policy.policy import BYPASS_MODE, PERMISSION_MODES
-from shim.core.policy.rules import MCP_PREFIX
+from shim.core.policy.policy import BYPASS_MODE, MCP_PREFIX, PERMISSION_MODES
 
 # Its tools in Claude's words (pi page, section 6). They read `path`, and nothing that is called
 # `file_path`.

@@ -21,8 +21,8 @@ from shim.core.adapter.tools import (
     translate_tool_call,
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
-from shim.core.policy.policy import BYPASS_MODE
-from shim.core.policy.rules import (
+from shim.core.policy.policy import (
+    BYPASS_MODE,
     MCP_PREFIX,
     SUBAGENT_TOOL,
     PermissionRule,

@@ -32,8 +32,9 @@ from shim.core.bridge.frames import (
     parse_frame,
 )
 from shim.core.errors import FrontendError, SystemResourceError
-from shim.core.reading.ids import shorten_session_id
-from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
+from shim.core.reading import MAX_LINE_BYTES
+from shim.core.reading.lines import LineSplitter
+from shim.core.reading.values import shorten_session_id
 from shim.io.ids import create_uuid
 
 WELCOME_TIMEOUT_S = 30.0  # for a host that is only being started on a busy machine

@@ -16,8 +16,13 @@ from shim.core.claude.permissions import ELICITATION_SUBTYPE, MAX_OPEN_PROMPTS
 from shim.core.errors import FrontendError
 from shim.core.policy.call_effects import CHANGE_TOOLS, CONTENT_SEARCH_TOOL, READ_TOOLS, SHELL_TOOLS
 from shim.core.policy.evaluate import PolicyEvaluator
-from shim.core.policy.policy import Policy, Workspace, is_path_below
-from shim.core.policy.rules import MATCH_ALL_CONTENTS, parse_permission_rule
+from shim.core.policy.policy import (
+    MATCH_ALL_CONTENTS,
+    Policy,
+    Workspace,
+    is_path_below,
+    parse_permission_rule,
+)
 from shim.core.policy.suggestions import INTERACTIVE_TOOLS
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars

@@ -23,9 +23,9 @@ from shim.core.errors import FrontendError
 from shim.core.policy.serialize import parse_settings as read_settings_text
 from shim.core.policy.serialize import serialize_settings
 from shim.core.policy.settings import ClaudeSettings
-from shim.core.reading.ids import canonicalize_uuid, shorten_session_id
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import canonicalize_uuid, shorten_session_id
 from shim.state.config import get_state_dir
 from shim.state.files import (
     can_others_write_dir,

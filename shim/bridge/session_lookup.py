@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from shim.bridge.registry import SessionRecord, find_session, list_sessions
 from shim.core.errors import FrontendError
-from shim.core.reading.ids import canonicalize_uuid
+from shim.core.reading.values import canonicalize_uuid
 
 NO_MATCH = "No session matching '{word}'"
 NO_MATCH_WITH_HINT = NO_MATCH + ". Run 'claude agents' to list running sessions."

@@ -150,7 +150,7 @@ def translate_file(
     Example: shim translate pi run.ndjson --exit 0 --partial
     """
     from shim.core.claude.writer import TERMINATORS
-    from shim.core.reading.ids import canonicalize_uuid
+    from shim.core.reading.values import canonicalize_uuid
 
     get_adapter(vendor)
     check_option_value(CHOICES["dialect"], dialect, "--dialect")

@@ -23,8 +23,8 @@ from shim.core.errors import (
 from shim.core.policy.policy import BYPASS_MODE, PERMISSION_MODES, resolve_permission_mode
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.ids import canonicalize_uuid, validate_vendor_session_id
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
+from shim.core.reading.values import canonicalize_uuid, validate_vendor_session_id
 from shim.io.stderr import warn
 from shim.state.config import ONE_WAY, TWO_WAY, ShimSettings
 

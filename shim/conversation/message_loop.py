@@ -21,7 +21,7 @@ from shim.conversation.loop import (
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.api_errors import TurnEndCause
 from shim.core.claude.messages import UserMessage
-from shim.core.reading.lines import MAX_LINE_BYTES
+from shim.core.reading import MAX_LINE_BYTES
 from shim.io.stderr import warn
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 from shim.process import descendants

@@ -1,21 +1,17 @@
-"""The three ways in which a conversation is run: one message, many, or by a child that holds it
-itself.
+"""The three ways in which a conversation is run: one message, many, or by a child that reads the
+messages itself.
 
-Neither the child of a single message nor the answer to a frontend's first questions waits for an
-import: all that only the loop needs, such as anyio, is imported behind them.
+The frontend's first control requests are answered before anyio is imported.
 """
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 
-from shim.conversation.plan import PromptSource, RunMode
-from shim.core.errors import UnsupportedPermissionModeError, VendorError
+from shim.conversation.plan import RunMode
 from shim.core.reading.typed import TYPE_CHECKING, Any, Protocol
 from shim.io.ids import create_uuid, format_now
-from shim.io.prompt import read_prompt
 from shim.io.stderr import warn, write_available
-from shim.process.spawn import kill_child
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -81,14 +77,17 @@ class ConversationRunner:
         self._transport = transport
         self._transcript: Transcript | None = None
 
-    def run(self, source: "Stdin | None" = None) -> int:
+    def run(
+        self,
+        prompt: str | None,
+        source: "Stdin | None" = None,
+        first_child: "ChildSpawnResult | None" = None,
+    ) -> int:
         """Run the conversation. Return the exit status.
 
-        `source` is our stdin if something was read from it already.
+        `prompt` is None if messages on stdin are the prompts. `source` is our stdin if something
+        was read from it already.
         """
-        prompt = self._read_prompt()
-        self._signals.is_started = True
-        first_child = self._start_child(prompt or "") if self._plan.starts_child_first else None
         try:
             match self._plan.run_mode:
                 case RunMode.PASSTHROUGH:
@@ -97,28 +96,12 @@ class ConversationRunner:
                     return self._run_one_shot(prompt or "", first_child)
                 case _:
                     return self._run_conversation(prompt, source, first_child)
-        except BaseException:
-            if first_child is not None:
-                kill_child(first_child.process)
-            raise
         finally:
             if self._transcript is not None:
                 self._transcript.close()
 
-    def _read_prompt(self) -> str | None:
-        """Return the prompt, or None if messages on stdin are the prompts."""
-        context = self._launcher.context
-        match self._plan.prompt_source:
-            case PromptSource.MESSAGES:
-                return None
-            case PromptSource.ARGUMENT:
-                return context.invocation.prompt
-            case PromptSource.ARGUMENT_AND_STDIN:
-                max_bytes = context.settings.max_inbound_bytes
-                return read_prompt(context.invocation, 0, max_bytes, context.recorder)
-
     def _run_one_shot(self, prompt: str, first_child: "ChildSpawnResult | None") -> int:
-        """Answer one message. The loop is imported while its child starts."""
+        """Answer one message."""
         import anyio
 
         from shim.conversation.message_loop import MessageLoop
@@ -192,18 +175,6 @@ class ConversationRunner:
         return (
             nullcontext() if self._transport is None else self._transport.serve_clients(loop.stop)
         )
-
-    def _start_child(self, prompt: str) -> "ChildSpawnResult | None":
-        """Start the first child.
-
-        Return None if it cannot be started and another vendor may answer; the loop asks that one.
-        """
-        try:
-            return self._launcher.start_child(prompt, persistent=self._plan.persistent)
-        except (VendorError, UnsupportedPermissionModeError):
-            if self._chain is None:
-                raise
-            return None
 
     def _create_driver(
         self,

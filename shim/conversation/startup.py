@@ -34,6 +34,7 @@ from shim.conversation.invocation import (
 from shim.conversation.plan import (
     ConversationPlan,
     ConversationPlanInput,
+    PromptSource,
     RunMode,
     StdinInput,
     plan_conversation,
@@ -42,16 +43,22 @@ from shim.conversation.session_state import build_session_state, load_mcp_server
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import parse_model_route
 from shim.core.dialects import DIALECTS
-from shim.core.errors import NOTE_PASSED_OVER, FrontendError, ShimError
+from shim.core.errors import (
+    NOTE_PASSED_OVER,
+    FrontendError,
+    ShimError,
+    UnsupportedPermissionModeError,
+    VendorError,
+)
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.settings import ClaudeSettings
-from shim.core.reading.ids import validate_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
+from shim.core.reading.values import validate_uuid
 from shim.io.ids import create_session_ids
-from shim.io.log import LogFunction, open_log
-from shim.io.prompt import load_system_prompt_files
-from shim.io.stderr import warn
+from shim.io.prompt import load_system_prompt_files, read_prompt
+from shim.io.stderr import LogFunction, open_log, warn
 from shim.process.environment import MAX_DEPTH, get_working_directory, parse_shim_depth
+from shim.process.spawn import kill_child
 from shim.process.version_check import choose_adapter_of_installed_cli
 from shim.state import config
 from shim.state.claude_settings import load_claude_settings
@@ -64,6 +71,7 @@ if TYPE_CHECKING:
     from shim.core.policy.policy import Policy
     from shim.core.turn.context import OutputWriter
     from shim.io.signals import SignalRecorder
+    from shim.process.spawn import ChildSpawnResult
     from shim.recording.recorder import RunRecorder
     from shim.recording.selection import RecordingSet
     from shim.state.store import StoredSession
@@ -134,19 +142,43 @@ class ConversationStartup(NamedTuple):
             place=self.vendor_choice.source,
             skipped=[attempt.to_json() for attempt in self.vendor_list.skipped_attempts],
         )
-        from shim.conversation.runner import ConversationRunner
-
-        is_fork = plan.keeps_transcript and self.invocation.fork_session
-        runner = ConversationRunner(
-            launcher,
-            plan,
-            signals,
-            forked_transcript=self._find_resumed_transcript() if is_fork else "",
-            chain=self._build_fallback_chain(plan, launcher),
-            transport=transport,
-        )
+        chain = self._build_fallback_chain(plan, launcher)
         signals.raise_if_stopped()
-        return runner.run(None if self.stdin_input is None else self.stdin_input.source)
+        prompt = self._read_prompt(plan.prompt_source)
+        signals.is_started = True
+        first_child = None
+        if plan.starts_child_first:
+            first_child = _start_first_child(plan, launcher, chain, prompt or "")
+        try:
+            # The modules of the loop are imported while the child starts.
+            from shim.conversation.runner import ConversationRunner
+
+            is_fork = plan.keeps_transcript and self.invocation.fork_session
+            runner = ConversationRunner(
+                launcher,
+                plan,
+                signals,
+                forked_transcript=self._find_resumed_transcript() if is_fork else "",
+                chain=chain,
+                transport=transport,
+            )
+            source = None if self.stdin_input is None else self.stdin_input.source
+            return runner.run(prompt, source, first_child)
+        except BaseException:
+            if first_child is not None:
+                kill_child(first_child.process)
+            raise
+
+    def _read_prompt(self, source: PromptSource) -> str | None:
+        """Return the prompt, or None if messages on stdin are the prompts."""
+        match source:
+            case PromptSource.MESSAGES:
+                return None
+            case PromptSource.ARGUMENT:
+                return self.invocation.prompt
+            case PromptSource.ARGUMENT_AND_STDIN:
+                max_bytes = self.settings.max_inbound_bytes
+                return read_prompt(self.invocation, 0, max_bytes, self.recorder)
 
     def _prepare_launcher(
         self, *, allow_mode_change: bool = False
@@ -310,6 +342,21 @@ class ConversationStartup(NamedTuple):
         return build_transcript_path(
             self.environment, self.resumed_session.cwd, self.resumed_id or ""
         )
+
+
+def _start_first_child(
+    plan: ConversationPlan, launcher: ChildLauncher, chain: "FallbackChain | None", prompt: str
+) -> "ChildSpawnResult | None":
+    """Start the first child.
+
+    Return None if it cannot be started and another vendor may answer; the loop asks that one.
+    """
+    try:
+        return launcher.start_child(prompt, persistent=plan.persistent)
+    except (VendorError, UnsupportedPermissionModeError):
+        if chain is None:
+            raise
+        return None
 
 
 class PlannedChildLaunch(NamedTuple):

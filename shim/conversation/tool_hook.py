@@ -19,8 +19,7 @@ from typing import Any
 from shim.core.claude.hooks.callbacks import HookDecision
 from shim.core.claude.hooks.commands import HookContext
 from shim.core.policy.evaluate import PolicyEvaluator
-from shim.core.policy.policy import PERMISSION_MODES, Policy
-from shim.core.policy.rules import normalize_tool_name
+from shim.core.policy.policy import PERMISSION_MODES, Policy, normalize_tool_name
 from shim.core.policy.serialize import parse_policy
 from shim.io.early_signals import reset_inherited_signals
 

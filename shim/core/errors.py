@@ -7,8 +7,8 @@ name it as `FailedAttempt`.
 from collections.abc import Iterable, Mapping, Sequence
 
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.ids import canonicalize_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
+from shim.core.reading.values import canonicalize_uuid
 
 if TYPE_CHECKING:
     from shim.core.api_errors import TurnEndCause

@@ -7,7 +7,7 @@ import select
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import CliArgumentError, FrontendError
-from shim.core.reading.lines import MAX_LINE_BYTES
+from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.io.stderr import warn
 

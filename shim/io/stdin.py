@@ -9,7 +9,8 @@ import select
 import stat
 from typing import TYPE_CHECKING, Protocol
 
-from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
+from shim.core.reading import MAX_LINE_BYTES
+from shim.core.reading.lines import LineSplitter
 
 if TYPE_CHECKING:
     from shim.io.record_sinks import RunRecordSink

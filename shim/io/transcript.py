@@ -16,8 +16,8 @@ import stat
 from collections.abc import Callable, Mapping
 
 from shim.core.claude.usage import MessageUsageCounter
-from shim.core.reading.ids import canonicalize_uuid
 from shim.core.reading.json_text import dump_json
+from shim.core.reading.values import canonicalize_uuid
 from shim.io.ids import create_uuid, format_now
 from shim.io.stderr import warn
 from shim.io.transcript_lines import (

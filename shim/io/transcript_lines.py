@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from shim.core.claude.line_pieces import MESSAGE_HEAD, NO_USAGE_JSON
 from shim.core.claude.usage import MAX_COUNT, NO_USAGE, USAGE_KEYS, MessageUsageCounter, Usage
-from shim.core.reading.ids import canonicalize_uuid
 from shim.core.reading.json_text import dump_json
+from shim.core.reading.values import canonicalize_uuid
 
 MAX_FOLDER_NAME_CHARS = 200  # a longer folder name is cut and ends in a hash
 MAX_TITLE_CHARS = 200

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from io import FileIO
 
+import shim
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -107,9 +108,10 @@ def spawn_child(
     `opens_stdin`: its stdin is a pipe and not the null device. `temporary_paths` are for the child alone:
     they are removed when it cannot be started. A ShimError says whose fault it is when it cannot.
     """
-    from shim.process.package import require_package_files_for_child
+    if not os.path.exists(shim.__file__):
+        from shim.process.package import require_package_files_for_child
 
-    require_package_files_for_child(command, environment.values())
+        require_package_files_for_child(command, environment.values())
     try:
         start_process = _start_by_posix_spawn if cwd == os.getcwd() else _start_by_subprocess
         process = start_process(command, environment, cwd, opens_stdin=opens_stdin)

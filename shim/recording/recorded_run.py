@@ -28,8 +28,8 @@ from shim.core.errors import (
     FrontendError,
     parse_failed_attempt,
 )
-from shim.core.reading.ids import canonicalize_uuid, validate_vendor_session_id
 from shim.core.reading.lines import LineSplitter
+from shim.core.reading.values import canonicalize_uuid, validate_vendor_session_id
 from shim.core.yume.cli import parse_yume_argv as parse_yume
 from shim.recording.replay_request import CHUNK_BYTES, open_recording_file
 

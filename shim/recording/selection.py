@@ -11,7 +11,7 @@ from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec, encode
 from shim.core.cast.format import CAST_SUFFIX, RecordingError
 from shim.core.errors import FailedVendorAttempt, FrontendError, VendorError
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.ids import canonicalize_uuid
+from shim.core.reading.values import canonicalize_uuid
 from shim.recording.folders import is_cast_file
 from shim.recording.recorded_run import (
     MAX_PROMPT_CHARS,

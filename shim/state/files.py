@@ -15,8 +15,12 @@ from collections.abc import Callable, Iterator
 from errno import EINVAL
 from io import BytesIO
 
-from shim.core.reading.lines import MAX_LINE_BYTES, OpenSpillFile, SpillFile
+from shim.core.reading import MAX_LINE_BYTES
+from shim.core.reading.typed import TYPE_CHECKING
 from shim.io.stderr import warn
+
+if TYPE_CHECKING:
+    from shim.core.reading.lines import OpenSpillFile, SpillFile
 
 NOT_PRIVATE_TEXT = "{path} is not your own folder, closed to others (chmod 700)"
 
@@ -254,7 +258,7 @@ def write_state_file(directory: str, name: str, data: bytes) -> bool:
     return True
 
 
-def select_spill_file_opener(max_line_bytes: int) -> OpenSpillFile:
+def select_spill_file_opener(max_line_bytes: int) -> "OpenSpillFile":
     """Where a long line waits for its end, which may never come: a file without a name.
 
     A user who raised the limit has the memory for such lines, and would wait for the disk.
@@ -262,7 +266,7 @@ def select_spill_file_opener(max_line_bytes: int) -> OpenSpillFile:
     return BytesIO if max_line_bytes > MAX_LINE_BYTES else _open_temporary_file
 
 
-def _open_temporary_file() -> SpillFile:
+def _open_temporary_file() -> "SpillFile":
     from tempfile import TemporaryFile
 
     return TemporaryFile(buffering=0)

@@ -13,13 +13,13 @@ import orjson
 
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.claude.usage import parse_usage as parse_stored_usage
-from shim.core.reading.ids import (
+from shim.core.reading.json_text import dump_json
+from shim.core.reading.typed import NamedTuple
+from shim.core.reading.values import (
     canonicalize_uuid,
     is_valid_vendor_name,
     validate_vendor_session_id,
 )
-from shim.core.reading.json_text import dump_json
-from shim.core.reading.typed import NamedTuple
 from shim.core.turn.context import VendorSessionUsage
 from shim.state.config import get_state_dir
 from shim.state.files import (

@@ -6,8 +6,7 @@ from sweeps import loop_over_rows
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.policy.policy import Policy, Workspace
-from shim.core.policy.rules import parse_permission_rules
+from shim.core.policy.policy import Policy, Workspace, parse_permission_rules
 from shim.core.policy.settings_hooks import SettingsHook
 
 CHANGES = {"Write", "Edit", "MultiEdit", "Delete", "NotebookEdit"}

@@ -15,8 +15,7 @@ from shim.conversation.drivers.launcher import HOOK_ARGV
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import UnsupportedPermissionModeError
-from shim.core.policy.policy import Policy, Workspace
-from shim.core.policy.rules import PermissionRule, parse_permission_rules
+from shim.core.policy.policy import PermissionRule, Policy, Workspace, parse_permission_rules
 from shim.core.policy.serialize import PolicyContext, parse_policy
 from shim.core.policy.settings_hooks import SettingsHook
 

@@ -13,8 +13,7 @@ from shim.adapters.copilot_rules import HOOK_VARIABLE, PLUGIN_FOLDER
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import UnsupportedPermissionModeError
-from shim.core.policy.policy import BYPASS_MODE, Policy, Workspace
-from shim.core.policy.rules import parse_permission_rules
+from shim.core.policy.policy import BYPASS_MODE, Policy, Workspace, parse_permission_rules
 
 HERE = Workspace("/work")
 

@@ -29,8 +29,7 @@ from shim.core.claude.messages import MessageBlock, UserMessage
 from shim.core.claude.writer import StreamJsonWriter
 from shim.core.errors import UnsupportedPermissionModeError
 from shim.core.policy.evaluate import PolicyEvaluator
-from shim.core.policy.policy import Policy, Workspace
-from shim.core.policy.rules import parse_permission_rules
+from shim.core.policy.policy import Policy, Workspace, parse_permission_rules
 
 ASKING = ("--permission-prompt-tool", "stdio")
 STARTED = {"disposition": "started"}

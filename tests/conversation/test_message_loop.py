@@ -20,7 +20,7 @@ from shim.conversation.drivers.per_turn_driver import PerTurnDriver
 from shim.conversation.message_loop import MessageLoop
 from shim.core.adapter.adapter import VendorShutdownConfig
 from shim.core.claude.messages import UserMessage
-from shim.io.log import SILENT_LOG
+from shim.io.stderr import SILENT_LOG
 from shim.io.stdout import FrontendDisconnectedError
 from shim.process import child as children
 from shim.process.spawn import ChildSpawnResult, spawn_child
@@ -560,7 +560,7 @@ def test_two_sigterms_before_the_child_starts_produce_a_single_result(
     local_box, capfd, monkeypatch
 ):
     from shim.commands.claude import dropin, refusal
-    from shim.conversation import runner
+    from shim.conversation import startup
 
     def tell(*_, **__):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -568,7 +568,7 @@ def test_two_sigterms_before_the_child_starts_produce_a_single_result(
 
     original_function = refusal.create_session_ids
     monkeypatch.setenv("SHIM_VENDOR", "demo")
-    monkeypatch.setattr(runner, "read_prompt", tell)
+    monkeypatch.setattr(startup, "read_prompt", tell)
     # the second comes while the result of the first is made
     monkeypatch.setattr(refusal, "create_session_ids", tell)
     assert dropin.main(list(ASK), {}) == 143

@@ -13,7 +13,7 @@ from memory_run import MemoryEnds, MemoryLauncher
 
 from shim.adapters import get_adapter
 from shim.commands.turn.explain import build_invocation_explanation
-from shim.conversation import runner
+from shim.conversation import runner, startup
 from shim.conversation.drivers.launcher import LaunchPlan
 from shim.conversation.invocation import resolve_requested_permission_mode
 from shim.conversation.plan import (
@@ -24,7 +24,6 @@ from shim.conversation.plan import (
     StdinInput,
     plan_conversation,
 )
-from shim.conversation.startup import prepare_conversation
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import ShimError, VendorError
 from shim.core.reading.json_text import dump_json
@@ -124,10 +123,6 @@ def execute(local_box, monkeypatch):
                 super().__init__(launcher, plan, *parts, **more)
                 plans.append(plan)
 
-            def _start_child(self, prompt: str) -> None:
-                with suppress(VendorError):
-                    super()._start_child(prompt)
-
         def record_call(name: str) -> None:
             method = getattr(runner.ConversationRunner, name)
 
@@ -139,17 +134,24 @@ def execute(local_box, monkeypatch):
 
         for name in ("_run_passthrough", "_run_one_shot", "_run_conversation"):
             record_call(name)
+        start_child = startup._start_first_child
+
+        def start_first_child(*parts: Any) -> None:
+            with suppress(VendorError):
+                start_child(*parts)
+
         error = ""
         ends = MemoryEnds()
         ends.source = MessageSource()
         with monkeypatch.context() as patch:
             patch.setattr(runner, "ConversationRunner", RecordingRunner)
-            patch.setattr(runner, "read_prompt", lambda invocation, *_: invocation.prompt)
-            startup = prepare_conversation(
+            patch.setattr(startup, "_start_first_child", start_first_child)
+            patch.setattr(startup, "read_prompt", lambda invocation, *_: invocation.prompt)
+            conversation = startup.prepare_conversation(
                 parse_argv(args), {"vendor": vendor}, launcher_class=StoppingLauncher
             )
             try:
-                startup.run(SignalRecorder(), ends)
+                conversation.run(SignalRecorder(), ends)
             except ShimError as raised:
                 error = str(raised)
         return ExecutedRun(plans[0], methods[0], children, error)

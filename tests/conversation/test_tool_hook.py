@@ -19,8 +19,7 @@ from shim.conversation.drivers.launcher import HOOK_ARGV
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.policy_hook import RULES_UNAVAILABLE, build_hook_command
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.policy.policy import Policy, Workspace
-from shim.core.policy.rules import parse_permission_rules
+from shim.core.policy.policy import Policy, Workspace, parse_permission_rules
 from shim.core.policy.settings_hooks import SettingsHook
 
 SECONDS = 30.0

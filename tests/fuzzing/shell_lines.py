@@ -25,8 +25,7 @@ if __name__ == "__main__":
     sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 
 from shim.core.policy.evaluate import PolicyEvaluator
-from shim.core.policy.policy import Policy, Workspace
-from shim.core.policy.rules import parse_permission_rules
+from shim.core.policy.policy import Policy, Workspace, parse_permission_rules
 
 PROGRAMS = (
     "touch",

@@ -4,7 +4,7 @@ import gc
 import os
 from pathlib import Path
 
-from shim.io.log import open_log
+from shim.io.stderr import open_log
 
 
 def list_open_files() -> set[str]:

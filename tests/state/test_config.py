@@ -6,7 +6,7 @@ import pytest
 
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError
-from shim.core.reading.lines import MAX_LINE_BYTES
+from shim.core.reading import MAX_LINE_BYTES
 from shim.state.config import (
     KEY_KINDS,
     VENDOR_KEY_KINDS,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shim.core.policy.evaluate import PolicyEvaluator
-from shim.core.policy.policy import Policy, Workspace
-from shim.core.policy.rules import PermissionRule, parse_permission_rules
+from shim.core.policy.policy import PermissionRule, Policy, Workspace, parse_permission_rules
 
 PLACE = Workspace("/work", "/home/ann")
 

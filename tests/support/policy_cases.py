@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.policy.policy import Policy, Workspace
-from shim.core.policy.rules import parse_permission_rules
+from shim.core.policy.policy import Policy, Workspace, parse_permission_rules
 from shim.state.claude_settings import load_claude_settings
 
 CASES = Path(__file__).parents[1] / "core" / "policy" / "judged.toml"

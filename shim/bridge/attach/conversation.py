@@ -26,8 +26,8 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import build_conversation_args, build_resume_point_args
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FailedVendorAttempt, FrontendError, ShimError, SystemResourceError
-from shim.core.reading.ids import canonicalize_uuid
 from shim.core.reading.json_text import dump_json
+from shim.core.reading.values import canonicalize_uuid
 from shim.io.ids import create_uuid
 from shim.io.prompt import read_prompt
 from shim.io.stderr import warn

@@ -13,10 +13,9 @@ from shim.bridge.attach.turn_filter import FrontendOutputOptions, FrontendTurnFi
 from shim.core.claude.messages import PRIORITY_NOW, parse_json_line, parse_user_message
 from shim.core.claude.permissions import NOT_GRANTED_TEXT, PROMPT_FAILED_TEXT
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.ids import canonicalize_uuid
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
-from shim.core.reading.values import as_dict, as_list
+from shim.core.reading.values import as_dict, as_list, canonicalize_uuid
 
 MAX_OPEN_REQUESTS = 1000  # of a frontend that have no answer yet; it waits for each of them
 MAX_TYPE_CHARS = 60  # of a line's type, in a complaint about it

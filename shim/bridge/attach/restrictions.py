@@ -9,7 +9,7 @@ from shim.core.claude.argv.flags import FLAG_BY_FIELD
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.paths import resolve_invocation_paths, resolve_rule_paths
 from shim.core.policy.paths import resolve_rule_path
-from shim.core.policy.rules import PermissionRule, parse_permission_rules
+from shim.core.policy.policy import PermissionRule, parse_permission_rules
 from shim.core.policy.settings import MODES_STRICTEST_FIRST, ClaudeSettings, rank_permission_mode
 from shim.core.reading.typed import Any, NamedTuple
 from shim.process.environment import get_working_directory

@@ -18,7 +18,7 @@ from shim.bridge.gateway.hosts import BackgroundSessionManager
 from shim.bridge.gateway.step_renderer import escape_control_chars_in_json
 from shim.bridge.gateway.streams import HostFrame, read_frames
 from shim.core.errors import FrontendError
-from shim.core.reading.ids import canonicalize_uuid
+from shim.core.reading.values import canonicalize_uuid
 
 ANSWER_TIMEOUT_S = 10.0  # for a host's word; it says it in milliseconds
 SESSION_ENDED_TEXT = "the session has ended"

@@ -111,7 +111,7 @@ from shim.bridge.gateway.tokens import GatewayTokenFile
 from shim.core.bridge.frames import LogCursor
 from shim.core.errors import ShimError
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.reading.ids import (
+from shim.core.reading.values import (
     canonicalize_uuid,
     is_short_session_id,
     is_valid_vendor_name,

@@ -29,7 +29,7 @@ from shim.core.bridge.status import BackgroundSessionInfo
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.settings import ClaudeSettings
-from shim.core.reading.ids import shorten_session_id
+from shim.core.reading.values import shorten_session_id
 from shim.io import early_signals
 from shim.io.ids import create_uuid
 from shim.io.stderr import warn

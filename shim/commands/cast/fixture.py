@@ -17,7 +17,7 @@ from shim.core.cast.protocol_lines import select_child_records, split_records_by
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.head_and_tail import HeadTailBuffer
-from shim.core.reading.ids import is_valid_vendor_name, validate_vendor_session_id
+from shim.core.reading.values import is_valid_vendor_name, validate_vendor_session_id
 from shim.core.secrets.redactor import describe_redactions
 from shim.core.turn.outcome import ChildExit
 from shim.recording.folders import verify_cast_file

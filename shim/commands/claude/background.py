@@ -30,7 +30,7 @@ from shim.core.claude.argv.merge import build_conversation_args, build_resume_po
 from shim.core.claude.argv.paths import resolve_invocation_paths
 from shim.core.errors import FrontendError, ShimError
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.ids import canonicalize_uuid
+from shim.core.reading.values import canonicalize_uuid
 from shim.io.prompt import read_background_prompt
 from shim.io.stderr import warn
 from shim.process.environment import get_working_directory

@@ -8,8 +8,8 @@ from shim.core.claude.argv.flags import check_resume_flags, parse_argv
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import FrontendError, RecordingRequiredError, ShimError
-from shim.core.reading.ids import is_short_session_id
 from shim.core.reading.typed import TYPE_CHECKING
+from shim.core.reading.values import is_short_session_id
 from shim.io import early_signals
 from shim.io.signals import SignalRecorder
 from shim.io.stderr import warn

@@ -26,8 +26,8 @@ from shim.core.errors import (
     VendorError,
 )
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.ids import validate_uuid
 from shim.core.reading.typed import TYPE_CHECKING
+from shim.core.reading.values import validate_uuid
 from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.result import build_minimal_error_result
 from shim.io import early_signals

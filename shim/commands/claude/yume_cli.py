@@ -16,8 +16,8 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.unknown_flags import build_misspelled_flag_error
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.ids import canonicalize_uuid
 from shim.core.reading.typed import TYPE_CHECKING
+from shim.core.reading.values import canonicalize_uuid
 from shim.core.yume.cli import FLAGS, MODE_FLAG, YumeInvocation, parse_yume_argv
 from shim.io import early_signals
 from shim.io.stderr import warn

@@ -20,7 +20,7 @@ from shim.core.bridge.frames import WATCH
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import parse_vendor_list
 from shim.core.errors import FrontendError, ShimError
-from shim.io.log import open_log
+from shim.io.stderr import open_log
 from shim.process.find_program import is_drop_in_script, list_ignored_path_entries
 from shim.process.install import (
     find_first_program_on_path,

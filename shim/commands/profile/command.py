@@ -22,7 +22,7 @@ from shim.commands.profile.rule_tracer import RuleTracer
 from shim.core.adapter.adapter import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import pluralize
-from shim.core.reading.ids import is_valid_vendor_name
+from shim.core.reading.values import is_valid_vendor_name
 from shim.state.profile_files import list_unused_key_warnings
 from shim.state.profile_files import load_adapter_from_profile as load_profile
 from shim.story.terminal.console import JsonOption, print_json, print_line

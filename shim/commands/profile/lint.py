@@ -22,9 +22,10 @@ from shim.commands.profile.turn_observer import TurnMethodCall, create_observed_
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
+from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
+from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.redactor import Redactor
 from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.outcome import ChildExit

@@ -11,8 +11,7 @@ from shim.conversation.invocation import select_driver
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.adapter.unsupported_rules import list_unsupported_rules
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.policy.policy import Policy, Workspace
-from shim.core.policy.rules import parse_permission_rule
+from shim.core.policy.policy import Policy, Workspace, parse_permission_rule
 from shim.core.reading.diagnostics import pluralize
 from shim.core.reading.values import as_dict
 from shim.state.config import load_shim_settings

@@ -21,7 +21,7 @@ from shim.core.adapter.unsupported_rules import list_unsupported_rules
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ShimError, UntrustedVendorVersionError
-from shim.core.policy.rules import PermissionRule
+from shim.core.policy.policy import PermissionRule
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.process.environment import parse_extra_args

@@ -11,18 +11,17 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import map_model_name
 from shim.core.dialects import DIALECTS, StreamDialect
 from shim.core.errors import FailedVendorAttempt
-from shim.core.policy.policy import Policy, Workspace
-from shim.core.policy.rules import parse_permission_rules
+from shim.core.policy.policy import Policy, Workspace, parse_permission_rules
 from shim.core.policy.settings import ClaudeSettings
-from shim.core.reading.ids import canonicalize_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
-from shim.io.log import LogFunction
+from shim.core.reading.values import canonicalize_uuid
+from shim.io.stderr import LogFunction
 from shim.state.config import ShimSettings, VendorSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shim.core.policy.rules import PermissionRule
+    from shim.core.policy.policy import PermissionRule
     from shim.core.turn.context import JsonSchemaAnswer
     from shim.recording.recorder import RunRecorder
     from shim.state.spill import LargeTextFolder

@@ -27,8 +27,7 @@ from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import NOT_GRANTED_TEXT, PermissionDecision, PermissionRequest
 from shim.core.errors import ShimError
 from shim.core.turn.outcome import ChildExit
-from shim.io.log import SILENT_LOG, LogFunction
-from shim.io.stderr import warn
+from shim.io.stderr import SILENT_LOG, LogFunction, warn
 from shim.io.stdout import FrontendOutput
 from shim.process import descendants
 from shim.process.child import Child

@@ -34,12 +34,10 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import map_model_names
 from shim.core.claude.session_state import VendorCapabilities
 from shim.core.errors import FailedVendorAttempt, FrontendError, UnsupportedPermissionModeError
-from shim.core.policy.policy import BYPASS_MODE
-from shim.core.policy.rules import ANY_TOOL
+from shim.core.policy.policy import ANY_TOOL, BYPASS_MODE
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
-from shim.io.log import SILENT_LOG
-from shim.io.stderr import warn
+from shim.io.stderr import SILENT_LOG, warn
 from shim.process import descendants
 from shim.process.environment import (
     build_child_environment,

@@ -13,8 +13,9 @@ from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.usage import MessageUsageCounter
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.dialects import DIALECTS
+from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.limits import StoreText
-from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
+from shim.core.reading.lines import LineSplitter
 from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.outcome import ChildExit
 from shim.io.ids import create_session_ids

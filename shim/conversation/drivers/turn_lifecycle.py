@@ -13,9 +13,9 @@ from shim.conversation.drivers.context import (
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.session_state import SessionState
-from shim.core.reading.ids import validate_uuid
 from shim.core.reading.limits import StoreText
 from shim.core.reading.lines import LineSplitter
+from shim.core.reading.values import validate_uuid
 from shim.core.turn.context import (
     NO_VENDOR_SESSION_USAGE,
     ConversationLimits,
@@ -33,8 +33,7 @@ from shim.state.files import select_spill_file_opener
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
     from shim.core.policy.evaluate import PolicyEvaluator
-    from shim.core.policy.policy import Policy
-    from shim.core.policy.rules import UnsupportedRule
+    from shim.core.policy.policy import Policy, UnsupportedRule
     from shim.core.turn.turn import Turn
 
     TranslatorFactory = Callable[[type[Translator]], Callable[..., Translator]]

@@ -23,7 +23,7 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
-    from shim.core.policy.rules import PermissionRule
+    from shim.core.policy.policy import PermissionRule
 
 __all__ = [
     "MAX_ARGUMENT_BYTES",

@@ -24,9 +24,10 @@ from shim.core.api_errors import ApiFailure, classify_api_error
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.errors import FailedVendorAttempt, ShimError
+from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_repair import PADDING
-from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
+from shim.core.reading.lines import LineSplitter
 from shim.core.turn.context import ConversationState, TurnConfig
 from shim.core.turn.machine import CLOSED, NEW
 from shim.core.turn.outcome import ChildExit, format_open_call_names

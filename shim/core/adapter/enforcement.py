@@ -9,8 +9,14 @@ about.
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.errors import UnsupportedPermissionModeError
 from shim.core.policy.call_effects import BASH_TOOL, CHANGE_TOOLS, READ_TOOLS, SHELL_TOOLS
-from shim.core.policy.policy import BYPASS_MODE, Policy
-from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, SUBAGENT_TOOL, PermissionRule
+from shim.core.policy.policy import (
+    ANY_TOOL,
+    BYPASS_MODE,
+    MCP_PREFIX,
+    SUBAGENT_TOOL,
+    PermissionRule,
+    Policy,
+)
 from shim.core.policy.settings import PRE_TOOL_EVENT
 from shim.core.reading.typed import TYPE_CHECKING
 

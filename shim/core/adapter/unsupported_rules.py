@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.policy.call_effects import CHANGE_TOOLS, READ_TOOLS
-from shim.core.policy.policy import BYPASS_MODE, Policy
-from shim.core.policy.rules import PermissionRule, UnsupportedRule
+from shim.core.policy.policy import BYPASS_MODE, PermissionRule, Policy, UnsupportedRule
 
 PLAN_MODE = "plan"  # no rule allows a change in it, with the real claude neither
 

@@ -37,8 +37,7 @@ from shim.core.bridge.restrictions import ClientRestrictions
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.settings import MODES_STRICTEST_FIRST
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.ids import canonicalize_uuid
-from shim.core.reading.values import as_dict, as_list
+from shim.core.reading.values import as_dict, as_list, canonicalize_uuid
 
 FrameFields = Mapping[str, Any]
 FrameHandler = Callable[[SessionHub, ConnectedClient, FrameFields, str], bool]

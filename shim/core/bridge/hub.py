@@ -45,9 +45,10 @@ from shim.core.bridge.restrictions import CombinedClientRestrictions
 from shim.core.bridge.status import BackgroundSessionInfo, SessionStatus, derive_session_name
 from shim.core.bridge.subscribers import SessionSubscribers
 from shim.core.claude.permissions import NOT_GRANTED_TEXT
+from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
+from shim.core.reading.lines import LineSplitter
 
 MAX_OUTGOING_BYTES = 256 * 1024  # for one write to a client
 MAX_WAITING_MESSAGES = 1000  # messages that wait for their turn

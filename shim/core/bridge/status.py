@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shim.core.claude.permissions import DESCRIPTION_KEYS, ELICITATION_SUBTYPE, QUESTION_TOOL
+from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.ids import shorten_session_id
-from shim.core.reading.lines import MAX_LINE_BYTES
-from shim.core.reading.values import as_dict, as_list
+from shim.core.reading.values import as_dict, as_list, shorten_session_id
 
 MAX_DETAIL_CHARS = 200
 MAX_NAME_CHARS = 80  # of a session that was given no name: the beginning of its first message

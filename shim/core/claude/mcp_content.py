@@ -31,7 +31,7 @@ writes "not saved".
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
 
-from shim.core.policy.rules import MCP_PREFIX
+from shim.core.policy.policy import MCP_PREFIX
 from shim.core.reading.json_text import convert_json_to_text, dump_json
 from shim.core.reading.typed import Any
 

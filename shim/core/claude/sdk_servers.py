@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import orjson
 
-from shim.core.policy.rules import MCP_PREFIX, normalize_mcp_name
+from shim.core.policy.policy import MCP_PREFIX, normalize_mcp_name
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple, Protocol
 from shim.core.reading.values import as_dict

@@ -12,8 +12,8 @@ from shim.core.policy.policy import (
     PERMISSION_MODES,
     Policy,
     PolicyDecision,
+    parse_permission_rules,
 )
-from shim.core.policy.rules import parse_permission_rules
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:

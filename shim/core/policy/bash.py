@@ -5,7 +5,7 @@ claude does it).
 from collections.abc import Iterator
 from functools import cache
 
-from shim.core.policy.rules import split_into_word_set
+from shim.core.policy.policy import split_into_word_set
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ The rows for what needs no question are what the real claude was seen to run una
 from collections.abc import Iterator, Sequence
 
 from shim.core.policy.bash import MAX_SCRIPT_DEPTH, ShellCommand, ShellRedirect, parse_shell_line
-from shim.core.policy.rules import split_into_word_set
+from shim.core.policy.policy import split_into_word_set
 
 # They run what their later words say. Every rest of the line counts as a command: their own options
 # need no grammar. The shell's own words are among them: behind `time` or `!` the grammar takes them

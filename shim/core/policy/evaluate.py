@@ -24,12 +24,15 @@ from shim.core.policy.call_effects import (
     analyze_tool_call,
 )
 from shim.core.policy.paths import allows_path, can_match_inside_folder, matches_restricted_path
-from shim.core.policy.policy import BYPASS_MODE, STRUCTURED_OUTPUT_TOOL, Policy, PolicyDecision
-from shim.core.policy.rules import (
+from shim.core.policy.policy import (
+    BYPASS_MODE,
     MCP_PREFIX,
+    STRUCTURED_OUTPUT_TOOL,
     TOOL_ALIASES,
     UNNAMED_TOOL,
     PermissionRule,
+    Policy,
+    PolicyDecision,
     split_into_word_set,
 )
 from shim.core.reading.typed import TYPE_CHECKING, Any

@@ -9,8 +9,7 @@ import posixpath
 from functools import lru_cache
 
 from shim.core.policy.call_effects import CHANGE_TOOLS, READ_TOOLS
-from shim.core.policy.policy import Workspace, is_path_below
-from shim.core.policy.rules import PermissionRule
+from shim.core.policy.policy import PermissionRule, Workspace, is_path_below
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ imported to write it here.
 
 from collections.abc import Callable, Iterable
 
-from shim.core.policy.policy import Policy, Workspace
-from shim.core.policy.rules import PermissionRule
+from shim.core.policy.policy import PermissionRule, Policy, Workspace
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 

@@ -8,7 +8,7 @@ one").
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shim.core.policy.rules import PermissionRule, parse_permission_rule
+from shim.core.policy.policy import PermissionRule, parse_permission_rule
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.core.reading.values import as_dict
 

@@ -18,8 +18,7 @@ from shim.core.policy.call_effects import (
     analyze_tool_call,
 )
 from shim.core.policy.evaluate import DOMAIN_PREFIX, PolicyEvaluator, parse_url_host
-from shim.core.policy.policy import Policy
-from shim.core.policy.rules import PermissionRule
+from shim.core.policy.policy import PermissionRule, Policy
 from shim.core.reading.typed import Any
 
 EDIT_MODE = "acceptEdits"

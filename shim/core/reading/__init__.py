@@ -1,1 +1,5 @@
-"""From a child's bytes to objects, with an account of every repair; and back to JSON."""
+"""Read a child's bytes as objects, with an account of every repair, and write objects as JSON."""
+
+# A longer line is skipped while it streams by: no agent prints one on purpose, and 64 MB is
+# three times the largest seen (a base64 image inside a cumulative message).
+MAX_LINE_BYTES = 64 * 1024 * 1024

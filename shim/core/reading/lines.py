@@ -2,11 +2,9 @@
 
 from collections.abc import Callable
 
+from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.typed import Protocol
 
-# A longer line is skipped while it streams by: no agent prints one on purpose, and 64 MB is
-# three times the largest seen (a base64 image inside a cumulative message).
-MAX_LINE_BYTES = 64 * 1024 * 1024
 # Of an unfinished line in memory; the rest waits in a file, since most lines of that size never
 # end.
 MAX_MEMORY_BYTES = 8 * 1024 * 1024

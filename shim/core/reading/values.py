@@ -1,4 +1,4 @@
-"""Read values of unknown type out of parsed JSON."""
+"""Checks of values that come from outside: the types of parsed JSON, and ids before their first use."""
 
 from shim.core.reading.typed import Any
 
@@ -16,3 +16,63 @@ def as_list(value: object) -> list[Any]:
 def as_str(value: object) -> str:
     """Return `value` if it is a string, otherwise an empty string."""
     return value if isinstance(value, str) else ""
+
+
+_UUID_GROUP_LENGTHS = (8, 4, 4, 4, 12)
+_SHORT_ID_CHARS = 8  # digits of a short id: the first of the session's UUID (background page, B1)
+_HEX_DIGITS = frozenset("0123456789abcdef")
+
+
+def canonicalize_uuid(text: str) -> str | None:
+    """`text` as a canonical UUID (8-4-4-4-12, lower case), or None: a session id is never a path or
+    a flag.
+    """
+    text = text.lower()
+    groups = text.split("-")
+    if tuple(map(len, groups)) != _UUID_GROUP_LENGTHS or not _HEX_DIGITS.issuperset(
+        "".join(groups)
+    ):
+        return None
+    return text
+
+
+def validate_uuid(text: str) -> str | None:
+    """Return `text` unchanged if it is a UUID in upper or lower case, or None."""
+    return text if canonicalize_uuid(text) is not None else None
+
+
+def shorten_session_id(session_id: str) -> str:
+    """What a person calls a session: the beginning of its UUID."""
+    return session_id[:_SHORT_ID_CHARS]
+
+
+def is_short_session_id(text: str) -> bool:
+    """Whether a word may be the short id of a session."""
+    return len(text) == _SHORT_ID_CHARS and _HEX_DIGITS.issuperset(text)
+
+
+_VENDOR_ID_FIRST_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+_VENDOR_ID_CHARS = _VENDOR_ID_FIRST_CHARS | frozenset("._:-")
+MAX_VENDOR_ID_CHARS = 128
+
+
+def validate_vendor_session_id(value: object) -> str | None:
+    """A vendor's own session id, if it may become an argument
+    (`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`).
+    """
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_VENDOR_ID_CHARS:
+        return None
+    return (
+        value if value[0] in _VENDOR_ID_FIRST_CHARS and _VENDOR_ID_CHARS.issuperset(value) else None
+    )
+
+
+def is_valid_vendor_name(text: str) -> bool:
+    """Whether `text` may be a vendor's name (`^[a-z][a-z0-9-]{0,31}$`): it becomes part of a file
+    name.
+    """
+    return (
+        0 < len(text) <= 32
+        and "a" <= text[0] <= "z"
+        and frozenset("abcdefghijklmnopqrstuvwxyz0123456789-").issuperset(text)
+    )

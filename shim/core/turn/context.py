@@ -17,7 +17,7 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from shim.core.policy.evaluate import PolicyEvaluator
-    from shim.core.policy.rules import UnsupportedRule
+    from shim.core.policy.policy import UnsupportedRule
 
 # a vendor's session, and all that it used, where the vendor counts that
 VendorSessionUsage = tuple[str | None, Usage]

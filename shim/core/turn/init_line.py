@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL
-from shim.core.policy.rules import normalize_tool_name
+from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL, normalize_tool_name
 from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.assistant_message import SYNTHETIC_MODEL
 from shim.core.turn.context import TurnConfig, VendorInfo

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.core.claude.permissions import TURN_OVER_TEXT, PermissionRequest
-from shim.core.policy.rules import normalize_tool_name
+from shim.core.policy.policy import normalize_tool_name
 from shim.core.turn.deferred_calls import DeferredToolCalls
 from shim.core.turn.machine import CLOSED
 from shim.core.turn.open_calls import PERMISSION_REQUEST, normalize_call_id

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from shim.core.api_errors import TurnEndCause, format_api_error
 from shim.core.claude.usage import CONTEXT_WINDOW_TOKENS, NO_USAGE, parse_count_or_zero
 from shim.core.errors import format_failed_attempts
-from shim.core.policy.rules import parse_permission_rule
+from shim.core.policy.policy import parse_permission_rule
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import omit_middle

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from shim.core.claude.mcp_content import is_failed_mcp_result
 from shim.core.claude.tool_content import format_tool_result_content
 from shim.core.claude.usage import NO_USAGE, Usage
-from shim.core.policy.rules import normalize_tool_name
+from shim.core.policy.policy import normalize_tool_name
 from shim.core.reading.json_text import convert_json_to_text
 from shim.core.turn.assistant_message import AssistantMessage
 from shim.core.turn.context import MAX_NAME_CHARS

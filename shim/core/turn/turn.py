@@ -25,7 +25,7 @@ from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage, parse_dollars
 from shim.core.errors import FailedVendorAttempt
 from shim.core.reading.diagnostics import Diagnostics
-from shim.core.reading.ids import canonicalize_uuid
+from shim.core.reading.values import canonicalize_uuid
 from shim.core.turn import outcome as outcomes
 from shim.core.turn.assistant_message import AssistantMessage
 from shim.core.turn.context import (

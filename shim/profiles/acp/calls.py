@@ -14,7 +14,7 @@ from re import Pattern
 import orjson
 
 from shim.core.adapter.tools import Tools, translate_tool_call
-from shim.core.policy.rules import UNNAMED_TOOL
+from shim.core.policy.policy import UNNAMED_TOOL
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list

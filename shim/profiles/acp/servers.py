@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from shim.core.policy.rules import MCP_PREFIX, normalize_mcp_name
+from shim.core.policy.policy import MCP_PREFIX, normalize_mcp_name
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

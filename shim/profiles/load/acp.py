@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec
 from shim.core.adapter.tools import Tools
 from shim.core.errors import FrontendError
-from shim.core.policy.policy import BYPASS_MODE
-from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, SUBAGENT_TOOL, PermissionRule
+from shim.core.policy.policy import ANY_TOOL, BYPASS_MODE, MCP_PREFIX, SUBAGENT_TOOL, PermissionRule
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.profiles.check.config_node import ConfigKey, ConfigNode, ConfigSource
 from shim.profiles.load.launch import LaunchTemplate

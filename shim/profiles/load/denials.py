@@ -9,8 +9,14 @@ from collections.abc import Mapping
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.tools import Tools
 from shim.core.errors import FrontendError, UnsupportedPermissionModeError
-from shim.core.policy.policy import BYPASS_MODE, PROTECTED_NAMES, SHIM_FOLDERS
-from shim.core.policy.rules import MCP_PREFIX, SUBAGENT_TOOL, PermissionRule
+from shim.core.policy.policy import (
+    BYPASS_MODE,
+    MCP_PREFIX,
+    PROTECTED_NAMES,
+    SHIM_FOLDERS,
+    SUBAGENT_TOOL,
+    PermissionRule,
+)
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.check.config_node import ConfigKey, ConfigNode
 from shim.profiles.compile.tools import ProfileTool

@@ -79,7 +79,7 @@ from shim.profiles.load.prompt import (
 )
 
 if TYPE_CHECKING:
-    from shim.core.policy.rules import PermissionRule
+    from shim.core.policy.policy import PermissionRule
     from shim.profiles.load.denials import ToolDenialTemplates
 
 MAX_ARGS = 200  # of one template

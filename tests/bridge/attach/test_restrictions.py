@@ -8,7 +8,7 @@ from shim.bridge.attach.restrictions import (
     load_restrictions_of_joining_frontend,
 )
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.policy.rules import parse_permission_rules
+from shim.core.policy.policy import parse_permission_rules
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.state.claude_settings import load_claude_settings

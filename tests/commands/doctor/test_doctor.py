@@ -656,13 +656,13 @@ def test_control_characters_in_program_output_are_escaped(machine, shim, monkeyp
 def test_missing_bytecode_is_a_warning_with_a_fix(machine, doctor, monkeypatch):
     monkeypatch.setattr(
         "shim.commands.doctor.installation_checks.list_uncompiled_modules",
-        lambda: ["core/reading/ids.py", "core/errors.py"],
+        lambda: ["core/reading/values.py", "core/errors.py"],
     )
     level, text = get_finding(doctor()[1], "of our modules")
     assert (
         level == "warning"
         and "the bytecode of 2 of our modules" in text
-        and "core/reading/ids.py" in text
+        and "core/reading/values.py" in text
         and "make setup" in text
     )
     monkeypatch.setattr("shim.commands.doctor.installation_checks.list_uncompiled_modules", list)

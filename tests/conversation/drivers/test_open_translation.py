@@ -13,7 +13,7 @@ from shim.conversation.drivers.open_translation import (
     translate_stream,
 )
 from shim.core.errors import FrontendError
-from shim.core.reading.ids import canonicalize_uuid
+from shim.core.reading.values import canonicalize_uuid
 from shim.core.turn.outcome import ChildExit
 from shim.process.exit_status import format_signal_name, parse_exit_status
 from shim.state.files import write_all

@@ -9,7 +9,7 @@ from shim.core.adapter import enforcement
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import UnsupportedPermissionModeError
-from shim.core.policy.rules import parse_permission_rule
+from shim.core.policy.policy import parse_permission_rule
 from shim.core.policy.settings_hooks import SettingsHook
 
 

@@ -17,8 +17,7 @@ from shim.core.adapter.tools import (
     translate_tool_call,
 )
 from shim.core.policy.evaluate import PolicyEvaluator
-from shim.core.policy.policy import Policy, Workspace
-from shim.core.policy.rules import parse_permission_rules
+from shim.core.policy.policy import Policy, Workspace, parse_permission_rules
 
 TABLE = {
     "sh": ToolMapping("Bash", {"cmd": "command"}, convert={"timeout": convert_seconds_to_ms}),

@@ -20,7 +20,7 @@ from shim.core.claude.argv.flags import ALL_SUBCOMMANDS, FLAGS, parse_argv, spli
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import build_conversation_args
 from shim.core.errors import FrontendError, ShimError, VendorError
-from shim.core.reading.ids import canonicalize_uuid
+from shim.core.reading.values import canonicalize_uuid
 
 ID = "15aa73b9-0a61-4047-8eb4-8b7731b03596"
 OTHER_ID = "e9b0c7b1-7d8f-4a53-9a51-0d2b61b5ff00"
@@ -982,7 +982,7 @@ def test_argv_modules_import_only_pure_modules() -> None:
     ours = {
         "shim.core.dialects",
         "shim.core.errors",
-        "shim.core.reading.ids",
+        "shim.core.reading.values",
         "shim.core.reading.typed",
     }
     assert imported == {"collections.abc", "shim.core.claude.argv.invocation", *ours}

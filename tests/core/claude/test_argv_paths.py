@@ -7,8 +7,7 @@ from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.merge import build_conversation_args
 from shim.core.claude.argv.paths import resolve_invocation_paths, resolve_rule_paths
 from shim.core.policy.paths import matches_restricted_path
-from shim.core.policy.policy import Workspace
-from shim.core.policy.rules import parse_permission_rule
+from shim.core.policy.policy import Workspace, parse_permission_rule
 
 
 def build_args(*args, folder="/a", cwd="/b"):

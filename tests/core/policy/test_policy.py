@@ -6,7 +6,7 @@ from policy_builder import build_evaluator
 from sweeps import loop_over_rows
 
 from shim.core.policy.evaluate import PolicyEvaluator
-from shim.core.policy.rules import parse_permission_rule, parse_permission_rules
+from shim.core.policy.policy import parse_permission_rule, parse_permission_rules
 
 BYPASS = "bypassPermissions"
 STRICTER = {"allow": 0, "ask": 1, "deny": 2}

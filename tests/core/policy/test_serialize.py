@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sweeps import loop_over_rows
 
-from shim.core.policy.policy import PERMISSION_MODES, Policy, Workspace
-from shim.core.policy.rules import PermissionRule
+from shim.core.policy.policy import PERMISSION_MODES, PermissionRule, Policy, Workspace
 from shim.core.policy.serialize import (
     PolicyContext,
     parse_policy,

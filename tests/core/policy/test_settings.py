@@ -5,7 +5,7 @@ widen.
 import pytest
 from sweeps import loop_over_rows
 
-from shim.core.policy.rules import parse_permission_rule
+from shim.core.policy.policy import parse_permission_rule
 from shim.core.policy.settings import SettingsSource, merge_settings
 
 

@@ -6,8 +6,7 @@ import pytest
 from policy_builder import build_policy
 from sweeps import loop_over_rows
 
-from shim.core.policy.policy import ANSWER_SOURCE
-from shim.core.policy.rules import PermissionRule, parse_permission_rules
+from shim.core.policy.policy import ANSWER_SOURCE, PermissionRule, parse_permission_rules
 from shim.core.policy.suggestions import INTERACTIVE_TOOLS, suggest_rule_updates
 
 EDITS = "setMode acceptEdits"

@@ -11,8 +11,7 @@ from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.enforcement import check_policy_enforcement
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError, UnsupportedPermissionModeError
-from shim.core.policy.policy import Policy, Workspace
-from shim.core.policy.rules import parse_permission_rule
+from shim.core.policy.policy import Policy, Workspace, parse_permission_rule
 from shim.profiles.check.config_node import ConfigSource
 from shim.profiles.load.adapter import build_adapter
 

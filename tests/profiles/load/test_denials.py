@@ -13,7 +13,7 @@ from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.enforcement import check_policy_enforcement, list_removed_tools
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError, UnsupportedPermissionModeError
-from shim.core.policy.rules import parse_permission_rule
+from shim.core.policy.policy import parse_permission_rule
 
 
 def build_launch(name, mode="bypassPermissions", *, environment=None, policy_bypass="", **rules):

@@ -12,8 +12,7 @@ from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.adapter.versions import VersionProbe
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError, UnsupportedPermissionModeError
-from shim.core.policy.policy import Policy, Workspace
-from shim.core.policy.rules import parse_permission_rules
+from shim.core.policy.policy import Policy, Workspace, parse_permission_rules
 
 ARGV = """
 [launch]

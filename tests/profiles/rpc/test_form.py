@@ -8,8 +8,7 @@ from support import check_turns
 from sweeps import loop_over_rows
 
 from shim.core.claude.permissions import PermissionDecision
-from shim.core.policy.policy import Policy, Workspace
-from shim.core.policy.rules import parse_permission_rules
+from shim.core.policy.policy import Policy, Workspace, parse_permission_rules
 from shim.profiles.rpc.form import (
     DISMISSED_RESULT,
     build_ask_user_question_input,

@@ -28,7 +28,8 @@ from shim.commands.sessions.terminal.keys import (
 )
 from shim.commands.sessions.terminal.session_view import SessionView
 from shim.commands.turn.wakeup import find_console_pipe_descriptor, open_signal_pipe
-from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
+from shim.core.reading import MAX_LINE_BYTES
+from shim.core.reading.lines import LineSplitter
 from shim.io import stdin
 from shim.story.terminal.screen import REFRESH_SECONDS
 

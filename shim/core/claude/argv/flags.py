@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS, resolve_dialect
 from shim.core.errors import FrontendError, format_spelling_suggestion
-from shim.core.reading.ids import validate_uuid
 from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.values import validate_uuid
 
 # The flag of each field of the Invocation, spelled as in Claude's own help. The spelling is also
 # the grammar:

@@ -6,7 +6,7 @@ import orjson
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.paths import resolve_rule_path
-from shim.core.policy.rules import PermissionRule, parse_permission_rule
+from shim.core.policy.policy import PermissionRule, parse_permission_rule
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict

@@ -19,8 +19,7 @@ from shim.core.claude.hooks.callbacks import (
     parse_hook_output,
 )
 from shim.core.policy.evaluate import PolicyEvaluator
-from shim.core.policy.policy import Policy, Workspace
-from shim.core.policy.rules import TOOL_ALIASES, parse_permission_rule
+from shim.core.policy.policy import TOOL_ALIASES, Policy, Workspace, parse_permission_rule
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple

@@ -5,7 +5,7 @@ flags).
 import pytest
 from sweeps import loop_over_rows
 
-from shim.core.reading.ids import (
+from shim.core.reading.values import (
     canonicalize_uuid,
     is_valid_vendor_name,
     validate_vendor_session_id,
