@@ -1,6 +1,7 @@
-"""Pieces of Claude's lines, as JSON: the pen joins the constant ones with what is new in each line.
+"""The JSON pieces of Claude's lines. The writer joins the constant pieces with the content of each
+line.
 
-At the end: `tool_use_result`, the machine-readable sibling of a tool's result (contract 5.4).
+The end of the module builds `tool_use_result`, the structured form of a tool result (contract 5.4).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,13 +20,13 @@ ToolInput = Mapping[str, Any]
 # of a line's `tool_use_result`: its key, its value, and what the value ends with
 ToolUseResult = tuple[bytes, bytes, bytes]
 
-# Every line is joined of its pieces at once: pieces that live until the next write cost five times
-# as much, they leave the processor's cache. It ends with the counter of its uuid.
+# The pieces of a line are joined at once. Pieces that are kept until the next write leave the
+# processor's cache and take five times as long. A line ends with the counter of its UUID.
 _HEX_BYTES = [b"%02x" % number for number in range(256)]
 _LINE_ENDS = [digits + b'"}\n' for digits in _HEX_BYTES]
 NO_USAGE_JSON = dump_json(NO_USAGE)
 
-MAIN_AGENT_MEMBER = b',"parent_tool_use_id":null'  # of a line that is no nested agent's
+MAIN_AGENT_MEMBER = b',"parent_tool_use_id":null'  # of a line that is not a subagent's
 EVENT_START = b'{"type":"stream_event","event":{"type":'
 EVENT_END = b"}}" + MAIN_AGENT_MEMBER
 MESSAGE_HEAD = b'{"type":"assistant","message":{"id":"'
@@ -67,30 +68,28 @@ BLOCK_PIECES = {
 
 
 class LineBuffer(list[bytes]):
-    """Whole lines that wait to be taken."""
+    """Complete lines that wait to be taken."""
 
     def __init__(self) -> None:
         super().__init__()
         self._joined_count = 0
 
     def take_joined_lines(self) -> bytes:
-        """All of them as one piece; none is left."""
+        """Remove all lines, and return them joined."""
         data = b"".join(self)
         self.clear()
         self._joined_count = 0
         return data
 
     def compact_buffered_lines(self) -> None:
-        """Join what came since the last fold: many long lines are gentler to the memory as one
-        piece.
-        """
+        """Join the lines since the last call, because one long piece needs less memory than many."""
         if len(self) - self._joined_count >= MAX_UNJOINED_LINES:
             self[self._joined_count :] = [b"".join(self[self._joined_count :])]
             self._joined_count += 1
 
 
 def generate_line_uuid_suffixes() -> Iterator[bytes]:
-    """The end of each line: its uuid's last 12 digits, which count from 1."""
+    """Yield the end of each line: the last 12 digits of its UUID, which count from 1."""
     for high_number in count():
         digits = b"%010x" % high_number
         for line_end in _LINE_ENDS if high_number else _LINE_ENDS[1:]:
@@ -98,9 +97,7 @@ def generate_line_uuid_suffixes() -> Iterator[bytes]:
 
 
 def generate_message_ids(prefix: bytes) -> Iterator[bytes]:
-    """The ids of messages, which count from 1 too: `prefix` and six digits, more where those are
-    used up.
-    """
+    """Yield message ids, which also count from 1: `prefix` and at least six digits."""
     for high_number in count():
         digits = prefix + b"%04x" % high_number
         for low_digits in _HEX_BYTES if high_number else _HEX_BYTES[1:]:
@@ -109,7 +106,7 @@ def generate_message_ids(prefix: bytes) -> Iterator[bytes]:
 
 @lru_cache(maxsize=256)
 def encode_name_as_json(name: str | None) -> bytes:
-    """A name that comes again and again, as JSON."""
+    """Encode a name that is used often. The result is cached."""
     return dump_json(name)
 
 
@@ -117,7 +114,9 @@ def encode_name_as_json(name: str | None) -> bytes:
 def encode_block_start_delta_and_stop(
     block_kind: str, block_index: int
 ) -> tuple[bytes, bytes, bytes]:
-    """Of a block's events: the first one, what stands before a delta's content, and the last one."""
+    """Return the pieces of a block's events: the first event, the beginning of a delta, and the
+    last event.
+    """
     start_block, delta_head = (
         BLOCK_PIECES[block_kind][2:]
         if block_kind in BLOCK_PIECES
@@ -137,7 +136,9 @@ def encode_block_start_delta_and_stop(
 
 
 def encode_failed_tool_result(content_json: bytes) -> ToolUseResult:
-    """The member for a failed call, from its content as JSON; empty if the content is not a text."""
+    """Encode the member of a failed call from its content as JSON. Return b"" if the content is not
+    a text.
+    """
     if content_json[:1] != b'"':
         return NO_TOOL_USE_RESULT
     return (

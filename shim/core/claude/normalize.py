@@ -1,9 +1,9 @@
-"""What a passed line must have, because clients end without it: completed, cut or left out, and
+"""Makes the lines of a real claude safe for clients: they are completed, shortened or left out, and
 counted.
 
-A real claude's line is passed as it came. One that lacks a member that the SDKs insist on would end
-the frontend's turn with an exception (contract S3 to S9, hostile-input section 2), and so would one
-that is longer than its buffer.
+A line passes unchanged if nothing is wrong with it. A line without a member that the SDKs require
+would end the frontend's turn with an exception (contract S3 to S9, hostile-input section 2), and so
+would a line that is longer than the frontend's buffer.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,8 +15,8 @@ from shim.core.reading.limits import StoreText, drop_excess_members, shorten_str
 
 Event = dict[str, Any]
 
-# What the members of a block must be; a thinking block's signature is made up, since clients only
-# carry it.
+# The types of the members of a block. A missing signature of a thinking block is made up, because
+# clients do not check it.
 REQUIRED_BLOCK_MEMBERS: dict[str, dict[str, tuple[type, ...]]] = {
     "text": {"text": (str,)},
     "thinking": {"thinking": (str,)},
@@ -46,8 +46,9 @@ DELTA_TEXT_KEYS = {
 
 
 class ClaudeEventNormalizer:
-    """Makes lines safe to pass; `create_uuid` gives a fresh uuid, `store_text` stores what is
-    cut."""
+    """Makes lines safe to pass. `create_uuid` returns a new UUID, `store_text` stores a text that
+    is cut.
+    """
 
     def __init__(
         self,
@@ -70,9 +71,7 @@ class ClaudeEventNormalizer:
         }
 
     def normalize_event(self, event: Event, session_id: str, model: str) -> Event | None:
-        """`event` itself where it has what it needs, a completed copy, or None when it says nothing
-        at all.
-        """
+        """Return `event` itself if it is complete, a completed copy, or None if it has no content."""
         kind = event["type"]
         normalize_kind = self._normalizers.get(kind)
         if normalize_kind is None:
@@ -94,7 +93,9 @@ class ClaudeEventNormalizer:
         return result
 
     def split_long_event(self, event: Event) -> Iterator[Event]:
-        """A line that is too long: its text in several of the same kind, anything else cut."""
+        """Split the text of a line that is too long into several lines of the same kind; shorten
+        anything else.
+        """
         kind = event["type"]
         if kind == "assistant" and len(event["message"]["content"]) == 1:
             (block,) = event["message"]["content"]
@@ -170,7 +171,9 @@ _REQUIRED_RESULT_KEYS = {"subtype", "is_error", "duration_ms", "duration_api_ms"
 
 
 def _normalize_block(value: object) -> object:
-    """A content block that clients can read, completed if need be; None for anything else."""
+    """Return a content block that clients can read, completed if necessary, or None for anything
+    else.
+    """
     if not isinstance(value, dict) or not isinstance(value.get("type"), str):
         return None
     required_members = REQUIRED_BLOCK_MEMBERS.get(value["type"])

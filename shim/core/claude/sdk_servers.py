@@ -1,10 +1,10 @@
-"""MCP servers of type `sdk`: they live in the frontend's process and are reached by `mcp_message`
+"""MCP servers of type `sdk`. They run in the frontend's process and are reached by `mcp_message`
 (contract 6.6).
 
-Sans-IO. A vendor's MCP client reaches such a server through a relay of ours, which is a caller
-here: what the client says becomes a control request of ours, and the frontend's answer goes back
-under the client's own id. Each server is greeted by us too, as the real claude greets it, so that
-`init` and `mcp_status` can say what it has.
+The module does no I/O. The vendor's MCP client reaches such a server through a relay of the shim. A
+message of the client becomes a control request to the frontend, and the frontend's answer goes back
+with the client's id. The shim also initializes each server itself, like the real claude, so that
+`init` and `mcp_status` can list its tools.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,19 +16,19 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple, Protocol
 from shim.core.reading.values import as_dict
 
-MAX_SERVERS = 100  # of one frontend: as many as a session of an agent may have
-# requests that wait for the frontend; an agent makes a few calls at once
+MAX_SERVERS = 100  # of one frontend, as many as the session of an agent may have
+# requests that wait for the frontend; an agent makes only a few calls at once
 MAX_PENDING_REQUESTS = 200
-MAX_TOOLS_PER_SERVER = 1000  # of one server that `init` lists
-MAX_TOOL_PAGES = 20  # of such a list: a server that always has another one is not asked for ever
-PROTOCOL_VERSION = "2025-11-25"  # of the protocol, as the real claude asks for it
+MAX_TOOLS_PER_SERVER = 1000  # in `init`
+MAX_TOOL_PAGES = 20  # of a server's list of tools, which might have no end
+PROTOCOL_VERSION = "2025-11-25"  # the version that the real claude requests
 CLIENT_INFO = {"name": "claude-code", "title": "Claude Code", "version": "1"}
 CALL_METHOD = "tools/call"
 INITIALIZE_METHOD = "initialize"
 # gemini's client parses a first text that is JSON as `structuredContent`, and accepts nothing but
 # an object there.
 JSON_PARSING_CLIENTS = frozenset(("gemini-cli-mcp-client",))
-# JSON-RPC's own codes.
+# Error codes of JSON-RPC.
 INVALID_REQUEST_CODE, INTERNAL_ERROR_CODE = -32600, -32603
 CLOSED_TEXT = "the program that has this MCP server does not answer any more"
 TOO_MANY_REQUESTS_TEXT = (
@@ -41,16 +41,16 @@ RpcMessage = Mapping[str, Any]
 
 
 class McpConnection(Protocol):
-    """One connection of an agent's client to the server `server_name`."""
+    """One connection of a vendor's MCP client to the server `server_name`."""
 
     server_name: str
 
     def queue_line(self, line: bytes) -> None:
-        """Take a whole line for the client, its LF included."""
+        """Queue a complete line for the client, with its LF."""
 
 
 class SdkMcpServer:
-    """One server, as far as it has said what it is. `status` is one of Claude's words."""
+    """One server and what it has reported. `status` is one of Claude's words."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -63,12 +63,12 @@ class SdkMcpServer:
 
     @property
     def mcp_server_entry_in_init(self) -> dict[str, Any]:
-        """What `init` says of it."""
+        """Return the entry of the server in `init`."""
         return {"name": self.name, "status": self.status, "source": "sdk"}
 
     @property
     def mcp_server_entry_in_status(self) -> dict[str, Any]:
-        """What `mcp_status` says of it."""
+        """Return the entry of the server in `mcp_status`."""
         entry = self.mcp_server_entry_in_init | {"transport": "sdk", "scope": "dynamic"}
         if self.error:
             entry["error"] = self.error
@@ -81,8 +81,8 @@ class SdkMcpServer:
 
 
 class PendingMcpRequest(NamedTuple):
-    """A request that waits for the frontend. `connection` is None for one of ours;
-    `client_request_id` is the caller's own id.
+    """A request that waits for the frontend. `connection` is None for a request of the shim;
+    `client_request_id` is the client's own id.
     """
 
     connection: McpConnection | None
@@ -93,7 +93,7 @@ class PendingMcpRequest(NamedTuple):
 
 
 class SdkMcpServerRegistry:
-    """The servers of one frontend. No line of ours is longer than `max_line_bytes`."""
+    """The servers of one frontend. No line is longer than `max_line_bytes`."""
 
     def __init__(self, max_line_bytes: int) -> None:
         self._max_line_bytes = max_line_bytes
@@ -120,7 +120,7 @@ class SdkMcpServerRegistry:
 
     @property
     def tool_names(self) -> list[str]:
-        """Claude's names of all tools that are known."""
+        """Return Claude's names of all known tools."""
         return [
             format_mcp_tool_name(server.name, str(tool.get("name")))
             for server in self._servers.values()
@@ -128,20 +128,20 @@ class SdkMcpServerRegistry:
         ]
 
     def register_servers(self, names: Iterable[object]) -> None:
-        """Servers that the frontend has; one that is known stays as it is."""
+        """Register servers of the frontend. A server that is registered already does not change."""
         for name in names:
             if isinstance(name, str) and name and len(self._servers) < MAX_SERVERS:
                 self._servers.setdefault(name, SdkMcpServer(name))
 
     def take_control_request_lines(self) -> list[bytes]:
-        """The lines for the frontend since the last call."""
+        """Remove and return the lines for the frontend."""
         lines, self._lines = self._lines, []
         return lines
 
-    # -- our own questions -------------------------------------------------------------------------
+    # -- requests of the shim ----------------------------------------------------------------------
 
     def initialize_servers(self) -> None:
-        """Ask each new server what it has."""
+        """Send `initialize` to each new server."""
         for server in self._servers.values():
             if not server.is_initialize_sent:
                 server.is_initialize_sent = True
@@ -158,7 +158,7 @@ class SdkMcpServerRegistry:
         )
 
     def _apply_response(self, server: SdkMcpServer, method: str, response: RpcMessage) -> None:
-        """An answer to us."""
+        """Apply a response to a request of the shim."""
         result = response.get("result")
         if not isinstance(result, dict):
             server.status, server.error = "failed", _format_error(response.get("error"))
@@ -194,14 +194,14 @@ class SdkMcpServerRegistry:
         server.tools, server.page_count = [], 0
         self._send_request(server, "tools/list")
 
-    # -- what an agent's client says ---------------------------------------------------------------
+    # -- messages of the vendor's clients ----------------------------------------------------------
 
     def add_connection(self, connection: McpConnection) -> None:
-        """A client has connected."""
+        """Add the connection of a client."""
         self._connections.append(connection)
 
     def remove_connection(self, connection: McpConnection) -> None:
-        """A client has gone: nobody waits for its answers, and what it called need not go on."""
+        """Remove the connection of a client, and cancel its requests."""
         self._connections = [other for other in self._connections if other is not connection]
         self._json_parsing_connections = [
             other for other in self._json_parsing_connections if other is not connection
@@ -212,7 +212,7 @@ class SdkMcpServerRegistry:
                 self._notify_cancelled(pending, "the agent has gone")
 
     def _notify_cancelled(self, pending: PendingMcpRequest, reason: str) -> None:
-        """Tell the frontend that the answer to a call is not waited for any more."""
+        """Tell the frontend that the response to a request is not needed any more."""
         if pending.method == CALL_METHOD:
             params = {"requestId": pending.server_request_id, "reason": reason}
             self._forward_notification(
@@ -223,8 +223,8 @@ class SdkMcpServerRegistry:
     def parse_tool_call(
         self, connection: McpConnection, message: object
     ) -> tuple[str, RpcMessage] | None:
-        """The tool that a message calls, in Claude's words, and its arguments; None for any other
-        message.
+        """Return Claude's name and the arguments of the tool that a message calls, or None for
+        another message.
         """
         params = (
             message.get("params")
@@ -237,17 +237,15 @@ class SdkMcpServerRegistry:
         return format_mcp_tool_name(connection.server_name, params["name"]), as_dict(tool_input)
 
     def deny_tool_call(self, connection: McpConnection, message: RpcMessage, reason: str) -> None:
-        """A call may not run: its result says why, as a tool's own failure does, so that the model
-        reads it.
-        """
+        """Answer a call that may not run with a failed result, so that the model reads the reason."""
         result = {"content": [{"type": "text", "text": reason}], "isError": True}
         connection.queue_line(
             dump_json({"jsonrpc": "2.0", "id": message.get("id"), "result": result}) + b"\n"
         )
 
     def forward_client_message(self, connection: McpConnection, message: object) -> str | None:
-        """One message of a client's, parsed. The name of the request that now waits; None if
-        nothing waits.
+        """Forward a parsed message of a client. Return the id of the request that now waits, or
+        None.
         """
         if not isinstance(message, dict) or not isinstance(message.get("method", ""), str):
             self._send_error(
@@ -278,7 +276,7 @@ class SdkMcpServerRegistry:
         return None
 
     def _translate_cancellation(self, connection: McpConnection, message: RpcMessage) -> RpcMessage:
-        """A cancellation names the request by the id that the server knows."""
+        """Replace the request id in a cancellation with the id that the server knows."""
         params = message.get("params")
         if message["method"] != "notifications/cancelled" or not isinstance(params, dict):
             return message
@@ -298,7 +296,7 @@ class SdkMcpServerRegistry:
     def _forward_request(
         self, connection: McpConnection | None, server_name: str, message: RpcMessage
     ) -> str | None:
-        """Put a request to the frontend under a number of ours: two clients may use the same ids."""
+        """Send a request to the frontend with a new id, because two clients may use the same ids."""
         self._mcp_request_count += 1
         request_id, line = self._encode_control_request(
             server_name, {**message, "id": self._mcp_request_count}
@@ -315,7 +313,7 @@ class SdkMcpServerRegistry:
         return request_id
 
     def _forward_notification(self, server_name: str, message: RpcMessage) -> None:
-        """Tell the frontend something that has no answer."""
+        """Send a notification to the frontend."""
         _, line = self._encode_control_request(server_name, message)
         if not self._is_closed and len(line) <= self._max_line_bytes:
             self._lines.append(line)
@@ -336,10 +334,12 @@ class SdkMcpServerRegistry:
             dump_json({"jsonrpc": "2.0", "id": client_request_id, "error": error}) + b"\n"
         )
 
-    # -- what the frontend says --------------------------------------------------------------------
+    # -- messages of the frontend ------------------------------------------------------------------
 
     def accept_frontend_response(self, request_id: str, response: RpcMessage) -> bool:
-        """An answer of the frontend's; whether it was one to a request that is kept here."""
+        """Accept a response of the frontend. Return whether it belongs to a request of this
+        registry.
+        """
         pending = self._pending_requests.pop(request_id, None)
         if pending is None:
             return False
@@ -371,9 +371,9 @@ class SdkMcpServerRegistry:
             self._apply_response(self._servers[pending.server_name], pending.method, response)
 
     def deliver_server_message(self, server: object, message: object) -> bool:
-        """A message of a server's own; whether the server is known.
+        """Deliver a message of a server. Return whether the server is known.
 
-        A question of a server's goes to the client that came last, since only one may answer.
+        A request of a server goes to the client that connected last, because only one may answer.
         """
         if (
             not isinstance(server, str)
@@ -395,11 +395,11 @@ class SdkMcpServerRegistry:
         return True
 
     def is_request_pending(self, request_id: str) -> bool:
-        """Whether a request of a client's still waits."""
+        """Return whether a request of a client still waits."""
         return request_id in self._pending_requests
 
     def expire_request(self, request_id: str, timeout_s: float) -> None:
-        """The frontend has not answered a request in time."""
+        """Fail a request that the frontend has not answered in time."""
         pending = self._pending_requests.pop(request_id, None)
         if pending is not None:
             self._notify_cancelled(pending, "it took too long")
@@ -414,7 +414,7 @@ class SdkMcpServerRegistry:
             )
 
     def close(self) -> None:
-        """The frontend will answer nothing more."""
+        """Fail all requests: the frontend answers nothing more."""
         self._is_closed = True
         pending_requests, self._pending_requests = self._pending_requests, {}
         for pending in pending_requests.values():
@@ -424,12 +424,12 @@ class SdkMcpServerRegistry:
 
 
 def format_mcp_tool_name(server: str, tool: str) -> str:
-    """Claude's name of a server's tool."""
+    """Return Claude's name of a server's tool."""
     return f"{MCP_PREFIX}{normalize_mcp_name(server)}__{normalize_mcp_name(tool)}"
 
 
 def _describe_tool(tool: RpcMessage) -> dict[str, Any]:
-    """A tool as `mcp_status` has it."""
+    """Return the entry of a tool in `mcp_status`."""
     annotations = tool.get("annotations")
     hints = as_dict(annotations)
     status_annotations = {

@@ -1,21 +1,21 @@
-"""Usage of a model in Claude's four numbers, its cost, and what each message used."""
+"""The usage of a model in Claude's four numbers, its cost, and the usage of each message."""
 
 from typing import Any
 
-# no count comes near it, and what every client's numbers can hold (2**53) is thousands of them
+# No real count is as large, and a client's numbers (up to 2**53) can hold thousands of them.
 MAX_COUNT = 2**40
 
 
-# Claude's own number for a model that it does not know; clients divide by it
+# Claude's number for an unknown model; clients divide by it
 CONTEXT_WINDOW_TOKENS = 200_000
-# whose usage is told apart in a turn and in a conversation: more than anybody routes to
+# models with usage of their own in a turn or a conversation; no one uses more
 MAX_MODELS = 32
 OTHER_MODEL = "other"
 
 
 class Usage(dict[str, int]):
-    """Always all four, in Claude's meaning: input_tokens are those that were not cached. Made by
-    `create_usage` only.
+    """The four numbers of Claude's usage. `input_tokens` are those that were not cached. Created
+    only by `create_usage`.
     """
 
 
@@ -27,9 +27,9 @@ def create_usage(
     *,
     input_includes_cached: bool = False,
 ) -> Usage:
-    """The four numbers from a vendor's values; a value that is not a count is 0.
+    """Create the four numbers from a vendor's values. A value that is not a count is 0.
 
-    `input_includes_cached`: the vendor's fresh tokens include the cached ones.
+    `input_includes_cached`: the vendor's input tokens include the cached ones.
     """
     are_integers = (
         input_tokens.__class__
@@ -52,7 +52,7 @@ def create_usage(
         )
     if input_includes_cached:
         input_tokens = input_tokens - cache_read_tokens if input_tokens > cache_read_tokens else 0
-    # one key after the other: every reply makes one, and keywords cost half as much again
+    # Keys are set one by one. Keyword arguments would take half as long again for every reply.
     result = Usage()
     result["input_tokens"] = input_tokens
     result["cache_creation_input_tokens"] = cache_creation_tokens
@@ -62,14 +62,14 @@ def create_usage(
 
 
 def parse_count_or_zero(value: Any) -> int:
-    """A count of tokens or milliseconds; 0 for any other value."""
+    """Return a count of tokens or milliseconds, or 0 for any other value."""
     if value.__class__ is int and 0 <= value < MAX_COUNT:
         return int(value)
     return int(value) if value.__class__ is float and 0 < value < MAX_COUNT else 0
 
 
 def parse_dollars(value: Any) -> float:
-    """A price in dollars; 0 for any other value."""
+    """Return a price in dollars, or 0 for any other value."""
     is_number = value.__class__ is float or value.__class__ is int
     return float(value) if is_number and 0 < value < MAX_COUNT else 0.0
 
@@ -92,23 +92,20 @@ NO_USAGE = create_usage(0, 0, 0, 0)
 
 
 def get_model_usage(usage_by_model: dict[str, Usage], model: str) -> Usage:
-    """Where the usage of a model adds up in a table of models; those that are too many share one
-    place.
-    """
+    """Return the entry of a model in a table of usage. Beyond a limit, models share one entry."""
     if model not in usage_by_model and len(usage_by_model) >= MAX_MODELS:
         model = OTHER_MODEL
     return usage_by_model.setdefault(model, Usage(NO_USAGE))
 
 
-NO_MESSAGE_ID = b""  # what is counted here belongs to the next message
+NO_MESSAGE_ID = b""  # usage under this id belongs to the next message
 
 
 class MessageUsageCounter:
-    """What each message of a conversation used, for its transcript.
+    """Counts the usage of each message of a conversation, for its transcript.
 
-    A vendor often says this only when the lines of the message were written, or for the whole turn
-    at its end. It adds up under the id of the message that was begun last; `take_new_usage` hands
-    over what is new.
+    A vendor often reports it after the lines of the message, or at the end of the turn. It is added
+    to the message that was started last. `take_new_usage_by_message` returns what is new.
     """
 
     __slots__ = ("_message_id", "_new_usage", "_turn_usage")
@@ -122,21 +119,19 @@ class MessageUsageCounter:
         self._turn_usage = Usage(NO_USAGE)  # what was counted in it
 
     def start_message(self, message_id: bytes) -> None:
-        """A message begins."""
+        """Start a message."""
         self._message_id = message_id
         if NO_MESSAGE_ID in self._new_usage:
             self._add_to_message(self._new_usage.pop(NO_MESSAGE_ID))
 
     def add_usage(self, usage: Usage) -> None:
-        """The message used so much more."""
+        """Add usage to the message."""
         for key in USAGE_KEYS:
             self._turn_usage[key] += usage[key]
         self._add_to_message(usage)
 
     def add_uncounted_turn_usage(self, turn_usage: Usage) -> None:
-        """The turn is over and used `turn_usage`: what was not counted so far belongs to its last
-        message.
-        """
+        """Add the part of `turn_usage` that was not counted so far to the last message of the turn."""
         if any(turn_usage.values()):
             self._add_to_message(
                 Usage({key: turn_usage[key] - self._turn_usage[key] for key in USAGE_KEYS})
@@ -144,8 +139,8 @@ class MessageUsageCounter:
         self._start_turn()
 
     def take_new_usage_by_message(self) -> dict[bytes, Usage]:
-        """By message, what came since the last call; a number is negative where a total was smaller
-        than its parts.
+        """Return the usage since the last call, by message. A number is negative if a total was
+        smaller than its parts.
         """
         new_usage = {
             message_id: usage for message_id, usage in self._new_usage.items() if message_id
@@ -155,7 +150,7 @@ class MessageUsageCounter:
         return new_usage
 
     def discard_current_turn_usage(self) -> None:
-        """Forget the turn that has begun: none of its lines was given to the frontend."""
+        """Discard the usage of the turn. The frontend has received none of its lines."""
         self._new_usage.clear()
         self._start_turn()
 

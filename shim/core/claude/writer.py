@@ -1,8 +1,8 @@
-"""Claude's pen: the only place that knows what a line of Claude's stream-json looks like.
+"""Writes Claude's stream-json. This is the only module that knows the format of Claude's lines.
 
-Shapes are those of contract section 5. The constant parts of a line are dumped once (per turn, per
-model, per block); what remains per line is one dump of the content and one number, so that a line
-costs about a microsecond.
+The formats are those of contract section 5. The constant parts of a line are encoded once for each
+turn, model or block. Each line then needs one encoding of its content and one number, which takes
+about a microsecond.
 """
 
 from collections.abc import Mapping
@@ -48,22 +48,22 @@ from shim.core.reading.limits import (
     shorten_strings,
 )
 
-CLAUDE_VERSION = "2.1.332"  # raised by hand when the contract was measured again
+CLAUDE_VERSION = "2.1.332"  # of the claude with which the contract was measured last
 
 NO_LIMIT_BYTES = 1 << 62
 TERMINATORS = {"message_stop": b'{"type":"message_stop"}\n', "dollar": b"$\n", "none": b""}
 
-RESERVED_FIELDS = ("type", "subtype", "session_id", "uuid")  # never a vendor's to say
+RESERVED_FIELDS = ("type", "subtype", "session_id", "uuid")  # a vendor cannot set these
 
 
 class StreamJsonWriter:
-    """Writes Claude's lines into a buffer; `take_bytes` hands the bytes over.
+    """Writes Claude's lines into a buffer; `take_bytes` returns them. Every method appends complete
+    lines.
 
-    `uuid_prefix` is the first 24 characters of every line's uuid and makes message ids unique; the
-    rest is a counter, so an id costs no randomness. Every method appends whole lines.
-    `max_line_bytes` is the length in bytes that no line of ours passes (0: none); texts and tools
-    are kept below `max_bytes` by the Turn, all else is cut here. `usage_counter` counts what the
-    messages use, for a transcript.
+    `uuid_prefix` is the first 24 characters of every line's UUID and makes message ids unique. The
+    rest is a counter, so that an id needs no randomness. `max_line_bytes` is the maximum length of
+    a line (0: none). The Turn keeps texts and calls below `max_bytes`; everything else is shortened
+    here. `usage_counter` counts the usage of each message for a transcript.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class StreamJsonWriter:
             (max_line_bytes or NO_LIMIT_BYTES) - MAX_ENVELOPE_BYTES, MIN_CUT_BYTES + MAX_NOTE_BYTES
         )
         self.last_result_line = b""
-        self.last_call_bytes = 0  # of the last call, as it was said
+        self.last_call_bytes = 0  # of the last call, as it was written
         self._terminator = terminator
         self.usage_counter = usage_counter
         self._lines = LineBuffer()
@@ -99,13 +99,13 @@ class StreamJsonWriter:
         return self._lines.take_joined_lines()
 
     def count_prompt_chars(self, prompt: str) -> None:
-        """The message that the turn answers: nothing of it is said (but see `echo_message`)."""
+        """Do nothing: Claude's lines do not contain the size of the prompt."""
 
     def write_session_id_change(self, session_id: str) -> None:
-        """A session of ours never changes its id (contract S3)."""
+        """Do nothing: a session never changes its id (contract S3)."""
 
     def discard_turn(self) -> None:
-        """Forget the turn that has begun: none of its lines was given to the frontend."""
+        """Discard the lines of the turn. The frontend has received none of them."""
         self._lines.take_joined_lines()
         if self.usage_counter is not None:
             self.usage_counter.discard_current_turn_usage()
@@ -114,11 +114,13 @@ class StreamJsonWriter:
         self._lines.compact_buffered_lines()
 
     def create_uuid(self) -> str:
-        """A fresh uuid, for something that is not a line (a synthetic id)."""
+        """Return a new UUID for a synthetic id."""
         return (self._uuid_prefix + next(self._line_ends)[:12]).decode()
 
     def set_session_id(self, session_id: str) -> None:
-        """The session that further lines belong to. Tails end where the uuid's counter begins."""
+        """Set the session of the next lines, and encode the end of each line up to the counter of
+        its UUID.
+        """
         self._line_tail = (
             b',"session_id":' + dump_json(session_id) + b',"uuid":"' + self._uuid_prefix
         )
@@ -139,16 +141,16 @@ class StreamJsonWriter:
         self._block_index = index
 
     def write_passthrough_line(self, line: bytes) -> None:
-        """A line that is Claude's already (pass-through), without its LF."""
+        """Write a line that is Claude's already, without its LF."""
         if not line.isascii():
             line = escape_line_separators(line)
         self._lines.append(line + b"\n")
 
-    # -- the frame ---------------------------------------------------------------------------------
+    # -- the session and the turn ------------------------------------------------------------------
 
     def write_init_message(self, session_id: str, fields: Mapping[str, Any]) -> None:
-        """`system/init` (contract 5.1); `fields` has cwd, tools, model, mode, shim and what else is
-        known.
+        """Write `system/init` (contract 5.1). `fields` has cwd, tools, model, mode, shim and
+        others.
         """
         self.set_session_id(session_id)
         line = {
@@ -183,7 +185,7 @@ class StreamJsonWriter:
         self._append_line(body[:-1] + self._line_tail)
 
     def write_result(self, fields: Mapping[str, Any]) -> None:
-        """`result` (contract 5.3), then the terminator if this stream has one."""
+        """Write `result` (contract 5.3), and the terminator if this stream has one."""
         self.finalize_turn_usage(fields)
         body = self._encode_line({"type": "result", **fields})
         self._append_line(body[:-1] + self._line_tail)
@@ -191,17 +193,17 @@ class StreamJsonWriter:
         self.write_result_terminator_line()
 
     def finalize_turn_usage(self, result_fields: Mapping[str, Any]) -> None:
-        """For a transcript: what of a result's usage no message was said to have used."""
+        """Add the part of a result's usage that belongs to no message, for a transcript."""
         if self.usage_counter is not None:
             self.usage_counter.add_uncounted_turn_usage(parse_usage(result_fields.get("usage")))
 
     def add_usage(self, usage: Usage) -> None:
-        """The last message used so much more; only a transcript says so."""
+        """Add usage to the last message. Only a transcript contains it."""
         if self.usage_counter is not None:
             self.usage_counter.add_usage(usage)
 
     def write_vendor_result_line(self, line: bytes) -> None:
-        """A result that is Claude's already; its terminator comes later."""
+        """Write a result that is Claude's already. Its terminator comes later."""
         self.write_passthrough_line(line)
         self.last_result_line = self._lines[-1]
 
@@ -210,14 +212,14 @@ class StreamJsonWriter:
         return bool(self._terminator)
 
     def write_result_terminator_line(self) -> None:
-        """The terminator, if this stream has one; `result` says it by itself."""
+        """Write the terminator if this stream has one. `write_result` writes it itself."""
         if self._terminator:
             self._lines.append(self._terminator)
 
     # -- a reply -----------------------------------------------------------------------------------
 
     def start_message(self, model: str, usage: Usage) -> None:
-        """A new reply: a fresh message id; with partial messages its `message_start` line."""
+        """Start a reply with a new message id. With partial messages, write `message_start`."""
         self._block_index = 0
         model_name, model_members = self._encoded_model
         if model is not model_name:
@@ -246,7 +248,7 @@ class StreamJsonWriter:
             self._lines.append(b"".join(pieces))
 
     def set_message_usage(self, usage: Usage) -> None:
-        """The usage that the reply's further assistant lines carry (contract S4)."""
+        """Set the usage of the reply's next assistant lines (contract S4)."""
         if usage is NO_USAGE:
             self._encoded_usage = usage, NO_USAGE_JSON
             self._message_tail = self._no_usage_tail
@@ -258,7 +260,7 @@ class StreamJsonWriter:
             )
 
     def start_block(self, kind: str) -> None:
-        """A block of `text` or `thinking` opens whose fragments are said as they come."""
+        """Start a block of `text` or `thinking` whose fragments are written as they come."""
         start_event, self._delta_head, _ = encode_block_start_delta_and_stop(
             kind, self._block_index
         )
@@ -270,8 +272,8 @@ class StreamJsonWriter:
         )
 
     def write_block(self, kind: str, text_json: bytes, is_aborted: bool = False) -> None:
-        """The assistant line of a block of `text` or `thinking`, its content already dumped, and
-        the block's end.
+        """Write the assistant line of a block of `text` or `thinking` with its encoded content, and
+        end the block.
 
         `is_aborted`: the frontend stopped the turn before the block was complete (contract 6.4).
         """
@@ -293,9 +295,7 @@ class StreamJsonWriter:
             self._block_index += 1
 
     def end_block(self) -> None:
-        """The open block is over (only said with partial messages); the next one has the next
-        index.
-        """
+        """End the open block, and count its index. A line is written only with partial messages."""
         if self.writes_partial_messages:
             self._lines.append(
                 b"".join(
@@ -309,8 +309,8 @@ class StreamJsonWriter:
         self._block_index += 1
 
     def write_complete_block(self, block_kind: str, text_json: bytes) -> None:
-        """A whole block that was never streamed, its content already dumped; with partial messages
-        it is one delta.
+        """Write a block that was never streamed, with its encoded content. With partial messages it
+        is one delta.
         """
         if not text_json.isascii():
             text_json = escape_line_separators(text_json)
@@ -343,10 +343,10 @@ class StreamJsonWriter:
     def write_tool_call(
         self, call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """A whole call: its assistant line, with partial messages between the block's events, its
-        input one delta.
+        """Write the assistant line of a complete call. With partial messages its input is one
+        delta.
 
-        Gives back other arguments where these had to be cut.
+        Return other arguments if they had to be shortened.
         """
         id_json, encoded_name, input_json = (
             dump_json(call_id),
@@ -395,7 +395,7 @@ class StreamJsonWriter:
         return shortened_input
 
     def end_message(self, stop_reason: str | None, usage: Usage) -> None:
-        """The reply is over (only said with partial messages)."""
+        """End the reply. A line is written only with partial messages."""
         if not self.writes_partial_messages:
             return
         line_ends, tail = self._line_ends, self._line_tail
@@ -407,7 +407,7 @@ class StreamJsonWriter:
         )  # fmt: skip
         self._lines.append(b"".join(pieces))
 
-    # -- what comes back ---------------------------------------------------------------------------
+    # -- tool results and other lines --------------------------------------------------------------
 
     def write_tool_result(
         self,
@@ -417,8 +417,8 @@ class StreamJsonWriter:
         content: object,
         is_error: bool,
     ) -> None:
-        """A call's result as a user line (contract S7); identity, name and arguments are the
-        call's.
+        """Write the result of a call as a user line (contract S7). Id, name and arguments are those
+        of the call.
         """
         content_json = dump_json(content)
         last_call_id, id_json = self._last_call
@@ -454,7 +454,7 @@ class StreamJsonWriter:
     def echo_user_message(
         self, message: Mapping[str, Any], message_id: str | None, timestamp: str
     ) -> None:
-        """The user's own message, said again (contract C15)."""
+        """Write the user's own message back (contract C15)."""
         fields = {"type": "user", "message": message, "parent_tool_use_id": None, "isReplay": True}
         if timestamp:
             fields["timestamp"] = timestamp
@@ -489,7 +489,7 @@ class StreamJsonWriter:
     def write_api_error(
         self, text: str, error: str, status: int | None, error_type: str | None = None
     ) -> None:
-        """The assistant line of a failed API request (contract S10, 5.8)."""
+        """Write the assistant line of a failed API request (contract S10, 5.8)."""
         fields: dict[str, object] = {
             "type": "assistant",
             "message": self._build_synthetic_message(text),
@@ -504,7 +504,7 @@ class StreamJsonWriter:
     def write_subagent_message(
         self, parent_call_id: str | None, role: str, message: Mapping[str, Any]
     ) -> None:
-        """A whole line of a nested agent; `parent_call_id` is the id of the call that runs it."""
+        """Write a message of a subagent. `parent_call_id` is the id of the call that runs it."""
         fields = {"type": role, "message": message, "parent_tool_use_id": parent_call_id}
         self._append_line(self._encode_line(fields)[:-1] + self._line_tail)
 
@@ -512,7 +512,7 @@ class StreamJsonWriter:
         return next(self._message_ids).decode()
 
     def _encode_line(self, fields: Mapping[str, Any]) -> bytes:
-        """A line that is made whole, with its longest strings cut where it would be too long."""
+        """Encode a complete line. Its longest strings are shortened if it is too long."""
         line_json = dump_json(fields)
         return (
             line_json

@@ -7,9 +7,7 @@ Value = TypeVar("Value")
 
 
 class BoundedDict(dict[Key, Value]):
-    """Keeps the last `max_entries` keys that were set: a further one takes the place of the
-    oldest.
-    """
+    """Keeps the last `max_entries` keys that were set. A new key replaces the oldest one."""
 
     def __init__(self, max_entries: int) -> None:
         super().__init__()

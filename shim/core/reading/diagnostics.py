@@ -1,9 +1,7 @@
-"""The account of a run: every repair made, every event not understood, counted with the first
-example.
-"""
+"""The diagnostics of a run: every repair and every unknown event, counted with the first example."""
 
-# A vendor may print anything, so the account is bounded: enough kinds for a person to see what
-# happened, samples short enough for one line of a log.
+# A vendor may print anything, so the diagnostics are bounded. There are enough kinds to see what
+# happened, and a sample fits one line of a log.
 MAX_KINDS = 64
 MAX_SAMPLE_CHARS = 200
 OVERFLOW_KIND = "other"
@@ -15,9 +13,9 @@ NON_EVENT_REPAIRS = frozenset(
 class Diagnostics:
     """Counts by kind, each with its first sample (at most 64 kinds of 200 characters).
 
-    `repairs` counts what was mended, cut or skipped; `unknown_events` the vendor's events without a
-    translation; `redactions` the blanked secrets, of which no sample is kept. `line` is the line
-    that is being read: the default sample.
+    `repairs` counts what was repaired, shortened or skipped, `unknown_events` the vendor's events
+    without a translation, `redactions` the removed secrets, which have no sample. `line` is the
+    line that is being read; it is the default sample.
     """
 
     __slots__ = ("line", "redactions", "repairs", "samples", "unknown_events")
@@ -31,11 +29,11 @@ class Diagnostics:
 
     @property
     def has_unreadable_output(self) -> bool:
-        """Whether the vendor printed something that is no event, or an unknown one."""
+        """Return whether the vendor printed something that is not an event, or an unknown event."""
         return bool(self.unknown_events) or not NON_EVENT_REPAIRS.isdisjoint(self.repairs)
 
     def record(self, kind: str, sample: object = "", count: int = 1) -> None:
-        """Count repairs of a kind; the first `sample` (text or bytes) is kept."""
+        """Count repairs of a kind. The first `sample` (text or bytes) is kept."""
         self._add_count(self.repairs, kind, sample, count)
 
     def record_unknown_event(self, kind: object, sample: object = "") -> None:
@@ -52,8 +50,8 @@ class Diagnostics:
         counts[kind] = counts.get(kind, 0) + count
 
     def _format_sample(self, sample: object) -> str:
-        """The beginning of a sample; of an event, which may be too large or too deep to print, that
-        of its line.
+        """Return the beginning of a sample. An event may be too large or too deep to print, so its
+        line is the sample.
         """
         if not sample or not isinstance(sample, str | bytes):
             sample = self.line or sample
@@ -65,12 +63,12 @@ class Diagnostics:
         return escape_control_chars(sample[: 4 * MAX_SAMPLE_CHARS])[:MAX_SAMPLE_CHARS]
 
     def clear(self) -> None:
-        """Empty the account for the next turn of the same child."""
+        """Clear all counts for the next turn of the same child."""
         for counts in (self.repairs, self.unknown_events, self.redactions, self.samples):
             counts.clear()
 
     def build_report(self) -> dict[str, object]:
-        """The account as one JSON-ready object: kind → count and first sample."""
+        """Return a JSON-ready object: kind → count and first sample."""
         redactions = {"redacted": dict(self.redactions)} if self.redactions else {}
         return redactions | {
             "repairs": {
@@ -86,8 +84,8 @@ class Diagnostics:
         return {"count": count} if sample is None else {"count": count, "first": sample}
 
 
-# Characters that a terminal, a log or a web page obeys, as escapes: C0 except newline and tab, DEL,
-# C1, the bidirectional controls, and the zero-width marks.
+# The escapes of characters that control a terminal, a log or a web page: C0 except newline and tab,
+# DEL, C1, the bidirectional controls, and the zero-width marks.
 _ESCAPES = {
     code: f"\\x{code:02x}"
     for code in (*range(0x20), *range(0x7F, 0xA0))
@@ -107,13 +105,13 @@ _ESCAPES = {
 
 
 def pluralize(count: int, noun: str) -> str:
-    """1 line, 2 lines; `noun` is the noun in the singular."""
+    """Return "1 line" or "2 lines"; `noun` is in the singular."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def escape_control_chars(value: object) -> str:
-    """`value` (text, bytes or anything) as text a terminal shows and does not obey (threats:
-    terminal output).
+    """Return `value` (text, bytes or any object) as text without characters that control a terminal
+    (threats: terminal output).
     """
     if isinstance(value, bytes):
         value = value[: 4 * MAX_SAMPLE_CHARS].decode("utf-8", "replace")
@@ -125,7 +123,7 @@ _COLOR_CODES = r"\x1b\[[0-9;]{0,40}m"
 
 
 def strip_ansi_colors(text: str) -> str:
-    """What a program printed for a terminal, as `escape_control_chars` text without its colours."""
+    """Return the output of a program without its colors and with escaped control characters."""
     import re
 
     return escape_control_chars(re.sub(_COLOR_CODES, "", text))

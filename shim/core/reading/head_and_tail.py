@@ -1,19 +1,21 @@
-"""The head and the tail of what is too long: usage texts put the reason first, stack traces last."""
+"""Keeps the head and the tail of a text that is too long. A usage text has the reason at its head,
+a stack trace at its tail.
+"""
 
 HEAD_BYTES = 8 * 1024
 TAIL_BYTES = 8 * 1024
 
 
 def shorten_middle(text: str, max_chars: int, separator: str) -> str:
-    """`text` if it has at most `max_chars` characters; else so many of them, half before the gap
-    and half after it.
+    """Return `text` if it has at most `max_chars` characters, otherwise its head and tail around a
+    gap.
     """
     half = max_chars // 2
     return text if len(text) <= max_chars else text[:half] + separator + text[-half:]
 
 
 class HeadTailBuffer:
-    """Keeps the first and the last 8 KiB of what is added."""
+    """Keeps the first and the last 8 KiB of the bytes that are added."""
 
     __slots__ = ("_head", "_tail", "omitted_bytes")
 
@@ -32,7 +34,7 @@ class HeadTailBuffer:
         self._tail = tail[-TAIL_BYTES:]
 
     def to_text(self) -> str:
-        """What was kept, with a line that counts the bytes between."""
+        """Return the kept bytes as text, with a line that counts the bytes between them."""
         omission_note = (
             f"\n[{self.omitted_bytes} bytes left out]\n".encode() if self.omitted_bytes else b""
         )

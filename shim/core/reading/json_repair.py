@@ -1,10 +1,8 @@
-"""One line of a child's stdout into objects: orjson first, then repair, and an account of every
-repair.
+"""Parses a line of a child's stdout that orjson has refused, and counts every repair.
 
 orjson refuses things that agents print: lone surrogate escapes (pi splits a pair over two deltas),
-bad UTF-8, NaN, raw control characters, a BOM, a banner before the first event, two objects on a
-line. The slow path here tries one repair after the other; text that was never JSON is kept as
-noise, for the text of an error.
+invalid UTF-8, NaN, raw control characters, a BOM, a banner before the first event, two objects on a
+line. The repairs are tried one after another. Text that is not JSON is kept for error texts.
 """
 
 import re
@@ -17,14 +15,14 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_scan import JsonObjectScanner, flatten_deeply_nested_json
 from shim.core.reading.surrogates import decode_json_bytes
 
-# A raw newline inside a JSON string splits one event over physical lines (cursor's call ids do it,
-# a tool's output may have hundreds). An event that stands by itself ends the wait before that.
+# A raw newline inside a JSON string splits one event over several lines (as in cursor's call ids; a
+# tool's output may have hundreds). A complete event ends the wait before this limit.
 MAX_JOINED_LINES = 1000
 MAX_JOINED_BYTES = 4 * 1024 * 1024
-# In a line whose shape is scanned bracket by bracket, in a second or two. A line with more is no
-# event.
+# Brackets in a line whose structure is scanned, which takes a second or two. A line with more is not
+# an event.
 MAX_BRACKETS = 500_000
-MAX_NOISE_LINES = 20  # the last lines that were not JSON, for an error's text
+MAX_NOISE_LINES = 20  # the last lines that were not JSON, for error texts
 MAX_NOISE_CHARS = 2000
 
 BOM = b"\xef\xbb\xbf"
@@ -33,7 +31,7 @@ PADDING = b" \t\r\x00"
 MAX_INTEGER, MIN_INTEGER = 2**64 - 1, -(2**63)
 MAX_INTEGER_DIGITS = 20  # no 64-bit integer has more
 
-# first bytes of a JSON value, or of what the slow path can repair to one
+# the first byte of a JSON value, also of one that needs a repair
 _JSON_FIRST_BYTES = b'{["-0123456789tfnNI'
 _OBJECT_START = re.compile(rb'\{\s*"')
 
@@ -46,7 +44,7 @@ _NO_VALUE = _NoValue()
 
 
 class JsonRepairer:
-    """The slow path. It remembers an unfinished object, and noise, from line to line."""
+    """Repairs lines. It keeps an unfinished object, and text that is not JSON, from line to line."""
 
     __slots__ = (
         "_diagnostics",
@@ -65,14 +63,15 @@ class JsonRepairer:
 
     @property
     def has_unfinished_object(self) -> bool:
-        """True while an unfinished object waits for the rest of its line."""
+        """Return whether an unfinished object waits for the rest of its line."""
         return bool(self._unfinished_parts)
 
     def parse_malformed_line_with_torn_flags(self, line: bytes) -> list[tuple[Any, bool]]:
-        """The values in a line that orjson refused, each with whether it is torn.
+        """Return the values in a line that orjson refused, each with whether it is torn.
 
-        A torn value did not have a line for itself: it was glued, joined, or found behind a banner.
-        It is trusted less (threats: forged lines). Blank lines and noise give nothing.
+        A torn value did not have a line for itself: it was joined from pieces, or other text stood
+        on its line. It is trusted less (threats: forged lines). Blank lines and other text return
+        nothing.
         """
         if self._unfinished_parts and len(line) > MAX_JOINED_BYTES:
             self._discard_object()
@@ -98,16 +97,17 @@ class JsonRepairer:
         return []
 
     def close(self) -> None:
-        """The stream ended: an unfinished object is a cut line."""
+        """Count an unfinished object at the end of the stream as a cut line."""
         if self._unfinished_parts:
             self._discard_object()
 
     # -- several things on a line ------------------------------------------------------------------
 
     def _parse_torn_line(self, line: bytes) -> list[tuple[Any, bool]]:
-        """Objects between other text: behind a banner, two on a line, before an unfinished one.
+        """Return objects between other text: after a banner, two on a line, before an unfinished
+        one.
 
-        The search ends at the first object that does not parse: objects inside a broken one are
+        The search ends at the first object that cannot be parsed, because objects inside it are
         parts of it.
         """
         values: list[tuple[Any, bool]] = []
@@ -142,7 +142,9 @@ class JsonRepairer:
             self._diagnostics.record("cut_line", piece)
 
     def _continue_object(self, line: bytes) -> list[tuple[Any, bool]]:
-        """The next line of an unfinished object; a line that is an event by itself ends the wait."""
+        """Add the next line to an unfinished object. A line that is an event by itself ends the
+        wait.
+        """
         stripped_line = line.strip(PADDING).removeprefix(BOM)
         if stripped_line.startswith(b"{"):
             end = JsonObjectScanner().feed(stripped_line)
@@ -194,7 +196,9 @@ class JsonRepairer:
     # -- one value ---------------------------------------------------------------------------------
 
     def _parse_value(self, data: bytes, *, records_repairs: bool = True) -> Any:
-        """The value of a text after repairs, which are counted; _NOTHING if it is no JSON."""
+        """Return the value of a text after repairs, which are counted, or _NOTHING if it is not
+        JSON.
+        """
         try:
             return orjson.loads(data)
         except orjson.JSONDecodeError:
@@ -217,7 +221,9 @@ class JsonRepairer:
 
 
 def _parse_leniently(data: bytes, kinds: list[str]) -> Any:
-    """The value of a text that is not strict JSON; the kinds of repairs are added to `kinds`."""
+    """Return the value of a text that is not strict JSON. The kinds of repairs are added to
+    `kinds`.
+    """
     import json
 
     has_many_brackets = _count_brackets(data) > MAX_BRACKETS
@@ -246,15 +252,15 @@ def _count_brackets(data: bytes) -> int:
 
 
 def _parse_integer(digits: str) -> int | str:
-    """An integer as itself; as its digits when it has more than 64 bits."""
+    """Return an integer, or its digits if it has more than 64 bits."""
     if len(digits) <= MAX_INTEGER_DIGITS and MIN_INTEGER <= (number := int(digits)) <= MAX_INTEGER:
         return number
     return digits
 
 
 def parse_json_text(text: str, diagnostics: Diagnostics) -> Any:
-    """The value of a text that should be JSON, such as a call's arguments; the text itself if it is
-    none.
+    """Return the value of a text that should be JSON, such as a call's arguments, or the text
+    itself if it is not.
     """
     try:
         return orjson.loads(text)

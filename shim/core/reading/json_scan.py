@@ -1,14 +1,16 @@
-"""Scans JSON text without recursion: where an object ends, and what is nested too deep."""
+"""Scans JSON text without recursion: finds the end of an object, and values that are nested too
+deep.
+"""
 
 import re
 
 MAX_READ_DEPTH = 1000  # orjson reads 1,024, the standard library less
 MAX_WRITTEN_DEPTH = 200  # of a line; orjson writes 254
-# of a value: the line around it needs the rest, and nothing is turned into text twice
+# of a value; the line around the value needs the other levels
 MAX_VALUE_DEPTH = MAX_WRITTEN_DEPTH - 10
 
-# A string (group 1: its closing quote, if it came) or a bracket. Possessive: a string of any length
-# costs no memory.
+# A string (group 1: its closing quote, if there is one) or a bracket. Possessive quantifiers keep a
+# string of any length from using memory.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(")?|[{}\[\]]', re.DOTALL)
 _STRING_TAIL = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _QUOTE, _OPENING, _CLOSING = ord('"'), b"{[", b"}]"
@@ -24,7 +26,9 @@ class JsonObjectScanner:
         self._is_inside_string = False  # a string
 
     def feed(self, piece: bytes, start: int = 0) -> int | None:
-        """The position after the object's end; None if it goes on after this piece."""
+        """Return the position after the object's end, or None if the object continues after this
+        piece.
+        """
         if self._is_inside_string:
             match = _STRING_TAIL.match(piece, start)
             start = match.end() if match else start
@@ -46,9 +50,9 @@ class JsonObjectScanner:
 
 
 def flatten_deeply_nested_json(data: bytes, *, force: bool = False) -> bytes:
-    """JSON text in which values deeper than MAX_VALUE_DEPTH are strings with their text.
+    """Return JSON text in which values deeper than MAX_VALUE_DEPTH are strings with their JSON.
 
-    Text that is no deeper than MAX_READ_DEPTH is left as it is, unless `force`.
+    Text that is not deeper than MAX_READ_DEPTH is not changed, unless `force` is set.
     """
     if not force and (
         data.count(b"{") + data.count(b"[") <= MAX_READ_DEPTH or not _is_too_deep(data)
@@ -71,14 +75,14 @@ def flatten_deeply_nested_json(data: bytes, *, force: bool = False) -> bytes:
 
 
 def encode_json_string(text: bytes) -> bytes:
-    """Text as a JSON string; it may have bytes that are no UTF-8."""
+    """Encode text, which may contain invalid UTF-8, as a JSON string."""
     import json
 
     return json.dumps(text.decode("utf-8", "surrogateescape")).encode()
 
 
 def _is_too_deep(data: bytes) -> bool:
-    """Whether it is deeper than MAX_READ_DEPTH."""
+    """Return whether JSON text is deeper than MAX_READ_DEPTH."""
     depth = 0
     for token in _TOKEN.finditer(data):
         character = data[token.start()]

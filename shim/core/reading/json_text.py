@@ -1,4 +1,6 @@
-"""Values as JSON bytes that any reader accepts: valid UTF-8, bounded depth, no raw line separators."""
+"""Encodes values as JSON bytes that any reader accepts: valid UTF-8, limited depth, no raw line
+separators.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -31,7 +33,9 @@ _LONG_INTEGER = rb"(?<![0-9.])-?[0-9]{19,}(?![0-9.eE])"
 
 
 def dump_json(value: object) -> bytes:
-    """`value` as JSON bytes that are valid UTF-8, whatever strings, keys and numbers it holds."""
+    """Encode `value` as JSON bytes that are valid UTF-8, whatever strings, keys and numbers it
+    contains.
+    """
     try:
         json_bytes = orjson.dumps(value)
     except TypeError:
@@ -40,7 +44,7 @@ def dump_json(value: object) -> bytes:
 
 
 def measure_depth_and_precision_loss(value: object) -> tuple[int, bool]:
-    """The depth of a value, and whether an integer in it may have lost digits."""
+    """Return the depth of a value, and whether an integer in it may have lost digits."""
     max_depth, may_have_lost_digits = 0, False
     stack = [(value, 1)]
     while stack:
@@ -60,14 +64,14 @@ def measure_depth_and_precision_loss(value: object) -> tuple[int, bool]:
 
 
 def find_long_integer_digits_by_float(line: bytes) -> dict[float, str]:
-    """The integers of a line that may be longer than 64 bits: the float that is read → their
+    """Return the integers of a line that may be longer than 64 bits: the parsed float → their
     digits.
     """
     return {float(digits): digits.decode() for digits in re.findall(_LONG_INTEGER, line)}
 
 
 def restore_long_integers(value: Any, digits_by_float: Mapping[float, str]) -> Any:
-    """`value` with the long integers of its line as strings of their digits."""
+    """Return `value` with the long integers of its line as strings of their digits."""
     return (
         map_json_leaves(value, float, lambda number: digits_by_float.get(number, number))
         if digits_by_float
@@ -76,7 +80,7 @@ def restore_long_integers(value: Any, digits_by_float: Mapping[float, str]) -> A
 
 
 def map_json_leaves(value: Any, leaf_type: type[Leaf], convert: Callable[[Leaf], Any]) -> Any:
-    """A value of JSON in which every leaf of a type is changed; keys are left as they are."""
+    """Return a JSON value in which every leaf of a type is changed. Keys are not changed."""
     if isinstance(value, dict):
         return {key: map_json_leaves(item, leaf_type, convert) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -85,19 +89,19 @@ def map_json_leaves(value: Any, leaf_type: type[Leaf], convert: Callable[[Leaf],
 
 
 class JsonSanitizer:
-    """Values of the lines that are read, as they can be written: as deep as a reader likes, no
-    digit lost.
-    """
+    """Makes values of parsed lines safe to write: limited depth, and no lost digits."""
 
     __slots__ = ("_diagnostics", "_digits_by_float", "_line")
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
         self._line = b""
-        self._digits_by_float: dict[float, str] = {}  # of the line
+        self._digits_by_float: dict[float, str] = {}  # long integers of the line
 
     def clean(self, value: Any) -> Any:
-        """A value of the line that is read; the same object where nothing is wrong with it."""
+        """Return a value of the current line as it can be written; the same object if nothing is
+        wrong with it.
+        """
         depth, may_have_lost_digits = measure_depth_and_precision_loss(value)
         if depth > MAX_VALUE_DEPTH:
             self._diagnostics.record("too_deep")
@@ -111,7 +115,7 @@ class JsonSanitizer:
         return value
 
     def _find_long_integers(self) -> dict[float, str]:
-        """Those of the line: looked for once, however many values stand in it."""
+        """Return the long integers of the line. The line is searched once."""
         line = self._diagnostics.line
         if self._line is not line:
             self._line, self._digits_by_float = line, find_long_integer_digits_by_float(line)
@@ -119,12 +123,12 @@ class JsonSanitizer:
 
 
 def flatten_deeply_nested_values(value: Any) -> Any:
-    """`value` with values deeper than MAX_VALUE_DEPTH as their JSON text."""
+    """Return `value` with values deeper than MAX_VALUE_DEPTH as their JSON text."""
     return _sanitize(value, MAX_VALUE_DEPTH)
 
 
 def escape_line_separators(json_bytes: bytes) -> bytes:
-    """JSON bytes without the raw characters that split lines."""
+    """Return JSON bytes with escaped line separators."""
     for raw, escaped in _LINE_SEPARATORS:
         if raw in json_bytes:
             json_bytes = json_bytes.replace(raw, escaped)
@@ -132,14 +136,16 @@ def escape_line_separators(json_bytes: bytes) -> bytes:
 
 
 def convert_json_to_text(value: object) -> str:
-    """A value that should be a text, as a text: "" for None, JSON for other values."""
+    """Return a value that should be a text as a text: "" for None, JSON for other values."""
     if isinstance(value, str):
         return value
     return "" if value is None else dump_json(value).decode()
 
 
 def convert_to_tool_result_content(value: object) -> object:
-    """A tool result's content as Claude has it: a text, or a list of blocks (contract S7)."""
+    """Return the content of a tool result in Claude's form: a text, or a list of blocks (contract
+    S7).
+    """
     blocks = as_list(value)
     if blocks and all(
         isinstance(block, dict) and isinstance(block.get("type"), str) for block in blocks
@@ -149,7 +155,7 @@ def convert_to_tool_result_content(value: object) -> object:
 
 
 def _sanitize(value: object, max_depth: int) -> object:
-    """`value` without what orjson refuses, and with values below so many levels as their JSON text."""
+    """Return `value` without parts that orjson refuses, and with deeper values as their JSON text."""
     if isinstance(value, str):
         return replace_lone_surrogates(value)
     if max_depth <= 0 and isinstance(value, dict | list | tuple) and value:
@@ -169,7 +175,7 @@ def _sanitize(value: object, max_depth: int) -> object:
 
 
 def _encode_deep_value(value: object) -> str:
-    """A value of any depth as JSON, without recursion: a stack holds what is still to be written."""
+    """Encode a value of any depth as JSON, without recursion."""
     parts: list[str] = []
     stack: list[object] = [value]
     while stack:
@@ -192,6 +198,6 @@ def _encode_deep_value(value: object) -> str:
 
 
 class _RawJson(str):
-    """JSON text, which is written as it is."""
+    """JSON text that is written unchanged."""
 
     __slots__ = ()

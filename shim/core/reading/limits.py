@@ -1,8 +1,8 @@
-"""Keeps lines within their limit: long texts in pieces, long strings by head and tail (contract
-P12, surface page).
+"""Keeps lines within their limit: long texts are split, long strings keep their head and tail
+(contract P12, surface page).
 
-Sizes are bytes of JSON, as a line has them. A note in a cut text says how much is missing, and
-where the whole is if it was kept.
+Sizes are bytes of JSON. A note in a shortened text states how much is missing, and where the
+complete text was stored.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,16 +14,16 @@ CUT_NOTE = "\n[… {count:,} characters left out{where} …]\n"
 OMITTED_IMAGE_TEXT = (
     "[an image of {size:,} bytes is left out: it is longer than a line may be (max_line_bytes)]"
 )
-MAX_NOTE_BYTES = 600  # of the note, with a path
+MAX_NOTE_BYTES = 600  # of the note in a shortened text, with a path
 MAX_ENVELOPE_BYTES = 3000  # of a line around its content: ids, model, usage
 MAX_CHAR_BYTES = 6  # bytes of one character as JSON
 MIN_CUT_BYTES = 200  # bytes; a shorter string, such as a name or an id, is never cut
 
-StoreText = Callable[[str], str | None]  # stores a whole text, returns its path
+StoreText = Callable[[str], str | None]  # stores a complete text, returns its path
 
 
 def split_text(text: str, max_bytes: int) -> Iterator[str]:
-    """`text` in pieces of at most `max_bytes` bytes each."""
+    """Split `text` into pieces of at most `max_bytes` bytes each."""
     start, max_chars = 0, max(max_bytes - 2, 1)
     while start < len(text):
         piece = _find_fitting_part(text[start : start + max_chars], max_bytes)
@@ -32,7 +32,9 @@ def split_text(text: str, max_bytes: int) -> Iterator[str]:
 
 
 def _find_fitting_part(text: str, max_bytes: int, *, from_end: bool = False) -> str:
-    """The beginning of a text, or its end, that fits `max_bytes` bytes; one character at least."""
+    """Return the beginning or the end of a text that fits `max_bytes` bytes; at least one
+    character.
+    """
     part, count = text, len(text)
     while (size_bytes := len(dump_json(part))) > max_bytes and count > 1:
         count = max(1, min(count - 1, count * max_bytes // size_bytes - 8))
@@ -41,7 +43,7 @@ def _find_fitting_part(text: str, max_bytes: int, *, from_end: bool = False) -> 
 
 
 def omit_middle(text: str, max_bytes: int, store_text: StoreText | None = None) -> str:
-    """`text` if it fits `max_bytes` bytes, else its head and tail around a note."""
+    """Return `text` if it fits `max_bytes` bytes, otherwise its head and tail around a note."""
     if len(text) * MAX_CHAR_BYTES + 2 <= max_bytes or (
         len(text) <= max_bytes and len(dump_json(text)) <= max_bytes
     ):
@@ -59,8 +61,8 @@ def omit_middle(text: str, max_bytes: int, store_text: StoreText | None = None) 
 
 
 def shorten_strings(value: Any, max_bytes: int, store_text: StoreText | None = None) -> Any:
-    """`value` with its longest strings cut so that it fits `max_bytes` bytes; as a cut text if that
-    is not enough.
+    """Return `value` with its longest strings shortened so that it fits `max_bytes` bytes, or as a
+    shortened text if that is not enough.
     """
     if isinstance(value, str) and len(value) > max_bytes >= MIN_CUT_BYTES + MAX_NOTE_BYTES:
         return omit_middle(value, max_bytes, store_text)  # without a copy: it may be large
@@ -80,8 +82,8 @@ def shorten_strings(value: Any, max_bytes: int, store_text: StoreText | None = N
 
 
 def omit_large_images(content: Any, max_bytes: int) -> Any:
-    """A call's result in which an image that has no room is a line about it: half of an image is
-    none.
+    """Return the content of a result in which each image that does not fit is replaced by a line
+    about it.
     """
     if not isinstance(content, list):
         return content
@@ -101,18 +103,17 @@ def omit_large_images(content: Any, max_bytes: int) -> Any:
 
 
 def shorten_line_to_fit(line: Mapping[str, Any], max_bytes: int) -> Any:
-    """A whole line that fits `max_bytes` bytes and is still an object: strings are cut, then long
-    lists shortened.
+    """Return a line as an object that fits `max_bytes` bytes: strings are shortened first, then
+    long lists.
     """
     fitted = shorten_strings(line, max_bytes)
     return fitted if isinstance(fitted, dict) else drop_excess_members(line, max_bytes)
 
 
 def drop_excess_members(value: Any, max_bytes: int) -> Any:
-    """`value` with fewer members, where shorter strings are not enough; of what has no room the
-    beginning is kept.
+    """Return `value` with fewer members if shorter strings are not enough.
 
-    A list stays a list, and an object an object: readers expect that.
+    A list stays a list, and an object an object, because readers expect that.
     """
     try:
         return _shorten_recursively(value, max_bytes)
@@ -142,7 +143,9 @@ def _shorten_recursively(value: Any, max_bytes: int) -> Any:
 
 
 def _shorten_members(members: dict[str, Any], budget_bytes: int) -> dict[str, Any]:
-    """Large members share the room that small ones leave; of very many members the first are kept."""
+    """Shorten the members of a value. Large members share the space that small ones leave; of very
+    many members the first are kept.
+    """
     sizes = {
         name: len(dump_json(name)) + len(dump_json(item)) + 2 for name, item in members.items()
     }
@@ -163,7 +166,7 @@ def _shorten_members(members: dict[str, Any], budget_bytes: int) -> dict[str, An
 
 
 def _compute_share(sizes: list[int], budget_bytes: int) -> int:
-    """How long each string may be, so that all of them fit together."""
+    """Return how long each string may be, so that all of them fit together."""
     for position, size_bytes in enumerate(sizes):
         share_bytes = budget_bytes // (len(sizes) - position)
         if size_bytes > share_bytes:

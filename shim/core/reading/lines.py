@@ -1,41 +1,41 @@
-"""Splits bytes into lines at LF only, and bounds what an unfinished line may hold."""
+"""Splits bytes into lines at LF only, and limits the memory of an unfinished line."""
 
 from collections.abc import Callable
 
 from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.typed import Protocol
 
-# Of an unfinished line in memory; the rest waits in a file, since most lines of that size never
-# end.
+# The part of an unfinished line in memory. The rest is stored in a file, because most lines of that
+# size never end.
 MAX_MEMORY_BYTES = 8 * 1024 * 1024
-MAX_HEAD_BYTES = 800  # of a line that was skipped, for the account
+MAX_HEAD_BYTES = 800  # of a skipped line, for the diagnostics
 
 
 class SpillFile(Protocol):
     """A temporary file that is written and read again."""
 
     def write(self, data: bytes, /) -> int | None:
-        """Append."""
+        """Append bytes."""
 
     def seek(self, position: int, /) -> int:
-        """Set the place of the next byte."""
+        """Set the position of the next byte."""
 
     def read(self, count: int = -1, /) -> bytes | None:
         """Read the next bytes."""
 
     def close(self) -> None:
-        """Close and remove it."""
+        """Close and remove the file."""
 
 
 OpenSpillFile = Callable[[], SpillFile]
 
 
 class LineSplitter:
-    """Feed chunks, get whole lines without their LF.
+    """Splits chunks of bytes into complete lines without their LF.
 
-    `skipped_lines` counts lines that were longer than `max_line_bytes` bytes and were dropped as
-    they came; `skipped_line_head` is how the last of them began. `open_spill_file` opens a file for
-    a long line; without one it is held in memory.
+    `skipped_lines` counts the lines that were longer than `max_line_bytes` and were dropped;
+    `skipped_line_head` is the beginning of the last of them. `open_spill_file` opens a file for a
+    long line; without it the line is kept in memory.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class LineSplitter:
         self.skipped_line_head = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that `chunk` completes; no copy is made of lines that lie inside it."""
+        """Return the lines that `chunk` completes. A line inside the chunk is not copied."""
         lines = chunk.split(b"\n")
         remainder = lines.pop()
         first_lines: list[bytes] = []
@@ -80,7 +80,7 @@ class LineSplitter:
         return first_lines + lines if first_lines else lines
 
     def close(self) -> list[bytes]:
-        """The last line, if it has no LF."""
+        """Return the last line if it has no LF."""
         line = b"" if self._is_skipping else self._join_parts()
         self.skipped_lines += self._is_skipping
         self._clear_parts()
@@ -115,7 +115,7 @@ class LineSplitter:
         return self._spilled_head + b"".join(self._parts)
 
     def _spill_parts(self, open_spill_file: OpenSpillFile) -> None:
-        """Move a long line to a file; if that cannot be written, keep it in memory."""
+        """Move a long line to a file, or keep it in memory if the file cannot be written."""
         try:
             if self._spill_file is None:
                 self._spilled_head = self._read_head()

@@ -1,13 +1,13 @@
 """Halves of characters: lone surrogates, and bytes of a character that was cut in two.
 
 A vendor that cuts its text at 16-bit units or at bytes prints each half in another text. A half is
-kept as a lone surrogate (a byte as in Python's `surrogateescape`) until the other half comes;
-without one it becomes U+FFFD.
+kept as a lone surrogate (a byte as in Python's `surrogateescape`) until the other half comes.
+Without the other half it becomes U+FFFD.
 """
 
 import re
 
-_CESU_SURROGATE = rb"\xed[\xa0-\xbf][\x80-\xbf]"  # a surrogate as bytes, which UTF-8 does not have
+_CESU_SURROGATE = rb"\xed[\xa0-\xbf][\x80-\xbf]"  # a surrogate as bytes, which is not valid UTF-8
 _BYTE_HALVES = "[\udc80-\udcff]+"
 _SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 _UNFINISHED_END = re.compile(
@@ -17,10 +17,11 @@ MAX_HALF_CHARS = 3
 
 
 def decode_json_bytes(data: bytes, repair_kinds: list[str]) -> str:
-    """JSON text of bytes that may not be UTF-8; the kinds of repairs are added to `repair_kinds`.
+    """Decode JSON text that may not be valid UTF-8. The kinds of repairs are added to
+    `repair_kinds`.
 
-    A surrogate in bytes (CESU-8) becomes its JSON escape, so that a pair is one character when it
-    is parsed.
+    A surrogate in bytes (CESU-8) becomes its JSON escape, so that a pair is parsed as one
+    character.
     """
     try:
         return data.decode()
@@ -42,18 +43,18 @@ def _escape_surrogate(match: re.Match[bytes]) -> bytes:
 
 
 def has_lone_surrogates(text: str) -> bool:
-    """Whether a text has lone surrogates that do not stand for bytes."""
+    """Return whether a text has lone surrogates that do not stand for bytes."""
     return _SURROGATE.search(text) is not None
 
 
 def count_incomplete_trailing_chars(text: str) -> int:
-    """How many characters at the end of `text` are a half that the next text may complete."""
+    """Return how many characters at the end of `text` are a half that the next text may complete."""
     match = _UNFINISHED_END.search(text[-MAX_HALF_CHARS:])
     return len(match[0]) if match else 0
 
 
 def join_split_chars(text: str) -> str:
-    """`text` with adjacent halves joined; other halves stay."""
+    """Return `text` with adjacent halves joined. Other halves are not changed."""
     if text.isascii():
         return text
     text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -65,7 +66,7 @@ def _decode_byte_halves(match: re.Match[str]) -> str:
 
 
 def replace_lone_surrogates(text: str) -> str:
-    """`text` as it can be written: adjacent halves joined, other halves as U+FFFD."""
+    """Return `text` as it can be written: adjacent halves joined, other halves as U+FFFD."""
     if text.isascii():
         return text
     text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

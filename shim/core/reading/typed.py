@@ -1,8 +1,7 @@
-"""The names of `typing` that modules need which are loaded before a child is started, without its
-import.
+"""Names of `typing` for modules that are loaded before a child starts, without importing `typing`.
 
-A child would wait 3 ms for that import. A type checker sees `typing` itself; at run time a
-`NamedTuple` is made by `collections`, and the other names stand in annotations only.
+That import would delay the child by 3 ms. A type checker sees `typing` itself. At run time,
+`NamedTuple` is built on `collections`, and the other names occur only in annotations.
 """
 
 TYPE_CHECKING = False

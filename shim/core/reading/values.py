@@ -19,13 +19,13 @@ def as_str(value: object) -> str:
 
 
 _UUID_GROUP_LENGTHS = (8, 4, 4, 4, 12)
-_SHORT_ID_CHARS = 8  # digits of a short id: the first of the session's UUID (background page, B1)
+_SHORT_ID_CHARS = 8  # the first digits of the session's UUID (background page, B1)
 _HEX_DIGITS = frozenset("0123456789abcdef")
 
 
 def canonicalize_uuid(text: str) -> str | None:
-    """`text` as a canonical UUID (8-4-4-4-12, lower case), or None: a session id is never a path or
-    a flag.
+    """Return `text` as a canonical UUID (8-4-4-4-12, lower case), or None. A session id must not be
+    a path or a flag.
     """
     text = text.lower()
     groups = text.split("-")
@@ -42,12 +42,12 @@ def validate_uuid(text: str) -> str | None:
 
 
 def shorten_session_id(session_id: str) -> str:
-    """What a person calls a session: the beginning of its UUID."""
+    """Return the short id of a session: the beginning of its UUID."""
     return session_id[:_SHORT_ID_CHARS]
 
 
 def is_short_session_id(text: str) -> bool:
-    """Whether a word may be the short id of a session."""
+    """Return whether a text may be the short id of a session."""
     return len(text) == _SHORT_ID_CHARS and _HEX_DIGITS.issuperset(text)
 
 
@@ -57,8 +57,8 @@ MAX_VENDOR_ID_CHARS = 128
 
 
 def validate_vendor_session_id(value: object) -> str | None:
-    """A vendor's own session id, if it may become an argument
-    (`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`).
+    """Return a vendor's session id if it may become an argument
+    (`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`), or None.
     """
     if not isinstance(value, str) or not 0 < len(value) <= MAX_VENDOR_ID_CHARS:
         return None
@@ -68,8 +68,8 @@ def validate_vendor_session_id(value: object) -> str | None:
 
 
 def is_valid_vendor_name(text: str) -> bool:
-    """Whether `text` may be a vendor's name (`^[a-z][a-z0-9-]{0,31}$`): it becomes part of a file
-    name.
+    """Return whether `text` may be a vendor's name (`^[a-z][a-z0-9-]{0,31}$`), which becomes part
+    of a file name.
     """
     return (
         0 < len(text) <= 32

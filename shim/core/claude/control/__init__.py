@@ -1,4 +1,4 @@
-"""The frontend's side of a conversation: its lines in, our answers out."""
+"""The control session: the frontend's lines, and our answers."""
 
 from shim.core.claude.control.session import ControlSession
 

@@ -1,7 +1,7 @@
-"""What each control request of a frontend is answered with (contract C1 to C8, bodies in 6.1).
+"""The handlers of a frontend's control requests (contract C1 to C8, bodies in 6.1).
 
-One function a subtype: the request in, the body of the answer out (None: a success without a body),
-or a ControlRequestError.
+There is one function for each subtype. It takes the request and returns the body of the response
+(None: a success without a body), or raises ControlRequestError.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ ControlRequest = Mapping[str, Any]
 
 
 class ControlRequestError(Exception):
-    """A request that is answered with an error; `code` as the real one has it."""
+    """A request that gets an error response. `code` is the real claude's error code."""
 
     def __init__(self, message: str, code: str = "") -> None:
         super().__init__(message)
@@ -30,8 +30,8 @@ class ControlRequestError(Exception):
 
 
 class FrontendConversationState(Protocol):
-    """Whose request it is; `queued_messages` wait for their turn, `has_started`: the first one was
-    taken.
+    """The session that a request belongs to. `queued_messages` wait for a turn; `has_started` is
+    True after the first message was taken.
     """
 
     session_state: SessionState
@@ -90,7 +90,7 @@ def _initialize_session(
 
 
 def _parse_system_prompt(value: object) -> str | None:
-    """A system prompt: a text, or a list of them."""
+    """Return a system prompt, which is a text or a list of texts."""
     if isinstance(value, list):
         value = "\n\n".join(part for part in value if isinstance(part, str))
     return value if isinstance(value, str) and value else None
@@ -147,10 +147,8 @@ def _describe_settings(
 
 
 def _apply_settings(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
-    """Of the settings of a session the effort is a vendor's too, and rules that narrow are kept for
-    it.
-
-    A level that is none changes nothing.
+    """Apply the effort level of the settings and their restricting rules. Unknown levels are
+    ignored.
     """
     settings = request.get("settings")
     permissions = as_dict(settings).get("permissions")
@@ -202,7 +200,7 @@ def _describe_mcp_servers(
 def _deliver_mcp_message(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> ResponseBody:
-    """A message of a server in the frontend's process, for the vendor's clients."""
+    """Deliver a message of a server in the frontend's process to the vendor's clients."""
     if not frontend.session_state.sdk_servers.deliver_server_message(
         request.get("server_name"), request.get("message")
     ):
