@@ -1,58 +1,33 @@
-"""What a real claude is told through its stdin while it stays for a conversation in another dialect
-(contract 6).
+"""Encodes Claude's stream-json for the stdin of a persistent child, and its control protocol.
 
-A vendor that took its protocol over says the same, but for what it does otherwise.
+It serves a real claude in the flat dialect. A vendor that adopted the protocol overrides what
+differs.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from shim.core.adapter.adapter import LaunchRequest
-from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
+from shim.core.adapter.adapter import ChildInput, LaunchRequest
+from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.json_text import dump_json
 
-if TYPE_CHECKING:
-    from shim.core.adapter.translator import Translator
 
-
-class ClaudeInput:
-    """One child's ear; requests are numbered."""
-
-    can_accept_prompts = True
-    accepted_block_kinds: BlockKinds = TEXT_ONLY_KINDS
+class ClaudeInput(ChildInput):
+    """Encodes lines for one child. Requests are numbered."""
 
     def __init__(self) -> None:
         self._request_number = 0
 
-    def create_translator_factory(self, translator: "type[Translator]") -> "type[Translator]":
-        """The translator itself: its answers to requests of ours say nothing that matters."""
-        return translator
-
     def encode_handshake(self, request: LaunchRequest) -> bytes:
         """Turn the control protocol on."""
         return self._encode_request(subtype="initialize", hooks=None)
-
-    def set_vendor_session_id(self, session: str) -> None:
-        """Nothing: a claude knows its session."""
-
-    def encode_heartbeat(self) -> bytes:
-        """Nothing: a claude gives no signs of life."""
-        return b""
 
     def encode_prompt(self, message: UserMessage) -> bytes:
         payload = {"role": "user", "content": message.text}
         return _encode_line(
             {"type": "user", "session_id": "", "message": payload, "parent_tool_use_id": None}
         )
-
-    def encode_steering_message(self, message: UserMessage) -> bytes | None:
-        """None: the message waits for its own turn."""
-        return None
-
-    def pop_undelivered_message_count(self) -> int:
-        """None: no message was steered."""
-        return 0
 
     def encode_interrupt(self) -> bytes:
         """A claude ends the turn with a result and stays."""

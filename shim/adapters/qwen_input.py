@@ -1,7 +1,7 @@
-"""What qwen is told through its stdin while it stays for a conversation (qwen page, section 5).
+"""Encodes what a persistent qwen is told.
 
-`initialize` has to be the first line, else every later request stays unanswered. Model and mode
-change between turns.
+`initialize` has to be the first line. Otherwise qwen answers no later request. The model and the
+mode change between turns.
 """
 
 import re
@@ -12,7 +12,7 @@ from shim.adapters.claude_input import ClaudeInput, encode_control_response
 from shim.adapters.qwen import TOOLS
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.tools import build_vendor_arguments
-from shim.core.claude.messages import TEXT_ONLY_KINDS, MessageBlock, UserMessage
+from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, MessageBlock, UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.values import as_list
@@ -40,8 +40,9 @@ SPECIAL_CHARS = re.compile(r"[^\w./-]")  # in a path that a prompt names
 
 
 class QwenInput(ClaudeInput):
-    """One child's ear, in Claude's own protocol; requests are numbered."""
+    """Encodes Claude's control protocol as qwen understands it."""
 
+    accepted_block_kinds: BlockKinds = TEXT_ONLY_KINDS
     _store_attachment: Callable[[str, str], str | None] | None = None
 
     def encode_handshake(self, request: LaunchRequest) -> bytes:

@@ -1,25 +1,200 @@
-"""qwen-rfc: the dialect of the Qwen structured I/O RFC (October 2025), which no released program is
-known to speak.
+"""qwen-rfc: the dialect of the Qwen structured I/O RFC (October 2025). No released program is known
+to speak it.
 
-`qwen --input-format stream-json --output-format stream-json`, or `stream-chunk-json` for fragments;
-a Qwen Chat Request a line on stdin. Documents only (qwen-rfc page): every fixture is handmade from
-them.
+The program is started as `qwen --input-format stream-json --output-format stream-json`, or with
+`stream-chunk-json` for fragments. It reads one Qwen Chat Request per line on stdin. Every fixture
+is handmade from the RFC's documents.
 """
 
-from shim.adapters.qwen_rfc_input import NEW_SESSION, build_user_message
-from shim.adapters.qwen_rfc_tools import TOOLS
+from collections.abc import Mapping
+from typing import Any
+
+from shim.adapters import qwen
+from shim.adapters.qwen_input import CHANGED_MESSAGE
 from shim.core.adapter.adapter import (
     Adapter,
+    ChildInput,
     LaunchRequest,
     LaunchSpec,
     VendorAbilities,
     VendorCliInfo,
     VendorSessionBehavior,
 )
+from shim.core.adapter.tools import Arguments, ToolMapping, build_vendor_arguments
+from shim.core.claude.messages import UserMessage
+from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import FrontendError
 from shim.core.reading.json_text import dump_json
 
 HEARTBEAT_TIMEOUT_S = 10.0  # the RFC's own suggestion (2.4)
+NEW_SESSION = "_new"  # a request with this session id starts a new session
+PROMPT_ID_SEPARATOR = "########"  # between the session id and the number of the prompt
+
+# Command groups: the second word of these commands is part of the command's path, not of its
+# arguments (the program's own documentation of its built-in commands; the RFC shows `chat list`).
+COMMAND_GROUPS: Mapping[str, frozenset[str]] = {
+    "agents": frozenset(("create", "manage")),
+    "chat": frozenset(("delete", "list", "resume", "save", "share")),
+    "directory": frozenset(("add", "show")),
+    "extensions": frozenset(("list", "update")),
+    "mcp": frozenset(("auth", "desc", "list", "nodesc", "refresh", "schema")),
+    "memory": frozenset(("add", "refresh", "show")),
+    "stats": frozenset(("model", "tools")),
+    "tools": frozenset(("desc", "nodesc")),
+}
+
+
+def _reshape_edit(arguments: Arguments) -> tuple[str, Arguments]:
+    """Use the patch as the new text. The RFC's example has no old text."""
+    if "patch" in arguments and "old_string" not in arguments:
+        arguments = {"old_string": "", "new_string": arguments["patch"], **arguments}
+        del arguments["patch"]
+    return "Edit", arguments
+
+
+TOOLS = {
+    **qwen.TOOLS,
+    "edit_file": ToolMapping("Edit", {"path": "file_path"}, reshape=_reshape_edit),
+}
+
+
+def parse_slash_command(text: str) -> dict[str, Any] | None:
+    """Return the command that a text such as `/chat list` contains, or None for a path or prose."""
+    if not text.startswith("/"):
+        return None
+    command_name, _, remainder = text[1:].partition(" ")
+    if (
+        not command_name.isascii()
+        or not command_name.replace("-", "").replace("_", "").replace(":", "").isalnum()
+    ):
+        return None
+    path, arguments = [command_name], remainder.strip()
+    subcommand, _, subcommand_arguments = arguments.partition(" ")
+    if subcommand in COMMAND_GROUPS.get(command_name, ()):
+        path, arguments = [command_name, subcommand], subcommand_arguments.strip()
+    return {"kind": "slash", "path": path, "args": arguments}
+
+
+def build_user_message(
+    text: str, *, session_id: str, prompt_id: str | None, model: str | None
+) -> dict[str, Any]:
+    """Build a Qwen Chat Request. A slash command is sent as a command, with an empty text."""
+    command = parse_slash_command(text)
+    request: dict[str, Any] = {"session_id": session_id}
+    if prompt_id is not None:
+        request["prompt_id"] = prompt_id
+    if model is not None:
+        request["model"] = model
+    parts = [{"type": "text", "text": text if command is None else ""}]
+    return request | {
+        "input": {"origin": "user", "parts": parts, "command": command},
+        "options": {},
+    }
+
+
+def build_control_response(request_id: str, subtype: str, **body: object) -> dict[str, Any]:
+    """Build the answer to a control request: a success with `result`, or an `error`."""
+    return {
+        "type": "control_response",
+        "request_id": request_id,
+        "response": {"subtype": subtype, **body},
+    }
+
+
+def build_permission_response(request_id: str, behavior: str, message: str = "") -> dict[str, Any]:
+    """Build the answer to a permission request. The RFC only shows the behavior `approve`; `deny`
+    is the word of Claude's protocol.
+    """
+    result = {"behavior": behavior, "message": message}
+    return build_control_response(request_id, "success", result=result)
+
+
+class QwenRfcInput(ChildInput):
+    """Encodes what a child is told. Prompts are numbered. They name the session once its id is
+    known.
+    """
+
+    def __init__(self) -> None:
+        self._session_id = ""
+        self._model: str | None = None
+        self._prompt_number = 0
+        self._prompt_id: str | None = None
+
+    def encode_handshake(self, request: LaunchRequest) -> bytes:
+        """Return no line: there is no handshake before the first prompt."""
+        return b""
+
+    def set_vendor_session_id(self, session: str) -> None:
+        self._session_id = session
+
+    def encode_prompt(self, message: UserMessage) -> bytes:
+        """Encode a prompt. The first prompt of a new session has no id, because an id contains the
+        session's id.
+        """
+        self._prompt_number += 1
+        session_id, prompt_id = NEW_SESSION, None
+        if self._session_id:
+            session_id = self._session_id
+            prompt_id = f"{session_id}{PROMPT_ID_SEPARATOR}{self._prompt_number}"
+        self._prompt_id = prompt_id
+        return _encode_line(
+            build_user_message(
+                message.text, session_id=session_id, prompt_id=prompt_id, model=self._model
+            )
+        )
+
+    def encode_interrupt(self) -> bytes:
+        """Cancel the prompt. The program completes its history and confirms it."""
+        line = {"type": "control/cancel", **self._session_fields()}
+        if self._prompt_id is not None:
+            line["prompt_id"] = self._prompt_id
+        return _encode_line(line | {"reason": "escape"})
+
+    def encode_model_change(self, name: str | None) -> bytes | None:
+        """Use the model in the next request. None: a default model can only be set at the start."""
+        self._model = name
+        return None if name is None else b""
+
+    def encode_effort_change(self, level: str | None) -> bytes | None:
+        """Return no line: the RFC has no request for it."""
+        return b""
+
+    def encode_permission_mode_change(self, name: str) -> bytes | None:
+        """Return None: the RFC has no request for it."""
+        return None
+
+    def encode_heartbeat(self) -> bytes:
+        """Ask for a sign of life. The program answers at any time."""
+        return _encode_line({"type": "heartbeat_request", **self._session_fields()})
+
+    def encode_permission_response(
+        self, permission: PermissionRequest, decision: PermissionDecision
+    ) -> bytes:
+        """Approve or deny. Raise ValueError for a changed input, because the RFC has no field for
+        it.
+        """
+        if not decision.allow:
+            message = decision.message or "Interrupted by the user."
+            return _encode_line(build_permission_response(permission.request_id, "deny", message))
+        if decision.updated_input is not None:
+            vendor_arguments = build_vendor_arguments(
+                TOOLS, permission.vendor_tool, permission.vendor_input, decision.updated_input
+            )
+            raise ValueError(
+                CHANGED_MESSAGE.format(
+                    input=dump_json(
+                        decision.updated_input if vendor_arguments is None else vendor_arguments
+                    ).decode()
+                )
+            )
+        return _encode_line(build_permission_response(permission.request_id, "approve"))
+
+    def _session_fields(self) -> dict[str, str]:
+        return {"session_id": self._session_id} if self._session_id else {}
+
+
+def _encode_line(message: object) -> bytes:
+    return dump_json(message) + b"\n"
 
 
 def build_launch(request: LaunchRequest) -> LaunchSpec:
@@ -68,7 +243,7 @@ ADAPTER = Adapter(
     abilities=VendorAbilities(can_stream=True, can_resume=True),
     timeouts_s={"heartbeat_timeout": HEARTBEAT_TIMEOUT_S},
     login_hint="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
-    child_input_ref="shim.adapters.qwen_rfc_input:QwenRfcInput",
+    child_input_ref="shim.adapters.qwen_rfc:QwenRfcInput",
     session_traits=VendorSessionBehavior(prefixes_system_prompt=True),
     cli=VendorCliInfo(
         unreleased_note="no released program speaks it; translated as its RFC says (2025-10)"

@@ -1,39 +1,52 @@
-"""The whole dialect of the Qwen RFC: which line is what, how a turn ends, and what is no reply.
+"""Translates the stream of the Qwen RFC: replies of a chat completion, displays of calls, events of
+the session and control requests.
 
-A line has an `object`, a `type` or an `error`. No line ends a turn: that is EOF, the event
-`Finished`, or, of a program that stays for a conversation, a silence after a reply that stopped
-with its usage. Numbers of rows are those of the qwen-rfc page; `qwen_rfc_replies` says what the
-model said.
+A line has an `object`, a `type` or an `error`. No line ends a turn. The turn ends at EOF, at the
+event `Finished`, or, if the program stays, after a silence that follows a complete reply with its
+usage.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-from shim.adapters.qwen_rfc_calls import join_message_text
-from shim.adapters.qwen_rfc_input import build_error_response
-from shim.adapters.qwen_rfc_replies import (
-    CHUNK_OBJECT,
-    COMPLETION_OBJECT,
-    TOOL_FINISH_REASONS,
-    QwenChatCompletionTranslator,
-    read_event_metadata,
-)
-from shim.adapters.qwen_rfc_tools import (
-    format_vendor_error,
-    parse_call_arguments,
-    translate_chat_tool_call,
-)
-from shim.core.adapter.translator import Event
-from shim.core.claude.usage import parse_count_or_zero
-from shim.core.reading.json_text import dump_json
-from shim.core.reading.values import as_dict
-from shim.core.turn.outcome import ChildExit
-from shim.core.turn.turn import Turn
+import orjson
 
-MAX_PENDING_REQUESTS = 1000  # that wait for their answer; a child that asks more is not waiting
-MAX_NOTICE_CHARS = 2000  # of what it logged last, which may be the reason of a failure
+from shim.adapters.qwen_rfc import TOOLS, build_control_response
+from shim.core.adapter.tools import Arguments, list_claude_names, translate_tool_call
+from shim.core.adapter.translator import Event, Translator
+from shim.core.claude.usage import Usage, create_usage, parse_count_or_zero
+from shim.core.reading.diagnostics import Diagnostics
+from shim.core.reading.json_repair import parse_json_text
+from shim.core.reading.json_text import dump_json
+from shim.core.reading.values import as_dict, as_list, as_str
+from shim.core.turn.context import MAX_NAME_CHARS
+from shim.core.turn.machine import DONE
+from shim.core.turn.open_calls import normalize_call_id
+from shim.core.turn.outcome import ChildExit
+from shim.core.turn.tool_calls import MAX_OPEN_CALLS
+from shim.core.turn.turn import Turn
+from shim.profiles.run.partial_calls import PartialCalls
+
+MAX_PENDING_REQUESTS = 1000  # control requests; a child that sends more does not wait for answers
+MAX_NOTICE_CHARS = 2000  # of the last logged text, which may be the reason of a failure
+MAX_CONTROL_ERRORS = 20  # of one line
+PROTOCOL_VERSION = 1  # the only version that the documents define
+COMPLETION_OBJECT, CHUNK_OBJECT = "chat.completion", "chat.completion.chunk"
+THOUGHT_TYPE = "x-qwen-thought"
+STOP_REASONS = {
+    "stop": "end_turn",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "length": "max_tokens",
+    "content_filter": "refusal",
+}
+# A reply with such a finish reason cannot be the last reply of its turn.
+TOOL_FINISH_REASONS = frozenset(("tool_calls", "function_call"))
+# The last call of a reply with such a finish reason may be incomplete.
+CUT_FINISH_REASONS = frozenset(("length", "content_filter"))
+FILTERED_MESSAGE = "The content filter stopped the reply (finish_reason content_filter)"
 CONFIRMATION_SUBTYPES = frozenset(("confirm_shell_commands", "confirm_action", "quit_confirmation"))
-INTERLEAVED_TYPES = frozenset(  # what may come at any moment, also between a reply and its usage
+# These lines may come at any time, also between a reply and its usage.
+INTERLEAVED_TYPES = frozenset(
     (
         "result/heartbeat",
         "result/command_hint",
@@ -42,20 +55,58 @@ INTERLEAVED_TYPES = frozenset(  # what may come at any moment, also between a re
         "control_response",
     )
 )
-PROTOCOL_VERSION = 1  # the only version that the documents know
+# Session events that end the turn with a failure, and the fields of the failure.
+SESSION_FAILURES: dict[str, dict[str, str]] = {
+    "maxsessionturns": {"kind": "limit", "subtype": "error_max_turns"},
+    "sessiontokenlimitexceeded": {"kind": "limit"},
+    "loopdetected": {"kind": "vendor_error"},
+    "error": {},
+}
+
+CALL_ID_PREFIX = "call_"  # the id of a call may have this prefix in a display only
+WAITING_STATUSES = frozenset(("pending", "validating", "scheduled", "confirming"))
+RUNNING_STATUS = "executing"
+FAILED_STATUSES = frozenset(("error", "canceled", "cancelled"))
+FINAL_STATUSES = FAILED_STATUSES | {"success"}
+# The call that a display shows if no call was announced before: kind of the display → Claude's tool
+# and, for each argument, the keys of the display.
+DISPLAY_TOOLS: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
+    "file_diff": (
+        "Edit",
+        {"file_path": ("file_name",), "old_string": ("original",), "new_string": ("modified",)},
+    ),
+    "todo_list": ("TodoWrite", {"todos": ("todos",)}),
+    "plan_summary": ("ExitPlanMode", {"plan": ("plan_markdown", "message")}),
+    "task_execution": (
+        "Task",
+        {
+            "description": ("taskDescription",),
+            "prompt": ("taskPrompt",),
+            "subagent_type": ("subagentName",),
+        },
+    ),
+}
+# The keys of a display whose first non-empty text is the result of the call.
+DISPLAY_TEXT_KEYS = {
+    "file_diff": ("diff", "file_name"),
+    "plan_summary": ("plan_markdown", "message"),
+    "task_execution": ("result", "terminateReason", "status"),
+}
 
 
-class QwenRfcTranslator(QwenChatCompletionTranslator):
-    """`_exit_code` is the exit code that a terminal event told of, `_notice` what was logged last.
+class QwenRfcTranslator(Translator):
+    """Translates the lines of one child.
 
-    `_runs_tool`: a command started a tool, and nothing more. `_prompted_calls` are the calls that
-    were asked about.
+    The session's id and the prompt's id are kept for all turns, the rest for one turn.
     """
+
+    untyped = True
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
+        self._session_id = self._prompt_id = ""
         self.handlers = {
-            "x-qwen-thought": self._write_thought,
+            THOUGHT_TYPE: self._write_thought,
             "x-qwen-tool-display": self._translate_display,
             "x-qwen-session-event": self._translate_session_event,
             "x-qwen-terminal": self._read_terminal_event,
@@ -67,46 +118,48 @@ class QwenRfcTranslator(QwenChatCompletionTranslator):
             "control_request": self._answer_control_request,
             "control_response": self.ignore_event,
         }
-        self._session_event_handlers: dict[str, Callable[[str, Event], None]] = {
-            "finished": self._finish_session,
-            "maxtokens": self._record_token_limit,
-            "chatcompressed": self._record_compaction,
-            "usercancelled": self._interrupt_turn,
-            "maxsessionturns": lambda text, event: self._fail_turn(
-                text, kind="limit", subtype="error_max_turns"
-            ),
-            "sessiontokenlimitexceeded": lambda text, event: self._fail_turn(text, kind="limit"),
-            "loopdetected": lambda text, event: self._fail_turn(text, kind="vendor_error"),
-            "error": lambda text, event: self._fail_turn(text),
-        }
+        self._reset_state()
 
     def _reset_state(self) -> None:
-        super()._reset_state()
-        self._exit_code = 0
-        self._notice = ""
-        self._runs_tool = False
-        self._prompted_calls: set[str] = set()
+        self._has_session = self._has_open_reply = False
+        # how the last reply ended; None while a reply is open, or after a result of a tool
+        self._stop_reason: str | None = None
+        # how a chunked reply ended whose usage may still come
+        self._pending_stop_reason: str | None = None
+        self._usage: Usage | None = None  # the last usage, which is the usage of the turn
+        self._partial_calls = PartialCalls(self.turn.diagnostics)  # of the open reply
+        # id of a call that ended without text in its display → whether it failed, for each call
+        # with this id; a message may contain its result later
+        self._unreported_results: dict[str, list[bool]] = {}
+        # id of a call → number of displayed results without a message yet
+        self._displayed_counts: dict[str, int] = {}
+        self._prompted_calls: set[str] = set()  # calls with a permission request
+        self._runs_tool = False  # a command started a tool, and nothing else
+        self._exit_code = 0  # of a terminal event
+        self._notice = ""  # the last logged text
+
+    def start_turn(self, turn: Turn) -> None:
+        super().start_turn(turn)
+        self._reset_state()
+
+    # -- lines -------------------------------------------------------------------------------------
 
     def feed(self, event: Event) -> None:
-        """By `object`, then by `type`, then by the presence of `error` (page, last section)."""
-        kind, metadata = event.get("object"), read_event_metadata(event)
-        is_chat = isinstance(kind, str) and kind.startswith(COMPLETION_OBJECT)
-        if (
-            is_chat
-            or "choices" in event
-            or event.get("type") in ("result/command", "control_request")
-        ):
+        """Translate an event by its `object`, its `type` or its `error`, in this order."""
+        kind, event_type = as_str(event.get("object")), event.get("type")
+        metadata = read_event_metadata(event)
+        is_chat = kind.startswith(COMPLETION_OBJECT)
+        is_reply = is_chat or "choices" in event
+        if is_reply or event_type in ("result/command", "control_request"):
             self._follow_prompt(event, metadata)
         if not self._has_session:
             self._start_session(event, metadata)
-        if kind == CHUNK_OBJECT or (
-            not is_chat and "choices" in event and _has_deltas(event["choices"])
-        ):
+        if kind == CHUNK_OBJECT or (is_reply and not is_chat and _has_deltas(event["choices"])):
             self._translate_chunk(event, metadata)
             return
-        if event.get("type") not in INTERLEAVED_TYPES:
+        if event_type not in INTERLEAVED_TYPES:
             self._end_reply(None)
-        if is_chat or "choices" in event:
+        if is_reply:
             self._read_handshake(event, metadata)
             self._translate_completion(event, metadata)
         elif "type" in event or "error" not in event:
@@ -115,36 +168,390 @@ class QwenRfcTranslator(QwenChatCompletionTranslator):
             self._fail_fatally(event["error"])
 
     def _translate_event(self, event: Event) -> None:
+        """Translate an event with a type, from a line of its own or from an annotation."""
         handler = self.handlers.get(event.get("type"))
         if handler is None:
             self.turn.record_unknown_event(event.get("type", "untyped"), event)
         else:
             handler(event)
 
-    def _read_handshake(self, event: Event, metadata: dict[str, Any]) -> None:
-        """The handshake, wherever it comes: what it says of the session, and in which version it
-        speaks.
+    def _start_session(self, event: Event, metadata: dict[str, Any]) -> None:
+        """Record the session. Any line may be the first, and may have the id in one of three
+        places.
         """
-        if "protocol_version" in metadata:
-            self.turn.record_vendor_session_info(**self._read_session_fields(event, metadata))
-            if str(metadata["protocol_version"]) != str(PROTOCOL_VERSION):
-                self.turn.record_unknown_event(
-                    f"protocol_version/{metadata['protocol_version']}", event
-                )
+        session_id = (
+            metadata.get("session_id")
+            or event.get("session_id")
+            or self._session_id
+            or event.get("id")
+        )
+        if isinstance(session_id, str) and session_id:
+            self._session_id = session_id.removeprefix("chatcmpl-")
+            self._has_session = True
+            self.turn.record_vendor_session_info(
+                session_id=self._session_id, **read_session_fields(event, metadata)
+            )
 
-    # -- what happens to the session ---------------------------------------------------------------
+    def _follow_prompt(self, event: Event, metadata: dict[str, Any]) -> None:
+        """Start the next turn if the turn has ended and the event belongs to another prompt."""
+        prompt_id = metadata.get("prompt_id") or event.get("prompt_id")
+        if not isinstance(prompt_id, str) or prompt_id == self._prompt_id:
+            return
+        if self._prompt_id and self.turn.machine.state is DONE:
+            self.start_next_turn()
+        self._prompt_id = prompt_id[:MAX_NAME_CHARS]
+
+    def _read_handshake(self, event: Event, metadata: dict[str, Any]) -> None:
+        """Record what the handshake says about the session. It may be on any line."""
+        version = metadata.get("protocol_version", PROTOCOL_VERSION)
+        if "protocol_version" in metadata:
+            self.turn.record_vendor_session_info(**read_session_fields(event, metadata))
+        if str(version) != str(PROTOCOL_VERSION):
+            self.turn.record_unknown_event(f"protocol_version/{version}", event)
+
+    # -- whole replies -----------------------------------------------------------------------------
+
+    def _translate_completion(self, event: Event, metadata: dict[str, Any]) -> None:
+        """Translate a line with a complete message. The message of a handshake is empty."""
+        usage = convert_usage(event.get("usage") or metadata.get("usage"))
+        for choice in event.get("choices") or ():
+            if choice.get("index"):
+                continue
+            message = choice.get("message") or choice.get("delta") or {}
+            role, reason = message.get("role"), read_stop_reason(choice) or "stop"
+            if reason == "error":
+                error = metadata.get("error") or join_message_text(message.get("content"))
+                self._fail_turn(format_vendor_error(error or "error"))
+            elif role == "tool":
+                self._write_tool_message(message)
+            elif role not in (None, "assistant"):
+                self.turn.record_unknown_event(f"{COMPLETION_OBJECT}/{role}", event)
+            else:
+                self._write_message(message, reason, usage, event.get("model"))
+                if metadata.get("error") and not message.get("content"):
+                    self._write_notice(format_vendor_error(metadata["error"]))
+        errors = as_list(metadata.get("control_errors"))[:MAX_CONTROL_ERRORS]
+        if errors:
+            self._write_notice(f"control error: {'; '.join(map(format_vendor_error, errors))}")
+
+    def _write_message(
+        self, message: dict[str, Any], reason: str, usage: Usage | None, model: Any
+    ) -> None:
+        turn = self.turn
+        text = join_message_text(message.get("content"))
+        reasoning, calls = message.get("reasoning_content") or "", message.get("tool_calls") or []
+        self._write_thoughts(message, model)
+        if text or calls or reasoning or self._has_open_reply:
+            self._open_reply(model)
+            turn.update_message(model, usage)
+            turn.add_thinking_block(reasoning)
+            turn.add_block(text)
+            for call in calls:
+                function = call.get("function") or {}
+                self._write_call(call.get("id"), function.get("name"), function.get("arguments"))
+            self._close_reply("tool_calls" if calls and reason == "stop" else reason, usage)
+        elif usage is not None:  # a summary without anything new
+            self._usage = usage
+            self._pause_turn()
+        self._translate_annotations(message)
+
+    # -- replies in chunks -------------------------------------------------------------------------
+
+    def _translate_chunk(self, event: Event, metadata: dict[str, Any]) -> None:
+        """Translate a chunk. The usage of a reply is in its last chunk, or in a later chunk without
+        choices.
+        """
+        choices = event.get("choices") or ()
+        usage = convert_usage(event.get("usage") or metadata.get("usage"))
+        if self._pending_stop_reason is not None and usage is not None:
+            self._end_reply(usage)
+        elif usage is not None and not choices:  # a late usage
+            self._usage = usage
+            self._pause_turn()
+        for choice in choices:
+            if not choice.get("index"):
+                self._write_delta(choice, usage, event.get("model"))
+                if choice.get("finish_reason") == "error":
+                    self._fail_turn(format_vendor_error(metadata.get("error") or "error"))
+
+    def _write_delta(self, choice: dict[str, Any], usage: Usage | None, model: Any) -> None:
+        delta = choice.get("delta") or choice.get("message") or {}
+        reason = read_stop_reason(choice)
+        if self._pending_stop_reason is not None and (
+            delta.keys() - {"role"} or reason != self._pending_stop_reason
+        ):
+            self._end_reply(None)
+        self._write_thoughts(delta, model)
+        if delta.get("role") == "tool":
+            self._write_tool_message(delta)
+        else:
+            if fragment := delta.get("reasoning_content"):
+                self._open_reply(model)
+                self.turn.add_thinking(fragment)
+            if fragment := delta.get("content"):
+                self._open_reply(model)
+                self.turn.add_text(join_message_text(fragment))
+            if calls := delta.get("tool_calls"):
+                self._open_reply(model)
+                self._add_call_fragments(calls)
+        self._translate_annotations(delta)
+        if reason in ("", "error"):
+            return
+        if self._has_open_reply or reason not in (self._stop_reason, "tool_calls"):
+            self._finish_reply(reason, usage, model)
+
+    def _finish_reply(self, reason: str, usage: Usage | None, model: Any) -> None:
+        self._open_reply(model)
+        self._write_partial_calls(is_cut=reason in CUT_FINISH_REASONS)
+        self.turn.end_block()
+        self._pending_stop_reason = reason
+        if usage is not None:
+            self._end_reply(usage)
+
+    def _end_reply(self, usage: Usage | None) -> None:
+        """End a chunked reply that has finished. `usage` is None if its usage never came."""
+        reason, self._pending_stop_reason = self._pending_stop_reason, None
+        if reason is not None:
+            self._close_reply(reason, usage)
+
+    # -- all replies -------------------------------------------------------------------------------
+
+    def _open_reply(self, model: Any) -> None:
+        """Start a reply. All calls of earlier replies have ended by now."""
+        if self._has_open_reply:
+            return
+        self._has_open_reply, self._stop_reason = True, None
+        turn = self.turn
+        turn.cancel_vendor_completion()
+        if turn.open_calls:
+            # a result may close another call with the same announced id
+            for _ in range(len(turn.open_calls)):
+                call_id, (announced_id, _, _) = next(iter(turn.open_calls.items()))
+                was_denied = announced_id in turn.tool_calls.denials.entries
+                failed = self._take_unreported_result(call_id, default=was_denied)
+                turn.add_tool_result(call_id, "", failed)
+            self._unreported_results.clear()
+        self._displayed_counts.clear()
+        turn.update_message(model)
+
+    def _close_reply(self, reason: str, usage: Usage | None) -> None:
+        self._has_open_reply, self._stop_reason = False, reason
+        self._usage = usage or self._usage
+        if reason not in STOP_REASONS:
+            self.turn.record_unknown_event(f"finish_reason/{reason}")
+        self.turn.end_message(usage, STOP_REASONS.get(reason), adds_usage=False)
+        if usage is not None:
+            self._pause_turn()
+
+    def _pause_turn(self) -> None:
+        if self._is_complete():
+            self.turn.record_possible_turn_end()
+
+    def _resume_turn(self) -> None:
+        self._stop_reason = None
+        self.turn.cancel_vendor_completion()
+
+    def _pause_after_result(self) -> None:
+        """Let the turn end after the result if a command started the tool."""
+        if self._runs_tool:
+            self._stop_reason = "stop"
+            self._pause_turn()
+
+    def _is_complete(self) -> bool:
+        """Return whether the turn may be complete: the last reply asked for no tools, and nothing
+        came after it.
+        """
+        return (
+            self._stop_reason is not None
+            and self._stop_reason not in TOOL_FINISH_REASONS
+            and not (self._has_open_reply or self.turn.open_calls)
+        )
+
+    def _write_thoughts(self, message: dict[str, Any], model: Any) -> None:
+        """Write the thoughts among the annotations. They come before the text."""
+        for annotation in list_annotations(message):
+            if annotation.get("type") == THOUGHT_TYPE:
+                self._write_thought(annotation, model)
+
+    def _write_thought(self, event: Event, model: Any = None) -> None:
+        subject, description = event.get("subject"), event.get("description")
+        self._open_reply(model)
+        self.turn.add_thinking_block(
+            " ".join(part for part in (f"**{subject}**" if subject else "", description) if part)
+        )
+
+    def _translate_annotations(self, message: dict[str, Any]) -> None:
+        """Translate the annotations that are no thoughts. They come after the text."""
+        for annotation in list_annotations(message):
+            if annotation.get("type") != THOUGHT_TYPE:
+                self._translate_event(annotation)
+
+    def _write_notice(self, text: str) -> None:
+        self.turn.write_system_event("informational", content=text, level="notice")
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    def _write_call(self, call_id: Any, name: Any, arguments: Any) -> None:
+        self.turn.add_tool_call(
+            normalize_call_id(call_id),
+            *translate_chat_tool_call(name, arguments, self.turn.diagnostics),
+        )
+
+    def _add_call_fragments(self, deltas: list[dict[str, Any]]) -> None:
+        """Add the `tool_calls` of one delta."""
+        for position, delta in enumerate(deltas):
+            function = delta.get("function") or {}
+            self._partial_calls.add_fragment(
+                self._choose_call_key(delta, position, is_only=len(deltas) == 1),
+                normalize_call_id(delta.get("id")),
+                function.get("name"),
+                function.get("arguments") or "",
+            )
+
+    def _choose_call_key(self, delta: dict[str, Any], position: int, *, is_only: bool) -> Any:
+        """Return the key of the call that a fragment belongs to. The fragment names the call by its
+        index or its id. Otherwise it belongs to the last call, or to the call at its position.
+        """
+        index, call_id = delta.get("index"), normalize_call_id(delta.get("id"))
+        if index.__class__ is int:
+            return index
+        keys = self._partial_calls.list_keys()
+        if call_id:
+            key = self._partial_calls.find_key(call_id)
+            return call_id if key is None else key
+        if is_only and keys:
+            return self._partial_calls.last_key
+        return keys[position] if position < len(keys) else position
+
+    def _write_partial_calls(self, *, is_cut: bool = False) -> None:
+        """Write the calls of the open reply, whose arguments are complete now. If the reply was cut,
+        incomplete calls are dropped.
+        """
+        has_nameless_call = False
+        for call_id, name, arguments in self._partial_calls.take_calls():
+            if not name:
+                has_nameless_call = True
+            elif is_cut and not is_complete_json(arguments):
+                self.turn.diagnostics.record("cut_call", name)
+            else:
+                self._write_call(call_id, name, arguments)
+        if has_nameless_call:
+            self.turn.diagnostics.record("call_given_up")
+
+    def _resolve_call_id(self, raw_id: Any) -> str:
+        """Return the id with which a call was announced, with or without the prefix of displays."""
+        turn, call_id = self.turn, normalize_call_id(raw_id)
+        spellings = (call_id, call_id.removeprefix(CALL_ID_PREFIX), CALL_ID_PREFIX + call_id)
+        for spelling in spellings:
+            if spelling in turn.open_calls or self._is_partial_call(spelling):
+                return spelling
+        return next(filter(turn.conversation.has_used_call_id, spellings), call_id)
+
+    def _is_partial_call(self, call_id: str) -> bool:
+        return self._partial_calls.find_key(call_id) is not None
+
+    def _write_tool_message(self, message: dict[str, Any]) -> None:
+        """Write a result. If a display has shown the same result, the message is ignored."""
+        turn = self.turn
+        call_id, name = self._resolve_call_id(message.get("tool_call_id")), message.get("name")
+        # This message repeats a displayed result. Another open call may have its id.
+        if self._displayed_counts.get(call_id):
+            self._displayed_counts[call_id] -= 1
+        elif call_id in turn.open_calls or not turn.conversation.has_used_call_id(call_id):
+            self._resume_turn()
+            failed = self._take_unreported_result(call_id) or bool(message.get("is_error"))
+            content = join_message_text(message.get("content"))
+            claude_name = translate_tool_call(TOOLS, name, {})[0] if isinstance(name, str) else None
+            turn.add_tool_result(call_id, content, failed, claude_name)
+            self._pause_after_result()
+
+    def _take_unreported_result(self, call_id: str, *, default: bool = False) -> bool:
+        """Return whether the first call with this id failed, according to a display without
+        content.
+        """
+        failures = self._unreported_results.get(call_id)
+        return failures.pop(0) if failures else default
+
+    # -- displays ----------------------------------------------------------------------------------
+
+    def _translate_display(self, event: Event) -> None:
+        """Translate the display of a call. It may be the first line about the call, or its
+        result.
+        """
+        call_id, turn = self._resolve_call_id(event.get("tool_call_id")), self.turn
+        status = str(event.get("status") or "").lower()
+        if status in WAITING_STATUSES or event.get("pending"):
+            return
+        if status not in FINAL_STATUSES and status != RUNNING_STATUS:
+            turn.record_unknown_event(f"x-qwen-tool-display/{status}", event)
+            return
+        if self._is_partial_call(call_id):
+            self._write_partial_calls()
+        if turn.find_call(call_id) is None and not turn.conversation.has_used_call_id(call_id):
+            name, arguments = infer_displayed_call(event, turn.diagnostics)
+            if not name and status == RUNNING_STATUS:
+                return
+            turn.add_tool_call(call_id, name or "unknown", arguments)
+        if turn.find_call(call_id) is not None:
+            self._resume_turn()
+            self._write_nested_calls(call_id, event.get("result_display"))
+            if status in FINAL_STATUSES:
+                self._finish_display(call_id, event, status in FAILED_STATUSES)
+
+    def _finish_display(self, call_id: str, event: Event, failed: bool) -> None:
+        text = read_display_text(event)
+        if text or event.get("result_display") is not None:
+            self.turn.add_tool_result(call_id, text, failed)
+            if len(self._displayed_counts) < MAX_OPEN_CALLS:
+                self._displayed_counts[call_id] = self._displayed_counts.get(call_id, 0) + 1
+            self._pause_after_result()
+        elif len(self._unreported_results) < MAX_OPEN_CALLS:
+            self._unreported_results.setdefault(call_id, []).append(failed)
+
+    def _write_nested_calls(self, call_id: str, display: Any) -> None:
+        """Write the calls of a subagent, and the result of each as soon as it is there."""
+        fields = as_dict(display)
+        if fields.get("kind") != "task_execution":
+            return
+        turn = self.turn
+        for call in fields.get("toolCalls") or ():
+            call = as_dict(call)
+            if not call.get("callId"):
+                continue
+            nested_id, subagent = normalize_call_id(call["callId"]), turn.get_subagent(call_id)
+            if not turn.conversation.has_used_call_id(nested_id):
+                translated = translate_chat_tool_call(
+                    call.get("name"), call.get("args"), turn.diagnostics
+                )
+                subagent.add_tool_call(nested_id, *translated)
+            status = str(call.get("status") or "").lower()
+            is_over = status in FINAL_STATUSES or status == "failed"
+            if is_over and nested_id in turn.subagents.open_calls:
+                result = call.get("result") or call.get("resultDisplay") or call.get("error") or ""
+                subagent.add_tool_result(nested_id, result, status != "success")
+
+    # -- session events ----------------------------------------------------------------------------
 
     def _translate_session_event(self, event: Event) -> None:
-        """Rows 14 to 19; the texts spell the names in two ways."""
+        """Translate an event of the session. The documents spell the names in two ways."""
         name = str(event.get("event") or "")
-        handler = self._session_event_handlers.get(name.replace("_", "").lower())
-        if handler is None:
-            self.turn.record_unknown_event(f"x-qwen-session-event/{name}", event)
+        key, text = name.replace("_", "").lower(), str(event.get("message") or name)
+        if key in SESSION_FAILURES:
+            self._fail_turn(text, **SESSION_FAILURES[key])
+        elif key == "finished":
+            self._finish_session()
+        elif key == "maxtokens":
+            self._record_token_limit(text)
+        elif key == "chatcompressed":
+            tokens = as_dict(event.get("metrics")).get("original_tokens")
+            self.turn.write_compaction("auto", parse_count_or_zero(tokens))
+        elif key == "usercancelled":
+            self._interrupt_turn()
         else:
-            handler(str(event.get("message") or name), event)
+            self.turn.record_unknown_event(f"x-qwen-session-event/{name}", event)
 
-    def _finish_session(self, text: str, event: Event) -> None:
-        """It ends the turn, unless it only ends a reply that asked for tools."""
+    def _finish_session(self) -> None:
+        """End the turn, unless the event only ends a reply that asked for tools."""
         if (
             not self._has_open_reply
             and not self.turn.open_calls
@@ -152,115 +559,33 @@ class QwenRfcTranslator(QwenChatCompletionTranslator):
         ):
             self._end_turn()
 
-    def _record_token_limit(self, text: str, event: Event) -> None:
+    def _record_token_limit(self, text: str) -> None:
         if self._stop_reason == "stop":
             self._stop_reason = "length"
         self.turn.end_message(stop_reason="max_tokens")
         self._write_notice(text)
 
-    def _record_compaction(self, text: str, event: Event) -> None:
-        metrics = event.get("metrics")
-        self.turn.write_compaction(
-            "auto",
-            parse_count_or_zero(metrics.get("original_tokens") if isinstance(metrics, dict) else 0),
-        )
-
-    def _interrupt_turn(self, text: str, event: Event) -> None:
-        self._partial_calls.clear()
+    def _interrupt_turn(self) -> None:
+        self._partial_calls.take_calls()
         self._record_spent_usage()
         self.turn.record_interrupt()
         self.turn.record_vendor_completion()
 
     def _read_terminal_event(self, event: Event) -> None:
-        """Row 13: what the model said is in its message already; a log may be the reason of a
-        failure.
+        """Keep the exit code and the last logged text, which may be the reason of a failure. The
+        text of the model is in a message too.
         """
         if event.get("exit_code").__class__ is int:
             self._exit_code = event["exit_code"]
-        text = event.get("text")
-        if isinstance(text, str) and text and event.get("source") not in ("assistant", "tool"):
+        text = as_str(event.get("text"))
+        if text and event.get("source") not in ("assistant", "tool"):
             self._notice = text[:MAX_NOTICE_CHARS]
 
     def _record_heartbeat(self, event: Event) -> None:
-        """Row 28."""
         self.turn.record_heartbeat()
 
-    # -- control -----------------------------------------------------------------------------------
-
-    def _answer_control_request(self, event: Event) -> None:
-        """Rows 24 to 26, in the flat form and the nested one."""
-        nested = event.get("request")
-        request = nested if isinstance(nested, dict) else event
-        request_id, subtype = str(event["request_id"]), request.get("subtype")
-        if subtype == "can_use_tool":
-            self._ask_permission(request_id, request)
-        elif subtype in CONFIRMATION_SUBTYPES:
-            command = {"command": _read_command(request)}
-            self._resume_turn()
-            self.turn.request_permission(
-                request_id, request_id, "Bash", command, ("run_shell_command", command)
-            )
-        elif len(self.outbox) < MAX_PENDING_REQUESTS:
-            refusal = build_error_response(request_id, f"Unsupported control request: {subtype}")
-            self.outbox.append(dump_json(refusal) + b"\n")
-
-    def _ask_permission(self, request_id: str, request: dict[str, Any]) -> None:
-        tool = request.get("tool")
-        tool = as_dict(tool)
-        name = str(tool.get("name") or request.get("tool_name") or "unknown")
-        raw_arguments = tool.get("arguments", request.get("input"))
-        diagnostics = self.turn.diagnostics
-        claude_name, arguments = translate_chat_tool_call(name, raw_arguments, diagnostics)
-        raw_id = request.get("tool_call_id") or request.get("tool_use_id") or tool.get("id")
-        call_id = (
-            self._resolve_call_id(raw_id)
-            if raw_id
-            else self._find_meant_call(claude_name, arguments) or request_id
-        )
-        if len(self._prompted_calls) < MAX_PENDING_REQUESTS:
-            self._prompted_calls.add(call_id)
-        self._write_partial_calls()
-        self._resume_turn()
-        self.turn.request_permission(
-            request_id,
-            call_id,
-            claude_name,
-            arguments,
-            (name, parse_call_arguments(raw_arguments, diagnostics) or {}),
-        )
-
-    def _find_meant_call(self, name: str, arguments: dict[str, Any]) -> str:
-        """The open call of a question without an id: one with the same arguments, else the first of
-        that name.
-        """
-        candidates = [
-            (call_id, open_call)
-            for call_id, open_call in self.turn.open_calls.items()
-            if open_call[1] == name
-        ]
-        exact_matches = [
-            call_id
-            for call_id, open_call in candidates
-            if call_id not in self._prompted_calls and open_call[2] == arguments
-        ]
-        return next(
-            iter(
-                exact_matches
-                or [call_id for call_id, _ in candidates if call_id not in self._prompted_calls]
-            ),
-            "",
-        )
-
-    def _translate_cancel_result(self, event: Event) -> None:
-        """Row 29: `noop` says that nothing was running, so what we stopped was over."""
-        outcome = self.turn.outcome_tracker.outcome
-        if event.get("status") != "noop":
-            self._interrupt_turn("", event)
-        elif outcome is not None and outcome.kind == "interrupted":
-            self.turn.record_vendor_completion()
-
     def _translate_command_result(self, event: Event) -> None:
-        """Row 27: what a slash command did."""
+        """Translate what a slash command did."""
         result = event["result"]
         kind = result.get("type")
         if kind == "submit_prompt":
@@ -276,69 +601,279 @@ class QwenRfcTranslator(QwenChatCompletionTranslator):
             else:
                 self._end_turn(local=True)
         elif kind in ("dialog", "quit", "load_history"):
-            path = (event.get("command") or {}).get("path") or [kind]
-            self._write_notice(
-                f"/{' '.join(map(str, path))}: {kind.replace('_', ' ')}, which has nothing to show here"
-            )
+            path = " ".join(map(str, (event.get("command") or {}).get("path") or [kind]))
+            action = kind.replace("_", " ")
+            self._write_notice(f"/{path}: {action}, which has nothing to show here")
             self._end_turn(local=True)
         else:
             self.turn.record_unknown_event(f"result/command/{kind}", event)
 
-    def _pause_after_result(self) -> None:
-        if self._runs_tool:
-            self._stop_reason = "stop"
-            self._pause_turn()
+    def _translate_cancel_result(self, event: Event) -> None:
+        """Interrupt the turn. `noop` means that nothing was running when we cancelled it."""
+        outcome = self.turn.outcome_tracker.outcome
+        if event.get("status") != "noop":
+            self._interrupt_turn()
+        elif outcome is not None and outcome.kind == "interrupted":
+            self.turn.record_vendor_completion()
+
+    # -- control requests --------------------------------------------------------------------------
+
+    def _answer_control_request(self, event: Event) -> None:
+        """Ask the frontend for permission, or refuse another request. Its fields may be nested."""
+        nested = event.get("request")
+        request = nested if isinstance(nested, dict) else event
+        request_id, subtype = str(event["request_id"]), request.get("subtype")
+        if subtype == "can_use_tool":
+            self._ask_permission(request_id, request)
+        elif subtype in CONFIRMATION_SUBTYPES:
+            command = {"command": _read_command(request)}
+            self._resume_turn()
+            self.turn.request_permission(
+                request_id, request_id, "Bash", command, ("run_shell_command", command)
+            )
+        elif len(self.outbox) < MAX_PENDING_REQUESTS:
+            error = {"message": f"Unsupported control request: {subtype}", "retryable": False}
+            response = build_control_response(request_id, "error", error=error)
+            self.outbox.append(dump_json(response) + b"\n")
+
+    def _ask_permission(self, request_id: str, request: dict[str, Any]) -> None:
+        tool = as_dict(request.get("tool"))
+        name = str(tool.get("name") or request.get("tool_name") or "unknown")
+        raw_arguments = tool.get("arguments", request.get("input"))
+        diagnostics = self.turn.diagnostics
+        claude_call = translate_chat_tool_call(name, raw_arguments, diagnostics)
+        vendor_call = name, parse_call_arguments(raw_arguments, diagnostics) or {}
+        raw_id = request.get("tool_call_id") or request.get("tool_use_id") or tool.get("id")
+        call_id = (
+            self._resolve_call_id(raw_id)
+            if raw_id
+            else self._find_requested_call(*claude_call) or request_id
+        )
+        if len(self._prompted_calls) < MAX_PENDING_REQUESTS:
+            self._prompted_calls.add(call_id)
+        self._write_partial_calls()
+        self._resume_turn()
+        self.turn.request_permission(request_id, call_id, *claude_call, vendor_call)
+
+    def _find_requested_call(self, name: str, arguments: Arguments) -> str:
+        """Return the open call that a request without an id is about: a call with the same
+        arguments, or the first call of the same tool.
+        """
+        candidates = {
+            call_id: call_arguments
+            for call_id, (_, call_name, call_arguments) in self.turn.open_calls.items()
+            if call_name == name and call_id not in self._prompted_calls
+        }
+        exact_matches = [key for key, value in candidates.items() if value == arguments]
+        return next(iter([*exact_matches, *candidates]), "")
 
     # -- the end -----------------------------------------------------------------------------------
 
     def _fail_fatally(self, error: Any) -> None:
-        """Row 20: the program gives up, and should end."""
+        """Record that the program gives up. It should exit after that."""
         status = as_dict(error).get("code")
         self._fail_turn(
             format_vendor_error(error), status=status if status.__class__ is int else None
         )
 
-    def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """The end of its output is the end of its turn, if the last reply may be one (row 31)."""
-        self._end_reply(None)
-        self._partial_calls.clear()
-        turn = self.turn
-        if (
-            turn.outcome_tracker.outcome is None
-            and self._exit_code
-            and (child_exit is None or child_exit.code == 0)
-        ):
-            reason = f": {self._notice}" if self._notice else ""
-            self._fail_turn(
-                f"qwen ended its work with exit code {self._exit_code}{reason}", kind="vendor_error"
-            )
-        elif turn.outcome_tracker.outcome is None and self._is_complete():
-            self._end_turn()
-        elif (
-            turn.outcome_tracker.outcome is None
-            and self._notice
-            and child_exit is not None
-            and child_exit.code
-            and not stderr
-        ):
-            self._fail_turn(self._notice)
+    def _fail_turn(self, message: str, **fields: Any) -> None:
+        self._partial_calls.take_calls()
         self._record_spent_usage()
+        self.turn.record_failure(message or "qwen gave no reason", **fields)
+        self.turn.record_vendor_completion()
+
+    def _end_turn(self, **fields: Any) -> None:
+        self._record_spent_usage()
+        if self._stop_reason == "content_filter":
+            self.turn.record_failure(FILTERED_MESSAGE, api=True)
+        else:
+            self.turn.record_turn_end(**fields)
+        self.turn.record_vendor_completion()
+
+    def _record_spent_usage(self) -> None:
+        usage, self._usage = self._usage, None
+        if usage is not None and self.turn.machine.state is not DONE:
+            self.turn.add_usage(usage, 0.0)
+
+    def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
+        """End the turn if the last reply may be its end, or if the exit tells a reason."""
+        self._end_reply(None)
+        self._partial_calls.take_calls()
+        if self.turn.outcome_tracker.outcome is None:
+            self._conclude_turn(child_exit, stderr)
+        self._record_spent_usage()
+
+    def _conclude_turn(self, child_exit: ChildExit | None, stderr: str) -> None:
+        has_failed = child_exit is not None and bool(child_exit.code)
+        has_exited_cleanly = child_exit is None or child_exit.code == 0
+        if self._exit_code and has_exited_cleanly:
+            reason = f": {self._notice}" if self._notice else ""
+            message = f"qwen ended its work with exit code {self._exit_code}{reason}"
+            self._fail_turn(message, kind="vendor_error")
+        elif self._is_complete():
+            self._end_turn()
+        elif self._notice and has_failed and not stderr:
+            self._fail_turn(self._notice)
+
+
+def read_event_metadata(event: Event) -> dict[str, Any]:
+    """Return the metadata of a line: `metadata`, and `system_fingerprint` if it is an object or one
+    in a string.
+    """
+    fingerprint = event.get("system_fingerprint")
+    if isinstance(fingerprint, str) and fingerprint.startswith("{"):
+        try:
+            fingerprint = orjson.loads(fingerprint)
+        except orjson.JSONDecodeError:
+            fingerprint = None
+    return {**as_dict(fingerprint), **as_dict(event.get("metadata"))}
+
+
+def read_session_fields(event: Event, metadata: dict[str, Any]) -> dict[str, Any]:
+    tools = metadata.get("tools")
+    tool_names = list_claude_names(TOOLS, tools) if isinstance(tools, list) else None
+    return {"model": event.get("model"), "cwd": metadata.get("cwd"), "tools": tool_names}
+
+
+def read_stop_reason(choice: dict[str, Any]) -> str:
+    """Return how a reply ended, or "" for an unfinished reply."""
+    return as_str(choice.get("finish_reason"))
+
+
+def list_annotations(message: dict[str, Any]) -> list[Event]:
+    """Return the events inside a message or a delta."""
+    annotations = message.get("annotations") or ()
+    return [annotation for annotation in annotations if isinstance(annotation, dict)]
+
+
+def join_message_text(content: Any) -> str:
+    """Return the text of a message: a string, or the text parts of a list. Raise TypeError for
+    other content.
+    """
+    if isinstance(content, list):
+        return "".join(as_str(as_dict(part).get("text")) for part in content)
+    if content is not None and not isinstance(content, str):
+        raise TypeError("the content of a message is no text")
+    return content or ""
+
+
+def convert_usage(raw_usage: object) -> Usage | None:
+    """Return Claude's usage, or None without any count. The prompt's tokens include the cached
+    ones.
+    """
+    counts = as_dict(raw_usage)
+    usage = create_usage(
+        counts.get("prompt_tokens"),
+        as_dict(counts.get("prompt_tokens_details")).get("cached_tokens"),
+        0,
+        counts.get("completion_tokens"),
+        input_includes_cached=True,
+    )
+    return usage if any(usage.values()) else None
+
+
+def translate_chat_tool_call(
+    name: object, arguments: object, diagnostics: Diagnostics
+) -> tuple[str, Arguments]:
+    """Return a call as Claude has it. Arguments that are not an object are kept as `_raw`."""
+    parsed_arguments = parse_call_arguments(arguments, diagnostics)
+    claude_call = translate_tool_call(TOOLS, str(name), parsed_arguments)
+    if parsed_arguments is None:
+        return claude_call[0], {"_raw": arguments}
+    return claude_call
+
+
+def parse_call_arguments(arguments: object, diagnostics: Diagnostics) -> Arguments | None:
+    """Parse the arguments of a call, usually JSON in a string. Return None if they are not an
+    object.
+    """
+    if isinstance(arguments, str) and arguments.strip():
+        value = parse_json_text(arguments, diagnostics)
+    else:
+        value = arguments or {}
+    return value if isinstance(value, dict) else None
+
+
+def is_complete_json(text: str) -> bool:
+    """Return whether the text is JSON, or empty."""
+    try:
+        orjson.loads(text or "{}")
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def infer_displayed_call(event: Event, diagnostics: Diagnostics) -> tuple[str, Arguments]:
+    """Return the call of a display that was not announced: by its name, or else by what it shows.
+
+    Return ("", {}) if the display shows nothing yet.
+    """
+    display, name = event.get("result_display"), event.get("tool_name") or event.get("name")
+    if isinstance(name, str) and name:
+        arguments = event.get("arguments") or event.get("args")
+        return translate_chat_tool_call(name, arguments, diagnostics)
+    if isinstance(display, str):
+        return "unknown", {}
+    if not isinstance(display, dict):
+        return "", {}
+    claude_name, keys_by_argument = DISPLAY_TOOLS.get(str(display.get("kind")), ("unknown", {}))
+    arguments = {}
+    for argument, keys in keys_by_argument.items():
+        value = next((display[key] for key in keys if key in display), None)
+        if value is not None:
+            arguments[argument] = value
+    if claude_name == "TodoWrite":
+        return translate_tool_call(TOOLS, "todo_write", arguments)
+    return claude_name, arguments
+
+
+def read_display_text(event: Event) -> str:
+    """Return what a finished display shows, as the text of a tool result."""
+    display = event.get("result_display")
+    if isinstance(display, str):
+        return display
+    if not isinstance(display, dict):
+        error = event.get("error") or event.get("message") or ""
+        return format_vendor_error(error)
+    kind = str(display.get("kind"))
+    if kind == "todo_list":
+        todos = display.get("todos")
+        if isinstance(todos, list):
+            return "\n".join(map(_format_todo, todos))
+        return dump_json(todos).decode()
+    if kind in DISPLAY_TEXT_KEYS:
+        return _find_first_text(display, DISPLAY_TEXT_KEYS[kind])
+    return _find_first_text(display, ("text", "content", "value")) or dump_json(display).decode()
+
+
+def format_vendor_error(error: object) -> str:
+    """Format an error as a sentence. It is a text, or an object with a message and perhaps a
+    code.
+    """
+    if not isinstance(error, dict):
+        return str(error)
+    code, message = error.get("code") or error.get("type"), error.get("message")
+    return ": ".join(str(part) for part in (code, message) if part) or dump_json(error).decode()
+
+
+def _find_first_text(display: dict[str, Any], keys: tuple[str, ...]) -> str:
+    return next(filter(None, (as_str(display.get(key)) for key in keys)), "")
+
+
+def _format_todo(item: object) -> str:
+    if not isinstance(item, dict):
+        return str(item)
+    return f"[{item.get('status', 'pending')}] {item.get('content', '')}"
 
 
 def _has_deltas(choices: Any) -> bool:
-    return isinstance(choices, list) and all(
-        isinstance(choice, dict) and "delta" in choice for choice in choices
-    )
+    return isinstance(choices, list) and all("delta" in as_dict(choice) for choice in choices)
 
 
 def _read_command(request: dict[str, Any]) -> str:
-    """What a confirmation is about, as a command."""
+    """Return what a confirmation is about, as a command."""
     commands = request.get("commands")
     if isinstance(commands, list):
         return "\n".join(map(str, commands))
-    return str(
-        next(
-            (request[key] for key in ("command", "prompt", "message") if request.get(key)),
-            request["subtype"],
-        )
-    )
+    texts = (request.get(key) for key in ("command", "prompt", "message", "subtype"))
+    return str(next(filter(None, texts)))

@@ -291,7 +291,7 @@ class QwenTranslator(StreamedBlockTranslator):
             self._fail_turn(self._error_text, {})
             return
         if self._error_event is not None:
-            from shim.adapters.qwen_rfc_tools import format_vendor_error
+            from shim.adapters.qwen_rfc_stream import format_vendor_error
 
             self.turn.record_failure(format_vendor_error(self._error_event["error"]))
             return

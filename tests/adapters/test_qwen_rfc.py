@@ -19,11 +19,11 @@ from support import (
 )
 from sweeps import loop_over_cases, loop_over_rows
 
-from shim.adapters.qwen_rfc_calls import MAX_CALLS, MAX_FRAGMENT_BYTES, ChatToolCallDeltaBuffer
-from shim.adapters.qwen_rfc_input import build_error_response
+from shim.adapters.qwen_rfc import build_control_response
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.adapter.commands import AskPermissionCommand, SendToChildCommand
 from shim.core.turn.outcome import ChildExit
+from shim.profiles.run.partial_calls import MAX_ARGUMENT_CHARS, MAX_PARTIAL_CALLS
 
 CASES = list_fixture_cases("qwen-rfc")
 
@@ -327,8 +327,12 @@ def test_unsupported_control_request_gets_an_error_response():
         if isinstance(command, SendToChildCommand)
     ]
     assert refusals == [
-        build_error_response("req-2", "Unsupported control request: mcp_message"),
-        build_error_response("req-3", "Unsupported control request: hook_callback"),
+        build_control_response(
+            request_id,
+            "error",
+            error={"message": f"Unsupported control request: {subtype}", "retryable": False},
+        )
+        for request_id, subtype in (("req-2", "mcp_message"), ("req-3", "hook_callback"))
     ]
 
 
@@ -365,24 +369,73 @@ def test_parallel_permission_requests_without_call_ids_match_different_calls():
 # -- calls in pieces -------------------------------------------------------------------------------
 
 
-def fragment(input_json, **more):
-    return more | {"function": {"arguments": input_json} | ({"name": "f"} if more else {})}
+def build_call_chunk(index, input_json, **delta_fields):
+    function = {"arguments": input_json, "name": "run_shell_command"}
+    delta = {"tool_calls": [{"index": index, "function": function} | delta_fields]}
+    return {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta}]}
+
+
+END_OF_CALLS = {
+    "object": "chat.completion.chunk",
+    "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}],
+}
+
+
+def translate_call_chunks(*chunks):
+    """Return the calls of a chunked reply, and the counted repairs."""
+    stream = create_standalone_child_stream("qwen-rfc", stable_ids=True)
+    data = format_ndjson(*chunks, END_OF_CALLS).encode()
+    lines = parse_lines(stream.feed(data)[0] + stream.close(ChildExit(code=0))[0])
+    return blocks(lines, "tool_use"), results(lines)[0]["shim"]["repairs"]
 
 
 def test_partial_calls_beyond_the_limit_are_dropped():
-    parts = ChatToolCallDeltaBuffer()
-    for number in range(MAX_CALLS + 2):
-        parts.add_tool_call_deltas([fragment("{}", index=number, id=f"c{number}")])
-    assert (len(parts.take_complete_calls()), parts.dropped_count) == (MAX_CALLS, 2)
+    chunks = [
+        build_call_chunk(number, "{}", id=f"c{number}") for number in range(MAX_PARTIAL_CALLS + 2)
+    ]
+    calls, repairs = translate_call_chunks(*chunks)
+    assert (len(calls), repairs["call_left_out"]) == (MAX_PARTIAL_CALLS, 2)
 
 
-def test_partial_call_with_oversized_arguments_is_dropped():
-    parts = ChatToolCallDeltaBuffer()
-    parts.add_tool_call_deltas([fragment("{}", index=0, id="short")])
-    for _ in range(3):
-        parts.add_tool_call_deltas([fragment("x" * (MAX_FRAGMENT_BYTES // 2), index=1, id="long")])
-    assert (parts.take_complete_calls(), parts.dropped_count) == ([("short", "f", "{}")], 1)
-    assert not parts
+def test_oversized_arguments_of_a_partial_call_are_cut():
+    half = "x" * (MAX_ARGUMENT_CHARS // 2)
+    long_call = [build_call_chunk(1, text, id="long") for text in (f'{{"a":"{half}', half, '"}')]
+    calls, repairs = translate_call_chunks(build_call_chunk(0, "{}", id="short"), *long_call)
+    assert [call["id"] for call in calls] == ["short", "long"]
+    assert "input_cut" in repairs and "a" not in calls[1]["input"]
+
+
+def test_partial_call_without_a_name_is_dropped():
+    nameless = build_call_chunk(0, "{}", id="c1", function={"arguments": "{}"})
+    calls, repairs = translate_call_chunks(nameless, build_call_chunk(1, "{}", id="c2"))
+    assert [call["id"] for call in calls] == ["c2"]
+    assert repairs == {"call_given_up": 1}
+
+
+@pytest.mark.parametrize(
+    ("index", "delta_fields", "first_input", "second_input"),
+    [
+        (0, {}, {"command": "ls"}, {"_raw": '{"command":'}),
+        (None, {"id": "c1"}, {"command": "ls"}, {"_raw": '{"command":'}),
+        (None, {}, {"_raw": '{"command":'}, {"command": "ls"}),
+    ],
+)
+def test_fragments_belong_to_the_call_of_their_index_or_id_or_to_the_last_call(
+    index, delta_fields, first_input, second_input
+):
+    chunks = [
+        build_call_chunk(0, '{"command":', id="c1"),
+        build_call_chunk(1, '{"command":', id="c2"),
+        build_call_chunk(index, '"ls"}', **delta_fields),
+    ]
+    calls, _ = translate_call_chunks(*chunks)
+    assert [call["input"] for call in calls] == [first_input, second_input]
+
+
+def test_fragment_with_a_repeated_id_belongs_to_the_last_call_with_this_id():
+    texts = ('{"command":"ls"}', '{"command":', '"wc"}')
+    calls, _ = translate_call_chunks(*(build_call_chunk(None, text, id="c1") for text in texts))
+    assert [call["input"] for call in calls] == [{"command": "ls"}, {"command": "wc"}]
 
 
 # -- who reads it ----------------------------------------------------------------------------------
@@ -517,3 +570,40 @@ def test_unknown_finish_reason_is_counted_and_ends_the_turn():
     output += translation.close(ChildExit(code=0))[0]
     assert summarize_lines(parse_lines(output)) == ["init", "text:Hi.", "end:success Hi.", "."]
     assert translation.diagnostics.unknown_events == {"finish_reason/eos": 1}
+
+
+def translate_rfc_lines(*events):
+    stream = create_standalone_child_stream("qwen-rfc", stable_ids=True)
+    data = format_ndjson(*events).encode()
+    return parse_lines(stream.feed(data)[0] + stream.close(ChildExit(code=0))[0])
+
+
+def build_reply(reason, **message):
+    reply = {"role": "assistant", "content": "Hi."} | message
+    return {**CHAT, "choices": [{"index": 0, "message": reply, "finish_reason": reason}]}
+
+
+def test_message_that_repeats_a_displayed_result_is_not_the_result_of_another_call():
+    calls = [
+        {
+            "id": "t",
+            "function": {"name": "run_shell_command", "arguments": {"command": command}},
+        }
+        for command in ("ls", "wc")
+    ]
+    display = {"type": "x-qwen-tool-display", "tool_call_id": "t", "status": "success"}
+    lines = translate_rfc_lines(
+        build_reply("tool_calls", tool_calls=calls),
+        display | {"result_display": "a.txt"},
+        build_reply("stop", role="tool", tool_call_id="t", content="a.txt"),
+    )
+    user_messages = [line["message"] for line in lines if line["type"] == "user"]
+    contents = [message["content"][0]["content"] for message in user_messages]
+    assert contents.count("a.txt") == 1
+
+
+def test_reply_that_asks_for_tools_does_not_end_the_turn():
+    (result,) = results(translate_rfc_lines(build_reply("tool_calls")))
+    assert result["is_error"]
+    (result,) = results(translate_rfc_lines(build_reply("stop")))
+    assert not result["is_error"]

@@ -8,9 +8,9 @@ import pytest
 from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
-from shim.adapters.qwen_rfc_input import (
+from shim.adapters.qwen_rfc import (
     QwenRfcInput,
-    build_error_response,
+    build_control_response,
     build_permission_response,
     build_user_message,
     parse_slash_command,
@@ -90,7 +90,8 @@ def test_permission_and_error_responses_match_the_rfc():
         (build_permission_response("req-1", "deny", "no"), {"behavior": "deny", "message": "no"}),
     ):
         assert made == success | {"response": {"subtype": "success", "result": result}}
-    assert build_error_response("req-1", "the callback failed") == success | {
+    error = {"message": "the callback failed", "retryable": False}
+    assert build_control_response("req-1", "error", error=error) == success | {
         "response": {
             "subtype": "error",
             "error": {"message": "the callback failed", "retryable": False},

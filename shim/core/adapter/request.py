@@ -175,75 +175,84 @@ class LaunchRequest(NamedTuple):
 
 
 class ChildInput(Protocol):
-    """What is said to a child that listens: each gives the bytes of whole lines. Unless it is
-    `is_usable`, it is ended.
+    """Encodes what a child that stays is told. Each method returns the bytes of whole lines.
+
+    The driver ends the child if it cannot accept prompts any more.
     """
 
     @property
-    def can_accept_prompts(self) -> bool: ...
+    def can_accept_prompts(self) -> bool:
+        return True
+
+    @property
+    def accepted_block_kinds(self) -> "BlockKinds":
+        """The kinds of blocks beside text that a message may have, as far as they are known after
+        the handshake.
+        """
+        return frozenset()
 
     def create_translator_factory(
         self, translator: "type[Translator]"
     ) -> "Callable[..., Translator]":
-        """What makes the translator of a child's lines: another one where it has to know what the
-        child was asked.
+        """Return what creates the translator of the child's lines.
+
+        A translator that has to know what the child was asked is created with the session.
         """
+        return translator
 
     def encode_handshake(self, request: LaunchRequest) -> bytes: ...
 
     def set_vendor_session_id(self, session: str) -> None:
-        """The vendor's own id of the session that goes on, told before anything that may have to
-        name it.
+        """Store the vendor's id of a resumed session. It is set before any line that may contain
+        it.
         """
-
-    @property
-    def accepted_block_kinds(self) -> "BlockKinds":
-        """What a message may have beside its text, as far as it is known once the child has
-        greeted.
-        """
+        return
 
     def encode_prompt(self, message: "UserMessage") -> bytes:
-        """A message; nothing where the child has to say something first, and it is told then."""
+        """Encode a message, or keep it and return no line until the child has answered the
+        handshake.
+        """
 
     def encode_steering_message(self, message: "UserMessage") -> bytes | None:
-        """A message into the turn that runs; None: it cannot be told now, and waits.
+        """Encode a message for the running turn, or return None if the child cannot take it now.
 
-        It is tried again while the turn goes on, and else gets a turn of its own.
+        It is tried again while the turn runs, and otherwise gets a turn of its own.
         """
+        return None
 
     def pop_undelivered_message_count(self) -> int:
-        """How many messages, the last ones of `encode_steering`, the vendor did not take before its
-        turn ended; then forgotten.
-
-        Each of them gets a turn of its own.
+        """Return how many of the last steering messages the vendor did not take before its turn
+        ended, and reset the count. Each of them gets a turn of its own.
         """
+        return 0
 
     def encode_interrupt(self) -> bytes:
-        """Stop the turn, stay for the next."""
+        """Stop the turn. The child stays for the next turn."""
 
     def encode_model_change(self, name: str | None) -> bytes | None:
-        """Another model, None is its own; gives back None where it cannot be told: another child
-        has to be.
+        """Change the model (None: the vendor's default), or return None if that needs another
+        child.
         """
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
-        """How hard its model is to try, in Claude's words; None is its own. Gives back None as
-        `encode_model_change` does.
+        """Change the effort, by Claude's name (None: the vendor's default), or return None if that
+        needs another child.
         """
 
     def encode_permission_mode_change(self, name: str) -> bytes | None:
-        """Another permission mode, in Claude's words; None: it cannot be told, another child has to
-        be.
+        """Change the permission mode, by Claude's name, or return None if that needs another
+        child.
         """
 
     def encode_heartbeat(self) -> bytes:
-        """A question whether it is alive; nothing for a vendor that has no answer to that."""
+        """Ask for a sign of life. Return no line for a vendor that does not answer it."""
+        return b""
 
     def encode_permission_response(
         self, permission: "PermissionRequest", decision: "PermissionDecision"
     ) -> bytes:
-        """The answer to its question. ValueError, with words for the model, when it would not do
-        what was changed.
+        """Encode the answer to a permission request. Raise ValueError, with a text for the model, if
+        the vendor would ignore a changed input.
         """
 
 

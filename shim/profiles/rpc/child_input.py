@@ -1,10 +1,9 @@
-"""What a program is told that says its session itself, asks over a link of its own, and has no
-signs of life.
-"""
+"""Encodes what a program is told that is driven by requests and responses (ACP, codex, pi)."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from shim.core.adapter.adapter import ChildInput
 from shim.core.claude.messages import BlockKinds, UserMessage
 
 if TYPE_CHECKING:
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class RpcSession(Protocol):
-    """The half that knows what was asked: what the program says is read with it."""
+    """Knows the open requests. The translator reads the program's answers with it."""
 
     can_accept_prompts: bool
 
@@ -25,8 +24,8 @@ class RpcSession(Protocol):
 SessionT = TypeVar("SessionT", bound=RpcSession)
 
 
-class RpcChildInput(Generic[SessionT]):
-    """The half that speaks (`core.adapter.request.ChildInput`), as far as programs do not differ."""
+class RpcChildInput(ChildInput, Generic[SessionT]):
+    """Passes prompts to the session, which the translator shares."""
 
     def __init__(self, session: SessionT) -> None:
         self._session = session
@@ -34,7 +33,7 @@ class RpcChildInput(Generic[SessionT]):
     def create_translator_factory(
         self, translator: "type[Translator]"
     ) -> "Callable[..., Translator]":
-        create_translator: Any = translator  # one that takes a link
+        create_translator: Any = translator  # its constructor has the parameter `session`
         return lambda turn, partial: create_translator(turn, partial=partial, session=self._session)
 
     @property
@@ -45,19 +44,5 @@ class RpcChildInput(Generic[SessionT]):
     def accepted_block_kinds(self) -> BlockKinds:
         return self._session.accepted_block_kinds
 
-    def set_vendor_session_id(self, session: str) -> None:
-        """Nothing: it said its session itself."""
-
-    def encode_heartbeat(self) -> bytes:
-        """Nothing: what it would answer while it works says no more than what it prints."""
-        return b""
-
     def encode_prompt(self, message: UserMessage) -> bytes:
         return self._session.encode_prompt(message)
-
-    def encode_steering_message(self, message: UserMessage) -> bytes | None:
-        """None, where a session has one prompt at a time."""
-        return None
-
-    def pop_undelivered_message_count(self) -> int:
-        return 0

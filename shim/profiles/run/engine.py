@@ -6,6 +6,7 @@ from shim.core.adapter.tools import ToolMapping, Tools, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.api_errors import TurnEndCause
 from shim.core.claude.usage import NO_USAGE, Usage, parse_count_or_zero
+from shim.core.reading.json_repair import parse_json_text
 from shim.core.turn.open_calls import STREAM
 from shim.core.turn.turn import Turn
 from shim.profiles.run.usage_counter import VendorUsageCounter
@@ -209,15 +210,17 @@ class ProfileRuleEngine(Translator):
         self.partial_calls.add_fragment(key, call_id, name, fragment)
 
     def finish_partial_calls(self, key: Any = None, *, is_complete: bool = True) -> None:
-        """The calls that came in pieces are whole (the one under `key`, if it is named), or never
-        will be.
+        """Write the calls that came in fragments (all, or the call `key`), or drop them if they are
+        incomplete.
         """
         if self.partial_calls is None:
             return
-        if is_complete:
-            self.partial_calls.write_completed_calls(self.write_call, key)
-        else:
+        if not is_complete:
             self.partial_calls.discard_calls()
+            return
+        for call_id, name, text in self.partial_calls.take_calls(key):
+            arguments = parse_json_text(text, self.diagnostics) if text.strip() else {}
+            self.write_call(call_id, name, arguments)
 
     def write_result_with_call(
         self, call_id: Any, content: Any, is_error: bool, name: Any, arguments: Any

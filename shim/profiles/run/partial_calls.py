@@ -1,24 +1,19 @@
-"""Calls that come in pieces: the JSON of their arguments is gathered, and each is said once, in
-Claude's words.
+"""Collects calls whose arguments arrive in fragments. Each call is written once, when it is complete.
 
-Fragments with a vendor's own keys would be untrue as Claude's `input_json_delta`. With partial
-messages the input of such a call is one delta, like that of every call.
+Fragments are not passed on as `input_json_delta`, because they have the vendor's keys. With partial
+messages the input of such a call is one delta, as for every call.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import orjson
 
 from shim.core.reading.diagnostics import Diagnostics
-from shim.core.reading.json_repair import parse_json_text
 
-# Bounds of calls that are not whole yet: more than any model makes at once, and more than it writes
-# into a file.
-MAX_PARTIAL_CALLS = 100
+# Bounds of incomplete calls: more than any model makes at once, and more than it writes into a
+# file.
+MAX_PARTIAL_CALLS = 1000
 MAX_ARGUMENT_CHARS = 8 * 1024 * 1024
-
-WriteCall = Callable[[Any, Any, Any], None]  # id, name, arguments
 
 
 class _PartialCall:
@@ -28,7 +23,7 @@ class _PartialCall:
         self.call_id: Any = None
         self.name: Any = None
         self.fragments: list[str] = []
-        self.is_cut = False  # a fragment is missing, so none behind it counts
+        self.is_cut = False  # a fragment was dropped, so later fragments are dropped too
 
 
 class _NewKey:
@@ -36,21 +31,25 @@ class _NewKey:
 
 
 class PartialCalls:
-    """The calls of a reply whose arguments are not whole yet, by the vendor's key of each."""
+    """The calls of a reply whose arguments are incomplete, by the vendor's key of each.
 
-    __slots__ = ("_calls", "_diagnostics", "_size")
+    `last_key` is the key of the last fragment.
+    """
+
+    __slots__ = ("_calls", "_diagnostics", "_size", "last_key")
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
         self._calls: dict[Any, _PartialCall] = {}
         self._size = 0
+        self.last_key: Any = None
 
     def __bool__(self) -> bool:
         return bool(self._calls)
 
     def add_fragment(self, key: Any, call_id: Any, name: Any, fragment: Any) -> None:
-        """A piece of the call `key`; the first id and name count. TypeError for a fragment that is
-        no text.
+        """Add a fragment of the call `key`. Its first id and its first name count. Raise TypeError
+        for a fragment that is no text.
         """
         if fragment is not None and fragment.__class__ is not str:
             raise TypeError("a fragment of a call's input is no text")
@@ -65,6 +64,7 @@ class PartialCalls:
                 self._diagnostics.record("call_left_out", str(key))
                 return
             call = self._calls[key] = _PartialCall()
+        self.last_key = key
         call.call_id = call.call_id or call_id
         call.name = call.name or name
         if not fragment or call.is_cut:
@@ -83,8 +83,17 @@ class PartialCalls:
             for call_key, call in self._calls.items()
         }
 
+    def list_keys(self) -> list[Any]:
+        return list(self._calls)
+
+    def find_key(self, call_id: Any) -> Any:
+        """Return the key of the last call with this id, or None."""
+        return next(
+            (key for key, call in reversed(self._calls.items()) if call.call_id == call_id), None
+        )
+
     def discard_call(self, call_id: Any) -> None:
-        """The call `call_id` came whole: its pieces are forgotten."""
+        """Drop the fragments of a call that has arrived as a whole."""
         for key, call in self._calls.items():
             if call.call_id == call_id:
                 del self._calls[key]
@@ -92,24 +101,19 @@ class PartialCalls:
         if not self._calls:
             self._size = 0
 
-    def write_completed_calls(self, write_call: WriteCall, key: Any = None) -> None:
-        """Say all calls, or the call `key`: no more pieces of them will come."""
-        calls = [self._calls.pop(key)] if key is not None and key in self._calls else []
+    def take_calls(self, key: Any = None) -> list[tuple[Any, Any, str]]:
+        """Remove all calls, or the call `key`. Return the id, the name and the arguments of each."""
         if key is None:
             calls = list(self._calls.values())
             self._calls.clear()
+        else:
+            calls = [self._calls.pop(key)] if key in self._calls else []
         if not self._calls:
             self._size = 0
-        for call in calls:
-            text = "".join(call.fragments)
-            write_call(
-                call.call_id,
-                call.name,
-                parse_json_text(text, self._diagnostics) if text.strip() else {},
-            )
+        return [(call.call_id, call.name, "".join(call.fragments)) for call in calls]
 
     def discard_calls(self) -> None:
-        """The reply was cut: a call that is not whole was never made."""
+        """Drop and count all calls, because the reply was cut before they were complete."""
         for call in self._calls.values():
             self._diagnostics.record("cut_call", str(call.name))
         self._calls.clear()
@@ -117,11 +121,11 @@ class PartialCalls:
 
 
 def is_start_of_new_tool_call(current_call: Any, call_id: Any, name: Any, fragment: Any) -> bool:
-    """Return whether a piece begins another call than `call`: some servers give all calls the same
+    """Return whether a fragment starts another call, because some servers give all calls the same
     id or index.
 
-    It does if the arguments of `call` are complete, and the piece begins an object or has a name.
-    Another id alone does not prove it, because some servers give every piece an id of its own.
+    It does if the arguments of `current_call` are complete, and the fragment starts an object or
+    has a name. Another id alone is no proof, because some servers give every fragment its own id.
     """
     if not current_call.fragments or not current_call.fragments[-1].rstrip().endswith("}"):
         return False
