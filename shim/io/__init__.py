@@ -1,1 +1,1 @@
-"""Our own descriptors: stdin, stdout, stderr, the log and the transcript."""
+"""The shim's own input and output: stdin, stdout, stderr, the log and the transcript."""

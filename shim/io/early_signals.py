@@ -1,9 +1,9 @@
-"""Signals before the loop: reset what the parent left, then collect signals while modules load.
+"""Signals before the loop: resets the inherited handlers, then collects signals while modules load.
 
 Launch daemons and thread pools block signals, some supervisors ignore SIGCHLD, and a shell without
 job control ignores SIGINT in background jobs. The kernel keeps both states across `execve`. The
-real claude resets them, too. A collected signal is obeyed once a result can be written: Python
-itself would raise SIGINT in the middle of an import, which may crash a module written in C.
+real claude resets them, too. A collected signal is handled when a result can be written. Python's
+own handler of SIGINT would raise in the middle of an import, which may crash a C extension.
 """
 
 import signal
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 
 # If SIGCHLD is ignored, the kernel reaps our children, and their exit statuses are lost. SIGALRM
-# bounds a hook.
+# limits the time of a hook.
 RESET_TO_DEFAULT = (signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM)
 
 
@@ -44,7 +44,7 @@ received_signals: list[int] = []
 
 
 def install_signal_handler(handler: Callable[[int, FrameType | None], None]) -> None:
-    """Handle signals from now on. A signal that is ignored stays ignored (see `inherited_signals`)."""
+    """Handle signals from now on. A signal that is ignored stays ignored."""
     for name in SIGNAL_NAMES:
         signal_number = getattr(signal, name)
         if signal.getsignal(signal_number) is not signal.SIG_IGN:
@@ -52,15 +52,15 @@ def install_signal_handler(handler: Callable[[int, FrameType | None], None]) -> 
 
 
 def start_collecting_signals() -> None:
-    """Record signals from now on, also signals that our parent has ignored or blocked."""
+    """Record signals from now on, also those that our parent has ignored or blocked."""
     stop_ignoring_signals()
     install_signal_handler(_record_signal)
     unblock_signals()
 
 
 def restore_default_signal_handlers() -> None:
-    """Let signals end the process as usual, a noted one at once: what follows is short and writes
-    no result.
+    """Let signals end the process as usual, a recorded one at once. Used by commands that are short
+    and write no result.
     """
     for name in SIGNAL_NAMES:
         signal_number = getattr(signal, name)

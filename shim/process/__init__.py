@@ -1,1 +1,1 @@
-"""A child and all below it: found, probed, started, fed, drained and ended for certain."""
+"""Child processes: found, probed, started, fed, read and ended."""

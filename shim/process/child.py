@@ -1,8 +1,8 @@
-"""A vendor's process and its whole group: started, fed, drained, and ended for certain.
+"""A vendor's process and its process group: its pipes, and its end.
 
-It is started without anyio, so that it is already working while anyio is imported. Its pipes are
-read without blocking; its stderr is kept as head and tail. Whatever is left of its group when it
-ends, ends with it.
+The process is started without anyio, so that it works while anyio is imported. Its pipes are read
+without blocking, and the head and the tail of its stderr are kept. When the process ends, the rest
+of its group is ended, too.
 """
 
 import contextlib
@@ -27,24 +27,23 @@ from shim.process.spawn import (
 
 CHUNK_BYTES = 256 * 1024
 
-# The ladder: what a vendor gets to end its turn by itself, to obey SIGTERM, and to be gone after
-# SIGKILL, which takes no time unless the kernel is stuck. A tree that ignores the first two is gone
-# within 2.5 s of whatever ended it.
+# The time to exit after the interrupt signal, after SIGTERM and after SIGKILL. The last one takes no
+# time unless the kernel is stuck. A process group that ignores the first two ends within 2.5 s.
 INTERRUPT_TIMEOUT_S = 1.4
-# For the rest of a group whose leader we told to end. The program behind a wrapper that does not
-# wait for it, such as copilot's, saves its session in this time.
+# The time for the rest of a group after its leader has exited. A program whose wrapper does not wait
+# for it, such as copilot's, saves its session in this time.
 GROUP_EXIT_TIMEOUT_S = 1.2
 TERMINATE_TIMEOUT_S = 0.6
-# The same for an idle child at the end of a conversation: the TypeScript SDK kills us 2 s after it
-# closed stdin.
+# The same times for an idle child at the end of a conversation. The TypeScript SDK kills us 2 s after
+# it has closed stdin.
 IDLE_EXIT_TIMEOUT_S = 0.8
 IDLE_TERMINATE_TIMEOUT_S = 0.5
 IDLE_KILL_TIMEOUT_S = 0.2
 
 
 class Child:
-    """A running child. `read_stdout` gives its stdout, `stderr_tail` its stderr; `wait_for_exit`
-    and `stop` make sure of its end.
+    """A running child. `read_stdout` reads its stdout, `stderr_tail` has its stderr;
+    `wait_for_exit` and `stop` make sure that it ends.
     """
 
     def __init__(self, spawned_child: ChildSpawnResult) -> None:
@@ -60,7 +59,7 @@ class Child:
         self.stderr_tail = stderr_tail or HeadTailBuffer()
         self.child_exit: ChildExit | None = None
         self.start_time_s = anyio.current_time()
-        # seconds until it said something on its stdout
+        # seconds until the first output on its stdout
         self.first_output_delay_s: float | None = None
         self._was_signalled = self._was_terminated = False
         self._descendants: dict[int, bytes] = {}
@@ -70,7 +69,7 @@ class Child:
                 os.set_blocking(pipe.fileno(), False)
 
     async def read_stdout(self) -> bytes:
-        """The next bytes of its stdout, b"" at the end."""
+        """Return the next bytes of its stdout, or b"" at the end."""
         assert self._process.stdout is not None
         chunk = await _read_chunk(self._process.stdout.fileno())
         if self.first_output_delay_s is None:
@@ -80,7 +79,7 @@ class Child:
         return chunk
 
     def read_available_stdout(self) -> bytes:
-        """The bytes of its stdout that are there already; b"" when there are none."""
+        """Return the bytes of its stdout that are available now, or b""."""
         assert self._process.stdout is not None
         try:
             chunk = os.read(self._process.stdout.fileno(), CHUNK_BYTES)
@@ -98,7 +97,7 @@ class Child:
             self.close_stdin()
 
     async def write_stdin(self, data: bytes) -> None:
-        """Write to its stdin, and leave it open. A child that has closed its stdin is not an error."""
+        """Write to its stdin and keep it open. A child that has closed its stdin is not an error."""
         pipe = self._process.stdin
         async with self._write_lock:
             view = memoryview(data)
@@ -139,7 +138,7 @@ class Child:
             self.stderr_drained.set()
 
     async def wait_for_exit(self) -> ChildExit:
-        """How the child ended, once it has. What is left of its group is ended too."""
+        """Wait for the child, and return how it ended. The rest of its group is ended."""
         if self.child_exit is None:
             await self.wait_for_exit_without_reaping()
             if self._was_signalled:
@@ -159,7 +158,7 @@ class Child:
         return self.child_exit
 
     async def wait_for_exit_without_reaping(self) -> None:
-        """Wait for the end of the child, and leave the rest of its group running."""
+        """Wait for the child, and leave the rest of its group running."""
         with contextlib.suppress(AttributeError, OSError):
             descriptor = os.pidfd_open(self._process.pid)
             try:
@@ -175,9 +174,7 @@ class Child:
                 await anyio.sleep(POLL_INTERVAL_S)
 
     def send_signal(self, signal_name: str) -> None:
-        """Send a signal to the whole group. The processes that are below the child now will not
-        outlive it.
-        """
+        """Send a signal to the group. The processes that are below the child now are ended with it."""
         if self._process.returncode is None:
             self._was_signalled = signal_name != "SIGKILL"
             self._was_terminated = self._was_terminated or signal_name == "SIGTERM"
@@ -187,10 +184,10 @@ class Child:
             signal_process_group(self._process, signal_name)
 
     async def stop(self, first_signal: str = "SIGTERM") -> None:
-        """The ladder: `first_signal`, then SIGTERM, then SIGKILL, each with its wait. Cannot be
-        cancelled half-way.
+        """Send `first_signal`, then SIGTERM, then SIGKILL, and wait after each. The wait cannot be
+        cancelled.
 
-        Who was terminated already is not interrupted any more.
+        A child that was sent SIGTERM before is not interrupted any more.
         """
         steps = (
             []
@@ -202,7 +199,7 @@ class Child:
         )
 
     async def shut_down_idle_process(self) -> None:
-        """End an idle child: its stdin is closed, then comes the ladder. All of it takes at most
+        """End an idle child: close its stdin, then send the signals of `stop`. This takes at most
         1.5 s.
         """
         self._descendants.update(descendants.find_descendant_start_times(self._process.pid))
@@ -231,11 +228,11 @@ class Child:
 
     @property
     def pids(self) -> set[int]:
-        """The processes that we have to wait for: the child and its guard."""
+        """Return the process ids that we have to wait for: the child and its watchdog."""
         return {self._process.pid, *watchdog.list_watchdog_pids(self._process.pid)}
 
     def close(self) -> None:
-        """Close its pipes, and remove the files that were for this child alone."""
+        """Close its pipes, and remove its temporary files."""
         watchdog.stop_watchdog(self._process.pid)
         if self._recorder is not None:
             self._recorder.record_remaining_output(self._process)

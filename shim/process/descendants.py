@@ -1,9 +1,9 @@
-"""Processes below a child that have left its group: a vendor's shell often has a session of its
-own.
+"""Processes below a child that have left its process group. A vendor's shell often has a session of
+its own.
 
-Noted when the child is told to end, and ended when it is gone. One whose parent has ended already
-belongs to nobody above it, unless we are its subreaper: `become_subreaper` makes us that. Linux
-only: elsewhere only the group is ended.
+They are recorded when the child is told to exit, and ended when it has exited. A process whose
+parent has exited can be found only if we are its subreaper (`become_subreaper`). Only Linux
+supports this; on other systems only the group is ended.
 """
 
 import contextlib
@@ -12,15 +12,15 @@ import signal
 import sys
 from collections.abc import Collection, Mapping
 
-MAX_DESCENDANTS = 1000  # bounds the walk over a fork bomb
+MAX_DESCENDANTS = 1000  # limits the search below a fork bomb
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 _is_subreaper = False
 
 
 def become_subreaper() -> None:
-    """Become the parent of all orphans below us, so that they can be found: before a child can
-    leave one.
+    """Become the parent of all orphans below us, so that they can be found. Call this before a
+    child starts.
     """
     global _is_subreaper
     if _is_subreaper or not sys.platform.startswith("linux"):
@@ -43,7 +43,7 @@ def kill_orphans(excluded_pids: Collection[int] = ()) -> None:
 
 
 def reap_orphans(excluded_pids: Collection[int]) -> None:
-    """Wait for orphans that have ended. Other code waits for `excluded_pids`."""
+    """Wait for orphans that have exited. Other code waits for `excluded_pids`."""
     if not _is_subreaper:
         return
     for pid in _list_child_pids(os.getpid()):
@@ -53,10 +53,10 @@ def reap_orphans(excluded_pids: Collection[int]) -> None:
 
 
 def find_descendant_start_times(pid: int, excluded_pids: Collection[int] = ()) -> dict[int, bytes]:
-    """Every process below this one with its start time, which tells it from a later process of the
-    same number.
+    """Return the processes below this one with their start times, which distinguish them from later
+    processes with the same id.
 
-    Processes of `excluded_pids` are left out, with all processes below them.
+    `excluded_pids` and all processes below them are left out.
     """
     start_times: dict[int, bytes] = {}
     pending_pids = _list_child_pids(pid)
@@ -74,8 +74,8 @@ def find_descendant_start_times(pid: int, excluded_pids: Collection[int] = ()) -
 def count_running_processes(
     start_time_by_pid: Mapping[int, bytes], group_id: int | None = None
 ) -> int:
-    """How many of these processes still run, without zombies; with `group_id` only those that are
-    in it.
+    """Return how many of these processes still run, without zombies. With `group_id`, count only
+    those in the group.
     """
     count = 0
     for pid, start_time in start_time_by_pid.items():

@@ -1,4 +1,4 @@
-"""The environment of a child: without variables of Claude's and ours, with the guard against
+"""The environment of a child: without variables of Claude and the shim, and with a counter against
 endless recursion.
 """
 
@@ -10,17 +10,17 @@ from shim.core.errors import FrontendError
 from shim.state.config import VendorSettings
 
 DEPTH_VARIABLE = "SHIM_DEPTH"
-# a vendor's tool may call `claude`, whose vendor may call it again; a fourth level is a mistake
+# A vendor's tool may call `claude`, whose vendor may call it again. A fourth level is an error.
 MAX_DEPTH = 3
 
-# In front of a variable that the installed file keeps from our Python; a child gets it back.
+# The prefix of a variable that the installed file hides from our Python. A child gets it back.
 SAVED_PREFIX = "SHIM_PUT_ASIDE_"
 SHIM_PREFIXES = ("SHIM_", "CLAUDE_SHIM_")
 _CLAUDE_PREFIXES = ("CLAUDE_CODE_", "CLAUDE_AGENT_SDK_")
 
 
 def parse_shim_depth(environment: Mapping[str, str]) -> int:
-    """How many drop-ins are above this one."""
+    """Return how many drop-ins are above this one."""
     text = environment.get(DEPTH_VARIABLE, "0")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else MAX_DEPTH
 
@@ -28,11 +28,11 @@ def parse_shim_depth(environment: Mapping[str, str]) -> int:
 def build_child_environment(
     adapter: Adapter, settings: VendorSettings, environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """What the child of `adapter` sees (surface page, Environment). No vendor sees the key of
-    another one.
+    """Build the environment of the children of `adapter` (surface page, Environment). No vendor
+    gets the API key of another one.
 
-    PWD names the working directory: some vendors work where it says, and a frontend may pass on
-    another program's.
+    PWD is set to the working directory. Some vendors work in it, and a frontend may pass on the
+    value of another program.
     """
     variables = {}
     for name, value in environment.items():
@@ -57,8 +57,8 @@ def build_child_environment(
 def build_launch_environment(
     child_environment: Mapping[str, str], launch: LaunchSpec, settings: VendorSettings
 ) -> dict[str, str]:
-    """The environment of one launch, with its own changes. Settings of the user go before all but
-    those with rules.
+    """Build the environment of one launch. The user's settings take precedence over the adapter's
+    variables, except over those that enforce rules.
     """
     variables = {
         name: value
@@ -68,11 +68,11 @@ def build_launch_environment(
     return variables | dict(settings.env) | dict(launch.enforced_environment)
 
 
-LAST_STRICT_SDK_VERSION = (0, 1, 39)  # of the Python SDK: newer ones skip what they do not know
+LAST_STRICT_SDK_VERSION = (0, 1, 39)  # newer Python SDKs skip unknown lines
 
 
 def is_sdk_rejecting_unknown_messages(environment: Mapping[str, str]) -> bool:
-    """Whether the frontend is a Python SDK that fails on an unknown kind of line."""
+    """Return whether the frontend is a Python SDK that fails on an unknown kind of line."""
     if not environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-py"):
         return False
     version = environment.get("CLAUDE_AGENT_SDK_VERSION", "").split(".")
@@ -84,7 +84,7 @@ def is_sdk_rejecting_unknown_messages(environment: Mapping[str, str]) -> bool:
 
 
 def get_working_directory() -> str:
-    """The working directory; "" if it was removed."""
+    """Return the working directory, or "" if it was removed."""
     try:
         return os.getcwd()
     except OSError:
@@ -92,7 +92,7 @@ def get_working_directory() -> str:
 
 
 def parse_extra_args(environment: Mapping[str, str]) -> list[str]:
-    """The arguments of SHIM_ARGS, split as by a shell. FrontendError if it cannot be split."""
+    """Split the arguments of SHIM_ARGS like a shell. Raise FrontendError if they cannot be split."""
     text = environment.get("SHIM_ARGS")
     if not text:
         return []

@@ -1,4 +1,4 @@
-"""Names of signals, and exit statuses that a person writes."""
+"""Names of signals, and exit statuses as a person writes them."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def format_signal_name(signal_number: int) -> str:
-    """SIGTERM for 15; a number without a name is called "signal 40"."""
+    """Return SIGTERM for 15. A number without a name is called "signal 40"."""
     import signal
 
     try:
@@ -17,8 +17,8 @@ def format_signal_name(signal_number: int) -> str:
 
 
 def parse_exit_status(text: str) -> "ChildExit":
-    """An exit code, minus the number of a signal, or its name with or without SIG. ValueError for
-    anything else.
+    """Return an exit code, or minus the number of a signal for its name with or without SIG. Raise
+    ValueError for anything else.
     """
     import signal
 

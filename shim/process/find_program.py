@@ -1,9 +1,9 @@
-"""Find a vendor's program: on the part of PATH that a hostile checkout cannot reach, and never our
-own file.
+"""Finds a vendor's program. A hostile checkout cannot influence the search, and the drop-in itself
+is never found.
 
 Relative PATH entries and entries inside the working directory are ignored (threats: working
-directory). The working directory does not count where it is the home directory or above it: nobody
-clones a repository over their home.
+directory). A working directory that is the home directory or above it does not count, because no
+one clones a repository there.
 """
 
 import os
@@ -15,16 +15,16 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, UnsupportedPermissionModeError, VendorError
 from shim.state.config import VendorSettings, get_shim_settings_path
 
-# in the second line of every file that `shim install` writes
+# stands in the second line of every file that `shim install` writes
 DROP_IN_MARKER = b"claude-shim drop-in"
 BACKUP_SUFFIX = ".before-shim"
-MAX_SETTINGS_BYTES = 1_000_000  # of a vendor's settings file; a longer one is not looked through
+MAX_SETTINGS_BYTES = 1_000_000  # of a vendor's settings file; a longer one is not searched
 
 
 def find_program(
     adapter: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> str:
-    """The absolute path of a vendor's program. VendorError if it cannot be found."""
+    """Return the absolute path of a vendor's program. Raise VendorError if it cannot be found."""
     configured = environment.get("SHIM_BIN") or settings.bin
     if configured:
         path = _resolve_program(configured, environment, cwd)
@@ -65,8 +65,8 @@ def _resolve_program(program: str, environment: Mapping[str, str], cwd: str) -> 
 def resolve_command_prefix(
     args: Sequence[str], environment: Mapping[str, str], cwd: str
 ) -> list[str]:
-    """The words in front of a command, the first as an absolute path. VendorError if it cannot be
-    found.
+    """Return the command prefix with its program as an absolute path. Raise VendorError if it
+    cannot be found.
     """
     if not args:
         return []
@@ -80,8 +80,8 @@ def resolve_command_prefix(
 
 
 def list_program_candidates(name: str, environment: Mapping[str, str], cwd: str) -> Iterator[str]:
-    """The executables called `name`, in the order of PATH. Our own file stands for the one that it
-    replaced.
+    """Return the executables called `name`, in the order of PATH. A drop-in stands for the file
+    that it replaced.
     """
     for directory in list_search_dirs(environment, cwd):
         path = os.path.join(directory, name)
@@ -92,12 +92,12 @@ def list_program_candidates(name: str, environment: Mapping[str, str], cwd: str)
 
 
 def list_search_dirs(environment: Mapping[str, str], cwd: str) -> list[str]:
-    """The directories of PATH that may be searched."""
+    """Return the directories of PATH that may be searched."""
     return [directory for directory, reason in _check_path_entries(environment, cwd) if not reason]
 
 
 def list_ignored_path_entries(environment: Mapping[str, str], cwd: str) -> list[tuple[str, str]]:
-    """The entries of PATH that are not searched, each with the reason."""
+    """Return the entries of PATH that are not searched, each with the reason."""
     return [
         (directory, reason) for directory, reason in _check_path_entries(environment, cwd) if reason
     ]
@@ -121,7 +121,7 @@ def _is_inside(path: str, directory: str) -> bool:
 
 
 def is_drop_in_script(path: str) -> bool:
-    """Whether a file is a drop-in that `shim install` wrote."""
+    """Return whether a file is a drop-in that `shim install` wrote."""
     try:
         with open(path, "rb") as file:
             return DROP_IN_MARKER in file.read(512)
@@ -132,11 +132,11 @@ def is_drop_in_script(path: str) -> bool:
 def find_programs_on_path(
     adapters: Mapping[str, Adapter], environment: Mapping[str, str], cwd: str
 ) -> dict[str, str]:
-    """Vendor → program, for those whose program is on PATH (for hints)."""
+    """Return vendor → program for the vendors whose program is on PATH (for hints)."""
     paths = {}
     for name, adapter in adapters.items():
         if adapter.cli.unreleased_note:
-            continue  # a program of this name is another one
+            continue  # another program has the same name
         path = next(
             (
                 path
@@ -153,11 +153,11 @@ def find_programs_on_path(
 def explain_possible_policy_bypass(
     adapter: Adapter, command_prefix: Sequence[str], folders: Sequence[str] = ()
 ) -> str:
-    """Why a vendor's program may not obey a file or a hook of ours: it may not see it, or files go
-    before it.
+    """Return why a vendor's program may not obey our file or hook: it may not read it, or other
+    files may take precedence.
 
-    `folders` are the working directory and the person's home, whose settings may give it tools that
-    no rule names.
+    `folders` are the working directory and the user's home. Their settings may give the program
+    tools that no rule names.
     """
     if command_prefix:
         return "behind a launcher it might not see our file"
@@ -168,7 +168,7 @@ def explain_possible_policy_bypass(
         except NotADirectoryError:
             return f"{override_path} goes before our file"
         except OSError:
-            continue  # it is not there, or the vendor cannot read it either
+            continue  # the file is missing, or the vendor cannot read it either
     for name, key in adapter.environment.extra_tool_keys.items():
         for folder in filter(None, folders):
             path = os.path.join(folder, name)
@@ -180,10 +180,10 @@ def explain_possible_policy_bypass(
 def check_project_autostart_programs(
     adapter: Adapter, request: LaunchRequest, environment: Mapping[str, str], cwd: str
 ) -> None:
-    """PermissionModeError where a vendor would start programs of the working directory that nobody
-    has trusted.
+    """Raise UnsupportedPermissionModeError if a vendor would start programs of the working
+    directory without trust.
 
-    They are looked for in the folders up to that of the repository, and not in the person's home.
+    The folders up to that of the repository are searched, but not the user's home.
     """
     environment_info = adapter.environment
     if request.opens_trust_prompt or not environment_info.autostart_files:
@@ -206,7 +206,7 @@ def check_project_autostart_programs(
 def _find_project_program(
     programs: Mapping[str, tuple[str, ...]], folder: str, home_dir: str
 ) -> str:
-    """The first path that is, or names, such a program; "" for none."""
+    """Return the first path that is such a program or names one, or ""."""
     while True:
         for name, keys in programs.items() if folder != home_dir else ():
             path = os.path.join(folder, name)
@@ -223,8 +223,8 @@ def _find_project_program(
 
 
 def _may_contain_key(path: str, key: str) -> bool:
-    """Whether a JSON file may have a key: it has the word, or letters that are written as numbers,
-    or is too long.
+    """Return whether a JSON file may contain a key: it contains the word or escaped letters, or it
+    is too long.
     """
     if not os.path.isfile(path):
         return False
@@ -232,5 +232,5 @@ def _may_contain_key(path: str, key: str) -> bool:
         with open(path, "rb") as file:
             data = file.read(MAX_SETTINGS_BYTES + 1)
     except OSError:
-        return False  # the vendor cannot read it either
+        return False  # the vendor cannot read the file either
     return key.encode() in data or b"\\u" in data or len(data) > MAX_SETTINGS_BYTES

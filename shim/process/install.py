@@ -1,5 +1,5 @@
-"""`shim install` and `uninstall_drop_in`: the file that is put in place of `claude`, and the
-bytecode that it runs.
+"""`shim install` and `shim uninstall`: the file in place of `claude`, and the bytecode of the
+package.
 """
 
 import json
@@ -17,7 +17,7 @@ from shim.process.find_program import BACKUP_SUFFIX, DROP_IN_MARKER, is_drop_in_
 from shim.state.files import replace_file, write_all
 
 PROGRAM_NAMES = ("claude", "yume-cli")
-# What an installation that is gone says, in place of a traceback or of the shell's "not found".
+# The message of a removed installation, in place of a traceback or the shell's "not found".
 MISSING_HINT = (
     "hint: install claude-shim again and run `shim install`, "
     "or remove this file (`command -v claude` finds it)"
@@ -32,16 +32,16 @@ except ImportError as error:
 """
 DEFAULT_DIR = "~/.local/bin"
 PACKAGE_DIR = os.path.dirname(os.path.abspath(shim.__file__))
-# What moves an isolated Python to other folders all the same. Our Python must not see it; a vendor
-# does, as before us.
+# Variables that change the folders even of an isolated Python. They are hidden from our Python and
+# passed to the vendor.
 MISLEADING_VARIABLES = ("PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__")
 JAVASCRIPT_PREFIX = "\nconst script = "
 MAX_SCRIPT_BYTES = 64 * 1024  # of the file, which holds one line of paths
 
 
 def build_drop_in_script(settings: Mapping[str, str], name: str = "claude") -> bytes:
-    """The file: one exec of this installation, isolated, with these settings. `name` is what it
-    imitates.
+    """Build the file: one exec of this installation's Python, isolated, with these settings. `name`
+    is the program that it imitates.
     """
     save_commands = "".join(
         f'[ -z "${{{variable}+x}}" ] || {{ export {SAVED_PREFIX}{variable}="${variable}"; unset {variable}; }}\n'
@@ -55,7 +55,7 @@ def build_drop_in_script(settings: Mapping[str, str], name: str = "claude") -> b
     )
     python, *messages = map(shlex.quote, (sys.executable, missing_message, MISSING_HINT))
     check_command = f"[ -x {python} ] || {{ printf '%s: %s\\n%s\\n' \"$0\" {' '.join(messages)} >&2; exit 1; }}\n"
-    # `-c` and not `-m shim`: finding the module to run costs a fifth of what `--version` may cost.
+    # `-c` instead of `-m shim`: finding the module would take a fifth of the time of `--version`.
     command = " ".join(
         map(shlex.quote, [sys.executable, "-I", "-c", ENTRY_CODE, *setting_args, name])
     )
@@ -66,10 +66,10 @@ def build_drop_in_script(settings: Mapping[str, str], name: str = "claude") -> b
 def install_drop_in_script(
     directory: str, name: str, settings: Mapping[str, str], *, force: bool
 ) -> tuple[str, str | None]:
-    """Write DIRECTORY/NAME. Returns its path, and where an old file is kept now (None: there was no
+    """Write DIRECTORY/NAME. Return its path, and the new path of the old file (None: there was no
     file).
 
-    FrontendError if a file is there that is not ours, without `force`.
+    Raise FrontendError if another program's file is there, unless `force` is set.
     """
     path = _resolve_target(directory, name)
     try:
@@ -98,8 +98,8 @@ def install_drop_in_script(
 
 
 class DropInUninstallResult(NamedTuple):
-    """What `uninstall_drop_in` did: the file, whether it was ours, whether an old one is back, and
-    where it recorded runs.
+    """The result of `uninstall_drop_in_script`: the file, whether it was a drop-in, whether the old
+    file was restored, and where it recorded runs.
     """
 
     path: str
@@ -109,8 +109,8 @@ class DropInUninstallResult(NamedTuple):
 
 
 def uninstall_drop_in_script(directory: str, name: str) -> DropInUninstallResult:
-    """Remove DIRECTORY/NAME and restore an old file. A file that is not ours is left alone, and
-    none is no error.
+    """Remove DIRECTORY/NAME and restore the old file. Another program's file is not changed; a
+    missing file is not an error.
     """
     path = _resolve_target(directory, name)
     if os.path.islink(path) or not is_drop_in_script(path):
@@ -125,9 +125,7 @@ def uninstall_drop_in_script(directory: str, name: str) -> DropInUninstallResult
 
 
 def read_drop_in_settings(path: str) -> tuple[str, dict[str, str]]:
-    """Read a file that `install_drop_in` wrote: the Python that it runs ("": unreadable), and its
-    settings.
-    """
+    """Return the Python that an installed file runs ("": unreadable), and its settings."""
     try:
         with open(path, "rb") as file:
             text = file.read(MAX_SCRIPT_BYTES).decode("utf-8", "replace")
@@ -144,9 +142,9 @@ def read_drop_in_settings(path: str) -> tuple[str, dict[str, str]]:
 
 
 def compile_bytecode(package_dir: str = PACKAGE_DIR) -> bool:
-    """Write missing and stale bytecode of our modules. Returns whether all of it is there now.
+    """Write missing and stale bytecode of the package. Return whether all of it exists now.
 
-    Python writes bytecode by itself, unless that is forbidden. Without it each start takes twice as
+    Python writes bytecode itself unless that is forbidden. Without it each start takes twice as
     long.
     """
     import compileall
@@ -155,7 +153,7 @@ def compile_bytecode(package_dir: str = PACKAGE_DIR) -> bool:
 
 
 def list_uncompiled_modules(package_dir: str = PACKAGE_DIR) -> list[str]:
-    """The modules whose bytecode is missing or stale, as paths inside of the package."""
+    """Return the modules whose bytecode is missing or stale, as paths in the package."""
     return [
         os.path.relpath(os.path.join(folder, name), package_dir)
         for folder, _, names in os.walk(package_dir)
@@ -165,7 +163,7 @@ def list_uncompiled_modules(package_dir: str = PACKAGE_DIR) -> list[str]:
 
 
 def _has_bytecode(source_path: str) -> bool:
-    """Whether Python would use the bytecode (PEP 552: magic number, flags, time and size)."""
+    """Return whether Python would use the bytecode (PEP 552: magic number, flags, time and size)."""
     from importlib.util import MAGIC_NUMBER, cache_from_source
 
     try:
@@ -184,7 +182,7 @@ def _has_bytecode(source_path: str) -> bool:
 
 
 def find_first_program_on_path(name: str, path_variable: str) -> str | None:
-    """The program that a shell finds under `name`."""
+    """Return the program that a shell finds under `name`."""
     for directory in path_variable.split(os.pathsep):
         candidate = os.path.join(directory or ".", name)
         if os.path.isfile(candidate) and os.access(candidate, os.X_OK):

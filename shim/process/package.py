@@ -43,9 +43,9 @@ def require_package_files_for_child(
     command: Iterable[str], environment_values: Iterable[str] = ()
 ) -> None:
     """Raise SystemResourceError if a program that is about to start needs files of this package
-    that are gone.
+    that were removed.
 
-    A vendor would otherwise run without the settings and hooks that ask for permission.
+    Otherwise a vendor would run without the settings and hooks that ask for permission.
     """
     if os.path.exists(VERSION_FILE):
         return

@@ -1,10 +1,9 @@
-"""What an installed program says of itself, by its `--help` and `--version`: asked once, then
-remembered.
+"""Asks an installed program for its `--help` and `--version`, once, and stores the answers.
 
-One probe of 2 s at most; a failure counts as the newest that is known, and a program that is too
-slow as one that knows no flag. The answers are kept in the state directory, keyed by the program's
-real path, times and size, so that an update is noticed; each stands under the arguments that were
-asked with.
+A probe takes at most 2 s. A program that fails counts as the newest known version, a program that
+is too slow as one that knows no flag. The answers are stored in the state directory, by the
+program's real path, times and size, so that an update is noticed, and by the arguments of the
+question.
 """
 
 import os
@@ -25,29 +24,29 @@ from shim.state.files import read_state_file, remove_file, write_state_file
 from shim.state.stored_versions import store_vendor_version
 
 PROBE_TIMEOUT_S = 2.0
-# where a person waits, and not a turn: programs in Node may need some on a busy machine
+# The timeout if a person waits, not a turn. Programs in Node need some seconds on a busy machine.
 INTERACTIVE_TIMEOUT_S = 10.0
-# for a program to look for its login or its models, which is a whole start of it
+# for a program to report its login or its models, which is a complete start
 START_TIMEOUT_S = 15.0
-KILL_TIMEOUT_S = 0.5  # for a killed program to be gone, unless the kernel is stuck
-# between two looks at a program: the processes that it started may hold its pipes for ever
+KILL_TIMEOUT_S = 0.5  # for a killed program to exit
+# Between two checks of a program, because processes that it started may hold its pipes forever.
 POLL_INTERVAL_S = 0.02
-# of an answer, of stdout and of stderr each; the longest seen has 14 KB
+# of the stdout and of the stderr of an answer; the longest known answer has 14 KB
 MAX_ANSWER_BYTES = 64 * 1024
-MAX_ANSWERS = 8  # of one program; there are two questions, and a profile may change the second
-# of a file of answers, where each byte may take six in JSON
+MAX_ANSWERS = 8  # of one program, which is asked two questions; a profile may change the second
+# of a file of answers; each byte may take six in JSON
 MAX_CACHE_FILE_BYTES = MAX_ANSWERS * 2 * 6 * MAX_ANSWER_BYTES
 # the exit codes of a shell or of `env` when the interpreter is missing
 CANNOT_RUN_CODES = (126, 127)
-# programs, those that were asked last; each update of a program counts as another
+# programs with stored answers, the last ones; each update of a program counts as another program
 MAX_CACHED_PROGRAMS = 200
 HELP_ARGS = ("--help",)
 MAX_FAILURE_CHARS = 200  # of an error text that comes instead of an answer
 
 
 class ProgramProbe:
-    """The answers of one program, each read when first asked for. `command` is the program behind
-    its launcher.
+    """The answers of one program. An answer is read when it is first needed. `command` is the
+    program with its command prefix.
     """
 
     def __init__(
@@ -59,12 +58,12 @@ class ProgramProbe:
         *,
         cache_only: bool = False,
     ) -> None:
-        """`timeout_s` is how long an answer is waited for; None: PROBE_TIMEOUT_S.
+        """`timeout_s` is the time for an answer (None: PROBE_TIMEOUT_S).
 
-        `cache_only`: nothing is started, and a question that was never answered has no answer.
+        `cache_only`: nothing is started, and a question without a stored answer has no answer.
         """
         self._cache_only = cache_only
-        self.is_answer_missing = False  # an answer was wanted that is not remembered
+        self.is_answer_missing = False  # an answer was needed that is not stored
         self._command = list(command)
         self._environment = environment
         self._child_environment = dict(child_environment)
@@ -83,25 +82,25 @@ class ProgramProbe:
         return self._command[-1]
 
     def accepts_flag(self, flag: str) -> bool:
-        """Whether the help names `flag`. A program without help counts as the newest version, which
-        knows the flag.
+        """Return whether the help names `flag`. A program without help counts as the newest
+        version, which knows the flag.
 
-        Where it did not answer in time it may be any version: a flag that it does not know would
-        end its turn.
+        A program that did not answer in time may be any version. An unknown flag would end its
+        turn, so it counts as one that does not know the flag.
         """
         help_text = self.get_help_text()
         return flag in help_text or not (help_text.strip() or self._help_timed_out)
 
     def get_help_text(self) -> str:
-        """The help text, "" when there is none."""
+        """Return the help text, or ""."""
         if self._help_text is None:
             self._help_text = self.get_command_output(HELP_ARGS)
             self._help_timed_out = self.has_timed_out
         return self._help_text
 
     def ask_version(self, version_probe: VersionProbe, *, refresh: bool = False) -> str | None:
-        """Its version; None when the program does not say it. `refresh` asks although an answer is
-        remembered.
+        """Return its version, or None if the program does not report it. `refresh` asks again even
+        if an answer is stored.
         """
         answer = self.get_command_output(version_probe.args, refresh=refresh, cache_failures=False)
         version = version_probe.parse_version(answer)
@@ -113,12 +112,12 @@ class ProgramProbe:
         return version
 
     def find_cached_version(self, version_probe: VersionProbe) -> str | None:
-        """Its version, if an answer is remembered. Nothing is started."""
+        """Return its version if an answer is stored. Nothing is started."""
         answer = self._load_answers(self._build_cache_key()).get(" ".join(version_probe.args))
         return version_probe.parse_version(answer) if answer else None
 
     def cache_models(self, model_probe: ModelProbe) -> None:
-        """Remember what the program says of its models, for `list_cached_models`."""
+        """Store the models that the program reports, for `list_cached_models`."""
         if model_probe.args:
             usual_timeout_s, self._timeout_s = (
                 self._timeout_s,
@@ -128,7 +127,7 @@ class ProgramProbe:
             self._timeout_s = usual_timeout_s
 
     def list_cached_models(self, model_probe: ModelProbe) -> list[str]:
-        """Its models, as far as an answer is remembered. Nothing is started."""
+        """Return its models if an answer is stored. Nothing is started."""
         return (
             model_probe.parse_models(
                 self._load_answers(self._build_cache_key()).get(" ".join(model_probe.args), "")
@@ -138,8 +137,8 @@ class ProgramProbe:
         )
 
     def find_login_error(self, login_probe: LoginProbe) -> str | None:
-        """Its words for a missing login, asked anew; "" where it finds one, None where it does not
-        say (`failure`).
+        """Ask for its login, and return its text about a missing login, "" if it is logged in, or
+        None if it does not answer (see `failure`).
         """
         usual_timeout_s, self._timeout_s = self._timeout_s, max(self._timeout_s, START_TIMEOUT_S)
         answer = self._run_program(login_probe.args, login_probe.environment).decode(
@@ -158,7 +157,7 @@ class ProgramProbe:
         """Return the output of the program when it is started with `args`: stdout, then stderr; ""
         if that failed.
 
-        `cache_failures`: an answer with another exit status than 0 is remembered, too.
+        `cache_failures`: an answer with another exit status than 0 is stored, too.
         """
         key, question = self._build_cache_key(), " ".join(args)
         cached_answers = self._load_answers(key)
@@ -177,7 +176,7 @@ class ProgramProbe:
         return os.path.join(get_state_dir(self._environment), "probes")
 
     def _build_cache_key(self) -> str:
-        """The name of the file of its answers; "" when there is no such program."""
+        """Return the name of the file with its answers, or "" if the program does not exist."""
         from hashlib import sha256
 
         program = self._command[-1]
@@ -249,11 +248,10 @@ def create_program_probe(
     *,
     cache_only: bool = False,
 ) -> ProgramProbe:
-    """The probe of the program that a turn would start. ShimError when the program or its launcher
-    is not there.
+    """Create the probe of the program that a turn would start. Raise ShimError if the program or
+    its command prefix is missing.
 
-    `timeout_s` is how long it is waited for, where that is not as usual; `cache_only` as
-    `ProgramProbe` has it.
+    `timeout_s` and `cache_only` are those of `ProgramProbe`.
     """
     command = [
         *resolve_command_prefix(settings.launcher, environment, cwd),
@@ -266,8 +264,8 @@ def create_program_probe(
 def find_cached_version(
     adapter: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> str | None:
-    """The version of that program, if an answer is remembered. Nothing is started, and no error is
-    raised.
+    """Return the version of that program if an answer is stored. Nothing is started, and no error
+    is raised.
     """
     if adapter.cli.bundled_module and (
         adapter.cli.replayed_vendor or not environment.get("SHIM_BIN")
@@ -284,8 +282,8 @@ def find_cached_version(
 def find_unsupported_argument(
     adapter: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> str:
-    """The first word of its two-way command that the remembered help of that program does not name;
-    "" for none.
+    """Return the first argument of the two-way command that the stored help of that program does
+    not name, or "".
     """
     args = adapter.cli.two_way_help_texts
     if not args or (adapter.cli.bundled_module and not environment.get("SHIM_BIN")):
@@ -307,7 +305,7 @@ def find_unsupported_argument(
 def list_cached_models(
     adapter: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> list[str]:
-    """The models of that program, likewise."""
+    """Return the models of that program if an answer is stored. Nothing is started."""
     if adapter.cli.replayed_vendor:
         return []
     try:
@@ -319,8 +317,8 @@ def list_cached_models(
 
 
 def _read_output(process: "subprocess.Popen[bytes]", timeout_s: float) -> tuple[bytes, bool]:
-    """The first MAX_ANSWER_BYTES of its stdout, then of its stderr, and whether the program ended
-    in time.
+    """Return the first MAX_ANSWER_BYTES of its stdout and of its stderr, and whether the program
+    ended in time.
     """
     pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe is not None]
     output_by_descriptor = {pipe.fileno(): bytearray() for pipe in pipes}
@@ -350,7 +348,7 @@ def _read_output(process: "subprocess.Popen[bytes]", timeout_s: float) -> tuple[
 
 
 def _remove_old_answers(directory: str) -> None:
-    """Forget the oldest answers, beyond MAX_CACHED_PROGRAMS programs."""
+    """Remove the oldest answers, beyond MAX_CACHED_PROGRAMS programs."""
     try:
         names = [os.path.join(directory, name) for name in os.listdir(directory)]
         if len(names) > MAX_CACHED_PROGRAMS:

@@ -1,7 +1,7 @@
-"""The file that a child writes about its run, in a folder that only we may enter. It is read once
-and removed.
+"""The file that a child writes about its run, in a folder that only our user may enter. It is read
+once and removed.
 
-The folder is one of `spill`, so the remains of a killed run are removed with old spills.
+The folder is one of `spill`, so the remains of a killed run are removed with old spill files.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ MAX_REPORT_BYTES = 1024 * 1024
 
 
 class RunReportFile:
-    """The report of one child. `folder` is None if there is no private place for it."""
+    """The report of one child. `folder` is None if there is no private folder for it."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class RunReportFile:
         self.folder = LargeTextFolder(environment, session_id).create_private_subfolder()
 
     def read_and_remove(self) -> dict[str, Any] | None:
-        """Read the wanted keys of its object (None: no file), and remove the folder."""
+        """Return the requested keys of its object (None: no file), and remove the folder."""
         if self.folder is None:
             return None
         data = read_state_file(self.folder, self._report.file_name, MAX_REPORT_BYTES)
@@ -58,7 +58,7 @@ class RunReportFile:
 
 
 def parse_selected_json_keys(data: bytes, keys: tuple[str, ...]) -> dict[str, Any] | None:
-    """These keys of a JSON object; None for other bytes."""
+    """Return these keys of a JSON object, or None for other bytes."""
     try:
         value: object = orjson.loads(data)
     except orjson.JSONDecodeError:

@@ -1,8 +1,8 @@
-"""Starting a vendor's process, and ending one that will not be served.
+"""Starts a vendor's process, and ends a process that will not be used.
 
-A turn waits for its vendor, so as little as possible is imported before the start: `os.posix_spawn`
-does what `subprocess` would do, several milliseconds sooner. It knows no working directory but
-ours, and no sessions in the oldest libraries: there `subprocess` does it.
+A turn waits for its vendor, so as little as possible is imported before the start. `os.posix_spawn`
+starts a child several milliseconds sooner than `subprocess`. `subprocess` is used for another
+working directory, and with old libraries that cannot create a session.
 """
 
 import os
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from shim.core.reading.head_and_tail import HeadTailBuffer
     from shim.io.record_sinks import ChildRecordSink
 
-# gemini (Node's `process.exit`) loses what does not fit into the pipe when it leaves; Linux gives
-# anybody this much.
+# gemini (Node's `process.exit`) loses output that does not fit into the pipe when it exits. Linux
+# allows this size to every user.
 STDOUT_PIPE_BYTES = 1024 * 1024
-# for a killed process to be gone, which takes no time unless the kernel is stuck
+# for a killed process to exit, which takes no time unless the kernel is stuck
 KILL_TIMEOUT_S = 0.5
 POLL_INTERVAL_S = 0.01
 # A child inherits the signals that we ignore (Python: SIGPIPE and SIGXFSZ) and that our parent
@@ -37,10 +37,10 @@ running_pids: set[int] = set()
 
 
 class SpawnedProcess:
-    """A started process: its number, our ends of its pipes, and its exit code once that is known.
+    """A started process: its id, our ends of its pipes, and its exit code when it is known.
 
-    It has of `subprocess.Popen` what a `Child` uses. A code below 0 is minus the number of a
-    signal.
+    It has the part of `subprocess.Popen` that a `Child` uses. A code below 0 is minus the number of
+    a signal.
     """
 
     __slots__ = ("pid", "returncode", "stderr", "stdin", "stdout")
@@ -53,11 +53,11 @@ class SpawnedProcess:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Its exit code, None while it runs."""
+        """Return its exit code, or None while it runs."""
         return self._reap(os.WNOHANG)
 
     def wait(self) -> int:
-        """Its exit code, waited for as long as it runs."""
+        """Wait for the process, and return its exit code."""
         return self._reap(0) or 0
 
     def _reap(self, options: int) -> int | None:
@@ -77,14 +77,14 @@ if TYPE_CHECKING:
 
 
 class ChildSpawnResult(NamedTuple):
-    """A child that was started: all that a `Child` is made of.
+    """A child that was started, with everything that `Child` needs.
 
     process              the process, with our ends of its pipes
-    stdin_bytes          the bytes that its stdin is to be given
-    stderr_tail          what keeps its stderr; None: head and tail as they are
-    recorder             what records it
-    temporary_paths      paths of ours that are removed when it has ended
-    interrupt_timeout_s  seconds that its interrupt may take, 0 for the usual ones
+    stdin_bytes          the bytes for its stdin
+    stderr_tail          keeps its stderr; None: the head and the tail unchanged
+    recorder             records the child
+    temporary_paths      files that are removed when it has ended
+    interrupt_timeout_s  seconds that its interrupt may take, 0 for the default
     """
 
     process: "AnyProcess"
@@ -103,10 +103,11 @@ def spawn_child(
     opens_stdin: bool,
     temporary_paths: Sequence[str] = (),
 ) -> "AnyProcess":
-    """Start a child in a session and process group of its own.
+    """Start a child in a session and process group of its own. Raise ShimError if it cannot be
+    started.
 
-    `opens_stdin`: its stdin is a pipe and not the null device. `temporary_paths` are for the child alone:
-    they are removed when it cannot be started. A ShimError says whose fault it is when it cannot.
+    `opens_stdin`: its stdin is a pipe instead of the null device. `temporary_paths` belong to the
+    child and are removed if it cannot be started.
     """
     if not os.path.exists(shim.__file__):
         from shim.process.package import require_package_files_for_child
@@ -131,8 +132,8 @@ def spawn_child(
 def _start_by_posix_spawn(
     command: Sequence[str], environment: Mapping[str, str], cwd: str, *, opens_stdin: bool
 ) -> "AnyProcess":
-    """The started process. OSError where the system refuses it, ValueError for words that it cannot
-    be given.
+    """Start the process. Raise OSError if the system refuses it, ValueError for arguments that
+    cannot be passed.
     """
     disable_descriptor_inheritance()
     descriptors: list[int] = []
@@ -174,7 +175,9 @@ def _start_by_posix_spawn(
 def _start_by_subprocess(
     command: Sequence[str], environment: Mapping[str, str], cwd: str, *, opens_stdin: bool
 ) -> "subprocess.Popen[bytes]":
-    """The same in any folder, and where `posix_spawn` knows no sessions (glibc before 2.26)."""
+    """Start the process in any folder, or with a `posix_spawn` that cannot create a session (glibc
+    before 2.26).
+    """
     from shim.process.popen import spawn_with_subprocess
 
     return spawn_with_subprocess(
@@ -183,8 +186,8 @@ def _start_by_subprocess(
 
 
 def disable_descriptor_inheritance() -> None:
-    """Keep from the child the descriptors that our own parent left open. Those that Python opened
-    never reach it.
+    """Keep the child from inheriting the descriptors that our own parent left open. Descriptors
+    that Python opened are never inherited.
     """
     try:
         names = os.listdir("/dev/fd")
@@ -199,8 +202,8 @@ def disable_descriptor_inheritance() -> None:
 
 
 def _enlarge_stdout_pipe(process: "AnyProcess") -> None:
-    """More room in its stdout, where the system has any: it need not wait for us to read, also not
-    when it ends.
+    """Enlarge the pipe of its stdout if the system allows it, so that the child need not wait for
+    us, also when it exits.
     """
     try:
         import fcntl
@@ -208,11 +211,11 @@ def _enlarge_stdout_pipe(process: "AnyProcess") -> None:
         assert process.stdout is not None
         fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, STDOUT_PIPE_BYTES)
     except (ImportError, AttributeError, OSError):
-        return  # not Linux, or this user has as much as may be had
+        return  # not Linux, or the limit of this user is reached
 
 
 def kill_child(process: "AnyProcess") -> None:
-    """End a child that will not be served: something of ours failed between its start and the loop."""
+    """Kill a child that will not be used, because something failed between its start and the loop."""
     from shim.process import watchdog
 
     signal_process_group(process, "SIGKILL")
@@ -225,15 +228,15 @@ def kill_child(process: "AnyProcess") -> None:
 
 
 def signal_process_group(process: "AnyProcess", signal_name: str) -> None:
-    """Send a signal to a child's whole group. A child that was reaped is left alone: its number may
-    be another's.
+    """Send a signal to a child's group. A child that was reaped is not signalled, because another
+    process may have its id.
     """
     if process.returncode is not None:
         return
     try:
         os.killpg(process.pid, getattr(signal, signal_name))
     except OSError:
-        return  # the group is gone
+        return  # the group has exited
 
 
 def close_pipes(process: "AnyProcess") -> None:

@@ -1,7 +1,7 @@
-"""Why a program could not be started: whose fault it was, in a sentence, and what to do about it.
+"""Explains why a program could not be started: whose fault it is, and what to do about it.
 
-The system's own words are about a system call: a script without its interpreter "does not exist",
-and a prompt that is too long is an argument list.
+The system's own messages are about a system call: a script without its interpreter "does not
+exist", and a prompt that is too long is an argument list.
 """
 
 import errno
@@ -17,7 +17,7 @@ MAX_FIRST_LINE_BYTES = 256  # what the kernel reads of a script to find its inte
 def create_spawn_error(
     command: Sequence[str], environment: Mapping[str, str], cwd: str, error: OSError | ValueError
 ) -> ShimError:
-    """The error to raise for a child that could not be started."""
+    """Return the error for a child that could not be started."""
     program = command[0]
     if not isinstance(error, OSError):
         return FrontendError(f"{program} could not be started: an argument holds a NUL character")
@@ -39,7 +39,7 @@ def create_spawn_error(
 
 
 def _create_too_long_error(command: Sequence[str], environment: Mapping[str, str]) -> FrontendError:
-    """The error has the sizes, because systems have different limits."""
+    """Return an error with the sizes, because systems have different limits."""
     sizes = [len(os.fsencode(arg)) for arg in command]
     longest_index = max(range(len(sizes)), key=sizes.__getitem__)
     previous_flag = (
@@ -66,7 +66,7 @@ def _create_too_long_error(command: Sequence[str], environment: Mapping[str, str
 def _explain_failure(
     program: str, error_number: int | None, system_message: str
 ) -> tuple[str, str]:
-    """What is wrong with the program, and what to do."""
+    """Return what is wrong with the program, and what to do."""
     if os.sep not in program:
         return "there is no such program on PATH", "install it, or name it by its absolute path"
     if os.path.isdir(program):

@@ -1,7 +1,8 @@
-"""A vendor's folder of records, read for facts that its stream leaves out. It is never written to.
+"""A vendor's folder of records. It is read for data that the vendor's stream leaves out, and never
+written to.
 
-Only regular files inside the folder are read, and none is waited for. Without a file the stream is
-translated as it is.
+Only regular files inside the folder are read, without waiting for them. If a file is missing, the
+stream is translated without it.
 """
 
 import os
@@ -11,14 +12,14 @@ from itertools import islice
 from shim.core.adapter.adapter import Adapter
 from shim.state.files import open_regular_file
 
-MAX_ENTRIES = 10_000  # entries of a folder that are searched: more sessions than a day has
-TAIL_BYTES = 4 * 1024 * 1024  # of a record's end, which is larger than a change of a file
+MAX_ENTRIES = 10_000  # searched entries of a folder, more than the sessions of a day
+TAIL_BYTES = 4 * 1024 * 1024  # of the end of a record, more than any change of a file
 
 
 def open_vendor_data_dir(
     adapter: Adapter, environment: Mapping[str, str]
 ) -> "VendorDataDir | None":
-    """The folder of a vendor that keeps records. `environment` is that of its children."""
+    """Return the folder of a vendor that keeps records. `environment` is that of its children."""
     return (
         None
         if adapter.environment.data_dir is None
@@ -27,7 +28,7 @@ def open_vendor_data_dir(
 
 
 class VendorDataDir:
-    """One vendor's folder: named by `variable`, else `folder` in the user's home."""
+    """One vendor's folder: the value of `variable`, or `folder` in the user's home."""
 
     def __init__(self, variable: str, folder: str, environment: Mapping[str, str]) -> None:
         configured_path = environment.get(variable, "")
@@ -37,7 +38,7 @@ class VendorDataDir:
         )
 
     def find_file(self, folder: str, suffix: str) -> str | None:
-        """The path of a file below `folder` whose name has this end."""
+        """Return the path of a file below `folder` whose name has this end."""
         path = self._resolve_inside(folder)
         if path is None:
             return None
@@ -51,8 +52,8 @@ class VendorDataDir:
         return None
 
     def read_tail(self, path: str, min_offset: int = 0) -> tuple[int, bytes]:
-        """The bytes of a file after `min_offset`, at most the last TAIL_BYTES, and where they
-        begin.
+        """Return the bytes of a file after `min_offset`, at most the last TAIL_BYTES, and their
+        offset.
         """
         real_path = self._resolve_inside(path)
         if real_path is None:
@@ -71,6 +72,6 @@ class VendorDataDir:
             os.close(descriptor)
 
     def _resolve_inside(self, path: str) -> str | None:
-        """The real path of a path in the folder; None for one that leads out of it."""
+        """Return the real path of a path in the folder, or None if it leads out of the folder."""
         real_path = "" if "\0" in path else os.path.realpath(os.path.join(self._root, path))
         return real_path if real_path.startswith(self._root + os.sep) else None

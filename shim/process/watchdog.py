@@ -1,8 +1,8 @@
-"""Ends a child's group after our own death: SIGKILL leaves us no time for it.
+"""Ends a child's process group if we die without a chance to end it, as after SIGKILL.
 
-A shell holds the reading end of a pipe, and only we hold its writing end. A line on it means that
-all is well; its end means that we are gone. A vendor that waits for a tool reads and writes nothing
-for hours, and would not notice.
+A shell reads from a pipe whose writing end only we hold. A line means a normal end; the end of the
+pipe means that we died. The vendor itself would not notice, because it may read and write nothing
+for hours while a tool runs.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ _watchdogs: dict[int, "subprocess.Popen[bytes]"] = {}
 
 
 def start_watchdog(group_id: int) -> None:
-    """Guard a process group. If no shell can be started, the group has no guard."""
+    """Start the watchdog of a process group. If no shell can be started, there is none."""
     command = ["/bin/sh", "-c", WATCHDOG_SCRIPT, "sh", str(group_id)]
     null_device = subprocess.DEVNULL
     with contextlib.suppress(OSError):
@@ -31,7 +31,7 @@ def start_watchdog(group_id: int) -> None:
 
 
 def stop_watchdog(group_id: int) -> None:
-    """Dismiss the guard of a group that is gone."""
+    """Stop the watchdog of a group that has ended."""
     watchdog = _watchdogs.pop(group_id, None)
     if watchdog is not None and watchdog.stdin is not None:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -41,5 +41,5 @@ def stop_watchdog(group_id: int) -> None:
 
 
 def list_watchdog_pids(group_id: int) -> list[int]:
-    """The process of a group's guard, which we have to wait for."""
+    """Return the process id of a group's watchdog, for which we have to wait."""
     return [_watchdogs[group_id].pid] if group_id in _watchdogs else []
