@@ -36,8 +36,8 @@ def read_prompt(
     max_bytes: int = MAX_LINE_BYTES,
     recorder: "RunRecordSink | None" = None,
 ) -> str:
-    """The prompt. CliArgumentError for no prompt, FrontendError for one that cannot be passed to
-    any program.
+    """Return the prompt. Raise CliArgumentError if there is none, FrontendError if it cannot be
+    passed to a program.
     """
     prompt_argument = invocation.prompt or ""
     piped_text = _read_piped_text(descriptor, bool(prompt_argument), max_bytes, recorder)
@@ -62,9 +62,7 @@ def _check_text(prompt: str) -> None:
 
 
 def read_background_prompt(invocation: Invocation, descriptor: int, max_bytes: int) -> str:
-    """The prompt of a session that runs on its own, "" for none. An open stdin is waited for only
-    shortly.
-    """
+    """Return the prompt of a background session, or "". An open stdin is waited for only shortly."""
     prompt_argument = invocation.prompt or ""
     piped_text = _read_piped_text(descriptor, True, max_bytes, None).rstrip("\r\n")
     prompt = "\n".join(part for part in (prompt_argument, piped_text) if part.strip())
@@ -73,8 +71,8 @@ def read_background_prompt(invocation: Invocation, descriptor: int, max_bytes: i
 
 
 def load_system_prompt_files(invocation: Invocation) -> Invocation:
-    """The invocation with the texts of `--system-prompt-file` and `--append-system-prompt-file` in
-    their places.
+    """Return the invocation with the texts of `--system-prompt-file` and
+    `--append-system-prompt-file`.
     """
     if invocation.system_prompt_file is not None:
         invocation = invocation._replace(
@@ -100,7 +98,7 @@ def _load_text(path: str) -> str:
 def _read_piped_text(
     descriptor: int, has_prompt: bool, max_bytes: int, recorder: "RunRecordSink | None"
 ) -> str:
-    """The text on stdin; "" for a terminal, a closed stdin, or one that stays silent."""
+    """Return the text on stdin, or "" for a terminal, a closed stdin, or one that stays silent."""
     try:
         if os.isatty(descriptor):
             return ""

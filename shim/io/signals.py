@@ -1,5 +1,5 @@
-"""Signals from our first moment to the loop: without a child they end the start, with one they wait
-for the loop.
+"""Signals between the first moment and the loop. Before there is a child they end the start; after
+that they wait for the loop.
 """
 
 import signal
@@ -20,11 +20,11 @@ class StartInterruptedError(ShimError):
 
 
 class SignalRecorder:
-    """`pending_signals` are the signals that wait for the loop; `is_started` is set when a signal
-    must not end the start any more.
+    """Records signals. `pending_signals` wait for the loop; `is_started` is set when a signal must
+    not end the start any more.
 
-    A signal in the middle of an import waits for `raise_if_stopped`: modules written in C may crash
-    when they are interrupted.
+    A signal in the middle of an import waits for `raise_if_stopped`, because an interrupted C
+    extension may crash.
     """
 
     def __init__(self) -> None:
@@ -32,24 +32,24 @@ class SignalRecorder:
         self.is_started = False
 
     def start_recording_signals(self) -> None:
-        """From now on they are ours."""
+        """Record signals from now on."""
         early_signals.install_signal_handler(self._on_signal)
         if early_signals.received_signals:
             self._on_signal(early_signals.received_signals.pop(0), None)
 
     def restart_recording_signals(self) -> None:
-        """The loop is over: forget the signals that it has handled, and note new ones."""
+        """Clear the signals that the loop has handled, and record new ones."""
         self.is_started = True
         self.pending_signals.clear()
         self.start_recording_signals()
 
     def is_terminating(self) -> bool:
-        """Whether we were told to end; from now on a signal only says so."""
+        """Return whether a signal has told us to exit. Later signals are only recorded."""
         self.is_started = True
         return bool(self.pending_signals)
 
     def raise_if_stopped(self) -> None:
-        """StartStoppedError for a signal that came while a module was imported."""
+        """Raise StartInterruptedError for a signal that came while a module was imported."""
         if self.pending_signals and not self.is_started:
             self.is_started = True  # one error is enough
             raise StartInterruptedError(self.pending_signals[0])

@@ -1,9 +1,8 @@
 """Writes without an event loop, warnings on stderr, and the log.
 
-No write waits for ever. A descriptor that `select` calls writable takes SAFE_BYTES without
-blocking. Its blocking mode stays as it is, because other processes may hold the same descriptor.
-The log is written to stderr or to a file, never to stdout. structlog is imported only if a log is
-asked for.
+No write waits forever. A descriptor that `select` calls writable takes SAFE_BYTES without blocking.
+Its blocking mode is not changed, because other processes may hold the same descriptor. The log is
+written to stderr or to a file, never to stdout. structlog is imported only if a log is asked for.
 """
 
 import errno
@@ -15,18 +14,17 @@ from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS
 from shim.core.reading.typed import Any
 
-# The errors of a write to a reader that has gone: a closed pipe, socket or terminal, or a stdout
-# that was never open. Any other error is a fault of the place that should hold the bytes, such as a
-# full disk.
+# The errors of a write to a reader that has disconnected: a closed pipe, socket or terminal, or a
+# stdout that was never open. Any other error is about the target of the bytes, such as a full disk.
 DISCONNECT_ERRNOS = (errno.EPIPE, errno.ECONNRESET, errno.EIO, errno.EBADF, errno.ENXIO)
 SAFE_BYTES = 4096  # PIPE_BUF of Linux
-POLL_INTERVAL_S = 0.2  # between two looks at whether we were told to end
+POLL_INTERVAL_S = 0.2  # between two checks whether we were told to exit
 STDERR_TIMEOUT_S = 0.2  # for stderr, which may be a pipe without a reader
 
 
 def write_available(descriptor: int, data: bytes, timeout_s: float = 0.0) -> bytes:
-    """Write while each write is possible within `timeout_s`. Returns the rest. OSError as
-    `os.write` raises it.
+    """Write while each write is possible within `timeout_s`. Return the rest. Raise OSError like
+    `os.write`.
     """
     while data and select.select([], [descriptor], [], timeout_s)[1]:
         data = data[os.write(descriptor, data[:SAFE_BYTES]) :]
@@ -34,8 +32,8 @@ def write_available(descriptor: int, data: bytes, timeout_s: float = 0.0) -> byt
 
 
 def write_all(descriptor: int, data: bytes, is_terminating: Callable[[], bool]) -> None:
-    """Write all of it, however slow the reader is; give up once `is_terminating()` and the reader
-    does not read.
+    """Write all bytes, however slow the reader is. Give up if `is_terminating()` is true and the
+    reader does not read.
     """
     while data := write_available(descriptor, data, POLL_INTERVAL_S):
         if is_terminating():
@@ -66,12 +64,12 @@ LogFunction = Callable[..., None]
 
 
 def open_log(log_setting: str | None, *, redact: bool = True) -> LogFunction:
-    """Open the log that `SHIM_LOG` names, LEVEL or LEVEL:FILE. Returns a function of an event's
-    name and its facts.
+    """Open the log that `SHIM_LOG` names as LEVEL or LEVEL:FILE. Return a function of an event's
+    name and its fields.
 
-    `level` among the facts is that of the event, "info" without it. SILENT_LOG is what a log is
-    that nobody asked for. Secrets are blanked, unless `redact` is False. FrontendError for an
-    unknown level or a file that cannot be opened.
+    The field `level` is the level of the event ("info" without it). Without a log SILENT_LOG is
+    returned. Secrets are redacted, unless `redact` is False. Raise FrontendError for an unknown
+    level or a file that cannot be opened.
     """
     if not log_setting:
         return SILENT_LOG
@@ -119,15 +117,15 @@ def open_log(log_setting: str | None, *, redact: bool = True) -> LogFunction:
 
 
 def _open_log_file(path: str) -> int:
-    """Open a log file that only its owner may read. Raises OSError for a pipe without a reader."""
+    """Open a log file that only its owner may read. Raise OSError for a pipe without a reader."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
     return os.open(path, flags, 0o600)
 
 
 class _RunLogFile:
-    """Append lines to an open log file, and close it when the last user of the log is gone.
+    """Appends lines to an open log file, and closes it when the log is not used any more.
 
-    A full pipe loses the line: a turn never waits for its log.
+    A line that does not fit a full pipe is lost, because a turn must not wait for its log.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -141,7 +139,7 @@ class _RunLogFile:
 
 
 class _LineLogger:
-    """Write each event that structlog has rendered as a line."""
+    """Writes each event that structlog has rendered as a line."""
 
     def __init__(self, write_text: Callable[[str], None]) -> None:
         self._write_text = write_text
@@ -153,7 +151,7 @@ class _LineLogger:
 
 
 def _ignore_event(event: str, **fields: Any) -> None:
-    """No log was asked for."""
+    """Do nothing: no log was asked for."""
 
 
 SILENT_LOG: LogFunction = _ignore_event

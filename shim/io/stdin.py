@@ -1,7 +1,7 @@
-"""Our stdin while a conversation runs: lines that are read as they come, without blocking the loop.
+"""Our stdin while a conversation runs: lines are read as they come, without blocking the loop.
 
-anyio is imported by the first read of the loop. Lines that are there before that are heard and
-answered without it.
+The first read of the loop imports anyio. Lines that arrive before that are read and answered
+without it.
 """
 
 import os
@@ -19,12 +19,10 @@ CHUNK_BYTES = 256 * 1024
 
 
 class FrontendLineSource(Protocol):
-    """Where the lines of a frontend come from: our stdin, or the hub of a session that lives on its
-    own.
+    """The source of the frontend's lines: our stdin, or the hub of a background session.
 
-    max_bytes       the most bytes of a line, and of lines that wait for their turn
-    line_splitter   splits what `read` gives
-    received_lines  lines that came before the first `read`
+    max_bytes       the maximum size of a line, and of the lines that wait for a turn line_splitter
+    splits the bytes that `read` returns received_lines  lines that came before the first `read`
     """
 
     max_bytes: int
@@ -32,12 +30,12 @@ class FrontendLineSource(Protocol):
     received_lines: list[bytes]
 
     async def read(self) -> bytes:
-        """The next bytes, b"" at the end."""
+        """Return the next bytes, or b"" at the end."""
 
 
 def can_block_on_read(descriptor: int) -> bool:
-    """Whether a read may have to wait. A file and /dev/null answer at once, and no selector takes
-    them.
+    """Return whether a read may have to wait. A file and /dev/null never wait, and no selector
+    accepts them.
     """
     mode = os.fstat(descriptor).st_mode
     is_device = stat.S_ISCHR(mode) and not os.isatty(descriptor)
@@ -45,7 +43,7 @@ def can_block_on_read(descriptor: int) -> bool:
 
 
 class Stdin:
-    """File descriptor 0. A read waits for a pipe, a socket or a terminal; a file answers at once."""
+    """File descriptor 0. A read waits for a pipe, a socket or a terminal, but not for a file."""
 
     def __init__(
         self,
@@ -56,8 +54,8 @@ class Stdin:
     ) -> None:
         """`received` was read from the descriptor already.
 
-        A line of more than `max_bytes` bytes is skipped; lines of so many bytes may wait for
-        their turn.
+        A line of more than `max_bytes` is skipped. Lines of at most `max_bytes` together may wait
+        for a turn.
         """
         self.max_bytes = max_bytes
         self._recorder = recorder
@@ -67,8 +65,8 @@ class Stdin:
         self._can_block = can_block_on_read(descriptor)
 
     def read_available_lines(self) -> list[bytes]:
-        """The whole lines that have come, without waiting. They are kept in `received_lines` as
-        well.
+        """Return the complete lines that have arrived, without waiting. They are also stored in
+        `received_lines`.
         """
         if not self._can_block or not select.select([self._descriptor], [], [], 0)[0]:
             return []
@@ -82,7 +80,7 @@ class Stdin:
         return self.received_lines
 
     async def read(self) -> bytes:
-        """The next bytes, b"" at the end."""
+        """Return the next bytes, or b"" at the end."""
         import anyio
 
         if self._can_block:

@@ -1,6 +1,4 @@
-"""Our stdout: whole lines, written without ever blocking the loop, in the format that was asked
-for.
-"""
+"""Our stdout: complete lines in the requested format, written without blocking the loop."""
 
 import os
 import select
@@ -24,30 +22,30 @@ MAX_WRITE_BYTES = 1024 * 1024
 
 
 class FrontendDisconnectedError(Exception):
-    """Nobody reads our stdout any more."""
+    """The frontend does not read our stdout any more."""
 
 
 class FrontendLineSink(Protocol):
-    """Where the lines for a frontend go: our stdout, or the hub of a session that lives on its own."""
+    """The target of the lines for a frontend: our stdout, or the hub of a background session."""
 
     @property
     def has_failed(self) -> bool:
-        """Whether a write failed although the reader has not gone: the disk is full."""
+        """Return whether a write failed although the reader is connected: the disk is full."""
 
     async def wait_for_disconnect(self) -> None:
-        """Wait until the reader has gone; for ever if only a write can show that."""
+        """Wait until the reader has disconnected, or forever if only a write can show that."""
 
     async def write(self, data: bytes) -> None:
-        """Write all of `data`. FrontendDisconnectedError if nobody takes it any more."""
+        """Write all of `data`. Raise FrontendDisconnectedError if the reader has disconnected."""
 
 
 class Stdout:
-    """File descriptor 1, written so that a slow reader slows us down and breaks nothing.
+    """File descriptor 1. A slow reader slows the writes down and nothing else.
 
     A socket (Node's pipes are sockets) gets a flag with each call. A pipe is opened a second time,
     so that its other holders keep their blocking mode. A regular file never blocks for long.
-    Anything else is written in pieces that fit. `has_failed` says that a write failed although the
-    reader has not gone: the disk is full.
+    Anything else is written in pieces that fit. `has_failed` is set if a write failed although the
+    reader is connected: the disk is full.
     """
 
     def __init__(self, descriptor: int = 1, recorder: "RunRecordSink | None" = None) -> None:
@@ -84,10 +82,9 @@ class Stdout:
         self._waits_before_write = False
 
     async def wait_for_disconnect(self) -> None:
-        """Wait until the reader has gone; for ever if only a write can show that.
+        """Wait until the reader has disconnected, or forever if only a write can show that.
 
-        The end of a pipe or a socket that we write to becomes readable when its other end is
-        closed.
+        The writing end of a pipe or a socket becomes readable when the other end is closed.
         """
         mode = os.fstat(self._descriptor).st_mode
         if not (stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode)):
@@ -99,9 +96,9 @@ class Stdout:
             await anyio.sleep_forever()
 
     async def write(self, data: bytes) -> None:
-        """Write all of `data`. FrontendDisconnectedError if the frontend has closed it.
+        """Write all of `data`. Raise FrontendDisconnectedError if the frontend has closed its end.
 
-        A call that is cancelled half-way leaves its rest to the next call, so no line is ever cut.
+        The rest of a cancelled call is written by the next call, so that no line is cut.
         """
         pending = self._unwritten + data if self._unwritten else data
         view = memoryview(pending)
@@ -132,7 +129,7 @@ class Stdout:
                 recorder.record_stream("O", b"")
 
 
-# An error of these causes has the words of a vendor or of an API, which say neither whose they are.
+# An error with one of these causes has the text of a vendor or an API, which does not name its source.
 VENDOR_CAUSES = ("auth", "rate_limit", "vendor_error", "refused", "truncated")
 VENDOR_ERROR_HINT = (
     "the error comes from {name}, or from the API that it asks; "
@@ -141,8 +138,8 @@ VENDOR_ERROR_HINT = (
 
 
 class FrontendOutput:
-    """What of the stream is printed: all of it, one object, an array of all, or the answer alone
-    (contract F1).
+    """Writes the stream in the requested form: all lines, the result as one object, an array of all
+    lines, or only the answer (contract F1).
     """
 
     def __init__(
@@ -154,8 +151,8 @@ class FrontendOutput:
         transcript: Transcript | None = None,
         history_writer: "OutputWriter | None" = None,
     ) -> None:
-        """`history_writer` gives Claude's lines for the transcript, if the lines that go out are in
-        another dialect.
+        """`history_writer` has Claude's lines for the transcript, if the frontend reads another
+        dialect.
         """
         self._transcript = transcript
         self._history_writer = history_writer
@@ -168,23 +165,23 @@ class FrontendOutput:
         self._write_lock = anyio.Lock()
 
     async def wait_for_disconnect(self) -> None:
-        """Wait until the frontend has gone."""
+        """Wait until the frontend has disconnected."""
         await self._stdout.wait_for_disconnect()
 
     @property
     def has_failed(self) -> bool:
-        """Whether output was lost although the frontend has not gone."""
+        """Return whether output was lost although the frontend is connected."""
         return self._stdout.has_failed
 
     def write_prompt_to_transcript(self, message: UserMessage) -> None:
-        """The message that the next lines answer."""
+        """Write the message that the next lines answer."""
         if self._transcript is not None:
             self._transcript.write_prompt(
                 message.raw_message.get("content", message.text), message.uuid
             )
 
     async def write_lines(self, data: bytes) -> None:
-        """Lines of the stream. The rest of a call that was cancelled comes first."""
+        """Write lines of the stream, after the rest of a call that was cancelled."""
         async with self._write_lock:
             try:
                 await self._write_stream_lines(data)
@@ -198,14 +195,14 @@ class FrontendOutput:
     async def _write_stream_lines(self, data: bytes) -> None:
         if self._is_stream or not data:
             await self._stdout.write(data)
-        elif self._is_array and not self._has_ended:  # behind its end an array holds nothing
+        elif self._is_array and not self._has_ended:  # nothing may follow the end of an array
             items = data.rstrip(b"\n").replace(b"\n", b",")
             # a write that is cancelled goes on with the next
             separator, self._has_started = b"," if self._has_started else b"[", True
             await self._stdout.write(separator + items)
 
     async def finish_turn(self, turn: Turn) -> None:
-        """The turn is over; said once."""
+        """Write what follows the end of the turn. Called once for each turn."""
         was_ended = self._has_ended
         await self.write_final_answer(turn.final_text, turn.writer.last_result_line)
         if (
@@ -217,7 +214,7 @@ class FrontendOutput:
             warn(VENDOR_ERROR_HINT.format(name=turn.config.vendor.name))
 
     async def write_final_answer(self, text: str, result_line: bytes) -> None:
-        """The answer is there, as a text and as its line; said once."""
+        """Write the answer, as a text and as its line. Called once."""
         if self._has_ended:
             return
         self._has_ended = True

@@ -1,14 +1,14 @@
 """The transcript of a session: the file that history views and the SDKs' `list_sessions` read
 (contract F12).
 
-A line of the transcript is the line of the stream with more members in front. So nothing is parsed:
-finished lines are found by how they begin, and copied (`transcript_lines`). Members of the stream
-that a transcript does not have disturb no reader. Each message names the one before it. A resumed
-session reads that name from the end of its file.
+A line of the transcript is a line of the stream with more members before it. So nothing is parsed:
+complete lines are recognized by their beginning and copied (`transcript_lines`). The additional
+members of the stream disturb no reader. Each message names the message before it. A resumed session
+reads that name from the end of its file.
 
-Folders above a project's folder may be links, because people keep `~/.claude` elsewhere. Below, no
-link is followed, and files that we did not make are left alone. A failure ends the transcript with
-a sentence on stderr, never the turn.
+Folders above a project's folder may be links, because people keep `~/.claude` elsewhere. Below it
+no link is followed, and files that the shim did not create are not changed. A failure ends the
+transcript with a sentence on stderr, never the turn.
 """
 
 import os
@@ -32,10 +32,10 @@ from shim.io.transcript_lines import (
 )
 
 MAX_FILE_BYTES = 256 * 1024 * 1024  # readers load a whole transcript, and show no larger one
-TAIL_BYTES = 64 * 1024  # of an older file, where the id of its last message is searched
-MAX_ENTRYPOINT_CHARS = 64  # because every line repeats it
+TAIL_BYTES = 64 * 1024  # of an older file, searched for the id of its last message
+MAX_ENTRYPOINT_CHARS = 64  # every line repeats it
 
-# How each file of ours begins. Another program's file never does, and is never written to.
+# The beginning of each file of the shim. Other programs' files begin differently and are not changed.
 FILE_PREFIX = b'{"parentUuid":null,"isSidechain":false,"shim":true,'
 
 _INIT_PREFIX, _SESSION_ID_KEY = b'{"type":"system","subtype":"init",', b'"session_id":"'
@@ -79,10 +79,10 @@ class Transcript:
         usage_counter: MessageUsageCounter | None = None,
         forked_from: str = "",
     ) -> None:
-        """`redact` blanks the secrets of a prompt, and of the folder's name. Lines of the stream
-        come here blanked.
+        """`redact` removes the secrets of a prompt and of the folder's name. The lines of the
+        stream are redacted already.
 
-        `usage_counter` knows what the messages used. `forked_from` is the path of the original
+        `usage_counter` has the usage of the messages. `forked_from` is the path of the original
         session's transcript, which is copied for a fork.
         """
         self._redact = redact
@@ -104,10 +104,9 @@ class Transcript:
         self._usage_writer = TranscriptUsageUpdater(usage_counter)
 
     def open(self, session_id: str) -> None:
-        """Take the session's id, and write a prompt that came before it. A second call does
-        nothing.
+        """Set the session's id, and write a prompt that came before it. A second call does nothing.
 
-        The file is made with its first line. A file that we made earlier is continued.
+        The file is created with its first line. A file that the shim created earlier is continued.
         """
         if self._file_name is not None or canonicalize_uuid(session_id) is None:
             return
@@ -128,8 +127,8 @@ class Transcript:
             self.write_prompt(*pending_prompt)
 
     def write_prompt(self, content: object, uuid: str | None = None) -> None:
-        """Write a message of the user, text or blocks, as its turn begins. `uuid` is the frontend's
-        own id of it.
+        """Write a message of the user, text or blocks, when its turn begins. `uuid` is the
+        frontend's own id of the message.
         """
         if self._file_name is None:
             self._pending_prompt = (content, uuid)
@@ -155,7 +154,7 @@ class Transcript:
         self._last_prompt = extract_prompt_title(content) or self._last_prompt
 
     def write_lines(self, data: bytes) -> None:
-        """Take whole lines that go out, and write those that are messages of the main conversation.
+        """Write the messages of the main conversation among the complete lines of the stream.
 
         The session's id is that of the first `init`, unless `open` was called before.
         """
@@ -188,7 +187,7 @@ class Transcript:
         self._write_usage()
 
     def _write_usage(self) -> None:
-        """Write what the messages used so far."""
+        """Write the usage of the messages so far."""
         if self._descriptor is not None:
             try:
                 self._usage_writer.write_changed_usage(self._descriptor)
@@ -202,7 +201,9 @@ class Transcript:
             self.open(data[id_start : id_start + UUID_CHARS].decode("ascii", "replace"))
 
     def close(self) -> None:
-        """Close the file, with the last prompt at its end, where history lists look for a title."""
+        """Write the last prompt at the end, where history lists look for a title, and close the
+        file.
+        """
         if self._descriptor is not None and self._last_prompt:
             values = (
                 dump_json(self._last_prompt),
@@ -215,11 +216,11 @@ class Transcript:
         self._close_file()
 
     def _build_front_members(self) -> bytes:
-        """The members between the parent's id and the line's own."""
+        """Build the members between the parent's id and the line's own members."""
         return b'%b%b",' % (self._constant_members, format_now().encode())
 
     def _ensure_open(self) -> bool:
-        """Whether there is a file to write to."""
+        """Return whether there is a file to write to."""
         if self._descriptor is None and not self._is_closed:
             try:
                 self._open_file()
@@ -276,7 +277,7 @@ class Transcript:
             data = data[count:]
 
     def _continue_file(self, descriptor: int) -> None:
-        """Continue at the end of the file. OSError if we did not make it."""
+        """Continue at the end of the file. Raise OSError if the shim did not create it."""
         status = os.fstat(descriptor)
         is_shim_file = (
             stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_nlink == 1
@@ -290,9 +291,10 @@ class Transcript:
         self._parent_uuid = find_last_message_uuid_as_json(tail)
 
     def _append_lines(self, pieces: list[bytes]) -> int:
-        """Append whole lines in one call, so that another process' lines come before or after them.
+        """Append complete lines in one call, so that lines of other processes come before or after
+        them.
 
-        Gives the place of the first one in the file.
+        Return the position of the first line in the file.
         """
         if self._descriptor is None or self._is_closed:
             return 0
@@ -326,7 +328,7 @@ class Transcript:
 
 
 def build_transcript_path(environment: Mapping[str, str], cwd: str, session_id: str) -> str:
-    """Return the path of a session's transcript; "" if no home folder is known."""
+    """Return the path of a session's transcript, or "" if no home folder is known."""
     projects_dir = get_projects_dir(environment, cwd)
     if not projects_dir:
         return ""
@@ -334,7 +336,7 @@ def build_transcript_path(environment: Mapping[str, str], cwd: str, session_id: 
 
 
 def get_projects_dir(environment: Mapping[str, str], cwd: str) -> str:
-    """The folder of all transcripts; "" if no home folder is known."""
+    """Return the folder of all transcripts, or "" if no home folder is known."""
     home = environment.get("HOME") or os.path.expanduser("~")
     config_dir = environment.get("CLAUDE_CONFIG_DIR") or (
         os.path.join(home, ".claude") if os.path.isabs(home) else ""
@@ -343,7 +345,7 @@ def get_projects_dir(environment: Mapping[str, str], cwd: str) -> str:
 
 
 def _open_folder(path: str, parent: int | None) -> int:
-    """A folder that is ours and that not everybody may write to; below `parent` it may not be a
+    """Open a folder of our user that not every user may write to. Below `parent` it must not be a
     link.
     """
     nofollow_flag = 0 if parent is None else os.O_NOFOLLOW

@@ -1,11 +1,11 @@
-"""The lines of a transcript: the name of the file's folder, and how a line of the stream is written
-into the file.
+"""The lines of a transcript: the name of the file's folder, and how a line of the stream is
+written.
 
-The real claude writes the final usage of a message on each of its lines. Of the lines with the same
-message and request, ccusage, claude-monitor and claude-code-log take the first one that says a
-usage; sniffly adds up all. So here the first line of a message has its usage, and the others have
-zeros. A vendor may say the usage later, or for the whole turn: the numbers of the first line have
-room to grow and are written over.
+The real claude writes the final usage of a message on each of its lines. ccusage, claude-monitor
+and claude-code-log use the first line of a message and request that has a usage; sniffly adds up
+all lines. So the first line of a message has its usage here, and the others have zeros. A vendor
+may report the usage later, or for the whole turn. Therefore the numbers of the first line have
+space to grow and are overwritten.
 """
 
 import os
@@ -21,11 +21,11 @@ from shim.core.reading.values import canonicalize_uuid
 MAX_FOLDER_NAME_CHARS = 200  # a longer folder name is cut and ends in a hash
 MAX_TITLE_CHARS = 200
 UUID_CHARS = 36
-MAX_MESSAGES = 64  # whose usage may still change
+MAX_MESSAGES = 64  # messages whose usage may still change
 
 _ASSISTANT_PREFIX, _USER_PREFIX = b'{"type":"assistant",', b'{"type":"user",'
 _KIND_OFFSET = len(b'{"type":"')  # the byte where both differ
-_MAIN_CONVERSATION = b',"parent_tool_use_id":null,'  # the main conversation, not a nested agent
+_MAIN_CONVERSATION = b',"parent_tool_use_id":null,'  # not a subagent
 # a prompt that the stream repeats; it was written as the turn began
 _REPLAY_MEMBER = b',"isReplay":true'
 _UUID_KEY = b',"uuid":"'  # stands last in every line of ours
@@ -37,8 +37,8 @@ _NUMBER_DIGITS = len(str(MAX_COUNT))
 
 
 class TranscriptLineSpan(NamedTuple):
-    """A line of the stream that is written: where it begins and ends, and the id of a message of
-    the model's.
+    """A line of the stream that is written: its beginning and end, and the id of the model's
+    message.
     """
 
     start: int
@@ -48,8 +48,8 @@ class TranscriptLineSpan(NamedTuple):
     def split_line_around_usage_json(
         self, output_bytes: bytes, *, is_first_of_message: bool
     ) -> tuple[bytes, bytes, bytes]:
-        """What is written of it, in three pieces of which the second is its usage; `is_first` of
-        its message or not.
+        """Return the three pieces to write, of which the second is the usage. `is_first`: the line
+        is the first of its message.
         """
         start, end = self.start, self.end
         if not self.message_id:
@@ -72,9 +72,7 @@ class TranscriptLineSpan(NamedTuple):
 
 
 class TranscriptUsageUpdater:
-    """The usage of the messages that were written last: where it stands in the file, and how much
-    it is.
-    """
+    """The usage of the messages that were written last, and its position in the file."""
 
     def __init__(self, usage_counter: MessageUsageCounter | None) -> None:
         self.offsets: dict[bytes, int] = {}
@@ -83,7 +81,7 @@ class TranscriptUsageUpdater:
         self._changed_ids: dict[bytes, None] = {}
 
     def write_changed_usage(self, descriptor: int) -> None:
-        """Write what is new over what stands there. OSError where that fails."""
+        """Overwrite the usage that has changed. Raise OSError if that fails."""
         for message_id, usage in (
             {}
             if self._usage_counter is None
@@ -116,7 +114,7 @@ class TranscriptUsageUpdater:
 
 
 def _format_usage(usage: Usage) -> bytes:
-    """A usage as JSON, of the same length whatever its numbers are."""
+    """Format a usage as JSON that has the same length for all numbers."""
     members = (
         b'"%b":%-*d' % (name.encode(), _NUMBER_DIGITS, max(0, usage[name])) for name in NO_USAGE
     )
@@ -124,9 +122,9 @@ def _format_usage(usage: Usage) -> bytes:
 
 
 def list_message_line_spans(data: bytes) -> Iterator[TranscriptLineSpan]:
-    """The messages of the main conversation in `data`, which is whole lines.
+    """Return the messages of the main conversation in `data`, which is complete lines.
 
-    Most lines are fragments: one byte of each is looked at, which is faster than to search for the
+    Most lines are fragments. One byte of each is compared, which is faster than a search for the
     others.
     """
     position, size = 0, len(data)
@@ -157,9 +155,9 @@ def list_message_line_spans(data: bytes) -> Iterator[TranscriptLineSpan]:
 
 
 def encode_project_folder_name(cwd: str) -> str:
-    """The folder of a working directory's transcripts, as the real one names it.
+    """Return the folder of a working directory's transcripts, with the real claude's name.
 
-    Each UTF-16 unit that is no letter or digit of ASCII becomes a dash.
+    Each UTF-16 unit that is not an ASCII letter or digit becomes a dash.
     """
     units = cwd.encode("utf-16-le", "surrogatepass")
     code_units = [units[index] | units[index + 1] << 8 for index in range(0, len(units), 2)]
@@ -173,7 +171,7 @@ def encode_project_folder_name(cwd: str) -> str:
 
 
 def _format_hash(code_units: list[int]) -> str:
-    """The 31-multiplier string hash as a signed 32-bit number, its magnitude in base 36."""
+    """Return the 31-multiplier string hash as a signed 32-bit number, its magnitude in base 36."""
     value = 0
     for code_unit in code_units:
         value = (value * 31 + code_unit) & 0xFFFFFFFF
@@ -205,7 +203,7 @@ def _list_uuids(data: bytes, kinds: tuple[bytes, ...]) -> list[str]:
 
 
 def find_last_message_uuid_as_json(transcript_tail: bytes) -> bytes:
-    """The id of the last message in the end of a file, dumped."""
+    """Return the id of the last message in the end of a file, as JSON."""
     uuid_start = max(
         transcript_tail.rfind(b'"uuid":"') + 8, transcript_tail.rfind(b'"leafUuid":"') + 12
     )
@@ -214,7 +212,7 @@ def find_last_message_uuid_as_json(transcript_tail: bytes) -> bytes:
 
 
 def extract_prompt_title(content: object) -> str:
-    """A prompt's first text, on one line and short."""
+    """Return the first text of a prompt, shortened to one line."""
     if isinstance(content, list):
         blocks = (block.get("text") for block in content if isinstance(block, dict))
         content = next((text for text in blocks if isinstance(text, str) and text.strip()), "")

@@ -1,3 +1,1 @@
-"""What is kept between runs: settings, sessions, spilled texts and the profiles of a user's own
-vendors.
-"""
+"""Data that is kept between runs: settings, sessions, spilled texts, and the profiles of a user."""

@@ -1,5 +1,5 @@
-"""Files of a message, where a vendor reads them that is given files by their paths: of ours, and
-only for its turn.
+"""The files of a message, for vendors that read files by their paths. They exist only during the
+turn.
 """
 
 import os
@@ -16,13 +16,13 @@ from shim.state.files import (
 )
 
 FILE_PREFIX = "claude-shim-"
-MAX_AGE_S = 24 * 3600.0  # of a file that a killed process of ours left behind
+MAX_AGE_S = 24 * 3600.0  # of a file of a killed process
 MAX_TOTAL_BYTES = 200_000_000  # of the files of one turn
 
 
 class AttachmentStore:
-    """`locations` are pairs of a variable of the vendor's environment and a folder below it: the
-    first one that is set.
+    """Stores the files of a turn. `locations` are pairs of a variable of the vendor's environment
+    and a folder below it; the first variable that is set is used.
     """
 
     def __init__(
@@ -38,7 +38,9 @@ class AttachmentStore:
         self._stored_bytes = 0
 
     def store_file(self, data: str, suffix: str) -> str | None:
-        """The path of a file with the bytes of `data`, base64; None where it cannot be written."""
+        """Store the bytes of `data`, which is base64. Return the path, or None if the file cannot
+        be written.
+        """
         raw = b64decode(data)
         if not os.path.isabs(self._folder) or self._stored_bytes + len(raw) > MAX_TOTAL_BYTES:
             return None
@@ -54,14 +56,14 @@ class AttachmentStore:
         return path
 
     def clear(self) -> None:
-        """Remove the files: the vendor has read them, or never will."""
+        """Remove the files, because the turn is over."""
         for path in self._paths:
             remove_file(path)
         self._paths.clear()
         self._stored_bytes = 0
 
     def _remove_old_files(self) -> None:
-        """Remove what processes of ours left behind that were killed."""
+        """Remove the files of processes that were killed."""
         for changed_at_s, path in list_modification_times_and_paths(self._folder):
             if changed_at_s >= time.time() - MAX_AGE_S:
                 break

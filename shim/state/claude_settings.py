@@ -1,4 +1,4 @@
-"""Claude's own settings files: found, and read as far as they give or take permissions."""
+"""Claude's own settings files: finds them, and reads what they say about permissions."""
 
 import os
 import sys
@@ -22,8 +22,8 @@ DEFAULT_SETTING_SOURCES = "user,project,local"
 def load_claude_settings(
     invocation: Invocation, environment: Mapping[str, str], cwd: str
 ) -> ClaudeSettings:
-    """What all settings files say together. FrontendError for one that cannot be read: it may have
-    denied something.
+    """Return the merged settings of all files. Raise FrontendError for a file that cannot be read,
+    because it may deny something.
     """
     return merge_settings(list(_collect_sources(invocation, environment, cwd)))
 
@@ -31,16 +31,14 @@ def load_claude_settings(
 def list_claude_settings_paths(
     invocation: Invocation, environment: Mapping[str, str], cwd: str
 ) -> list[str]:
-    """The names of the settings files that are there and say something."""
+    """Return the names of the settings files that exist and are not empty."""
     return [source.name for source in _collect_sources(invocation, environment, cwd)]
 
 
 def _collect_sources(
     invocation: Invocation, environment: Mapping[str, str], cwd: str
 ) -> "list[SettingsSource]":
-    """The settings files that are there, the one that goes before the others first
-    (`--setting-sources` chooses).
-    """
+    """Return the settings files that exist, by precedence (`--setting-sources` selects them)."""
     setting_sources = (
         DEFAULT_SETTING_SOURCES
         if invocation.setting_sources is None
@@ -72,10 +70,10 @@ def _collect_sources(
 
 
 def _is_trusted_folder(environment: Mapping[str, str], cwd: str) -> bool:
-    """Whether the user has told the real claude to trust the working directory, or a folder around
-    it.
+    """Return whether the user has told the real claude to trust the working directory or a folder
+    above it.
 
-    A folder around the repository is not enough: people keep what they clone in their home.
+    A folder above the repository is not enough, because people clone repositories into their home.
     """
     path = os.path.join(
         environment.get("CLAUDE_CONFIG_DIR") or environment.get("HOME") or "/", ".claude.json"
@@ -96,11 +94,11 @@ def _is_trusted_folder(environment: Mapping[str, str], cwd: str) -> bool:
 
 
 def _collect_managed_sources(invocation: Invocation) -> "list[SettingsSource]":
-    """The machine's own settings: the file and those that are dropped in beside it, of which the
-    last goes first.
+    """Return the machine's own settings: the file, and the files in the folder beside it, of which
+    the last takes precedence.
 
-    A frontend's `--managed-settings`, always JSON, counts where the machine has none (as the real
-    one does it).
+    A frontend's `--managed-settings`, always JSON, counts if the machine has none, as with the real
+    claude.
     """
     paths = [os.path.join(MANAGED_FOLDER, "managed-settings.json")]
     folder = os.path.join(MANAGED_FOLDER, "managed-settings.d")
@@ -127,7 +125,7 @@ def _collect_managed_sources(invocation: Invocation) -> "list[SettingsSource]":
 
 
 def _find_repository(cwd: str) -> str:
-    """The folder of the repository that `cwd` is in, which is `cwd` where it is in none."""
+    """Return the folder of the repository that contains `cwd`, or `cwd` if there is none."""
     folder = cwd
     while not os.path.lexists(os.path.join(folder, ".git")):
         if folder == os.path.dirname(folder):
@@ -137,7 +135,7 @@ def _find_repository(cwd: str) -> str:
 
 
 def _load_file(path: str) -> Mapping[str, Any]:
-    """The object in a settings file; empty where there is no such file."""
+    """Load the object in a settings file. Return {} if the file does not exist."""
     if not os.path.lexists(path):  # as most of them, and nothing need be loaded to read them
         return {}
     try:
@@ -159,8 +157,8 @@ def _create_unreadable_error(path: str, reason: str | None) -> FrontendError:
 
 
 def load_settings_from_flag(text: str) -> Mapping[str, Any]:
-    """The object in the text of `--settings` itself, or in the file that it names (contract 11).
-    CliArgumentError.
+    """Return the object that `--settings` contains, or that is in the file it names (contract 11).
+    Raise CliArgumentError.
     """
     import orjson
 

@@ -1,7 +1,7 @@
-"""Settings: `config.toml` in the user's own configuration directory, and SHIM_* over it.
+"""Settings: `config.toml` in the user's configuration directory, overridden by SHIM_* variables.
 
-Never from the working directory: a cloned repository must not choose what gets executed. A mistake
-is named with file, line, key, what was found and what is allowed.
+Settings are never read from the working directory, because a cloned repository must not choose what
+is executed. An error names the file, the line, the key, the value and the allowed values.
 """
 
 import os
@@ -20,13 +20,13 @@ from shim.io.stderr import LOG_LEVELS
 if TYPE_CHECKING:
     from shim.profiles.check.config_node import ConfigNode
 
-MAX_CONFIG_BYTES = 1024 * 1024  # a settings file is a page; this is a mistake's limit
+MAX_CONFIG_BYTES = 1024 * 1024  # a settings file has about a page
 MAX_NUMBER = 2**53  # of a number in the settings: seconds and bytes stay far below
 
 Table = Mapping[str, Any]
 Keys = tuple[str | int, ...]
 
-# What the value of a key may be.
+# The kinds of values.
 TEXT, TEXTS, NAMES, VARIABLE = (
     "a string",
     "a list of strings",
@@ -43,8 +43,8 @@ NUMBER, SECONDS, SWITCH, TABLE = (
 
 
 def load_settings_table(path: str, *, must_exist: bool) -> Table:
-    """The table in the file; {} where it is not there and need not be. FrontendError for a file
-    that is no TOML.
+    """Load the table in the file. Return {} if the file does not exist and is optional. Raise
+    FrontendError for a file that is not TOML.
     """
     if not (must_exist or os.path.lexists(path)):
         return {}  # also below a home that is no folder
@@ -76,8 +76,8 @@ def load_settings_table(path: str, *, must_exist: bool) -> Table:
 
 
 def _read_bytes(path: str) -> bytes:
-    """What is in the file. OSError for a pipe, which would be waited for, and for a device that is
-    not the null one.
+    """Return the content of the file. Raise OSError for a pipe and for a device other than the null
+    device.
     """
     if path == os.devnull:
         return b""
@@ -90,9 +90,9 @@ def _read_bytes(path: str) -> bytes:
 def check_settings_table(
     path: str, parent_keys: Keys, table: Table, value_kinds: Mapping[str, str]
 ) -> None:
-    """FrontendError for a key that is none of `value_kinds`, and for a value of another kind.
+    """Raise FrontendError for a key that is not in `value_kinds`, and for a value of another kind.
 
-    `parent_keys` are the keys under which the table stands.
+    `parent_keys` are the keys of the table.
     """
     for key, value in table.items():
         if key not in value_kinds:
@@ -130,12 +130,12 @@ def _matches_kind(value: object, kind: str) -> bool:
 
 
 def create_invalid_value_error(path: str, keys: Keys, value: object, allowed: str) -> FrontendError:
-    """The error about a value that is none of those `allowed`."""
+    """Return the error about a value that is not `allowed`."""
     return create_config_node(path, keys, value).build_error(allowed)
 
 
 def create_config_node(path: str, keys: Keys, value: object) -> "ConfigNode":
-    """A wrong value of the settings file, whose line is looked for only now."""
+    """Return the node of a wrong value in the settings file. Its line is searched only now."""
     from shim.profiles.check.config_node import ConfigNode, ConfigSource
 
     return ConfigNode(
@@ -147,11 +147,11 @@ def create_config_node(path: str, keys: Keys, value: object) -> "ConfigNode":
 DEFAULT_RECORD_BYTES, MIN_RECORD_BYTES = 10**9, 10_000
 # vendors whose programs have the same name; they share the settings of the first
 TWIN_VENDORS = {"kimi": "kimi-code"}
-REPLACED_VENDOR = "claude"  # the vendor whose program another program may keep for itself
+REPLACED_VENDOR = "claude"  # the vendor whose program the drop-in replaces
 
 
 class VendorSettings(NamedTuple):
-    """`[vendors.X]`: where its program is, what is added to its launch, which dialect it speaks.
+    """`[vendors.X]`: the program of a vendor, additions to its launch, and its dialect.
 
     `trust_version`: the promises of the vendor's profile are assumed to hold for any version of the
     program.
@@ -171,17 +171,17 @@ class VendorSettings(NamedTuple):
 
 
 class BackgroundSessionSettings(NamedTuple):
-    """Of sessions that live on their own; each is `bridge` or `bridge_…` in the file.
+    """The settings of background sessions; each is `bridge` or `bridge_…` in the file.
 
-    enabled         each conversation is one
-    idle_timeout_s  seconds without a frontend, a turn and a question, after which one ends
-    retention_days  that what is kept of one stays after its end
-    answered_by     "any" frontend that may drive answers its questions, or the "owner", who drives
-                    or drove last
+    enabled         each conversation is a background session
+    idle_timeout_s  seconds without a frontend, a turn and a prompt, after which a session ends
+    retention_days  how long the files of an ended session are kept
+    answered_by     "any" client that may control answers prompts, or the "owner": the controller or
+                    the last one
     """
 
     enabled: bool = False
-    idle_timeout_s: float = 3600.0  # a person comes back from a meeting; the real one waits as long
+    idle_timeout_s: float = 3600.0  # the time of a meeting; the real claude waits as long
     retention_days: float = 30.0
     answered_by: str = "any"
 
@@ -208,20 +208,20 @@ class ShimSettings(NamedTuple):
     models: Mapping[str, str] = {}
     tui: str = "none"
     bridge: "BackgroundSessionSettings" = BackgroundSessionSettings()
-    path: str = ""  # of the file that they were read from
+    path: str = ""  # of the settings file
 
     def create_invalid_value_error(
         self, keys: Keys, allowed: Collection[str], value: object
     ) -> FrontendError:
-        """The error about a word in the file that is none of `allowed`."""
+        """Return the error about a value in the file that is not `allowed`."""
         return create_config_node(self.path, keys, value).build_choice_error(allowed)
 
     def create_unknown_key_error(self, keys: Keys, allowed: Collection[str]) -> FrontendError:
-        """The error about a key in the file that is none of `allowed`."""
+        """Return the error about a key in the file that is not `allowed`."""
         return create_config_node(self.path, keys, None).build_unknown_key_error(allowed)
 
     def resolve_redaction_mode(self) -> str:
-        """Where secrets are left out: as it was chosen, else what is usual in the dialect (surface
+        """Return where secrets are removed: the chosen mode, or the default of the dialect (surface
         page).
         """
         return self.redact or DIALECTS[self.dialect].default_redaction
@@ -232,8 +232,8 @@ class ShimSettings(NamedTuple):
     def resolve_timeout_s(
         self, name: str, vendor: str, adapter_timeouts: Mapping[str, float] = {}
     ) -> float:
-        """How long a vendor may be silent, in seconds; `name` is a key of DEFAULT_TIMEOUTS_S,
-        `adapter_timeouts` the vendor's own ones.
+        """Return how long a vendor may be silent, in seconds. `name` is a key of
+        DEFAULT_TIMEOUTS_S; `adapter_timeouts` are the vendor's own.
         """
         vendor_timeouts = self.get_vendor_settings(vendor).timeouts
         configured = (
@@ -313,8 +313,8 @@ VENDOR_KEY_KINDS = {
     "models": TABLE,
     "timeouts": TABLE,
 }
-TWO_WAY = "two-way"  # one child for a conversation, which is told everything through its stdin
-ONE_WAY = "one-way"  # a child a message, which is told nothing more
+TWO_WAY = "two-way"  # one child for a conversation, which gets everything through its stdin
+ONE_WAY = "one-way"  # one child for each message, which gets nothing more
 DRIVERS = (TWO_WAY, ONE_WAY)
 CHOICES = {
     "dialect": tuple(DIALECTS),
@@ -326,7 +326,9 @@ CHOICES = {
 
 
 def get_shim_settings_path(invocation: Invocation, environment: Mapping[str, str]) -> str:
-    """The settings file: one that was chosen for this run, or the user's, which need not be there."""
+    """Return the path of the settings file: the one chosen for this run, or the user's, which may
+    not exist.
+    """
     configured_path = invocation.shim_config or environment.get("SHIM_CONFIG")
     return configured_path or os.path.join(get_config_dir(environment), "config.toml")
 
@@ -336,10 +338,10 @@ def load_shim_settings(
     environment: Mapping[str, str],
     installed_settings: Mapping[str, str] = {},
 ) -> ShimSettings:
-    """The settings for a turn: the file, then SHIM_*, then the flags of the invocation.
+    """Load the settings of a turn: the file, then SHIM_*, then the flags of the invocation.
 
-    `installed_settings` is what `shim install` baked in. Raises FrontendError for a mistake in any
-    of them.
+    `installed_settings` are those that `shim install` wrote. Raise FrontendError for an error in
+    any of them.
     """
     path = get_shim_settings_path(invocation, environment)
     table = load_settings_table(
@@ -413,8 +415,8 @@ def load_shim_settings(
 
 
 def _share_settings(vendors: Mapping[str, VendorSettings]) -> Mapping[str, VendorSettings]:
-    """Return the tables of vendors. A twin without a table gets the table of the vendor with the
-    same program name.
+    """Return the tables of vendors. A vendor without a table gets that of the vendor with the same
+    program name.
     """
     shared = {twin: vendors[name] for name, twin in TWIN_VENDORS.items() if name in vendors}
     return {**shared, **vendors}
@@ -443,8 +445,8 @@ def _parse_bridge(
 def _use_replaced_program(
     replaced_path: str, vendors: Mapping[str, VendorSettings]
 ) -> Mapping[str, VendorSettings]:
-    """The vendors, of which claude is the file that the drop-in replaced, unless the settings name
-    another program.
+    """Return the vendors. Claude's program is the file that the drop-in replaced, unless the
+    settings name another one.
     """
     claude_settings = vendors.get(REPLACED_VENDOR) or VendorSettings()
     if claude_settings.bin or not os.path.isfile(replaced_path):
@@ -458,7 +460,7 @@ DEFAULT_LINE_BYTES, SDK_LINE_BYTES, MIN_LINE_BYTES = 100_000, 1_000_000, 10_000
 
 
 def _resolve_max_line_bytes(path: str, environment: Mapping[str, str], table: Table) -> int:
-    """The longest line that is written, in bytes; the default depends on the frontend."""
+    """Return the maximum length of a line in bytes. The default depends on the frontend."""
     value = environment.get("SHIM_MAX_LINE_BYTES")
     if not value:
         is_sdk = environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
@@ -481,8 +483,8 @@ def _parse_bytes(path: str, table: Table, key: str, default: int, minimum: int) 
 
 
 def _parse_record_path(path: str, table: Table) -> str:
-    """Where runs are recorded, an absolute path: a settings file has no working directory to begin
-    at.
+    """Return where runs are recorded. The path must be absolute, because a settings file has no
+    working directory.
     """
     value = str(table.get("record", ""))
     if not value or os.path.isabs(value):
@@ -501,7 +503,7 @@ def resolve_recording_path(
     installed_settings: Mapping[str, str],
     settings: ShimSettings,
 ) -> str:
-    """The path of this run's recording, from the first place that names one; "" for none."""
+    """Return the path of this run's recording, from the first source that names one, or ""."""
     return (
         invocation.shim_record
         or environment.get("SHIM_RECORD")
@@ -527,7 +529,7 @@ MACOS = "darwin"
 
 
 def get_config_dir(environment: Mapping[str, str]) -> str:
-    """Where a user's settings live (platformdirs; asked only where the rule is not a line long)."""
+    """Return the directory of the user's settings. platformdirs is used if the rule is not simple."""
     if sys.platform != MACOS:
         base = environment.get("XDG_CONFIG_HOME", "")
         if not os.path.isabs(base):
@@ -539,7 +541,7 @@ def get_config_dir(environment: Mapping[str, str]) -> str:
 
 
 def get_state_dir(environment: Mapping[str, str]) -> str:
-    """Where the shim keeps what it learned (surface page, State)."""
+    """Return the directory of the shim's state (surface page, State)."""
     configured_path = environment.get("SHIM_STATE", "")
     if os.path.isabs(configured_path):
         return configured_path
@@ -568,8 +570,8 @@ def _resolve_choice(
 
 
 def _check_program(path: str, keys: Keys, value: str | list[str]) -> None:
-    """FrontendError for a program, or for words that begin with one, whose path depends on the
-    working directory.
+    """Raise FrontendError for a program, or a command prefix, whose path depends on the working
+    directory.
     """
     program = value if isinstance(value, str) else value[0]
     if os.sep in program and not (os.path.isabs(program) or program.startswith("~/")):
@@ -581,7 +583,7 @@ def _check_program(path: str, keys: Keys, value: str | list[str]) -> None:
 def _resolve_log(
     path: str, flag: str | None, environment: Mapping[str, str], table: Table
 ) -> str | None:
-    """LEVEL or LEVEL:FILE, from the first place that says one."""
+    """Return LEVEL or LEVEL:FILE, from the first source that names one."""
     for source, value in _list_overrides("log", flag, environment):
         if value and value.partition(":")[0] not in LOG_LEVELS:
             raise _create_choice_error(source, value, LOG_VALUES)
@@ -596,7 +598,7 @@ def _resolve_log(
 def _list_overrides(
     key: str, flag: str | None, environment: Mapping[str, str]
 ) -> "list[tuple[str, str | None]]":
-    """Where a key may stand that goes before the file, and what is there."""
+    """Return the sources of a key that take precedence over the file, and their values."""
     variable = f"SHIM_{key.upper()}"
     return [(f"--shim-{key}", flag), (variable, environment.get(variable))]
 

@@ -1,12 +1,10 @@
-"""Files that are safe to write and to read, and the small ones that are kept in the state
-directory.
+"""Writes and reads files safely, among them the small files in the state directory.
 
-A new file never takes the place of another one and is never written through a link; it is renamed
-over an old one when it is whole. Only regular files are read, so that no read waits at a pipe or a
-device.
+A new file never replaces another one and is never written through a link. It is renamed over an old
+file when it is complete. Only regular files are read, so that no read waits for a pipe or a device.
 
-The state directory must be ours and 0700 (threats: settings of another user, symlinks). If it is
-not, nothing is kept there; there is no fallback.
+The state directory must belong to our user with mode 0700 (threats: settings of another user,
+symlinks). Otherwise nothing is stored; there is no fallback.
 """
 
 import os
@@ -26,8 +24,8 @@ NOT_PRIVATE_TEXT = "{path} is not your own folder, closed to others (chmod 700)"
 
 
 def ensure_private_dir(path: str) -> bool:
-    """Make `path`, a folder in the state directory, if needed; whether both are ours and only we
-    may enter them.
+    """Create `path`, a folder in the state directory, if necessary. Return whether both belong to
+    us and only we may enter them.
     """
     try:
         for folder in (os.path.dirname(path), path):
@@ -50,7 +48,7 @@ _warned_dirs: set[str] = set()
 
 
 def ensure_usable_dir(path: str) -> bool:
-    """`ensure_private_dir`, with one line on stderr when nothing can be kept there."""
+    """Like `ensure_private_dir`, with one line on stderr if nothing can be stored there."""
     if ensure_private_dir(path):
         return True
     _warn_once(path)
@@ -58,10 +56,10 @@ def ensure_usable_dir(path: str) -> bool:
 
 
 def can_others_write_dir(path: str) -> bool:
-    """Whether others could have written what is in `path`, a folder in the state directory; one
-    line on stderr says so.
+    """Return whether other users could have written files in `path`, a folder in the state
+    directory. If so, print one line on stderr.
 
-    Nothing is made: a folder that is not there is not foreign.
+    A folder that does not exist is not created.
     """
     if not (_is_foreign(os.path.dirname(path)) or _is_foreign(path)):
         return False
@@ -89,7 +87,7 @@ def _warn_once(path: str) -> None:
 
 
 def explain_unusable_dir(path: str) -> str:
-    """Return why nothing can be kept in `path`, a folder in the state directory."""
+    """Return why nothing can be stored in `path`, a folder in the state directory."""
     folder, error = find_unusable_dir(path)
     reason = (
         NOT_PRIVATE_TEXT.format(path=folder)
@@ -120,21 +118,21 @@ def find_unusable_dir(path: str) -> tuple[str, OSError | None]:
 
 
 def open_new_file(path: str, mode: int = 0o600) -> int:
-    """A descriptor to write a new file. OSError, also if something has that name already."""
+    """Return a descriptor to write a new file. Raise OSError, also if the name exists."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of `data` to a blocking descriptor. OSError when that fails."""
+    """Write all of `data` to a blocking descriptor. Raise OSError if that fails."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def write_new_file(path: str, write_content: Callable[[int], None], mode: int = 0o600) -> None:
-    """Make a file and have its descriptor filled; if that fails, nothing is left of it.
+    """Create a file and call `write_content` with its descriptor. If that fails, remove the file.
 
-    OSError, and whatever `write_content` raises.
+    Raise OSError, and whatever `write_content` raises.
     """
     descriptor = open_new_file(path, mode)
     try:
@@ -148,11 +146,11 @@ def write_new_file(path: str, write_content: Callable[[int], None], mode: int = 
 
 
 def replace_file(path: str, write_content: Callable[[int], None], mode: int = 0o600) -> None:
-    """`write_new_file` beside `path`, then rename: whatever is there stays until the new file is
-    whole.
+    """Write a new file beside `path`, then rename it. The old file stays until the new one is
+    complete.
     """
     temporary = f"{path}.{os.getpid()}.tmp"
-    remove_file(temporary)  # a killed process that had our number may have left one
+    remove_file(temporary)  # a killed process with the same id may have left one
     write_new_file(temporary, write_content, mode)
     try:
         os.replace(temporary, path)
@@ -174,8 +172,8 @@ def overwrite_file(path: str, data: bytes) -> None:
 
 
 def open_regular_file(path: str, *, follow_links: bool = True) -> int:
-    """A descriptor to read a regular file. OSError for anything else, and for a link unless
-    `follow_links`.
+    """Return a descriptor to read a regular file. Raise OSError for anything else, and for a link
+    unless `follow_links`.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags if follow_links else flags | os.O_NOFOLLOW)
@@ -186,7 +184,7 @@ def open_regular_file(path: str, *, follow_links: bool = True) -> int:
 
 
 def remove_file(path: str) -> bool:
-    """Remove a file; False if that fails, and nothing else stops over it."""
+    """Remove a file. Return False if that fails."""
     try:
         os.unlink(path)
     except OSError:
@@ -198,7 +196,9 @@ def remove_file(path: str) -> bool:
 
 
 def read_state_file(directory: str, name: str, max_bytes: int) -> bytes | None:
-    """The first `max_bytes` bytes of a file of ours, None when there is none."""
+    """Return the first `max_bytes` bytes of a file in the state directory, or None if it does not
+    exist.
+    """
     return (
         _read_regular(os.path.join(directory, name), max_bytes)
         if ensure_usable_dir(directory)
@@ -220,8 +220,8 @@ def _read_regular(path: str, max_bytes: int) -> bytes | None:
 def read_newest_state_files(
     directory: str, suffix: str, max_count: int, max_bytes: int
 ) -> Iterator[tuple[str, bytes]]:
-    """At most `max_count` files of ours that end in `suffix`, the last written first, each with its
-    first `max_bytes` bytes.
+    """Return at most `max_count` files of the state directory that end in `suffix`, the newest
+    first, each with its first `max_bytes` bytes.
     """
     entries = list_modification_times_and_paths(directory) if ensure_usable_dir(directory) else []
     for _, path in [entry for entry in reversed(entries) if entry[1].endswith(suffix)][:max_count]:
@@ -231,8 +231,8 @@ def read_newest_state_files(
 
 
 def list_modification_times_and_paths(directory: str) -> list[tuple[float, str]]:
-    """What is in a folder, the oldest first: the time of its last change, in seconds since 1970,
-    and its path.
+    """Return the entries of a folder, the oldest first: the time of the last change, in seconds
+    since 1970, and the path.
     """
     entries = []
     try:
@@ -248,7 +248,7 @@ def list_modification_times_and_paths(directory: str) -> list[tuple[float, str]]
 
 
 def write_state_file(directory: str, name: str, data: bytes) -> bool:
-    """Replace a file of ours; False if it could not be kept."""
+    """Replace a file in the state directory. Return False if it cannot be stored."""
     if not ensure_usable_dir(directory):
         return False
     try:
@@ -259,7 +259,7 @@ def write_state_file(directory: str, name: str, data: bytes) -> bool:
 
 
 def select_spill_file_opener(max_line_bytes: int) -> "OpenSpillFile":
-    """Where a long line waits for its end, which may never come: a file without a name.
+    """Return what opens a file without a name for a long line that may never end, or None.
 
     A user who raised the limit has the memory for such lines, and would wait for the disk.
     """

@@ -1,6 +1,4 @@
-"""A user's own vendors: the profiles beside config.toml, known by name until one of them is asked
-for.
-"""
+"""A user's own vendors: the profiles beside config.toml. A profile is read when its vendor is used."""
 
 import os
 from collections.abc import Mapping
@@ -15,11 +13,11 @@ from shim.state.config import ShimSettings, get_config_dir
 
 BUNDLED_VENDORS = dict(adapters.VENDORS)
 FOLDER_NAME = "vendors"
-MAX_PROFILES = 200  # of the folder; more than anybody has agents
+MAX_PROFILES = 200  # in the folder; no one has so many agents
 
 
 def load_adapters_and_errors() -> tuple[dict[str, Adapter], dict[str, FrontendError]]:
-    """Every readable vendor by name, and for the others the mistake."""
+    """Return every readable vendor by name, and the errors of the others."""
     adapters_by_name, errors = {}, {}
     for name, location in list(adapters.VENDORS.items()):
         try:
@@ -35,7 +33,7 @@ def load_adapters_and_errors() -> tuple[dict[str, Adapter], dict[str, FrontendEr
 
 
 def load_valid_adapters() -> dict[str, Adapter]:
-    """Every readable vendor by name. Others are left out, with a line on stderr."""
+    """Return every readable vendor by name. Others are left out, with a line on stderr."""
     adapters_by_name, errors = load_adapters_and_errors()
     for error in errors.values():
         warn(escape_control_chars(f"{error}\n"))
@@ -45,14 +43,14 @@ def load_valid_adapters() -> dict[str, Adapter]:
 def get_user_profile_folder(
     environment: Mapping[str, str], settings_path: str | None = None
 ) -> str:
-    """The folder of a user's profiles, beside the settings file."""
+    """Return the folder of a user's profiles, beside the settings file."""
     path = settings_path or environment.get("SHIM_CONFIG")
     base = os.path.dirname(os.path.abspath(path)) if path else get_config_dir(environment)
     return os.path.join(base, FOLDER_NAME)
 
 
 def check_vendor_names_in_settings(settings: ShimSettings) -> None:
-    """FrontendError for a vendor in the settings file that there is not."""
+    """Raise FrontendError for an unknown vendor in the settings file."""
     for name in settings.vendor:
         # which only a flag or a variable may name
         if name not in adapters.VENDORS and not name.startswith("replay"):
@@ -68,8 +66,8 @@ def register_user_profiles(
     """Add the profiles of the folder `vendors` beside config.toml to the table. `settings_path` is
     another settings file.
 
-    A user's profile goes before a bundled vendor of its name. A file that no vendor can be named
-    like is ignored.
+    A user's profile takes precedence over a bundled vendor of its name. A file whose name cannot be
+    a vendor's is ignored.
     """
     directory = get_user_profile_folder(environment, settings_path)
     try:

@@ -1,7 +1,7 @@
-"""Read profiles from the disk, and remember the parsed table: parsing TOML costs more than all
-other steps.
+"""Loads profiles from the disk, and stores the parsed table, because parsing TOML takes longer than
+all other steps.
 
-The parsed table is kept as JSON in the state directory, with the path, time and size of its file.
+The parsed table is stored as JSON in the state directory, with the path, time and size of its file.
 """
 
 import os
@@ -127,7 +127,7 @@ def _load_file(location: str, environment: Mapping[str, str]) -> ProfileFile:
 
 
 def _load_table(path: str, key: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """The table of a file, which is parsed once. The remembered table names its file."""
+    """Return the table of a file, which is parsed once. The stored table names its file."""
     directory = os.path.join(get_state_dir(environment), "profiles")
     # Two paths with the same end share a place, so the remembered table names its path.
     name = f"{path.encode('utf-8', 'surrogateescape').hex()[-MAX_NAME_CHARS:]}.json"
@@ -159,7 +159,7 @@ def _load_table(path: str, key: str, environment: Mapping[str, str]) -> Mapping[
 
 
 class _DefaultJsonContext:
-    """How JSON is read: as `json.loads` reads it by default."""
+    """The settings of the JSON scanner: the defaults of `json.loads`."""
 
     strict = True
     object_hook = object_pairs_hook = None
@@ -167,10 +167,10 @@ class _DefaultJsonContext:
 
 
 def _parse_json(data: bytes) -> object:
-    """What `json.loads` makes of it, by the same scanner; a child would wait 3 ms for `json`, which
-    imports `re`.
+    """Parse JSON like `json.loads`, with the same scanner. A child would wait 3 ms for the import
+    of `json`, which imports `re`.
 
-    ValueError for what is no JSON.
+    Raise ValueError if it is not JSON.
     """
     text = data.decode("utf-8")
     try:
@@ -194,7 +194,7 @@ def _read_profile(path: str) -> bytes:
 
 
 def _create_importer(directory: str) -> Callable[[str], ModuleType]:
-    """An importer of modules from the folder of the profiles. No search path is used."""
+    """Return an importer of modules from the folder of the profiles. No search path is used."""
 
     def load_module(name: str) -> ModuleType:
         from importlib.util import module_from_spec, spec_from_file_location

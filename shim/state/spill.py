@@ -1,8 +1,8 @@
 """Texts that are too large for a line: `spill/<session>/<n>-<8 hex>.txt` in the state directory
 (surface page).
 
-No file is named after a vendor's words. Old files, and the oldest beyond a total size, are removed
-when the next one is written.
+No file name contains a vendor's text. Old files, and the oldest beyond a total size, are removed
+when the next file is written.
 """
 
 import os
@@ -25,8 +25,8 @@ class LargeTextFolder:
         self._file_count = 0
 
     def store_text(self, text: str, suffix: str = ".txt") -> str | None:
-        """Write a text into a file whose name ends with `suffix`. Returns its path, or None if it
-        cannot be kept.
+        """Write a text into a file whose name ends with `suffix`. Return its path, or None if it
+        cannot be stored.
         """
         if not ensure_private_dir(self._root_dir):
             return None
@@ -45,7 +45,7 @@ class LargeTextFolder:
         )
 
     def create_private_subfolder(self) -> str | None:
-        """A new folder that only we may enter (None: impossible). It is removed like old files."""
+        """Create a folder that only we may enter (None: impossible). It is removed like old files."""
         if not ensure_private_dir(self._root_dir):
             return None
         _remove_old_folders(self._root_dir, MAX_TOTAL_BYTES, current_dir=self._session_dir)
@@ -71,7 +71,7 @@ def _remove_old_folders(root: str, max_bytes: int, current_dir: str) -> None:
 
 
 def _measure_folder(folder: str) -> int:
-    """The size of the files in a folder; 0 if another process has removed it."""
+    """Return the size of the files in a folder, or 0 if another process has removed it."""
     try:
         with os.scandir(folder) as files:
             return sum(file.stat(follow_symlinks=False).st_size for file in files)

@@ -1,7 +1,7 @@
-"""The sessions: which vendor's session stands behind a session id of Claude's. One small file for
+"""The sessions: the vendor's session for each session id of Claude. There is one small file for
 each.
 
-A vendor has ids of its own, and a frontend may choose ids too. A file is written at the end of a
+A vendor has ids of its own, and a frontend may choose ids, too. A file is written at the end of a
 turn, and read when the session is resumed (surface page, State).
 """
 
@@ -42,10 +42,10 @@ _SUFFIX = ".json"
 class StoredSession(NamedTuple):
     """A session: its vendor, the vendor's own id, the working directory and the model.
 
-    `vendor_session` is "" where the vendor kept nothing of it yet: it goes on as a new one. `used`
-    is all that it had used, where the vendor counts that and not each turn. `created` and `updated`
-    are seconds since 1970; `updated` is 0 before it is kept. `shown` is Claude's id as the frontend
-    spelled it, or "" if it is in lower case.
+    `vendor_session` is "" if the vendor has stored nothing yet; the session is then resumed as a
+    new one. `used` is the usage of the vendor's session, if the vendor counts that instead of each
+    turn. `created` and `updated` are seconds since 1970; `updated` is 0 before it is stored.
+    `shown` is Claude's id as the frontend spelled it, or "" if it is in lower case.
     """
 
     vendor: str
@@ -59,12 +59,12 @@ class StoredSession(NamedTuple):
 
     @property
     def vendor_session_usage(self) -> VendorSessionUsage:
-        """The vendor's session, and its usage so far."""
+        """Return the vendor's session, and its usage so far."""
         return self.vendor_session, self.used
 
 
 def find_session(session_id: str, environment: Mapping[str, str]) -> StoredSession | None:
-    """The session behind Claude's id; None if we did not make it."""
+    """Return the session of Claude's id, or None if the shim did not create it."""
     canonical_id = canonicalize_uuid(session_id)
     return (
         None
@@ -76,7 +76,7 @@ def find_session(session_id: str, environment: Mapping[str, str]) -> StoredSessi
 def find_last_session(
     cwd: str, environment: Mapping[str, str], vendor: str | None = None
 ) -> tuple[str, StoredSession] | None:
-    """Claude's id and session of the last run in `cwd`, of any vendor or of this one."""
+    """Return Claude's id and the session of the last run in `cwd`, of any vendor or of this one."""
     cwd = _escape_path(cwd)
     for session_id, session in list_sessions(environment):
         if session.cwd == cwd and vendor in (None, session.vendor):
@@ -85,7 +85,7 @@ def find_last_session(
 
 
 def list_sessions(environment: Mapping[str, str]) -> Iterator[tuple[str, StoredSession]]:
-    """Claude's ids and the sessions that are kept, the last used first."""
+    """Return Claude's ids and the stored sessions, the last used first."""
     for name, data in read_newest_state_files(
         _get_sessions_dir(environment), _SUFFIX, MAX_SESSIONS, MAX_RECORD_BYTES
     ):
@@ -95,17 +95,17 @@ def list_sessions(environment: Mapping[str, str]) -> Iterator[tuple[str, StoredS
 
 
 def remove_session(session_id: str, environment: Mapping[str, str]) -> bool:
-    """Delete our record of a session, whose id must be one of `list_sessions`. False if it is not
-    there any more.
+    """Remove the record of a session, whose id must be one of `list_sessions`. Return False if it
+    does not exist any more.
     """
     return remove_file(os.path.join(_get_sessions_dir(environment), session_id + _SUFFIX))
 
 
 def store_session(session_id: str, session: StoredSession, environment: Mapping[str, str]) -> bool:
-    """Keep a session. False if it cannot be kept, or if the vendor's id must not become an
-    argument.
+    """Store a session. Return False if it cannot be stored, or if the vendor's id must not become
+    an argument.
 
-    The time of its making stays as it was.
+    The time of its creation does not change.
     """
     canonical_id = canonicalize_uuid(session_id)
     if canonical_id is None or not _is_storable(session.vendor_session):
@@ -124,7 +124,7 @@ def store_session(session_id: str, session: StoredSession, environment: Mapping[
 
 
 def remove_old_sessions(directory: str) -> None:
-    """Forget the oldest sessions beyond 10,000, and unfinished files of killed processes."""
+    """Remove the oldest sessions beyond 10,000, and unfinished files of killed processes."""
     entries = list_modification_times_and_paths(directory)
     session_paths = [path for _, path in entries if not path.endswith(".tmp")]
     abandoned_paths = [
@@ -165,7 +165,7 @@ def _parse_session(data: bytes) -> StoredSession | None:
 
 
 def _escape_path(cwd: str) -> str:
-    """A folder's name as text. Bytes that are not UTF-8 are escaped."""
+    """Return a folder's name as text. Bytes that are not UTF-8 are escaped."""
     return os.fsencode(cwd).decode("utf-8", "backslashreplace")
 
 
@@ -178,5 +178,5 @@ def _get_sessions_dir(environment: Mapping[str, str]) -> str:
 
 
 def can_store_sessions(environment: Mapping[str, str]) -> bool:
-    """Whether sessions can be kept."""
+    """Return whether sessions can be stored."""
     return ensure_usable_dir(_get_sessions_dir(environment))
