@@ -267,6 +267,36 @@ def test_sdk_mcp_servers_are_reported_as_failed_if_a_launcher_is_set(box, progra
     assert ADD not in init["tools"]
 
 
+@pytest.mark.parametrize(("flags", "runs"), [(("--allowedTools", ADD), True), ((), False)])
+def test_rules_decide_mcp_calls_of_a_per_turn_vendor_after_a_fallback(box, program, flags, runs):
+    """The driver of the vendor that failed would ask the frontend."""
+    box.write_settings('vendor = ["gemini", "qwen"]\n[vendors.qwen]\ndriver = "one-way"\n')
+    greeting = {"id": 1, "result": {"protocolVersion": 1}}
+    no_login = {"id": 2, "error": {"code": -32000, "message": "Authentication required"}}
+    box.create_fake(
+        ["hear", '"initialize"'], acp(greeting, no_login), ["hear", "never"], name="gemini"
+    )
+    box.create_fake(
+        ["out", format_ndjson(INIT, build_tool_call())],
+        ["call_tool", "calc", "add", NUMBERS, str(box.recording)],
+        ["out", format_ndjson(returns("seen"), says("After."), result("After."))],
+        name="qwen",
+    )
+    with program(None, *flags, SHIM_VENDOR=None) as running:
+        frontend = Program(running)
+        running.send_lines(user("go"))
+        frontend.greet()
+        if runs:
+            frontend.run()
+        running.read_line_containing(b'"type":"result"')
+        done = running.end_input()
+    assert (done.result["result"], done.result["shim"]["vendor"]) == ("After.", "qwen")
+    assert frontend.ran == [{"name": "add", "arguments": NUMBERS}] * runs
+    assert not [line for line in done.lines if "can_use_tool" in str(line)]
+    assert read_client_answer(box)["result"].get("isError", False) is not runs
+    assert "qwen is asked" in done.stderr
+
+
 # -- agents that announce a call without its arguments ---------------------------------------------
 
 OPTIONS = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]

@@ -149,9 +149,13 @@ def call_tool(server: str, tool: str, tool_input: dict[str, object], path: str) 
 
 
 def _find_server(name: str) -> dict[str, object]:
-    """Return the command of an MCP server: of `initialize`, or of `session/new`, which has
-    variables as a list.
+    """Return the command of an MCP server: of the file of `--mcp-config`, of `initialize`, or of
+    `session/new`, which has variables as a list.
     """
+    for argument in sys.argv[2:]:
+        if argument.startswith("--mcp-config="):
+            with open(argument.partition("=")[2], encoding="utf-8") as file:
+                return dict(_import_json().load(file)["mcpServers"][name])
     for line in _stdin.splitlines():
         message = _import_json().loads(line)
         if message.get("type") == "control_request":

@@ -434,16 +434,18 @@ class PersistentDriver(OpenStdinDriver):
             self._decided_calls.discard_pending_request(request_id)
 
     def _find_open_call(self, tool: str, tool_input: Mapping[str, Any]) -> str | None:
-        """Return the id of an open call of a tool, if possible of a call with these arguments, or
-        None.
+        """Return the id of an open call of a tool with these arguments, or None.
+
+        A call that was announced without arguments is returned if no call has these arguments.
         """
         if self.stream is None:
             return None
         calls = [call for call in self.stream.turn.open_calls.values() if call[1] == tool]
-        for call_id, _, call_input in calls:
-            if call_input == tool_input:
-                return call_id
-        return calls[0][0] if calls else None
+        for announced_input in (tool_input, {}):
+            for call_id, _, call_input in calls:
+                if call_input == announced_input:
+                    return call_id
+        return None
 
     def _defer_decision(self, request: PermissionRequest) -> PermissionDecision | None:
         """Allow a request without arguments if `decide_tool_call` will decide about its call.

@@ -1,10 +1,12 @@
 """What the drivers have in common: a pump that lets others work, and that comes to an end."""
 
+import errno
+import os
 from types import SimpleNamespace
 
 import anyio
 import pytest
-from box import PATIENCE
+from box import PATIENCE, parse_lines
 from support import build_session_state
 
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
@@ -13,11 +15,13 @@ from shim.conversation.drivers.persistent_driver import PersistentDriver
 from shim.core.adapter.adapter import VendorShutdownConfig
 from shim.core.adapter.commands import AskPermissionCommand, TurnStage
 from shim.core.claude.control import ControlSession
+from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import STREAM_CLOSED_TEXT, TURN_OVER_TEXT, PermissionRequest
 from shim.core.turn.outcome import ChildExit
 from tests.conversation.test_message_loop import FakeLauncher, FakeOutput
 
 MANY = 1000
+ADD = "mcp__calc__add"
 LATE_BYTES = 8000  # in the place of the driver's, which would take a second of blank lines
 
 
@@ -146,3 +150,61 @@ async def test_in_process_call_is_denied_if_the_frontend_is_disconnected():
             decision = await driver.decide_tool_call("mcp__calc__add", {"a": 1})
     assert (decision.allow, decision.message) == (False, STREAM_CLOSED_TEXT)
     assert not driver._decided_calls.is_pending("inside-1")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("tool_input", "call_id"), [({"a": 1}, "call_1"), ({"a": 2}, "call_2"), ({"a": 3}, "inside-1")]
+)
+async def test_in_process_call_is_prompted_under_the_id_of_the_call_with_its_arguments(
+    tool_input, call_id
+):
+    output = FakeOutput()
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            driver, _ = build_persistent_driver(tasks, output)
+            for number in (1, 2):
+                driver.stream.turn.add_tool_call(f"call_{number}", ADD, {"a": number})
+            tasks.start_soon(driver.decide_tool_call, ADD, tool_input)
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+    (line,) = parse_lines(output.written_bytes)
+    request = line["request"]
+    assert (request["input"], request["tool_use_id"]) == (tool_input, call_id)
+
+
+@pytest.mark.anyio
+async def test_in_process_call_belongs_to_a_call_without_arguments_if_no_other_matches():
+    output = FakeOutput()
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            driver, _ = build_persistent_driver(tasks, output)
+            driver.stream.turn.add_tool_call("call_1", ADD, {"a": 1})
+            driver.stream.turn.add_tool_call("call_2", ADD, {})
+            tasks.start_soon(driver.decide_tool_call, ADD, {"a": 2})
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+    (line,) = parse_lines(output.written_bytes)
+    assert line["request"]["tool_use_id"] == "call_2"
+
+
+@pytest.mark.anyio
+async def test_turn_whose_stream_cannot_be_opened_is_refused_with_the_cause(monkeypatch):
+    killed, child = [], SimpleNamespace(process="a process")
+    monkeypatch.setattr("shim.conversation.drivers.per_turn_driver.kill_child", killed.append)
+    refused, stream = driver()
+    refused.launcher.start_child = lambda prompt: child
+    results = [OSError(errno.EMFILE, os.strerror(errno.EMFILE)), stream]
+
+    def open_child_stream(*_):
+        result = results.pop(0)
+        if isinstance(result, OSError):
+            raise result
+        return result
+
+    refused.launcher.open_child_stream = open_child_stream
+    await refused.run_turn(UserMessage("hi"))
+    result_line = parse_lines(refused._output.written_bytes)[-2]
+    assert (result_line["type"], result_line["is_error"]) == ("result", True)
+    assert "Too many open files" in result_line["errors"][0]
+    assert killed == [child.process]
