@@ -37,7 +37,7 @@ MAX_WAITING_FRAMES = 64
 WRITE_CHUNK_BYTES = 64 * 1024  # of events that are written at once
 # A stream does other work for so long at once. An event of another stream waits for about five such
 # slices on its way from its host to its browser.
-MAX_SLICE_S = 0.001
+MAX_SLICE_S = 0.0003
 # New steps that a page which reconnects is sent; if there are more, it starts again with the last.
 MAX_RECONNECT_STEPS = 200
 OMITTED_WELCOME_KEYS = frozenset(("initialize", "init"))  # of a welcome: pages of flags and tools
@@ -411,7 +411,10 @@ class EventStreamResponse:
             self._session_id, as_controller=False, after=self._encoder.start()
         ) as feed:
             async for frame in read_frames(feed):
-                await sender.send(frame)
+                try:
+                    sender.send_nowait(frame)  # `send` alone costs a round of the loop per frame
+                except anyio.WouldBlock:
+                    await sender.send(frame)
                 if frame.kind == "synced":
                     await self._is_synced.wait()
                     await opening.aclose()

@@ -4,7 +4,8 @@ import http.client
 import itertools
 import json
 import threading
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, asynccontextmanager, closing, nullcontext
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -433,6 +434,40 @@ async def test_other_streams_get_the_loop_while_a_past_is_sent(monkeypatch):
         chunks = [chunk async for chunk in response._encode_chunks(receiver)]
     assert b"".join(chunks).count(b"event: step") == 20
     assert max(chunk.count(b"event: ") for chunk in chunks) == 1
+
+
+@pytest.mark.anyio
+async def test_frames_pass_a_stream_in_batches(monkeypatch):
+    """A stream that passes one frame per round of a busy loop falls behind its session."""
+    monkeypatch.setattr(streams, "MAX_SLICE_S", PATIENCE)
+    frames, rounds = build_frames(build_prompts(1, 1000)), 0
+
+    async def feed():
+        for frame in frames:
+            yield {"kind": frame.kind, **frame.fields}
+
+    @asynccontextmanager
+    async def connect_to_session(session_id, **hello):
+        yield feed()
+
+    async def count_rounds():
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await anyio.sleep(0)
+
+    hosts = SimpleNamespace(connect_to_session=connect_to_session)
+    encoder = SessionStepEventEncoder(SessionDrawing(), None, 500)
+    response = EventStreamResponse(hosts, SESSION, encoder, lambda: True, nullcontext())
+    sender, receiver = anyio.create_memory_object_stream(streams.MAX_WAITING_FRAMES)
+    with anyio.fail_after(PATIENCE), sender, receiver:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(response._read_frames, sender)
+            tasks.start_soon(count_rounds)
+            data = b"".join([chunk async for chunk in response._encode_chunks(receiver)])
+            tasks.cancel_scope.cancel()
+    assert data.count(b"event: step") == 500
+    assert rounds < 200
 
 
 @pytest.mark.anyio
