@@ -55,7 +55,7 @@ class ConversationLoop:
                 tasks.start_soon(self._watch_recording, self._recorder)
             status = await self._run_session(tasks)
             tasks.cancel_scope.cancel()
-        return status or int(self._output.has_failed)
+        return status or int(self._output.stdout.has_failed)
 
     async def _run_session(self, tasks: TaskGroup) -> int:
         raise NotImplementedError

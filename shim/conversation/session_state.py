@@ -48,8 +48,8 @@ def build_session_state(
         return get_adapter(vendor_name, without_passthrough=True)
 
     def list_models() -> Sequence[str]:
-        adapter = find_adapter(state.vendor_name)
-        environment = vendor_list.build_environment(state.vendor_name)
+        adapter = find_adapter(state.vendor.display_name)
+        environment = vendor_list.build_environment(state.vendor.display_name)
         return list_known_models(adapter, settings, environment, context.cwd)
 
     def find_transcript() -> str:
@@ -69,9 +69,9 @@ def build_session_state(
         state_events=resolve_session_state_event_visibility(context.environment),
         echoes_messages=invocation.replay_user_messages,
         max_line_bytes=settings.max_line_bytes,
-        validate_model=lambda model: _resolve_model(model, state.vendor_name),
+        validate_model=lambda model: _resolve_model(model, state.vendor.display_name),
         map_model=lambda model: resolve_vendor_model(
-            model, find_adapter(state.vendor_name), settings
+            model, find_adapter(state.vendor.display_name), settings
         ),
         list_models=list_models,
         output_style=context.claude_settings.output_style or SessionOptions("").output_style,

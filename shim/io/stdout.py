@@ -156,7 +156,7 @@ class FrontendOutput:
         """
         self._transcript = transcript
         self._history_writer = history_writer
-        self._stdout = stdout
+        self.stdout = stdout
         self._is_stream = output_format == "stream-json"
         self._is_array = output_format == "json" and verbose
         self._is_text = output_format == "text"
@@ -166,12 +166,7 @@ class FrontendOutput:
 
     async def wait_for_disconnect(self) -> None:
         """Wait until the frontend has disconnected."""
-        await self._stdout.wait_for_disconnect()
-
-    @property
-    def has_failed(self) -> bool:
-        """Return whether output was lost although the frontend is connected."""
-        return self._stdout.has_failed
+        await self.stdout.wait_for_disconnect()
 
     def write_prompt_to_transcript(self, message: UserMessage) -> None:
         """Write the message that the next lines answer."""
@@ -194,12 +189,12 @@ class FrontendOutput:
 
     async def _write_stream_lines(self, data: bytes) -> None:
         if self._is_stream or not data:
-            await self._stdout.write(data)
+            await self.stdout.write(data)
         elif self._is_array and not self._has_ended:  # nothing may follow the end of an array
             items = data.rstrip(b"\n").replace(b"\n", b",")
             # a write that is cancelled goes on with the next
             separator, self._has_started = b"," if self._has_started else b"[", True
-            await self._stdout.write(separator + items)
+            await self.stdout.write(separator + items)
 
     async def finish_turn(self, turn: Turn) -> None:
         """Write what follows the end of the turn. Called once for each turn."""
@@ -219,8 +214,8 @@ class FrontendOutput:
             return
         self._has_ended = True
         if self._is_array:
-            await self._stdout.write(b"]")
+            await self.stdout.write(b"]")
         elif self._is_text:
-            await self._stdout.write(text.encode("utf-8", "replace") + b"\n")
+            await self.stdout.write(text.encode("utf-8", "replace") + b"\n")
         elif not self._is_stream:
-            await self._stdout.write(result_line)
+            await self.stdout.write(result_line)

@@ -35,7 +35,7 @@ class FakeOutput:
     one that does not read the end.
     """
 
-    has_failed = False
+    stdout = SimpleNamespace(has_failed=False)
 
     def __init__(self, *, is_disconnected=False, blocked=False):
         self.written_bytes = b""

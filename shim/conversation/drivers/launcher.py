@@ -359,7 +359,7 @@ class ChildLauncher:
         self.last_request = request
         if self._list_replayed_attempts is not None:
             self.resume_state.failed_attempts = self._list_replayed_attempts()
-            self.session_state.serving_vendor = self.session_state.serving_vendor._replace(
+            self.session_state.vendor = self.session_state.vendor._replace(
                 display_name=adapter.display_name
             )
         needs_stdin = self.resume_state.persistent or launch.needs_stdin_pipe or bool(launch.stdin)
@@ -568,7 +568,7 @@ class ChildLauncher:
             modes = list_modes_for_untrusted_version(
                 tuple(self.adapter.modes), can_ask_permission=state.answers_prompts
             )
-            state.serving_vendor = state.serving_vendor._replace(never_asks=True, modes=modes)
+            state.vendor = state.vendor._replace(never_asks=True, modes=modes)
         if distrust and distrust != previous_check.distrust and not self.is_dry:
             warn(
                 f"{escape_control_chars(distrust)}; it may run tools without asking (unattended)\n"
@@ -634,9 +634,7 @@ class ChildLauncher:
             return str(error)
         from shim.core.adapter.enforcement import explain_unenforceable_policy
 
-        persistent = (
-            self.resume_state.persistent or self.session_state.serving_vendor.asks_permissions
-        )
+        persistent = self.resume_state.persistent or self.session_state.vendor.asks_permissions
         return explain_unenforceable_policy(
             self.adapter,
             policy,

@@ -135,7 +135,7 @@ class SessionState:
     def __init__(
         self,
         options: SessionOptions,
-        serving_vendor: VendorCapabilities,
+        vendor: VendorCapabilities,
         *,
         mode: str = "default",
         model: str | None = None,
@@ -144,7 +144,7 @@ class SessionState:
         policy: "Policy | None" = None,
     ) -> None:
         self.options = options
-        self.serving_vendor = serving_vendor
+        self.vendor = vendor
         self.mode = mode
         self.requested_model = self.initial_model = model
         self.effort = effort
@@ -171,13 +171,9 @@ class SessionState:
     @property
     def asks_permissions(self) -> bool:
         """Whether the vendor asks about its calls in the mode that is in force."""
-        return self.serving_vendor.asks_permissions and (
-            self.serving_vendor.asks_in_bypass_mode or self.mode != BYPASS_MODE
+        return self.vendor.asks_permissions and (
+            self.vendor.asks_in_bypass_mode or self.mode != BYPASS_MODE
         )
-
-    @property
-    def vendor_name(self) -> str:
-        return self.serving_vendor.display_name
 
     def add_sdk_mcp_servers(self, names: Iterable[object]) -> None:
         """The frontend has MCP servers in its own process."""
@@ -194,8 +190,8 @@ class SessionState:
         """
         unsupported_reason = (
             ""
-            if self.serving_vendor.accepts_mcp_servers
-            else f"{self.vendor_name} takes no MCP servers"
+            if self.vendor.accepts_mcp_servers
+            else f"{self.vendor.display_name} takes no MCP servers"
         )
         external_names = [
             name for name in self.configured_servers if name not in self.sdk_servers.names
@@ -220,19 +216,22 @@ class SessionState:
         """The tools of servers in the frontend's process, where the vendor reaches them."""
         return (
             self.sdk_servers.tool_names
-            if self.serving_vendor.accepts_mcp_servers and not self.sdk_servers_error
+            if self.vendor.accepts_mcp_servers and not self.sdk_servers_error
             else []
         )
 
-    def switch_vendor(self, serving_vendor: VendorCapabilities) -> None:
+    def switch_vendor(self, vendor: VendorCapabilities) -> None:
         """Another vendor serves from now on. Of the models that were asked for, those in Claude's
         words are its too.
         """
-        models = self._models_by_vendor[self.vendor_name] = self.requested_model, self.initial_model
+        models = self._models_by_vendor[self.vendor.display_name] = (
+            self.requested_model,
+            self.initial_model,
+        )
         claude_models = [name if name and is_claude_model(name) else None for name in models]
-        self.serving_vendor = serving_vendor
+        self.vendor = vendor
         self.requested_model, self.initial_model = self._models_by_vendor.get(
-            serving_vendor.display_name, claude_models
+            vendor.display_name, claude_models
         )
         self.reported_model = ""
 
@@ -257,7 +256,7 @@ class SessionState:
             return PolicyDecision("allow" if is_allowed else "ask", self.mode, is_by_rule=False)
         from shim.core.policy.evaluate import PolicyEvaluator
 
-        evaluator = PolicyEvaluator(self.policy, asks_for_all=self.serving_vendor.asks_for_all)
+        evaluator = PolicyEvaluator(self.policy, asks_for_all=self.vendor.asks_for_all)
         return evaluator.evaluate_tool_call(
             tool,
             tool_input,
@@ -297,7 +296,9 @@ class SessionState:
         """
         if self.policy is None:
             if any((*deny, *ask)):
-                raise ValueError(f"{self.vendor_name} takes no rules in the middle of a session")
+                raise ValueError(
+                    f"{self.vendor.display_name} takes no rules in the middle of a session"
+                )
             return False
         rules = {
             "deny": parse_permission_rules(deny, source=FLAGS_SOURCE),
@@ -326,7 +327,7 @@ class SessionState:
             return []
         from shim.core.policy.suggestions import EDIT_MODE, suggest_rule_updates
 
-        can_accept_edits = self.mode == "default" and EDIT_MODE in self.serving_vendor.modes
+        can_accept_edits = self.mode == "default" and EDIT_MODE in self.vendor.modes
         return suggest_rule_updates(
             self.policy, tool, tool_input, self.mode, can_edit=can_accept_edits
         )
@@ -336,11 +337,11 @@ class SessionState:
 
     def list_models(self) -> list[dict[str, Any]]:
         """At least one: some clients take the first without looking (C3)."""
-        default_description = f"The model that {self.vendor_name} uses by itself"
+        default_description = f"The model that {self.vendor.display_name} uses by itself"
         models = [
             {
                 "value": DEFAULT_MODEL,
-                "displayName": f"Default ({self.vendor_name})",
+                "displayName": f"Default ({self.vendor.display_name})",
                 "description": default_description,
             }
         ]
@@ -354,11 +355,11 @@ class SessionState:
                     {
                         "value": name,
                         "displayName": name,
-                        "description": f"{model} through {self.vendor_name}",
+                        "description": f"{model} through {self.vendor.display_name}",
                     }
                 )
-        abilities: dict[str, Any] = {"supportsAutoMode": self.serving_vendor.has_auto_mode}
-        if self.serving_vendor.accepts_effort:
+        abilities: dict[str, Any] = {"supportsAutoMode": self.vendor.has_auto_mode}
+        if self.vendor.accepts_effort:
             abilities |= {
                 "supportsEffort": True,
                 "supportedEffortLevels": list(CLAUDE_EFFORT_LEVELS),

@@ -73,9 +73,7 @@ class YumeControlSession(ControlSession):
         """`never_asks`: the vendor runs its tools and never asks."""
         super().__init__(session_state, create_id, format_now)
         self._encoder = encoder
-        self.session_state.serving_vendor = self.session_state.serving_vendor._replace(
-            never_asks=never_asks
-        )
+        self.session_state.vendor = self.session_state.vendor._replace(never_asks=never_asks)
         self._early_approvals: dict[str, PermissionDecision] = {}
         # calls of this turn, so that a second approval of a call approves no later question
         self._decided_calls = BoundedDict[str, None](MAX_EARLY_APPROVALS)
@@ -130,15 +128,11 @@ class YumeControlSession(ControlSession):
                 f"the permission mode {escape_control_chars(str(name)[:MAX_TYPE_CHARS])!r} is not known: default",
                 "",
             )
-        if answers_prompts and not self.session_state.serving_vendor.asks_permissions:
+        if answers_prompts and not self.session_state.vendor.asks_permissions:
             # an unattended vendor is refused by its next turn, if no other vendor answers
             self._report_bad_line(
                 "it asks nobody here"
-                + (
-                    ""
-                    if self.session_state.serving_vendor.never_asks
-                    else "; it keeps to its own default"
-                ),
+                + ("" if self.session_state.vendor.never_asks else "; it keeps to its own default"),
                 "",
             )
         self.session_state.mode, self.session_state.answers_prompts = mode, answers_prompts
@@ -211,4 +205,4 @@ class YumeControlSession(ControlSession):
         """Nothing: Yume has no such lines."""
 
     def _report_bad_line(self, text: str, consequence: str = "; the line was skipped") -> None:
-        self.warnings.append(f"{self.session_state.vendor_name}: {text}{consequence}\n")
+        self.warnings.append(f"{self.session_state.vendor.display_name}: {text}{consequence}\n")

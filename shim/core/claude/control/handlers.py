@@ -60,7 +60,7 @@ def _initialize_session(
         "account": {
             "tokenSource": "none",
             "apiKeySource": "none",
-            "apiProvider": state.vendor_name,
+            "apiProvider": state.vendor.display_name,
         },
         "pid": state.options.pid,
         "claude_code_version": CLAUDE_VERSION,
@@ -74,7 +74,7 @@ def _initialize_session(
     if server_configs:
         is_applied = (
             isinstance(server_configs, dict)
-            and state.serving_vendor.accepts_mcp_servers
+            and state.vendor.accepts_mcp_servers
             and not frontend.has_started
         )
         if is_applied:
@@ -83,8 +83,10 @@ def _initialize_session(
                 frozenset(server_configs),
             )
         body["mcp_servers_applied"] = is_applied
-    if (sdk_server_names or server_configs) and not state.serving_vendor.accepts_mcp_servers:
-        frontend.warnings.append(f"MCP servers have no effect: {state.vendor_name} takes none\n")
+    if (sdk_server_names or server_configs) and not state.vendor.accepts_mcp_servers:
+        frontend.warnings.append(
+            f"MCP servers have no effect: {state.vendor.display_name} takes none\n"
+        )
     state.sdk_servers.initialize_servers()
     return body
 
@@ -125,10 +127,10 @@ def _set_permission_mode(
         raise ControlRequestError(
             f"Cannot set permission mode to bypassPermissions {reason}", "bypass_not_launched"
         )
-    if mode not in state.serving_vendor.modes:
-        supported_modes = ", ".join(state.serving_vendor.modes)
+    if mode not in state.vendor.modes:
+        supported_modes = ", ".join(state.vendor.modes)
         raise ControlRequestError(
-            f"Cannot set permission mode to {mode}: {state.vendor_name} can do {supported_modes}",
+            f"Cannot set permission mode to {mode}: {state.vendor.display_name} can do {supported_modes}",
             "invalid_mode",
         )
     state.mode = str(mode)
@@ -183,7 +185,7 @@ def _reject_mcp_servers(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> ResponseBody:
     servers = request.get("servers")
-    reason = f"{frontend.session_state.vendor_name} is given its servers when it starts"
+    reason = f"{frontend.session_state.vendor.display_name} is given its servers when it starts"
     return {
         "added": [],
         "removed": [],

@@ -508,9 +508,9 @@ class ControlSession(ControlOutputWriter):
         self, event: HookEvent, response: Mapping[str, Any]
     ) -> list[FrontendAction]:
         hook_decision = parse_hook_output(response.get("response"))
-        if (
-            not self.session_state.serving_vendor.asks_permissions
-            and hook_decision.updated_input not in (None, event.tool_input)
+        if not self.session_state.vendor.asks_permissions and hook_decision.updated_input not in (
+            None,
+            event.tool_input,
         ):
             hook_decision = HookDecision(
                 False, f"a hook changed the input of {event.tool}, which runs as it was"
