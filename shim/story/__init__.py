@@ -1,1 +1,1 @@
-"""Sessions for people and tools: steps and sums, terminal views, exports."""
+"""Sessions for people and tools: steps and totals, terminal views, exports."""

@@ -1,4 +1,6 @@
-"""A call that changes a file as a unified diff: lines that begin with `@@`, `+`, `-` or a space."""
+"""Formats a call that changes a file as a unified diff: lines that begin with `@@`, `+`, `-` or a
+space.
+"""
 
 import difflib
 from collections.abc import Iterator, Mapping
@@ -9,8 +11,8 @@ from shim.core.reading.values import as_str
 # difflib takes quadratic time; a longer change is shown as all old lines, then all new ones.
 MAX_COMPARED_LINES = 2000
 CONTEXT_LINES = 3
-FULL_CONTEXT_LINES = 1_000_000  # lines of context: all that stays is shown, as a question needs it
-MAX_EDITS = 200  # of one call; nobody reads more
+FULL_CONTEXT_LINES = 1_000_000  # all unchanged lines are shown, as a permission prompt needs them
+MAX_EDITS = 200  # of one call; no person reads more
 _EDIT_FIELDS = frozenset(("old_string", "new_string"))
 
 
@@ -21,9 +23,10 @@ def build_tool_call_diff(
     *,
     context_lines: int = CONTEXT_LINES,
 ) -> str:
-    """What Edit, MultiEdit, Write or NotebookEdit change; "" for any other call.
+    """Return the change of Edit, MultiEdit, Write or NotebookEdit as a diff, or "" for another
+    call.
 
-    `old_text` is the whole old file, if it is known: then the hunks have line numbers.
+    `old_text` is the complete old file, if it is known. The hunks have line numbers then.
     """
     old_text = as_str(old_text)
     hunks: list[str] = []
@@ -40,11 +43,10 @@ def build_tool_call_diff(
 def list_arguments_fully_shown_in_diff(
     tool_name: str, tool_input: Mapping[str, Any]
 ) -> frozenset[str]:
-    """The arguments that `build_diff` shows all of: none whose value has a part that is in no line
-    of the diff.
+    """Return the arguments that `build_tool_call_diff` shows completely.
 
-    A vendor may run what Claude's tool does not know (qwen's `edit` has `old_string` beside
-    `edits`), so whoever is asked sees every other argument as it is.
+    A vendor may use arguments that Claude's tool does not have (qwen's `edit` has `old_string`
+    beside `edits`), so a permission prompt shows every other argument unchanged.
     """
     edits = tool_input.get("edits")
     if tool_name in ("Write", "NotebookEdit"):
@@ -67,7 +69,7 @@ def list_arguments_fully_shown_in_diff(
 
 
 def _is_fully_diffed(edit: object) -> bool:
-    """Whether a diff says all of an edit."""
+    """Return whether a diff contains everything about an edit."""
     if (
         not isinstance(edit, Mapping)
         or not set(edit) <= _EDIT_FIELDS
@@ -93,7 +95,7 @@ def _list_edits(tool: str, tool_input: Mapping[str, Any]) -> Iterator[tuple[str,
 
 
 def _format_hunks(old: str, new: str, first_line: int, context_lines: int) -> Iterator[str]:
-    """The hunks of one change; `first_line` is its first line in the file, 0 if unknown."""
+    """Format the hunks of one change. `first_line` is its first line in the file, 0 if unknown."""
     old_lines, new_lines = old.split("\n") if old else [], new.split("\n") if new else []
     if old_lines[-1:] in ([], [""]) and new_lines[-1:] in ([], [""]):
         old_lines, new_lines = old_lines[:-1], new_lines[:-1]

@@ -1,4 +1,4 @@
-"""The lines that a call changed in a file: from the patch in its result, else from its arguments."""
+"""The lines that a call changed in a file: from the patch in its result, or from its arguments."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
@@ -14,14 +14,14 @@ _LINE_SIGNS: dict[str, DiffSign] = {" ": " ", "+": "+", "-": "-"}
 
 
 class DiffLine(NamedTuple):
-    """A line of a difference, without its end."""
+    """A line of a diff, without its LF."""
 
     sign: DiffSign
     text: str
 
 
 def find_edit_diff_lines(step: SessionStep) -> list[DiffLine] | None:
-    """The lines of a call's change; None if it edits nothing."""
+    """Return the lines of a call's change, or None if it edits nothing."""
     if step.name not in _EDIT_TOOLS:
         return None
     extra = step.extra if isinstance(step.extra, Mapping) else {}
@@ -41,8 +41,8 @@ def _list_patch_lines(extra: Mapping[str, Any]) -> Iterator[DiffLine]:
 
 
 def _list_argument_diff_lines(step: SessionStep, extra: Mapping[str, Any]) -> Iterator[DiffLine]:
-    """The change as the arguments describe it. Places in the file may be unknown; a gap stands
-    between two of them.
+    """Return the change that the arguments describe. Positions in the file may be unknown; a gap
+    separates two edits.
     """
     context_lines = FULL_CONTEXT_LINES if step.kind == "question" else CONTEXT_LINES
     difference = build_tool_call_diff(

@@ -1,4 +1,4 @@
-"""The steps of a session, their changes and their sums. Pure."""
+"""The steps of a session, their changes and their totals. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,15 +8,15 @@ StepKind = Literal[
     "start", "prompt", "thinking", "text", "call", "question", "answer", "note", "error", "result"
 ]
 
-MAX_STREAMED_CHARS = 16 * 1024 * 1024  # of a streamed text, which is kept until its end
+MAX_STREAMED_CHARS = 16 * 1024 * 1024  # of a streamed text, which is stored until its end
 TOKEN_FIELDS = (
     "input_tokens",
     "output_tokens",
     "cache_read_input_tokens",
     "cache_creation_input_tokens",
 )
-# The arguments that describe a call best, in order of preference; the first is shown beside the
-# call's name.
+# The arguments that describe a call best, in order of preference. The first that a call has is shown
+# beside its name.
 MAIN_ARGUMENTS = (
     "command",
     "file_path",
@@ -31,7 +31,7 @@ MAIN_ARGUMENTS = (
 )
 # the sign of an entry of a list of tasks, by its status
 TODO_SIGNS = {"completed": "☑", "in_progress": "▸", "pending": "☐"}
-MAX_QUESTIONS = 20  # of one call that are read; a real one has at most four
+MAX_QUESTIONS = 20  # of one call; the real claude asks at most four
 MAX_OPTIONS = 50  # of one question
 # characters that two texts must share at their beginnings to count as one that was cut or blanked
 MIN_SHARED_CHARS = 20
@@ -39,15 +39,15 @@ MIN_SHARED_CHARS = 20
 
 @dataclass(slots=True)
 class SessionStep:
-    """One thing that happened. `at` and `until` are seconds since the beginning; `until` is None
-    while it goes on.
+    """One step of a session. `at` and `until` are seconds since the beginning; `until` is None
+    while the step is open.
 
-    A call has a name, its input, and with its result the output and the outcome: `ok`, `failed`,
-    `denied`, `unanswered`. `extra` is what Claude adds to a result (the patch of an edit). `facts`
-    are the fields of the event that a start, a note, a question, an answer, an error or a result
-    came from; a note's `name` is its kind. Thinking without text was hidden by the vendor. `parent`
-    is the call that a nested agent serves. Of a result, `since` is when its turn was asked for, or
-    began by itself, and `cost` is what this turn cost, in dollars.
+    A call has a name, its input, and after its result the output and the outcome: `ok`, `failed`,
+    `denied`, `unanswered`. `extra` is Claude's addition to a result (the patch of an edit). `facts`
+    are the fields of the event that a start, a note, a prompt, an answer, an error or a result came
+    from; the `name` of a note is its kind. Thinking without text was hidden by the vendor. `parent`
+    is the call that a subagent runs for. A result has `since`, the time when its turn was requested
+    or began by itself, and `cost`, the cost of this turn in dollars.
     """
 
     number: int
@@ -69,8 +69,8 @@ class SessionStep:
 
     @property
     def duration_s(self) -> float:
-        """The seconds of a result's turn; where its lines came all at once, those that the result
-        names.
+        """Return the seconds of a result's turn. If all lines came at once, return the duration
+        that the result reports.
         """
         duration_ms = self.facts.get("duration_ms")
         reported_s = (
@@ -82,7 +82,7 @@ class SessionStep:
 
 
 class SessionStepChange(NamedTuple):
-    """What happened to a step: it begins, it grows by a fragment of text, it is over."""
+    """A change of a step: it begins, it grows by a fragment of text, or it ends."""
 
     phase: Literal["begin", "more", "end"]
     step: SessionStep
@@ -91,8 +91,7 @@ class SessionStepChange(NamedTuple):
 
 @dataclass(slots=True)
 class SessionTotals:
-    """The sums of a session. `tokens` has the names of Claude's usage; `seconds` is by what they
-    were spent on.
+    """The totals of a session. `tokens` has the names of Claude's usage; `seconds` is by activity.
 
     A denied call does not count as failed.
     """
@@ -129,7 +128,7 @@ class SessionTotals:
 
 
 class StreamedContentBlock:
-    """A block while it is streamed: its fragments, which are joined at its end."""
+    """A block while it is streamed. Its fragments are joined at its end."""
 
     __slots__ = ("char_count", "fragments", "step")
 
@@ -152,8 +151,8 @@ class StreamedContentBlock:
 
 
 def is_same_block_text(streamed_text: str, full_text: str) -> bool:
-    """Whether a whole block is the one that was streamed, although one of them may have been cut or
-    blanked.
+    """Return whether a complete block is the one that was streamed, although one of them may have
+    been cut or redacted.
     """
     if full_text.startswith(streamed_text) or streamed_text.startswith(full_text):
         return True
@@ -165,8 +164,8 @@ def is_same_block_text(streamed_text: str, full_text: str) -> bool:
 
 
 def has_only_question_texts_and_options(tool_input: Mapping[str, Any]) -> bool:
-    """Whether the texts and the options of AskUserQuestion's questions are all that its arguments
-    say.
+    """Return whether the arguments of AskUserQuestion contain only the texts and the options of its
+    questions.
     """
     questions = tool_input.get("questions")
     if (
@@ -204,19 +203,19 @@ def _has_only_texts(value: object, allowed_names: tuple[str, ...]) -> bool:
 
 
 def find_vendor_name(event: Mapping[str, Any]) -> str:
-    """The vendor that an init or a result names; "" if it names none, as a real claude."""
+    """Return the vendor that an init or a result names, or "" if it names none, like a real claude."""
     shim_fields = event.get("shim")
     return str(shim_fields.get("vendor") or "") if isinstance(shim_fields, Mapping) else ""
 
 
 def format_model_name(model: object) -> str:
-    """A model's name; "" for the word that stands in an init that came before the model was known."""
+    """Return a model's name, or "" for the word in an init that came before the model was known."""
     return "" if model in (None, "unknown") else str(model)
 
 
 def find_failure_cause(result: Mapping[str, Any]) -> str:
-    """The cause of a failed turn, in the word of the shim, else of a real claude; "" if it did not
-    fail.
+    """Return the cause of a failed turn, as the shim or a real claude reports it, or "" if it did
+    not fail.
     """
     if not result.get("is_error"):
         return ""
@@ -234,7 +233,7 @@ def find_failure_cause(result: Mapping[str, Any]) -> str:
 
 
 def format_content_text(content: Any) -> str:
-    """The content of a message or of a result as text; other blocks are named in brackets."""
+    """Return the content of a message or a result as text. Other blocks are named in brackets."""
     if not isinstance(content, list):
         return "" if content is None else str(content)
     parts = []

@@ -1,5 +1,5 @@
-"""Times, tokens, costs and values as text, the same in a terminal, a table, a page and a pull
-request. Pure.
+"""Formats times, tokens, costs and values, in the same way for a terminal, a table, a page and a
+pull request. Pure.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,9 @@ LITERAL_TEXTS = {True: "true", False: "false", None: "none"}
 
 
 def format_duration(seconds: float, *, with_ms: bool = False) -> str:
-    """2.3 s, 4 min 05 s, 1 h 02 min. `with_ms`: below a tenth of a second, 12 ms."""
+    """Return 2.3 s, 4 min 05 s, or 1 h 02 min. With `with_ms`, less than a tenth of a second is 12
+    ms.
+    """
     if with_ms and 0 < seconds < 0.1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 59.95:
@@ -26,12 +28,12 @@ def format_duration(seconds: float, *, with_ms: bool = False) -> str:
 
 
 def count_input_tokens(usage: Mapping[str, Any]) -> int:
-    """All input tokens; Claude counts cached tokens apart from the others."""
+    """Return all input tokens. Claude counts cached tokens separately."""
     return sum(_read_count(usage, name) for name in TOKEN_FIELDS if name != "output_tokens")
 
 
 def count_cached_tokens(usage: Mapping[str, Any]) -> int:
-    """The input tokens that were read from a cache."""
+    """Return the input tokens that were read from a cache."""
     return _read_count(usage, "cache_read_input_tokens")
 
 
@@ -40,19 +42,19 @@ def count_output_tokens(usage: Mapping[str, Any]) -> int:
 
 
 def format_token_counts(usage: Mapping[str, Any], unit: str = "") -> str:
-    """8,571 in (3,600 cached), 171 out; `unit` follows the first number."""
+    """Return 8,571 in (3,600 cached), 171 out. `unit` follows the first number."""
     cached_count = count_cached_tokens(usage)
     cached_text = f" ({cached_count:,} cached)" if cached_count else ""
     return f"{count_input_tokens(usage):,}{unit and f' {unit}'} in{cached_text}, {count_output_tokens(usage):,} out"
 
 
 def format_cost(cost_usd: float) -> str:
-    """A cost; "" if none is known."""
+    """Return a cost, or "" if it is not known."""
     return f"${cost_usd:.4f}" if cost_usd else ""
 
 
 def format_call_counts(count: int, failed: int, denied: int, unit: str = "") -> str:
-    """6 (1 failed, 2 denied); `unit` follows the first number."""
+    """Return 6 (1 failed, 2 denied). `unit` follows the first number."""
     failures = ", ".join(
         f"{number} {label}" for number, label in ((failed, "failed"), (denied, "denied")) if number
     )
@@ -68,14 +70,14 @@ def _read_count(counts: Mapping[str, Any], name: str) -> int:
 
 
 def format_value_as_lines(value: Any) -> str:
-    """A value in words: each entry of a mapping or a list is a line, and what is inside of one is
+    """Format a value as lines: one for each entry of a mapping or a list, with nested values
     indented.
     """
     return "\n".join(_format_lines(value, MAX_DEPTH))
 
 
 def format_single_line_value(value: Any) -> str:
-    """A value in one line."""
+    """Format a value as one line."""
     return _format_inline(value, MAX_DEPTH)
 
 

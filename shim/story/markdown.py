@@ -1,8 +1,9 @@
-"""A model's Markdown, parsed by markdown-it: as clean tokens, and as a tree of elements for a page.
+"""Parses a model's Markdown with markdown-it: into safe tokens, and into a tree of elements for a
+page.
 
-HTML, entities and references stay text. A link leads to the web, or is text; an image becomes a
-link to it. The text that the parser makes of escapes and addresses is made printable too (threats:
-terminal, HTML in exports).
+HTML, entities and references stay text. A link that does not lead to the web is text; an image
+becomes a link to it. Text that the parser makes of escapes and addresses is made printable, too
+(threats: terminal, HTML in exports).
 """
 
 import re
@@ -31,7 +32,7 @@ PARSER.validateLink = lambda url: HTTP_SCHEME.match(url) is not None  # type: ig
 
 
 def parse_markdown_tokens(source: str, parser: MarkdownIt = PARSER) -> list[Token]:
-    """The parser's tokens of a text, printable in a terminal or a page."""
+    """Return the parser's tokens of a text, printable in a terminal or a page."""
     tokens = parser.parse(escape_control_chars(source))
     _make_printable(tokens)
     return tokens
@@ -71,7 +72,9 @@ def build_markdown_tree(source: str) -> list[MarkdownNode]:
 
 
 def _flatten_tokens(tokens: Iterable[Token]) -> Iterator[Token]:
-    """The tokens of blocks and of their lines, without those of hidden paragraphs (in tight lists)."""
+    """Yield the tokens of blocks and of their lines, without those of hidden paragraphs (in tight
+    lists).
+    """
     for token in tokens:
         if token.type == "inline":
             yield from token.children or ()
@@ -92,7 +95,7 @@ def _build_element(token: Token) -> list[Any]:
 
 
 def _build_anchor(address: str, *children: MarkdownNode) -> list[Any]:
-    """A link, with its address as title."""
+    """Build a link, with its address as the title."""
     attributes = {
         "href": address,
         "title": address,
@@ -103,7 +106,7 @@ def _build_anchor(address: str, *children: MarkdownNode) -> list[Any]:
 
 
 def _add_task_box(item: list[Any]) -> None:
-    """Give an item that is a task its box."""
+    """Add a check box to a list item that is a task."""
     line = item[1] if len(item) > 1 and isinstance(item[1], list) and item[1][0] == "p" else item
     if len(line) > 1 and isinstance(line[1], str) and (task := TASK_BOX.match(line[1])):
         line[1] = ("☐ " if task[1] == " " else "☑ ") + line[1][task.end() :]
@@ -111,7 +114,7 @@ def _add_task_box(item: list[Any]) -> None:
 
 
 def _build_leaf_nodes(token: Token, *, inside_anchor: bool) -> list[MarkdownNode]:
-    """The elements of a token without content of its own; `inside_anchor`: it stands inside a link."""
+    """Build the elements of a token without content. `inside_anchor`: the token is inside a link."""
     if token.type in ("fence", "code_block"):
         return [_build_code_block(token.content.removesuffix("\n"), token.info.split()[:1])]
     if token.type == "code_inline":
@@ -127,7 +130,7 @@ def _build_leaf_nodes(token: Token, *, inside_anchor: bool) -> list[MarkdownNode
 
 
 def _build_code_block(text: str, language: list[str]) -> list[Any]:
-    """A block of code; the lines of a unified diff have classes."""
+    """Build a code block. The lines of a unified diff have classes."""
     if language != ["diff"]:
         language_attribute = {"data-language": language[0]} if language else {}
         return ["pre", {"tabindex": 0, **language_attribute}, ["code", text]]
@@ -139,7 +142,7 @@ def _build_code_block(text: str, language: list[str]) -> list[Any]:
 
 
 def _linkify_urls(text: str) -> Iterator[MarkdownNode]:
-    """A text with its addresses as links."""
+    """Return a text with its addresses as links."""
     position = 0
     for match in BARE_URL.finditer(text):
         address = match[0].rstrip(".,:;!?*_~'])")

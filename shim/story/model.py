@@ -1,9 +1,8 @@
-"""A session as a person reads it: the steps of what was asked, said and done, and where the time
-went.
+"""The steps of a session as a person reads it: prompts, texts, calls and results, and where the
+time went.
 
-It takes Claude's events with their times, and returns how each step begins, grows and ends, so that
-one drawing serves both a live run and a recording. It keeps only open steps and totals; a caller
-that needs all steps collects them.
+The tracker takes Claude's events with their times. It returns how each step begins, grows and ends,
+so that the same renderer draws a live run and a recording. It stores only open steps and totals.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -58,9 +57,9 @@ _SETTING_REQUESTS = ("interrupt", "set_model", "set_permission_mode")
 
 
 class SessionStepTracker:
-    """Feed it events in the order of their times; each call gives back the changes that it makes.
+    """Turns events, in the order of their times, into changes of steps.
 
-    A turn begins with a prompt, or by itself after a result; a prompt during a turn belongs to that
+    A turn begins with a prompt, or by itself after a result. A prompt during a turn belongs to that
     turn.
     """
 
@@ -84,10 +83,10 @@ class SessionStepTracker:
         # The conversation, the cost of earlier conversations, the cost of this one.
         self._costs: tuple[str, float, float] = "", 0.0, 0.0
 
-    # -- what may happen ---------------------------------------------------------------------------
+    # -- the inputs --------------------------------------------------------------------------------
 
     def add_user_prompt(self, time_s: float, content: Any) -> list[SessionStepChange]:
-        """A prompt: a text, or the content blocks of a user's message."""
+        """Add a prompt: a text, or the content blocks of a user's message."""
         time_s = self._advance_time(time_s)
         if self.timeline.activity == "idle" or not self._turn_number:
             self._turn_requested_s = time_s
@@ -99,7 +98,7 @@ class SessionStepTracker:
         )
 
     def add_claude_event(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
-        """Take one of Claude's events. A malformed event is told as far as it can be read."""
+        """Add one of Claude's events. The readable part of a malformed event is used."""
         handler = _HANDLERS.get(str(event.get("type")))
         changes: list[SessionStepChange] = []
         try:
@@ -120,7 +119,7 @@ class SessionStepTracker:
         return self.collect_step_changes(time_s, changes)
 
     def add_recorder_note(self, time_s: float, note: Mapping[str, Any]) -> list[SessionStepChange]:
-        """A note of the recorder, such as a repair or a timeout."""
+        """Add a note of the recorder, such as a repair or a timeout."""
         kind = str(note.get("kind") or "note")
         return self.collect_step_changes(
             time_s,
@@ -132,8 +131,8 @@ class SessionStepTracker:
     def add_frontend_message(
         self, time_s: float, event: Mapping[str, Any]
     ) -> list[SessionStepChange]:
-        """A line that a frontend sent: a prompt, an answer to a question, an interrupt, another
-        model or mode.
+        """Add a line that a frontend sent: a prompt, an answer to a permission prompt, an
+        interrupt, another model or mode.
         """
         time_s = self._advance_time(time_s)
         if event.get("type") == "user" and isinstance(event.get("message"), Mapping):
@@ -155,9 +154,7 @@ class SessionStepTracker:
     def add_permission_answer(
         self, time_s: float, request_id: str, outcome: str, client: str
     ) -> list[SessionStepChange]:
-        """A question of a session that several frontends see was settled: `allow`, `deny`, or
-        without an answer.
-        """
+        """Add the outcome of a prompt that several clients see: `allow`, `deny`, or no answer."""
         response = (
             {"response": {"behavior": outcome}}
             if outcome in ("allow", "deny")
@@ -171,7 +168,7 @@ class SessionStepTracker:
         )
 
     def end_open_steps(self, time_s: float) -> list[SessionStepChange]:
-        """The session is over: end all open steps."""
+        """End all open steps, because the session is over."""
         time_s = self._advance_time(time_s)
         changes = self.collect_step_changes(time_s, self._close_all_steps(time_s))
         self.timeline.switch_activity(time_s, self.timeline.activity)
@@ -180,7 +177,7 @@ class SessionStepTracker:
     def collect_step_changes(
         self, time_s: float, changes: Iterable[SessionStepChange]
     ) -> list[SessionStepChange]:
-        """All changes go through here, with the time at which they are told."""
+        """Return all changes of a call, with its time. Every change passes through here."""
         return list(changes)
 
     # -- events ------------------------------------------------------------------------------------
@@ -252,7 +249,7 @@ class SessionStepTracker:
     def _add_block(
         self, time_s: float, kind: StepKind, parent: str, full_text: Any
     ) -> Iterator[SessionStepChange]:
-        """A whole block; only what was not streamed of it is told."""
+        """Add a complete block. Only the part that was not streamed is a change."""
         full_text = as_str(full_text)
         streamed = self._streamed_blocks.get(parent, [])
         block = self._open_blocks.get(parent)
@@ -419,7 +416,7 @@ class SessionStepTracker:
             yield SessionStepChange("end", step)
 
     def _close_all_steps(self, time_s: float) -> Iterator[SessionStepChange]:
-        """End all open steps; open calls are unanswered."""
+        """End all open steps. Open calls are unanswered."""
         for key in list(self._open_blocks):
             yield from self._close_block(time_s, key)
         calls, self._open_calls = self._open_calls, {}
@@ -509,7 +506,7 @@ class SessionStepTracker:
     # -- time --------------------------------------------------------------------------------------
 
     def _advance_time(self, time_s: float) -> float:
-        """The time, which never goes back."""
+        """Set the time, which never goes back."""
         self._time_s = self.totals.duration_s = max(time_s, self._time_s)
         return self._time_s
 
@@ -522,12 +519,12 @@ class SessionStepTracker:
         self.timeline.switch_activity(time_s, "model")
 
     def _ensure_turn(self, time_s: float) -> None:
-        """Work goes on; after a pause it begins another turn."""
+        """Start a turn if none is running."""
         if self.timeline.activity == "idle":
             self._start_turn(time_s)
 
     def _update_activity(self, time_s: float) -> None:
-        """Set what the time is spent on, after a question or a call began or ended."""
+        """Set the activity after a prompt or a call began or ended."""
         if self.timeline.activity != "idle":
             self.timeline.switch_activity(
                 time_s,

@@ -1,4 +1,4 @@
-"""Notes of a session as sentences for a person."""
+"""Describes the notes of a session as sentences for a person."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ EventFields = Mapping[str, Any]
 
 
 def describe_note_step(note_step: SessionStep) -> str:
-    """A note as a sentence; without one here, as its kind and its fields."""
+    """Return a note as a sentence, or its kind and its fields if there is no sentence for it."""
     if note_step.name == "user":
         return note_step.text
     if note_step.name == "late_result":
@@ -100,7 +100,7 @@ _PROMPT_OUTCOMES = {
 }
 
 
-# What tells two clients of a kind apart is a random word or a process: it says nothing to a person.
+# The suffix that distinguishes two clients of a kind is random, so it is left out.
 _CLIENT_PHRASES = (
     (
         re.compile(r"shim bridge answer [0-9a-f]{8}(-\d+)?"),

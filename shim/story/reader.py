@@ -1,4 +1,4 @@
-"""Reads casts from files, and tells them as a story: from the frontend's output, or from the
+"""Reads recordings from files, and turns them into steps: from the frontend's output, or from the
 child's.
 """
 
@@ -31,7 +31,7 @@ from shim.state.files import open_regular_file
 from shim.story.model import SessionStepChange, SessionStepTracker
 
 CHUNK_BYTES = 256 * 1024
-MAX_PROMPT_BYTES = 1024 * 1024  # of a prompt on stdin; nobody reads more
+MAX_PROMPT_BYTES = 1024 * 1024  # of a prompt on stdin; no person reads more
 # of a line in pieces: 16 times the drop-in's longest line for an SDK
 MAX_LINE_BYTES = 16 * 1024 * 1024
 TOO_LONG_PHRASE = "could not be read, being too long"
@@ -42,16 +42,18 @@ MAX_TRANSLATED_LINE_BYTES = 1_000_000  # of a line that is translated anew, as f
 
 @dataclass
 class RecordingReadBudget:
-    """How much may still be read from the files of several recordings together."""
+    """How many bytes of several recordings may still be read."""
 
     bytes_left: int
 
 
 class Recording:
-    """A cast in a file, read once. RecordingError if it cannot be read or is no cast.
+    """A recording in a file, read once. Raise RecordingError if it cannot be read or is not a
+    recording.
 
-    `wait_for_more` is called at the end of the file, and says whether to read again: it waits for a
-    recording that still runs. With a `budget`, the file ends where the budget is used up.
+    `wait_for_more` is called at the end of the file. It waits for a recording that is still
+    written, and returns whether to read again. With a `budget`, the file ends where the budget is
+    used up.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class Recording:
         return records
 
     def _read_chunk(self) -> bytes:
-        """The next bytes; b"" at the end."""
+        """Return the next bytes, or b"" at the end."""
         max_bytes = CHUNK_BYTES
         if self._budget is not None:
             max_bytes = min(max_bytes, self._budget.bytes_left)
@@ -105,7 +107,7 @@ class Recording:
         return chunk
 
     def read_records(self) -> Iterator[RecordingRecord]:
-        """Its records, to the last whole line."""
+        """Yield the records, up to the last complete line."""
         try:
             yield from self._first_records
             self._first_records = []
@@ -122,17 +124,19 @@ class Recording:
 
 
 def load_cast_header(path: str) -> RecordingHeader:
-    """The header of a cast. RecordingError if it cannot be read or is no cast."""
+    """Load the header of a recording. Raise RecordingError if it cannot be read or is not a
+    recording.
+    """
     recording = Recording(path)
     recording.close()
     return recording.header
 
 
 class RecordedSessionStepReader:
-    """Makes the changes of a story from the records of a cast.
+    """Turns the records of a recording into changes of steps.
 
-    The source is the frontend's output if that is Claude's stream, else the child's output, which
-    is translated anew. If no vendor here can translate it, the frontend's output is told as text.
+    The source is the frontend's output if that is Claude's stream. Otherwise the child's output is
+    translated again. If no vendor here can translate it, the frontend's output is read as text.
     """
 
     def __init__(self, header: RecordingHeader) -> None:
@@ -159,11 +163,11 @@ class RecordedSessionStepReader:
 
     @property
     def skipped_line_count(self) -> int:
-        """How many lines were too long to be read."""
+        """Return how many lines were too long to be read."""
         return sum(splitter.skipped_lines for splitter in self._splitters.values())
 
     def read_step_changes(self, recording: Recording) -> Iterator[tuple[float, SessionStepChange]]:
-        """All changes of a cast, each with its time in seconds since the beginning."""
+        """Yield all changes, each with its time in seconds since the beginning."""
         for record in recording.read_records():
             yield from ((record.time_s, change) for change in self.feed(record))
         yield from ((self._time_s, change) for change in self.close())
@@ -197,7 +201,7 @@ class RecordedSessionStepReader:
         return changes + self._flush_pending_result() + self.story.end_open_steps(self._time_s)
 
     def _add_prompt(self) -> list[SessionStepChange]:
-        """The prompt, from the command line and from stdin; stdin is whole when other records
+        """Add the prompt from the command line and from stdin. Stdin is complete when other records
         follow.
         """
         self._prompt_added = True
@@ -224,7 +228,7 @@ class RecordedSessionStepReader:
         ]
 
     def _add_note(self, time_s: float, note: Mapping[str, Any]) -> list[SessionStepChange]:
-        """A note of the recorder; the one about a result is no step of its own."""
+        """Add a note of the recorder. The note about a result is not a step."""
         kind = note.get("kind")
         if kind == NOTE_RESULT:
             return self._add_result_note(note.get("result"))
@@ -239,7 +243,7 @@ class RecordedSessionStepReader:
         return self.story.add_recorder_note(time_s, note)
 
     def _add_child_record(self, time_s: float, record: RecordingRecord) -> list[SessionStepChange]:
-        """What a record of a child means. Its result waits for the note of what was decided."""
+        """Add a record of a child. Its result waits for the note with the outcome."""
         changes = self._flush_pending_result() if record.code != "x" else []
         return changes + self._add_translated_lines(time_s, self._translate_record(record))
 
@@ -253,8 +257,8 @@ class RecordedSessionStepReader:
         return changes
 
     def _add_result_note(self, note: object) -> list[SessionStepChange]:
-        """The note of a result: it beats what was retold. Where nothing was, it says what a text
-        does not.
+        """Add the note of a result. It takes precedence over the translated result, and completes a
+        text that has none.
         """
         fields = note if isinstance(note, Mapping) else {}
         if self._pending_result is not None:
@@ -273,7 +277,7 @@ class RecordedSessionStepReader:
         )
 
     def _flush_pending_result(self) -> list[SessionStepChange]:
-        """The result that waits, now that no note of it has come: earlier versions recorded none."""
+        """Add the waiting result without its note. Earlier versions recorded no note."""
         if self._pending_result is None:
             return []
         (time_s, event), self._pending_result, self._has_unnoted_result = (
@@ -284,7 +288,7 @@ class RecordedSessionStepReader:
         return self.story.add_claude_event(time_s, event)
 
     def _add_plain_output(self, record: RecordingRecord) -> list[SessionStepChange]:
-        """The frontend's output in another format: one JSON result, Yume's lines, or text."""
+        """Add the frontend's output in another format: one JSON result, Yume's lines, or text."""
         if resolve_dialect(self._header.dialect).is_flat:
             return [
                 change
@@ -296,7 +300,7 @@ class RecordedSessionStepReader:
         return self._add_text(record.time_s, record.data.decode("utf-8", "replace"))
 
     def _add_yume_event(self, time_s: float, event: Mapping[str, Any]) -> list[SessionStepChange]:
-        """A line of Yume's; a session begins and ends as in Claude's stream."""
+        """Add a line of Yume. A session begins and ends as in Claude's stream."""
         return (
             self._add_text(time_s, event.get("content"))
             if event.get("type") == "text"
@@ -308,7 +312,7 @@ class RecordedSessionStepReader:
         return self.story.add_claude_event(time_s, {"type": "stream_event", "event": delta})
 
     def _complete_line(self, record: RecordingRecord) -> bytes:
-        """The whole line that a record completes."""
+        """Return the line that a record completes, or None."""
         return b"\n".join(self._splitters[record.code].feed(record.data))
 
     def _translate_record(self, record: RecordingRecord) -> bytes:
@@ -342,9 +346,10 @@ class RecordedSessionStepReader:
         return lines
 
     def _open_child_stream(self, child_vendor: object) -> ChildStream | None:
-        """A translation of the next child's output, in the same conversation as the last one.
+        """Open the translation of the next child's output, in the same conversation as the last
+        one.
 
-        `child_vendor` is the child's vendor if that is not the header's: in a fallback list a later
+        `child_vendor` is the child's vendor if it is not the header's: in a fallback list a later
         vendor may answer.
         """
         vendor = child_vendor if isinstance(child_vendor, str) else self._header.vendor
@@ -372,7 +377,7 @@ class RecordedSessionStepReader:
 
 
 def parse_json_objects(lines: bytes) -> Iterator[Mapping[str, Any]]:
-    """The JSON objects among some lines. Other lines are skipped."""
+    """Return the JSON objects among some lines. Other lines are skipped."""
     for line in lines.split(b"\n"):
         if not line.lstrip().startswith(b"{"):
             continue
@@ -385,7 +390,7 @@ def parse_json_objects(lines: bytes) -> Iterator[Mapping[str, Any]]:
 
 
 def parse_child_exit(fields: Mapping[str, Any]) -> ChildExit | None:
-    """How a child ended, from the fact of its `x` record; None if that is not known."""
+    """Return how a child ended, from its `x` record, or None if that is not known."""
     code, signal = fields.get("code"), fields.get("signal")
     if isinstance(signal, str) and _SIGNAL_NAME.match(signal):
         return ChildExit(signal=signal)

@@ -1,8 +1,9 @@
-"""A cast as traces have it: each reply of the model with its blocks, its calls and what it cost.
+"""The replies of the model in a recording, for traces: each with its blocks, its calls and its
+cost.
 
-A Story tells blocks as they come; a Trace sorts them into replies, and returns a reply when it is
-over and all of its calls are answered. A nested agent has a lane of its own, named by the call that
-it serves; "" is the main lane.
+A SessionStepTracker returns blocks as they come. A SessionTrace sorts them into replies, and
+returns a reply when it has ended and all of its calls have results. A subagent has a queue of its
+own, named by the call that runs it; "" is the main queue.
 """
 
 from collections import deque
@@ -22,13 +23,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class ModelReply:
-    """One answer of the model. Times are seconds since the beginning: `at` when it was asked,
-    `first_output_at` when it began to speak, `until` when it was over. `parts` are its texts,
-    thoughts and calls in their order.
+    """One reply of the model. Times are seconds since the beginning: `at` is the request,
+    `first_output_at` the first output, `until` the end. `parts` are its texts, thoughts and
+    calls in order.
 
-    `streamed`: it came in fragments. `usage` has the names of Claude's; `has_final_usage`: its
-    output tokens are all known. `turn` counts the results of the session, from 1. `number` counts
-    the replies.
+    `streamed`: it came in fragments. `usage` has Claude's names; `has_final_usage`: all its output
+    tokens are known. `turn` counts the results of the session from 1. `number` counts the replies.
     """
 
     number: int
@@ -55,7 +55,7 @@ class ModelReply:
 
     @property
     def final_token_counts(self) -> dict[str, int]:
-        """Its tokens without a count that may be too low; {} if there are none."""
+        """Return its tokens without a count that may be too low, or {} if there are none."""
         reliable = {
             name: count
             for name, count in self.usage.items()
@@ -72,7 +72,7 @@ TraceItem = ModelReply | SessionStep
 
 
 class _AgentQueue:
-    """One agent's items in order; `waiting_since` is when it began to wait for the model."""
+    """One agent's items in order. `waiting_since` is when it began to wait for the model."""
 
     def __init__(self, waiting_since: float) -> None:
         self.waiting_since = waiting_since
@@ -91,9 +91,7 @@ class _AgentQueue:
 
 
 class ModelReplyCollector:
-    """Sorts the steps of a story into replies. Its items are Replies, and Steps that belong to
-    none.
-    """
+    """Sorts steps into replies. Its items are replies, and steps that belong to no reply."""
 
     def __init__(self) -> None:
         self.reply_count = 0
@@ -104,8 +102,8 @@ class ModelReplyCollector:
     def pop_finished_items(
         self, *, include_unfinished: bool = False
     ) -> list[tuple[str, TraceItem]]:
-        """The finished items, each with its lane: those of a lane in order, nested agents before
-        their callers.
+        """Remove and return the finished items, each with its queue: those of a queue in order,
+        subagents before their callers.
         """
         queues = reversed(self._queues.items())
         return [
@@ -113,7 +111,7 @@ class ModelReplyCollector:
         ]
 
     def add_message_line(self, time_s: float, line: Mapping[str, Any]) -> None:
-        """Take from a line what it says of its reply."""
+        """Read the facts about a reply from its line."""
         stream_event, parent = line.get("event"), str(line.get("parent_tool_use_id") or "")
         is_streamed = isinstance(stream_event, Mapping)
         message = (
@@ -144,7 +142,7 @@ class ModelReplyCollector:
             reply.until = max(time_s, reply.until)
 
     def _add_usage(self, reply: ModelReply, usage: Any, *, is_final: bool) -> None:
-        """Add the tokens of a reply; a line that knows fewer than the one before changes nothing."""
+        """Add the tokens of a reply. A line with lower numbers than the one before changes nothing."""
         if not isinstance(usage, Mapping):
             return
         for name in TOKEN_FIELDS:
@@ -220,7 +218,7 @@ class ModelReplyCollector:
 
 
 class SessionTrace(SessionStepTracker):
-    """A story that is also sorted into `replies`."""
+    """A tracker of steps that also collects `replies`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -250,7 +248,7 @@ class SessionTrace(SessionStepTracker):
 
 
 class RecordingTraceReader:
-    """A cast that is read once as a trace. RecordingError if it cannot be read."""
+    """A recording that is read once as a trace. Raise RecordingError if it cannot be read."""
 
     def __init__(self, path: str) -> None:
         self._recording = Recording(path)
@@ -259,7 +257,7 @@ class RecordingTraceReader:
         self._start_time = _parse_time(self.header.started)
 
     def read_trace_items(self) -> Iterator[tuple[str, TraceItem]]:
-        """The items, each with its agent's lane; those of a lane in order."""
+        """Yield the items, each with its agent's queue; those of a queue in order."""
         story_reader = RecordedSessionStepReader(self.header)
         story_reader.story = self.trace
         for record in self._recording.read_records():
@@ -270,18 +268,22 @@ class RecordingTraceReader:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether the recording lacks its end or has unreadable lines; known after the last item."""
+        """Return whether the recording lacks its end or has unreadable lines. Known after the last
+        item.
+        """
         return not self._recording.reader.has_end or bool(self._recording.reader.skipped_lines)
 
     @property
     def model(self) -> str:
-        """The model of the session, or ""."""
+        """Return the model of the session, or ""."""
         name = str(self.trace.replies.init_fields.get("model") or "")
         return "" if name == "unknown" else name  # an init that came before the model was known
 
     @property
     def answering_vendor_name(self) -> str:
-        """The vendor that answered; in a fallback list it may be a later one than the header's."""
+        """Return the vendor that answered. In a fallback list it may be a later one than the
+        header's.
+        """
         return self.trace.vendor or self.header.vendor
 
     @property
@@ -290,7 +292,7 @@ class RecordingTraceReader:
 
     @property
     def vendor_version(self) -> str:
-        """The vendor's version, or ""; a real claude's is in its init."""
+        """Return the vendor's version, or "". A real claude's version is in its init."""
         is_passthrough = not self.trace.replies.init_fields.get("shim")
         init_version: Any = (
             self.trace.replies.init_fields.get("claude_code_version") if is_passthrough else ""
@@ -301,7 +303,9 @@ class RecordingTraceReader:
         return recorded_version or str(init_version or "")
 
     def format_iso_time(self, time_s: float) -> str | None:
-        """ISO 8601 in UTC to the millisecond; None if the recording's beginning is unknown."""
+        """Return ISO 8601 in UTC to the millisecond, or None if the recording's beginning is
+        unknown.
+        """
         if self._start_time is None:
             return None
         try:
@@ -314,7 +318,7 @@ class RecordingTraceReader:
             return None
 
     def convert_to_unix_nanoseconds(self, time_s: float) -> int:
-        """Since 1970; since the recording's beginning if that is unknown."""
+        """Return nanoseconds since 1970, or since the recording's beginning if that is unknown."""
         start_us = (
             0
             if self._start_time is None

@@ -1,4 +1,4 @@
-"""Where the time of a session went, in a bounded number of equal parts. Pure."""
+"""Where the time of a session went, in a limited number of equal parts. Pure."""
 
 from typing import Literal, get_args
 
@@ -12,11 +12,11 @@ MIN_BUCKET_SECONDS = 1 / 1024
 
 
 class ActivityTimeline:
-    """Adds up what the time is spent on. Times never go back.
+    """Adds up the time of each activity. Times never go back.
 
     Each moment is counted once: `seconds` and the buckets both add up to the whole time. When the
-    buckets are full, each two become one of twice the width, so that nothing is left out however
-    long a session is.
+    buckets are full, two neighbors become one of twice the width, so that nothing is left out of a
+    long session.
     """
 
     def __init__(self) -> None:
@@ -27,9 +27,7 @@ class ActivityTimeline:
         self._buckets: list[list[float]] = []  # the seconds of each, in the order of SPENT
 
     def switch_activity(self, time_s: float, activity: Activity) -> None:
-        """Until `time_s`, in seconds since the beginning, the time went on as before; from then on
-        it is spent on `activity`.
-        """
+        """Count the time until `time_s`, in seconds since the beginning, and start `activity` then."""
         start_s = self._activity_start_s
         if time_s > start_s:
             self.seconds[self.activity] = self.seconds.get(self.activity, 0.0) + time_s - start_s
@@ -62,10 +60,10 @@ class ActivityTimeline:
         ]
 
     def compute_activity_shares_by_column(self, column_count: int) -> list[tuple[float, ...]]:
-        """What each of `column_count` equal parts of the time was spent on: shares in the order of
-        SPENT, which add up to 1.
+        """Return the shares of each activity in `column_count` equal parts of the time, in the
+        order of SPENT. They add up to 1.
 
-        There are none of a session that took no time.
+        Return nothing for a session that took no time.
         """
         if not self._activity_start_s:
             return []

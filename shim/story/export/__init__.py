@@ -1,1 +1,1 @@
-"""Exports of a recording: a page, Markdown, Claude's events, ATIF, OpenTelemetry spans."""
+"""Exports of a recording: an HTML page, Markdown, Claude's events, ATIF, OpenTelemetry spans."""

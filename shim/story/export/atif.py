@@ -1,10 +1,10 @@
 """`shim export --to atif`: the Agent Trajectory Interchange Format of Harbor, version 1.8.
 
-A step is a prompt, a reply of the model with its calls and their results, or a message of the
-system. Steps are written as they are read; only those of nested agents wait for the end, where the
-format has them. Facts without a field are in `extra`. A reply's tokens are left out if the stream
-does not say them (contract: they may be known for the whole turn only); those of the whole session
-are in `final_metrics`.
+A step is a prompt, a reply of the model with its calls and their results, or a system message.
+Steps are written as they are read. Only the steps of subagents wait for the end, where the format
+has them. Data without a field is in `extra`. The tokens of a reply are left out if the stream does
+not report them (contract: they may be known only for the whole turn). `final_metrics` has those of
+the session.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from shim.story.model import SessionStep, format_content_text
 from shim.story.replies import ModelReply, RecordingTraceReader, TraceItem
 
 ATIF_VERSION = "ATIF-v1.8"
-MAX_WAITING_STEPS = 64  # that wait for the session's init, which names the agent
+MAX_WAITING_STEPS = 64  # steps that wait for the session's init, which names the agent
 MAX_DEPTH = 20  # levels of agents; a deeper one is attributed to the main agent
 
 WriteFunction = Callable[[bytes], None]
@@ -28,7 +28,9 @@ _EXPORTED_NOTES = ("api_retry", "compact_boundary", "interrupt", "set_model")
 
 
 def write_recording_export(path: str, write: WriteFunction, *, redact: bool) -> None:
-    """Write the trajectory of the cast at `path`: one JSON object. RecordingError if it is no cast."""
+    """Write the trajectory of the recording at `path` as one JSON object. Raise RecordingError if
+    it is not a recording.
+    """
     recording = RecordingTraceReader(path)
     _AtifDocument(recording, write, Redactor() if redact else None).write_document()
 
@@ -87,9 +89,9 @@ class _AtifDocument:
     # -- where a step belongs ----------------------------------------------------------------------
 
     def _attach_remaining(self) -> None:
-        """Put each nested trajectory into that of its caller, now that all is read.
+        """Put each nested trajectory into that of its caller, after everything was read.
 
-        One that began after its call was answered gets a step that names it.
+        A trajectory that began after the result of its call gets a step that names it.
         """
         for name, trajectory in self._trajectories.items():
             if trajectory.parent is None:
@@ -105,8 +107,8 @@ class _AtifDocument:
                 self._add_step(parent, step | {"observation": {"results": [reference]}})
 
     def _can_nest(self, parent: _AgentTrajectory, child: _AgentTrajectory) -> bool:
-        """Whether one may be nested in the other: not in itself, whatever the ids say, and not too
-        deep.
+        """Return whether one trajectory may be nested in another: not in itself, whatever the ids
+        are, and not too deep.
         """
         depth, ancestor = child.height, parent
         while ancestor is not self._root:
@@ -322,7 +324,9 @@ def _build_failure_step(result: Mapping[str, Any]) -> dict[str, Any]:
 def _build_token_counts(
     usage: Mapping[str, int], prompt: str, completion: str, cached: str
 ) -> dict[str, Any]:
-    """The format counts cached tokens as input; Claude counts them apart."""
+    """Build the token counts. The format counts cached tokens as input; Claude counts them
+    separately.
+    """
     cache_reads, cache_writes = (
         usage.get("cache_read_input_tokens", 0),
         usage.get("cache_creation_input_tokens", 0),

@@ -29,7 +29,7 @@ FORMATS = {
     "atif": "shim.story.export.atif",
     "otel": "shim.story.export.otel",
 }
-# what a terminal may get: all of it is made visible; the others are for programs
+# Formats for a terminal, which make control characters visible. The others are for programs.
 TERMINAL_FORMATS = frozenset(("markdown",))
 REDACT_CHOICES = ("all", "none")
 
@@ -105,7 +105,7 @@ def _export_to_stdout(export: Callable[..., None], path: str, redact: bool) -> N
 def _export_to_file(
     export: Callable[..., None], recording_path: str, redact: bool, path: str, force: bool
 ) -> None:
-    """Write to a file. A failed export leaves no new file, and an old one as it was."""
+    """Write to a file. A failed export leaves no new file and does not change an old one."""
 
     def fill(file_descriptor: int) -> None:
         export(recording_path, functools.partial(write_all, file_descriptor), redact=redact)

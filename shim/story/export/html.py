@@ -1,9 +1,8 @@
-"""A session as one page: a file that needs no network, no server and nothing but a browser.
+"""A session as one HTML page that needs no network, no server and nothing but a browser.
 
-A template has the frame, the rules for the browser, the style, the script, and the session as JSON.
-The script draws the session with text nodes only; Markdown is parsed here, and is a tree of
-elements there. The rules allow exactly this script and this style, by their hashes, and loading
-nothing.
+A template has the frame, the security policy, the style, the script, and the session as JSON. The
+script draws the session with text nodes only. Markdown is parsed here and becomes a tree of
+elements. The policy allows exactly this script and this style, by their hashes, and no loading.
 """
 
 import base64
@@ -49,7 +48,7 @@ SCRIPT_ESCAPES = tuple(
 
 
 def write_recording_export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
-    """Write a cast as an HTML page. RecordingError if it cannot be read."""
+    """Write a recording as an HTML page. Raise RecordingError if it cannot be read."""
     session_export, story, source, notes = load_recording(path, redact=redact)
     data = {
         "about": {**source, "exporter": __version__},
@@ -80,7 +79,7 @@ def _build_session(session_export: SessionExport, story: SessionStepTracker) -> 
 
 
 def build_session_totals_json(story: SessionStepTracker) -> dict[str, Any]:
-    """The sums of a session, for a page."""
+    """Build the totals of a session for a page."""
     totals = story.totals
     return {
         "turns": totals.turns,
@@ -103,11 +102,11 @@ def _build_steps(step_views: Iterable[SessionStepView]) -> Iterator[dict[str, An
 
 
 def build_step_json(step_view: SessionStepView, max_tree_bytes: int) -> tuple[dict[str, Any], int]:
-    """A sheet as the page takes it, without empty fields, and the bytes that its tree took of
-    `max_tree_bytes`.
+    """Build a step for the page, without empty fields. Return it with the bytes of `max_tree_bytes`
+    that its tree used.
 
-    A cut text is a list: its head, the number of characters left out, its tail. A model's text is a
-    tree instead; where there is no room, as it was written.
+    A shortened text is a list: its head, the number of omitted characters, its tail. A model's text
+    is a tree, or the text itself if the tree does not fit.
     """
     step = {name: _encode_value(getattr(step_view, name)) for name in SessionStepView.__slots__}
     tree_bytes = 0
@@ -154,8 +153,8 @@ def render_html_page(title: str, data: Mapping[str, Any]) -> bytes:
 
 
 def render_template(path: str, **parts: object) -> str:
-    """A page from the template at `path`. Values are made printable and escaped, unless they are
-    Markup.
+    """Render a page from the template at `path`. Values are made printable and escaped, unless they
+    are Markup.
     """
     folder, name = os.path.split(path)
     return _get_environment(folder).get_template(name).render(**parts) + "\n"
@@ -180,5 +179,5 @@ def read_page_asset(name: str) -> bytes:
 
 
 def compute_csp_hash(content: bytes) -> str:
-    """The hash of a style's or a script's content, as a content security policy has it."""
+    """Return the hash of a style or a script for a content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(content).digest()).decode()

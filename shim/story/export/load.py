@@ -1,4 +1,4 @@
-"""Reads a whole cast for an export: sheets, totals, and notes about what is missing."""
+"""Reads a complete recording for an export: steps, totals, and notes about what is missing."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,7 +12,9 @@ from shim.story.reader import TOO_LONG_PHRASE, RecordedSessionStepReader, Record
 
 
 class LoadedRecording(NamedTuple):
-    """`source` says where the session is from, `notes` what a reader of the export should know."""
+    """A recording for an export. `source` is where the session came from, `notes` are remarks for
+    the reader of the export.
+    """
 
     export: SessionExport
     story: SessionStepTracker
@@ -21,13 +23,15 @@ class LoadedRecording(NamedTuple):
 
 
 def load_recording(path: str, *, redact: bool) -> LoadedRecording:
-    """Read a cast, as far as it goes if it was cut off. RecordingError if it cannot be read."""
+    """Load a recording, up to the point where it was cut off. Raise RecordingError if it cannot be
+    read.
+    """
     recording = Recording(path)
     export, reader = SessionExport(redact=redact), RecordedSessionStepReader(recording.header)
     for time_s, change in reader.read_step_changes(recording):
         export.add_step_change(time_s, change)
     header = recording.header
-    # in a fallback list a later vendor may have answered
+    # In a fallback list, a later vendor may have answered.
     vendor = reader.story.vendor or header.vendor
     source = {
         "vendor": export.format_field_value(vendor),

@@ -1,11 +1,11 @@
 """A session as Markdown for a pull request.
 
-Tool calls are folded, with their output in fences; a nested agent is a quotation.
+Tool calls are folded, with their output in fences. A subagent is a quotation.
 
-The result is pasted into another project's page. A model's Markdown therefore stays Markdown, but
-its HTML, images, mentions and references become text, and its links must lead to the web
-(`sanitize_markdown`). All other text is plain (`escape_markdown`). A tool's output stands in a
-fence that is longer than any fence in it.
+The text is pasted into another project's page. A model's Markdown stays Markdown, but its HTML,
+images, mentions and references become text, and its links must lead to the web
+(`sanitize_markdown`). All other text is plain (`escape_markdown`). A tool's output has a fence that
+is longer than any fence in it.
 """
 
 import re
@@ -29,8 +29,8 @@ MAX_CODE_CHARS = 60
 OUTCOME_SIGNS = {"ok": "✓", "failed": "✗", "denied": "⊘", "unanswered": "…", "": "…"}
 OMITTED_NOTE = "_… the rest of the session does not fit into a description; `shim export --to html` has all of it._\n"
 
-# A space of no width after `@` and `#`. Entities would not be enough: a forge looks for mentions in
-# the rendered text.
+# A zero-width space after `@` and `#`. Entities would not be enough, because a forge searches the
+# rendered text for mentions.
 ZERO_WIDTH_SPACE = "&#8203;"
 _SPECIAL_SIGNS = re.compile(r"[\\`*_{}\[\]()<>&|~$!]|://|@|#|(?<=GH)-(?=[0-9])", re.IGNORECASE)
 # In a model's Markdown: HTML, images, mentions, references, definitions, and links to anything but
@@ -44,7 +44,7 @@ _LANGUAGE = re.compile(r"[\w+#.-]{1,20}")
 
 
 def write_recording_export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
-    """Write a cast as Markdown, at most MAX_BODY_CHARS long. RecordingError if it cannot be
+    """Write a recording as Markdown of at most MAX_BODY_CHARS. Raise RecordingError if it cannot be
     read.
     """
     recording = load_recording(path, redact=redact)
@@ -109,8 +109,8 @@ def _list_totals(totals: SessionTotals) -> Iterator[tuple[str, str]]:
 
 
 def _format_step(step: SessionStepView) -> str:
-    """A step and a blank line. A nested agent's is a quotation, since fences allow no other
-    indentation.
+    """Format a step and a blank line. A subagent's step is a quotation, because fences cannot be
+    indented.
     """
     lines = STEP_FORMATTERS[step.kind](step)
     text = "\n".join(lines)
@@ -149,7 +149,7 @@ def _format_call(step: SessionStepView) -> list[str]:
 
 
 def _format_fields(step: SessionStepView) -> Iterator[str]:
-    """The arguments of a call that its title does not show, each after a blank line."""
+    """Format the arguments of a call that its title does not show, each after a blank line."""
     for name, value in step.fields:
         text = truncate_text(value, MAX_OUTPUT_CHARS).format_text()
         if text and not (text == step.main and len(text) <= MAX_CODE_CHARS):
@@ -227,7 +227,7 @@ def _format_code(text: str) -> str:
     return f" <code>{escape_markdown(short_text)}</code>" if text else ""
 
 
-# -- other people's text ---------------------------------------------------------------------------
+# -- untrusted text --------------------------------------------------------------------------------
 
 
 def _encode_entities(sign: str) -> str:
@@ -235,14 +235,14 @@ def _encode_entities(sign: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Text as one line without meaning in Markdown, in HTML or to a forge."""
+    """Return text as one line without meaning in Markdown, in HTML or to a forge."""
     return _SPECIAL_SIGNS.sub(
         lambda match: _separate_sign(match[0]) or _encode_entities(match[0]), " ".join(text.split())
     )
 
 
 def _separate_sign(sign: str) -> str:
-    """A sign that is separated from its neighbours, with which it would have a meaning; "" for
+    """Return a sign separated from its neighbors, with which it would have a meaning, or "" for
     other signs.
     """
     return {
@@ -254,9 +254,9 @@ def _separate_sign(sign: str) -> str:
 
 
 def sanitize_markdown(text: str) -> str:
-    """A model's Markdown without what another project's page should not get.
+    """Return a model's Markdown without what must not reach another project's page.
 
-    Fences and code spans are written anew, so that none stays open; no other backtick is left.
+    Fences and code spans are rewritten, so that none stays open; no other backtick remains.
     """
     output_lines: list[str] = []
     lines = iter(text.split("\n"))
@@ -286,7 +286,7 @@ def sanitize_markdown(text: str) -> str:
 
 
 def _sanitize_line(line: str) -> str:
-    """A line outside of fences: code spans stay, the rest loses what is unwanted."""
+    """Sanitize a line outside of fences. Code spans do not change."""
     parts, position = list[str](), 0
     while (match := _UNWANTED_MARKDOWN.search(line, position)) is not None:
         parts.append(line[position : match.start()])
@@ -314,7 +314,7 @@ def _sanitize_line(line: str) -> str:
 
 
 def _extract_code_span(line: str, start: int) -> tuple[str, int]:
-    """The code span at a place, and where it ends; without an end the backticks are text."""
+    """Return the code span at a position, and where it ends. Without an end the backticks are text."""
     ticks = line[start : len(line) - len(line[start:].lstrip("`"))]
     for end in re.finditer("`+", line[start + len(ticks) :]):
         if len(end[0]) == len(ticks):
@@ -324,7 +324,7 @@ def _extract_code_span(line: str, start: int) -> tuple[str, int]:
 
 
 def format_code_fence(text: str, language: str = "") -> str:
-    """A fence that the text cannot end."""
+    """Return a fence around a text that cannot end it."""
     longest = max((len(backticks) for backticks in re.findall("`+", text)), default=0)
     ticks = "`" * max(3, longest + 1)
     return f"{ticks}{language}\n{text}\n{ticks}"

@@ -1,7 +1,7 @@
-"""`shim export --to ndjson`: Claude's stream alone.
+"""`shim export --to ndjson`: only Claude's stream.
 
-If the frontend got Claude's stream, its exact bytes. If it got text, one object or another dialect,
-the child's output is translated anew, since that stream was never written.
+If the frontend got Claude's stream, these are its exact bytes. If it got text, one object or
+another dialect, that stream was never written, and the child's output is translated again.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,11 +22,11 @@ from shim.story.reader import RecordedSessionStepReader, Recording
 
 WriteFunction = Callable[[bytes], None]
 
-# Requests whose input a frontend returns unchanged, so that it is never redacted there; an export
-# may redact it.
+# Requests whose input a frontend returns unchanged. It is not redacted in a conversation, but may be
+# in an export.
 _CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request")
 _UNLIMITED_BYTES = 1 << 62  # no line is cut
-# The uuids of new lines, with what was held back at the end of a block.
+# The UUIDs of new lines, which have the text that was held back until the end of a block.
 _UUID_FORMAT = "00000000-0000-4000-9000-{:012d}"
 
 
@@ -41,8 +41,8 @@ class _LineStory(SessionStepTracker):
 
 
 def write_recording_export(path: str, write: WriteFunction, *, redact: bool) -> None:
-    """Write the stream of the cast at `path`. RecordingError if it is no cast, or no vendor here
-    can translate it.
+    """Write the stream of the recording at `path`. Raise RecordingError if it is not a recording,
+    or if no vendor here can translate it.
     """
     recording = Recording(path)
     redacting_writer = _RedactingWriter(write) if redact else None
@@ -69,7 +69,7 @@ def write_recording_export(path: str, write: WriteFunction, *, redact: bool) -> 
 
 
 class _RedactingWriter:
-    """Writes lines without secrets, also without those that are split over the fragments of a
+    """Writes lines without secrets, also without secrets that are split over the fragments of a
     block.
     """
 
@@ -83,7 +83,7 @@ class _RedactingWriter:
         )
 
     def feed(self, chunk: bytes) -> None:
-        """Bytes of the stream: a whole line, or a piece of one."""
+        """Write bytes of the stream: a complete line, or a piece of one."""
         for line in self._splitter.feed(chunk):
             self._write_line(line)
 

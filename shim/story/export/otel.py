@@ -1,7 +1,7 @@
 """`shim export --to otel`: OpenTelemetry GenAI spans as OTLP JSON, one ExportTraceServiceRequest.
 
-Spans are written as they are read. Integers of 64 bits are strings, ids are hexadecimal: OTLP's own
-mapping to JSON.
+Spans are written as they are read. OTLP's JSON has 64-bit integers as strings and ids in
+hexadecimal.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ WriteFunction = Callable[[bytes], None]
 def write_recording_export(
     path: str, write: WriteFunction, *, redact: bool, content: bool = False
 ) -> None:
-    """Write the spans of the cast at `path`. RecordingError if it is no cast."""
+    """Write the spans of the recording at `path`. Raise RecordingError if it is not a recording."""
     spans = OtelSpanBuilder(path, redact=redact, content=content)
     head = {"attributes": _encode_attributes(spans.resource)}
     scope = {"name": SCOPE_NAME, "version": __version__}
@@ -43,7 +43,7 @@ def write_recording_export(
 
 
 def _encode_span(span: OtelSpan) -> dict[str, Any]:
-    """A span as OTLP JSON has it."""
+    """Encode a span as OTLP JSON."""
     encoded: dict[str, Any] = {"traceId": span.trace_id.hex(), "spanId": span.span_id.hex()}
     if span.parent_id:
         encoded["parentSpanId"] = span.parent_id.hex()

@@ -1,5 +1,5 @@
-"""Sends the spans of a cast to an OTLP collector, with OpenTelemetry's SDK and exporter (the extra
-`otel`).
+"""Sends the spans of a recording to an OTLP collector, with OpenTelemetry's SDK and exporter (the
+extra `otel`).
 """
 
 from urllib.parse import urlsplit, urlunsplit
@@ -15,11 +15,11 @@ TRACES_PATH = "/v1/traces"
 
 
 def send_recording_spans(path: str, endpoint: str, *, redact: bool, content: bool = False) -> int:
-    """Send the spans of the cast at `path` to `endpoint`, an http or https URL; returns their
+    """Send the spans of the recording at `path` to `endpoint`, an http or https URL. Return their
     number.
 
-    A URL without a path is completed, as OTEL_EXPORTER_OTLP_ENDPOINT is. FrontendError for an
-    invalid URL, or if the extra is not installed; SystemResourceError if the collector does not
+    A URL without a path is completed like OTEL_EXPORTER_OTLP_ENDPOINT. Raise FrontendError for an
+    invalid URL, or if the extra is not installed, and SystemResourceError if the collector does not
     accept them.
     """
     url = _resolve_url(endpoint)

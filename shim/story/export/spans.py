@@ -1,11 +1,11 @@
-"""A session as OpenTelemetry's spans, by the semantic conventions for GenAI of 1.41 (status:
+"""A session as OpenTelemetry spans, by the semantic conventions for GenAI of 1.41 (status:
 development).
 
-A trace for each turn, whose root is `invoke_agent`; under it a `chat` for each reply of the model
-and an `execute_tool` for each call; a nested agent is an `invoke_agent` under the call that it
-serves. Turns of one session share `gen_ai.conversation.id`. Messages, arguments and results are
-left out unless `content` is set, as the conventions want it; then they are JSON in attributes. Ids
-are hashes of the recording's first line, so that two exports have the same spans.
+Each turn is a trace with the root span `invoke_agent`. It contains a `chat` span for each reply of
+the model and an `execute_tool` span for each call. A subagent is an `invoke_agent` span in the call
+that runs it. The turns of a session share `gen_ai.conversation.id`. Messages, arguments and results
+are left out unless `content` is set, as the conventions require; then they are JSON in attributes.
+Ids are hashes of the recording's first line, so that two exports have the same spans.
 """
 
 import hashlib
@@ -34,8 +34,8 @@ MAX_INPUT_MESSAGES = 1000  # input of a reply, mostly results of tools
 
 AttributeValue = str | bool | int | float | list[str]
 
-# The beginning of a model's name → the provider's name in the conventions; for other models the
-# vendor's name is used.
+# The beginning of a model's name → the provider's name in the conventions. Other models get the
+# vendor's name.
 PROVIDERS = (
     ("claude", "anthropic"),
     ("gpt-", "openai"),
@@ -65,8 +65,8 @@ CALL_ERRORS = {"failed": "tool_error", "denied": "permission_denied", "unanswere
 
 
 class OtelSpan(NamedTuple):
-    """A span before it is written. Times are nanoseconds since 1970, ids bytes, `parent_id` empty
-    for a root.
+    """A span before it is written. Times are nanoseconds since 1970, ids are bytes, `parent_id` is
+    empty for a root.
     """
 
     trace_id: bytes
@@ -83,7 +83,7 @@ class OtelSpan(NamedTuple):
 
 
 class OtelSpanBuilder:
-    """Makes the spans of a cast, each when it is over."""
+    """Builds the spans of a recording. Each span is returned when it has ended."""
 
     def __init__(self, path: str, *, redact: bool, content: bool = False) -> None:
         self._recording = RecordingTraceReader(path)
@@ -192,7 +192,7 @@ class OtelSpanBuilder:
     # -- spans -------------------------------------------------------------------------------------
 
     def _end_turn(self, time_s: float, result: SessionStep | None) -> OtelSpan:
-        """The span of a turn; without a `result` the recording was cut off."""
+        """End the span of a turn. Without a `result` the recording was cut off."""
         turn = self._ensure_turn(time_s)
         turn_number, self._open_turn = turn.number, None
         self._finished_turns += 1
@@ -333,7 +333,7 @@ class OtelSpanBuilder:
         )
 
     def _find_agent_name(self, agent_id: str) -> str:
-        """The name of a nested agent."""
+        """Return the name of a subagent."""
         agent_call = self._agent_calls.get(agent_id)
         return (agent_call.agent_name if agent_call is not None else "") or "subagent"
 
@@ -403,7 +403,7 @@ class OtelSpanBuilder:
 
 
 class _AgentCall(NamedTuple):
-    """A call that may have started an agent: its turn, its span, and the agent's name."""
+    """A call that may have started a subagent: its turn, its span, and the agent's name."""
 
     turn_number: int
     span_key: str
@@ -412,7 +412,7 @@ class _AgentCall(NamedTuple):
 
 @dataclass(slots=True)
 class _NestedAgent:
-    """An agent that a call started: the turn in which it began, and its time."""
+    """A subagent that a call started: the turn in which it began, and its time."""
 
     turn_number: int
     start_s: float
@@ -428,7 +428,7 @@ class _OpenTurn:
     dropped_events: int = 0
 
     def add_event(self, time_ns: int, text: str, kind: str) -> None:
-        """Add an event: a note."""
+        """Add a note as an event."""
         if len(self.events) < MAX_SPAN_EVENTS:
             self.events.append((time_ns, f"shim.{kind}", {"shim.what": text}))
         else:
@@ -436,7 +436,9 @@ class _OpenTurn:
 
 
 def _build_usage_attributes(usage: Any) -> dict[str, AttributeValue]:
-    """The conventions count cached tokens as input; Claude counts them apart."""
+    """Build the attributes of a usage. The conventions count cached tokens as input; Claude counts
+    them separately.
+    """
     if not isinstance(usage, Mapping):
         return {}
     names = (

@@ -1,7 +1,7 @@
 """The steps of a session for a page or a pull request: without secrets, and within limits.
 
-Each text passes three gates: secrets are blanked in the whole text, control characters are made
-visible, then it is cut. If a session is larger than ROOM, all texts are cut shorter until it fits.
+Each text is redacted first, then control characters are made visible, then it is shortened. If a
+session is larger than MAX_TOTAL_CHARS, all texts are shortened until it fits.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -43,7 +43,7 @@ MAX_DEPTH = 4  # levels of nested agents; deeper ones are shown at this depth
 
 
 class TruncatedText(NamedTuple):
-    """A text of which `omitted_chars` characters were left out between `head` and `tail`."""
+    """A text of which `omitted_chars` characters between `head` and `tail` were left out."""
 
     head: str = ""
     omitted_chars: int = 0
@@ -57,7 +57,7 @@ class TruncatedText(NamedTuple):
         return len(self.head) + len(self.tail)
 
     def format_text(self) -> str:
-        """The text, with a word about what was left out."""
+        """Return the text, with a note about the omitted part."""
         return (
             f"{self.head}\n… {self.omitted_chars:,} characters left out …\n{self.tail}"
             if self.omitted_chars
@@ -69,7 +69,9 @@ EMPTY_TEXT = TruncatedText()
 
 
 def truncate_text(text: TruncatedText, max_chars: int) -> TruncatedText:
-    """At most `max_chars` characters: three quarters from the beginning, the rest from the end."""
+    """Return at most `max_chars` characters: three quarters from the beginning, the rest from the
+    end.
+    """
     if text.char_count <= max_chars:
         return text
     head_chars = max_chars - max_chars // 4
@@ -86,11 +88,11 @@ def truncate_text(text: TruncatedText, max_chars: int) -> TruncatedText:
 
 @dataclass(slots=True)
 class SessionStepView:
-    """One step as it is shown. Times are milliseconds since the beginning; `growth` has times and
-    the permille of the text that was there.
+    """One step as it is shown. Times are milliseconds since the beginning. `growth` has times and
+    the permille of the text that had arrived.
 
     `main` is the argument that describes a call best, `fields` are the others. `above` is the
-    number of the step that a nested agent serves, or that a question is about.
+    number of the step that a subagent runs for, or that a prompt is about.
     """
 
     number: int
@@ -145,11 +147,11 @@ class _OpenStep(NamedTuple):
 
 
 class SessionExport:
-    """The sheets of a session. `title` is the first prompt's first line; `max_text_chars` is the
-    limit of each text.
+    """The steps of a session. `title` is the first line of the first prompt; `max_text_chars` is
+    the limit of each text.
 
-    `keeps_steps` is off for whoever draws a session that goes on: `steps` stays empty, and each
-    change gives its sheet back.
+    `keeps_steps` is off for a session that is still running: `steps` stays empty, and each change
+    returns its step.
     """
 
     def __init__(
@@ -172,16 +174,16 @@ class SessionExport:
         # calls of this turn; its result may say that they were denied
         self._failed_calls: list[tuple[SessionStepView, SessionStep]] = []
 
-    # -- the gates ---------------------------------------------------------------------------------
+    # -- texts -------------------------------------------------------------------------------------
 
     def sanitize_text(self, text: object) -> str:
-        """A printable text without secrets."""
+        """Return a printable text without secrets."""
         cleaned = text if isinstance(text, str) else "" if text is None else str(text)
         cleaned = self._redactor.redact_text(cleaned) if self._redactor else cleaned
         return escape_control_chars(cleaned.replace("\r\n", "\n"))
 
     def format_field_value(self, value: object) -> str:
-        """A short text as one line."""
+        """Return a short text as one line."""
         text = value if isinstance(value, str) else format_single_line_value(self._redact(value))
         line = self.sanitize_text(text).replace("\n", " ⏎ ")
         return line if len(line) <= MAX_FIELD_CHARS else f"{line[:MAX_FIELD_CHARS]}…"
@@ -189,11 +191,11 @@ class SessionExport:
     def _truncate_clean_text(self, text: object) -> TruncatedText:
         return truncate_text(TruncatedText(self.sanitize_text(text)), self.max_text_chars)
 
-    # -- the story ---------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------
 
     def add_step_change(self, time_s: float, change: SessionStepChange) -> SessionStepView | None:
-        """Take a change of a step, `time_s` seconds since the beginning. Its sheet; None if there
-        was no room for it.
+        """Apply a change of a step, `time_s` seconds since the beginning. Return the step, or None
+        if it does not fit.
         """
         step = change.step
         if change.phase == "begin":
@@ -212,7 +214,7 @@ class SessionExport:
         return open_step.step_view
 
     def find_call_step_number(self, call_id: str) -> int:
-        """The number of the step of a call; 0 for an unknown id."""
+        """Return the number of the step of a call, or 0 for an unknown id."""
         return self._step_and_depth_by_call.get(call_id, (0, 0))[0]
 
     def _start_step(self, step: SessionStep) -> None:
@@ -339,7 +341,7 @@ class SessionExport:
                     yield self.format_field_value(str(name)), self.format_field_value(value)
 
     def _shrink_to_fit(self, step_view: SessionStepView) -> None:
-        """Make room for a sheet: halve the limit of all texts until the session fits."""
+        """Halve the limit of all texts until the session fits."""
         if not self._keeps_steps:
             return
         self._char_count += step_view.char_count
@@ -360,7 +362,7 @@ def _find_first_line(text: str) -> str:
 
 
 def _add_growth(growth: list[tuple[int, int]], time_ms: int, size: int) -> None:
-    """Add a point of a text's growth; if there are too many, drop every second one."""
+    """Add a point of a text's growth. If there are too many, drop every second one."""
     size += growth[-1][1] if growth else 0
     growth.append((time_ms, size))
     if len(growth) > 2 * MAX_GROWTH_POINTS:

@@ -1,7 +1,7 @@
-"""A call's name and arguments as a person reads them: in one line, in a few, or whole where they
-are asked about.
+"""Formats a call's name and arguments for a person: in one line, in a few lines, or completely for
+a permission prompt.
 
-All of it has no control characters (`escape_control_chars`), and is drawn as text only (threats:
+All text is without control characters (`escape_control_chars`) and is drawn as text only (threats:
 terminal).
 """
 
@@ -43,7 +43,7 @@ HIDDEN_ARGUMENTS = frozenset(
 
 
 def format_arguments(tool_input: Mapping[str, Any]) -> str:
-    """A call's arguments in one line: the main one, what it asks a person, or all."""
+    """Format a call's arguments in one line: the main one, the questions for a person, or all."""
     for name in MAIN_ARGUMENTS:
         if isinstance(tool_input.get(name), str):
             return format_text_on_one_truncated_line(tool_input[name])
@@ -57,13 +57,13 @@ def format_arguments(tool_input: Mapping[str, Any]) -> str:
 
 
 def format_tool_call(step: SessionStep) -> str:
-    """A call in one line."""
+    """Format a call in one line."""
     return " ".join(filter(None, (format_tool_name(step), format_arguments(step.input))))
 
 
 def format_permission_request_call(step: SessionStep) -> str:
-    """A call that is asked about: `render_call_details` has what its one line cuts, but for the
-    name.
+    """Format a call of a permission prompt. `render_tool_call_details` shows what this line leaves
+    out.
     """
     return " ".join(
         filter(None, (format_text_on_one_line(step.name) or "?", format_arguments(step.input)))
@@ -84,7 +84,7 @@ def format_text_on_one_truncated_line(text: str) -> str:
 
 
 def format_text_on_one_line(text: str) -> str:
-    """A text in one line, and all of it: what decides is never cut."""
+    """Format a text in one line without shortening it, because a decision depends on it."""
     return escape_control_chars(text).replace("\n", " ⏎ ")
 
 
@@ -101,7 +101,9 @@ def truncate_argument_line(text: str) -> str:
 
 
 class FormQuestion(NamedTuple):
-    """One question. `options` are labels with what they mean; `allows_several` may be chosen."""
+    """One question. `options` are labels and their descriptions. `allows_several`: several options
+    may be chosen.
+    """
 
     text: str
     options: tuple[tuple[str, str], ...]
@@ -109,7 +111,7 @@ class FormQuestion(NamedTuple):
 
 
 def parse_form_questions(tool_input: Mapping[str, Any]) -> list[FormQuestion]:
-    """The questions of a call, as far as they can be read."""
+    """Return the readable questions of a call."""
     questions = tool_input.get("questions")
     return [
         FormQuestion(
@@ -139,8 +141,8 @@ def _parse_options(options: Any) -> list[tuple[str, str]]:
 
 
 def render_tool_call_details(step: SessionStep) -> list[Text]:
-    """All that a call would do and its one line does not say; for what asks a person, its
-    questions.
+    """Render everything about a call that its one line leaves out; for a call that asks a person,
+    its questions.
     """
     questions = parse_form_questions(step.input) if step.name == QUESTION_TOOL else []
     all_lines = [line for question in questions for line in _render_question(*question)]

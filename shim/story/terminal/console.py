@@ -1,4 +1,4 @@
-"""What the commands for people share: options, consoles, lines of text, JSON."""
+"""Options, consoles, lines of text and JSON for the commands that people use."""
 
 import json
 import os
@@ -23,27 +23,25 @@ RecordingsArgument = Annotated[
 
 
 def open_console() -> Console:
-    """A console for stdout; a character that it cannot encode becomes a question mark."""
+    """Open a console for stdout. A character that it cannot encode becomes a question mark."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     return Console(highlight=False, markup=False, emoji=False)
 
 
 def open_table_console() -> Console:
-    """A console of the terminal's width, or in a pipe of the table's width."""
+    """Open a console with the terminal's width, or in a pipe with the table's width."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=PIPE_COLUMNS)
 
 
 def format_single_line(text: object) -> str:
-    """A text as one line that a terminal shows and does not obey."""
+    """Return a text as one line without characters that control a terminal."""
     return escape_control_chars(text).replace("\n", "\\n")
 
 
 class BrokenPipeHandler:
-    """A context in which a reader of our stdout that has seen enough is not a failure; then it is
-    over.
-    """
+    """A context that ends without an error if the reader of our stdout closes it."""
 
     def __enter__(self) -> None:
         pass
@@ -56,12 +54,12 @@ class BrokenPipeHandler:
 
 
 def print_line(text: str, console: Console | None = None) -> None:
-    """Print one line as it is: never cut, wrapped or read as markup."""
+    """Print one line unchanged: not shortened, wrapped or parsed as markup."""
     (console or Console(highlight=False)).print(Text(format_single_line(text)), soft_wrap=True)
 
 
 def show_status(message: str) -> AbstractContextManager[object]:
-    """On a terminal, a line that says what takes so long."""
+    """Show a line on a terminal that states what takes so long."""
     console = Console(stderr=True)
     return console.status(message) if console.is_terminal else nullcontext()
 
@@ -71,7 +69,7 @@ def print_json(value: object) -> None:
 
 
 def check_option_value(allowed: Collection[str], value: str | None, option: str) -> None:
-    """A usage error, unless the value of an option is allowed or left out."""
+    """Raise a usage error unless the value of an option is allowed or left out."""
     if value is not None and value not in allowed:
         choices = [*allowed]
         advice = (

@@ -1,8 +1,8 @@
-"""The lines below a session on a terminal: what goes on now, and what a person types.
+"""The lines below a session on a terminal: current activity, and the input of a person.
 
-They are erased before something is said above them, and are drawn again behind it, in one write. No
-thread draws: who draws calls `draw` ten times a second, or when there is news. The terminal scrolls
-by itself, so that all that was said stays where a terminal keeps it.
+They are erased before something is printed above them, and drawn again after it, in one write. No
+thread draws them: the caller calls `draw` ten times a second, or when something has changed. The
+terminal scrolls by itself, so that its history stays complete.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ _RESERVED_ROWS = 1
 
 
 class InputCursor(NamedTuple):
-    """Where a person types: a row counted from the last one, which is 0, and a column."""
+    """The position of the cursor: a row counted from the last one, which is 0, and a column."""
 
     rows_from_last: int
     column: int
 
 
 class TerminalFooter:
-    """Draws below the last line of a console, which has to be a terminal."""
+    """Draws below the last line of a console, which must be a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -36,17 +36,17 @@ class TerminalFooter:
 
     @property
     def has_pending_output(self) -> bool:
-        """Whether something was said that is not drawn yet."""
+        """Return whether there is output that is not drawn yet."""
         return bool(self._pending_output)
 
     def print_above(self, renderable: RenderableType) -> None:
-        """Draw lines above, with the next drawing."""
+        """Print lines above the footer, with the next drawing."""
         with self._console.capture() as captured:
             self._console.print(renderable)
         self._pending_output.append(captured.get())
 
     def draw(self, renderable: RenderableType, cursor: InputCursor | None = None) -> None:
-        """Draw what was said and, below it, what goes on now. Without a `cursor` none is shown."""
+        """Draw the pending output and the footer below it. Without a `cursor` no cursor is shown."""
         rows = self._console.render_lines(renderable, pad=False)[
             -max(self._console.height - _RESERVED_ROWS, 1) :
         ]
@@ -67,15 +67,15 @@ class TerminalFooter:
         self._write(_HIDE_CURSOR + erase_text + "".join(self._pending_output) + text)
 
     def erase(self) -> None:
-        """Erase it; what was said stays."""
+        """Erase the footer. The output above it stays."""
         erase_text = self._format_erase() + _SHOW_CURSOR if self._row_widths else ""
         self._drawn_text, self._row_widths = "", []
         self._write(erase_text + "".join(self._pending_output))
 
     def _format_erase(self) -> str:
-        """Go to the first column of the first row, and erase from there.
+        """Return the codes that move to the first column of the first row and erase from there.
 
-        A terminal that became narrower since has broken a long row into several.
+        A terminal that has become narrower has wrapped a long row into several rows.
         """
         if not self._row_widths:
             return ""
@@ -102,6 +102,6 @@ def _join_rows(rows: Sequence[list[Segment]]) -> list[Segment]:
 
 
 def _format_cursor_move(cursor: InputCursor) -> str:
-    """From the end of the last row to the cursor."""
+    """Return the codes that move from the end of the last row to the cursor."""
     move_up = f"\x1b[{cursor.rows_from_last}A" if cursor.rows_from_last else ""
     return f"\r{move_up}" + (f"\x1b[{cursor.column}C" if cursor.column else "")

@@ -1,6 +1,6 @@
-"""A model's Markdown in a terminal, without anything that the terminal obeys (threats: terminal).
+"""Renders a model's Markdown in a terminal, without control sequences (threats: terminal).
 
-The parser knows no HTML, images and entities; the drawing is made printable once more.
+The parser does not parse HTML, images and entities. The rendered text is made printable once more.
 """
 
 from markdown_it import MarkdownIt
@@ -23,7 +23,7 @@ class _LeftHeading(Heading):
 
 
 class _FoldedTable(TableElement):
-    """A table that folds a word which is too long for its column, instead of cutting it."""
+    """A table that wraps a word which is too long for its column, instead of shortening it."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for table in super().__rich_console__(console, options):
@@ -33,7 +33,7 @@ class _FoldedTable(TableElement):
 
 
 class SafeMarkdown(Markdown):
-    """Markdown: links as text with their address, HTML and images as they are written."""
+    """Markdown with the addresses of links as text, and with HTML and images as they were written."""
 
     elements = {**Markdown.elements, "heading_open": _LeftHeading, "table_open": _FoldedTable}  # noqa: RUF012 - as rich has it
 
@@ -44,7 +44,7 @@ class SafeMarkdown(Markdown):
 
 
 class ControlCodeFilter:
-    """A drawing without control sequences and links."""
+    """Rendered text without control sequences and links."""
 
     def __init__(self, renderable: RenderableType) -> None:
         self._renderable = renderable

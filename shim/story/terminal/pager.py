@@ -1,4 +1,4 @@
-"""A pager for what is longer than a screen: the one that `PAGER` names, else `less`."""
+"""A pager for output that is longer than a screen: the one that `PAGER` names, or `less`."""
 
 import io
 import os
@@ -19,12 +19,12 @@ class PagedConsole(Console):
     """A console whose reader may leave."""
 
     def on_broken_pipe(self) -> None:
-        """Say it to the caller; rich would end the program."""
+        """Raise the error to the caller; rich would end the program."""
         raise BrokenPipeError
 
 
 def find_pager_command(environment: Mapping[str, str]) -> list[str]:
-    """The command line of the reader's pager; empty if the reader wants none, or if it is not
+    """Return the command line of the user's pager, or [] if the user wants none or it is not
     installed.
     """
     try:
@@ -40,8 +40,8 @@ def find_pager_command(environment: Mapping[str, str]) -> list[str]:
 
 @contextmanager
 def open_pager(console: Console, *, enabled: bool = True) -> Iterator[Console]:
-    """A console that writes into the reader's pager; the given one where that is no terminal, or
-    none is wanted.
+    """Open a console that writes into the user's pager. Without a terminal or a pager, return the
+    given one.
     """
     command = find_pager_command(os.environ) if enabled and console.is_terminal else []
     if not command:

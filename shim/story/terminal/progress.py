@@ -1,4 +1,4 @@
-"""What is going on, on a terminal's stderr, while a long command has nothing to print yet."""
+"""Shows the activity on a terminal's stderr while a long command has nothing to print yet."""
 
 import sys
 import threading
@@ -22,10 +22,10 @@ QUIET_SECONDS = 0.5  # what is done sooner is not worth a line
 def show_progress(
     message: str, total: int | None = None, *, prints_output: bool = False
 ) -> Iterator[Callable[[], None]]:
-    """Show what is going on until it is done; gives a function that counts one more of `total`.
+    """Show the activity until it is done. Yield a function that counts one more of `total`.
 
     It is shown only on a terminal, and leaves no trace there. `prints_output`: the command prints
-    as it goes on, so that it shows nothing where stdout is a terminal too.
+    while it runs, so nothing is shown if stdout is a terminal, too.
     """
     console = Console(stderr=True)
     if not console.is_terminal or (prints_output and sys.stdout.isatty()):

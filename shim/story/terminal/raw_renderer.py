@@ -28,7 +28,7 @@ _DIRECTIONS = {
 
 
 class RawRecordRenderer:
-    """Draws records, one below the other. `full`: no line is cut."""
+    """Draws records one below the other. With `full`, no line is shortened."""
 
     def __init__(self, console: Console, *, full: bool = False) -> None:
         self._console = console
@@ -56,15 +56,15 @@ class RawRecordRenderer:
         self._print_line(line.rstrip(), style, soft_wrap=self._full)
 
     def flush(self) -> None:
-        """Flush, for a reader of a pipe."""
+        """Flush the output for the reader of a pipe."""
         self._console.file.flush()
 
     def print_notice(self, text: str) -> None:
-        """Draw a remark of the shim."""
+        """Print a remark of the shim."""
         self._print_line(escape_control_chars(text), "yellow")
 
     def close(self, notices: Iterable[str] = ()) -> None:
-        """Draw remarks about the recording."""
+        """Print the remarks about the recording."""
         for text in notices:
             self.print_notice(text)
         self.flush()
@@ -96,7 +96,7 @@ def _format_record(record: RecordingRecord) -> str:
 
 
 def _truncate_line(text: str, max_chars: int) -> str:
-    """The beginning of a line, and the number of characters left out."""
+    """Return the beginning of a line, and the number of omitted characters."""
     if len(text) <= max_chars:
         return text
     omitted_note = f"… (+{len(text) - max_chars})"

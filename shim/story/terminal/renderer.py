@@ -1,4 +1,4 @@
-"""Draws the steps of a story for a person: of a recording, or of a live run.
+"""Draws the steps of a session for a person: of a recording, or of a live run.
 
 All text of vendors and models goes through `escape_control_chars` and is never parsed as markup
 (threats: terminal).
@@ -67,9 +67,9 @@ _TODO_STYLES = {"completed": "green", "in_progress": "yellow"}
 
 
 class TerminalSessionRenderer:
-    """Draws the changes of a story. `live`: show what is going on now; `thinking`: show it whole,
-    not as one line; `full`: do not cut output and diffs; `is_interactive`: a person answers, so
-    that questions are not cut either.
+    """Draws the changes of steps. `live`: show the current activity. `thinking`: show it
+    completely, not as one line. `full`: do not shorten output and diffs. `is_interactive`: a
+    person answers prompts, so prompts are not shortened either.
     """
 
     def __init__(
@@ -113,23 +113,23 @@ class TerminalSessionRenderer:
         self._screen.show_wait_message(escape_control_chars(message))
 
     def print_notice(self, text: str, style: str = "dim") -> None:
-        """Draw a remark that is not of the session."""
+        """Print a remark that is not part of the session."""
         self._last_drawn = "said", 0
         self._screen.print_text(Text(escape_control_chars(text), style=style))
 
     def show_input_prompt(self, prompt: str) -> None:
-        """Draw what stands in front of a person's answer."""
+        """Show the text before a person's answer."""
         self._screen.show_input_prompt(escape_control_chars(prompt))
 
     def end_input_prompt(self, *, has_answered: bool = True) -> None:
-        """The person has answered, or (not `has_answered`) need not answer any more."""
+        """Remove the input prompt. `has_answered` is False if the answer is not needed any more."""
         if not has_answered:
             self._screen.end_open_input_prompt_line()
         self._screen.end_input_prompt()
 
     def hide_wait_message(self, printed_text: str = "") -> None:
-        """Show nothing that moves. `printed_text` is told elsewhere, so that the result need not
-        repeat it.
+        """Stop showing the activity. `printed_text` is printed elsewhere, so that the result need
+        not repeat it.
         """
         self._screen.end_open_input_prompt_line()
         self._screen.hide_wait_message()
@@ -137,17 +137,17 @@ class TerminalSessionRenderer:
             self._remember_error(printed_text)
 
     def show_typed_input(self, render_input: Callable[[int], RenderedKeyboardInput] | None) -> None:
-        """Show below all else what a person types at a width."""
+        """Show the input of a person below everything else, rendered for a width."""
         self._screen.render_input = render_input
 
     def flush(self, *, at_once: bool = False) -> None:
-        """Flush, for a reader of a pipe; on a terminal draw what is going on now. `at_once`: a
-        person has typed.
+        """Flush the output for the reader of a pipe; on a terminal, draw the current activity.
+        `at_once`: a person has typed.
         """
         self._screen.flush(at_once=at_once)
 
     def close(self, notices: Iterable[str] = ()) -> None:
-        """Draw the end: sums, the bar of the time, and remarks about the recording."""
+        """Draw the end: totals, the bar of the time, and remarks about the recording."""
         self._screen.hide_wait_message()
         for text in notices:
             self._draw_blank_line()
@@ -241,7 +241,7 @@ class TerminalSessionRenderer:
         self._show_current_wait()
 
     def _format_argument_lines(self, step: SessionStep) -> tuple[list[str], list[str]]:
-        """The lines of the main argument, and those of the others."""
+        """Return the lines of the main argument, and those of the others."""
         if has_only_question_texts_and_options(step.input):
             return [format_arguments(step.input)], []
         main_name = next(
@@ -377,8 +377,8 @@ class TerminalSessionRenderer:
         self._screen.print_text(Text(f"· {text}", style="yellow"), self._compute_indent(step))
 
     def _is_new_controller(self, client: str) -> bool:
-        """Whether another client drives than before: that somebody drives, or lets go, is no news
-        to a person.
+        """Return whether another client controls the session than before. That one takes or
+        releases control is not shown.
         """
         previous, self._last_controller = self._last_controller, client or self._last_controller
         return bool(previous) and self._last_controller != previous
@@ -391,7 +391,7 @@ class TerminalSessionRenderer:
         )
 
     def _remember_error(self, text: str) -> None:
-        """Remember a text that the result of the turn may repeat as its reason."""
+        """Store a text that the result of the turn may repeat as its reason."""
         self._error_texts.append(text)
         del self._error_texts[:-MAX_REMEMBERED_ERRORS]
 
@@ -409,7 +409,7 @@ class TerminalSessionRenderer:
             self._screen.print_text(line)
         self._drawn_notes.clear()
 
-    # -- where it stands ---------------------------------------------------------------------------
+    # -- the layout --------------------------------------------------------------------------------
 
     def _compute_indent(self, step: SessionStep) -> int:
         return (
@@ -435,7 +435,7 @@ class TerminalSessionRenderer:
             self._screen.show_wait_message("waiting for the agent")
 
     def _truncate_lines(self, text: str, max_lines: int) -> list[str]:
-        """The first lines of a text that are shown, and how many are not."""
+        """Return the first lines of a text, and how many were left out."""
         text = escape_control_chars(text[:MAX_FULL_CHARS])
         all_lines = text.split("\n")
         if self._full:

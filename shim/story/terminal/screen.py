@@ -1,4 +1,4 @@
-"""What a session is drawn on: a terminal, or plain lines that do not depend on any width.
+"""The output on which a session is drawn: a terminal, or plain lines that do not depend on a width.
 
 Everything is drawn as text without control characters (`escape_control_chars`), never as markup
 (threats: terminal). The Markdown parser is imported when it is needed.
@@ -21,22 +21,22 @@ from shim.story.terminal.footer import InputCursor, TerminalFooter
 MAX_MARKDOWN_CHARS = 50_000  # of a text that is parsed as Markdown; a longer one is drawn as it is
 MAX_PREVIEW_CHARS = 4000  # of the end of a streamed text
 MAX_PREVIEW_LINES = 12
-REFRESH_SECONDS = 0.1  # between two drawings of what is awaited; who draws calls `flush` as often
+REFRESH_SECONDS = 0.1  # between two drawings while something is awaited; `flush` is called as often
 MIN_REDRAW_SECONDS = 0.04  # between two drawings of a text that is streamed, however fast that is
 
 
 class RenderedKeyboardInput(NamedTuple):
-    """What a person types, below all else, and where the cursor stands in it."""
+    """The input of a person below everything else, and the position of the cursor in it."""
 
     lines: RenderableType
     cursor: InputCursor
 
 
 class TrailingSpaceFilter(NamedTuple):
-    """A drawing without the spaces at the ends of its lines.
+    """Rendered text without the spaces at the ends of its lines.
 
-    A terminal that becomes narrower would break them off as empty lines, and who copies a line
-    would have them too.
+    A terminal that becomes narrower would wrap them into empty lines, and they would be copied,
+    too.
     """
 
     renderable: RenderableType
@@ -53,14 +53,15 @@ class TrailingSpaceFilter(NamedTuple):
 
 
 def _is_visible_space(style: Style | None) -> bool:
-    """Whether a space of this style is not blank."""
+    """Return whether a space of this style is visible."""
     return style is not None and bool(style.bgcolor or style.reverse or style.underline)
 
 
 class TerminalScreen:
-    """Draws lines and Markdown on a console. `live`: a terminal shows below what is going on now.
+    """Draws lines and Markdown on a console. `live`: a terminal shows the current activity below
+    them.
 
-    `render_input` gives what a person types at a width, which is always shown then.
+    `render_input` returns the input of a person for a width. It is always shown then.
     """
 
     def __init__(self, console: Console, *, live: bool = False) -> None:
@@ -82,11 +83,11 @@ class TerminalScreen:
 
     @property
     def width(self) -> int:
-        """The width of a bar, fixed without a terminal."""
+        """Return the width of a bar, which is fixed without a terminal."""
         return self._console.width if self.is_terminal else 100
 
     def print_text(self, text: Text, indent: int = 0) -> None:
-        """Draw lines. A terminal wraps a long one at its indentation; elsewhere it stays long."""
+        """Print lines. A terminal wraps a long line at its indentation; elsewhere it stays long."""
         if self.is_terminal:
             self._print(Padding(text, (0, 0, 0, indent)))
             return
@@ -96,7 +97,7 @@ class TerminalScreen:
         )
 
     def print_markdown(self, source: str, indent: int = 0) -> None:
-        """Draw a text as Markdown in a terminal, else as it was written."""
+        """Print a text as Markdown on a terminal, otherwise unchanged."""
         if not self.is_terminal or len(source) > MAX_MARKDOWN_CHARS:
             self.print_text(Text(escape_control_chars(source)), indent)
             return
@@ -113,8 +114,8 @@ class TerminalScreen:
             self._console.print(trimmed)
 
     def show_input_prompt(self, text: str) -> None:
-        """Leave the cursor behind a text, for the answer of a person. Nothing that moves is shown
-        until then.
+        """Leave the cursor after a text for the answer of a person. Nothing else is drawn until
+        then.
         """
         self.hide_wait_message()
         self.end_open_input_prompt_line()
@@ -123,18 +124,18 @@ class TerminalScreen:
         self._console.file.flush()
 
     def end_input_prompt(self) -> None:
-        """The person has ended the line."""
+        """Continue drawing, because the person has ended the line."""
         self._has_open_prompt = False
 
     def end_open_input_prompt_line(self) -> None:
-        """End a line that waits for a person, because something else is to be drawn."""
+        """End a line that waits for a person, because something else must be drawn."""
         if self._has_open_prompt:
             self._has_open_prompt = False
             self._console.file.write("\n")
 
     def flush(self, *, at_once: bool = False) -> None:
-        """Flush, for a reader of a pipe; on a terminal draw what is going on now. `at_once`: a
-        person has typed.
+        """Flush the output for the reader of a pipe; on a terminal, draw the current activity.
+        `at_once`: a person has typed.
         """
         if not self.is_terminal:
             self._console.file.flush()
@@ -153,7 +154,7 @@ class TerminalScreen:
                     self._render_footer(typed), None if typed is None else typed.cursor
                 )
 
-    # -- what is going on --------------------------------------------------------------------------
+    # -- the current activity ----------------------------------------------------------------------
 
     @property
     def _has_footer(self) -> bool:
@@ -167,7 +168,7 @@ class TerminalScreen:
             self._is_waiting = True
 
     def add_preview_fragment(self, fragment: str) -> None:
-        """Show the end of a streamed text, which is drawn when it is whole."""
+        """Show the end of a streamed text, which is printed when it is complete."""
         if self._footer is not None and not self._has_open_prompt:
             self._preview = (self._preview + fragment)[-MAX_PREVIEW_CHARS:]
             self._is_waiting = True

@@ -12,16 +12,16 @@ from shim.story.reader import TOO_LONG_PHRASE, RecordedSessionStepReader, Record
 from shim.story.terminal.raw_renderer import RawRecordRenderer
 from shim.story.terminal.renderer import TerminalSessionRenderer
 
-POLL_SECONDS = 0.1  # between two looks at a recording that is being written
+POLL_SECONDS = 0.1  # between two checks of a recording that is being written
 TAIL_BYTES = 200  # at the end of a file, with its last checkpoint
 FLUSH_RECORDS = 200  # drawn between two flushes
 
 
 class RecordingFileFollower:
-    """Waits for more of a file that is being written: until its last checkpoint, or until it is
-    gone.
+    """Waits for more of a file that is being written, until its last checkpoint or until it is
+    removed.
 
-    At its end a recording may be replaced by a clean copy; then another, complete file has this
+    At its end a recording may be replaced by a redacted copy. Then another, complete file has this
     name.
     """
 
@@ -34,7 +34,7 @@ class RecordingFileFollower:
         self.is_replaced = False
 
     def wait_for_more_data(self) -> bool:
-        """Whether to read once more at the end of the file, after a moment."""
+        """Wait a moment at the end of the file. Return whether to read once more."""
         self.on_wait()
         if self._is_over:
             return False
@@ -59,10 +59,9 @@ def draw_recording(
     thinking: bool = False,
     is_running: bool = False,
 ) -> None:
-    """Draw a cast, as a session or as its records. RecordingError if it cannot be read.
+    """Draw a recording, as a session or as its records. Raise RecordingError if it cannot be read.
 
-    `is_running`: nothing is said of a missing end, nor of an answer that may still come, because
-    the session goes on.
+    `is_running`: the session continues, so a missing end and missing answers are not reported.
     """
     follower = RecordingFileFollower(path) if follow else None
     recording = Recording(path, follower.wait_for_more_data if follower is not None else None)
@@ -92,7 +91,7 @@ def draw_recording(
 def _list_remarks(
     recording: Recording, follower: RecordingFileFollower | None, interrupted: bool
 ) -> list[str]:
-    """Remarks about the recording."""
+    """Return the remarks about the recording."""
     remarks = []
     skipped = recording.reader.skipped_lines
     is_complete = recording.reader.has_end or (follower is not None and follower.is_replaced)
@@ -138,7 +137,7 @@ class _RecordingRenderer(TerminalSessionRenderer):
 
 
 def format_recording_title(header: RecordingHeader) -> str:
-    """The vendor, the folder and the time."""
+    """Return the vendor, the folder and the time."""
     vendor = " ".join(filter(None, (header.vendor, header.vendor_version)))
     start_time = header.started[:19].replace("T", " ") + (
         " UTC" if header.started.endswith("Z") else ""
@@ -157,7 +156,7 @@ def _read_file_id(path: str) -> tuple[int, int] | None:
 
 
 def _has_end_checkpoint(path: str) -> bool:
-    """Whether the file of this name has its last checkpoint."""
+    """Return whether the file of this name has its last checkpoint."""
     try:
         with open(path, "rb") as file:
             file.seek(max(os.fstat(file.fileno()).st_size - TAIL_BYTES, 0))

@@ -1,4 +1,4 @@
-"""The sums of a turn and of a session in a few lines, and a bar of the time."""
+"""The totals of a turn and of a session in a few lines, and a bar of the time."""
 
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
@@ -31,9 +31,9 @@ INTERRUPT_CAUSES = ("interrupted", "aborted_tools", "aborted_streaming")
 
 
 def render_turn_end(step: SessionStep, drawn_notes: Container[str] = ()) -> Iterator[Text]:
-    """How a result's turn ended, and what it used.
+    """Render how a turn ended, and its usage.
 
-    `drawn_notes` are the kinds of notes that were drawn already: they are not repeated.
+    `drawn_notes` are the kinds of notes that were drawn already; they are not repeated.
     """
     fields = step.facts
     shim_fields = fields.get("shim")
@@ -69,9 +69,7 @@ def render_turn_end(step: SessionStep, drawn_notes: Container[str] = ()) -> Iter
 
 
 def _describe_turn_end(fields: Mapping[str, Any]) -> tuple[str, str]:
-    """How a turn ended in words, and their colour. A turn whose calls were denied has not done all
-    that it wanted.
-    """
+    """Describe how a turn ended, with a color. A turn with denied calls has not done everything."""
     if is_interrupted_turn(fields):
         return "■ interrupted", "yellow"
     if fields.get("is_error"):
@@ -83,12 +81,12 @@ def _describe_turn_end(fields: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def is_interrupted_turn(result_fields: Mapping[str, Any]) -> bool:
-    """Whether a person ended the turn."""
+    """Return whether a person ended the turn."""
     return find_failure_cause(result_fields) in INTERRUPT_CAUSES
 
 
 def list_failure_reasons(result_fields: Mapping[str, Any]) -> Iterator[str]:
-    """The reasons of a failed turn, as the result has them; none for a person's own interrupt."""
+    """Return the reasons of a failed turn from its result, or none if a person interrupted it."""
     errors = result_fields.get("errors")
     if result_fields.get("is_error") and not is_interrupted_turn(result_fields):
         causes = errors if isinstance(errors, list) and errors else [result_fields.get("result")]
@@ -98,7 +96,7 @@ def list_failure_reasons(result_fields: Mapping[str, Any]) -> Iterator[str]:
 def render_session_totals(
     story: SessionStepTracker, width: int, *, has_output: bool = True
 ) -> list[Text]:
-    """The sums of a session, if it had more than one turn, and its timeline, unless no model has
+    """Render the totals of a session with more than one turn, and its timeline unless no model has
     `has_output`.
     """
     totals = story.totals
@@ -143,10 +141,10 @@ def _render_legend(totals: SessionTotals) -> Text:
 
 
 def render_timeline(timeline: ActivityTimeline, width: int) -> Text:
-    """What each of `width` parts of the time was spent on.
+    """Render the activity in each of `width` parts of the time.
 
-    A cell shows one thing. The rest of its time counts for the next cells, so that each thing gets
-    as many cells as it took time, however short each of its moments was.
+    A cell shows one activity. The rest of its time counts for the next cells, so that each activity
+    gets as many cells as its time, however short its parts were.
     """
     bar, deficits = Text(), [0.0] * len(ACTIVITIES)
     for column in timeline.compute_activity_shares_by_column(width):
