@@ -1,9 +1,8 @@
-"""A session's log as casts: one file a life of its host, more where that grows large; the first
-backend of the port.
+"""A session's log: recordings named `<generation>-<first number>.cast`.
 
-`shim show`, `shim export` and `shim cast verify` read the files like any recording. They are not
-cleaned: who comes back sees what who stayed saw. `<generation>-<first number>.cast`; the number of
-a line is not written, it is counted.
+Each life of the session's host starts a new file, and another one when a file is full. `shim show`,
+`shim export` and `shim cast verify` read the files like any recording. Nothing is redacted, so a
+client that reconnects sees what the others saw. The numbers of lines are counted, not written.
 """
 
 import os
@@ -33,27 +32,25 @@ from shim.core.cast.format import (
 from shim.core.reading.values import as_dict
 from shim.state.files import open_new_file, open_regular_file, remove_file, write_all
 
-# of one file: what a reader may have to pass over, and what is dropped at once
+# of one file: a reader may have to skip so much, and so much is deleted at once
 MAX_FILE_BYTES = 64 * 1024 * 1024
-# of all files of a session; the oldest are dropped, which is told as a gap
+# of all files of a session; the oldest are deleted, and a client is sent a gap
 MAX_LOG_BYTES = 1024 * 1024 * 1024
 READ_BATCH_BYTES = 1024 * 1024  # of lines that are read at once: what a client's queue takes
-INDEX_INTERVAL_LINES = 64  # from one known place in a file to the next
-MAX_RECENT_LINES = 10_000  # of former lives, among which a message that is said again is looked for
-# types of lines
+INDEX_INTERVAL_LINES = 64  # from one indexed line of a file to the next
+MAX_RECENT_LINES = 10_000  # of former lives, to recognize a message that is sent again
 UNNUMBERED_TYPES = ("control_request", "control_response", "control_cancel_request", "keep_alive")
-UNNUMBERED_SNIPPETS = (b'"control_', b'"keep_alive"')  # one of them stands in each such line
-# what readers go by
+UNNUMBERED_SNIPPETS = (b'"control_', b'"keep_alive"')  # each such line contains one of them
+# The readers of recordings use these arguments.
 HEADER_ARGV = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
-HEADER_KEYS = ("generation", "first", "at")  # what the header says of a file
+HEADER_KEYS = ("generation", "first", "at")  # of a file's header
 
 
 class RecordedSessionLog:
-    """The log of one session in `folder`, written by one life of its host; `header_fields` are
-    of each file's header.
+    """The log of one session in `folder`, written by one life of its host.
 
-    Numbers go on behind the last whole line that is there. OSError where the folder cannot be read
-    or written.
+    `header_fields` are added to each file's header. Numbers continue after the last complete line.
+    The constructor raises OSError if the folder cannot be read or written.
     """
 
     def __init__(
@@ -80,16 +77,16 @@ class RecordedSessionLog:
 
     @property
     def first_line_number(self) -> int:
-        """The number of the oldest line that is kept."""
+        """Return the number of the oldest line."""
         return self._log_files[0].first_number if self._log_files else self._last_number + 1
 
     @property
     def last_line_number(self) -> int:
-        """The number of the last line."""
+        """Return the number of the last line."""
         return self._last_number
 
     def load_history(self) -> LogHistory:
-        """Return what the log tells the life of the host that writes it."""
+        """Return what a host needs to know of the session's former lives."""
         first_numbers = dict[int, int]()
         for file in self._log_files:
             first_numbers.setdefault(file.generation, file.first_number)
@@ -99,8 +96,9 @@ class RecordedSessionLog:
     # -- writing -----------------------------------------------------------------------------------
 
     def append(self, records: Sequence[SessionLogRecord]) -> None:
-        """Write them; OSError, and no trace of them, where that cannot be. Then nothing more is
-        taken.
+        """Write records. Raise OSError if they cannot be written, and for all later records.
+
+        Part of a batch is never left in the file.
         """
         if self._write_error is not None:
             raise self._write_error
@@ -115,6 +113,7 @@ class RecordedSessionLog:
         if self._descriptor < 0 or self._log_files[-1].size_bytes >= self._max_file_bytes:
             self._start_next_file(records[0].at_ms)
         file, data = self._log_files[-1], []
+        file.extend_index(self._last_number + 1, file.size_bytes, self._encoder.encoded_time_s)
         for record in records:
             elapsed_s = max(0, record.at_ms - self._file_start_ms) / 1000
             if record.letter == NOTE_LETTER:
@@ -155,7 +154,7 @@ class RecordedSessionLog:
             "bridge": {"generation": self.generation, "first": first_number, "at": start_ms},
         }
         header_line = self._encoder.encode_header(header)
-        remove_file(path)  # of a life that said nothing
+        remove_file(path)  # of a life that wrote no line
         self._descriptor = open_new_file(path)
         write_all(self._descriptor, header_line)
         self._log_files.append(
@@ -164,7 +163,7 @@ class RecordedSessionLog:
         self._drop_old_files()
 
     def _drop_old_files(self) -> None:
-        """Drop the oldest files beyond the limit, never the one that is written."""
+        """Delete the oldest files beyond the limit, but not the one that is written."""
         while (
             len(self._log_files) > 1
             and sum(file.size_bytes for file in self._log_files)
@@ -173,7 +172,10 @@ class RecordedSessionLog:
             remove_file(self._log_files.pop(0).path)
 
     def close(self) -> None:
-        """The last line of the file; what cannot be written is a file without it, as after SIGKILL."""
+        """Write the last line of the file, and close it.
+
+        If that fails, the file ends without this line, as after SIGKILL.
+        """
         if self._descriptor < 0:
             return
         descriptor, self._descriptor = self._descriptor, -1
@@ -190,7 +192,7 @@ class RecordedSessionLog:
     def read(
         self, after_number: int, max_lines: int, max_bytes: int = READ_BATCH_BYTES
     ) -> Sequence[SessionLogEntry]:
-        """The next lines: at most so many, and about so many bytes."""
+        """Return the lines after a number: at most `max_lines`, and about `max_bytes` bytes."""
         entries, total_bytes = list[SessionLogEntry](), 0
         for index, file in enumerate(self._log_files):
             next_first = (
@@ -210,7 +212,7 @@ class RecordedSessionLog:
         return entries
 
     def list_message_ids(self) -> Iterator[str]:
-        """The ids of the last messages that the session has taken: a client may say one again."""
+        """Yield the ids of the last accepted messages: a client may send a message again."""
         after_number = max(self.first_line_number - 1, self._last_number - MAX_RECENT_LINES)
         while entries := self.read(after_number, MAX_RECENT_LINES):
             yield from list_accepted_message_ids(entries)
@@ -218,7 +220,7 @@ class RecordedSessionLog:
 
 
 class _LogFile:
-    """One file: its life, the number of its first line, when it began, its bytes, and places in it."""
+    """One file of a log, with an index of some of its lines."""
 
     def __init__(
         self, path: str, generation: int, first_number: int, start_ms: int, size_bytes: int
@@ -232,7 +234,7 @@ class _LogFile:
         self._index: list[tuple[int, int, float]] = [(first_number, 0, 0.0)]
 
     def read_entries(self, after_number: int) -> Iterator[SessionLogEntry]:
-        """The whole lines behind a number."""
+        """Yield the complete lines after a number."""
         number, offset, elapsed_s = next(
             index_entry
             for index_entry in reversed(self._index)
@@ -242,13 +244,13 @@ class _LogFile:
         try:
             descriptor = open_regular_file(self.path, follow_links=False)
         except OSError:
-            return  # dropped or removed meanwhile
+            return  # deleted meanwhile
         with open(descriptor, "rb") as file:
             file.seek(offset)
             for raw in file:
                 offset += len(raw)
                 if not raw.endswith(b"\n"):
-                    return  # cut off by a kill
+                    return  # truncated by SIGKILL
                 line = parse_recording_line(raw[:-1])
                 elapsed_s += line.delay_s
                 if line.code != STDOUT_LETTER:
@@ -265,11 +267,19 @@ class _LogFile:
                         number, self.generation, self._start_ms + round(elapsed_s * 1000), full_line
                     )
                 number += 1
-                if number - self._index[-1][0] >= INDEX_INTERVAL_LINES:
-                    self._index.append((number, offset, elapsed_s))
+                self.extend_index(number, offset, elapsed_s)
+
+    def extend_index(self, number: int, offset: int, elapsed_s: float) -> None:
+        """Store where a line begins, at most once in INDEX_INTERVAL_LINES.
+
+        A host extends the index while it writes. So the event loop never reads a whole file for a
+        client that reconnects.
+        """
+        if number - self._index[-1][0] >= INDEX_INTERVAL_LINES:
+            self._index.append((number, offset, elapsed_s))
 
     def find_last_number(self) -> int:
-        """The number of the last whole line; one less than `first_number` if there is none."""
+        """Return the number of the last complete line, or `first_number` - 1 if there is none."""
         last_number = self.first_number - 1
         for entry in self.read_entries(last_number):
             last_number = entry.number
@@ -277,7 +287,7 @@ class _LogFile:
 
 
 def needs_log_line_number(line: bytes) -> bool:
-    """Whether a line that was said has a number: it is none of the control protocol."""
+    """Return whether a line has a number. Lines of the control protocol have none."""
     if not any(snippet in line for snippet in UNNUMBERED_SNIPPETS):
         return True
     try:
@@ -288,7 +298,7 @@ def needs_log_line_number(line: bytes) -> bool:
 
 
 def _load_log_files(folder: str) -> list[_LogFile]:
-    """The files of former lives, in their order. What is no log of ours is passed over."""
+    """Return the files of former lives in order. Other files are ignored."""
     log_files = list[_LogFile]()
     for file_name in sorted(os.listdir(folder)):
         path = os.path.join(folder, file_name)
@@ -296,14 +306,11 @@ def _load_log_files(folder: str) -> list[_LogFile]:
             continue
         try:
             with open(open_regular_file(path, follow_links=False), "rb") as file:
-                header, size_bytes = (
-                    parse_recording_header(file.readline().rstrip(b"\n")),
-                    os.fstat(file.fileno()).st_size,
-                )
+                header = parse_recording_header(file.readline().rstrip(b"\n"))
+                size_bytes = os.fstat(file.fileno()).st_size
         except (OSError, RecordingError):
             continue
-        bridge_header = header.fields.get("bridge")
-        bridge_header = as_dict(bridge_header)
+        bridge_header = as_dict(header.fields.get("bridge"))
         generation, first_number, start_ms = (
             value if isinstance(value := bridge_header.get(key), int) else -1 for key in HEADER_KEYS
         )

@@ -113,6 +113,20 @@ def test_failed_write_is_rolled_back_and_later_appends_fail(folder, monkeypatch)
     assert list_numbers(session_log.read(0, 9)) == [1] and session_log.last_line_number == 1
 
 
+def test_last_lines_are_read_without_the_lines_before_them(folder, monkeypatch):
+    session_log, parsed_lines = RecordedSessionLog(folder, 1), []
+    for number in range(1, 1001):
+        session_log.append(build_records(number))
+    parse_line = log.parse_recording_line
+    monkeypatch.setattr(
+        log, "parse_recording_line", lambda line: parsed_lines.append(line) or parse_line(line)
+    )
+    last_entries = session_log.read(990, 20)
+    assert list_numbers(last_entries) == list(range(991, 1001))
+    assert len(parsed_lines) <= 2 * log.INDEX_INTERVAL_LINES
+    assert RecordedSessionLog(folder, 2).read(990, 20) == last_entries
+
+
 def test_log_files_pass_cast_verify(folder, capsys):
     session_log = RecordedSessionLog(
         folder, 1, {"vendor": "demo", "cwd": "/repo"}, max_file_bytes=2000

@@ -35,7 +35,7 @@ class RecordingEncoder:
     def __init__(self, redact: RedactFunction | None = None) -> None:
         self._redact = redact
         self._hash_chain = RecordingHashChain()
-        self._encoded_time_s = 0.0
+        self.encoded_time_s = 0.0
         self._unfinished_lines: dict[str, list[bytes]] = {}
 
     def encode_header(self, fields: Mapping[str, Any]) -> bytes:
@@ -191,10 +191,10 @@ class RecordingEncoder:
 
     def _encode_delay(self, time_s: float) -> bytes:
         """The seconds since the last record; the rounding is carried to the next one."""
-        delay_s = round(time_s - self._encoded_time_s, DELAY_DECIMALS)
+        delay_s = round(time_s - self.encoded_time_s, DELAY_DECIMALS)
         if delay_s <= 0:
             return b"0"
-        self._encoded_time_s += delay_s
+        self.encoded_time_s += delay_s
         return b"%.4f" % delay_s
 
 
