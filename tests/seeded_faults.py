@@ -98,8 +98,8 @@ AREAS = {
     "doctor": "doctor versions cli",
     "person": "run decisions explain context",
     "joined": (
-        "turn_filter frontend_bridge restrictions client_rules unanswerable_prompts control "
-        "attach_conversation"
+        "turn_filter frontend_bridge join_table join_check host_joiner client_rules "
+        "unanswerable_prompts control attach_conversation"
     ),
     "bridge": "hub hub_interleavings unanswerable_prompts client_rules status",
     "doors": "session_lookup stop actions background session_commands doctor_bridge",

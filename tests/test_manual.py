@@ -23,6 +23,7 @@ from shim.commands.claude.claude_help import SUBCOMMAND_TEXTS
 from shim.commands.cli import app
 from shim.commands.help.topics import MANUAL_FOLDER, load_manual_topics
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
+from shim.core.bridge.join_table import JOIN_TABLE, JoinRule
 from shim.core.claude.argv import flags as argv
 from shim.core.turn.outcome import ChildExit
 from shim.profiles.schema.tables import PROFILE_TABLES
@@ -408,6 +409,13 @@ def test_command_list_truncates_no_sentence(shim, monkeypatch, group):
     monkeypatch.setenv("COLUMNS", "80")
     status, stdout, _ = shim(*group, "--help")
     assert status == 0 and b"..." not in stdout.partition(b"Commands:")[2]
+
+
+def test_bridge_topic_lists_what_each_flag_does_when_a_frontend_joins():
+    text = text_of(MANUAL / "bridge.md")
+    for rule in JoinRule:
+        flags = ", ".join(f"`{flag}`" for flag, each in JOIN_TABLE.items() if each is rule)
+        assert f"\n| {flags or 'all others'} | {rule.value} |\n" in text
 
 
 def test_profile_topic_has_the_reference_of_the_schema():

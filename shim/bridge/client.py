@@ -133,8 +133,10 @@ class HostConnection:
             except OSError:
                 raise HostUnavailableError(self.session_id) from None
 
-    async def wait_for_host_answer(self, host_answer: Awaitable[str]) -> str:
-        """What the host answers. HostNotAnsweringError for one that was halted behind its welcome."""
+    async def wait_for_host_answer(
+        self, host_answer: Awaitable[Mapping[str, Any]]
+    ) -> Mapping[str, Any]:
+        """Return the host's answer. Raise HostNotAnsweringError if it was stopped after its welcome."""
         import anyio
 
         with anyio.move_on_after(WELCOME_TIMEOUT_S):

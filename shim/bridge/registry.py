@@ -21,7 +21,6 @@ import orjson
 from shim.bridge import lock, sockets
 from shim.core.errors import FrontendError
 from shim.core.policy.serialize import parse_settings as read_settings_text
-from shim.core.policy.serialize import serialize_settings
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
@@ -465,7 +464,10 @@ def write_session_start_data(session_folder: str, start_data: Mapping[str, Any])
 
 
 def load_session_claude_settings(folder: str, host_generation: object) -> ClaudeSettings | None:
-    """What a life of the session has read of Claude's settings; None where that is not known."""
+    """Return what a host of an older version stored of Claude's settings, or None.
+
+    Today's hosts report it in their answer to `reload_settings`.
+    """
     data = _load_json_object(os.path.join(folder, SETTINGS_FILE)) or {}
     try:
         return (
@@ -475,14 +477,6 @@ def load_session_claude_settings(folder: str, host_generation: object) -> Claude
         )
     except (KeyError, ValueError):
         return None
-
-
-def write_session_claude_settings(
-    folder: str, host_generation: int, settings: ClaudeSettings
-) -> None:
-    """Keep what a life has read of Claude's settings. OSError where that cannot be."""
-    data = dump_json({"generation": host_generation, "settings": serialize_settings(settings)})
-    replace_file(os.path.join(folder, SETTINGS_FILE), lambda file: write_all(file, data))
 
 
 def write_settings_flag_file(session_folder: str, settings_json: str) -> str:

@@ -22,6 +22,7 @@ from shim.core.claude.session_state import SessionOptions, SessionState
 from shim.core.policy.policy import BYPASS_MODE, Policy
 from shim.core.reading.typed import Any
 from shim.io.stderr import warn
+from shim.state.claude_settings import load_claude_settings
 
 
 def build_session_state(
@@ -76,6 +77,8 @@ def build_session_state(
         list_models=list_models,
         output_style=context.claude_settings.output_style or SessionOptions("").output_style,
         find_transcript=find_transcript,
+        claude_settings=context.claude_settings,
+        load_settings=lambda: load_claude_settings(invocation, context.environment, context.cwd),
     )
     state = SessionState(
         options,

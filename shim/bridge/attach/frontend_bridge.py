@@ -11,7 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from shim.bridge.attach.local_services import FrontendHooksAndMcpServers
 from shim.bridge.attach.turn_filter import FrontendOutputOptions, FrontendTurnFilter, TurnOwner
 from shim.core.claude.messages import PRIORITY_NOW, parse_json_line, parse_user_message
-from shim.core.claude.permissions import NOT_GRANTED_TEXT, PROMPT_FAILED_TEXT
+from shim.core.claude.permissions import (
+    DENIED_BY_RULE_TEXT,
+    NOT_GRANTED_TEXT,
+    PROMPT_FAILED_TEXT,
+    QUESTION_TOOL,
+)
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
@@ -54,9 +59,12 @@ class FrontendSessionBridge:
         create_id: Callable[[], str],
         *,
         can_answer: bool,
+        denies_questions: bool = False,
         sdk_servers: Sequence[str] = (),
     ) -> None:
-        """`sdk_servers` are the MCP servers of its own process that its command line names."""
+        """`denies_questions`: the frontend denies AskUserQuestion. `sdk_servers` are the MCP servers
+        of its own process that its command line names.
+        """
         self.turn_filter = FrontendTurnFilter(options, session_id, create_id)
         self.lines: list[bytes] = []
         self.frames: list[Mapping[str, Any]] = []
@@ -69,6 +77,7 @@ class FrontendSessionBridge:
         self._options = options
         self._create_id = create_id
         self._can_answer = can_answer
+        self._denies_questions = denies_questions
         self._local_services = FrontendHooksAndMcpServers(sdk_servers)
         self._is_stdin_closed = False
         self._open_requests: dict[str, object] = {}  # our id of a request → the frontend's
@@ -342,6 +351,11 @@ class FrontendSessionBridge:
         attached.
         """
         if not self._can_answer or self._is_stdin_closed or prompt_id in self._forwarded_prompts:
+            return
+        if self._denies_questions and request.get("tool_name") == QUESTION_TOOL:
+            if self.turn_filter.owner is TurnOwner.THIS_FRONTEND:
+                text = DENIED_BY_RULE_TEXT.format(tool=QUESTION_TOOL, why="--disallowedTools")
+                self._send_denial(prompt_id, text)
             return
         line = dump_json({"type": "control_request", "request_id": prompt_id, "request": request})
         if self._options.max_line_bytes and len(line) > self._options.max_line_bytes:

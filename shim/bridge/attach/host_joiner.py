@@ -1,6 +1,4 @@
-"""A frontend joins the host of its session: it is let in or told why not, and its flags hold while
-it is there.
-"""
+"""A frontend joins the host of its session, or is refused with the reason."""
 
 import os
 from collections.abc import Mapping
@@ -13,25 +11,33 @@ from shim.bridge.attach.frontend_bridge import (
     FrontendSessionBridge,
     explain_other_client_has_control,
 )
+from shim.bridge.attach.join_check import build_join_error, check_join
 from shim.bridge.attach.local_services import split_sdk_mcp_servers
 from shim.bridge.attach.loop import AttachedConversationLoop
-from shim.bridge.attach.restrictions import load_restrictions_of_joining_frontend
 from shim.bridge.attach.turn_filter import FrontendOutputOptions
 from shim.bridge.client import HostConnection, HostUnavailableError, connect_to_session
-from shim.bridge.launch import HOST_EXIT_TIMEOUT_S, read_start_invocation
+from shim.bridge.launch import HOST_EXIT_TIMEOUT_S
 from shim.bridge.registry import SessionRecord
-from shim.conversation.invocation import can_prompt_frontend, choose_result_terminator_line
+from shim.conversation.invocation import (
+    can_change_permission_mode,
+    can_prompt_frontend,
+    choose_result_terminator_line,
+)
 from shim.conversation.session_state import resolve_session_state_event_visibility
-from shim.core.bridge.restrictions import find_strictest_mode
+from shim.core.bridge.frames import RELOAD_SETTINGS
 from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.claude.writer import TERMINATORS
 from shim.core.errors import FrontendError, SystemResourceError
+from shim.core.policy.policy import BYPASS_MODE
+from shim.core.policy.serialize import parse_settings
+from shim.core.policy.settings import ClaudeSettings, rank_permission_mode
+from shim.core.reading.values import as_dict
 from shim.io.ids import create_uuid
 from shim.io.signals import SignalRecorder, StartInterruptedError
 from shim.io.stderr import warn
 from shim.io.stdout import FrontendOutput, Stdout
 from shim.process.environment import get_working_directory
-from shim.state.claude_settings import load_claude_settings
 from shim.state.config import ShimSettings
 
 if TYPE_CHECKING:
@@ -42,8 +48,6 @@ BUSY_ERROR = (  # the real one's sentence (background page, B50)
     "Error: That session is running in the background ({id}). Run `claude attach {id}` to open it, or `claude stop "
     "{id}` first to resume it here. Add --fork-session to branch off a copy instead."
 )
-RESTRICTION_ERROR = "the session {id} runs in the background and cannot be kept to what this frontend forbids: {what}"
-RESTRICTION_HINT = "`claude stop {id}` first, then the flags hold from the start; --fork-session branches off a copy"
 IGNORED_FLAGS_WARNING = (
     "no effect on the session {id}, which runs in the background already: {flags}\n"
 )
@@ -142,6 +146,7 @@ class BackgroundSessionAttacher:
             self._session.session_id,
             create_uuid,
             can_answer=can_answer,
+            denies_questions=QUESTION_TOOL in invocation.disallowed_tools,
             sdk_servers=sdk_servers,
         )
         frontend.on_host_frame(connection.welcome)
@@ -153,7 +158,7 @@ class BackgroundSessionAttacher:
             )
             raise SessionBusyError(BUSY_ERROR.format(id=self._session.short_id) + reason)
         if not self._owns_host:
-            await self._apply_restrictions(connection, frontend)
+            await self._join_session(connection, frontend)
         output = FrontendOutput(
             invocation.output_format, verbose=invocation.verbose, stdout=Stdout()
         )
@@ -162,75 +167,83 @@ class BackgroundSessionAttacher:
         )
         return await loop.run(signals.pending_signals)
 
-    async def _apply_restrictions(
+    async def _join_session(
         self, connection: HostConnection, frontend: FrontendSessionBridge
     ) -> None:
-        """Have the session keep to what our flags forbid beyond its own while we are here, or
-        refuse it.
+        """Check the frontend's flags and settings files against the session, and apply its mode
+        and its model.
+
+        Raise FrontendError if the session does not forbid what the frontend forbids.
         """
-        session, welcome = self._session, frontend.welcome
-        mode = str(welcome.get("chosen") or welcome.get("mode") or "default")
-        session_settings = registry.load_session_claude_settings(
-            session.folder, welcome.get("generation")
-        )
-        if session_settings is None:  # a host of another version, or one without room for a file
-            session_settings = load_claude_settings(
-                read_start_invocation(session), os.environ, str(session.metadata["cwd"])
-            )
-        restrictions = load_restrictions_of_joining_frontend(
+        session = self._session
+        current_mode = str(frontend.welcome.get("mode") or "default")
+        request = check_join(
             self._invocation,
-            read_start_invocation(session),
-            session_settings,
-            str(session.metadata["cwd"]),
-            mode,
+            session,
+            await self._load_session_settings(connection, frontend),
+            current_mode,
             os.environ,
         )
-        if restrictions.refusals:
-            raise FrontendError(
-                RESTRICTION_ERROR.format(id=session.short_id, what=restrictions.refusals[0]),
-                hint=RESTRICTION_HINT.format(id=session.short_id),
-            )
-        if restrictions.ignored_flags:
-            warn(
-                IGNORED_FLAGS_WARNING.format(
-                    id=session.short_id, flags=", ".join(restrictions.ignored_flags)
-                )
-            )
-        wait_for_answer = connection.wait_for_host_answer
+        if request.ignored_flags:
+            flags = ", ".join(request.ignored_flags)
+            warn(IGNORED_FLAGS_WARNING.format(id=session.short_id, flags=flags))
+        if request.mode:
+            # The frontend is not sent the change that follows from its own flags.
+            frontend.turn_filter.requested_mode = request.mode
+            frame = {"kind": "mode", "mode": request.mode}
+            if reason := await self._send_setting(connection, frontend, frame):
+                self._report_refused_mode(request.mode, current_mode, reason)
+            else:
+                # the line about the change may come later
+                frontend.turn_filter.mode = request.mode
+        if request.model and request.model != frontend.welcome.get("model"):
+            frame = {"kind": "model", "model": request.model}
+            if reason := await self._send_setting(connection, frontend, frame):
+                warn(f"--model has no effect on the session {session.short_id}: {reason}\n")
 
-        async def send_restriction(restriction: str, **fields: object) -> None:
-            if reason := await wait_for_answer(
-                _send_and_wait(connection, frontend, {"kind": "narrow", **fields})
-            ):
-                raise FrontendError(
-                    RESTRICTION_ERROR.format(id=session.short_id, what=f"{restriction}: {reason}"),
-                    hint=RESTRICTION_HINT.format(id=session.short_id),
-                )
+    async def _load_session_settings(
+        self, connection: HostConnection, frontend: FrontendSessionBridge
+    ) -> ClaudeSettings | None:
+        """Let the host read Claude's settings files again. Return what the session applies of them;
+        None if its vendor is a real claude, which applies all of them.
 
-        if restrictions.mode:
-            current_mode = str(welcome.get("mode") or mode)
-            strictest_mode = find_strictest_mode((restrictions.mode, current_mode))
-            # of what does not change nobody is told
-            frontend.turn_filter.requested_mode = (
-                strictest_mode if strictest_mode != current_mode else ""
-            )
-            await send_restriction(
-                f"the permission mode {restrictions.mode}", mode=restrictions.mode
-            )
-            # the line that says so comes behind the answer, maybe later
-            frontend.turn_filter.mode = strictest_mode
-        if restrictions.has_permission_rules:
-            await send_restriction(
-                ", ".join(restrictions.sources), deny=restrictions.deny, ask=restrictions.ask
-            )
-        if restrictions.model and (
-            error := await wait_for_answer(
-                _send_request(
-                    connection, frontend, {"subtype": "set_model", "model": restrictions.model}
-                )
-            )
-        ):
-            warn(f"--model has no effect on the session {session.short_id}: {error}\n")
+        A host of an older version has stored what it read when it started. If it has not, all
+        settings that forbid something count as new.
+        """
+        response: Mapping[str, Any] = {}
+        if "response" in frontend.welcome.get("knows", ()):
+            request = {"kind": "request", "request": {"subtype": RELOAD_SETTINGS}}
+            reply = await connection.wait_for_host_answer(_exchange(connection, frontend, request))
+            response = as_dict(reply.get("response"))
+        if response.get("subtype") == "success":
+            settings = as_dict(response.get("response")).get("settings")
+            return None if settings is None else parse_settings(str(settings))
+        generation = frontend.welcome.get("generation")
+        stored_settings = registry.load_session_claude_settings(self._session.folder, generation)
+        return stored_settings or ClaudeSettings()
+
+    async def _send_setting(
+        self, connection: HostConnection, frontend: FrontendSessionBridge, frame: Mapping[str, Any]
+    ) -> str:
+        """Change a setting as the controller. Return why the host refuses it, or ""."""
+        if frontend.has_other_controller:
+            await connection.send_frame({"kind": "take", "id": create_uuid()})
+        reply = await connection.wait_for_host_answer(_exchange(connection, frontend, frame))
+        return str(reply.get("text") or "")
+
+    def _report_refused_mode(self, mode: str, current_mode: str, reason: str) -> None:
+        """Refuse the join if the session cannot have the frontend's mode.
+
+        A frontend of a conversation may ask for a wider mode that the vendor does not have. It can
+        choose another one, as in a session of its own.
+        """
+        session = self._session
+        is_wider = rank_permission_mode(mode) > rank_permission_mode(current_mode)
+        can_wait = can_change_permission_mode(self._invocation) and mode != BYPASS_MODE
+        if not (is_wider and can_wait):
+            text = f"--permission-mode {mode} was refused: {reason}"
+            raise build_join_error(session, text)
+        warn(f"the session {session.short_id} stays in the mode {current_mode}: {reason}\n")
 
     def _build_options(self) -> FrontendOutputOptions:
         invocation = self._invocation
@@ -246,32 +259,18 @@ class BackgroundSessionAttacher:
         )
 
 
-async def _send_request(
-    connection: HostConnection, frontend: FrontendSessionBridge, request: Mapping[str, Any]
-) -> str:
-    """Have a request of ours answered; why it was refused, "" where it was done."""
-    if frontend.has_other_controller:
-        await connection.send_frame({"kind": "take", "id": create_uuid()})
-    return await _send_and_wait(connection, frontend, {"kind": "request", "request": request})
-
-
-async def _send_and_wait(
+async def _exchange(
     connection: HostConnection, frontend: FrontendSessionBridge, frame: Mapping[str, Any]
-) -> str:
-    """Have a frame of ours obeyed; why it was refused, "" where it was done."""
+) -> Mapping[str, Any]:
+    """Send a frame, and return the host's answer to it."""
     request_id = create_uuid()
     await connection.send_frame({**frame, "id": request_id})
     async for reply in connection:
         if reply.get("id") == request_id and reply["kind"] in ("accepted", "response", "refused"):
-            response = reply.get("response") or {}
-            return str(
-                reply.get("text")
-                or (response.get("error") if response.get("subtype") == "error" else "")
-                or ""
-            )
+            return reply
         line_count = len(frontend.lines)
         frontend.on_host_frame(reply)
-        # what follows from our flags; a run of its own would have begun with them
+        # A conversation of the frontend's own would have started with these settings.
         if reply["kind"] == "line":
             del frontend.lines[line_count:]
-    return "its host has ended"
+    return {"text": "its host has ended"}

@@ -154,12 +154,9 @@ class SessionHostRuntime:
             end_session=partial(self._stop_session, REASON_STOPPED),
         )
         self.stdout = HubStdout(self.runner, recorder)
-        self._server = UnixServer(listener, self.runner, self.source, self._refresh_settings)
+        self._server = UnixServer(listener, self.runner, self.source)
         self._folder, self._startup = folder, startup
-        self._stored_settings: ClaudeSettings | None = None
-        self._settings_lock = anyio.Lock()
         self._upgrade_notice = ""  # the notice about the package's files, after it was reported
-        self._store_settings()
         metadata.update(
             {
                 "pid": os.getpid(),
@@ -198,28 +195,6 @@ class SessionHostRuntime:
                     await runner.close_clients(runner.failure_reason or self.end_reason)
                     self._log.close()
                 tasks.cancel_scope.cancel()
-
-    async def _refresh_settings(self) -> None:
-        """Store Claude's settings again for a client that joins.
-
-        A real claude reads its settings files again when they change. They are read in a thread,
-        because the files may be large or on a slow disk.
-        """
-        if self._stored_settings is None or _reads_settings_itself(self._startup):
-            async with self._settings_lock:
-                await anyio.to_thread.run_sync(self._store_settings)
-
-    def _store_settings(self) -> None:
-        """Store what the conversation has read of Claude's settings. A failure is ignored, because
-        a frontend can join without the stored settings.
-        """
-        settings = _load_conversation_settings(self._startup)
-        if settings != self._stored_settings:
-            with suppress(OSError):
-                registry.write_session_claude_settings(
-                    self._folder, self._metadata.values["generation"], settings
-                )
-                self._stored_settings = settings
 
     async def _preload(self) -> None:
         """Import all modules that this host may need, because an upgrade may replace the files.
@@ -320,6 +295,7 @@ def _describe_session(
         mode=mode,
         pid=os.getpid(),
         version=__version__,
+        reads_settings=_reads_settings_itself(startup),
         can_bypass=can_bypass,
         answer_policy=startup.settings.bridge.answered_by,
         prompt_timeout_s=prompt_timeout_s,

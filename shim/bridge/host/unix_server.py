@@ -1,7 +1,7 @@
 """The server of a host's socket: it accepts clients and reads their frames."""
 
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from itertools import count
 
 import anyio
@@ -29,21 +29,14 @@ ACCEPT_RETRY_DELAY_S = 0.2
 class UnixServer:
     """The socket's server: it accepts clients up to a limit, and reads their frames while
     `hub_stdin` has room.
-
-    `refresh_settings` is awaited before a client is welcomed.
     """
 
     def __init__(
-        self,
-        listener: socket.socket,
-        runner: SessionHubRunner,
-        hub_stdin: HubStdin,
-        refresh_settings: Callable[[], Awaitable[None]],
+        self, listener: socket.socket, runner: SessionHubRunner, hub_stdin: HubStdin
     ) -> None:
         self._listener = listener
         self._runner = runner
         self._hub_stdin = hub_stdin
-        self._refresh_settings = refresh_settings
         self._client_numbers = count(1)
         self._max_connections = compute_connection_limit(
             MAX_CONNECTIONS, per_connection=1, reserved=RESERVED_DESCRIPTORS
@@ -115,7 +108,6 @@ class UnixServer:
             self._hub_stdin.max_bytes, select_spill_file_opener(self._hub_stdin.max_bytes)
         )
         splitter.feed(b"".join(hello_splitter.close()))
-        await self._refresh_settings()
         await self._pass_lines(connection, lines)
         while chunk := await _read_chunk(connection.peer):
             await self._pass_lines(connection, splitter.feed(chunk))

@@ -73,6 +73,9 @@ from shim.core.reading.values import as_dict
 PROTOCOL_VERSION = 1
 # The optional kinds that this version understands.
 OPTIONAL_KINDS = ("accepted", "request", "response", "ask", "reply", "deaf", "narrow")
+# The subtype of a `request` of a frontend that joins: the conversation reads Claude's settings files
+# again, and answers with what it applies.
+RELOAD_SETTINGS = "reload_settings"
 DRIVE, WATCH = "drive", "watch"
 MAX_ID_CHARS = 200  # of an id; a longer one is refused, because the last ids are kept
 MAX_NAME_CHARS = 64  # of a client's name

@@ -9,6 +9,7 @@ from shim.core.bridge.frames import (
     MAX_ID_CHARS,
     OPTIONAL_KINDS,
     PROTOCOL_VERSION,
+    RELOAD_SETTINGS,
     FrameError,
     FrameRefusedError,
     encode_frame,
@@ -409,7 +410,7 @@ def _accept_request(
     if not isinstance(body, dict) or not isinstance(body.get("subtype"), str) or not request_id:
         raise FrameError("request has `id`, and `request` with a `subtype`")
     subtype = body["subtype"]
-    if subtype == "interrupt":
+    if subtype in ("interrupt", RELOAD_SETTINGS):
         hub.roles.check_control_role(client)
     else:
         hub.roles.check_can_control(client)
@@ -420,6 +421,8 @@ def _accept_request(
         _apply_settings(hub, client, body.get("settings"), request)
     elif subtype == "initialize":
         _register_callbacks(hub, client, body, request)
+    elif subtype == RELOAD_SETTINGS and hub.session.reads_settings:
+        hub.send_frame_answer(client, request_id, "response", response={"subtype": "success"})
     elif subtype in REFUSED_SUBTYPES:
         raise FrameRefusedError(
             "wider", f"a session that lives takes no {subtype}: it is not one frontend's own"

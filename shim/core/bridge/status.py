@@ -32,6 +32,7 @@ class BackgroundSessionInfo(NamedTuple):
     mode: str = "default"
     pid: int = 0
     version: str = ""
+    reads_settings: bool = False  # the vendor reads Claude's settings files itself, and again
     can_bypass: bool = False  # it began with bypassPermissions, so that mode can be chosen
     answer_policy: str = "any"  # or "owner": only the controller, or the last one, answers prompts
     # The conversation waits a little longer for an answer, so that only the hub denies a prompt.

@@ -5,15 +5,18 @@ mode, prompts.
 from collections.abc import Callable, Iterable, Mapping
 
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, DEFAULT_MODEL, is_claude_model
+from shim.core.errors import FrontendError
 from shim.core.policy.policy import (
     ANSWER_SOURCE,
     BYPASS_MODE,
     FLAGS_SOURCE,
     PERMISSION_MODES,
+    PermissionRule,
     Policy,
     PolicyDecision,
     parse_permission_rules,
 )
+from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -41,6 +44,9 @@ class SessionOptions(NamedTuple):
     output_style     the name of the output style in Claude's settings; only the real claude applies
                      it
     find_transcript  gives the path of the session's transcript, "" if none is written
+    claude_settings  what Claude's settings files said when the session was started
+    load_settings    reads Claude's settings files as they are now. It raises FrontendError or
+                     OSError
     """
 
     session_id: str
@@ -55,6 +61,8 @@ class SessionOptions(NamedTuple):
     list_models: Callable[[], Iterable[str]] = tuple
     output_style: str = "default"
     find_transcript: Callable[[], str] = str
+    claude_settings: ClaudeSettings = ClaudeSettings()
+    load_settings: Callable[[], ClaudeSettings] = ClaudeSettings
 
 
 class VendorCapabilities(NamedTuple):
@@ -128,6 +136,7 @@ class SessionState:
     configured_servers  the other MCP servers: name → configuration; `initialize_server_names` are
                         those that `initialize` named
     sdk_servers_error   why the vendor cannot reach a server in the frontend's process
+    claude_settings     what the session applies of Claude's settings files
     enforcement_checks  each says why a vendor would not keep a policy before a call runs; "" where
                         it would
     """
@@ -150,6 +159,7 @@ class SessionState:
         self.effort = effort
         self.answers_prompts = answers_prompts
         self.policy = policy
+        self.claude_settings = options.claude_settings
         self.hooks: HookCallbacks | None = None
         self.sdk_servers: SdkMcpServerRegistry | EmptySdkMcpServerRegistry = (
             EmptySdkMcpServerRegistry()
@@ -288,10 +298,10 @@ class SessionState:
             else:
                 policy.remove_working_directories(update.directories)
 
-    def replace_flag_permission_rules(self, deny: Iterable[str], ask: Iterable[str]) -> bool:
-        """Rules of the flag settings, in the place of those before; whether they are others.
+    def replace_flag_permission_rules(self, deny: Iterable[str], ask: Iterable[str]) -> None:
+        """Replace the rules of the flag settings.
 
-        ValueError for rules that a vendor would not keep, with the reason; then nothing has
+        Raise ValueError with the reason if a vendor would not apply the new ones. Then nothing has
         changed.
         """
         if self.policy is None:
@@ -299,25 +309,56 @@ class SessionState:
                 raise ValueError(
                     f"{self.vendor.display_name} takes no rules in the middle of a session"
                 )
-            return False
+            return
         rules = {
             "deny": parse_permission_rules(deny, source=FLAGS_SOURCE),
             "ask": parse_permission_rules(ask, source=FLAGS_SOURCE),
         }
-        policy = self.policy.with_restricting_rules(rules, FLAGS_SOURCE)
-        if policy.restricting_rules == self.policy.restricting_rules:
-            return False
-        if reason := next(
-            (
-                reason
-                for explain_unenforceable in self.enforcement_checks
-                if (reason := explain_unenforceable(policy))
-            ),
-            "",
-        ):
-            raise ValueError(reason)
-        self.policy.deny, self.policy.ask = policy.deny, policy.ask
-        return True
+        self._restrict(self.policy, self.policy.with_restricting_rules(rules, FLAGS_SOURCE))
+
+    def reload_settings(self) -> ClaudeSettings:
+        """Read Claude's settings files again, and add their new rules that deny or ask. Return what
+        the session applies now.
+
+        Rules that a vendor would not apply are not added. Rules that were removed from a file, and
+        all other settings, stay as they are until the session is started again.
+        """
+        try:
+            settings = self.options.load_settings()
+            self._add_settings_rules(settings.deny, settings.ask)
+        except (FrontendError, OSError, ValueError):
+            return self.claude_settings
+        applied = self.claude_settings
+        self.claude_settings = applied._replace(
+            deny=tuple(dict.fromkeys((*applied.deny, *settings.deny))),
+            ask=tuple(dict.fromkeys((*applied.ask, *settings.ask))),
+        )
+        return self.claude_settings
+
+    def _add_settings_rules(
+        self, deny: Iterable[PermissionRule], ask: Iterable[PermissionRule]
+    ) -> None:
+        if self.policy is None:
+            return
+        import copy
+
+        stricter_policy = copy.copy(self.policy)
+        stricter_policy.add_rules(
+            {
+                "deny": [rule for rule in deny if rule not in self.claude_settings.deny],
+                "ask": [rule for rule in ask if rule not in self.claude_settings.ask],
+            }
+        )
+        self._restrict(self.policy, stricter_policy)
+
+    def _restrict(self, policy: Policy, stricter_policy: Policy) -> None:
+        """Apply the rules of a stricter policy. Raise ValueError if a vendor would not apply them."""
+        if stricter_policy.restricting_rules == policy.restricting_rules:
+            return
+        for explain_unenforceable in self.enforcement_checks:
+            if reason := explain_unenforceable(stricter_policy):
+                raise ValueError(reason)
+        policy.deny, policy.ask = stricter_policy.deny, stricter_policy.ask
 
     def suggest_permission_updates(
         self, tool: str, tool_input: Mapping[str, Any]

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from textwrap import indent
 
 import pytest
@@ -20,6 +21,8 @@ from shim.bridge import registry
 from shim.bridge.client import connect_to_session_blocking, send_frames_and_collect_answers
 from shim.bridge.stop import stop_hosts
 from shim.core.bridge.frames import WATCH
+from shim.core.policy.serialize import serialize_settings
+from shim.core.policy.settings import ClaudeSettings
 from tests.bridge.test_host_connection import HEARS_LATE
 from tests.conversation.test_conversation import U, request, responses, results, user
 from tests.conversation.test_persistent_driver import (
@@ -427,42 +430,45 @@ def test_resume_without_prompt_support_is_refused_while_a_prompt_waits(hosting_b
         assert watcher.welcome["questions"] == [prompt["request_id"]]
 
 
-def test_deny_rules_of_a_joined_frontend_apply_to_its_turn(hosting_box):
-    """The child was told no rules, and asks about fewer calls without them: the next one is told."""
-    record = ["record", str(hosting_box.box.recording)]
-    first = [HELLO, ["hear", "one"], turn("First."), STAYS]
-    denied = ["out", format_ndjson(returns("no", failed=True), says("Ok."), result("Ok."))]
-    hosting_box.environment["SHIM_BIN"] = hosting_box.box.create_fake_sequence(
-        first, [*ASKING_CHILD[:4], record, denied, STAYS]
-    )
+SERVERS = '{"mcpServers": {"calc": {"command": "true"}}}'
+# Flags of each group of the table that a running session must have been started with.
+EQUAL_GROUPS = [
+    ("--disallowedTools", "Write"),
+    ("--tools", "Read"),
+    ("--allowedTools", "Read"),
+    ("--mcp-config", SERVERS),
+    ("--agents", '{"reviewer": {"description": "reviews", "prompt": "Review."}}'),
+    ("--max-turns", "3"),
+]
+
+
+@pytest.mark.parametrize("flags", EQUAL_GROUPS, ids=lambda flags: flags[0])
+def test_flag_that_the_session_was_not_started_with_is_refused_by_name(hosting_box, flags):
     session, _ = start_session(hosting_box)
-    with talk(
-        hosting_box, *ASKING, "--resume", session.session_id, "--disallowedTools", "Bash(touch:*)"
-    ) as running:
-        running.send_lines(user("go"))
-        done = running.end_input()
-    (decided,) = [
-        line["response"]["response"]
-        for line in read_child_stdin(hosting_box.box)
-        if line["type"] == "control_response"
-    ]
-    assert decided["behavior"] == "deny" and not any(
-        line["type"] == "control_request" for line in done.lines
-    )
-    assert done.result.get("result") == "Ok.", done.result
+    done = hosting_box.run_claude("-p", "two", "--resume", session.session_id, *flags, *STREAM)
+    assert done.status == 1 and done.result["is_error"]
+    assert f"cannot join the background session {session.short_id}" in done.result["errors"][0]
+    assert f"passes {flags[0]} " in done.stderr and f"started without {flags[0]}" in done.stderr
+    assert "--fork-session" in done.stderr and f"claude stop {session.short_id}" in done.stderr
+    assert hosting_box.load_session(session).is_running
+
+
+@pytest.mark.parametrize("flags", EQUAL_GROUPS, ids=lambda flags: flags[0])
+def test_frontend_with_the_flags_of_the_session_joins(hosting_box, flags):
+    session, _ = start_session(hosting_box, *flags)
+    done = hosting_box.run_claude("-p", "two", "--resume", session.session_id, *flags, *STREAM)
+    assert done.status == 0 and done.result["result"] == "Second.", done
+    assert "cannot join" not in done.stderr
     assert hosting_box.load_session(session).metadata["pid"] == session.metadata["pid"]
 
 
-def test_join_is_refused_with_the_name_of_an_unenforceable_flag(hosting_box):
+def test_refused_frontend_continues_in_a_copy(hosting_box):
     session, _ = start_session(hosting_box)
-    done = hosting_box.run_claude(
-        "-p", "two", "--resume", session.session_id, "--tools", "Read", *STREAM
-    )
-    assert done.status == 1 and done.result["is_error"]
-    assert (
-        "--tools leaves fewer tools" in done.stderr
-        and f"claude stop {session.short_id}" in done.stderr
-    )
+    hosting_box.set_vendor_plan(HELLO, ["hear", "two"], turn("Copied."), STAYS)
+    flags = ("--resume", session.session_id, "--fork-session", "--disallowedTools", "Write")
+    done = hosting_box.run_claude("-p", "two", *flags, *STREAM)
+    assert (done.status, done.result["result"]) == (0, "Copied."), done
+    assert hosting_box.load_session(session).is_running
 
 
 def test_join_prints_the_flags_that_have_no_effect(hosting_box):
@@ -471,13 +477,48 @@ def test_join_prints_the_flags_that_have_no_effect(hosting_box):
         "-p", "two", "--resume", session.session_id, "--effort", "low", "--add-dir", "/tmp"
     )
     assert (done.status, done.stdout) == (0, b"Second.\n")
-    assert done.stderr.endswith("which runs in the background already: --add-dir, --effort\n")
+    assert done.stderr.endswith("which runs in the background already: --effort, --add-dir\n")
+
+
+def test_model_of_a_joining_frontend_is_set(hosting_box):
+    steps = (["hear", '"small"'], ["hear", "two"], turn("Second."), STAYS)
+    hosting_box.set_vendor_plan(HELLO, ["hear", "one"], turn("First."), *steps)
+    session, _ = start_session(hosting_box)
+    with connect_to_session_blocking(session.session_id, hosting_box.variables) as terminal:
+        resume = ("--resume", session.session_id)
+        done = hosting_box.run_claude("-p", "two", *resume, "--model", "small", *STREAM)
+        assert (done.status, done.stderr) == (0, ""), done
+        assert done.result["result"] == "Second."
+        assert terminal.welcome["driver"] == terminal.welcome["client"]
+        assert hosting_box.wait_for_frame(terminal, "driver")["client"] == "claude"
+
+
+def test_wider_mode_of_a_joining_frontend_is_set(hosting_box):
+    session, _ = start_session(hosting_box)
+    mode = ("--permission-mode", "acceptEdits")
+    done = hosting_box.run_claude("-p", "two", "--resume", session.session_id, *mode, *STREAM)
+    assert (done.status, done.stderr) == (0, ""), done
+    hosting_box.wait_for_mode(session, "acceptEdits")
+
+
+@pytest.mark.parametrize(
+    "flags", [("--permission-mode", "bypassPermissions"), ("--dangerously-skip-permissions",)]
+)
+@pytest.mark.parametrize("is_conversation", [True, False])
+def test_bypass_mode_is_refused_if_the_session_cannot_have_it(hosting_box, flags, is_conversation):
+    session, _ = start_session(hosting_box)
+    form = CONVERSE if is_conversation else ("-p", "two", *STREAM)
+    done = hosting_box.run_claude(*form, "--resume", session.session_id, *flags)
+    assert done.status == 1, done
+    assert (
+        "--permission-mode bypassPermissions was refused: bypassPermissions can be" in done.stderr
+    )
+    assert hosting_box.load_session(session).is_running
+    hosting_box.wait_for_mode(session, "default")
 
 
 def joined_in_plan(living):
-    """A session, and what a frontend saw that has joined it with a narrower mode, which it was
-    told.
-    """
+    """A session, and what a frontend received that has joined it with a stricter mode."""
     living.set_vendor_plan(HELLO, ["hear", "one"], turn("First."), ["hear", "never"])
     session, _ = start_session(living)
     with talk(living, "--resume", session.session_id, "--permission-mode", "plan") as running:
@@ -487,10 +528,11 @@ def joined_in_plan(living):
     return session, done
 
 
-def test_stricter_mode_is_reset_after_its_frontend_leaves(hosting_box):
+def test_mode_of_a_joining_frontend_survives_its_disconnect(hosting_box):
     session, done = joined_in_plan(hosting_box)
     assert [line["type"] for line in done.lines] == ["control_response"]
-    hosting_box.wait_for_mode(session, "default")
+    hosting_box.wait_until_uncontrolled(session)
+    hosting_box.wait_for_mode(session, "plan")
 
 
 def test_frontend_waits_for_a_running_turn_and_receives_only_its_answer(hosting_box):
@@ -644,28 +686,6 @@ def test_running_turn_preserves_the_mode_after_its_frontend_leaves(hosting_box):
         assert watcher.welcome["mode"] == "plan"
 
 
-def test_leaving_frontend_does_not_relax_the_mode_of_another_frontend(hosting_box):
-    plans = ["hear", "plan"]
-    hosting_box.set_vendor_plan(
-        HELLO, ["hear", "one"], turn("First."), plans, ["hear", "two"], turn("Second."), STAYS
-    )
-    session, _ = start_session(hosting_box)
-    with talk(hosting_box, "--resume", session.session_id, "--permission-mode", "plan") as first:
-        first.send_lines(request("r1", "initialize"))
-        first.read_until(b"r1")
-        with talk(
-            hosting_box, "--resume", session.session_id, "--permission-mode", "plan"
-        ) as second:
-            second.send_lines(request("r1", "initialize"))
-            second.read_until(b"r1")
-            first.end_input()
-            second.send_lines(user("two"))
-            second.read_until(b"Second.")
-            hosting_box.wait_for_mode(session, "plan")
-            second.end_input()
-    hosting_box.wait_for_mode(session, "default")
-
-
 QUICKER = """
 import sys
 from shim.bridge.attach import conversation
@@ -681,8 +701,8 @@ sys.exit(main())
 
 @pytest.mark.parametrize(
     ("flags", "status", "expected"),
-    [((), 0, b"First."), (("--tools", "Read"), 1, b"--tools leaves fewer tools")],
-    ids=["joins", "is kept to what it forbids"],
+    [((), 0, b"First."), (("--tools", "Read"), 1, b"passes --tools Read")],
+    ids=["joins", "is refused if it forbids more"],
 )
 def test_frontend_joins_a_session_that_another_process_just_started(
     hosting_box, flags, status, expected
@@ -775,10 +795,9 @@ def test_join_succeeds_after_a_flag_file_was_deleted(hosting_box, flag):
 SETTLED = {"permissions": {"deny": ["Bash(touch:*)"]}}
 
 
-@pytest.mark.parametrize("source", ["own", "folder", "flag", "elsewhere"])
-def test_deny_rules_added_after_the_start_apply_to_a_joined_frontend(hosting_box, source):
-    """The host has read them when it began."""
-    record, flags, variables = ["record", str(hosting_box.box.recording)], (), {}
+@pytest.mark.parametrize("source", ["own", "folder", "flag"])
+def test_host_applies_changed_settings_files_for_a_joining_frontend(hosting_box, source):
+    record, flags = ["record", str(hosting_box.box.recording)], ()
     first = [HELLO, ["hear", "one"], turn("First."), STAYS]
     denied = ["out", format_ndjson(returns("no", failed=True), says("Ok."), result("Ok."))]
     hosting_box.environment["SHIM_BIN"] = hosting_box.box.create_fake_sequence(
@@ -788,18 +807,14 @@ def test_deny_rules_added_after_the_start_apply_to_a_joined_frontend(hosting_box
         "own": hosting_box.box.home / ".claude" / "settings.json",
         "folder": hosting_box.box.cwd / ".claude" / "settings.local.json",
         "flag": hosting_box.box.cwd / "s.json",
-        "elsewhere": hosting_box.box.home / "other" / "settings.json",
     }[source]
     file.parent.mkdir(exist_ok=True)
     if source == "flag":
         flags = ("--settings", "s.json")
-    if source == "elsewhere":
-        variables = {"CLAUDE_CONFIG_DIR": str(file.parent)}
-    else:
-        file.write_text("{}")
+    file.write_text("{}")
     session, _ = start_session(hosting_box, *flags)
     file.write_text(json.dumps(SETTLED))
-    with talk(hosting_box, *ASKING, *flags, "--resume", session.session_id, **variables) as running:
+    with talk(hosting_box, *ASKING, *flags, "--resume", session.session_id) as running:
         running.send_lines(user("go"))
         done = running.end_input()
     (decided,) = [
@@ -810,6 +825,18 @@ def test_deny_rules_added_after_the_start_apply_to_a_joined_frontend(hosting_box
     assert decided["behavior"] == "deny" and not any(
         line["type"] == "control_request" for line in done.lines
     )
+
+
+def test_settings_that_only_the_frontend_reads_are_refused(hosting_box):
+    """The host has another configuration folder, so it does not read this file."""
+    session, _ = start_session(hosting_box)
+    folder = hosting_box.box.home / "other"
+    folder.mkdir()
+    (folder / "settings.json").write_text(json.dumps(SETTLED))
+    resume, variables = ("--resume", session.session_id), {"CLAUDE_CONFIG_DIR": str(folder)}
+    done = hosting_box.run_claude("-p", "two", *resume, **variables)
+    assert done.status == 1
+    assert f"{folder}/settings.json denies Bash(touch:*)" in done.stderr
 
 
 def test_join_is_refused_if_a_hook_was_added_after_the_session_started(
@@ -824,18 +851,35 @@ def test_join_is_refused_if_a_hook_was_added_after_the_session_started(
     assert (done.status, done.stdout) == (
         1,
         b"",
-    ) and f"a hook in {folder}/settings.json judges calls" in done.stderr
+    ) and f"a hook in {folder}/settings.json checks tool calls" in done.stderr
 
 
-def test_join_succeeds_if_the_host_stored_no_settings(hosting_box):
-    """Of an older version: its hooks would count as new, and be refused."""
+# A host of an older version: it cannot read the settings again, and has stored what it read.
+OLD_HOST = """
+import sys
+if any("bridge.host" in word for word in sys.orig_argv):
+    from shim.core.claude.control import handlers
+    del handlers.REQUEST_HANDLERS["reload_settings"]
+"""
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_frontend_joins_a_host_that_cannot_reload_settings(hosting_box, tmp_path, stored):
+    (tmp_path / "sitecustomize.py").write_text(OLD_HOST)
+    hosting_box.environment["PYTHONPATH"] = str(tmp_path)
     folder = hosting_box.box.home / ".claude"
     folder.mkdir(exist_ok=True)
     (folder / "settings.json").write_text(json.dumps({"permissions": {"defaultMode": "plan"}}))
     session, _ = start_session(hosting_box)
-    os.unlink(os.path.join(session.folder, registry.SETTINGS_FILE))
-    assert registry.load_session_claude_settings(session.folder, 1) is None
-    with talk(hosting_box, "--resume", session.session_id) as running:
+    if stored:
+        text = serialize_settings(ClaudeSettings(mode="plan"))
+        data = json.dumps({"generation": 1, "settings": text})
+        (Path(session.folder) / registry.SETTINGS_FILE).write_text(data)
+    resume = ("--resume", session.session_id)
+    with talk(hosting_box, *resume) as running:
         running.send_lines(user("two"))
         done = running.end_input()
     assert (done.status, done.stderr) == (0, "")
+    (folder / "settings.json").write_text(json.dumps(SETTLED))
+    done = hosting_box.run_claude("-p", "three", *resume)
+    assert done.status == 1 and "denies Bash(touch:*)" in done.stderr

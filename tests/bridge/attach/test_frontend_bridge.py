@@ -16,14 +16,21 @@ QUESTION = {
     "input": {"command": "ls"},
     "tool_use_id": "t1",
 }
+TOOL = "AskUserQuestion"
 INIT = {"type": "system", "subtype": "init"}
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "done"}
 
 
-def build_frontend(*, can_answer=True, driver="us", busy=False, wants=PLAIN, **welcome):
+def build_frontend(
+    *, can_answer=True, denies_questions=False, driver="us", busy=False, wants=PLAIN, **welcome
+):
     counter = itertools.count(1)
     frontend = FrontendSessionBridge(
-        wants, SESSION, lambda: f"id-{next(counter)}", can_answer=can_answer
+        wants,
+        SESSION,
+        lambda: f"id-{next(counter)}",
+        can_answer=can_answer,
+        denies_questions=denies_questions,
     )
     state = {"status": "busy" if busy else "idle"}
     greeting = {
@@ -203,6 +210,21 @@ def test_permission_prompt_is_not_sent_to_a_frontend_that_cannot_answer():
     frontend = build_frontend(can_answer=False)
     assert [frame["kind"] for frame in take_frames(frontend)] == ["deaf"]
     assert tell(frontend, "question", question="q1", request=QUESTION) == []
+
+
+def test_question_of_the_agent_is_denied_if_the_frontend_forbids_questions():
+    """claude-agent-acp forbids AskUserQuestion, and joins sessions that were started with it."""
+    frontend, asks_user = build_frontend(denies_questions=True), {**QUESTION, "tool_name": TOOL}
+    assert tell(frontend, "question", question="q0", request=asks_user) == []
+    assert take_frames(frontend) == [], "it is left to others in their own turns"
+    hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
+    say(frontend, INIT, {"type": "user", "uuid": MINE, "isReplay": True})
+    assert tell(frontend, "question", question="q1", request=asks_user) == []
+    (denial,) = take_frames(frontend)
+    assert (denial["kind"], denial["question"]) == ("answer", "q1")
+    assert denial["decision"]["behavior"] == "deny"
+    (line,) = tell(frontend, "question", question="q2", request=QUESTION)
+    assert line["request_id"] == "q2" and take_frames(frontend) == []
 
 
 def test_denial_is_reported_to_a_frontend_that_cannot_answer():

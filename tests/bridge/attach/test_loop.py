@@ -170,13 +170,13 @@ async def test_sighup_result_reports_that_the_session_continues(
     )
 
 
-async def test_sending_a_restriction_fails_if_the_host_does_not_answer_in_time(monkeypatch):
+async def test_sending_a_setting_fails_if_the_host_does_not_answer_in_time(monkeypatch):
     monkeypatch.setattr(links, "WELCOME_TIMEOUT_S", 0.05)
     joined = Joined("hi")
     with joined.theirs, anyio.fail_after(PATIENCE), pytest.raises(HostNotAnsweringError):
         await joined.connection.wait_for_host_answer(
-            host_joiner._send_and_wait(
-                joined.connection, joined.frontend, {"kind": "narrow", "mode": "plan"}
+            host_joiner._exchange(
+                joined.connection, joined.frontend, {"kind": "mode", "mode": "plan"}
             )
         )
     joined.connection.close()

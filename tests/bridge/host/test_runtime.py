@@ -24,6 +24,7 @@ from shim.bridge.client import (
 from shim.bridge.host import runtime
 from shim.bridge.launch import respawn_session
 from shim.core.claude.argv.flags import parse_argv
+from shim.core.policy.serialize import parse_settings
 from shim.core.policy.settings import ClaudeSettings
 from tests.conversation.test_passthrough_loop import TURN as PASSED
 from tests.conversation.test_persistent_driver import (
@@ -296,43 +297,34 @@ def test_claude_session_starts_in_the_configured_mode(box, hosts, flags, mode):
         assert connection.welcome["mode"] == connection.welcome["chosen"] == mode
 
 
-@pytest.mark.parametrize(("vendor", "is_reread"), [("claude", True), ("qwen", False)])
-def test_only_claude_sessions_reload_changed_settings(box, hosts, vendor, is_reread):
+RELOAD = {"kind": "request", "id": "reload", "request": {"subtype": "reload_settings"}}
+
+
+@pytest.mark.parametrize("vendor", ["claude", "qwen"])
+def test_client_can_let_the_host_reload_settings(box, hosts, vendor):
+    """A real claude reads them itself, so it is not asked."""
+    is_claude = vendor == "claude"
     child = box.create_fake(
-        *([] if is_reread else [HELLO]),
+        *([] if is_claude else [HELLO]),
         ["hear", "go"],
-        ["out", PASSED] if is_reread else TURN,
+        ["out", PASSED] if is_claude else TURN,
         ["hear", "never"],
     )
     hosts.environment.update(SHIM_VENDOR=vendor, SHIM_BIN=child)
     session = hosts.start_session("go")
-    with hosts.connect(session) as connection:
-        read_until_result(connection)
+    with hosts.connect(session) as controller, hosts.connect(session) as connection:
+        read_until_result(controller)
         folder = hosts.cwd / ".claude"
         folder.mkdir()
         (folder / "settings.json").write_text('{"permissions": {"deny": ["Bash"]}}')
-        with hosts.connect(session):
-            assert bool(registry.load_session_claude_settings(session.folder, 1).deny) == is_reread
-
-
-@pytest.mark.anyio
-async def test_host_reads_settings_files_only_when_a_client_connects(
-    host_runtime, hosts, monkeypatch
-):
-    ticks, reads = [], []
-    monkeypatch.setattr(runtime, "truncate_stderr", lambda: ticks.append(1))
-    monkeypatch.setattr(runtime, "_reads_settings_itself", lambda startup: True)
-    monkeypatch.setattr(
-        runtime, "load_claude_settings", lambda *_: reads.append(1) or ClaudeSettings()
-    )
-    with anyio.fail_after(PATIENCE):
-        async with host_runtime.serve_clients(lambda: None):
-            while len(ticks) < 5:
-                await anyio.sleep(0.001)
-            assert reads == []
-            session_id = os.path.basename(host_runtime._folder)
-            async with await connect_to_session(session_id, hosts.environment):
-                assert reads == [1]
+        connection.send_frame_blocking(RELOAD)
+        response = wait_for_frame(connection, "response")["response"]
+    assert response["subtype"] == "success"
+    if is_claude:
+        assert "response" not in response
+    else:
+        (rule,) = parse_settings(response["response"]["settings"]).deny
+        assert (rule.tool, rule.source) == ("Bash", str(folder / "settings.json"))
 
 
 def test_host_ends_when_its_session_directory_is_moved(box, hosts, start_qwen_session):

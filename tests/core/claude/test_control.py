@@ -22,6 +22,10 @@ from shim.core.claude.permissions import (
     PermissionRuleChange,
 )
 from shim.core.claude.session_state import VendorCapabilities
+from shim.core.errors import FrontendError
+from shim.core.policy.policy import parse_permission_rules
+from shim.core.policy.serialize import parse_settings
+from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.diagnostics import escape_control_chars
 
 ASKED = PermissionRequest("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
@@ -809,6 +813,60 @@ def test_unenforceable_rules_are_refused_without_changes():
     assert session.session_state.policy.restricting_rules == ()
     (line, *_), _ = narrow(control(), deny=["Bash"])
     assert line["response"]["subtype"] == "error"
+
+
+def build_reloading_session(files, **more):
+    """A session whose settings files say what `files` has last."""
+    session = control(
+        policy=build_policy(deny=["Read"]),
+        claude_settings=ClaudeSettings(mode="plan"),
+        load_settings=lambda: files[-1],
+        **more,
+    )
+
+    def reload():
+        response = body(session, "reload_settings")["response"]
+        return parse_settings(response["settings"])
+
+    return session, reload
+
+
+def test_reloaded_settings_add_their_rules_and_are_reported():
+    files = [ClaudeSettings()]
+    session, reload = build_reloading_session(files)
+    assert reload() == ClaudeSettings(mode="plan")
+    files.append(
+        ClaudeSettings(
+            deny=parse_permission_rules(["Bash(touch:*)"]),
+            ask=parse_permission_rules(["Edit"]),
+            allow=parse_permission_rules(["Write"]),
+        )
+    )
+    assert ask(session, "reload_settings")[1] == [SettingChanged("rules", None)]
+    assert reload() == files[-1]._replace(allow=(), mode="plan")
+    assert session.ask_permission(TOUCH).allow is False
+    files.append(ClaudeSettings())
+    assert ask(session, "reload_settings")[1] == []
+    tools = [rule.tool for rule in session.session_state.policy.restricting_rules]
+    assert tools == ["Read", "Bash", "Edit"], "a removed rule applies until the session ends"
+
+
+def test_rules_that_the_vendor_would_not_apply_are_not_reported():
+    files = [ClaudeSettings(deny=parse_permission_rules(["Bash"]))]
+    session, reload = build_reloading_session(files)
+    session.session_state.enforcement_checks.append(lambda policy: "cannot be kept")
+    assert reload() == ClaudeSettings(mode="plan")
+    assert len(session.session_state.policy.restricting_rules) == 1
+
+
+def test_unreadable_settings_change_nothing():
+    session, reload = build_reloading_session([])
+
+    def fail():
+        raise FrontendError("cannot be read")
+
+    session.session_state.options = session.session_state.options._replace(load_settings=fail)
+    assert reload() == ClaudeSettings(mode="plan")
 
 
 @pytest.mark.parametrize("turn_running", [True, False])

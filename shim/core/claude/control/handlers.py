@@ -169,6 +169,13 @@ def _apply_settings(frontend: FrontendConversationState, request: ControlRequest
     return None
 
 
+def _reload_settings(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
+    """Read Claude's settings files again. Answer with what the session applies of them."""
+    from shim.core.policy.serialize import serialize_settings
+
+    return {"settings": serialize_settings(frontend.session_state.reload_settings())}
+
+
 def _list_texts(value: object) -> list[str]:
     return (
         [text for text in value if isinstance(text, str) and text]
@@ -328,6 +335,7 @@ REQUEST_HANDLERS: Mapping[
     "get_context_usage": _describe_context_usage,
     "list_models": _list_models,
     "apply_flag_settings": _apply_settings,
+    "reload_settings": _reload_settings,
     "stop_task": _answer_constantly({}),
     "background_tasks": _answer_constantly({}),
     "rewind_files": _refuse_rewind,

@@ -1,0 +1,125 @@
+"""Compares a frontend with the session that it joins: their flags, and their settings files."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from shim.bridge.attach.local_services import split_sdk_mcp_servers
+from shim.bridge.launch import read_start_invocation
+from shim.bridge.registry import SessionRecord
+from shim.conversation.invocation import resolve_requested_permission_mode
+from shim.core.bridge.join_table import (
+    list_flag_differences,
+    list_ignored_flags,
+    list_stricter_settings,
+)
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.paths import resolve_invocation_paths, resolve_rule_paths
+from shim.core.errors import FrontendError
+from shim.core.policy.settings import ClaudeSettings, rank_permission_mode
+from shim.core.reading.json_text import dump_json
+from shim.process.environment import get_working_directory
+from shim.state.claude_settings import load_claude_settings
+
+REFUSED_JOIN_ERROR = (
+    "this frontend cannot join the background session {id}, which cannot be restricted while it "
+    "runs: {difference}"
+)
+REFUSED_JOIN_HINT = (
+    "add --fork-session to continue in a copy with these flags, or end the session with "
+    "`claude stop {id}` first"
+)
+
+
+class JoinRequest(NamedTuple):
+    """What a frontend that may join asks of the session."""
+
+    mode: str  # the permission mode that its flags or settings choose, or ""
+    model: str  # or ""
+    ignored_flags: list[str]
+
+
+def check_join(
+    invocation: Invocation,
+    session: SessionRecord,
+    session_settings: ClaudeSettings | None,
+    session_mode: str,
+    environment: Mapping[str, str],
+) -> JoinRequest:
+    """Return what a frontend asks of the session it joins.
+
+    `session_settings` are what the session applies of Claude's settings files; None if its host
+    cannot report them. Raise FrontendError if the frontend forbids what the session allows, or if
+    one of its files cannot be read. A path means what it meant in the folder of its command line.
+    """
+    cwd, session_cwd = get_working_directory(), str(session.metadata["cwd"])
+    start = read_start_invocation(session)
+    if session_settings is None:
+        session_settings = load_claude_settings(start, environment, session_cwd)
+    start = resolve_invocation_paths(start, session_cwd, cwd)
+    frontend = resolve_invocation_paths(invocation, cwd, session_cwd)
+    if frontend.mcp_config != start.mcp_config:
+        frontend, start = _inline_servers(frontend, cwd), _inline_session_servers(start)
+    settings = _resolve_paths(
+        load_claude_settings(frontend, environment, session_cwd), cwd, session_cwd
+    )
+    session_settings = _resolve_paths(session_settings, session_cwd, cwd)
+    differences = [
+        *list_flag_differences(frontend, start),
+        *list_stricter_settings(frontend, settings, start, session_settings),
+    ]
+    if differences:
+        raise build_join_error(session, differences[0])
+    mode = _choose_mode(frontend, settings, session_settings, session_mode)
+    return JoinRequest(mode, frontend.model or "", list_ignored_flags(frontend, start))
+
+
+def build_join_error(session: SessionRecord, difference: str) -> FrontendError:
+    """Return the error of a frontend that cannot join. It names what differs, and the way out."""
+    return FrontendError(
+        REFUSED_JOIN_ERROR.format(id=session.short_id, difference=difference),
+        hint=REFUSED_JOIN_HINT.format(id=session.short_id),
+    )
+
+
+def _resolve_paths(settings: ClaudeSettings, source: str, target: str) -> ClaudeSettings:
+    deny, ask, allow = (
+        resolve_rule_paths(rules, source, target)
+        for rules in (settings.deny, settings.ask, settings.allow)
+    )
+    return settings._replace(deny=deny, ask=ask, allow=allow)
+
+
+def _inline_servers(invocation: Invocation, cwd: str) -> Invocation:
+    """Return the command line with its MCP servers as JSON, without those of the frontend's
+    process: these come with the frontend's `initialize`.
+    """
+    _, servers = split_sdk_mcp_servers(invocation, cwd)
+    configs = (dump_json({"mcpServers": servers}).decode(),) if servers else ()
+    return invocation._replace(mcp_config=configs)
+
+
+def _inline_session_servers(start: Invocation) -> Invocation:
+    """Return the same for the session, whose files may be gone."""
+    try:
+        return _inline_servers(start, "")
+    except FrontendError:
+        return start
+
+
+def _choose_mode(
+    frontend: Invocation,
+    settings: ClaudeSettings,
+    session_settings: ClaudeSettings,
+    session_mode: str,
+) -> str:
+    """Return the mode that a frontend chooses; "" to leave the session's mode.
+
+    Settings files choose a mode only if they say something else than when the session was started,
+    and then only a stricter one: the session may have left their mode since.
+    """
+    if frontend.permission_mode is not None or frontend.skip_permissions:
+        mode = resolve_requested_permission_mode(frontend)
+        return "" if mode == session_mode else mode
+    mode = settings.mode or ""
+    is_stricter = rank_permission_mode(mode) < rank_permission_mode(session_mode)
+    return mode if mode and mode != session_settings.mode and is_stricter else ""

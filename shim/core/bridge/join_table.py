@@ -1,0 +1,238 @@
+"""What the flags of a frontend do when it joins a running background session.
+
+`JOIN_TABLE` has one row for each flag with a rule of its own. The session has its flags already, so
+a frontend cannot change most of them. A frontend that forbids more than the session is refused: no
+tool call runs that the frontend's own `claude` would not have run. A flag that is left out is never
+compared. `shim help bridge` has the same table.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+import orjson
+
+from shim.core.bridge.status import shorten_first_line
+from shim.core.claude.argv.flags import FLAG_BY_FIELD
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.merge import FRONTEND_FIELDS
+from shim.core.claude.permissions import QUESTION_TOOL
+from shim.core.policy.policy import PermissionRule, parse_permission_rules
+from shim.core.policy.settings import ClaudeSettings
+from shim.core.reading.values import as_dict
+
+
+class JoinRule(Enum):
+    """What happens to a flag of a frontend that joins, in the words of the manual."""
+
+    APPLY = "changes the session, as `/mode` and `/model` of the controller do"
+    EQUAL = "must be equal to the flag of the session, or the join is refused"
+    REREAD = "the host reads the settings files again; settings that forbid more are refused"
+    IGNORE = "has no effect; a line on stderr names it"
+
+
+JOIN_TABLE: Mapping[str, JoinRule] = {
+    "--permission-mode": JoinRule.APPLY,
+    "--dangerously-skip-permissions": JoinRule.APPLY,
+    "--model": JoinRule.APPLY,
+    "--settings": JoinRule.REREAD,
+    "--managed-settings": JoinRule.REREAD,
+    "--setting-sources": JoinRule.REREAD,
+    "--disallowedTools": JoinRule.EQUAL,
+    "--tools": JoinRule.EQUAL,
+    "--allowedTools": JoinRule.EQUAL,
+    "--mcp-config": JoinRule.EQUAL,
+    "--strict-mcp-config": JoinRule.EQUAL,
+    "--agents": JoinRule.EQUAL,
+    "--agent": JoinRule.EQUAL,
+    "--json-schema": JoinRule.EQUAL,
+    "--max-turns": JoinRule.EQUAL,
+    "--max-budget-usd": JoinRule.EQUAL,
+    "--task-budget": JoinRule.EQUAL,
+    "--restricted": JoinRule.EQUAL,
+    "--bare": JoinRule.EQUAL,
+    "--safe-mode": JoinRule.EQUAL,
+    "--disable-slash-commands": JoinRule.EQUAL,
+    "--no-session-persistence": JoinRule.EQUAL,
+    "--resume-session-at": JoinRule.EQUAL,
+    "--resume-drops-turn": JoinRule.EQUAL,
+}
+# Flags of the process that joins. They have their effect there, and the session needs none of them.
+# Another prompt tool than `stdio` has no effect there either.
+LOCAL_FIELDS = FRONTEND_FIELDS - {"permission_prompt_tool"}
+LOCAL_PREFIX, RECORD_FIELD = "shim_", "shim_record"
+STDIO_PROMPT_TOOL = "stdio"
+DEFAULT_SOURCES = ("local", "project", "user")  # of settings, if no flag names any
+RULE_FLAGS = ("--disallowedTools", "--allowedTools")
+_FIELD_BY_FLAG = {flag.name: field for field, flag in FLAG_BY_FIELD.items()}
+RuleKey = tuple[str, str | None, str]
+
+
+def list_flag_differences(frontend: Invocation, session: Invocation) -> list[str]:
+    """Return a sentence part for each flag that must be equal and is not.
+
+    Paths in both command lines must already mean the same folder.
+    """
+    differences = []
+    for flag, rule in JOIN_TABLE.items():
+        if rule is not JoinRule.EQUAL:
+            continue
+        value, session_value = get_flag_value(frontend, flag), get_flag_value(session, flag)
+        if _is_given(value) and value != session_value:
+            differences.append(_describe_difference(flag, value, session_value))
+    return differences
+
+
+def list_ignored_flags(frontend: Invocation, session: Invocation) -> list[str]:
+    """Return the flags of a frontend that have no effect on a session it joins, each once."""
+    flags = [
+        flag
+        for flag, field in _FIELD_BY_FLAG.items()
+        if field not in LOCAL_FIELDS
+        and (field == RECORD_FIELD or not field.startswith(LOCAL_PREFIX))
+    ]
+    flags += [name for name, _ in (*frontend.other_flags, *frontend.unknown_flags)]
+    reported_rules = (JoinRule.IGNORE, JoinRule.REREAD)
+    return [
+        flag
+        for flag in dict.fromkeys(flags)
+        if JOIN_TABLE.get(flag, JoinRule.IGNORE) in reported_rules
+        and _adds_value(get_flag_value(frontend, flag), get_flag_value(session, flag))
+    ]
+
+
+def list_stricter_settings(
+    frontend: Invocation,
+    settings: ClaudeSettings,
+    session: Invocation,
+    session_settings: ClaudeSettings,
+) -> list[str]:
+    """Return a sentence part for everything that a frontend's settings forbid and a session allows.
+
+    `session_settings` are what the session applies now, after its host has read the files again.
+    """
+    session_denials = (
+        *parse_permission_rules(session.disallowed_tools),
+        *session_settings.deny,
+    )
+    stricter = [
+        f"{rule.source} denies {rule}"
+        for rule in _subtract_rules(settings.deny, session_denials)
+        if rule.tool != QUESTION_TOOL
+    ]
+    stricter += [
+        f"{rule.source} asks about {rule}"
+        for rule in _subtract_rules(settings.ask, (*session_denials, *session_settings.ask))
+    ]
+    hook_files = {hook.source for hook in settings.hooks if hook not in session_settings.hooks}
+    stricter += [f"a hook in {file} checks tool calls" for file in sorted(hook_files)]
+    stricter += [
+        f"{key} restricts tool calls"
+        for key in settings.unsupported_keys
+        if key not in session_settings.unsupported_keys
+    ]
+    if settings.bypass_forbidden_by and not session_settings.bypass_forbidden_by:
+        stricter.append(f"{settings.bypass_forbidden_by} forbids the mode bypassPermissions")
+    sources = get_flag_value(frontend, "--setting-sources")
+    if sources is not None and sources != get_flag_value(session, "--setting-sources"):
+        stricter += [
+            f"--setting-sources leaves out {rule.source}, which allows {rule}"
+            for rule in _subtract_rules(session_settings.allow, settings.allow)
+            if not rule.source.startswith("--")
+        ]
+    return stricter
+
+
+def get_flag_value(invocation: Invocation, flag: str) -> Any:
+    """Return the value of a flag in a form that can be compared; None or False if it is left out.
+
+    Rules about AskUserQuestion are left out, because the process that joins applies them: it denies
+    these prompts itself.
+    """
+    field = _FIELD_BY_FLAG.get(flag)
+    if field is None:
+        pairs = (*invocation.other_flags, *invocation.unknown_flags)
+        values = frozenset(_normalize_json(value or "") for name, value in pairs if name == flag)
+        return values or None
+    value = getattr(invocation, field)
+    if flag in RULE_FLAGS:
+        rules = map(str, parse_permission_rules(value))
+        return frozenset(rule for rule in rules if rule != QUESTION_TOOL) or None
+    if field == "setting_sources":
+        return _normalize_sources(value)
+    if field == "permission_prompt_tool" and value == STDIO_PROMPT_TOOL:
+        return None
+    if isinstance(value, tuple):
+        values = frozenset(map(_normalize_json, value))
+        return values if values or field == "tools" else None
+    return _normalize_json(value) if isinstance(value, str) else value
+
+
+def _normalize_json(text: str) -> str:
+    """Return the same JSON with sorted keys, or another text as it is."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _normalize_sources(sources: str | None) -> tuple[str, ...] | None:
+    """Return the sorted names of settings sources; None for all of them, which is the default."""
+    names = DEFAULT_SOURCES if sources is None else sources.split(",")
+    sorted_names = tuple(sorted({name.strip() for name in names} - {""}))
+    return None if sorted_names == DEFAULT_SOURCES else sorted_names
+
+
+def _is_given(value: object) -> bool:
+    return value is not None and value is not False and value != ""
+
+
+def _adds_value(value: object, session_value: object) -> bool:
+    if isinstance(value, frozenset) and isinstance(session_value, frozenset):
+        return bool(value - session_value)
+    return _is_given(value) and value != session_value
+
+
+def _describe_difference(flag: str, value: object, session_value: object) -> str:
+    """Return what a frontend passes, and what the session was started with."""
+    passed_text = _format_flag(flag, value)
+    if not _is_given(session_value):
+        return f"the frontend passes {passed_text}, and the session was started without {flag}"
+    session_text = _format_flag(flag, session_value)
+    if session_text == passed_text:
+        session_text = f"another value of {flag}"
+    return f"the frontend passes {passed_text}, and the session was started with {session_text}"
+
+
+def _format_flag(flag: str, value: object) -> str:
+    """Return a flag with its value. Of JSON it has only the names, because values may be secret."""
+    values = sorted(value) if isinstance(value, frozenset) else [value]
+    texts = [_list_names(text) for text in values if text is not True and text != ""]
+    text = shorten_first_line(",".join(texts))
+    if isinstance(value, frozenset) and not value:
+        text = '""'
+    return f"{flag} {text}".strip()
+
+
+def _list_names(value: object) -> str:
+    try:
+        content = orjson.loads(str(value))
+    except orjson.JSONDecodeError:
+        return str(value)
+    if not isinstance(content, dict):
+        return str(value)
+    return ",".join(sorted(as_dict(content.get("mcpServers")) or content)) or "{}"
+
+
+def _subtract_rules(
+    rules: tuple[PermissionRule, ...], session_rules: tuple[PermissionRule, ...]
+) -> list[PermissionRule]:
+    """Return the rules that no rule of the session has or covers."""
+    keys = {_get_rule_key(rule) for rule in session_rules}
+    return [rule for rule in rules if keys.isdisjoint((_get_rule_key(rule), (rule.tool, None, "")))]
+
+
+def _get_rule_key(rule: PermissionRule) -> RuleKey:
+    base = "" if rule.content is None else rule.base
+    return rule.tool, rule.content, base
