@@ -1,1 +1,1 @@
-"""The doors of the drop-in `claude`."""
+"""The entry points of the drop-in `claude`."""

@@ -1,7 +1,6 @@
-"""`claude agents`: the sessions that live on their own, for programs (`--json`) and for people (B15
-to B18).
+"""`claude agents`: lists background sessions, for programs (`--json`) and for people (B15 to B18).
 
-A program asks for the list again and again: this imports little, and starts nothing.
+Programs ask for the list again and again, so this imports little and starts nothing.
 """
 
 import os
@@ -46,7 +45,7 @@ VALUE_FLAGS = {
 
 
 def run_agents_command(args: Sequence[str]) -> CommandOutput:
-    """The answer to `claude agents WORDS`."""
+    """Return the output of `claude agents ARGS`."""
     options: dict[str, str] = {}
     positionals, remaining = [], list(reversed(args))
     while remaining:
@@ -95,8 +94,8 @@ def run_agents_command(args: Sequence[str]) -> CommandOutput:
 def filter_listed_sessions(
     sessions: Sequence[SessionRecord], *, include_ended: bool, parent_folder: str | None
 ) -> list[SessionRecord]:
-    """Those that live, or all of them, at or below a folder; the oldest first, as the real one has
-    them.
+    """Return the running sessions, or all of them, at or below a folder. The oldest comes first, as
+    with the real claude.
     """
     folder = None if parent_folder is None else os.path.join(os.path.realpath(parent_folder), "")
     return [
@@ -111,7 +110,7 @@ def filter_listed_sessions(
 
 
 def build_session_json(session: SessionRecord) -> dict[str, Any]:
-    """A session in the real one's words and order. What is not known is left out."""
+    """Build a session with the real claude's keys and order. Unknown values are left out."""
     metadata = session.metadata
     status_fields = (
         {"status": metadata.get("status"), "waitingFor": metadata.get("waitingFor")}

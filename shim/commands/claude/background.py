@@ -1,8 +1,8 @@
-"""`claude --bg`: begins a session that lives on its own, says its id and returns (background page,
-B1 to B8).
+"""`claude --bg`: starts a background session, prints its id and returns (background page, B1 to
+B8).
 
-All that can be checked without a start is checked before: a mistake is told here, not by the
-session later. The vendor's program is asked for its version for that.
+Everything that can be checked is checked before the start, so that an error is reported here and
+not by the session later. The vendor's program is asked for its version for that.
 """
 
 import os
@@ -48,7 +48,7 @@ NEXT_COMMANDS = {
     "logs": "show recent output",
     "stop": "stop this session",
 }
-# What is said beside the id; {id} is the new one.
+# The text beside the id; {id} is the new id.
 COPIED_RUNNING_NOTE = (
     "note: session {original} is already running in the background, so this started a copy as {id}. "
     "`claude attach {original}` opens the original.\n"
@@ -61,8 +61,8 @@ RESUMED_NOTE = "note: woke session {id} with its saved options ({options}).\n"
 
 
 class BackgroundSessionStartOptions(NamedTuple):
-    """What a session goes on from: `session` is the UUID that it keeps, `copied_id` the session
-    that it is a copy of.
+    """What a session continues: `session` is the UUID that it keeps, `copied_id` the session that
+    it copies.
     """
 
     invocation: Invocation
@@ -73,7 +73,7 @@ class BackgroundSessionStartOptions(NamedTuple):
 
 
 def start_background_session(invocation: Invocation, installed_options: Mapping[str, str]) -> int:
-    """`claude --bg`. Returns the exit status."""
+    """Run `claude --bg`. Return the exit status."""
     if refusal := build_disabled_command_error("--bg"):
         return print_command_output(refusal)
     if invocation.session_id is not None:
@@ -116,7 +116,7 @@ def _start(invocation: Invocation, installed_options: Mapping[str, str]) -> Comm
 
 
 def _resolve_origin(invocation: Invocation) -> BackgroundSessionStartOptions:
-    """Which session goes on, or is copied."""
+    """Return the session that is continued or copied."""
     if invocation.resume is None and invocation.continue_last:
         last_session = store.find_last_session(
             get_working_directory(), os.environ, invocation.shim_vendor
@@ -173,7 +173,7 @@ def _resolve_origin(invocation: Invocation) -> BackgroundSessionStartOptions:
 def _build_copy_origin(
     invocation: Invocation, original_id: str, note: str
 ) -> BackgroundSessionStartOptions:
-    """A copy is forbidden what its original is, where that lives or lived on its own."""
+    """Return the origin of a copy. A copy keeps the restrictions of a background session."""
     session_id = canonicalize_uuid(original_id)
     record = registry.find_session(session_id, os.environ) if session_id else None
     if record is not None:
@@ -184,9 +184,7 @@ def _build_copy_origin(
 
 
 def _build_host_invocation(origin: BackgroundSessionStartOptions) -> Invocation:
-    """The invocation as a host will have it, to be checked: a conversation that is asked about its
-    tools.
-    """
+    """Return the invocation of the host, to check it: a conversation that asks about its tools."""
     resumed_id = origin.copied_id or origin.session_id
     if origin.session_id and store.find_session(origin.session_id, os.environ) is None:
         # it ended before its first turn did
@@ -209,7 +207,7 @@ def _build_host_invocation(origin: BackgroundSessionStartOptions) -> Invocation:
 
 
 def _format_start_message(short_id: str, name: str, *, is_idle: bool) -> str:
-    """The lines that a client reads the id from (B1, B2)."""
+    """Return the lines from which a client reads the id (B1, B2)."""
     cyan, dim, reset = ("\x1b[36m", "\x1b[2m", "\x1b[0m") if os.isatty(1) else ("", "", "")
     name_text = " ".join(escape_control_chars(name).split())
     first = f"backgrounded · {cyan}{short_id}{reset}" + (f" · {name_text}" if name_text else "")

@@ -1,4 +1,4 @@
-"""What a subcommand of `claude` answers, and how that is printed."""
+"""The output of a subcommand of `claude`, and how it is printed."""
 
 import os
 from typing import NamedTuple
@@ -12,8 +12,8 @@ TRUE_VALUES = ("1", "true", "yes", "on")
 
 
 class CommandOutput(NamedTuple):
-    """The text and the exit status. A refusal, with another status than 0, goes to stderr unless it
-    was asked for.
+    """The text and the exit status. A text with another status than 0 goes to stderr unless it was
+    asked for.
     """
 
     text: str
@@ -22,7 +22,7 @@ class CommandOutput(NamedTuple):
 
 
 def print_command_output(output: CommandOutput) -> int:
-    """Print an answer. Returns the exit status: a closed stdout is not a failure; a full disk is."""
+    """Print an output. Return the exit status. A closed stdout is not a failure, a full disk is."""
     try:
         write_all(
             1 if output.status == 0 or output.is_requested else 2,
@@ -34,7 +34,7 @@ def print_command_output(output: CommandOutput) -> int:
 
 
 def build_disabled_command_error(command: str) -> CommandOutput | None:
-    """The refusal of what a person or an organisation has switched off; None where it is not."""
+    """Return the refusal of a command that a person or an organization has disabled, or None."""
     is_disabled = os.environ.get(DISABLE_VARIABLE, "").strip().lower() in TRUE_VALUES
     return (
         CommandOutput(f"'{command}' is disabled by {DISABLE_VARIABLE}.\n", 1)
@@ -44,5 +44,5 @@ def build_disabled_command_error(command: str) -> CommandOutput | None:
 
 
 def build_error_output(text: str) -> CommandOutput:
-    """A refusal in one or more lines, none of which a terminal obeys."""
+    """Build an error of one or more lines, without control characters."""
     return CommandOutput(escape_control_chars(text) + "\n", 1)

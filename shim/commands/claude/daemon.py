@@ -1,5 +1,5 @@
-"""`claude daemon`: there is none. What is said of it, in the words that programs look for (B37 to
-B43).
+"""`claude daemon`: the shim has no daemon. The output has the texts that programs search for (B37
+to B43).
 """
 
 import os
@@ -46,7 +46,7 @@ ACTION_FLAGS = {"stop": ("--any", "--keep-workers")}
 
 
 def run_daemon_command(args: Sequence[str]) -> CommandOutput:
-    """The answer to `claude daemon WORDS`."""
+    """Return the output of `claude daemon ARGS`."""
     action = next((argument for argument in args if not argument.startswith("-")), "")
     extra_args = [
         argument
@@ -122,7 +122,7 @@ def _answer_logs() -> CommandOutput:
 
 
 def _read_tail(path: str) -> str:
-    """The last lines of a file, "" where there is none."""
+    """Return the last lines of a file, or "" if there is none."""
     try:
         with open(path, "rb") as file:
             file.seek(max(os.fstat(file.fileno()).st_size - MAX_LOG_BYTES, 0))

@@ -1,4 +1,6 @@
-"""The drop-in `claude`: its door, and the one place where a run fails that cannot begin."""
+"""The entry point of the drop-in `claude`, and the one place where a run that cannot begin is
+reported.
+"""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +21,13 @@ if TYPE_CHECKING:
     from shim.bridge.attach.conversation import BackgroundConversation
     from shim.recording.recorder import RunRecorder
 
-SIGNAL_EXIT_CODES = (143, 129)  # the sender of the signal waits a moment, and then kills us
+SIGNAL_EXIT_CODES = (143, 129)  # after a signal whose sender kills us after a moment
 
 
 def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
-    """Run `claude ARGUMENTS`; `installed_options` is what `shim install` baked in. The exit status."""
+    """Run `claude ARGUMENTS`. Return the exit status. `installed_options` are those that `shim
+    install` wrote.
+    """
     reopen_closed_stdio()
     chosen_dialect, installed_dialect = (
         os.environ.get("SHIM_DIALECT"),
@@ -123,9 +127,7 @@ def plan_local_or_background_conversation(
 
 
 def expand_short_session_id(invocation: Invocation) -> Invocation:
-    """The same invocation, that resumes by its UUID the session of ours whose short id the frontend
-    has said.
-    """
+    """Return the invocation with the UUID of a background session in place of its short id."""
     reference = invocation.resume or ""
     if not is_short_session_id(reference) or not has_background_sessions():
         return invocation
@@ -136,7 +138,7 @@ def expand_short_session_id(invocation: Invocation) -> Invocation:
 
 
 def can_resume_background_session(invocation: Invocation) -> bool:
-    """Whether the session that goes on may have a process of its own."""
+    """Return whether the resumed session may be a background session."""
     return (
         bool(invocation.resume or invocation.continue_last)
         and not invocation.fork_session
@@ -145,8 +147,8 @@ def can_resume_background_session(invocation: Invocation) -> bool:
 
 
 def has_background_sessions() -> bool:
-    """Whether sessions had processes of their own in this state directory: one look, before
-    anything is imported.
+    """Return whether this state directory has had background sessions. Nothing is imported for this
+    check.
     """
     return os.path.isdir(os.path.join(config.get_state_dir(os.environ), "bridge"))
 
@@ -158,10 +160,10 @@ def run_conversation(
     argv: Sequence[str],
     display_id: str = "",
 ) -> int:
-    """Run a conversation, and say why if it cannot begin. Returns the exit status.
+    """Run a conversation, and report why if it cannot begin. Return the exit status.
 
-    `display_id` is the frontend's own name for the session, where that is no UUID. `argv` are
-    recorded where the run was refused before it had a recording of its own.
+    `display_id` is the frontend's own name for the session, if it is not a UUID. `argv` is recorded
+    if the run was refused before it had a recording.
     """
     signals = SignalRecorder()
     runner: ConversationStartup | BackgroundConversation | None = None
@@ -198,11 +200,11 @@ def run_conversation(
 
 
 def reopen_closed_stdio(open_flags: int = os.O_RDONLY) -> None:
-    """Closed standard files become the null device: the next file opened must not take their
-    number.
+    """Open the null device for standard files that are closed, so that the next file does not get
+    their descriptors.
 
-    Opened for reading only, writing there fails as it would have: a frontend that closed stdout has
-    gone.
+    It is opened for reading only. A write then fails, as it would on the closed file: a frontend
+    that closed stdout has disconnected.
     """
     for descriptor in (0, 1, 2):
         try:

@@ -1,5 +1,4 @@
-"""What a run that cannot begin says of itself: a sentence on stderr, and a result where the output
-format has one.
+"""Reports why a run cannot begin: a sentence on stderr, and a result if the output format has one.
 
 A turn that begins imports nothing of this.
 """
@@ -40,7 +39,7 @@ from shim.state import config
 if TYPE_CHECKING:
     from shim.recording.recorder import RunRecorder
 
-# with text output only; frontends that read JSON get a result and 1 (surface page)
+# only with text output; a frontend that reads JSON gets a result and status 1 (surface page)
 MISSING_PROGRAM_EXIT_CODE = 127
 SIGNAL_EXIT_CODES = {signal.SIGINT: 0, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
@@ -51,7 +50,7 @@ def report_argument_error(
     installed_options: Mapping[str, str],
     dialect: StreamDialect,
 ) -> int:
-    """Tell what is wrong with the arguments, on stderr and, in a dialect that answers all, in a
+    """Report an error in the arguments, on stderr and, in a dialect that answers everything, in a
     result.
     """
     print_error_to_stderr(error)
@@ -80,8 +79,8 @@ def report_conversation_start_failure(
     display_id: str,
     recorder: "RunRecorder | None",
 ) -> int:
-    """Tell what kept a conversation from beginning; the exit status. `is_stopped` and `display_id`
-    as `refuse_turn` has them.
+    """Report why a conversation cannot begin. Return the exit status. `is_stopped` and `display_id`
+    are those of `report_turn_start_failure`.
     """
     if isinstance(error, StartInterruptedError):
         cause: TurnEndCause = "interrupted" if error.signal_number == signal.SIGINT else "signal"
@@ -102,8 +101,8 @@ def report_conversation_start_failure(
 def open_failed_start_recorder(
     invocation: Invocation, installed_options: Mapping[str, str], argv: Sequence[str]
 ) -> "RunRecorder | None":
-    """The recorder of a run that was refused before a vendor was chosen; None where nothing is
-    recorded.
+    """Return the recorder of a run that was refused before a vendor was chosen, or None if nothing
+    is recorded.
     """
     try:
         settings = config.load_shim_settings(invocation, os.environ)
@@ -134,7 +133,9 @@ def print_error_to_stderr(error: ShimError) -> None:
 
 
 def find_output_dialect_name(invocation: Invocation) -> str:
-    """The dialect of a turn that could not begin; a mistake in the settings leaves Claude's."""
+    """Return the dialect of a turn that could not begin. It is Claude's if the settings have an
+    error.
+    """
     try:
         return invocation.shim_dialect or config.load_shim_settings(invocation, os.environ).dialect
     except FrontendError:
@@ -149,12 +150,11 @@ def report_turn_start_failure(
     display_id: str = "",
     recorder: "RunRecorder | None" = None,
 ) -> int:
-    """A turn that cannot start still ends in a result that says why, where the output format has
-    one.
+    """Write a result that states why a turn cannot start, if the output format has one.
 
-    Claude has none for a mistake in the arguments.
-    `is_stopped` says whether we were told to end: then a frontend that does not read is not waited
-    for. `display_id` is the frontend's own name for the session, where that is no UUID.
+    Claude writes none for an error in the arguments. `is_stopped` means that we were told to exit;
+    a frontend that does not read is not waited for then. `display_id` is the frontend's own name
+    for the session, if it is not a UUID.
     """
     if recorder is not None:
         recorder.record_run_event("refused", text=str(error), cause=cause)

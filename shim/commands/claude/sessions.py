@@ -1,6 +1,4 @@
-"""`claude attach|logs|stop|rm|respawn`: what is done to one session that lives on its own (B21 to
-B28).
-"""
+"""`claude attach|logs|stop|rm|respawn`: commands about one background session (B21 to B28)."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -31,7 +29,7 @@ STILL_RUNNING_TEXT = (
 
 
 def dispatch_session_command(name: str, args: Sequence[str]) -> CommandOutput:
-    """The answer to `claude NAME WORDS`."""
+    """Return the output of `claude NAME ARGS`."""
     if refusal := build_disabled_command_error(name):
         return refusal
     if len(args) > 1:
@@ -106,7 +104,9 @@ def _answer_respawn(args: Sequence[str]) -> CommandOutput:
             continue
         try:
             restarted_lines.append(_restart_session(session).text)
-        except ShimError as error:  # the others were ended too, and want to go on
+        except (
+            ShimError
+        ) as error:  # the other sessions were stopped, too, and must be started again
             warn(f"{session.short_id}: not restarted — {error}\n")
     return CommandOutput("".join(restarted_lines), int(len(restarted_lines) < len(running)))
 

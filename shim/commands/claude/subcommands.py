@@ -1,8 +1,8 @@
 """Claude's subcommands, answered without starting a vendor and with few imports (contract F11b).
 
 ACP asks `auth status --json` four times in a short session. A subcommand that would change
-something is refused with a sentence that names the right place (the vendor's own CLI, `shim`). A
-list is empty.
+something is refused with a sentence that names the right command (of the vendor's own CLI, or
+`shim`). A list is empty.
 """
 
 import os
@@ -15,7 +15,7 @@ from shim.core.errors import FrontendError
 
 
 def dispatch_subcommand(argv: Sequence[str], installed_options: Mapping[str, str]) -> int | None:
-    """The exit status of a subcommand; None when the arguments are those of a turn."""
+    """Run a subcommand. Return its exit status, or None if the arguments are those of a turn."""
     try:
         invocation = parse_argv(argv)
     except FrontendError:
@@ -26,7 +26,7 @@ def dispatch_subcommand(argv: Sequence[str], installed_options: Mapping[str, str
 
 
 def run_subcommand(invocation: Invocation, installed_options: Mapping[str, str]) -> int:
-    """Print the answer to `--version`, to `--help` or to a subcommand. Returns the exit status."""
+    """Print the answer to `--version`, to `--help` or to a subcommand. Return the exit status."""
     if invocation.version:
         from shim.core.claude.writer import CLAUDE_VERSION
 
@@ -59,7 +59,7 @@ def _build_output(invocation: Invocation, installed_options: Mapping[str, str]) 
 
 
 def _answer_background(name: str, args: tuple[str, ...]) -> CommandOutput:
-    """What is asked of the sessions that live on their own."""
+    """Return the output of a command about background sessions."""
     if name == "agents":
         from shim.commands.claude.agents import run_agents_command
 
@@ -74,7 +74,9 @@ def _answer_background(name: str, args: tuple[str, ...]) -> CommandOutput:
 
 
 def find_default_vendor_name(invocation: Invocation, installed_options: Mapping[str, str]) -> str:
-    """The vendor that a turn would have; "" if none is chosen, or the settings have a mistake."""
+    """Return the vendor that a turn would have, or "" if none is chosen or the settings have an
+    error.
+    """
     vendor_value = (
         invocation.shim_vendor or os.environ.get("SHIM_VENDOR") or installed_options.get("vendor")
     )
@@ -113,8 +115,8 @@ def _answer_auth(action: str, args: tuple[str, ...], vendor: str) -> CommandOutp
 
 
 def _format_auth_status(vendor: str) -> str:
-    """Logged in, always: whether the vendor itself is logged in shows only when it is asked
-    (contract 5.12).
+    """Format the status, which is always "logged in": only a turn shows whether the vendor is
+    logged in (contract 5.12).
     """
     import json
 

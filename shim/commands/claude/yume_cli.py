@@ -1,6 +1,6 @@
-"""The binary that Yume calls: `yume-cli start …`, `--version`, `auth status`.
+"""The program that Yume starts: `yume-cli start …`, `--version`, `auth status`.
 
-Whatever goes wrong ends in a result and the terminator on stdout: Yume shows a turn as running
+Every failure ends with a result and the terminator on stdout, because Yume shows a turn as running
 until it has them.
 """
 
@@ -35,8 +35,8 @@ Without --prompt, stdin is the prompt, or frames: user, interrupt, set_permissio
 
 
 def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
-    """Run `yume-cli ARGUMENTS`; `installed_options` is what `shim install` baked in. The exit
-    status.
+    """Run `yume-cli ARGUMENTS`. Return the exit status. `installed_options` are those that `shim
+    install` wrote.
     """
     reopen_closed_stdio()
     call = parse_yume_argv(argv)

@@ -1,1 +1,1 @@
-"""`shim bridge`, and what the doors of background sessions share."""
+"""`shim bridge`, and what the commands about background sessions share."""

@@ -217,8 +217,8 @@ def stop_sessions(
 
 
 def _wait_until_started(session: SessionRecord) -> None:
-    """Wait until the host of a session that was woken is up. FrontendError with its own reason
-    where it cannot be.
+    """Wait until the host of a restarted session is running. Raise FrontendError with its own
+    reason if it cannot start.
     """
     try:
         connect_to_session_blocking(
@@ -232,7 +232,7 @@ def _wait_until_started(session: SessionRecord) -> None:
 
 
 def _check_replies(session: SessionRecord, replies: Sequence[Mapping[str, Any]], hint: str) -> None:
-    """FrontendError for what the host refused, or did not answer."""
+    """Raise FrontendError for frames that the host refused or did not answer."""
     for reply in replies:
         if reply["kind"] == "refused":
             controller_text = (
@@ -252,8 +252,8 @@ def _check_replies(session: SessionRecord, replies: Sequence[Mapping[str, Any]],
 
 
 def load_open_permission_requests(session: SessionRecord) -> dict[str, Mapping[str, Any]]:
-    """The questions that wait in a session: id → the body of Claude's request. ShimError where
-    nobody says so.
+    """Return the open prompts of a session: id → the body of Claude's request. Raise ShimError if
+    the host does not report them.
     """
     return {
         prompt_id: frame["request"]
@@ -280,7 +280,7 @@ def _read_open_prompts(
 def _resolve_prompt_id(
     session: SessionRecord, requests: Mapping[str, Mapping[str, Any]], id_prefix: str = ""
 ) -> str:
-    """The id of the one question that is meant."""
+    """Return the id of the one prompt that is meant."""
     if id_prefix and not requests:
         return id_prefix
     matches = [prompt_id for prompt_id in requests if prompt_id.startswith(id_prefix)]
@@ -317,7 +317,7 @@ def _describe_last_answer(session: SessionRecord) -> str:
 
 
 def summarize_permission_request(request: Mapping[str, Any]) -> str:
-    """What a question is about, in a line; one that is cut says where the rest is."""
+    """Return a prompt in one line. A line that was shortened says where the rest is."""
     content = request.get("input") or request.get("message") or ""
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     line = " ".join(f"{request.get('tool_name') or request.get('subtype')}  {text}".split())
@@ -337,7 +337,9 @@ def _parse_input(text: str) -> dict[str, Any]:
 
 
 def _build_session_report(session: SessionRecord) -> dict[str, Any]:
-    """A session for a program. `questions` is null where its host does not say."""
+    """Build the entry of a session for a program. `questions` is null if its host does not report
+    them.
+    """
     metadata = session.metadata
     questions: list[dict[str, Any]] | None = []
     if session.is_running and (metadata.get("waitingFor") or metadata["state"] == "blocked"):

@@ -1,4 +1,4 @@
-"""Sessions that live on their own, as a table for a person."""
+"""Formats background sessions as a table for a person."""
 
 import os
 import re
@@ -35,14 +35,14 @@ SHORTENED_HINT = (
 
 
 def format_no_sessions_message(*, includes_ended: bool, folder: str | None = None) -> str:
-    """What is said where there is no session, or none at or below a folder."""
+    """Return the message if there is no session, or none at or below a folder."""
     verb = "is kept" if includes_ended else "runs"
     location = "" if folder is None else f" in {escape_control_chars(folder)}"
     return f"no session {verb} in the background{location}: `claude --bg PROMPT` begins one\n"
 
 
 def format_session_table(sessions: Sequence[SessionRecord]) -> str:
-    """The table; on a terminal it has colours and the terminal's width."""
+    """Return the table. On a terminal it has colors and the terminal's width."""
     is_terminal = os.isatty(1)
     width = get_terminal_size().columns if is_terminal else PIPE_COLUMNS
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -1,4 +1,4 @@
-"""What was said in a session that lives on its own, drawn as `shim show` draws a recording."""
+"""The output of a background session, drawn as `shim show` draws a recording."""
 
 import os
 from collections import deque
@@ -18,7 +18,7 @@ NO_LINES_TEXT = "nothing was said yet\n"
 
 
 class LastLinesBuffer(StringIO):
-    """A text file that keeps its last LINES lines; `dropped_count` counts the others."""
+    """A text file that keeps its last lines; `dropped_count` counts the others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,19 +27,19 @@ class LastLinesBuffer(StringIO):
         self.dropped_count = 0
 
     def write(self, text: str) -> int:
-        """Keep a text."""
+        """Add text."""
         *complete_lines, self._last_line = (self._last_line + text).split("\n")
         self.dropped_count += max(len(self._lines) + len(complete_lines) - MAX_LINES, 0)
         self._lines.extend(complete_lines)
         return len(text)
 
     def get_text(self) -> str:
-        """What is kept."""
+        """Return the last lines."""
         return "".join(f"{line}\n" for line in self._lines) + self._last_line
 
 
 def list_recording_paths(session: SessionRecord) -> list[str]:
-    """The casts of a session in their order, by the numbers in their names."""
+    """Return the recordings of a session, ordered by the numbers in their names."""
     try:
         return [
             os.path.join(session.log_folder, name)
@@ -51,7 +51,7 @@ def list_recording_paths(session: SessionRecord) -> list[str]:
 
 
 def format_recent_session_output(session: SessionRecord) -> str:
-    """The last lines of a session as text, with colours on a terminal."""
+    """Return the last lines of a session as text, with colors on a terminal."""
     buffer, is_terminal = LastLinesBuffer(), os.isatty(1)
     console = Console(
         file=buffer, force_terminal=is_terminal, highlight=False, markup=False, emoji=False
@@ -76,7 +76,7 @@ def _explain_empty_log(session: SessionRecord) -> str:
 
 
 def _draw_recordings(paths: Iterable[str], console: Console, *, is_running: bool) -> list[str]:
-    """Draw casts one behind the other. Returns what is wrong with those that cannot be read."""
+    """Draw recordings one after another. Return what is wrong with those that cannot be read."""
     problems, paths = [], list(paths)
     for path in paths:
         try:

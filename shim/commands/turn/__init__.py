@@ -1,3 +1,3 @@
-"""`shim run`, `demo`, `explain` and `sessions`: one turn for a person, what it would start, and
-what can go on.
+"""`shim run`, `demo`, `explain` and `sessions`: one turn for a person, what it would start, and the
+sessions that can be resumed.
 """

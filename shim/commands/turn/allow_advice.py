@@ -1,4 +1,4 @@
-"""Which rule would have let a call run: what is said behind a turn with denied calls."""
+"""Suggests the rules that would have allowed the denied calls of a turn."""
 
 import os
 import shlex
@@ -16,8 +16,8 @@ from shim.core.reading.diagnostics import pluralize
 from shim.core.reading.values import as_dict
 from shim.state.config import load_shim_settings
 
-MAX_NAMED_RULES = 5  # that are named
-# in what a call says that a person denied, or a rule
+MAX_NAMED_RULES = 5  # suggested rules
+# texts in the result of a call that a person or a rule denied
 DENIAL_PHRASES = (DENIED_MESSAGE, "was denied:")
 
 
@@ -29,11 +29,10 @@ def suggest_allow_rules(
     *,
     is_attended: bool,
 ) -> str:
-    """How a person allows the calls of a turn that were denied; "" where nothing of that is known
-    to help.
+    """Return how a person can allow the denied calls of a turn, or "" if no rule is known to help.
 
-    `init` is the turn's first line, `call_outputs` is what each call said that failed. A call that
-    the person or a rule denied is left out: no other rule would let it run. `is_attended`: the
+    `init` is the turn's first line, `call_outputs` are the results of failed calls. A call that the
+    person or a rule denied is left out, because no other rule would allow it. `is_attended`: the
     person could be asked.
     """
     denials = result.get("permission_denials")
@@ -89,7 +88,7 @@ def suggest_allow_rules(
 
 
 def _find_conversation_vendor(name: str, cwd: str) -> Adapter:
-    """The vendor as `shim run` drives it: in a conversation."""
+    """Return the adapter that `shim run` uses: in a conversation."""
     invocation = Invocation(input_format="stream-json")
     return select_driver(
         get_adapter(name), invocation, load_shim_settings(invocation, os.environ), os.environ, cwd
@@ -99,7 +98,7 @@ def _find_conversation_vendor(name: str, cwd: str) -> Adapter:
 def _find_effective_rule(
     tool: str, tool_input: Mapping[str, Any], cwd: str, vendor: Adapter | None, mode: str
 ) -> str | None:
-    """The narrowest rule for a call that the vendor can be told of."""
+    """Return the narrowest rule for a call that can be passed to the vendor, or None."""
     for rule in filter(None, (find_narrowest_allow_rule(tool, tool_input, cwd), tool)):
         policy = Policy(workspace=Workspace(cwd), allow=(parse_permission_rule(rule),))
         if vendor is None:

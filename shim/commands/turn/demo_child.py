@@ -1,4 +1,4 @@
-"""The program of the demo vendor. It plays a small session, with the pauses of a model and its
+"""The program of the demo vendor. It prints a small session, with the pauses of a model and its
 tools.
 """
 
@@ -19,7 +19,7 @@ NEW_TEXT = 'def greet(name: str) -> str:\n    return f"Hello, {name}!"\n'
 
 
 def generate_text_fragment_events(kind: str, text: str) -> Iterator[dict[str, Any]]:
-    """A text as fragments, a word each."""
+    """Yield a text as fragments of one word each."""
     for position, token in enumerate(text.split(" ")):
         yield {"type": kind, "text": f" {token}" if position else token}
 
@@ -39,7 +39,7 @@ def build_reply_event(output_tokens: int, reason: str) -> dict[str, Any]:
 
 
 def generate_demo_events(prompt: str, cwd: str, session_id: str) -> Iterator[dict[str, Any]]:
-    """The events of the session. Nothing is read from the disk or written to it."""
+    """Yield the events of the session. No file is read or written."""
     path = os.path.join(cwd, FILE_NAME)
     yield {
         "type": "start",

@@ -1,4 +1,4 @@
-"""`--shim-explain` and `shim explain`: which child a command line would start and why. Nothing is
+"""`--shim-explain` and `shim explain`: which child a command line would start, and why. Nothing is
 started.
 """
 
@@ -30,10 +30,10 @@ from shim.state import config
 from shim.state.claude_settings import list_claude_settings_paths
 
 REDACTED_VALUE = "[REDACTED:variable]"
-# Names of variables whose values are secrets, whatever they look like.
+# Variables with these words in their names have secret values.
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
 BUNDLED_SOURCE = "the shim itself"
-MAX_FILE_CHARS = 4000  # of a file that the child would be given
+MAX_FILE_CHARS = 4000  # of a file for the child
 MAX_ARGUMENT_CHARS = 300  # of one argument, in the text for a person
 TITLE_COLUMNS = 12  # columns of the titles
 
@@ -68,8 +68,8 @@ def explain_turn(
 def explain_invocation_with_exit_status(
     invocation: Invocation, installed_options: Mapping[str, str]
 ) -> tuple[str, int]:
-    """The explanation for `--shim-explain` and the exit status, which is 1 where the turn would be
-    refused.
+    """Return the explanation for `--shim-explain` and the exit status, which is 1 if the turn would
+    be refused.
     """
     explanation = build_invocation_explanation(invocation, installed_options)
     return format_invocation_explanation(explanation), int(explanation["refused"] is not None)
@@ -78,8 +78,8 @@ def explain_invocation_with_exit_status(
 def build_invocation_explanation(
     invocation: Invocation, installed_options: Mapping[str, str]
 ) -> dict[str, Any]:
-    """All that is known of the first child, as JSON. What a turn would be refused for stands under
-    `refused`.
+    """Build everything that is known about the first child, as JSON. `refused` has the reason if
+    the turn would be refused.
     """
     explanation: dict[str, Any] = {"refused": None, "hint": None, "settings": {}}
     try:
@@ -101,13 +101,13 @@ def build_invocation_explanation(
     return explanation
 
 
-# -- what is found ---------------------------------------------------------------------------------
+# -- the data --------------------------------------------------------------------------------------
 
 
 def _collect_settings(
     invocation: Invocation, installed_options: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Where the settings come from, the place that goes before the others first."""
+    """Return the sources of the settings, by precedence."""
     shim_flags = {
         f"--{name.replace('_', '-')}": value
         for name, value in invocation._asdict().items()
@@ -176,7 +176,7 @@ def _describe_child(startup: ConversationStartup, planned: PlannedChildLaunch) -
 
 
 def _find_program_source(startup: ConversationStartup, child_launcher: ChildLauncher) -> str:
-    """What names the program."""
+    """Return what names the program."""
     if child_launcher.context.environment.get("SHIM_BIN"):
         return "SHIM_BIN"
     if child_launcher.context.vendor_settings.bin:
@@ -187,7 +187,7 @@ def _find_program_source(startup: ConversationStartup, child_launcher: ChildLaun
 def _describe_rules(
     startup: ConversationStartup, child_launcher: ChildLauncher, child: LaunchPlan
 ) -> list[dict[str, str]]:
-    """Each rule, where it comes from, and how the vendor is kept to it or told of it."""
+    """Describe each rule: its source, and how the vendor is made to follow it."""
     vendor, policy, request = child_launcher.adapter, child_launcher.policy, child.request
     ineffective = {
         (item.what, item.source): item.reason
@@ -254,7 +254,9 @@ def _describe_rules(
 
 
 def _diff_environment(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, Any]:
-    """What the child's environment has that ours has not, and the other way round."""
+    """Return the variables that the child's environment has in addition to ours, and those that it
+    lacks.
+    """
     changed = {
         name: _redact_variable(name, value)
         for name, value in after.items()
@@ -264,17 +266,17 @@ def _diff_environment(before: Mapping[str, str], after: Mapping[str, str]) -> di
 
 
 def _redact_variable(name: str, value: str) -> str:
-    """The value of a variable; SHIM_ARGS is a command line."""
+    """Return the value of a variable without secrets. SHIM_ARGS is a command line."""
     if name.endswith("SHIM_ARGS"):
         return shlex.join(redact_argv(parse_extra_args({"SHIM_ARGS": value})))
     return REDACTED_VALUE if value and _SECRET_NAME.search(name) else Redactor().redact_text(value)
 
 
-# -- for a person ----------------------------------------------------------------------------------
+# -- the text for a person -------------------------------------------------------------------------
 
 
 def format_invocation_explanation(explanation: Mapping[str, Any]) -> str:
-    """The explanation as text. It is the same in a terminal and in a pipe."""
+    """Format the explanation as text. It is the same in a terminal and in a pipe."""
     lines: list[str] = []
     if explanation["refused"]:
         lines += ["This turn would be refused:", "", explanation["refused"]]
@@ -400,7 +402,9 @@ def _format_rules(explanation: Mapping[str, Any]) -> list[str]:
 
 
 def _format_command(explanation: Mapping[str, Any]) -> list[str]:
-    """The program and each option with its values, a line each: a shell takes them as they stand."""
+    """Format the program and each option with its values, one per line, so that they can be pasted
+    into a shell.
+    """
     argv = explanation["argv"]
     lines = [shlex.quote(argv[0])]
     for argument in argv[1:]:

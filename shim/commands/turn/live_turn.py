@@ -1,7 +1,7 @@
-"""A turn of the drop-in, held as a frontend holds it and drawn for a person, who may interrupt it.
+"""Runs a turn of the drop-in like a frontend, and draws it for a person, who may interrupt it.
 
-The drop-in gets a session of its own: the terminal's Ctrl-C reaches us alone, and we tell the
-drop-in. The first one interrupts the turn, the second one ends it at once.
+The drop-in gets a session of its own. The terminal's Ctrl-C reaches only this process, which
+signals the drop-in. The first Ctrl-C interrupts the turn, the second one ends it at once.
 """
 
 import errno
@@ -32,15 +32,17 @@ from shim.story.terminal.renderer import TerminalSessionRenderer
 from shim.story.terminal.screen import REFRESH_SECONDS
 
 CHUNK_BYTES = 256 * 1024
-# from the second Ctrl-C until the drop-in is killed; its guard then ends the vendor
+# from the second Ctrl-C until the drop-in is killed; its watchdog then ends the vendor
 KILL_TIMEOUT_S = 1.0
-EXIT_TIMEOUT_S = 10.0  # for the drop-in to go once it has closed its stdout; it takes two at most
+EXIT_TIMEOUT_S = (
+    10.0  # for the drop-in to exit after it has closed its stdout; it needs two at most
+)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-MAX_FAILED_CALLS = 1000  # that failed and are remembered
+MAX_FAILED_CALLS = 1000  # failed calls with stored results
 
 
 class TerminalTurnRunner:
-    """One turn. `person` is asked where the vendor asks; None: nobody is there to be asked."""
+    """Runs one turn. `person` answers permission prompts; None: they cannot be answered."""
 
     def __init__(self, console: Console, person: TerminalAnswerReader | None = None) -> None:
         self._console = console
@@ -53,15 +55,15 @@ class TerminalTurnRunner:
         self._lines = LineSplitter(MAX_LINE_BYTES)
         self._start_time = time.monotonic()
         self._received_signals: list[int] = []  # signals
-        self._has_output = False  # a line of the drop-in came
-        self._stopped_early = False  # it was told to end before that
+        self._has_output = False  # the drop-in has written a line
+        self._stopped_early = False  # the drop-in was told to exit before that
         self._result_line: Mapping[str, Any] | None = None
         self._init_line: Mapping[str, Any] = {}
         self._failed_outputs = BoundedDict[str, str](MAX_FAILED_CALLS)  # call → what it said
 
     def run(self, command: Sequence[str], prompt: str) -> int:
-        """Start the drop-in, ask it `prompt`, draw what it says. Returns the exit status: its own,
-        or a signal's.
+        """Start the drop-in, send it `prompt`, and draw its output. Return its exit status, or a
+        signal's.
         """
         hidden_typing = (
             nullcontext() if self._person is None else self._person.disable_terminal_echo()
@@ -84,16 +86,16 @@ class TerminalTurnRunner:
                 self._send_line({"type": "user", "message": {"role": "user", "content": prompt}})
                 self._read_until_closed(selector, signals)
                 return self._finish()
-            except BaseException:  # nobody reads what is drawn, for one
+            except BaseException:  # for example, the reader of our stdout has closed it
                 self._stop_process(at_once=True)
                 raise
             finally:
                 self._renderer.hide_wait_message()
 
-    # -- what comes --------------------------------------------------------------------------------
+    # -- the output of the drop-in -----------------------------------------------------------------
 
     def _read_until_closed(self, selector: selectors.BaseSelector, signals: int) -> None:
-        """Read until the drop-in has closed its stdout, or has to go at once."""
+        """Read until the drop-in has closed its stdout, or must be ended at once."""
         output, errors = self._process.stdout, self._process.stderr
         assert output is not None and errors is not None
         os.set_blocking(errors.fileno(), False)
@@ -141,7 +143,7 @@ class TerminalTurnRunner:
                 self._renderer.flush()
 
     def _forward_stderr(self) -> bool:
-        """Pass on what the drop-in wrote to stderr by now. Returns False at its end."""
+        """Copy what the drop-in has written to stderr. Return False at its end."""
         assert self._process.stderr is not None
         data = b""
         try:
@@ -185,20 +187,20 @@ class TerminalTurnRunner:
         elif self._current_question is not None:
             self._renderer.show_input_prompt(self._current_question.format_input_prompt())
 
-    # -- questions ---------------------------------------------------------------------------------
+    # -- permission prompts ------------------------------------------------------------------------
 
     @property
     def _current_question(self) -> PermissionPrompt | None:
-        """What the person is asked now."""
+        """Return the open permission prompt, or None."""
         return None if self._person is None else self._person.questions.current
 
     def _add_question(self, request_id: str, request: Mapping[str, Any]) -> None:
-        """A question of the drop-in's, which waits for the answers to those before it."""
+        """Queue a permission prompt. It waits for the answers to the earlier ones."""
         if self._person is not None and self._person.questions.add_request(request_id, request):
             self._show_question(self._person)
 
     def _show_question(self, person: TerminalAnswerReader) -> None:
-        """Put the question to the person whose turn it is."""
+        """Show the next permission prompt."""
         question = person.questions.current
         if question is None:
             person.set_echo(on=False)
@@ -213,7 +215,7 @@ class TerminalTurnRunner:
         self._renderer.show_input_prompt(question.format_input_prompt())
 
     def _read_answer(self, person: TerminalAnswerReader) -> None:
-        """A line from the terminal, as the answer to the open question."""
+        """Read a line from the terminal as the answer to the open prompt."""
         choice, question = person.read_answer(), person.questions.current
         if question is None:
             return
@@ -228,7 +230,7 @@ class TerminalTurnRunner:
         self._show_question(person)
 
     def _withdraw_question(self, person: TerminalAnswerReader, event: Mapping[str, Any]) -> None:
-        """The drop-in needs no answer to a question any more."""
+        """Remove a prompt that the drop-in has cancelled."""
         if person.questions.remove_resolved_request(str(event.get("request_id"))):
             self._renderer.end_input_prompt(has_answered=False)
             self._draw_changes(self._story.add_claude_event(self._elapsed_s(), event))
@@ -237,7 +239,7 @@ class TerminalTurnRunner:
     # -- signals and ends --------------------------------------------------------------------------
 
     def _on_signal(self) -> bool:
-        """Tell the drop-in of a signal. Returns whether the turn is to end at once."""
+        """Send a signal to the drop-in. Return whether the turn must end at once."""
         if len(self._received_signals) > 1 or self._received_signals[0] != signal.SIGINT:
             return True
         if self._person is not None and self._current_question is not None:
@@ -253,7 +255,7 @@ class TerminalTurnRunner:
         return False
 
     def _finish(self) -> int:
-        """Draw the end. Returns the exit status."""
+        """Draw the end. Return the exit status."""
         at_once = len(self._received_signals) > 1 or self._received_signals[:1] not in (
             [],
             [signal.SIGINT],
@@ -283,7 +285,7 @@ class TerminalTurnRunner:
             self._renderer.print_notice(text, "yellow")
 
     def _stop_process(self, *, at_once: bool) -> None:
-        """Make sure that the drop-in is gone. `at_once`: it has not said that it is done."""
+        """Make sure that the drop-in has exited. `at_once`: it has not reported that it is done."""
         self._close_stdin()
         process = self._process
         if at_once and process.poll() is None:
@@ -297,7 +299,7 @@ class TerminalTurnRunner:
             if pipe is not None:
                 pipe.close()
 
-    # -- how it is done ----------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------------
 
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._start_time
@@ -309,13 +311,13 @@ class TerminalTurnRunner:
                 self._failed_outputs[change.step.call] = format_content_text(change.step.output)
 
     def _send_line(self, value: Mapping[str, Any]) -> None:
-        """A line to the drop-in, which may have gone."""
+        """Send a line to the drop-in, which may have exited."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(value).encode() + b"\n")
             self._process.stdin.flush()
         except (BrokenPipeError, ValueError):
-            return  # how it ended is told by its output
+            return  # its output tells how it ended
 
     def _close_stdin(self) -> None:
         assert self._process.stdin is not None

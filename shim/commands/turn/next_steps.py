@@ -1,4 +1,4 @@
-"""The end of `shim demo`: what was seen, and what to type next."""
+"""The end of `shim demo`: what it showed, and what to type next."""
 
 import os
 import shutil
@@ -49,8 +49,8 @@ def print_next_steps(console: Console) -> None:
 
 
 def find_shim_command(program: str, environment: Mapping[str, str]) -> str:
-    """What a person types to start `program`, which is this `shim`: the name alone where PATH finds
-    the same file.
+    """Return what a person types to start `program`, which is this `shim`: its name if PATH finds
+    the same file, otherwise its path.
     """
     name = os.path.basename(program)
     if name != "shim":

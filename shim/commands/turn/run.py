@@ -83,8 +83,8 @@ def run_turn(
 
 
 def load_installed_dropin_options() -> dict[str, str]:
-    """What `shim install` wrote into the `claude` that PATH finds, else into the one in the default
-    folder.
+    """Return what `shim install` wrote into the `claude` that PATH finds, or into the one in the
+    default folder.
     """
     default_path = os.path.join(os.path.expanduser(DEFAULT_DIR), "claude")
     for path in (find_first_program_on_path("claude", os.environ.get("PATH", "")), default_path):
@@ -94,7 +94,7 @@ def load_installed_dropin_options() -> dict[str, str]:
 
 
 def _run_and_draw(flags: list[str], installed_options: dict[str, str], prompt: str) -> int:
-    """Start the drop-in and draw its stream. Returns the exit status."""
+    """Start the drop-in and draw its stream. Return the exit status."""
     console = open_console()
     is_interactive = console.is_terminal and sys.stdin.isatty()
     command = [sys.executable, "-I", "-m", "shim"]

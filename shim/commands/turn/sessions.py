@@ -1,6 +1,4 @@
-"""`shim sessions`: the sessions that can go on, the line that goes on with each, and how to forget
-one.
-"""
+"""`shim sessions`: lists and deletes the sessions that can be resumed."""
 
 import os
 import shlex
@@ -23,7 +21,7 @@ from shim.story.terminal.console import JsonOption, open_console, print_json, pr
 
 MAX_LISTED_SESSIONS = 10  # sessions, unless all are asked for
 DAY_SECONDS = 86_400.0  # seconds
-MIN_ID_CHARS = 4  # characters of the beginning of an id that stand for the id
+MIN_ID_CHARS = 4  # the first characters of an id, which are enough to name it
 
 app = typer.Typer(
     name="sessions",
@@ -127,7 +125,7 @@ def delete(
 
 
 def _resolve_id(prefix: str) -> str:
-    """The one id that begins so."""
+    """Return the one id with this beginning."""
     matches = [
         session_id
         for session_id, _ in store.list_sessions(os.environ)
@@ -145,7 +143,7 @@ def _resolve_id(prefix: str) -> str:
 
 
 def format_resume_command(session_id: str, session: StoredSession) -> str:
-    """What a person types to go on with a session. Vendors look for their sessions in the folder of
+    """Return the command that resumes a session. Vendors look for their sessions in the folder of
     the first turn.
     """
     change_folder = (

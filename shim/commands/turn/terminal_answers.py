@@ -1,5 +1,5 @@
-"""The person at the terminal, who is asked whether a call may run: one question at a time, y, n or
-always.
+"""Reads a person's answers to permission prompts from the terminal: one prompt at a time, with y, n
+or always.
 """
 
 import os
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from shim.bridge.decisions import CHOICES_BY_INPUT, PermissionPromptQueue
 
-MAX_ANSWER_BYTES = 4096  # a terminal hands over no longer line
+MAX_ANSWER_BYTES = 4096  # the longest line of a terminal
 
 
 class TerminalAnswerReader:
@@ -21,7 +21,7 @@ class TerminalAnswerReader:
         self.questions = PermissionPromptQueue(cwd)
 
     def discard_typeahead_and_enable_echo(self) -> None:
-        """Another question is put: what was typed before it is no answer to it."""
+        """Discard what was typed before a prompt was shown, and show what is typed from now on."""
         termios.tcflush(self.descriptor, termios.TCIFLUSH)
         self.set_echo(on=True)
 
@@ -60,10 +60,10 @@ class TerminalAnswerReader:
             return True
 
     def read_answer(self) -> str | None:
-        """The answer to the open question as one of `WORDS`' values; None where the line is no
-        answer.
+        """Return the answer to the open prompt as one of the values of `WORDS`, or None if the line
+        is not an answer.
 
-        The end of input is a no.
+        The end of input is a denial.
         """
         if not select.select([self.descriptor], [], [], 0)[0]:
             return None

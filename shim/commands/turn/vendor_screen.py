@@ -1,8 +1,8 @@
-"""A bare `claude` on a terminal: the real one opens its screen there, and programs start it in a
+"""A bare `claude` on a terminal. The real claude opens its screen there, and programs start it in a
 pty for that.
 
-The shim has no screen. With `tui = "vendor"` in the settings the vendor's own program takes our
-place.
+The shim has no screen. With `tui = "vendor"` in the settings, the vendor's own program replaces
+this process.
 """
 
 import os
@@ -36,8 +36,8 @@ from shim.process.spawn_error import create_spawn_error
 from shim.state import config
 from shim.state.own_profiles import check_vendor_names_in_settings, register_user_profiles
 
-# Claude's flags without which another screen would do what was not asked for: another session, or
-# more than may be.
+# Claude's flags that must not be ignored: without them the screen would show another session, or allow
+# more.
 UNSKIPPABLE_FIELDS = (
     *(
         "session_id",
@@ -55,7 +55,7 @@ DEFAULT_MODE = "default"  # the permission mode
 
 
 def uses_interactive_mode(invocation: Invocation) -> bool:
-    """Whether the real claude would open its screen."""
+    """Return whether the real claude would open its screen."""
     is_text = invocation.input_format == invocation.output_format == "text"
     return (
         is_text
@@ -68,9 +68,10 @@ def uses_interactive_mode(invocation: Invocation) -> bool:
 def start_interactive_vendor(
     invocation: Invocation, installed_options: Mapping[str, str], argv: Sequence[str]
 ) -> int:
-    """Become the vendor's program, or say that there is no screen. Returns the exit status.
+    """Replace this process with the vendor's program, or report that there is no screen. Return the
+    exit status.
 
-    ShimError where the program cannot be started.
+    Raise ShimError if the program cannot be started.
     """
     early_signals.restore_default_signal_handlers()
     settings = config.load_shim_settings(invocation, os.environ, installed_options)
@@ -89,7 +90,7 @@ def _build_command(
     argv: Sequence[str],
     settings: config.ShimSettings,
 ) -> tuple[list[str], Mapping[str, str]]:
-    """The command line of the vendor's program, and its environment."""
+    """Build the command line of the vendor's program, and its environment."""
     cwd = get_working_directory()
     register_user_profiles(os.environ, invocation.shim_config)
     check_vendor_names_in_settings(settings)
@@ -128,8 +129,8 @@ def _build_command(
 
 
 def _check_claude_flags(invocation: Invocation, vendor: Adapter) -> tuple[str, ...]:
-    """Nothing: no vendor's screen knows Claude's flags. FrontendError for those that must not be
-    left out.
+    """Raise FrontendError for flags of Claude that must not be ignored. No vendor's screen knows
+    them.
     """
     defaults = Invocation()
     fields = [
@@ -154,7 +155,7 @@ def _check_claude_flags(invocation: Invocation, vendor: Adapter) -> tuple[str, .
 
 
 def _remove_shim_flags(argv: Sequence[str]) -> list[str]:
-    """The words for a real claude: all but our own flags and their values."""
+    """Return the arguments for a real claude: all but the shim's own flags and their values."""
     claude_args: list[str] = []
     argument_iterator = iter(argv)
     for argument in argument_iterator:
@@ -168,7 +169,9 @@ def _remove_shim_flags(argv: Sequence[str]) -> list[str]:
 
 
 def _replace_process(command: list[str], environment: Mapping[str, str]) -> NoReturn:
-    """Put a program in our place, on the same terminal. ShimError where it cannot be started."""
+    """Replace this process with a program on the same terminal. Raise ShimError if it cannot be
+    started.
+    """
     for signal_number in DEFAULT_SIGNALS:
         signal.signal(signal_number, signal.SIG_DFL)
     try:

@@ -1,6 +1,4 @@
-"""What a loop that draws for a person waits for beside its own news: signals, and a reader that
-leaves.
-"""
+"""Wakes a loop that draws for a person: by signals, and by a reader that closes our output."""
 
 import os
 import signal
@@ -15,8 +13,8 @@ from rich.console import Console
 def open_signal_pipe(
     signals: Sequence[signal.Signals], received_signals: list[int]
 ) -> Iterator[int]:
-    """A descriptor that can be read when a signal came, which is then in `received_signals`. An
-    ignored one stays ignored.
+    """Return a descriptor that can be read when a signal has come. The signal is in
+    `received_signals`. An ignored signal stays ignored.
     """
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
@@ -36,8 +34,8 @@ def open_signal_pipe(
 
 
 def find_console_pipe_descriptor(console: Console) -> int | None:
-    """The pipe that a console writes to, whose reader may leave while there is nothing to draw;
-    None for no pipe.
+    """Return the pipe that a console writes to, whose reader may close it at any time, or None if
+    it is not a pipe.
     """
     try:
         descriptor = console.file.fileno()

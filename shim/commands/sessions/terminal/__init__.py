@@ -1,1 +1,1 @@
-"""A session that lives on its own, in a terminal: attached to, or watched."""
+"""A background session in a terminal: attached to, or watched."""

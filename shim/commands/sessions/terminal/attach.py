@@ -1,4 +1,4 @@
-"""A terminal, or a script, at a session that lives on its own: attached to it, or only watching."""
+"""Connects a terminal, or a script, to a background session, to control it or only to watch it."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.stderr import warn
 from shim.story.terminal.console import BrokenPipeHandler, open_console
 
-MAX_RECONNECTS = 5  # connections that break in a row before we give up
+MAX_RECONNECTS = 5  # connections that break in a row; then the terminal gives up
 # between two of them: a host that was killed seems to live for a moment, until its lock is gone
 RECONNECT_DELAY_S = 0.2
 EXITED_TEXT = "Session {id} has exited — run {back} to resume it."  # background page, B34
@@ -29,9 +29,10 @@ NORMAL_END_REASONS = ("stopped", "ended", "idle")
 def attach_terminal_to_session(
     session: SessionRecord, environment: Mapping[str, str], resume_command: str = "claude attach"
 ) -> int:
-    """Show a session and let a person, or the lines of a script, drive it. Returns the exit status.
+    """Show a session, and let a person or the lines of a script control it. Return the exit status.
 
-    `resume_command` is what comes back to it. A session whose host has ended is woken (B33).
+    `resume_command` is the command that attaches again. A session whose host has ended is started
+    again (B33).
     """
     _check_stdin(session, resume_command)
     console = open_console()
@@ -72,8 +73,8 @@ def watch_session_in_terminal(
     thinking: bool = False,
     full: bool = False,
 ) -> int:
-    """Draw all of a living session, as `shim show --follow` draws a recording, until it ends or
-    Ctrl-C comes.
+    """Draw a running session, as `shim show --follow` draws a recording, until it ends or Ctrl-C
+    comes.
     """
     console = open_console()
     view = SessionView(console, draws_all=True, thinking=thinking, full=full)
@@ -90,7 +91,7 @@ def _run_to_end(
     role: str,
     resume_command: str = "claude attach",
 ) -> int:
-    """Serve to the end, and say what end it is. Returns the exit status."""
+    """Serve until the end, and print how it ended. Return the exit status."""
     with BrokenPipeHandler():
         end, is_running = _serve_with_reconnects(session, environment, loop, client, role)
         loop.view.close(is_running=is_running)
@@ -105,8 +106,8 @@ def _serve_with_reconnects(
     client: str,
     role: str,
 ) -> tuple[EndReason, bool]:
-    """Serve over as many connections as it takes. Returns how it ended, and whether the session's
-    host lives.
+    """Serve, and reconnect when a connection breaks. Return how it ended, and whether the host is
+    running.
     """
     view, input_controller, attempts = loop.view, loop.input_controller, 0
     end: EndReason
@@ -165,7 +166,7 @@ def _report_end(
 
 
 def _explain_end(end: EndReason, view: SessionView, session_name: str, *, is_running: bool) -> str:
-    """What is said of an end that nobody wanted."""
+    """Return the message about an unexpected end."""
     if end == "bye":
         return f"the host of session {session_name} closed the connection: {view.end_reason}"
     if end == "silent":

@@ -1,6 +1,4 @@
-"""The lines below a session: the question that waits, the message that is typed, and which keys do
-what.
-"""
+"""The lines below a session: the open permission prompt, the message that is typed, and the keys."""
 
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
@@ -21,7 +19,7 @@ INPUT_PREFIX = "> "
 def render_message_input(
     input_controller: TerminalInputController, width: int
 ) -> RenderedKeyboardInput:
-    """What is drawn for a terminal of this width, and where its cursor is."""
+    """Render the input for a terminal of this width, with the position of the cursor."""
     width = max(width, MIN_COLUMNS)
     header_lines: list[RenderableType] = [Text("")]
     for text in list(input_controller.pending_messages.values())[:MAX_WAITING_MESSAGES]:
@@ -47,10 +45,10 @@ def render_message_input(
 
 
 def crop_text_near_cursor(text: str, cursor: int, width: int) -> tuple[str, int, bool]:
-    """Return the part of a text whose rows may be shown, the cursor's place in it, and whether it
-    is the beginning.
+    """Return the part of a text whose rows may be shown, the position of the cursor in it, and
+    whether it is the beginning.
 
-    The part is the same while the cursor moves a little, so that the rows stay where they are.
+    The part stays the same while the cursor moves a little, so that the rows do not jump.
     """
     step = 2 * MAX_ROWS * width
     start = max(cursor // step - 1, 0) * step
@@ -58,7 +56,9 @@ def crop_text_near_cursor(text: str, cursor: int, width: int) -> tuple[str, int,
 
 
 def wrap_rows(text: str, cursor: int, width: int) -> tuple[list[str], int, int]:
-    """A text in rows of at most `width` cells, and the row and column of the cursor at `cursor`."""
+    """Wrap a text into rows of at most `width` cells. Return them with the row and column of the
+    cursor.
+    """
     rows, cells, cursor_cell = [""], 0, (0, 0)
     for index, character in enumerate(text):
         if index == cursor:
@@ -79,7 +79,7 @@ def wrap_rows(text: str, cursor: int, width: int) -> tuple[list[str], int, int]:
 
 
 def _draw_prompt(input_controller: TerminalInputController, width: int) -> list[RenderableType]:
-    """The question that is asked now, which no word of the agent's can come behind, and its keys."""
+    """Draw the open permission prompt and its keys. No text of the agent can come after it."""
     prompt = input_controller.prompt
     more_text = f"  (and {prompt.queue.waiting_count} more)" if prompt.queue.waiting_count else ""
     heading = _build_row(f"? {prompt.describe_request()}", width - len(more_text), "bold yellow")
@@ -113,7 +113,7 @@ def _list_key_hints(input_controller: TerminalInputController) -> list[str]:
 
 
 def _build_row(text: str, width: int, style: str) -> Text:
-    """One row; what does not fit is left out."""
+    """Build one row. Text that does not fit is left out."""
     row = Text(text, style=style)
     row.truncate(width, overflow="ellipsis")
     return row

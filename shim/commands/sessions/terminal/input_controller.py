@@ -1,5 +1,5 @@
-"""One person, or one script, in a session that lives on its own: what they type, and what becomes
-of it. Sans-IO.
+"""The input of one person, or one script, in a background session: what was typed, and what follows
+from it. Does no I/O.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,9 +17,9 @@ from shim.core.reading.bounded_dict import BoundedDict
 from shim.io.ids import create_uuid
 from shim.story.terminal.arguments import format_text_on_one_truncated_line
 
-# from when a question is shown until a key answers it: what is typed just then was no answer
+# A key that is pressed just after a prompt was opened is not an answer to it.
 ANSWER_GRACE_S = 0.5
-ANSWER_WORD_TIMEOUT_S = 5.0  # from the key of an answer to Enter, if a person types the whole word
+ANSWER_WORD_TIMEOUT_S = 5.0  # from the key of an answer to Enter, if a person types the full word
 DOUBLE_INTERRUPT_S = 2.0  # between two Ctrl-C that leave
 MAX_PENDING_FRAMES = 1000  # frames whose answer is waited for
 REPLY_KINDS = ("accepted", "refused")
@@ -29,8 +29,8 @@ Frame = Mapping[str, Any]
 
 
 class TerminalInputController:
-    """`write_frame` says a frame to the host that is connected. `has_left`: the person has left,
-    and the session goes on.
+    """Turns input into frames for the host. `write_frame` sends a frame to the connected host.
+    `has_left` is set when the person leaves; the session continues.
     """
 
     def __init__(self, view: SessionView, clock: Callable[[], float]) -> None:
@@ -38,29 +38,29 @@ class TerminalInputController:
         self.editor = LineEditor()
         self.prompt = QuestionPrompt("")
         self.has_left = False
-        self.has_failed = False  # something was not done
-        # a message is begun while a question could be answered with a key
+        self.has_failed = False  # the host has refused a frame
+        # a message is typed while a key could answer a prompt
         self.is_composing = False
-        # that were said, and did not come back yet: id → text
+        # messages that were sent and are not echoed yet: id → text
         self.pending_messages = BoundedDict[str, str](MAX_PENDING_FRAMES)
-        # frames that were said, by their ids
+        # frames that were sent, by their ids
         self._pending_frames = BoundedDict[str, Frame](MAX_PENDING_FRAMES)
         self.write_frame: Callable[[Frame], None] = lambda frame: None
         self._clock = clock
-        self._current_prompt = ("", 0.0)  # the question that is asked now, and since when
-        self._answered_id = ""  # the question that we have answered
+        self._current_prompt = ("", 0.0)  # the open prompt, and since when it is open
+        self._answered_id = ""  # the prompt that we have answered
         self._answer_key = ""  # the key of the last answer, until a line follows it
         self._answer_time = 0.0
         self._last_interrupt = float("-inf")  # the last Ctrl-C
 
     @property
     def has_no_unanswered_frames(self) -> bool:
-        """Whether all that was said to the host is answered."""
+        """Return whether the host has answered all frames."""
         return not self._pending_frames
 
     @property
     def accepts_answer_key(self) -> bool:
-        """Whether a key answers a question now."""
+        """Return whether a key answers a permission prompt now."""
         has_input = (
             self.editor.text or self.is_composing or self.prompt.request_id == self._answered_id
         )
@@ -72,16 +72,16 @@ class TerminalInputController:
 
     @property
     def is_prompt_in_answer_grace_period(self) -> bool:
-        """Whether the question has only just come."""
+        """Return whether the prompt was opened a moment ago."""
         prompt_id, since = self._current_prompt
         return bool(prompt_id) and self._clock() - since < ANSWER_GRACE_S
 
     def on_host_frame(self, frame: Frame) -> None:
-        """A frame of the host."""
+        """Handle a frame of the host."""
         kind = frame["kind"]
         if kind == "welcome":
             self.prompt = QuestionPrompt(str(frame.get("cwd") or ""))
-            # said to a connection that broke; twice does no harm
+            # The first connection broke; sending it twice does no harm.
             for pending_frame in list(self._pending_frames.values()):
                 self.write_frame(pending_frame)
         elif kind == "question" and isinstance(frame.get("request"), Mapping):
@@ -97,14 +97,14 @@ class TerminalInputController:
             self._current_prompt, self.is_composing = (self.prompt.request_id, self._clock()), False
 
     def _resolve_prompt(self, prompt_id: str) -> None:
-        """A question needs no answer any more, ours or another's."""
+        """Close a prompt that was answered, here or by another client."""
         self.prompt.resolve_request(prompt_id)
         for request_id, frame in list(self._pending_frames.items()):
             if frame["kind"] == "answer" and frame["question"] == prompt_id:
                 del self._pending_frames[request_id]
 
     def _on_reply(self, reply: Frame) -> None:
-        """What became of a frame of ours."""
+        """Handle the host's answer to one of our frames."""
         request_id = str(reply.get("id"))
         request = self._pending_frames.pop(request_id, None) or {}
         if reply["kind"] == "accepted":
@@ -121,7 +121,7 @@ class TerminalInputController:
         )
 
     def _report_done(self, request: Frame) -> None:
-        """Say what an order has done, where no line of the session says it."""
+        """Print what a slash command has done, if no line of the session shows it."""
         if request.get("kind") == "model":
             model = format_text_on_one_truncated_line(request["model"] or "the default one")
             self.view.draw_shim_notice(f"· the model is {model} from the next turn on")
@@ -132,10 +132,10 @@ class TerminalInputController:
         elif request.get("kind") == "release":
             self.view.draw_shim_notice("· nobody drives now; whoever speaks next does", "dim")
 
-    # -- what is typed -----------------------------------------------------------------------------
+    # -- input -------------------------------------------------------------------------------------
 
     def handle_pressed_keys(self, pressed_keys: list[str]) -> None:
-        """Keys that came at once."""
+        """Handle the keys of one read."""
         if (
             len(pressed_keys) == 1
             and pressed_keys[0].__class__ is KeyboardInputText
@@ -161,10 +161,10 @@ class TerminalInputController:
         return is_open and not self.is_composing
 
     def _is_answer_line(self, pressed_keys: list[str]) -> bool:
-        """Return whether these keys of one read are words of answers with Enter, while a question
-        is open.
+        """Return whether these keys of one read are words of answers with Enter, while a prompt is
+        open.
 
-        The person cannot have seen a question between them, so they are neither an answer nor a
+        The person cannot have seen a prompt between them, so they are neither an answer nor a
         message.
         """
         if not self._can_answer or self.editor.text:
@@ -211,7 +211,7 @@ class TerminalInputController:
         return bool(key) and is_recent and (key + text.strip()).lower() in CHOICES_BY_LINE
 
     def _submit_line(self, text: str) -> None:
-        """A line that a person has ended: an order of ours, the answer to a form, or the next
+        """Handle a line that a person has ended: a slash command, the answer to a form, or the next
         message.
         """
         if self._run_slash_command(text):
@@ -222,7 +222,9 @@ class TerminalInputController:
             self.send_message(text)
 
     def submit_piped_input_line(self, text: str) -> None:
-        """A line of a script: it answers the open question if it can, else it is a message."""
+        """Handle a line of a script: it answers the open prompt if it can, otherwise it is a
+        message.
+        """
         if not text.strip() or self._run_slash_command(text):
             return
         has_open_prompt = self.prompt.request_id and self.prompt.request_id != self._answered_id
@@ -236,7 +238,7 @@ class TerminalInputController:
             self.send_message(text)
 
     def _run_slash_command(self, text: str) -> bool:
-        """Obey an order of ours; other lines with a slash are the agent's own."""
+        """Run a slash command of the terminal. Other lines with a slash belong to the agent."""
         name, _, argument = text.strip().partition(" ")
         command = _SLASH_COMMANDS.get(name)
         if command is None:
@@ -248,10 +250,10 @@ class TerminalInputController:
             command.run(self, argument.strip())
         return True
 
-    # -- what is done ------------------------------------------------------------------------------
+    # -- frames for the host -----------------------------------------------------------------------
 
     def send_message(self, text: str) -> None:
-        """Say a message; while a turn runs it waits, or steers the turn."""
+        """Send a message. While a turn runs, it waits or steers the turn."""
         if not self.view.can_control:
             self.has_failed = True
             self.editor.set_text(text)
@@ -267,12 +269,12 @@ class TerminalInputController:
         )
 
     def send_answer(self, decision: Decision) -> None:
-        """Answer the question that is asked now."""
+        """Answer the open prompt."""
         self._answered_id = self.prompt.request_id
         self.send_frame({"kind": "answer", "question": self._answered_id, "decision": decision})
 
     def interrupt_turn(self) -> None:
-        """Ctrl-C: the turn is interrupted; a second one leaves."""
+        """Interrupt the turn after Ctrl-C. A second Ctrl-C leaves the session."""
         now = self._clock()
         is_second, self._last_interrupt = now - self._last_interrupt < DOUBLE_INTERRUPT_S, now
         if is_second:
@@ -288,7 +290,7 @@ class TerminalInputController:
             self.view.draw_shim_notice("Ctrl-C once more leaves, and the session goes on", "dim")
 
     def show_help(self) -> None:
-        """List our own orders."""
+        """List the slash commands of the terminal."""
         usages = [f"{name} {command.argument}".strip() for name, command in _SLASH_COMMANDS.items()]
         widest = max(map(len, usages))
         for usage, command in zip(usages, _SLASH_COMMANDS.values(), strict=True):
@@ -296,7 +298,7 @@ class TerminalInputController:
         self.view.draw_shim_notice("another line that begins with / goes to the agent", "dim")
 
     def decline_prompt(self) -> None:
-        """Answer the open question with no."""
+        """Deny the open prompt."""
         if self.prompt.request_id:
             self.send_answer(self.prompt.build_denial_decision())
         else:
@@ -304,21 +306,21 @@ class TerminalInputController:
             self.view.draw_shim_notice("✗ no question is open: /no declines one")
 
     def leave_session(self) -> None:
-        """Go; the session goes on."""
+        """Leave the session, which continues."""
         self.has_left = True
 
     def send_frame(self, fields: Frame) -> None:
-        """Say a frame to the host, and remember that its answer is waited for."""
+        """Send a frame to the host, and store that its answer is pending."""
         frame = {"id": create_uuid(), **fields}
         self._pending_frames[frame["id"]] = frame
         self.write_frame(frame)
 
 
-REQUIRED_ARGUMENT = "MODE"  # a word that an order does not do without
+REQUIRED_ARGUMENT = "MODE"  # the argument that a command requires
 
 
 class SlashCommand(NamedTuple):
-    """A line of ours: what it does, the word that it takes, and what a person is told of it."""
+    """A command of the terminal: its function, its argument, and its description."""
 
     run: Callable[[TerminalInputController, str], None]
     argument: str

@@ -1,18 +1,16 @@
-"""What a person types on a terminal that hands over every key: the keys, and one line that they
-edit. Pure.
-"""
+"""Parses the keys of a terminal in raw mode, and edits one line. Pure."""
 
 import codecs
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
 
-MAX_PASTE_CHARS = 1_000_000  # of a paste; the rest of it is left out
+MAX_PASTE_CHARS = 1_000_000  # of a paste; the rest is left out
 # of silence end a paste without an end mark, because a terminal sends a paste without pauses
 PASTE_TIMEOUT_S = 1.0
 MAX_LINE_CHARS = 1_000_000  # of a message that is typed
-MAX_SEQUENCE_CHARS = 64  # of an escape sequence; what goes on for longer is none
-MAX_HISTORY_LINES = 100  # that the arrow up brings back
+MAX_SEQUENCE_CHARS = 64  # of an escape sequence; no valid sequence is longer
+MAX_HISTORY_LINES = 100  # earlier messages for the up arrow
 
 ENTER, BACKSPACE, DELETE, LEFT, RIGHT, HOME, END, UP, DOWN = (
     "enter", "backspace", "delete", "left", "right", "home", "end", "up", "down",
@@ -23,7 +21,7 @@ _PASTE_END = "\x1b[201~"  # the end of a paste
 CTRL_C_BYTE = b"\x03"
 # keys that are text if several lines come in one read
 _TEXT_BY_KEY = {ENTER: "\n", NEWLINE: "\n", TAB: "\t"}
-# a terminal then says where a paste begins and ends
+# turns bracketed paste on: the terminal marks the beginning and the end of a paste
 ENABLE_PASTE_MODE, DISABLE_PASTE_MODE = "\x1b[?2004h", "\x1b[?2004l"
 
 _TEXT_PATTERN = re.compile(r"[^\x00-\x1f\x7f]+")
@@ -39,19 +37,19 @@ _KEYS_BY_CONTROL = {
 
 
 class KeyboardInputText(str):
-    """Characters that were typed or pasted, and are no key of their own."""
+    """Characters that were typed or pasted."""
 
     __slots__ = ()
 
 
 class PastedText(KeyboardInputText):
-    """Text that nobody pressed a key for."""
+    """Text that was pasted."""
 
     __slots__ = ()
 
 
 class KeyParser:
-    """Takes the bytes of a terminal apart. What is no key and no text is left out."""
+    """Parses the bytes of a terminal. Bytes that are neither a key nor text are left out."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -72,11 +70,11 @@ class KeyParser:
         return keys
 
     def feed(self, data: bytes) -> list[str]:
-        """The keys: the names above, and `TypedText`. Characters that came at once are one text.
+        """Return the keys: the names above, and `KeyboardInputText`. Characters of one read are one
+        text.
 
-        Several lines that came at once are one paste: a terminal without paste marks sends them as
-        if they were typed. Ctrl-C that comes alone, also several times, ends a paste without its
-        end mark.
+        Several lines of one read are one paste: a terminal without bracketed paste sends them as if
+        they were typed. Ctrl-C alone, once or several times, ends a paste without its end mark.
         """
         if self.is_pasting and not data.strip(CTRL_C_BYTE):
             return [*self.end_paste(), *[CTRL_C] * len(data)]
@@ -106,7 +104,7 @@ class KeyParser:
         return keys
 
     def _read_sequence(self, text: str, index: int, keys: list[str]) -> int:
-        """Take an escape sequence. Returns the place after it."""
+        """Parse an escape sequence. Return the position after it."""
         match = _SEQUENCE_PATTERN.match(text, index)
         if match is None:
             if _UNFINISHED_PATTERN.match(text, index) and len(text) - index < MAX_SEQUENCE_CHARS:
@@ -122,7 +120,7 @@ class KeyParser:
         return match.end()
 
     def _read_paste(self, text: str, index: int, keys: list[str]) -> int:
-        """Take a paste up to its end, which may come later. Returns the place after it."""
+        """Parse a paste up to its end, which may come later. Return the position after it."""
         assert self._paste is not None
         stored_chars = len(self._paste)
         combined = self._paste + text[index:]
@@ -175,7 +173,7 @@ def _join_burst(keys: list[str]) -> list[str]:
 
 
 class LineEditor:
-    """One message while it is typed; it may have several lines. `cursor` is the cursor's, in
+    """The message that is being typed, which may have several lines. `cursor` is a position in
     characters.
     """
 
@@ -186,7 +184,7 @@ class LineEditor:
         self._history_index = 0  # how far back the arrow up has gone
 
     def apply_key_and_take_message(self, key: str) -> str | None:
-        """Take a key. Returns the message when it is done, which empties the line."""
+        """Apply a key. Return the message if the key ends it; the line is empty then."""
         if isinstance(key, KeyboardInputText):
             self._insert_text(key)
         elif key == NEWLINE:
@@ -200,7 +198,7 @@ class LineEditor:
         return None
 
     def set_text(self, text: str) -> None:
-        """Have this text in the line, with the cursor behind it."""
+        """Set the text of the line, with the cursor at its end."""
         self.text, self.cursor, self._history_index = text, len(text), 0
 
     def _insert_text(self, text: str) -> None:

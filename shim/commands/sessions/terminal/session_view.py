@@ -1,8 +1,7 @@
-"""A session that lives on its own, drawn from the frames of its host: what was said before, and
-what is said now.
+"""Draws a background session from the frames of its host: its history, and its running turn.
 
-Nothing of it is obeyed by a terminal: all words of models, vendors, clients and names are drawn as
-text without control characters (`escape_control_chars`).
+All text of models, vendors, clients and names is drawn without control characters
+(`escape_control_chars`), so that it cannot control the terminal.
 """
 
 import io
@@ -22,18 +21,17 @@ from shim.story.terminal.arguments import format_text_on_one_truncated_line
 from shim.story.terminal.renderer import TerminalSessionRenderer
 from shim.story.terminal.screen import RenderedKeyboardInput
 
-MAX_HISTORY_STEPS = 100  # of what was said before, of which the last screens are drawn
-MAX_HISTORY_SCREENS = 2  # of what was said before, that are drawn on a terminal
-MAX_PIPE_LINES = 200  # of it, elsewhere
+MAX_HISTORY_STEPS = 100  # steps of the history, of which the last screens are drawn
+MAX_HISTORY_SCREENS = 2  # screens of the history on a terminal
+MAX_PIPE_LINES = 200  # lines of the history elsewhere
 MS_PER_SECOND = 1000.0
 
 Frame = Mapping[str, Any]
 
 
 class SessionView:
-    """Draws frames on a console. `draws_all`: all that was said before, as a recording is shown,
-    and the sums at the end; else its last screens. `can_answer`: a person answers the questions
-    here.
+    """Draws frames on a console. `draws_all`: the complete history, as for a recording, and the
+    totals at the end; otherwise the last screens. `can_answer`: a person answers prompts here.
     """
 
     def __init__(
@@ -52,7 +50,7 @@ class SessionView:
         self.state: Frame = {}
         self.controller: str | None = None
         self.mode = ""  # the permission mode
-        self.cursor: LogCursor | None = None  # of the last line that was seen
+        self.cursor: LogCursor | None = None  # of the last line that was received
         self.is_synced = False
         self.end_reason: str | None = None  # why the host closed the connection, in its own word
         self._console = console
@@ -61,7 +59,7 @@ class SessionView:
         )
         self._draws_all = draws_all
         self._history = deque[Sequence[SessionStepChange]](maxlen=MAX_HISTORY_STEPS)
-        self._history_steps = 0  # of what was said before
+        self._history_steps = 0  # steps of the history
         self._start_ms = 0
         self._last_drawn_number = 0  # a line of this number was drawn
         self._handlers: dict[str, Callable[[Frame], None]] = {
@@ -78,46 +76,46 @@ class SessionView:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a turn runs, or a question of it waits."""
+        """Return whether a turn runs or one of its prompts is open."""
         return self.state.get("status") in ("busy", "waiting")
 
     @property
     def client_name(self) -> str:
-        """The name that the host has given to this client."""
+        """Return the name that the host has given to this client."""
         return str(self.welcome.get("client") or "")
 
     @property
     def can_control(self) -> bool:
-        """Whether this client drives, or would with its next message."""
+        """Return whether this client is the controller, or would be with its next message."""
         return self.controller in (None, self.client_name)
 
     def on_host_frame(self, frame: Frame) -> None:
-        """Draw a frame; those of another kind say nothing to who watches."""
+        """Draw a frame. Frames of other kinds are ignored."""
         handler = self._handlers.get(frame["kind"])
         if handler is not None:
             handler(frame)
 
     def draw_shim_notice(self, text: str, style: str = "yellow") -> None:
-        """Draw a remark of the shim."""
+        """Print a remark of the shim."""
         self._renderer.print_notice(text, style)
 
     def set_input_renderer(
         self, render_input: Callable[[int], RenderedKeyboardInput] | None
     ) -> None:
-        """What a person types is shown below all else."""
+        """Show the input of a person below everything else."""
         self._renderer.show_typed_input(render_input)
 
     def flush(self, *, at_once: bool = False) -> None:
-        """Draw what goes on now; `at_once`: a person has typed."""
+        """Draw the current activity. `at_once`: a person has typed."""
         self._renderer.flush(at_once=at_once)
 
     def stop_animation(self) -> None:
-        """Show nothing that moves."""
+        """Stop showing the activity."""
         self._renderer.hide_wait_message()
 
     def close(self, *, is_running: bool) -> None:
-        """Draw the sums, where all was drawn. `is_running`: what is open may still be answered, as
-        the session lives.
+        """Print the totals if the complete history was drawn. `is_running`: open prompts may still
+        be answered, because the session is running.
         """
         self._renderer.is_running = is_running and self.end_reason is None
         self._draw_changes(self.story.end_open_steps(self._compute_elapsed({})))
@@ -160,7 +158,7 @@ class SessionView:
             return
         if isinstance(number, int):
             if self.cursor is not None and number <= self.cursor.number:
-                return  # it is said again, behind a gap
+                return  # the line is repeated after a gap
             self.cursor = LogCursor(int(frame.get("generation") or 0), number)
         elapsed_s = self._compute_elapsed(frame)
         if event.get("type") == "user" and event.get("isReplay"):
@@ -175,7 +173,7 @@ class SessionView:
             self._on_mode(event.get("permissionMode"))
 
     def _on_mode(self, mode: object) -> None:
-        """The session says its mode: a person is told of another one, whoever chose it."""
+        """Print the permission mode if it has changed, whoever changed it."""
         if not isinstance(mode, str):
             return
         if self.mode and mode != self.mode:
@@ -243,8 +241,8 @@ class SessionView:
     # -- drawing -----------------------------------------------------------------------------------
 
     def _compute_elapsed(self, frame: Frame) -> float:
-        """Seconds since the first frame; the story lets no time go back. What has no time of its
-        own is new.
+        """Return the seconds since the first frame, which never go back. A frame without a time is
+        new.
         """
         time_ms = frame.get("at")
         if not isinstance(time_ms, int | float):
@@ -264,7 +262,7 @@ class SessionView:
             self._renderer.hide_wait_message()
 
     def _update_activity(self) -> None:
-        """Show that the agent is waited for, or nothing that moves."""
+        """Show that the agent is working, or stop showing it."""
         if not self.is_synced:
             return
         if self.state.get("status") == "busy":
@@ -273,7 +271,7 @@ class SessionView:
             self._renderer.hide_wait_message()
 
     def _draw_history(self) -> None:
-        """Draw the last screens of what was said before, and how much more there is."""
+        """Draw the last screens of the history, and how much was left out."""
         parts = deque[str]()
         steps, line_count = deque[int](), 0
         for changes in self._history:
@@ -300,7 +298,7 @@ class SessionView:
         self._console.file.flush()
 
     def _render_changes(self, changes: Sequence[SessionStepChange]) -> str:
-        """What some changes look like, written nowhere yet."""
+        """Render some changes without printing them."""
         file, self._console.file = self._console.file, io.StringIO()
         try:
             for change in changes:

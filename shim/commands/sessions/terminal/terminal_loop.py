@@ -1,5 +1,5 @@
-"""The loop of a terminal, or of a script, at a session that lives on its own: its host, the keys,
-the signals.
+"""The loop of a terminal, or of a script, that is connected to a background session: the host's
+frames, the keys and the signals.
 """
 
 import errno
@@ -34,7 +34,7 @@ from shim.io import stdin
 from shim.story.terminal.screen import REFRESH_SECONDS
 
 READ_CHUNK_BYTES = 64 * 1024
-# the wait after a line that came in one read; a person is slower with the next key
+# the wait after a line that came in one read; a person needs longer for the next key
 BURST_TIMEOUT_S = 0.05
 # the wait for the next piece of a paste without marks, on a busy machine or network
 PASTE_BURST_TIMEOUT_S = 0.25
@@ -42,8 +42,8 @@ MIN_PASTE_BYTES = 256  # so many bytes in one read are a paste, whatever they co
 MAX_BURST_S = 5.0  # for all pieces of a paste, because nothing else is served meanwhile
 # so much of a paste is read before it is handled; a message is shorter
 MAX_BURST_BYTES = 4 * 1024 * 1024
-MAX_WAITING_LINES = 1000  # of a script that wait; the rest waits in its pipe
-ANSWER_TIMEOUT_S = 30.0  # for the host's answers once a script has said all
+MAX_WAITING_LINES = 1000  # waiting lines of a script; the others stay in its pipe
+ANSWER_TIMEOUT_S = 30.0  # for the host's answers after the end of a script
 HANDLED_SIGNALS = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -54,14 +54,14 @@ HANDLED_SIGNALS = (
 )
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
-# How it ended: the person left, the host said goodbye, the connection broke, a signal came, the
-# host did not answer.
+# How the loop ended: the person left, the host ended the connection, the connection broke, a signal
+# came, or the host did not answer.
 EndReason = Literal["left", "bye", "lost", "signal", "silent"]
 
 
 class TerminalLoop:
-    """`input_controller`: what is typed goes to it; without one nothing is read. `reads_keys`: the
-    terminal hands over every key.
+    """Runs until the connection or the person ends it. `input_controller` gets the input; without
+    it nothing is read. `reads_keys`: the terminal is in raw mode.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class TerminalLoop:
         *,
         reads_keys: bool,
     ) -> None:
-        self.end_signal = 0  # the one that ended us
+        self.end_signal = 0  # the signal that ended the loop
         self.view = view
         self.input_controller = input_controller
         self.reads_keys = reads_keys
@@ -84,11 +84,11 @@ class TerminalLoop:
         self._waiting_lines = deque[str]()
         self._reads_stdin = input_controller is not None
         self._stdin_can_block = input_controller is not None and stdin.can_block_on_read(0)
-        self._stdin_end_time = 0.0  # when a script had said all
+        self._stdin_end_time = 0.0  # when the input of a script ended
         self._last_input_time = 0.0  # when the last bytes came from stdin
 
     def serve_host_connection(self, connection: HostConnection) -> EndReason:
-        """Serve until it ends; the host can be another one the next time."""
+        """Serve one connection to its end. The next connection may be to another host."""
         with (
             selectors.DefaultSelector() as selector,
             open_signal_pipe(HANDLED_SIGNALS, self._received_signals) as signals,
@@ -109,7 +109,7 @@ class TerminalLoop:
                     frames, is_open = (
                         connection.read_available_frames() if connection in ready else ([], True)
                     )
-                    # all that a pipe's writing end tells: nobody reads any more
+                    # The writing end of a pipe becomes readable when its reader has closed it.
                     if self._output_pipe in ready:
                         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
                     if signals in ready:
@@ -124,7 +124,7 @@ class TerminalLoop:
                 self.view.stop_animation()
 
     def _run_round(self, frames: list[dict[str, Any]], *, is_open: bool) -> EndReason | None:
-        """Take what the host said, say what is next, draw it. Returns whether and how it is over."""
+        """Read frames, send pending frames, and draw. Return whether and how the loop is over."""
         view, input_controller = self.view, self.input_controller
         for frame in frames:
             (view if input_controller is None else input_controller).on_host_frame(frame)
@@ -153,7 +153,9 @@ class TerminalLoop:
         return None
 
     def _wait_for_input(self, selector: selectors.BaseSelector) -> set[Any]:
-        """What is ready, at the latest when something that moves has to be drawn anew."""
+        """Wait until a descriptor is ready or something must be redrawn. Return the ready
+        descriptors.
+        """
         wants_stdin = (
             self._reads_stdin
             and len(self._waiting_lines) < MAX_WAITING_LINES
@@ -172,8 +174,8 @@ class TerminalLoop:
         return ready
 
     def _find_timeout(self) -> float | None:
-        """Return the seconds until something that moves has to be drawn, or a wait is over; None
-        for no limit.
+        """Return the seconds until something must be redrawn or a wait is over, or None for no
+        limit.
         """
         is_animated = self._is_terminal and (
             self.view.is_busy
@@ -197,11 +199,11 @@ class TerminalLoop:
             self.input_controller.handle_pressed_keys(self._key_parser.end_paste())
 
     def _read_input(self) -> None:
-        """Keys, or lines."""
+        """Read keys, or lines."""
         assert self.input_controller is not None
         try:
             chunk = os.read(0, READ_CHUNK_BYTES)
-        except OSError:  # the terminal has gone
+        except OSError:  # the terminal was closed
             chunk = b""
         self._last_input_time = time.monotonic()
         if self.reads_keys and chunk:
@@ -215,7 +217,7 @@ class TerminalLoop:
             self._reads_stdin, self._stdin_end_time = False, time.monotonic()
 
     def _react_to_signals(self, settings: list[Any] | None) -> bool:
-        """Obey the signals that came. Returns whether it is over."""
+        """Handle the signals that came. Return whether the loop is over."""
         signal_numbers, self._received_signals[:] = list(self._received_signals), []
         for signal_number in signal_numbers:
             if signal_number in ENDING_SIGNALS:
@@ -286,8 +288,8 @@ def set_terminal_attributes(descriptor: int, settings: list[Any]) -> None:
 
 @contextmanager
 def enable_raw_terminal_mode(descriptor: int) -> Iterator[list[Any]]:
-    """Have a terminal hand over every key at once, Ctrl-C too, and show none of them. Its settings
-    come back behind.
+    """Put a terminal into raw mode without echo, also for Ctrl-C. Its settings are restored after
+    that.
     """
     settings = termios.tcgetattr(descriptor)
     try:
@@ -300,7 +302,7 @@ def enable_raw_terminal_mode(descriptor: int) -> Iterator[list[Any]]:
 
 
 def _set_raw_mode(descriptor: int, settings: list[Any]) -> None:
-    """What `settings` are, but for what a terminal does with keys."""
+    """Return `settings` changed to raw mode."""
     raw_settings = [*settings[:6], list(settings[6])]
     raw_settings[0] &= ~(termios.ICRNL | termios.IXON)
     raw_settings[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG | termios.IEXTEN)
