@@ -1,7 +1,9 @@
 """Names of `typing` for modules that are loaded before a child starts, without importing `typing`.
 
-That import would delay the child by 3 ms. A type checker sees `typing` itself. At run time,
-`NamedTuple` is built on `collections`, and the other names occur only in annotations.
+That import would delay the child by 3 ms. A type checker sees `typing` itself. `NamedTuple` is not
+built on `collections.namedtuple` either, which compiles a function for each class: a turn loads a
+hundred such classes, and each would cost 50 us instead of 10. The other names occur only in
+annotations.
 """
 
 TYPE_CHECKING = False
@@ -11,34 +13,62 @@ if TYPE_CHECKING:
     from typing import NamedTuple as NamedTuple
     from typing import Protocol as Protocol
 else:
-    from collections import namedtuple
+    from collections import _tuplegetter
 
-    CLASS_BODY_NAMES = {
-        "__module__",
-        "__qualname__",
-        "__annotations__",
-        "__annotate_func__",
-        "__classdictcell__",
-    }
+    def _collect_values(cls, fields, named_values):
+        """Take the values of fields that are named, and the defaults of the others."""
+        for field in fields:
+            if field in named_values:
+                yield named_values.pop(field)
+            elif field in cls._field_defaults:
+                yield cls._field_defaults[field]
+
+    def _replace_fields(self, /, **changes):
+        values = [
+            changes.pop(field, value) for field, value in zip(self._fields, self, strict=True)
+        ]
+        if changes:
+            raise ValueError(f"{type(self).__name__} has no fields {list(changes)}")
+        return tuple.__new__(type(self), values)
+
+    class _TupleMethods:
+        __slots__ = ()
+
+        def __new__(cls, /, *values, **named_values):
+            if named_values or len(values) != len(cls._fields):
+                values += tuple(_collect_values(cls, cls._fields[len(values) :], named_values))
+                if named_values or len(values) != len(cls._fields):
+                    raise TypeError(f"the fields of {cls.__name__} are {', '.join(cls._fields)}")
+            return tuple.__new__(cls, values)
+
+        def __repr__(self):
+            fields = ", ".join([f"{name}={value!r}" for name, value in self._asdict().items()])
+            return f"{type(self).__name__}({fields})"
+
+        def __getnewargs__(self):
+            return tuple(self)
+
+        def _asdict(self):
+            return dict(zip(self._fields, self, strict=True))
+
+        _replace = _replace_fields
 
     class _NamedTupleMeta(type):
-        """Makes a tuple with names of a class with annotated fields."""
+        """Creates a subclass of tuple from a class with annotated fields."""
 
         def __new__(cls, name, bases, namespace):
             if not bases:
                 return super().__new__(cls, name, bases, namespace)
-            # Python 3.14 asks a function for them
+            # Python 3.14 has a function that returns the annotations.
             annotate = namespace.get("__annotate_func__", lambda annotation_format: {})
             annotations = namespace.get("__annotations__") or annotate(1)
-            defaults = [namespace[field] for field in annotations if field in namespace]
-            tuple_class = namedtuple(
-                name, annotations, defaults=defaults, module=namespace["__module__"]
-            )
-            for key, value in namespace.items():
-                if key not in annotations and key not in CLASS_BODY_NAMES:
-                    setattr(tuple_class, key, value)
-            tuple_class.__annotations__ = annotations
-            tuple_class.__qualname__ = namespace["__qualname__"]
+            fields = tuple(annotations)
+            getters = {field: _tuplegetter(index, None) for index, field in enumerate(fields)}
+            tuple_class = type(name, (tuple,), dict(vars(_TupleMethods)) | namespace | getters)
+            tuple_class._fields = tuple_class.__match_args__ = fields
+            tuple_class._field_defaults = {
+                field: namespace[field] for field in fields if field in namespace
+            }
             return tuple_class
 
     class NamedTuple(metaclass=_NamedTupleMeta):

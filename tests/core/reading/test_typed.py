@@ -1,5 +1,6 @@
 """Our `NamedTuple`, which stands for that of `typing` where a child would wait for its import."""
 
+import copy
 import inspect
 import typing
 
@@ -41,8 +42,18 @@ def test_named_tuple_behaves_like_typing_named_tuple(pair):
         assert point == (1, 2, None) == tuple(point) and isinstance(point, tuple)
         assert (point.x, point.y, point.total, point.move(by=3).x) == (1, 2, 3, 4)
         assert point._asdict() == {"x": 1, "y": 2, "name": None}
-        with pytest.raises(TypeError):
-            point_class()
+        assert repr(point) == "Point(x=1, y=2, name=None)" and copy.copy(point) == point
+        assert point_class(1, name="a", y=3) == point_class(x=1, y=3, name="a") == (1, 3, "a")
+        for values, named_values in (
+            ((), {}),
+            ((1, 2, "a", 4), {}),
+            ((1,), {"z": 1}),
+            ((1,), {"x": 1}),
+        ):
+            with pytest.raises(TypeError):
+                point_class(*values, **named_values)
+        with pytest.raises(ValueError, match="z"):
+            point._replace(z=1)
         with pytest.raises(AttributeError):
             point.x = 2
 
