@@ -63,6 +63,7 @@ AREAS = {
     "calls": "tool_calls call_ids subagents turn values limits golden",
     "result": "result turn api_error_texts statistics_consistency golden",
     "pens": "writer line_pieces text_blocks golden",
+    "grammar": "grammar story conform",
     "decode": "json_repair lines surrogates json_text event_dispatcher child_stream torture",
     "vendors": (
         "shared_call_ids pi_stream pi_rpc_session qwen_stream qwen_input codex_thread_stream "

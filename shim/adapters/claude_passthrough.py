@@ -7,6 +7,7 @@ finish in Claude's words what a real claude leaves unfinished when it dies.
 
 from typing import Any
 
+from shim.core.claude.grammar import get_fragment, get_result_text, is_init_line
 from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.json_text import dump_json
 from shim.core.turn.init_line import build_version_warning_fields
@@ -66,7 +67,7 @@ class PassthroughTurn:
         kind = event.get("type")
         if kind == "result":
             self._store_result(raw, event)
-        elif kind == "system" and event.get("subtype") == "init":
+        elif is_init_line(event):
             self._apply_init(raw, event)
         elif kind == "message_stop":  # the terminator is ours to say: a real claude has none
             self._diagnostics.record("terminator")
@@ -163,11 +164,8 @@ class PassthroughTurn:
             if self._machine.state is NEW:
                 self._machine.move_to(READY, True)
         if event.get("is_error"):
-            errors = event.get("errors")
-            error_text = event.get("result") or (
-                errors[0] if isinstance(errors, list) and errors else ""
-            )
-            outcome = TurnOutcome("failed", message=str(error_text), cause="vendor_error")
+            error_text = get_result_text(event)
+            outcome = TurnOutcome("failed", message=error_text, cause="vendor_error")
         else:
             outcome = TurnOutcome("ended", fields={"result": event.get("result")})
             self._assistant_message.last_text = str(event.get("result") or "")
@@ -260,8 +258,8 @@ class PassthroughTurn:
         elif kind == "content_block_start":
             self._track_block_start(inner["index"], inner["content_block"]["type"])
         elif kind == "content_block_delta":
-            fragment = inner["delta"].get("text") or inner["delta"].get("thinking")
-            if isinstance(fragment, str) and self._machine.state in (TEXT, THINKING):
+            _, fragment = get_fragment(inner["delta"])
+            if fragment and self._machine.state in (TEXT, THINKING):
                 self._text_blocks.record_passthrough_text_fragment(fragment)
         elif kind == "content_block_stop":
             self._assistant_message.has_open_block = False

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from shim.core.reading.values import as_dict
+
 StepKind = Literal[
     "start", "prompt", "thinking", "text", "call", "question", "answer", "note", "error", "result"
 ]
@@ -115,14 +117,14 @@ class SessionTotals:
         """Add a finished turn without its cost, which is counted for each conversation."""
         self.turns += 1
         self.errors += bool(result.get("is_error"))
-        usage, shim_fields = result.get("usage"), result.get("shim")
-        repairs = shim_fields.get("repairs") if isinstance(shim_fields, Mapping) else None
-        for added_counts, sums, names in (
+        usage = as_dict(result.get("usage"))
+        repairs = as_dict(as_dict(result.get("shim")).get("repairs"))
+        for counts, sums, names in (
             (usage, self.tokens, TOKEN_FIELDS),
-            (repairs, self.repairs, None),
+            (repairs, self.repairs, repairs),
         ):
-            for name in names or (added_counts if isinstance(added_counts, Mapping) else ()):
-                count = added_counts.get(name) if isinstance(added_counts, Mapping) else None
+            for name in names:
+                count = counts.get(name)
                 if isinstance(count, int) and count >= 0:
                     sums[name] = sums.get(name, 0) + count
 
@@ -203,9 +205,8 @@ def _has_only_texts(value: object, allowed_names: tuple[str, ...]) -> bool:
 
 
 def find_vendor_name(event: Mapping[str, Any]) -> str:
-    """Return the vendor that an init or a result names, or "" if it names none, like a real claude."""
-    shim_fields = event.get("shim")
-    return str(shim_fields.get("vendor") or "") if isinstance(shim_fields, Mapping) else ""
+    """Return the vendor that an init or a result names, or "". A real claude names none."""
+    return str(as_dict(event.get("shim")).get("vendor") or "")
 
 
 def format_model_name(model: object) -> str:
@@ -219,9 +220,8 @@ def find_failure_cause(result: Mapping[str, Any]) -> str:
     """
     if not result.get("is_error"):
         return ""
-    shim_fields, subtype = result.get("shim"), result.get("subtype")
-    cause = shim_fields.get("cause") if isinstance(shim_fields, Mapping) else None
-    causes = (cause, result.get("terminal_reason"), subtype)
+    cause = as_dict(result.get("shim")).get("cause")
+    causes = (cause, result.get("terminal_reason"), result.get("subtype"))
     return next(
         (
             str(cause_text)

@@ -8,7 +8,16 @@ so that the same renderer draws a live run and a recording. It stores only open 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from shim.core.reading.values import as_list, as_str
+from shim.core.claude.grammar import (
+    get_delta,
+    get_fragment,
+    get_parent_call_id,
+    get_stream_event,
+    is_permission_request,
+    list_content_blocks,
+    list_tool_results,
+)
+from shim.core.reading.values import as_dict, as_list, as_str
 from shim.story.events import (
     TOKEN_FIELDS,
     SessionStep,
@@ -118,6 +127,12 @@ class SessionStepTracker:
             pass
         return self.collect_step_changes(time_s, changes)
 
+    def add_session_line(self, time_s: float, line: Mapping[str, Any]) -> list[SessionStepChange]:
+        """Add a line of a background session. It repeats the messages of all its clients."""
+        if line.get("type") == "user" and line.get("isReplay"):
+            return self.add_user_prompt(time_s, as_dict(line.get("message")).get("content"))
+        return self.add_claude_event(time_s, line)
+
     def add_recorder_note(self, time_s: float, note: Mapping[str, Any]) -> list[SessionStepChange]:
         """Add a note of the recorder, such as a repair or a timeout."""
         kind = str(note.get("kind") or "note")
@@ -208,25 +223,24 @@ class SessionStepTracker:
     def _on_stream_event(
         self, time_s: float, line: Mapping[str, Any]
     ) -> Iterator[SessionStepChange]:
-        event, parent = line["event"], _get_parent_id(line)
-        kind = event.get("type")
+        kind, parent = get_stream_event(line).get("type"), get_parent_call_id(line)
         if kind == "message_start":
             self._streamed_blocks.pop(parent, None)
             self._ensure_turn(time_s)
         elif kind == "content_block_delta":
-            delta = event["delta"]
-            block_kind: StepKind = "thinking" if "thinking" in delta else "text"
-            if isinstance(fragment := delta.get(block_kind), str) and fragment:
+            key, fragment = get_fragment(get_delta(line))
+            block_kind: StepKind = "thinking" if key == "thinking" else "text"
+            if fragment and key != "partial_json":
                 self._ensure_turn(time_s)
                 yield from self._extend_block(time_s, block_kind, parent, fragment)
         elif kind in ("content_block_start", "content_block_stop", "message_stop"):
             yield from self._close_block(time_s, parent)
 
     def _on_assistant(self, time_s: float, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
-        message, parent = line["message"], _get_parent_id(line)
+        message, parent = line["message"], get_parent_call_id(line)
         self._ensure_turn(time_s)
         is_error = message.get("model") == "<synthetic>" and bool(line.get("error"))
-        for block in _list_blocks(message.get("content")):
+        for block in list_content_blocks(line):
             kind = str(block.get("type"))
             if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
                 yield from self._close_block(time_s, parent)
@@ -278,21 +292,15 @@ class SessionStepTracker:
             yield from self._add_complete_step(time_s, kind, text=full_text, parent=parent)
 
     def _on_user(self, time_s: float, line: Mapping[str, Any]) -> Iterator[SessionStepChange]:
-        content, parent = line["message"].get("content"), _get_parent_id(line)
         if line.get("isReplay"):
             return
-        if isinstance(content, str):
-            content = [{"type": "text", "text": content}]
-        blocks = list(_list_blocks(content))
-        result_count = sum(block.get("type") == "tool_result" for block in blocks)
+        blocks, parent = list_content_blocks(line), get_parent_call_id(line)
+        if isinstance(content := line["message"].get("content"), str):
+            blocks = [{"type": "text", "text": content}]
+        extra = line.get("tool_use_result") if len(list_tool_results(line)) == 1 else None
         for block in blocks:
             if block.get("type") == "tool_result":
-                yield from self._add_tool_result(
-                    time_s,
-                    block,
-                    line.get("tool_use_result") if result_count == 1 else None,
-                    parent,
-                )
+                yield from self._add_tool_result(time_s, block, extra, parent)
             elif block.get("type") == "text":
                 yield from self._add_complete_step(
                     time_s,
@@ -307,7 +315,7 @@ class SessionStepTracker:
         self, time_s: float, line: Mapping[str, Any]
     ) -> Iterator[SessionStepChange]:
         request = line["request"]
-        if request.get("subtype") != "can_use_tool":
+        if not is_permission_request(request):
             return
         name, call_id = str(request.get("tool_name")), str(request.get("tool_use_id") or "")
         changes = list(
@@ -361,8 +369,9 @@ class SessionStepTracker:
     def _add_result_totals(self, line: Mapping[str, Any]) -> None:
         totals = self.totals
         totals.add_turn_result(line)
-        for denial in _list_blocks(line.get("permission_denials")):
-            if (step := self._failed_calls.pop(str(denial.get("tool_use_id")), None)) is not None:
+        for denial in as_list(line.get("permission_denials")):
+            call_id = str(as_dict(denial).get("tool_use_id"))
+            if (step := self._failed_calls.pop(call_id, None)) is not None:
                 step.outcome = "denied"
                 totals.add_call_outcome("failed", -1)
                 totals.add_call_outcome("denied")
@@ -544,16 +553,6 @@ _HANDLERS: dict[
     "control_cancel_request": SessionStepTracker._on_cancel,
     "rate_limit_event": SessionStepTracker._on_rate_limit,
 }
-
-
-def _get_parent_id(line: Mapping[str, Any]) -> str:
-    return str(line.get("parent_tool_use_id") or "")
-
-
-def _list_blocks(content: Any) -> Iterator[Mapping[str, Any]]:
-    for block in as_list(content):
-        if isinstance(block, Mapping):
-            yield block
 
 
 def _get_tool_input(block: Mapping[str, Any]) -> Mapping[str, Any]:

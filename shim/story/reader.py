@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
 from shim.core.adapter.child_stream import ChildStream
@@ -24,6 +22,7 @@ from shim.core.cast.protocol_lines import NOTE_RESULT, NOTE_SIGNAL
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import ShimError
 from shim.core.reading.head_and_tail import HeadTailBuffer
+from shim.core.reading.json_text import parse_json_object
 from shim.core.reading.lines import LineSplitter
 from shim.core.turn.outcome import ChildExit
 from shim.recording.recorded_run import parse_recorded_invocation
@@ -379,13 +378,7 @@ class RecordedSessionStepReader:
 def parse_json_objects(lines: bytes) -> Iterator[Mapping[str, Any]]:
     """Return the JSON objects among some lines. Other lines are skipped."""
     for line in lines.split(b"\n"):
-        if not line.lstrip().startswith(b"{"):
-            continue
-        try:
-            event = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            continue
-        if isinstance(event, dict):
+        if event := parse_json_object(line):
             yield event
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from shim.core.claude.grammar import get_parent_call_id, get_stream_event
+from shim.core.reading.values import as_dict
 from shim.story.model import TOKEN_FIELDS, SessionStep, SessionStepChange, SessionStepTracker
 from shim.story.reader import RecordedSessionStepReader, Recording
 
@@ -112,33 +114,22 @@ class ModelReplyCollector:
 
     def add_message_line(self, time_s: float, line: Mapping[str, Any]) -> None:
         """Read the facts about a reply from its line."""
-        stream_event, parent = line.get("event"), str(line.get("parent_tool_use_id") or "")
-        is_streamed = isinstance(stream_event, Mapping)
-        message = (
-            stream_event.get("message")
-            if isinstance(stream_event, Mapping)
-            else line.get("message")
-        )
-        if isinstance(message, Mapping) and message.get("model") != "<synthetic>":
+        event, parent = get_stream_event(line), get_parent_call_id(line)
+        message = as_dict((event or line).get("message"))
+        if message and message.get("model") != "<synthetic>":
             message_id = str(message.get("id") or "")
             reply = self._find_reply(time_s, parent)
             if reply is None or reply.message_id != message_id:
                 reply = self._start_reply(time_s, parent, message_id)
-            reply.streamed = reply.streamed or is_streamed
+            reply.streamed = reply.streamed or bool(event)
             reply.model = str(message.get("model") or reply.model)
             reply.stop_reason = str(message.get("stop_reason") or reply.stop_reason)
             self._add_usage(reply, message.get("usage"), is_final=bool(message.get("stop_reason")))
-        elif (
-            is_streamed
-            and isinstance(stream_event, Mapping)
-            and (reply := self._find_reply(time_s, parent)) is not None
-        ):
-            if stream_event.get("type") == "message_delta":
-                delta = stream_event.get("delta")
-                reply.stop_reason = str(
-                    (isinstance(delta, Mapping) and delta.get("stop_reason")) or reply.stop_reason
-                )
-                self._add_usage(reply, stream_event.get("usage"), is_final=True)
+        elif event and (reply := self._find_reply(time_s, parent)) is not None:
+            if event.get("type") == "message_delta":
+                stop_reason = as_dict(event.get("delta")).get("stop_reason")
+                reply.stop_reason = str(stop_reason or reply.stop_reason)
+                self._add_usage(reply, event.get("usage"), is_final=True)
             reply.until = max(time_s, reply.until)
 
     def _add_usage(self, reply: ModelReply, usage: Any, *, is_final: bool) -> None:

@@ -5,9 +5,9 @@ not come any more.
 from collections.abc import Mapping
 from typing import Any
 
+from shim.core.claude.grammar import get_delta, get_fragment, get_parent_call_id, get_stream_event
+
 MAX_TEXT_CHARS = 1024 * 1024  # of a block that is open; of a longer one no whole line is said
-# a delta → its block, its key
-DELTA_FIELDS = {"text_delta": ("text", "text"), "thinking_delta": ("thinking", "thinking")}
 
 
 class OpenAssistantMessage:
@@ -16,12 +16,12 @@ class OpenAssistantMessage:
     def __init__(self) -> None:
         self._message: Mapping[str, Any] = {}
         self._block_index: object = None  # the index of the block that is open
-        self._texts: dict[tuple[str, str], list[str]] = {}  # block and key → its text so far
+        self._texts: dict[str, list[str]] = {}  # kind of block → its text so far
         self._text_chars = 0
 
     def add_partial_line(self, line: Mapping[str, Any]) -> None:
-        event = line.get("event")
-        if not isinstance(event, dict) or line.get("parent_tool_use_id") is not None:
+        event = get_stream_event(line)
+        if get_parent_call_id(line):
             return
         match event.get("type"):
             case "message_start":
@@ -35,8 +35,8 @@ class OpenAssistantMessage:
                 self._block_index = event.get("index")
             case "content_block_stop":
                 self._reset_block()
-            case "content_block_delta" if isinstance(delta := event.get("delta"), dict):
-                self._add_delta(delta)
+            case "content_block_delta":
+                self._add_fragment(*get_fragment(get_delta(line)))
 
     def clear_completed_block_text(self) -> None:
         """The whole line of the block that is open."""
@@ -45,8 +45,8 @@ class OpenAssistantMessage:
     def build_message_closing_lines(self) -> list[Mapping[str, Any]]:
         """The lines that are missing (contract S11), without what all lines have."""
         lines: list[Mapping[str, Any]] = []
-        for (kind, key), parts in self._texts.items() if self._text_chars <= MAX_TEXT_CHARS else ():
-            block = {"type": kind, key: "".join(parts)} | (
+        for kind, parts in self._texts.items() if self._text_chars <= MAX_TEXT_CHARS else ():
+            block = {"type": kind, kind: "".join(parts)} | (
                 {"signature": ""} if kind == "thinking" else {}
             )
             lines.append({"type": "assistant", "message": {**self._message, "content": [block]}})
@@ -66,13 +66,11 @@ class OpenAssistantMessage:
         self._reset_block()
         return lines + [{"type": "stream_event", "event": event} for event in events]
 
-    def _add_delta(self, delta: Mapping[str, Any]) -> None:
-        block_key = DELTA_FIELDS.get(str(delta.get("type")))
-        text = delta.get(block_key[1]) if block_key is not None else None
-        if block_key is not None and isinstance(text, str):
+    def _add_fragment(self, kind: str, text: str) -> None:
+        if kind in ("text", "thinking"):
             self._text_chars += len(text)
             if self._text_chars <= MAX_TEXT_CHARS:
-                self._texts.setdefault(block_key, []).append(text)
+                self._texts.setdefault(kind, []).append(text)
 
     def _reset_block(self) -> None:
         self._block_index, self._text_chars = None, 0

@@ -11,6 +11,7 @@ from enum import Enum
 import orjson
 
 from shim.bridge.attach.open_message import OpenAssistantMessage
+from shim.core.claude.grammar import get_parent_call_id
 from shim.core.claude.messages import parse_json_line
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import shorten_line_to_fit
@@ -132,7 +133,7 @@ class FrontendTurnFilter:
         if self.owner is TurnOwner.UNKNOWN:
             self._buffer_line(raw)
             return [] if line.get("type") == "system" else self._decide_owner()
-        if line.get("type") == "assistant" and line.get("parent_tool_use_id") is None:
+        if line.get("type") == "assistant" and not get_parent_call_id(line):
             self._open_message.clear_completed_block_text()
         return [self._fit_line(raw)] if self.owner is TurnOwner.THIS_FRONTEND else []
 

@@ -13,8 +13,16 @@ from typing import Any
 import orjson
 
 from shim.bridge import decisions
+from shim.core.claude.grammar import (
+    get_delta,
+    get_fragment,
+    get_parent_call_id,
+    get_stream_event,
+)
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.json_text import parse_json_object
+from shim.core.reading.values import as_dict, as_str
 from shim.story.diff import (
     FULL_CONTEXT_LINES,
     build_tool_call_diff,
@@ -48,16 +56,12 @@ class SessionStepRenderer:
         `render_step` draws one. Most steps of a long session are never drawn: Markdown is what
         costs.
         """
-        event = _parse_object(line)
-        if event is None:
+        event = parse_json_object(line)
+        if not event:
             return []
         self.start_ms = at_ms if self.start_ms is None else self.start_ms
         elapsed_s = max(at_ms - self.start_ms, 0) / 1000
-        message = event.get("message")
-        if event.get("type") == "user" and event.get("isReplay") and isinstance(message, Mapping):
-            changes = self.story.add_user_prompt(elapsed_s, message.get("content"))
-        else:
-            changes = self.story.add_claude_event(elapsed_s, event)
+        changes = self.story.add_session_line(elapsed_s, event)
         return self._collect_changed_steps(elapsed_s, changes)
 
     def _collect_changed_steps(
@@ -82,29 +86,21 @@ class SessionStepRenderer:
 
     def render_partial_message(self, line: bytes) -> dict[str, Any] | None:
         """What a line without a number adds to the text that is open now; None if nothing."""
-        message = _parse_object(line) or {}
-        event = message.get("event")
-        if not isinstance(event, Mapping):
-            return None
-        parent_step = self.session_export.find_call_step_number(
-            str(message.get("parent_tool_use_id") or "")
-        )
-        block, delta = event.get("content_block"), event.get("delta")
-        if event.get("type") == "content_block_start" and isinstance(block, Mapping):
+        message = parse_json_object(line)
+        event = get_stream_event(message)
+        parent_step = self.session_export.find_call_step_number(get_parent_call_id(message))
+        if event.get("type") == "content_block_start":
+            block = as_dict(event.get("content_block"))
             name = escape_control_chars(str(block.get("name") or ""))
             kind = (
                 "call" if name else "thinking" if "thinking" in str(block.get("type")) else "text"
             )
             return {"above": parent_step, "kind": kind, "name": name, "begin": True, "text": ""}
-        if event.get("type") == "content_block_delta" and isinstance(delta, Mapping):
-            for kind in ("text", "thinking"):
-                if isinstance(text := delta.get(kind), str) and text:
-                    return {
-                        "above": parent_step,
-                        "kind": kind,
-                        "text": escape_control_chars(text.replace("\r\n", "\n")),
-                    }
-        return None
+        key, text = get_fragment(get_delta(message))
+        if not text or key == "partial_json":
+            return None
+        visible_text = escape_control_chars(text.replace("\r\n", "\n"))
+        return {"above": parent_step, "kind": key, "text": visible_text}
 
     def build_session_totals(self) -> dict[str, Any]:
         """The sums of the session, as the exported page has them."""
@@ -116,11 +112,12 @@ class SessionStepRenderer:
 
 def find_reported_permission_mode(line: bytes) -> str:
     """The permission mode that a line says the session has now; "" for most lines."""
-    message = (_parse_object(line) if b'"permissionMode"' in line else None) or {}
-    mode = message.get("permissionMode")
+    if b'"permissionMode"' not in line:
+        return ""
+    message = parse_json_object(line)
     return (
-        escape_control_chars(mode)
-        if message.get("type") == "system" and isinstance(mode, str)
+        escape_control_chars(as_str(message.get("permissionMode")))
+        if message.get("type") == "system"
         else ""
     )
 
@@ -139,8 +136,7 @@ def build_permission_prompt_json(
     `always` are the rules that the answer "always" allows in this session, `cwd` its folder.
     """
     tool = str(request.get("tool_name") or request.get("mcp_server_name") or "")
-    raw_input = request.get("input")
-    tool_input: Mapping[str, Any] = raw_input if isinstance(raw_input, Mapping) else {}
+    tool_input = as_dict(request.get("input"))
     difference = escape_control_chars(
         build_tool_call_diff(tool, tool_input, None, context_lines=FULL_CONTEXT_LINES)
     )
@@ -213,11 +209,3 @@ def escape_control_chars_in_json(value: Any, depth: int = MAX_DEPTH) -> Any:
             for key, item in value.items()
         }
     return value
-
-
-def _parse_object(line: bytes) -> dict[str, Any] | None:
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None

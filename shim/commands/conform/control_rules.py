@@ -19,6 +19,7 @@ from shim.commands.conform.observations import (
 )
 from shim.commands.conform.process import CommandRun, JsonObject, describe_awaited_control_response
 from shim.commands.conform.scenarios import DENIAL_MESSAGE, MESSAGE_IDS, REQUESTS, UNKNOWN_SUBTYPE
+from shim.core.claude.grammar import is_permission_request, list_tool_calls
 from shim.core.reading.diagnostics import pluralize
 from shim.core.reading.values import as_dict
 
@@ -338,7 +339,7 @@ def _requests(observations: ObservedCommandRuns) -> str:
 
 def _list_permission_requests(turn: ObservedTurn) -> list[JsonObject]:
     requests = [line for line in turn.lines if line.get("type") == "control_request"]
-    return [line for line in requests if line["request"].get("subtype") == "can_use_tool"]
+    return [line for line in requests if is_permission_request(line["request"])]
 
 
 def _get_requested_result(
@@ -348,13 +349,13 @@ def _get_requested_result(
     turn = observations.get_finished_turn("tools", index)
     permission_requests = _list_permission_requests(turn)
     if not permission_requests:
-        calls = list(turn.find_content_blocks("assistant", "tool_use"))
         raise RuleNotObservedError(
-            "it asked for no permission" + ("" if calls else ": no tool was called")
+            "it asked for no permission"
+            + ("" if turn.list_tool_calls() else ": no tool was called")
         )
-    for _, block in turn.find_content_blocks("user", "tool_result"):
-        if block.get("tool_use_id") == permission_requests[0]["request"].get("tool_use_id"):
-            return turn, block
+    for _, result in turn.list_tool_results():
+        if result.get("tool_use_id") == permission_requests[0]["request"].get("tool_use_id"):
+            return turn, result
     raise RuleViolationError("the call has no result", turn.run, permission_requests[0])
 
 
@@ -367,13 +368,7 @@ def _questions_stand_behind_their_calls(observations: ObservedCommandRuns) -> st
     for turn in observations.get_turns_of_runs():
         calls: dict[object, JsonObject] = {}
         for line in turn.lines:
-            if line.get("type") == "assistant":
-                calls |= {
-                    block.get("id"): block
-                    for _, block in ObservedTurn(turn.run, [line], {}, []).find_content_blocks(
-                        "assistant", "tool_use"
-                    )
-                }
+            calls |= {call.get("id"): call for call in list_tool_calls(line)}
             if line not in _list_permission_requests(turn):
                 continue
             count += 1
@@ -424,10 +419,8 @@ def _questions_are_taken_back(observations: ObservedCommandRuns) -> str:
     skip_rule_if(
         "held" not in run.line_counts, "no question was open when the turn was interrupted"
     )
-    requests = [line for line in run.json_lines if line.get("type") == "control_request"]
-    open_request = [line for line in requests if line["request"].get("subtype") == "can_use_tool"][
-        -1
-    ]
+    requests = run.find_lines("control_request")
+    open_request = [line for line in requests if is_permission_request(line["request"])][-1]
     for line in run.find_lines("control_cancel_request"):
         if line.get("request_id") == open_request.get("request_id"):
             return "it was taken back"
@@ -446,10 +439,7 @@ def _hooks(observations: ObservedCommandRuns) -> str:
         for request in requests
         if request.get("subtype") == "hook_callback"
     ]
-    if (
-        list(turn.find_content_blocks("assistant", "tool_use"))
-        and "conform_before" not in callback_ids
-    ):
+    if turn.list_tool_calls() and "conform_before" not in callback_ids:
         raise RuleViolationError("PreToolUse was not called", turn.run)
     fail_rule_if(
         "conform_stop" not in callback_ids and not turn.is_failed, "Stop was not called", turn.run

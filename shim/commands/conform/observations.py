@@ -8,13 +8,13 @@ nothing of a model that called nothing. Most checks do so by `fail_if` and `skip
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from shim.commands.conform.process import CommandRun, JsonObject
+from shim.core.claude.grammar import is_init_line, list_tool_calls, list_tool_results
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import as_dict
 
 MAX_EVIDENCE_CHARS = 400  # of the bytes sent and received that a table shows
 Level = Literal["MUST", "SHOULD"]
@@ -80,15 +80,13 @@ class ObservedTurn:
     def is_failed(self) -> bool:
         return self.result.get("is_error") is True
 
-    def find_content_blocks(
-        self, line_type: str, block_type: str
-    ) -> Iterator[tuple[JsonObject, JsonObject]]:
-        """Every block of a type in the lines of a type, each with its line."""
-        for line in self.lines:
-            if line.get("type") == line_type:
-                for block in list_content_blocks(line):
-                    if block.get("type") == block_type:
-                        yield line, block
+    def list_tool_calls(self) -> list[tuple[JsonObject, JsonObject]]:
+        """Return the tool calls of the turn, each with its line."""
+        return [(line, call) for line in self.lines for call in list_tool_calls(line)]
+
+    def list_tool_results(self) -> list[tuple[JsonObject, JsonObject]]:
+        """Return the tool results of the turn, each with its line."""
+        return [(line, result) for line in self.lines for result in list_tool_results(line)]
 
 
 # asyncio formats a task with its result, and the lines of all runs are megabytes
@@ -156,25 +154,12 @@ def describe_missing_output(run: CommandRun) -> str:
     return f"; it ended before {run.missing_line} came" if run.missing_line else ""
 
 
-def is_init_line(line: JsonObject) -> bool:
-    return line.get("type") == "system" and line.get("subtype") == "init"
-
-
 def is_new_conversation_line(line: JsonObject) -> bool:
     """Whether a line belongs to the conversation and repeats nothing that a client sent or a
     command printed.
     """
     return is_init_line(line) or (
         line.get("type") in CONVERSATION_TYPES and not line.get("isReplay")
-    )
-
-
-def list_content_blocks(line: JsonObject) -> list[JsonObject]:
-    """The content blocks of an assistant or user line; empty if its content is not a list."""
-    message = line.get("message")
-    content = as_dict(message).get("content")
-    return (
-        [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
     )
 
 

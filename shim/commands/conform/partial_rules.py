@@ -10,19 +10,19 @@ from shim.commands.conform.observations import (
     ObservedTurn,
     RuleViolationError,
     fail_rule_if,
-    list_content_blocks,
     skip_rule_if,
 )
 from shim.commands.conform.process import JsonObject
+from shim.core.claude.grammar import (
+    get_delta,
+    get_fragment,
+    get_parent_call_id,
+    get_stream_event,
+    list_content_blocks,
+)
 from shim.core.reading.diagnostics import pluralize
-from shim.core.reading.values import as_dict
 
 RULES = ConformanceRuleSet()
-
-
-def _get_event(line: JsonObject) -> JsonObject:
-    event = line.get("event")
-    return as_dict(event)
 
 
 def _get_streamed_turns(observations: ObservedCommandRuns) -> list[ObservedTurn]:
@@ -54,7 +54,7 @@ def _check_grammar(turn: ObservedTurn) -> int:
     """The number of replies. Events of nested agents are skipped."""
     reply_id, open_index, has_line, reply_count = "", None, False, 0
     for line in turn.lines:
-        if line.get("parent_tool_use_id"):
+        if get_parent_call_id(line):
             continue
         if line.get("type") == "assistant" and open_index is not None:
             has_line = True
@@ -65,7 +65,7 @@ def _check_grammar(turn: ObservedTurn) -> int:
                 )
         if line.get("type") != "stream_event":
             continue
-        event = _get_event(line)
+        event = get_stream_event(line)
         kind = event.get("type")
         if kind == "message_start":
             fail_rule_if(reply_id, "a message_start inside a reply", turn.run, line)
@@ -116,7 +116,7 @@ def _partial_fields(observations: ObservedCommandRuns) -> str:
             if line.get("type") != "stream_event":
                 continue
             count += 1
-            event = _get_event(line)
+            event = get_stream_event(line)
             if "parent_tool_use_id" not in line or not isinstance(event.get("type"), str):
                 raise RuleViolationError(
                     "a stream_event without parent_tool_use_id or without an event", turn.run, line
@@ -143,16 +143,13 @@ def _deltas_add_up(observations: ObservedCommandRuns) -> str:
     for turn in _get_streamed_turns(observations):
         text, is_open = "", False
         for line in turn.lines:
-            if line.get("parent_tool_use_id"):
+            if get_parent_call_id(line):
                 continue
-            event = _get_event(line)
+            event = get_stream_event(line)
             if event.get("type") == "content_block_start":
                 text, is_open = "", True
             elif event.get("type") == "content_block_delta":
-                delta = event["delta"]
-                text += str(
-                    delta.get("text") or delta.get("thinking") or delta.get("partial_json") or ""
-                )
+                text += get_fragment(get_delta(line))[1]
             elif line.get("type") == "assistant" and is_open:
                 for block in list_content_blocks(line):
                     count += 1

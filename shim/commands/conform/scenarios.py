@@ -13,11 +13,15 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from shim.commands.conform.observations import (
-    is_init_line,
-    list_content_blocks,
     split_run_into_turns,
 )
 from shim.commands.conform.process import ClaudeProcess, CommandRun, JsonObject, is_result_line
+from shim.core.claude.grammar import (
+    get_delta,
+    is_init_line,
+    is_permission_request,
+    list_content_blocks,
+)
 
 PROMPT = "Reply with the one word ready. Use no tools."
 TOOL_PROMPT = (
@@ -317,7 +321,7 @@ async def run_tool_calls(runner: ScenarioRunner) -> None:
         permission_requests: list[JsonObject] = []
 
         def allow(request: JsonObject) -> JsonObject | None:
-            if request.get("subtype") != "can_use_tool":
+            if not is_permission_request(request):
                 return {}
             permission_requests.append(request)
             tool_input = request.get("input")
@@ -329,12 +333,12 @@ async def run_tool_calls(runner: ScenarioRunner) -> None:
         def deny(request: JsonObject) -> JsonObject | None:
             return (
                 {"behavior": "deny", "message": DENIAL_MESSAGE}
-                if request.get("subtype") == "can_use_tool"
+                if is_permission_request(request)
                 else {}
             )
 
         def hold(request: JsonObject) -> JsonObject | None:
-            return None if request.get("subtype") == "can_use_tool" else {}
+            return None if is_permission_request(request) else {}
 
         claude_process.answer_request = deny
         await claude_process.send_control_request_and_wait("initialize", hooks=HOOKS)
@@ -347,7 +351,7 @@ async def run_tool_calls(runner: ScenarioRunner) -> None:
             claude_process.answer_request = hold
             await claude_process.send_lines(build_user_message(prompt))
             await claude_process.wait_for_stdout_line(
-                lambda value: is_result_line(value) or _is_permission_request(value),
+                lambda value: is_result_line(value) or is_permission_request(value.get("request")),
                 "a question or a result",
             )
             if not split_run_into_turns(claude_process.run)[-1].result:
@@ -361,11 +365,6 @@ async def run_tool_calls(runner: ScenarioRunner) -> None:
     await runner.run_command(
         "tools", "sdk", *SDK_FLAGS, "--permission-prompt-tool", "stdio", script=script
     )
-
-
-def _is_permission_request(value: JsonObject) -> bool:
-    request = value.get("request")
-    return isinstance(request, dict) and request.get("subtype") == "can_use_tool"
 
 
 async def run_interrupted_turn(runner: ScenarioRunner) -> None:
@@ -394,12 +393,8 @@ async def run_interrupted_turn(runner: ScenarioRunner) -> None:
 
 def _is_turn_output(value: JsonObject) -> bool:
     """The first piece of a reply, or the end of its turn."""
-    event = value.get("event")
-    if value.get("type") == "stream_event" and isinstance(event, dict):
-        return event.get("type") == "content_block_delta"
-    return value.get("type") in ("assistant", "result") and bool(
-        list_content_blocks(value) or is_result_line(value)
-    )
+    is_message = value.get("type") == "assistant" and bool(list_content_blocks(value))
+    return is_message or is_result_line(value) or bool(get_delta(value))
 
 
 # -- as Yume and scripts ---------------------------------------------------------------------------

@@ -198,7 +198,7 @@ def _tools(observations: ObservedCommandRuns) -> str:
 def _max_turns(observations: ObservedCommandRuns) -> str:
     turn = observations.get_finished_turn("max-turns")
     skip_rule_if(
-        not list(turn.find_content_blocks("assistant", "tool_use")),
+        not turn.list_tool_calls(),
         "no tool was called, so nothing would have gone on",
     )
     errors = turn.result.get("errors")

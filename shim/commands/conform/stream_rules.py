@@ -14,14 +14,18 @@ from shim.commands.conform.observations import (
     RuleViolationError,
     describe_missing_output,
     fail_rule_if,
-    is_init_line,
     is_new_conversation_line,
-    list_content_blocks,
     list_turns_with_api_error,
     skip_rule_if,
     split_run_into_turns,
 )
 from shim.commands.conform.process import CommandRun, CommandStdoutLine, JsonObject
+from shim.core.claude.grammar import (
+    get_parent_call_id,
+    is_init_line,
+    list_content_blocks,
+    list_tool_calls,
+)
 from shim.core.reading.diagnostics import pluralize
 
 MAX_LINE_CHARS = 1_048_576  # the longest line of the Python SDK, by default
@@ -482,10 +486,7 @@ def _results_follow_their_calls(observations: ObservedCommandRuns) -> str:
         call_ids: set[object] = set()
         for line in turn.lines:
             blocks = list_content_blocks(line)
-            if line.get("type") == "assistant":
-                call_ids.update(
-                    block.get("id") for block in blocks if block.get("type") == "tool_use"
-                )
+            call_ids.update(call.get("id") for call in list_tool_calls(line))
             results = [block for block in blocks if block.get("type") == "tool_result"]
             if not results:
                 continue
@@ -507,13 +508,8 @@ def _results_follow_their_calls(observations: ObservedCommandRuns) -> str:
 def _every_call_is_answered(observations: ObservedCommandRuns) -> str:
     count = 0
     for turn in observations.get_turns_of_runs():
-        calls = {
-            block.get("id"): line
-            for line, block in turn.find_content_blocks("assistant", "tool_use")
-        }
-        answered_ids = {
-            block.get("tool_use_id") for _, block in turn.find_content_blocks("user", "tool_result")
-        }
+        calls = {call.get("id"): line for line, call in turn.list_tool_calls()}
+        answered_ids = {result.get("tool_use_id") for _, result in turn.list_tool_results()}
         count += len(calls)
         for call_id, line in calls.items():
             fail_rule_if(
@@ -532,19 +528,16 @@ def _every_call_is_answered(observations: ObservedCommandRuns) -> str:
 def _results_tell_more(observations: ObservedCommandRuns) -> str:
     count = 0
     for turn in observations.get_turns_of_runs():
-        names = {
-            block.get("id"): block.get("name")
-            for _, block in turn.find_content_blocks("assistant", "tool_use")
-        }
-        for line, block in turn.find_content_blocks("user", "tool_result"):
-            keys = TOOL_RESULT_FIELDS.get(str(names.get(block.get("tool_use_id"))))
-            if keys is None or line.get("parent_tool_use_id"):
+        names = {call.get("id"): call.get("name") for _, call in turn.list_tool_calls()}
+        for line, result in turn.list_tool_results():
+            keys = TOOL_RESULT_FIELDS.get(str(names.get(result.get("tool_use_id"))))
+            if keys is None or get_parent_call_id(line):
                 continue
             count += 1
             tool_result = line.get("tool_use_result")
             if (
                 not isinstance(tool_result, str)
-                if block.get("is_error")
+                if result.get("is_error")
                 else not isinstance(tool_result, dict) or _list_missing(tool_result, keys)
             ):
                 raise RuleViolationError("it says less", turn.run, line)

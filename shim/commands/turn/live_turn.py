@@ -22,6 +22,7 @@ from shim.bridge.decisions import PermissionPrompt
 from shim.commands.turn.allow_advice import suggest_allow_rules
 from shim.commands.turn.terminal_answers import TerminalAnswerReader
 from shim.commands.turn.wakeup import find_console_pipe_descriptor, open_signal_pipe
+from shim.core.claude.grammar import is_init_line, is_permission_request
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
@@ -165,13 +166,13 @@ class TerminalTurnRunner:
         if self._stopped_early or kind == "control_response":
             return
         if kind == "control_request":
-            if isinstance(request, Mapping) and request.get("subtype") == "can_use_tool":
+            if isinstance(request, Mapping) and is_permission_request(request):
                 self._add_question(str(event.get("request_id")), request)
             return
         if kind == "control_cancel_request" and self._person is not None:
             self._withdraw_question(self._person, event)
             return
-        if kind == "system" and event.get("subtype") == "init":
+        if is_init_line(event):
             self._init_line = event
         if kind == "result":
             if self._received_signals and event.get("is_error"):  # whatever the vendor says of it

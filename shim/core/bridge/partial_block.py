@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from shim.core.reading.values import as_dict
+from shim.core.claude.grammar import get_parent_call_id, get_stream_event
 
 # A client that connects during a longer block only receives the complete line.
 MAX_BLOCK_BYTES = 1024 * 1024
@@ -30,10 +30,9 @@ class PartialContentBlock:
 
     def add_partial_line(self, line: Mapping[str, Any], frame: bytes) -> bool:
         """Store the frame of a partial line. Return whether the line ends a block."""
-        event = line.get("event")
-        kind = as_dict(event).get("type")
-        if line.get("parent_tool_use_id") is not None:
+        if get_parent_call_id(line):
             return False
+        kind = get_stream_event(line).get("type")
         if kind == "message_start":
             self.clear()
             self._message_start = frame if len(frame) < MAX_BLOCK_BYTES else b""
@@ -57,10 +56,7 @@ class PartialContentBlock:
         """
         if complete_line.get("type") == "result":
             self.clear()
-        elif (
-            complete_line.get("type") == "assistant"
-            and complete_line.get("parent_tool_use_id") is None
-        ):
+        elif complete_line.get("type") == "assistant" and not get_parent_call_id(complete_line):
             self._frames, self._size_bytes = [], 0
 
     def clear(self) -> None:

@@ -6,10 +6,16 @@ The names and values of the status are those of `claude agents --json`.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from shim.core.claude.grammar import (
+    get_parent_call_id,
+    get_result_text,
+    is_init_line,
+    list_content_blocks,
+)
 from shim.core.claude.permissions import DESCRIPTION_KEYS, ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import as_dict, as_list, shorten_session_id
+from shim.core.reading.values import as_dict, as_list, as_str, shorten_session_id
 
 MAX_DETAIL_CHARS = 200
 MAX_NAME_CHARS = 80  # of a session that was given no name: the beginning of its first message
@@ -78,10 +84,9 @@ def shorten_first_line(text: object) -> str:
 
 def describe_tool_call(tool: object, tool_input: object) -> str:
     """Describe a tool call in a line: the tool, and the main value of its input."""
-    if isinstance(tool_input, dict):
-        for key in ("command", *DESCRIPTION_KEYS):
-            if isinstance(tool_input.get(key), str) and tool_input[key]:
-                return shorten_first_line(f"{tool}: {tool_input[key]}")
+    for key in ("command", *DESCRIPTION_KEYS):
+        if text := as_str(as_dict(tool_input).get(key)):
+            return shorten_first_line(f"{tool}: {text}")
     return shorten_first_line(tool)
 
 
@@ -98,15 +103,12 @@ def describe_prompt(request: Mapping[str, Any]) -> str:
 
 def _describe_first_question(tool_input: object) -> str:
     """Return the first question of a QUESTION_TOOL call, with the labels of its options."""
-    questions = as_dict(tool_input).get("questions")
-    if not isinstance(questions, list) or not questions or not isinstance(questions[0], dict):
-        return "None"
-    options = questions[0].get("options")
-    labels = []
-    if isinstance(options, list):
-        labels = [str(option.get("label")) for option in options if isinstance(option, dict)]
+    questions = as_list(as_dict(tool_input).get("questions"))
+    question = as_dict(next(iter(questions), None))
+    options = as_list(question.get("options"))
+    labels = [str(option.get("label")) for option in options if isinstance(option, dict)]
     suffix = f" ({' · '.join(labels)})" if labels else ""
-    return f"{questions[0].get('question')}{suffix}"
+    return f"{question.get('question')}{suffix}"
 
 
 def _is_stopped_result(result: Mapping[str, Any]) -> bool:
@@ -114,12 +116,8 @@ def _is_stopped_result(result: Mapping[str, Any]) -> bool:
 
     The result of a child that was killed by a signal has the name of the signal. That is a failure.
     """
-    shim_fields = result.get("shim")
-    return (
-        isinstance(shim_fields, dict)
-        and shim_fields.get("cause") == "signal"
-        and not shim_fields.get("signal")
-    )
+    shim_fields = as_dict(result.get("shim"))
+    return shim_fields.get("cause") == "signal" and not shim_fields.get("signal")
 
 
 class SessionStatus:
@@ -184,26 +182,20 @@ class SessionStatus:
         if kind == "result":
             self._record_result(line)
             self.is_turn_active = False
-        elif kind in ("user", "assistant") or (kind == "system" and line.get("subtype") == "init"):
+        elif kind in ("user", "assistant") or is_init_line(line):
             self.is_turn_active = True
-        if kind == "assistant" and line.get("parent_tool_use_id") is None:
+        if kind == "assistant" and not get_parent_call_id(line):
             self._record_assistant_line(line)
 
     def _record_assistant_line(self, line: Mapping[str, Any]) -> None:
-        message = line.get("message")
-        blocks = as_dict(message).get("content")
-        for block in as_list(blocks):
-            if isinstance(block, dict) and block.get("type") == "tool_use":
+        for block in list_content_blocks(line):
+            if block.get("type") == "tool_use":
                 self._detail = describe_tool_call(block.get("name"), block.get("input"))
-            elif isinstance(block, dict) and block.get("type") == "text":
+            elif block.get("type") == "text":
                 self._detail = shorten_first_line(block.get("text")) or self._detail
 
     def _record_result(self, line: Mapping[str, Any]) -> None:
-        errors = line.get("errors")
-        text = line.get("result")
-        if not text and isinstance(errors, list) and errors:
-            text = errors[0]
-        detail = shorten_first_line(text)
+        detail = shorten_first_line(get_result_text(line))
         self._needs = ""
         if _is_stopped_result(line):
             self._state = self._detail = STOPPED_STATE

@@ -9,6 +9,7 @@ would a line that is longer than the frontend's buffer.
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from shim.core.claude.grammar import get_delta, get_fragment
 from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.limits import StoreText, drop_excess_members, shorten_strings, split_text
@@ -37,11 +38,6 @@ RESULT_DEFAULTS: Event = {
     "usage": NO_USAGE,
     "modelUsage": {},
     "permission_denials": [],
-}
-DELTA_TEXT_KEYS = {
-    "text_delta": "text",
-    "thinking_delta": "thinking",
-    "input_json_delta": "partial_json",
 }
 
 
@@ -106,13 +102,11 @@ class ClaudeEventNormalizer:
                     yield event | {"message": message, "uuid": self._create_uuid()}
                 return
         elif kind == "stream_event":
-            delta = event["event"].get("delta")
-            text_key = (
-                DELTA_TEXT_KEYS.get(delta.get("type", "")) if isinstance(delta, dict) else None
-            )
-            if text_key and isinstance(delta.get(text_key), str):
-                for text in split_text(delta[text_key], self._max_bytes // 2):
-                    inner_event = event["event"] | {"delta": delta | {text_key: text}}
+            delta = get_delta(event)
+            key, fragment = get_fragment(delta)
+            if key:
+                for text in split_text(fragment, self._max_bytes // 2):
+                    inner_event = event["event"] | {"delta": delta | {key: text}}
                     yield event | {"event": inner_event, "uuid": self._create_uuid()}
                 return
         self._diagnostics.record("line_cut", kind)

@@ -11,7 +11,7 @@ import orjson
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_scan import MAX_VALUE_DEPTH, MAX_WRITTEN_DEPTH
 from shim.core.reading.surrogates import replace_lone_surrogates
-from shim.core.reading.values import as_list
+from shim.core.reading.values import as_dict, as_list
 
 # Valid in JSON, but Node's readline and Python's splitlines break a line at them (hostile-input,
 # section 2). Looking for them costs a nanosecond a byte, so only what is not ASCII is searched, and
@@ -86,6 +86,14 @@ def map_json_leaves(value: Any, leaf_type: type[Leaf], convert: Callable[[Leaf],
     if isinstance(value, list | tuple):
         return [map_json_leaves(item, leaf_type, convert) for item in value]
     return convert(value) if isinstance(value, leaf_type) else value
+
+
+def parse_json_object(data: bytes | str) -> dict[str, Any]:
+    """Return the JSON object in `data`, or an empty dict if `data` is anything else."""
+    try:
+        return as_dict(orjson.loads(data))
+    except orjson.JSONDecodeError:
+        return {}
 
 
 class JsonSanitizer:

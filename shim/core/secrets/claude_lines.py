@@ -5,6 +5,7 @@ found in it.
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from shim.core.claude.grammar import get_delta, get_fragment, get_parent_call_id
 from shim.core.reading.json_text import dump_json
 from shim.core.secrets.redactor import Redactor, StreamRedactor
 
@@ -13,7 +14,6 @@ RedactedLine = tuple[bytes, Event]
 
 # An answer to such a line hands back what the line says, so these lines pass as they are.
 _UNCHANGED_TYPES = ("control_request", "control_response", "control_cancel_request")
-_FRAGMENT_KEYS = ("text", "thinking", "partial_json")
 # Of a call's input that comes in pieces; a longer input is redacted as a text, piece by piece.
 MAX_INPUT_CHARS = 4 * 1024 * 1024
 
@@ -49,8 +49,7 @@ class ClaudeLineRedactor:
         if kind in _UNCHANGED_TYPES:
             yield line, event
             return
-        delta = _find_delta(event) if kind == "stream_event" else None
-        if delta is not None:
+        if delta := get_delta(event):
             redacted_delta = self._redact_fragment(event, delta)
             if redacted_delta:
                 if redacted_delta == delta:
@@ -58,7 +57,7 @@ class ClaudeLineRedactor:
                 else:
                     yield from self._encode_redacted(_replace_delta(event, redacted_delta))
             return
-        if kind != "system" and not event.get("parent_tool_use_id"):
+        if kind != "system" and not get_parent_call_id(event):
             yield from self.flush()
         redactor = (
             self._uncounted_redactor if kind in ("stream_event", "result") else self._redactor
@@ -83,13 +82,12 @@ class ClaudeLineRedactor:
         event, self._last_event = self._last_event, None
         if event is None:
             return
-        delta = _find_delta(event) or {}
+        delta = get_delta(event)
         self._input_chars = 0
         if self._input_fragments:
             delta = delta | {"partial_json": self._redact_input()}
         elif text := self._stream_redactor.flush():
-            name = next(name for name in _FRAGMENT_KEYS if name in delta)
-            delta = delta | {name: text}
+            delta = delta | {get_fragment(delta)[0]: text}
         else:
             return
         yield from self._encode_redacted(
@@ -98,29 +96,20 @@ class ClaudeLineRedactor:
 
     def _redact_fragment(self, event: Event, delta: Event) -> Event:
         """The delta to write now; empty if all of it is held back."""
-        fragment = delta.get("partial_json")
-        if isinstance(fragment, str) and self._input_chars <= MAX_INPUT_CHARS:
-            self._last_event = event
+        key, fragment = get_fragment(delta)
+        if not key:
+            redacted_delta: Event = self._uncounted_redactor.redact_value(delta)
+            return redacted_delta
+        self._last_event = event
+        if key == "partial_json" and self._input_chars <= MAX_INPUT_CHARS:
             self._input_chars += len(fragment)
             self._input_fragments.append(fragment)
             if self._input_chars <= MAX_INPUT_CHARS:
                 return {}
-            redacted_text = self._stream_redactor.feed("".join(self._input_fragments))
+            fragment = "".join(self._input_fragments)
             self._input_fragments.clear()
-            return delta | {"partial_json": redacted_text} if redacted_text else {}
-        for name in _FRAGMENT_KEYS:
-            if isinstance(delta.get(name), str):
-                self._last_event = event
-                redacted_text = self._stream_redactor.feed(delta[name])
-                return (
-                    delta
-                    if redacted_text == delta[name]
-                    else delta | {name: redacted_text}
-                    if redacted_text
-                    else {}
-                )
-        redacted_delta: Event = self._uncounted_redactor.redact_value(delta)
-        return redacted_delta
+        redacted_text = self._stream_redactor.feed(fragment)
+        return delta | {key: redacted_text} if redacted_text or not fragment else {}
 
     def _redact_input(self) -> str:
         """A call's input as JSON, redacted; an input that is not JSON is redacted as a text."""
@@ -134,16 +123,6 @@ class ClaudeLineRedactor:
             return self._uncounted_redactor.redact_text(full_text)
         redacted_input = self._uncounted_redactor.redact_value(tool_input)
         return full_text if redacted_input is tool_input else dump_json(redacted_input).decode()
-
-
-def _find_delta(event: Event) -> Event | None:
-    inner_event = event.get("event")
-    delta = (
-        inner_event.get("delta")
-        if isinstance(inner_event, dict) and inner_event.get("type") == "content_block_delta"
-        else None
-    )
-    return delta if isinstance(delta, dict) else None
 
 
 def _replace_delta(event: Event, delta: Event) -> Event:

@@ -161,14 +161,7 @@ class SessionView:
                 return  # the line is repeated after a gap
             self.cursor = LogCursor(int(frame.get("generation") or 0), number)
         elapsed_s = self._compute_elapsed(frame)
-        if event.get("type") == "user" and event.get("isReplay"):
-            message = event.get("message")
-            changes = self.story.add_user_prompt(
-                elapsed_s, message.get("content") if isinstance(message, Mapping) else message
-            )
-        else:
-            changes = self.story.add_claude_event(elapsed_s, event)
-        self._draw_changes(changes)
+        self._draw_changes(self.story.add_session_line(elapsed_s, event))
         if event.get("type") == "system" and self.is_synced:
             self._on_mode(event.get("permissionMode"))
 
