@@ -1,1 +1,3 @@
-"""`shim cast` and `shim replay`: recordings listed, added up, checked and turned into fixtures."""
+"""`shim cast` and `shim replay`: list, add up, verify and replay recordings, and turn them into
+fixtures.
+"""

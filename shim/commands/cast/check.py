@@ -1,8 +1,8 @@
-"""Run a recording through today's drop-in: with the same arguments, the same lines, and the
+"""Runs a recording through the current drop-in: the same arguments, the same lines, and the
 recorded child.
 
-Nothing of the person who runs this takes part but the vendors that they described: home, state and
-settings are a folder of its own.
+Nothing of the user takes part but the vendors that they described. Home, state and settings are in
+a temporary folder.
 """
 
 import contextlib
@@ -40,24 +40,24 @@ LINE_TIMEOUT_S = 20.0  # for an expected line; without a vendor nothing takes so
 QUIET_TIMEOUT_S = 2.0  # of silence, after which stdin is closed
 EXIT_TIMEOUT_S = 10.0  # for the drop-in to exit
 MAX_QUEUED_LINES = 10_000  # of its stdout that wait to be compared
-MAX_RECORDING_BYTES = 1024 * 1024 * 1024  # of a cast: no recording is larger
+MAX_RECORDING_BYTES = 1024 * 1024 * 1024  # no recording is larger
 SHIM_FLAGS = ("--shim-vendor", "--shim-record", "--shim-config", "--shim-log")
 FILE_FLAGS = ("--settings", "--system-prompt-file", "--append-system-prompt-file")
-# Who was told the session's state had asked for it, and said in which of two ways (contract 5.13).
+# A frontend that received the session's state had asked for it in one of two ways (contract 5.13).
 STATE_MARKER, HOST_ONLY_MARKER = b'"subtype":"session_state_changed"', b'"sdk_host_only":true'
 STATE_VARIABLES = {
     False: "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS",
     True: "CLAUDE_CODE_SDK_READS_SESSION_STATE",
 }
 ReplayEvent = tuple[str, bytes]
-# Notes that explain why today's output goes on after the recording ends, or differs from it.
+# Notes that explain why the current output continues after the recording, or differs from it.
 CUT_OFF_REASON = "the recording was cut off there"
 SILENCE_REASON = "the vendor said nothing for too long in it, and no check waits so long"
 STOP_REASONS = {"limit": "no more was recorded", "timeout": SILENCE_REASON}
 
 
 class RecordingCheckResult(NamedTuple):
-    """The outcome of one cast, `ok`, `differs`, `skipped` or `failed`, and the reason."""
+    """The outcome of one recording, `ok`, `differs`, `skipped` or `failed`, and the reason."""
 
     path: str
     outcome: str
@@ -67,7 +67,7 @@ class RecordingCheckResult(NamedTuple):
 
 
 def check_recording(path: str) -> RecordingCheckResult:
-    """Run one recording again and compare, up to the first difference."""
+    """Run one recording again, and compare up to the first difference."""
     try:
         header, events, child_count, stop_reason = _load_events(path)
     except RecordingError as error:
@@ -95,7 +95,7 @@ def check_recording(path: str) -> RecordingCheckResult:
 
 
 def _link_user_profiles(directory: str) -> None:
-    """Let the run see the user's own profiles, as they are today."""
+    """Link the user's own profiles into the temporary folder."""
     user_profiles = own_profiles.get_user_profile_folder(os.environ)
     if os.path.isdir(user_profiles):
         os.makedirs(directory)
@@ -104,8 +104,8 @@ def _link_user_profiles(directory: str) -> None:
 
 
 def _load_events(path: str) -> tuple[RecordingHeader, list[ReplayEvent], int, str]:
-    """The lines of both sides in order, the number of children, and the reason if the run ended too
-    soon.
+    """Return the lines of both sides in order, the number of children, and the reason if the run
+    ended too soon.
     """
     descriptor = open_recording_file(path)
     try:
@@ -150,8 +150,8 @@ def _load_events(path: str) -> tuple[RecordingHeader, list[ReplayEvent], int, st
 
 
 def _build_command(header: RecordingHeader) -> list[str]:
-    """The arguments of the drop-in, without those that name a vendor, a recording or a file of
-    another machine.
+    """Build the arguments of the drop-in, without those that name a vendor, a recording or a file
+    of another machine.
     """
     program = get_recorded_program_name(header)
     args, replay_args = list(header.argv), list[str]()
@@ -173,8 +173,8 @@ def _build_command(header: RecordingHeader) -> list[str]:
 def _build_environment(
     header: RecordingHeader, events: Sequence[ReplayEvent], path: str, folder: str
 ) -> dict[str, str]:
-    """The environment of the drop-in. A recording keeps no values; a variable whose effect it shows
-    is set.
+    """Build the environment of the drop-in. A recording has no values; a variable is set if the
+    recording shows its effect.
     """
     home = os.path.join(folder, "home")
     variables = {
@@ -243,7 +243,7 @@ class _DropInProcess:
             self._process.stdin = None
 
     def read_line(self, timeout_s: float) -> bytes | None:
-        """Its next line; None at its end. TimeoutError without any."""
+        """Return its next line, or None at its end. Raise TimeoutError if no line comes."""
         if self._has_ended:
             return None
         try:
@@ -254,7 +254,7 @@ class _DropInProcess:
         return line
 
     def stop(self) -> None:
-        """End it for certain."""
+        """Make sure that it exits."""
         self.close_stdin()
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
@@ -278,8 +278,8 @@ def _replay_and_compare(
     cwd: str,
     stop_reason: str,
 ) -> RecordingCheckResult:
-    """Send the recorded lines in their time and compare the output. `stop_reason` says why the
-    comparison ends early.
+    """Send the recorded lines in time, and compare the output. `stop_reason` is why the comparison
+    ends early.
     """
     invocation = parse_recorded_invocation(header)
     normalizers = OutputNormalizer(header.cwd, cwd), OutputNormalizer(header.cwd, cwd)
@@ -340,14 +340,16 @@ def _replay_and_compare(
 def _replace_request_id(
     line: bytes, recorded_normalizer: OutputNormalizer, current_normalizer: OutputNormalizer
 ) -> bytes:
-    """A line of the frontend, with today's id of the question that it answers."""
+    """Return a line of the frontend with the current id of the request that it answers."""
     recorded_id = parse_protocol_line(line).id
     current_id = current_normalizer.find_raw_id(recorded_normalizer.find_normalized_id(recorded_id))
     return line.replace(orjson.dumps(recorded_id), orjson.dumps(current_id)) if current_id else line
 
 
 def _read_next_line(process: _DropInProcess, *, is_last: bool) -> bytes | None:
-    """The next line. If no line is left to be sent, stdin is closed, because it may wait for that."""
+    """Return the next line. If no line is left to send, close stdin, because the drop-in may wait
+    for that.
+    """
     if is_last:
         with contextlib.suppress(TimeoutError):
             return process.read_line(QUIET_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""The output of `shim replay --check`: one line a cast, and its first difference."""
+"""The output of `shim replay --check`: one line for each recording, and its first difference."""
 
 import os
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ MAX_CONCURRENT_CHECKS = 8  # each check starts two programs
 
 
 def check_recordings_and_print_report(recording_paths: Sequence[str], *, as_json: bool) -> int:
-    """Check every cast. Returns the exit status: 1 if one differs or cannot be checked.
-    RecordingError without any cast.
+    """Check every recording. Return the exit status: 1 if one differs or cannot be checked. Raise
+    RecordingError if there is no recording.
     """
     files = list(list_cast_paths(recording_paths))
     console = Console(highlight=False)

@@ -1,8 +1,8 @@
-"""Cut a test case out of a cast: what one child printed, how it was started and ended, and today's
-translation.
+"""Extracts a test case from a recording: the output of one child, how it was started and ended, and
+the current translation.
 
-The folder is laid out as `fixtures/README.md` says, so that adding it adds its tests. What no cast
-knows is left to a person: what happens in the run, and what the case is there to hold.
+The folder has the layout of `fixtures/README.md`, so that adding it adds its tests. A person must
+add what no recording knows: what happens in the run, and what the case tests.
 """
 
 import json
@@ -26,7 +26,7 @@ from shim.recording.rewrite import rewrite_cast_without_secrets
 from shim.state.files import open_new_file, open_regular_file, remove_file
 from shim.story.reader import Recording, load_cast_header, parse_child_exit
 
-MAX_STDIN_BYTES = 256 * 1024  # of the child's stdin; a longer one is not readable as an example
+MAX_STDIN_BYTES = 256 * 1024  # of the child's stdin; no one reads a longer example
 MAX_LISTED_CHILDREN = 20  # in an error message
 PLACEHOLDER_PREFIX = "TO FILL IN: "
 STDOUT_FILE, CASE_FILE, GOLDEN_FILE, REDACTED_FILE = (
@@ -40,7 +40,7 @@ _CONTROL_CHARACTERS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u206
 
 
 class RecordedChildRun(NamedTuple):
-    """One child of a cast: its number (from 1), its start, and the number of bytes that it printed."""
+    """One child of a recording: its number (from 1), its start, and the bytes that it printed."""
 
     number: int
     start_fields: Mapping[str, Any]
@@ -54,8 +54,8 @@ class RecordedChildRun(NamedTuple):
 
 
 class ExtractedFixture(NamedTuple):
-    """What was written: the folder, whether it has a golden (only for known vendors), and counts of
-    blanked secrets.
+    """The result: the folder, whether it has a golden (only for known vendors), and the redacted
+    secrets by kind.
     """
 
     folder: str
@@ -64,7 +64,7 @@ class ExtractedFixture(NamedTuple):
 
 
 class RecordedChildDetails:
-    """The facts of a child, collected while its bytes are written."""
+    """The facts about a child, collected while its bytes are written."""
 
     def __init__(self) -> None:
         self.stderr = HeadTailBuffer()
@@ -74,7 +74,7 @@ class RecordedChildDetails:
         self._stdin_bytes = 0
 
     def add_record(self, record: RecordingRecord) -> None:
-        """Take a record that is not of its stdout."""
+        """Add a record that is not its stdout."""
         if record.code == "e":
             self.stderr.add(record.data)
         elif record.code == "I":
@@ -123,13 +123,13 @@ def extract_fixture(
     turn_number: int | None = None,
     name: str = "",
 ) -> ExtractedFixture:
-    """Write `to/VENDOR/NAME` for a child of the cast at `path`, its secrets blanked unless `redact`
-    is "none".
+    """Write `to/VENDOR/NAME` for a child of the recording at `path`. Secrets are redacted unless
+    `redact` is "none".
 
-    `child_number` and `turn_number` choose among several; `name` is the cast's own where none is
-    given. RecordingError when the cast is damaged, or was recorded with its secrets and nothing is
-    said of them (None), when it is not clear which child is meant, and when the folder is there
-    already or cannot be made.
+    `child_number` and `turn_number` choose among several children; `name` is the recording's own
+    name by default. Raise RecordingError if the recording is damaged, if it has its secrets and
+    `redact` is None, if it is not clear which child is meant, or if the folder exists or cannot be
+    created.
     """
     report = verify_cast_file(path)
     if not report.chained:
@@ -211,7 +211,7 @@ def _write_fixture(
 
 
 def _write_golden(folder: str, vendor: str, partial: bool, details: RecordedChildDetails) -> bool:
-    """What `make accept` would write: the child's bytes in our words, with ids that count and no
+    """Write the golden as `make accept` would: the translated output, with numbered ids and no
     clock.
     """
     try:
@@ -279,14 +279,14 @@ def _choose_child(
 
 
 def _format_stdin(data: bytes) -> str | list[str]:
-    """A list with one entry a line, or the text itself if its last line has no end."""
+    """Return a list with one entry for each line, or the text itself if its last line has no LF."""
     text = data.decode("utf-8", "replace")
     return text.removesuffix("\n").split("\n") if text.endswith("\n") else text
 
 
 def format_toml_value(value: object) -> str:
-    """A text, number, truth value or list of texts in TOML; what a terminal would obey is escaped
-    in it.
+    """Return a text, number, boolean or list of texts as TOML, without characters that control a
+    terminal.
     """
     if isinstance(value, list):
         return "[" + ", ".join(map(format_toml_value, value)) + "]"

@@ -23,7 +23,7 @@ VENDOR_INDEX, PROMPT_INDEX, OUTCOME_INDEX = (
     COLUMN_NAMES.index(name) for name in ("vendor", "prompt", "outcome")
 )
 MAX_VENDOR_WIDTH = 12  # of a vendor's name in a narrow terminal
-# a narrow terminal leaves these out, one after the other
+# columns that a narrow terminal leaves out, in this order
 OPTIONAL_COLUMNS = ("file", "cost", "turns", "tools")
 YEAR_PREFIX = "2026-"
 WIDE_PROMPT_WIDTH = 24  # of a prompt beside the name of the file
@@ -51,7 +51,7 @@ def list_recordings(casts: RecordingsArgument = None, as_json: JsonOption = Fals
 
 
 def _print_table(console: Console, rows: list[list[Text]]) -> None:
-    """Draw the table: in a terminal with as many columns as it has room for, whole in a pipe."""
+    """Print the table: on a terminal with the columns that fit, in a pipe with all."""
     widths = [
         max(map(len, [name, *(row[column].plain for row in rows)]))
         for column, name in enumerate(COLUMN_NAMES)
@@ -80,7 +80,7 @@ def _print_table(console: Console, rows: list[list[Text]]) -> None:
 
 
 def _fit_columns(width: int, widths: list[int]) -> tuple[list[int], int, int]:
-    """The columns that a terminal has room for, the gap between them, and the columns of a prompt."""
+    """Return the columns that fit a terminal, the gap between them, and the width of a prompt."""
     columns = list(range(len(COLUMN_NAMES)))
     prompt_width = width - sum(widths) + widths[PROMPT_INDEX] - 2 * (len(COLUMN_NAMES) - 1)
     if prompt_width >= WIDE_PROMPT_WIDTH:

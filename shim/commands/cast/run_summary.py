@@ -1,6 +1,6 @@
-"""Recordings in numbers: one run, and many runs added up.
+"""Recordings in numbers: one run, and the sum of many runs.
 
-Everything kept has a bound, for any recording: names of tools, causes, samples of times.
+Names of tools, causes and samples of times are bounded for any recording.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,14 +25,14 @@ TOKEN_COLUMNS = {  # the kinds of tokens, and what their columns are called
 }
 MAX_FAILED_CALLS = 10_000  # that failed; the result may say that they were denied
 
-# `whole`, `cut off` (its last checkpoint is missing: it ended badly or goes on), `damaged` (lines
-# that nobody can read; `shim cast verify` finds what changed and can still be read), `unreadable`
-# (no cast, or no file).
+# `whole`; `cut off`: the last checkpoint is missing, because the run failed or is still running;
+# `damaged`: some lines cannot be read (`shim cast verify` also finds changed lines); `unreadable`: not
+# a recording, or no file.
 RecordingState = Literal["whole", "cut off", "damaged", "unreadable"]
 
 
 class DurationSamples:
-    """Times in seconds, for medians and percentiles. They are exact for up to SAMPLES times."""
+    """Times in seconds, for medians and percentiles. They are exact for up to MAX_SAMPLES times."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -50,7 +50,7 @@ class DurationSamples:
         self.total += duration_s
 
     def compute_percentile(self, fraction: float) -> float:
-        """The percentile for a share from 0 to 1; 0 without any time."""
+        """Return the percentile for a share from 0 to 1, or 0 without any time."""
         if not self._samples:
             return 0.0
         ordered = sorted(self._samples)
@@ -73,7 +73,9 @@ class DurationSamples:
 
 @dataclass(slots=True)
 class ToolCallCounts:
-    """The calls of a tool. The rest of `calls` went well; `times` are those of answered calls."""
+    """The calls of a tool. `calls` includes the successful ones; `times` are those of answered
+    calls.
+    """
 
     calls: int = 0
     failed: int = 0
@@ -97,7 +99,7 @@ class ToolCallCounts:
 
 
 class RecordedRunSummary:
-    """One recording in numbers. Feed it the changes of its story, then `close`."""
+    """One recording in numbers. Add the changes of its steps, then call `close`."""
 
     def __init__(self, file: str, header: RecordingHeader | None = None) -> None:
         header = RecordingHeader() if header is None else header
@@ -144,7 +146,9 @@ class RecordedRunSummary:
             self._move_denied_calls()
 
     def _set_answering_vendor(self, vendor: str) -> None:
-        """In a fallback list this may be a later vendor, whose version is unknown."""
+        """Set the vendor that answered. In a fallback list it may be a later one, whose version is
+        unknown.
+        """
         if vendor and redact_secrets_in_name(vendor) != self.vendor:
             self.vendor, self.version = redact_secrets_in_name(vendor), ""
 
@@ -163,7 +167,9 @@ class RecordedRunSummary:
             self._failed_calls.append((step, calls))
 
     def _move_denied_calls(self) -> None:
-        """Count calls as denied that the result names: Claude answers a denied call with an error."""
+        """Count the calls in the result's denials as denied: Claude's result of a denied call is an
+        error.
+        """
         for step, calls in self._failed_calls:
             if step.outcome == "denied":
                 calls.failed -= 1
@@ -258,7 +264,7 @@ class RecordedRunStatistics:
 def sort_tools_by_total_time(
     tools: Mapping[str, ToolCallCounts],
 ) -> list[tuple[str, ToolCallCounts]]:
-    """The tools in the order of their total time, the longest first."""
+    """Return the tools by their total time, the longest first."""
     return sorted(tools.items(), key=lambda item: (-item[1].times.total, -item[1].calls, item[0]))
 
 
@@ -269,14 +275,14 @@ def increment_counter(counts: dict[str, int], name: object, number: int = 1) -> 
 
 
 def choose_counter_key_or_overflow_key(counters: Mapping[str, Any], name: object) -> str:
-    """The name of an entry in a table."""
+    """Return the name of an entry in a table."""
     if (key := _format_line(name)) not in counters:
         key = redact_secrets_in_name(name)
     return key if key in counters or len(counters) < MAX_NAMES else OVERFLOW_KIND
 
 
 def redact_secrets_in_name(value: object) -> str:
-    """A name as one printable line without secrets."""
+    """Return a name as one printable line without secrets."""
     return _format_line(Redactor().redact_text(str(value)[: 10 * MAX_NAME_CHARS]))
 
 
@@ -285,7 +291,7 @@ def _format_line(value: object) -> str:
 
 
 def format_prompt_excerpt(text: str) -> str:
-    """The beginning of a prompt as one line without secrets."""
+    """Return the beginning of a prompt as one line without secrets."""
     redacted_text = Redactor().redact_text(text[: 10 * MAX_PROMPT_CHARS])
     line = " ".join(escape_control_chars(redacted_text).split())
     return line if len(line) <= MAX_PROMPT_CHARS else line[: MAX_PROMPT_CHARS - 1] + "…"

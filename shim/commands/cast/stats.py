@@ -69,8 +69,8 @@ def print_stats(
 def collect_run_statistics(
     paths: list[str],
 ) -> tuple[RecordedRunStatistics, dict[str, RecordedRunStatistics]]:
-    """The statistic of all recordings, and one for each vendor by name. Recordings are read one at
-    a time.
+    """Return the statistics of all recordings, and of each vendor by name. Recordings are read one
+    at a time.
     """
     total, by_vendor = RecordedRunStatistics(), dict[str, RecordedRunStatistics]()
     for summary in load_run_summaries(paths):
@@ -161,7 +161,7 @@ def _print_tools(console: Console, vendor: str, statistic: RecordedRunStatistics
 def _print_table(
     console: Console, headings: tuple[str, ...], rows: list[tuple[list[Text], float]]
 ) -> None:
-    """Print a table. Numbers are never cut, names may be, and bars get the room that is left."""
+    """Print a table. Numbers are never shortened, names may be, and bars get the remaining width."""
     max_share = max(share for _, share in rows)
     widths = [
         max(len(heading), *(len(cells[index].plain) for cells, _ in rows))
@@ -172,7 +172,7 @@ def _print_table(
         and MIN_NAME_COLUMNS + sum(widths[1:]) + 2 * len(widths) > console.width
         and len(widths) > 2
     ):
-        widths.pop()  # a number is whole or not there; --json has them all
+        widths.pop()  # a number is complete or left out; --json has all of them
     has_all_columns = len(widths) == len(headings)
     headings, rows = (
         headings[: len(widths)],

@@ -1,6 +1,6 @@
-"""The page of `shim cast stats --to html`: one file without scripts, which loads nothing.
+"""The page of `shim cast stats --to html`: one file without scripts that loads nothing.
 
-Names of vendors and tools are shown as text, never as markup (threats: script or HTML in exports).
+Names of vendors and tools are text, never markup (threats: script or HTML in exports).
 """
 
 import os
@@ -30,7 +30,7 @@ STYLE_FILES = ("look.css", "stats.css")
 def render_stats_page(
     total: RecordedRunStatistics, by_vendor: Mapping[str, RecordedRunStatistics]
 ) -> str:
-    """The page, from the statistic of all recordings and those of the vendors by name."""
+    """Render the page from the statistics of all recordings and those of the vendors by name."""
     style = b"\n".join(map(read_page_asset, STYLE_FILES))
     state_texts = [
         f"{number} {state}" for state, number in total.states.items() if state != "whole"
@@ -57,7 +57,7 @@ def render_stats_page(
 
 
 def _build_totals(total: RecordedRunStatistics) -> list[tuple[str, str, str]]:
-    """The sums above the tables: a name, a number, and what belongs to it."""
+    """Build the totals above the tables: a name, a number, and a remark."""
     call_counts, cached_tokens = total.calls, count_cached_tokens(total.tokens)
     failed_turns = sum(total.causes.values())
     _, _, failures_text = format_call_counts(
@@ -78,5 +78,5 @@ def _build_totals(total: RecordedRunStatistics) -> list[tuple[str, str, str]]:
 
 
 def sort_counts_descending(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """The counts, the largest first."""
+    """Return the counts, the largest first."""
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -1,4 +1,6 @@
-"""Recordings in files, each as one run in numbers. A mistake in a file is said in its row."""
+"""Loads recordings from files, each as one run in numbers. An error in a file is reported in its
+row.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,7 +14,7 @@ from shim.story.terminal.progress import show_progress
 
 
 def load_run_summaries(paths: Iterable[str]) -> Iterator[RecordedRunSummary]:
-    """One run for each file, in the order of names. A terminal is shown how many have been read."""
+    """Return one run for each file, in the order of names. A terminal shows how many were read."""
     files = list(list_cast_paths(paths))
     with show_progress("reading recordings", len(files)) as advance:
         for path in files:
@@ -21,7 +23,7 @@ def load_run_summaries(paths: Iterable[str]) -> Iterator[RecordedRunSummary]:
 
 
 def load_run_summary(path: str) -> RecordedRunSummary:
-    """A recording in numbers, with the state `unreadable` if it cannot be read."""
+    """Return a recording in numbers, with the state `unreadable` if it cannot be read."""
     summary = RecordedRunSummary(path)
     try:
         recording = Recording(path)

@@ -1,7 +1,7 @@
-"""What a vendor does with each thing that a frontend may ask for: itself, with our help, or not at
-all.
+"""What a vendor does with each feature that a frontend may ask for: itself, with the shim's help,
+or not at all.
 
-Where the command line of a vendor decides, it is built with and without the thing and compared. So
+If the command line of a vendor decides, it is built with and without the feature and compared. So
 the table cannot claim what a launch does not do.
 """
 
@@ -20,10 +20,10 @@ SAMPLE_MCP_CONFIG = '{"mcpServers":{"one":{"command":"one"}}}'
 
 
 def collect_adapter_abilities(adapter: Adapter) -> dict[str, str]:
-    """Each ability by name, with `yes`, `emulated` or `no`.
+    """Return each ability by name, with `yes`, `emulated` or `no`.
 
-    Emulated means: fragments are whole blocks; a limit stops the turn; a system prompt stands
-    before the prompt; the prompt asks for JSON, and the answer is checked.
+    Emulated means: fragments are complete blocks; a limit stops the turn; a system prompt is added
+    to the prompt; the prompt asks for JSON, and the answer is checked.
     """
     return {
         "partial messages": YES if adapter.abilities.can_stream else EMULATED,
@@ -43,7 +43,7 @@ def collect_adapter_abilities(adapter: Adapter) -> dict[str, str]:
 
 
 def list_workspace_trust_args(adapter: Adapter) -> tuple[str, ...]:
-    """The arguments that `trust = true` adds to its command line."""
+    """Return the arguments that `trust = true` adds to its command line."""
     default_launch, trusting_launch = (
         _build_launch(adapter),
         _build_launch(adapter, opens_trust_prompt=True),
@@ -56,7 +56,9 @@ def list_workspace_trust_args(adapter: Adapter) -> tuple[str, ...]:
 def _build_launch(
     adapter: Adapter, flags: Mapping[str, Any] = {}, **request_fields: Any
 ) -> LaunchSpec | None:
-    """The vendor's command line for a prompt; None if the vendor refuses the request."""
+    """Build the vendor's command line for a prompt, or return None if the vendor refuses the
+    request.
+    """
     invocation = Invocation(prompt=SAMPLE_PROMPT, print_mode=True, **flags)
     try:
         mode = adapter.modes.get("default", ())
@@ -68,7 +70,7 @@ def _build_launch(
 
 
 def _find_passed_ability(adapter: Adapter, **flags: Any) -> str:
-    """Whether the request changes the vendor's command line."""
+    """Return whether the request changes the vendor's command line."""
     launch = _build_launch(adapter, flags)
     return YES if launch is not None and launch != _build_launch(adapter) else NO
 

@@ -1,5 +1,5 @@
-"""Where programs keep a claude of their own: the files of npm's and PyPI's packages, and what was
-kept beside them.
+"""Finds the claude that other programs bundle: the files of npm and PyPI packages, and their
+backups.
 """
 
 import os
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from shim.core.errors import FrontendError
 from shim.process.find_program import BACKUP_SUFFIX
 
-# What the SDKs start with node or bun instead of by itself.
+# Suffixes of files that the SDKs start with node or bun.
 SCRIPT_SUFFIXES = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx")
 # The Python SDK, the TypeScript SDK by its generations, Claude Code of npm's.
 CLAUDE_PATH_REGEX = re.compile(
@@ -18,22 +18,20 @@ CLAUDE_PATH_REGEX = re.compile(
     r"|@anthropic-ai/claude-code/(cli\.js|bin/claude\.exe)"
     r"|@anthropic-ai/claude-(agent-sdk|code)-[a-z0-9-]+/claude)$"
 )
-MAX_FOLDERS = 200_000  # folders below a project, some seconds; a large monorepo has half of them
-MAX_BACKUPS = 100  # files of older versions that are kept beside one file
+MAX_FOLDERS = 200_000  # folders below a project, some seconds; a large monorepo has half as many
+MAX_BACKUPS = 100  # of older versions of one file
 
 
 class EmbeddedClaudeBinaries(NamedTuple):
-    """The files in which programs below a folder keep a claude, sorted; `is_complete`: the search
-    came to its end.
-    """
+    """The claude files of programs below a folder, sorted. `is_complete`: the search was complete."""
 
     files: list[str]
     is_complete: bool
 
 
 def find_embedded_claude_binaries(folder: str) -> EmbeddedClaudeBinaries:
-    """Every file that a package keeps as its claude, and every one that was replaced; links are not
-    followed.
+    """Find every file that a package bundles as its claude, and every one that was replaced. Links
+    are not followed.
     """
     paths: set[str] = set()
     for folder_count, (parent, folders, names) in enumerate(os.walk(folder)):
@@ -47,20 +45,20 @@ def find_embedded_claude_binaries(folder: str) -> EmbeddedClaudeBinaries:
 
 
 def _match_claude_path(path: str) -> str | None:
-    """The path, if a package keeps its claude there; of a kept file, the path that it had."""
+    """Return the path if a package bundles its claude there. Return the original path of a backup."""
     return path if CLAUDE_PATH_REGEX.search(path) else find_original_path(path)
 
 
 def build_backup_path(path: str) -> str:
-    """Where the file that was at `path` is kept. What node starts keeps its suffix, or node does
-    not know it.
+    """Return the path of the backup of `path`. A file for node keeps its suffix, which node
+    requires.
     """
     stem, suffix = os.path.splitext(path)
     return stem + BACKUP_SUFFIX + suffix if suffix in SCRIPT_SUFFIXES else path + BACKUP_SUFFIX
 
 
 def find_original_path(path: str) -> str | None:
-    """The file whose place a kept file had; None if it is not one that `build_backup_path` names."""
+    """Return the original path of a backup, or None if `build_backup_path` did not name it."""
     stem, suffix = os.path.splitext(path)
     if path.endswith(BACKUP_SUFFIX):
         return path.removesuffix(BACKUP_SUFFIX)
@@ -72,7 +70,7 @@ def find_original_path(path: str) -> str | None:
 
 
 def find_free_backup_path(path: str) -> str:
-    """A free name for what is kept of an older version. FrontendError if all of them are taken."""
+    """Return a free name for the backup of an older version. Raise FrontendError if there is none."""
     for number in range(1, MAX_BACKUPS):
         backup_path = f"{build_backup_path(path)}.{number}"
         if not os.path.lexists(backup_path):
@@ -84,7 +82,7 @@ def find_free_backup_path(path: str) -> str:
 
 
 def list_backup_paths(path: str) -> list[str]:
-    """What is still kept beside `path`."""
+    """Return the backups beside `path`."""
     backup_paths = [
         build_backup_path(path),
         *(f"{build_backup_path(path)}.{number}" for number in range(1, MAX_BACKUPS)),

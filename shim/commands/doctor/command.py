@@ -1,4 +1,4 @@
-"""`shim doctor`: a diagnosis, drawn for a person; exit 1 when something must be fixed."""
+"""`shim doctor`: prints a diagnosis; exit 1 if something must be fixed."""
 
 import os
 from typing import Annotated

@@ -1,7 +1,7 @@
-"""The diagnosis of `shim doctor`: what works on this machine, and what to do about the rest.
+"""The diagnosis of `shim doctor`: what works on this machine, and how to fix the rest.
 
-Each program that is found is asked for its version and its login again. No turn is started and no
-model is asked.
+Each installed program is asked for its version and its login again. No turn is started and no model
+is asked.
 """
 
 import os
@@ -57,12 +57,11 @@ def build_diagnosis(
     timeout_s: float | None = None,
     login_error_messages: Mapping[str, str] = {},
 ) -> Diagnosis:
-    """Check everything, or the vendors called `names`. FrontendError for an unknown vendor.
+    """Check everything, or the vendors called `names`. Raise FrontendError for an unknown vendor.
 
-    A failure is a problem only for these vendors, or without `names` for the one that answers by
-    default; for others it is a warning. `timeout_s` bounds the wait for a program's version.
-    `login_refusals` are the vendors that were not logged in when they last ran, with their words
-    for it.
+    A failure is a problem only for these vendors, or without `names` for the default vendor; for
+    others it is a warning. `timeout_s` limits the wait for a program's version. `login_refusals`
+    are the vendors that were not logged in when they ran last, with their messages.
     """
     for name in vendor_names:
         if name not in VENDORS:
@@ -120,10 +119,10 @@ def _add_refusals(
     reports: Sequence[VendorDiagnosis],
     environment: Mapping[str, str],
 ) -> list[DiagnosisFinding]:
-    """Add to the reports why turns of their vendors would be refused. Returns what would refuse one
-    of no vendor's.
+    """Add to the reports why turns of their vendors would be refused. Return the refusals that
+    belong to no vendor.
 
-    What was found already is not said again.
+    A refusal that was reported already is not repeated.
     """
     reported_texts = {finding.text for report in reports for finding in report.findings}
     for report in reports:
@@ -148,7 +147,7 @@ def _add_refusals(
 def _check_choice(
     required_names: Sequence[str], reports: Sequence[VendorDiagnosis]
 ) -> list[DiagnosisFinding]:
-    """What is wrong with the choice of a vendor."""
+    """Return what is wrong with the choice of a vendor."""
     if not required_names:
         return [
             explain_missing_default_vendor(
@@ -168,8 +167,8 @@ def _check_choice(
 
 
 def explain_missing_default_vendor(installed_vendors: Sequence[str]) -> DiagnosisFinding:
-    """What a person is told who has chosen no vendor; `installed_vendors` are the vendors whose
-    program is there.
+    """Return the message for a person who has chosen no vendor. `installed_vendors` are those whose
+    program was found.
     """
     if installed_vendors:
         fix = (
@@ -189,8 +188,8 @@ def explain_missing_default_vendor(installed_vendors: Sequence[str]) -> Diagnosi
 def _downgrade_problems(
     required_names: Sequence[str], reports: list[VendorDiagnosis]
 ) -> list[VendorDiagnosis]:
-    """Turn problems into warnings if one vendor of the list works: the next one answers where one
-    cannot start.
+    """Turn problems into warnings if one vendor of the list works, because the next one answers if
+    one cannot start.
     """
     if not any(
         report.name in required_names and has_no_problem(report.findings) for report in reports
@@ -218,8 +217,8 @@ def check_vendor(
     timeout_s: float | None = None,
     login_error_message: str | None = None,
 ) -> VendorDiagnosis:
-    """The report of one vendor. `is_required`: a failure is a problem. `timeout_s` and
-    `login_refusal` as `build_diagnosis` has them.
+    """Return the report of one vendor. `is_required`: a failure is a problem. `timeout_s` and
+    `login_refusal` are those of `build_diagnosis`.
     """
     adapter = choose_adapter_of_installed_cli(adapter, vendor_settings, environment, cwd)._replace(
         name=adapter.name
@@ -299,7 +298,7 @@ def check_vendor(
 def _list_ignored_programs(
     adapter: Adapter, environment: Mapping[str, str], cwd: str, level: str
 ) -> list[DiagnosisFinding]:
-    """Programs of the vendor's name that are on PATH and are ignored (threats: working directory)."""
+    """Return programs of the vendor's name on PATH that are ignored (threats: working directory)."""
     findings = []
     for directory, reason in list_ignored_path_entries(environment, cwd):
         for name in adapter.programs:
@@ -317,7 +316,7 @@ def _list_ignored_programs(
 def _check_interpreter(
     program: str, environment: Mapping[str, str], level: str
 ) -> list[DiagnosisFinding]:
-    """A program that is a script without its interpreter, which is Node for nearly all vendors."""
+    """Check that the interpreter of a script is installed; for nearly all vendors it is Node."""
     try:
         with open(program, "rb") as file:
             first_bytes = file.read(MAX_SHEBANG_BYTES)
@@ -466,7 +465,7 @@ def _build_unattended_finding(
 def _check_trust_prompt(
     adapter: Adapter, vendor_settings: VendorSettings
 ) -> list[DiagnosisFinding]:
-    """How it is started without a permission mode, and whether its trust gate is open."""
+    """Check how the vendor is started without a permission mode, and whether it trusts the folder."""
     findings = []
     if mode_args := adapter.modes.get("default"):
         findings.append(
@@ -498,10 +497,10 @@ def _check_trust_prompt(
 def _check_login(
     adapter: Adapter, probe: ProgramProbe | None, login_refusal: str | None, level: str
 ) -> list[DiagnosisFinding]:
-    """Whether it has a login, as far as that is free to ask; `login_refusal` are its words in its
-    newest recording.
+    """Check whether the vendor is logged in, if that is free to ask. `login_refusal` is the message
+    in its newest recording.
 
-    `probe` is None for a program that does not even say its version.
+    `probe` is None for a program that does not report its version.
     """
     login_probe, fix = adapter.cli.login_probe, adapter.login_hint or "log in with it once"
     if login_probe.refusal_regex and probe is not None:

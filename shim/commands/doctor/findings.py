@@ -1,4 +1,4 @@
-"""The findings of a diagnosis: each says how bad it is and what to do."""
+"""The findings of a diagnosis: the level of each, and what to do."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -9,11 +9,10 @@ OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
 
 
 class DiagnosisFinding(NamedTuple):
-    """One thing that was checked. `level` is ok, note, warning, or problem: something that was
-    asked for fails.
+    """One check. `level` is ok, note, warning, or problem (something that was asked for fails).
 
-    `text` says what was found, `fix` what to do ("": nothing). They may have words of other
-    programs in them, and are made printable where they are shown.
+    `text` is the result, `fix` is what to do ("": nothing). Both may contain text of other
+    programs, and are made printable where they are shown.
     """
 
     level: str
@@ -29,14 +28,12 @@ class DiagnosisFinding(NamedTuple):
 
 
 def has_no_problem(findings: Iterable[DiagnosisFinding]) -> bool:
-    """Whether nothing must be fixed."""
+    """Return whether nothing must be fixed."""
     return all(finding.level != PROBLEM for finding in findings)
 
 
 class VendorDiagnosis(NamedTuple):
-    """The findings of one vendor. The fields before `findings` are those of
-    `capabilities.describe`.
-    """
+    """The findings about one vendor. The fields before `findings` are those of its row."""
 
     name: str
     program: str | None
@@ -51,7 +48,7 @@ class VendorDiagnosis(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """A whole diagnosis: the machine with its settings, and each vendor."""
+    """A complete diagnosis: the machine with its settings, and each vendor."""
 
     machine: list[DiagnosisFinding]
     vendors: list[VendorDiagnosis]

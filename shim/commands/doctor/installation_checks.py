@@ -1,6 +1,4 @@
-"""The diagnosis of the machine: settings, state, PATH, the `claude` that PATH finds, the vendor
-that is chosen.
-"""
+"""The diagnosis of the machine: settings, state, PATH, the `claude` on PATH, and the chosen vendor."""
 
 import os
 import subprocess
@@ -42,7 +40,7 @@ TRIAL_FILE = ".doctor"  # a file that is written and removed again
 def check_machine_setup(
     settings: ShimSettings, environment: Mapping[str, str], cwd: str
 ) -> list[DiagnosisFinding]:
-    """All findings but those of the settings file, in the order in which a person reads them."""
+    """Return all findings but those about the settings file, in reading order."""
     return [
         _check_state_folder(environment),
         *_check_log(settings),
@@ -63,7 +61,7 @@ def check_machine_setup(
 def load_and_check_settings(
     environment: Mapping[str, str],
 ) -> tuple[ShimSettings | None, DiagnosisFinding]:
-    """The settings as a turn reads them; None where a mistake in them refuses every turn."""
+    """Return the settings of a turn, or None if an error in them refuses every turn."""
     try:
         settings = load_shim_settings(Invocation(), environment)
         check_vendor_names_in_settings(settings)
@@ -81,8 +79,7 @@ def load_and_check_settings(
 def find_test_turn_startup_error(
     environment: Mapping[str, str], vendor: str | None = None
 ) -> ShimError | None:
-    """Why a turn of `vendor`, by default of the one that answers, would be refused; None if it
-    would not.
+    """Return why a turn of `vendor`, by default of the default vendor, would be refused, or None.
 
     The turn is prepared by the code of every turn, up to the command that would be started.
     """
@@ -99,8 +96,8 @@ def find_test_turn_startup_error(
 
 
 def list_default_vendors(settings: ShimSettings, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The vendors that answer by default: of SHIM_VENDOR, else of the installed `claude`, else of
-    the settings.
+    """Return the default vendors: from SHIM_VENDOR, from the installed `claude`, or from the
+    settings.
     """
     if vendor_variable := environment.get("SHIM_VENDOR"):
         return () if vendor_variable.startswith("replay:") else parse_vendor_list(vendor_variable)
@@ -112,8 +109,8 @@ def list_default_vendors(settings: ShimSettings, environment: Mapping[str, str])
 
 
 def _check_state_folder(environment: Mapping[str, str]) -> DiagnosisFinding:
-    """Whether state can be kept. Without it no session can be resumed, and every program is probed
-    again.
+    """Check whether state can be stored. Without it no session can be resumed, and every program is
+    asked again.
     """
     state = get_state_dir(environment)
     folder = os.path.join(state, "probes")
@@ -139,7 +136,7 @@ def _check_state_folder(environment: Mapping[str, str]) -> DiagnosisFinding:
 
 
 def _check_log(settings: ShimSettings) -> list[DiagnosisFinding]:
-    """Whether the log can be opened, which a turn does first."""
+    """Check whether the log can be opened, which a turn does first."""
     if not settings.log:
         return []
     path = settings.log.partition(":")[2]
@@ -162,7 +159,7 @@ def _check_log(settings: ShimSettings) -> list[DiagnosisFinding]:
 def _check_recording(
     settings: ShimSettings, environment: Mapping[str, str]
 ) -> list[DiagnosisFinding]:
-    """Whether a run can be recorded where it would be."""
+    """Check whether a run can be recorded in its folder."""
     path = environment.get("SHIM_RECORD") or settings.record
     if not path:
         return []
@@ -180,8 +177,8 @@ def _check_recording(
 
 
 def check_background_sessions(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
-    """The sessions that live on their own: how many, those whose host died, and hosts that do not
-    answer.
+    """Check the background sessions: how many there are, whose host has died, and which hosts do
+    not answer.
     """
     sessions = registry.list_sessions(environment)
     if not sessions:
@@ -248,7 +245,7 @@ def _is_answering(session: SessionRecord, environment: Mapping[str, str]) -> boo
 
 
 def check_gateway_tokens(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
-    """Whether a browser can be served, and whether the token is anybody else's to read."""
+    """Check whether a browser can be served, and whether another user can read the token."""
     missing = [package for package in REQUIRED_PACKAGES if find_spec(package) is None]
     token_file = GatewayTokenFile(environment)
     if token_file.is_readable_by_others:
@@ -269,7 +266,7 @@ def check_gateway_tokens(environment: Mapping[str, str]) -> list[DiagnosisFindin
 
 
 def _check_claude(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
-    """What a frontend starts when it calls `claude`."""
+    """Check what a frontend starts when it calls `claude`."""
     path = find_first_program_on_path("claude", environment.get("PATH", ""))
     if path is None:
         return [DiagnosisFinding(NOTE, "PATH finds no claude", "`shim install` writes one")]
@@ -294,7 +291,7 @@ def _check_claude(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
 
 
 def _find_start_error(path: str) -> str:
-    """Why an installed file does not even say its version; "" where it does."""
+    """Return why an installed file does not report its version, or ""."""
     try:
         result = subprocess.run(
             [path, "--version"],
@@ -310,7 +307,7 @@ def _find_start_error(path: str) -> str:
 
 
 def _check_bytecode() -> DiagnosisFinding:
-    """Whether Python has to compile modules of ours whenever it starts."""
+    """Check whether Python must compile modules of the shim at each start."""
     missing = list_uncompiled_modules()
     if not missing:
         return DiagnosisFinding(OK, "every module has its bytecode")

@@ -1,4 +1,4 @@
-"""Findings, drawn for a person: a mark, the text, and below it what to do."""
+"""Prints findings for a person: a mark, the text, and below it what to do."""
 
 from rich.console import Console
 from rich.table import Table
@@ -37,7 +37,7 @@ def print_finding(console: Console, finding: DiagnosisFinding, indent: str = "")
 
 
 def print_vendor_report(console: Console, report: VendorDiagnosis) -> None:
-    """Print a vendor's name and where its program is, and its findings."""
+    """Print a vendor's name, the path of its program, and its findings."""
     heading = Text(escape_control_chars(report.name), style="bold")
     heading.append(f"  {escape_control_chars(report.program or 'not found')}", style="not bold")
     console.print(heading, soft_wrap=True)

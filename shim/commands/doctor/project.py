@@ -1,4 +1,4 @@
-"""The diagnosis of a project: which claude the programs below it start."""
+"""The diagnosis of a project: which claude its programs start."""
 
 import os
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ from shim.process.install import find_first_program_on_path, read_drop_in_settin
 def check_project_claude_binaries(
     folder: str, environment: Mapping[str, str]
 ) -> list[DiagnosisFinding]:
-    """A finding for each file below `folder` that a package keeps as its claude. FrontendError if
-    it is no folder.
+    """Return a finding for each bundled claude below `folder`. Raise FrontendError if it is not a
+    folder.
     """
     folder = os.path.abspath(os.path.expanduser(folder))
     if not os.path.isdir(folder):

@@ -1,4 +1,4 @@
-"""What each vendor can do here: the rows of `shim vendors`."""
+"""The rows of `shim vendors`: what each vendor can do here."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -39,10 +39,10 @@ ONE_SHOT_UNATTENDED_TEXT = (
 def describe_missing_permission_prompts(
     name: str, *, asks_in_conversation: bool, is_unsure: bool = False
 ) -> str:
-    """What a person should know of a vendor that runs its tools unasked; `asks_in_conversation`:
-    not where a frontend holds a talk.
+    """Return what a person should know about a vendor that runs its tools without asking.
 
-    `is_unsure`: it may ask, but its profile does not say about what.
+    `asks_in_conversation`: it asks in a conversation. `is_unsure`: it may ask, but its profile does
+    not say about which calls.
     """
     return (
         UNKNOWN_ASKING_TEXT
@@ -56,9 +56,9 @@ def describe_missing_permission_prompts(
 def can_ask_permission_in_conversation(
     adapter: Adapter, vendor_settings: VendorSettings, missing_cli_feature: str = ""
 ) -> bool:
-    """Whether a frontend that holds a conversation is asked, though one message asks nobody.
+    """Return whether a vendor that does not ask in one-shot mode asks in a conversation.
 
-    `missing_feature` is what the installed version would need for that and has not.
+    `missing_feature` is a feature that the installed version lacks for that.
     """
     return (
         adapter.cli.build_two_way is not None
@@ -68,8 +68,7 @@ def can_ask_permission_in_conversation(
 
 
 def build_vendor_table_rows(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any]]:
-    """One row for each vendor, as `describe_vendor` has it. A vendor that cannot be read is named
-    on stderr.
+    """Return one row for each vendor. A vendor that cannot be read is named on stderr.
 
     SHIM_BIN is ignored, because it names the program of one turn's vendor.
     """
@@ -94,20 +93,19 @@ def build_vendor_table_rows(environment: Mapping[str, str], cwd: str) -> list[di
 def build_vendor_row(
     adapter: Adapter, vendor_settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> dict[str, Any]:
-    """The row of one vendor.
+    """Build the row of one vendor.
 
-    program                     the path where its program was found, None if it was not found
-    version, tested, place      what the program says, the range that was tried, and where the
-                                version stands in it
+    program                     the path of its program, None if it was not found
+    version, tested, place      the reported version, the tested range, and the position of the
+                                version in that range
     can, emulated, cannot       names of abilities
     modes, refused              permission modes
-    unattended, talks           it asks nobody about one message; a frontend that holds a
-                                conversation is asked
+    unattended, talks           it does not ask in one-shot mode; it asks in a conversation
     distrust                    why the promises of its profile do not hold for this version, or ""
-    unsure                      it may ask, but its profile does not say about what
-    driven, lacks               what one process serves; what a version lacks that could serve a
-                                conversation
-    install                     the command that installs it, "" where none is known
+    unsure                      it may ask, but its profile does not say about which calls
+    driven, lacks               what one process serves; the feature that the version lacks to serve
+                                a conversation
+    install                     the command that installs it, "" if none is known
     """
     adapter = choose_adapter_of_installed_cli(adapter, vendor_settings, environment, cwd)._replace(
         name=adapter.name
@@ -175,7 +173,7 @@ _ABILITY_COLUMNS = {"can": YES, "emulated": EMULATED, "cannot": NO}
 def describe_process_lifetime(
     adapter: Adapter, vendor_settings: VendorSettings, missing_cli_feature: str = ""
 ) -> str:
-    """What one process of the vendor serves: a conversation or a message."""
+    """Return what one process of the vendor serves: a conversation or a message."""
     keeps_process = (
         can_ask_permission_in_conversation(adapter, vendor_settings, missing_cli_feature)
         or adapter.cli.always_keeps_child

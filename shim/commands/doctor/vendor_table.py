@@ -1,5 +1,5 @@
-"""`shim vendors`: the vendors of this machine in one table of 80 columns, and with `--all` what
-every vendor can do.
+"""`shim vendors`: the vendors of this machine in a table of 80 columns, and with `--all` the
+abilities of every vendor.
 """
 
 import os
@@ -75,7 +75,7 @@ def list_vendors(
 
 
 def print_vendor_table(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> None:
-    """Print the vendors that are there, and those that never ask; with `shows_all` all vendors,
+    """Print the installed vendors, and those that never ask. With `shows_all`, print all vendors,
     abilities and modes.
     """
     console = open_table_console()
@@ -135,8 +135,8 @@ def _create_table(gap: int, *headings: str) -> Table:
 
 
 def _build_vendor_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
-    """Which version of each vendor is there, whether it was tried, whom it asks, and where it is,
-    or how to get it.
+    """Build the table: each vendor's version, whether it was tested, whether it asks, and its
+    program or how to install it.
     """
     table = _create_table(gap, "vendor", "version", "tried", "asks")
     table.add_column("program", overflow="fold")

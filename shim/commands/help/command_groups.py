@@ -1,11 +1,11 @@
-"""The list of commands in `shim --help`: in groups, each command with its whole sentence."""
+"""The list of commands in `shim --help`: in groups, each command with its complete sentence."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shim.commands.help.plain_help import SimplifiedHelpGroup
 
-# What a person wants to do, and the commands for it.
+# The task of a person, and the commands for it.
 COMMAND_GROUPS = {
     "To begin": ("install", "uninstall", "vendors", "doctor", "demo"),
     "To run an agent": ("run", "explain", "sessions", "bridge"),
@@ -17,9 +17,7 @@ OTHERS_TITLE = "Commands"
 
 
 class TitledCommandGroup(SimplifiedHelpGroup):
-    """A group of commands that lists them below titles. A command without a title stands at the
-    end.
-    """
+    """A group of commands that lists them below titles. Commands without a title come last."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands for `--help`."""
@@ -38,7 +36,7 @@ class TitledCommandGroup(SimplifiedHelpGroup):
 
 
 def group_command_names(names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-    """The names by their titles, in the order of GROUPS."""
+    """Return the names by their titles, in the order of GROUPS."""
     remaining = list(names)
     for title, members in COMMAND_GROUPS.items():
         yield title, [name for name in members if name in remaining]
@@ -47,5 +45,5 @@ def group_command_names(names: Iterable[str]) -> Iterator[tuple[str, list[str]]]
 
 
 def format_help_summary(text: str) -> str:
-    """The first paragraph of a help text, as one line."""
+    """Return the first paragraph of a help text as one line."""
     return " ".join(text.split("\n\n")[0].split())

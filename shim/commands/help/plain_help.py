@@ -1,4 +1,4 @@
-"""The help of a command in the usual signs: PROMPT and [FILE] in its usage, TEXT and NUMBER for
+"""The help of a command in the usual notation: PROMPT and [FILE] in its usage, TEXT and NUMBER for
 values.
 """
 
@@ -9,22 +9,22 @@ from typer.core import TyperCommand, TyperGroup
 
 from shim.commands.help.removed import reject_removed_command, reject_removed_options
 
-# Typer from 0.29 on writes {prompt} for what has to be given, and `prompt <str>`, `--wait <float
-# range>` in lists.
+# Since 0.29, Typer writes {prompt} for a required argument, and `prompt <str>`, `--wait <float range>`
+# in lists.
 _ARGUMENT_NAME = re.compile(r"\{(\w+)\}|\[(\w+)\](?=\.\.\.| |$)", re.MULTILINE)
 _VALUE_TYPE = re.compile(r" <(?:list\[)?(?:str|int|float)(?: range)?\]?>")
 _NUMBER_TYPES = ("int", "float")
 
 
 def format_usage_line(text: str) -> str:
-    """A usage line with the names of arguments in capital letters."""
+    """Return a usage line with the names of arguments in capital letters."""
     return _ARGUMENT_NAME.sub(
         lambda match: match[1].upper() if match[1] else f"[{match[2].upper()}]", text
     )
 
 
 def format_help_page(text: str) -> str:
-    """A help page whose columns stay where they are."""
+    """Return a help page with unchanged columns."""
     usage, gap, body = text.partition("\n\n")
     return format_usage_line(usage) + gap + "\n".join(map(_format_row, body.split("\n")))
 
@@ -52,11 +52,9 @@ class SimplifiedHelpCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
     def get_usage(self, ctx: Any) -> str:
-        """Its usage line."""
         return format_usage_line(super().get_usage(ctx))
 
     def get_help(self, ctx: Any) -> str:
-        """Its help page."""
         return format_help_page(super().get_help(ctx))
 
 
@@ -71,9 +69,7 @@ class SimplifiedHelpGroup(TyperGroup):
         return super().get_command(ctx, cmd_name)
 
     def get_usage(self, ctx: Any) -> str:
-        """Its usage line."""
         return format_usage_line(super().get_usage(ctx))
 
     def get_help(self, ctx: Any) -> str:
-        """Its help page."""
         return format_help_page(super().get_help(ctx))

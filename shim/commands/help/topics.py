@@ -19,7 +19,7 @@ _LINK = re.compile(r"\[[^]]*\]\(([a-z-]+)\.md(?:#[a-z-]*)?\)")  # from one topic
 
 
 class ManualTopic(NamedTuple):
-    """One file of the manual. `name` is what a person types, `summary` is the paragraph below the
+    """One file of the manual. `name` is the name of the topic, `summary` the paragraph below the
     title.
     """
 
@@ -29,7 +29,7 @@ class ManualTopic(NamedTuple):
 
 
 def load_manual_topics() -> list[ManualTopic]:
-    """Every topic, sorted by name."""
+    """Load every topic, sorted by name."""
     topic_list = []
     for file in sorted(os.listdir(MANUAL_FOLDER)):
         if file.endswith(SUFFIX):
@@ -43,7 +43,7 @@ def load_manual_topics() -> list[ManualTopic]:
 
 
 def list_topic_names() -> list[str]:
-    """The names of all topics, for the completion of a shell."""
+    """Return the names of all topics, for shell completion."""
     return [topic.name for topic in load_manual_topics()]
 
 
@@ -89,7 +89,7 @@ def show_help(
 
 
 def _find_command_help(context: typer.Context, command_path: list[str]) -> str | None:
-    """What `shim WORDS --help` prints; None if there is no such command."""
+    """Return the output of `shim ARGS --help`, or None if there is no such command."""
     command, command_context = context.find_root().command, context.find_root()
     for name in command_path:
         commands = getattr(command, "commands", {})

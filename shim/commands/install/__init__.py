@@ -1,3 +1,1 @@
-"""`shim install --into`: the drop-in in the place of a claude that another program keeps for
-itself.
-"""
+"""`shim install --into`: replaces the claude that another program bundles."""

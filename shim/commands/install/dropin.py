@@ -1,4 +1,4 @@
-"""`shim install` and `shim uninstall`: what they do, what they looked at, and what to type next."""
+"""`shim install` and `shim uninstall`: what they do and check, and what to type next."""
 
 import os
 from typing import Annotated
@@ -104,10 +104,10 @@ def install_dropin(
 
 
 def _report_vendors(names: tuple[str, ...]) -> VendorDiagnosis | str | None:
-    """Look at the vendors that will answer and tell of them.
+    """Check the vendors that will answer, and print their reports.
 
-    The report of the first; where none is chosen, the name of one to choose; None where the
-    settings have a mistake.
+    Return the report of the first one, the name of one to choose if none is chosen, or None if the
+    settings have an error.
     """
     console = Console(highlight=False)
     settings, settings_finding = load_and_check_settings(os.environ)
@@ -132,8 +132,8 @@ def _report_vendors(names: tuple[str, ...]) -> VendorDiagnosis | str | None:
 
 
 def _resolve_vendors(names: tuple[str, ...], settings: ShimSettings) -> tuple[str, ...]:
-    """The vendors that answer where the file names `names`: with none, SHIM_VENDOR or the settings
-    choose.
+    """Return the vendors that answer if the file names `names`. Without names, SHIM_VENDOR or the
+    settings choose.
     """
     variable = os.environ.get("SHIM_VENDOR", "")
     return (
@@ -144,7 +144,7 @@ def _resolve_vendors(names: tuple[str, ...], settings: ShimSettings) -> tuple[st
 
 
 def _check_path(path: str, name: str) -> DiagnosisFinding:
-    """Which file PATH finds under `name`; a warning if that is not `path`."""
+    """Return which file PATH finds under `name`, with a warning if it is not `path`."""
     path_match, folder = (
         find_first_program_on_path(name, os.environ.get("PATH", "")),
         os.path.dirname(path),
@@ -160,7 +160,7 @@ def _check_path(path: str, name: str) -> DiagnosisFinding:
 
 
 def _format_next_step(command: str, report: VendorDiagnosis, *, is_claude: bool) -> str:
-    """What to type next."""
+    """Return what to type next."""
     problem = next((finding for finding in report.findings if finding.level == PROBLEM), None)
     if report.program is None and (install_hint := get_adapter(report.name).cli.install_command):
         return f"{install_hint}, then shim doctor {report.name}"

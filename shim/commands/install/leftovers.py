@@ -1,4 +1,4 @@
-"""What `shim uninstall` leaves on the machine, and how `--purge` removes what is the shim's own."""
+"""What `shim uninstall` leaves on the machine, and how `--purge` removes the shim's own files."""
 
 import os
 import shutil
@@ -10,14 +10,14 @@ from shim.core.errors import FrontendError
 from shim.io.transcript import get_projects_dir
 from shim.state.config import get_config_dir, get_state_dir, load_shim_settings
 
-# The folders that the shim makes in its state folder.
+# The folders that the shim creates in its state folder.
 STATE_ENTRIES = ("probes", "versions", "promises", "profiles", "sessions", "spill")
 SETTINGS_ENTRIES = ("config.toml", "vendors")
 
 
 class UninstallLeftover(NamedTuple):
-    """What is still there. `owned_entries` are the entries of the folder that only the shim uses,
-    which may be removed.
+    """A file or folder that is left. `owned_entries` are the entries of the folder that only the
+    shim uses and that may be removed.
     """
 
     path: str
@@ -28,8 +28,8 @@ class UninstallLeftover(NamedTuple):
 def list_uninstall_leftovers(
     environment: Mapping[str, str], record_folder: str = ""
 ) -> list[UninstallLeftover]:
-    """What is there of the shim's. `record_folder` is where the drop-in recorded its runs, "" where
-    it did not say.
+    """Return the shim's files and folders. `record_folder` is where the drop-in recorded its runs,
+    or "".
     """
     try:
         record_folder = (
@@ -58,8 +58,8 @@ def list_uninstall_leftovers(
 
 
 def remove_uninstall_leftover(leftover: UninstallLeftover) -> bool:
-    """Remove what the shim owns of it; whether nothing of it is left. No link is followed, no
-    foreign file touched.
+    """Remove the shim's part of a leftover. Return whether nothing is left. Links are not followed,
+    and other programs' files are not changed.
     """
     for name in leftover.owned_entries:
         path = os.path.join(leftover.path, name)

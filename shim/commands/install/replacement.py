@@ -1,7 +1,8 @@
-"""The drop-in in the place of a file: what was there is kept beside it, and comes back.
+"""Replaces a file with the drop-in. The original file is kept beside it and can be restored.
 
-The SDKs start a file that ends in `.js` with node or bun. In place of such a file the drop-in is
-JavaScript, valid as a module and as a script, because the package decides which of both it is.
+The SDKs start a file that ends in `.js` with node or bun. The drop-in in place of such a file is
+JavaScript that is valid as a module and as a script, because the package decides which of them it
+is.
 """
 
 import errno
@@ -24,9 +25,8 @@ from shim.state.files import replace_file, write_all
 
 MAX_NAMED_PATHS = 5  # places that a hint names
 
-# Where node has `execve` (22.15 and newer) our shell script takes node's place. Elsewhere node
-# waits beside it, hands on the signals that frontends send, and ends as it does. Ctrl-C reaches
-# both by itself.
+# If node has `execve` (22.15 and newer), our shell script replaces node. Otherwise node waits for the
+# script, passes on the signals of the frontend, and exits like the script. Ctrl-C reaches both.
 JAVASCRIPT_TEMPLATE = """\
 #!/usr/bin/env node
 // {marker}; `shim uninstall --into` this file puts back what was here before{declared}{script};
@@ -49,8 +49,8 @@ else Promise.all([import("node:child_process"), import("node:tty")]).then((modul
 
 
 class DropinReplacementResult(NamedTuple):
-    """What `replace_with_dropin` did: the file, where what was there is kept now, and where an older one
-    was moved to.
+    """The result of `replace_file_with_dropin`: the file, its backup, and the new path of an older
+    backup.
     """
 
     path: str
@@ -59,8 +59,8 @@ class DropinReplacementResult(NamedTuple):
 
 
 class DropinRestorationResult(NamedTuple):
-    """What `uninstall_from` did: whether the file was ours, whether the old one is back, and what
-    is still kept.
+    """The result of `restore_replaced_file`: whether the file was a drop-in, whether the original
+    was restored, and the backups that are left.
     """
 
     path: str
@@ -70,7 +70,7 @@ class DropinRestorationResult(NamedTuple):
 
 
 def build_dropin_script(path: str, installed_options: Mapping[str, str]) -> bytes:
-    """What is written in place of `path`."""
+    """Return the content of the file in place of `path`."""
     shell = build_drop_in_script(installed_options)
     if not path.endswith(SCRIPT_SUFFIXES):
         return shell
@@ -84,9 +84,10 @@ def build_dropin_script(path: str, installed_options: Mapping[str, str]) -> byte
 def replace_file_with_dropin(
     file: str, installed_options: Mapping[str, str]
 ) -> DropinReplacementResult:
-    """Put the drop-in in place of `file` and keep what was there beside it.
+    """Replace `file` with the drop-in, and keep the original beside it.
 
-    FrontendError if there is no file, or if it is a folder, a link or nothing that can be replaced.
+    Raise FrontendError if there is no file, or if it is a folder, a link or something else that
+    cannot be replaced.
     """
     path = _resolve_target(file)
     backup = build_backup_path(path)
@@ -109,7 +110,7 @@ def replace_file_with_dropin(
 
 
 def _restore_files(path: str, backup: str, old_backup: str | None, cause: BaseException) -> None:
-    """Undo what was moved. FrontendError that names where each file is now, if that fails too."""
+    """Undo the moves. If that fails, raise FrontendError with the current path of each file."""
     moves = [(backup, path), *([(old_backup, backup)] if old_backup is not None else [])]
     for index, (source, target) in enumerate(moves):
         try:
@@ -123,8 +124,8 @@ def _restore_files(path: str, backup: str, old_backup: str | None, cause: BaseEx
 
 
 def restore_replaced_file(file: str) -> DropinRestorationResult:
-    """Remove the drop-in from `file` and put back what was there. A file that is not ours is left
-    alone.
+    """Remove the drop-in from `file` and restore the original. Another program's file is not
+    changed.
     """
     path = os.path.abspath(os.path.expanduser(file))
     backup, is_dropin = (

@@ -1,4 +1,4 @@
-"""What `shim install --into` and `shim uninstall --into` say to a person."""
+"""The messages of `shim install --into` and `shim uninstall --into`."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from shim.story.terminal.console import print_line
 
 
 def install_dropin_with_report(file: str, installed_options: Mapping[str, str]) -> None:
-    """Put the drop-in in place of `file`. FrontendError if that cannot be done."""
+    """Replace `file` with the drop-in. Raise FrontendError if that cannot be done."""
     installation = replace_file_with_dropin(file, installed_options)
     print_line(f"wrote {installation.path}")
     if installation.old_backup:
@@ -24,7 +24,7 @@ def install_dropin_with_report(file: str, installed_options: Mapping[str, str]) 
 
 
 def uninstall_dropin_and_print_result(file: str) -> None:
-    """Put back what was at `file`. Where nothing of ours is, say so: that is no failure."""
+    """Restore the original of `file`. If it is not a drop-in, print that; it is not a failure."""
     removal = restore_replaced_file(file)
     if removal.restored:
         print_line(f"{removal.path} is what it was before")

@@ -1,1 +1,1 @@
-"""`shim vendor`: a profile of a user's own, drafted and checked."""
+"""`shim vendor`: drafts and checks a user's own profile."""

@@ -1,5 +1,5 @@
-"""Captured output in files: lines as a program printed them, or casts, of which every child's
-stdout is taken.
+"""Captured output in files: lines as a program printed them, or recordings, of which every child's
+stdout is read.
 """
 
 import os
@@ -13,24 +13,24 @@ from shim.core.turn.outcome import ChildExit
 from shim.story.reader import Recording, parse_child_exit
 
 CHUNK_BYTES = 256 * 1024
-MAX_FILE_BYTES = 1024 * 1024 * 1024  # of one file: as much as a cast may have
-MAX_FILES = 1000  # for one call: all fixtures of this repository are half of it
+MAX_FILE_BYTES = 1024 * 1024 * 1024  # of one file, as much as a recording may have
+MAX_FILES = 1000  # of one call, twice as many as the fixtures of this repository
 
 
 class CapturedOutputSink(Protocol):
-    """What takes the output of one child after another."""
+    """Receives the output of one child after another."""
 
     def start_child_output(self, label: str) -> None: ...
 
     def feed(self, chunk: bytes) -> None: ...
 
     def end_child_output(self, child_exit: ChildExit | None, stderr: str | None) -> None:
-        """The child ended; `stderr` is None if it was not kept."""
+        """End the child's output. `stderr` is None if it was not recorded."""
 
 
 def read_captured_files(paths: list[str], sink: CapturedOutputSink) -> None:
-    """Give a sink the children of these files. FrontendError for one that cannot be read,
-    RecordingError for no cast.
+    """Send the children of these files to a sink. Raise FrontendError for a file that cannot be
+    read, and RecordingError for one that is not a recording.
 
     A file of lines does not tell how the program ended: it counts as a success without stderr.
     """

@@ -1,4 +1,4 @@
-"""`shim vendor …`: a vendor against captured output, and a first profile out of it."""
+"""`shim vendor …`: checks a vendor against captured output, and drafts a profile from it."""
 
 import os
 import sys
@@ -143,8 +143,8 @@ def draft(
 
 
 def _load_traced_adapter(name: str) -> tuple[Adapter, RuleTracer | None, list[str]]:
-    """A vendor by name or by the path of its profile; with its rules traced where it has some, and
-    remarks on keys.
+    """Return a vendor by its name or the path of its profile, with traced rules if it has rules,
+    and with remarks about keys.
     """
     path = adapters.VENDORS.get(name, "")
     if name.endswith(adapters.PROFILE_SUFFIX):

@@ -1,7 +1,7 @@
-"""A first profile out of captured output: what `shim vendor draft` writes.
+"""Drafts a profile from captured output, for `shim vendor draft`.
 
-For each kind of event it has the fields with samples, and a rule: one that was recognised
-(`draft_rules`), or one that ignores the kind, for a person to finish. The draft is valid as it is:
+For each kind of event it has the fields with samples, and a rule: one that was inferred
+(`draft_rules`), or one that ignores the kind, for a person to finish. The draft is valid, so that
 `shim vendor check` runs on it at once.
 """
 
@@ -36,7 +36,7 @@ MAX_LISTED_FIELDS = 12  # of a kind that are shown
 MAX_SAMPLE_CHARS = 50
 MAX_COMMENT_CHARS = 160
 MAX_TOOLS = 100  # entries that are drafted
-# A rule to begin with, where there was nothing: a profile has at least one.
+# The rule of an empty draft, because a profile has at least one rule.
 EXAMPLE_RULE = InferredEventRule(
     InferredRuleEventSelector(frozenset({(("type",), "text")})),
     "text",
@@ -45,7 +45,7 @@ EXAMPLE_RULE = InferredEventRule(
 
 
 def generate_profile_toml(collector: CapturedEventCollector, name: str) -> str:
-    """The text of a profile called `name`, from all that was seen."""
+    """Return the text of a profile called `name`, from all captured events."""
     events = collector.list_captured_events()
     rules = infer_profile_rules(events)
     events_by_kind: dict[EventKind, list[CapturedEvent]] = {}
@@ -90,7 +90,7 @@ def generate_profile_toml(collector: CapturedEventCollector, name: str) -> str:
 
 
 def _format_fields(events: Sequence[CapturedEvent]) -> list[str]:
-    """A kind and its fields, as comments."""
+    """Format a kind and its fields as comments."""
     if not events:
         return []
     redactor, values = Redactor(), dict[str, Any]()
@@ -156,7 +156,7 @@ def _format_field(field: InferredRuleField, item_path: FieldPath) -> str:
 
 
 def _format_field_path(path: FieldPath, item_path: FieldPath) -> str:
-    """A path as a field says it: of an item of a list with `$`, of other lists the first item."""
+    """Format a path like a field: an item of a list with `$`, in other lists the first item."""
     if item_path and path[: len(item_path)] == item_path:
         return _format_string(
             ".".join(("$", format_field_path(path[len(item_path) :]))).rstrip(".")
@@ -177,7 +177,7 @@ def _format_tools(tools: Mapping[str, set[str]]) -> list[str]:
 
 
 def _format_string(text: str) -> str:
-    """A string of TOML, with nothing in it that a terminal obeys."""
+    """Return a TOML string without characters that control a terminal."""
     return json.dumps(escape_control_chars(text), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

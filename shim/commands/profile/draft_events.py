@@ -1,4 +1,4 @@
-"""Captured output for a draft: events by kind, and the tables and values inside of them."""
+"""Captured output for a draft: events by kind, and the tables and values in them."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -16,11 +16,11 @@ from shim.commands.profile.draft_vocabulary import (
 from shim.commands.profile.rule_tracer import ANY_ITEM, FieldPath
 from shim.core.reading.lines import LineSplitter
 
-MAX_EVENTS = 10_000  # of all runs: more adds no shape
-MAX_LINE_BYTES = 1024 * 1024  # a longer line is data, not shape
-MAX_TABLE_DEPTH = 4  # tables inside each other that are looked at
-MAX_LIST_ITEMS = 20  # of a list: what comes behind looks the same
-MAX_LABELS_PER_KEY = 60  # words under a key; a key with more of them holds names, not kinds
+MAX_EVENTS = 10_000  # of all runs; more events have no new fields
+MAX_LINE_BYTES = 1024 * 1024  # a longer line contains data without new fields
+MAX_TABLE_DEPTH = 4  # of tables inside each other
+MAX_LIST_ITEMS = 20  # of a list; later items have the same fields
+MAX_LABELS_PER_KEY = 60  # values of a key; a key with more of them has names, not kinds
 
 EventData = Mapping[str, Any]
 # the words that tell it from others, and where they stand
@@ -28,7 +28,7 @@ EventKind = frozenset[tuple[FieldPath, str]]
 
 
 class CapturedEvent(NamedTuple):
-    """A line: the run that it is of (from 1), its kind, its object."""
+    """A line: its run (from 1), its kind, its object."""
 
     run: int
     kind: EventKind
@@ -38,8 +38,8 @@ class CapturedEvent(NamedTuple):
 class NestedEventObject(NamedTuple):
     """A table inside an event.
 
-    `path` leads to it; `item_path` is the part of the path that ends in a list (() where there is
-    none); `item_label` is the key and the word that tell this item of the list from others.
+    `path` leads to it. `item_path` is the part of the path that ends in a list (() if there is
+    none). `item_label` is the key and the value that distinguish this item of the list from others.
     """
 
     path: FieldPath
@@ -49,9 +49,7 @@ class NestedEventObject(NamedTuple):
 
 
 class CapturedEventCollector:
-    """Collects the events of runs: `start_child`, `feed` … `end_child` for each run, as
-    `captured.read_captured_files` calls them.
-    """
+    """Collects the events of runs. `read_captured_files` calls its methods for each run."""
 
     def __init__(self) -> None:
         self.run_count = 0
@@ -104,7 +102,7 @@ class CapturedEventCollector:
 
 
 def _list_labels(table: EventData, path: FieldPath = ()) -> Iterator[tuple[FieldPath, str]]:
-    """The words that say of which kind an event is: in the event, and in the tables that it holds."""
+    """Return the words that name the kind of an event: in the event, and in the tables inside it."""
     for key, value in table.items():
         name = normalize_name_for_comparison(key)
         if isinstance(value, str):
@@ -124,7 +122,7 @@ def _list_labels(table: EventData, path: FieldPath = ()) -> Iterator[tuple[Field
 
 
 def list_event_kind_labels(kind: EventKind) -> list[str]:
-    """The words of a kind: `item.completed`, `agent_message`."""
+    """Return the words of a kind: `item.completed`, `agent_message`."""
     return [label for _, label in sorted(kind)]
 
 
@@ -134,7 +132,7 @@ def list_event_and_nested_objects(
     list_item_path: FieldPath = (),
     item_label: tuple[str, str] | None = None,
 ) -> Iterator[NestedEventObject]:
-    """The event and the tables inside of it; of lists in lists only the outer one."""
+    """Return the event and the tables inside it; of lists in lists only the outer one."""
     yield NestedEventObject(object_path, event_object, list_item_path, item_label)
     if len(object_path) >= MAX_TABLE_DEPTH:
         return
@@ -161,8 +159,8 @@ def _find_top_label(table: EventData) -> tuple[str, str] | None:
 def build_event_match_conditions(
     kinds: frozenset[EventKind], other_event_kinds: list[EventKind]
 ) -> dict[FieldPath, list[str]]:
-    """The conditions that hold for these kinds; of those that no other kind tells apart the line's
-    own stay.
+    """Build the conditions of these kinds. Conditions that distinguish them from no other kind are
+    left out, except the line's own.
     """
     label_tables = [dict(kind) for kind in kinds]
     conditions = {

@@ -1,6 +1,4 @@
-"""What of captured output is plain enough for a rule: the session, calls and results, texts, the
-end.
-"""
+"""Infers rules from captured output: the session, calls and results, texts, the end."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -24,9 +22,7 @@ from shim.commands.profile.rule_tracer import FieldPath
 
 
 class InferredRuleEventSelector(NamedTuple):
-    """Where a rule reads: the kind of event, the list that it walks over (() for none), the word of
-    its items.
-    """
+    """What a rule reads: the kind of event, the list of items (() for none), the kind of its items."""
 
     kind: EventKind
     item_path: FieldPath = ()
@@ -34,10 +30,10 @@ class InferredRuleEventSelector(NamedTuple):
 
 
 class InferredRuleField(NamedTuple):
-    """What a field reads: the value at a path.
+    """A field: the value at a path.
 
-    `is_json`: the text there is JSON. `values`: it is true where one of them stands there; with
-    `is_negated`, where none does.
+    `is_json`: the text is JSON. `values`: the field is true if it has one of these values; with
+    `is_negated`, if it has none of them.
     """
 
     path: FieldPath
@@ -47,7 +43,7 @@ class InferredRuleField(NamedTuple):
 
 
 class InferredEventRule(NamedTuple):
-    """A rule: what it emits at a site, and its fields."""
+    """A rule: what it emits for an event, and its fields."""
 
     scope: InferredRuleEventSelector
     emit: str
@@ -55,8 +51,8 @@ class InferredEventRule(NamedTuple):
 
 
 class InferredProfileRules(NamedTuple):
-    """All that was recognised. `args_by_tool` has the names of arguments of each tool, `has_pieces`
-    says that texts are pieces.
+    """All inferred rules. `args_by_tool` has the argument names of each tool. `has_pieces`: texts
+    come in pieces.
     """
 
     rules: list[InferredEventRule]
@@ -66,7 +62,7 @@ class InferredProfileRules(NamedTuple):
 
 
 def infer_profile_rules(events: Sequence[CapturedEvent]) -> InferredProfileRules:
-    """The rules for these events, in the order in which a profile asks them."""
+    """Return the rules for these events, in the order of a profile."""
     session = _find_session_rule(events)
     args_by_tool: dict[str, set[str]] = {}
     scopes_by_id: dict[str, InferredRuleEventSelector] = {}
@@ -121,7 +117,9 @@ def _find_call_rules(
     args_by_tool: dict[str, set[str]],
     scopes_by_id: dict[str, InferredRuleEventSelector],
 ) -> dict[InferredRuleEventSelector, InferredEventRule]:
-    """A table with an id, a name and arguments; the last two may stand in a table of their own."""
+    """Find tables with an id, a name and arguments. Name and arguments may be in a table of their
+    own.
+    """
     rules: dict[InferredRuleEventSelector, InferredEventRule] = {}
     for event in events:
         for event_table in list_event_and_nested_objects(event.table):
@@ -156,7 +154,7 @@ def _find_call_rules(
 
 
 def _list_id_keys(event_table: NestedEventObject) -> list[str]:
-    """The keys that may have the id of a call, the most telling first."""
+    """Return the keys that may have the id of a call, the most specific first."""
     keys_by_name = {
         normalize_name_for_comparison(key): key
         for key, value in event_table.table.items()
@@ -166,7 +164,7 @@ def _list_id_keys(event_table: NestedEventObject) -> list[str]:
 
 
 class EventFieldValue(NamedTuple):
-    """A value with the path to it."""
+    """A value and its path."""
 
     path: FieldPath
     value: Any
@@ -175,7 +173,7 @@ class EventFieldValue(NamedTuple):
 def _find_value(
     event_table: NestedEventObject, names: tuple[str, ...], value_type: type | tuple[type, ...]
 ) -> EventFieldValue | None:
-    """The value under the first of some names: in a table, or in one that it holds."""
+    """Return the value under the first of some names, in a table or in a table inside it."""
     for path, table in (
         ((), event_table.table),
         *(
@@ -190,7 +188,7 @@ def _find_value(
 
 
 def _parse_object(value: Any) -> Mapping[str, Any] | None:
-    """Arguments: an object, or the text of one."""
+    """Return arguments, which are an object or its JSON text."""
     try:
         parsed = orjson.loads(value) if isinstance(value, str) else value
     except orjson.JSONDecodeError:
@@ -203,7 +201,7 @@ def _find_result_rules(
     scopes_by_id: Mapping[str, InferredRuleEventSelector],
     calls: Mapping[InferredRuleEventSelector, InferredEventRule],
 ) -> dict[InferredRuleEventSelector, InferredEventRule]:
-    """A table with the id of a call and what it returned; a call that is said once it is over has
+    """Find tables with the id of a call and its result. A call that is reported when it is over has
     both.
     """
     rules: dict[InferredRuleEventSelector, InferredEventRule] = {}
@@ -259,7 +257,7 @@ def _find_failure_field(event_table: NestedEventObject) -> dict[str, InferredRul
 
 
 def _find_end_rule(events: Sequence[CapturedEvent]) -> InferredEventRule | None:
-    """The kind that is the last of each run and never comes before."""
+    """Find the kind that is the last of each run and never comes earlier."""
     last_kinds = {event.run: event.kind for event in events}
     kinds = set(last_kinds.values())
     matching_events = [event for event in events if event.kind in kinds]
@@ -279,7 +277,9 @@ def _find_text_rules(
     used_scopes: Iterable[InferredRuleEventSelector],
     end_kind: EventKind | None,
 ) -> tuple[dict[InferredRuleEventSelector, InferredEventRule], bool]:
-    """Texts and thoughts of the model, and whether they come in pieces. Whole texts are preferred."""
+    """Find texts and thoughts of the model, and whether they come in pieces. Complete texts are
+    preferred.
+    """
     full_texts: dict[InferredRuleEventSelector, InferredEventRule] = {}
     pieces: dict[InferredRuleEventSelector, InferredEventRule] = {}
     by_text: dict[
@@ -328,7 +328,7 @@ def _find_text_rules(
 
 
 def _is_not_from_model(kind: EventKind) -> bool:
-    """Whether the kind is not the model's, such as the user's."""
+    """Return whether the kind does not come from the model, for example from the user."""
     roles = [label for path, label in kind if normalize_name_for_comparison(path[-1]) == "role"]
     return has_name_containing_marker_word(
         vocabulary.NON_MODEL_MARKERS, *(roles or list_event_kind_labels(kind))

@@ -1,9 +1,7 @@
-"""The words by which a draft recognises a field: names of keys and of kinds that several CLIs
-share.
+"""The names of keys and kinds by which a draft recognizes a field. Several CLIs share them.
 
-Names are compared without case and marks: toolCallId, tool_call_id and tool-call-id are one. In a
-list that is asked in order the most telling name stands first. No name stands here that only one
-vendor uses.
+Names are compared without case and separators: toolCallId, tool_call_id and tool-call-id are equal.
+In an ordered list the most specific name comes first. No name belongs to only one vendor.
 """
 
 from collections.abc import Mapping
@@ -63,7 +61,7 @@ FAILURE_STATES = ("error", "failed", "failure", "declined", "denied", "cancelled
 
 
 def normalize_name_for_comparison(name: str) -> str:
-    """A name as names are compared: small letters, without `_`, `-`, `.` and `/`."""
+    """Return a name in lower case, without `_`, `-`, `.` and `/`."""
     return name.lower().translate(_REMOVED_CHARACTERS)
 
 
@@ -71,7 +69,7 @@ _REMOVED_CHARACTERS = str.maketrans("", "", "_-./")
 
 
 def has_name_containing_marker_word(marker_words: tuple[str, ...], *names: str) -> bool:
-    """Whether one of the names has one of these words in it."""
+    """Return whether one of the names contains one of these words."""
     return any(
         marker in normalize_name_for_comparison(name) for name in names for marker in marker_words
     )
@@ -80,9 +78,7 @@ def has_name_containing_marker_word(marker_words: tuple[str, ...], *names: str) 
 def find_key_by_names(
     table: Mapping[str, Any], names: tuple[str, ...], value_type: type | tuple[type, ...] = object
 ) -> str | None:
-    """The key of a table that has the first of these names and a value of this type; None when none
-    has.
-    """
+    """Return the key of a table with the first of these names and a value of this type, or None."""
     keys_by_name: dict[str, str] = {}
     for key, value in table.items():
         if isinstance(value, value_type):

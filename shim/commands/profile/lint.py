@@ -1,9 +1,7 @@
-"""A vendor run over captured output, and what is to be fixed in it: the core of `shim vendor
-check`.
+"""Runs a vendor over captured output and reports what to fix, for `shim vendor check`.
 
-A *finding* is something that a person should look at; a *note* may well be right (a rule for what
-no file has, a field that nobody needs). Samples are the vendor's words: secrets are blanked in
-them, and they are cut.
+A person should look at a *finding*. A *note* may be right (a rule that no file needs, a field that
+no rule reads). Samples are the vendor's text; they are redacted and shortened.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -37,13 +35,12 @@ MAX_KINDS = 200  # of findings of one sort: types without a rule, tools without 
 MAX_FIELDS = 500  # that no rule reads, of all files
 MAX_TYPE_CHARS = 60
 
-# What a translation counts that is no fault of a profile: it repaired what had to be, or it is how
-# the vendor works.
+# Repairs that are not a defect of a profile: they are necessary, or the vendor works that way.
 HARMLESS_REPAIRS = frozenset(
     ("repeated_reply", "surrogate", "joined_line", "bom", "long_integer", "second_result")
 )
 ID_PREFIX, SAMPLE_SESSION_ID = "00000000-0000-4000-8000-", "00000000-0000-4000-8000-000000000000"
-# Claude's own tools: a call by one of these names needs no entry.
+# Claude's own tools. A call with one of these names needs no entry.
 CLAUDE_TOOLS = frozenset(
     (
         *(
@@ -72,7 +69,7 @@ CLAUDE_TOOLS = frozenset(
 )
 TEXT_VERBS = ("text", "thinking", "say", "think", "text_snapshot", "thinking_snapshot")
 
-# What each sort of finding means, and what a person does about it.
+# The meaning of each kind of finding, and what to do about it.
 FINDING_TITLES: Mapping[str, str] = {
     "no_rule": "lines without a rule",
     "not_json": "lines that are no JSON",
@@ -92,8 +89,8 @@ NOTE_TITLES: Mapping[str, str] = {
 
 
 class LineExplanation(NamedTuple):
-    """One line of a file: the rules that took it (file:line and what they emit), and the verbs that
-    were said.
+    """One line of a file: the rules that matched it (file:line and what they emit), and the methods
+    that were called.
     """
 
     place: str
@@ -103,7 +100,7 @@ class LineExplanation(NamedTuple):
 
 
 class LintReportEntry(NamedTuple):
-    """One finding or note: its sort, what it is about, how often (`times`), and where it was first."""
+    """One finding or note: its kind, its subject, how often it occurred (`times`), and where first."""
 
     sort: str
     name: str
@@ -113,7 +110,7 @@ class LintReportEntry(NamedTuple):
 
 
 class LintReport(NamedTuple):
-    """What was found in all files."""
+    """The findings and notes about all files."""
 
     vendor: str
     run_count: int
@@ -138,7 +135,7 @@ class LintReport(NamedTuple):
 
 
 class _EntryCounter:
-    """Entries by sort and name, bounded."""
+    """Entries by kind and name, with a limit."""
 
     def __init__(self) -> None:
         self.entries: dict[tuple[str, str], list[Any]] = {}
@@ -164,12 +161,10 @@ class _EntryCounter:
 
 
 class ProfileLinter:
-    """Runs a vendor over the output of one child after another: `start_child`, `feed` …,
-    `end_child`; then `build_report`.
+    """Runs a vendor over the output of one child after another; `build_report` returns the result.
 
-    `tracer` has the rules of a vendor that is a profile; of a module it is None, and what rules
-    would say is left out. `on_explanation` is told of every line. `remarks` are notes about the
-    profile itself.
+    `tracer` has the rules of a profile. It is None for a module, whose rules are not reported.
+    `on_explanation` is called for every line. `remarks` are notes about the profile itself.
     """
 
     def __init__(
@@ -196,7 +191,7 @@ class ProfileLinter:
         self._verbs_of_line: list[TurnMethodCall] = []
 
     def start_child_output(self, label: str) -> None:
-        """Another child's output; `label` names it."""
+        """Start the output of another child; `label` names it."""
         self._label, self._line_number = label, 0
         self._has_session_id = False
         self._run_count += 1
@@ -224,7 +219,7 @@ class ProfileLinter:
             self._read_line(line)
 
     def end_child_output(self, child_exit: ChildExit | None, stderr: str | None) -> None:
-        """The child's output has ended. `stderr` is None if it was not kept."""
+        """End the child's output. `stderr` is None if it was not recorded."""
         self._line_number += 1
         self._start_line()
         self._child_stream.close(child_exit, stderr or "")
@@ -296,7 +291,7 @@ class ProfileLinter:
         )
 
     def _count_unread_fields(self, line: bytes, tracer: RuleTracer) -> None:
-        """Which fields of a line no rule reads; none of a line that is ignored on purpose."""
+        """Count the fields of a line that no rule reads; none of a line that is ignored on purpose."""
         matched_rules = [tracer.rules[number] for number in dict.fromkeys(tracer.matched_numbers)]
         if (
             all(rule.emit == "ignore" for rule in matched_rules)
@@ -357,7 +352,7 @@ class ProfileLinter:
             )
 
     def _check_open_calls(self, turn: Any) -> None:
-        """Before the Turn closes what is open."""
+        """Check the open calls before the Turn closes them."""
         for _, name, _ in list(turn.open_calls.values())[:MAX_KINDS]:
             self._findings.add_entry("open_call", str(name)[:MAX_TYPE_CHARS], self._label)
         if turn.outcome_tracker.outcome is None:
@@ -429,7 +424,7 @@ def _format_json(value: Any) -> str:
 
 
 def _list_tool_names(adapter: Adapter) -> frozenset[str]:
-    """The names that a call of this vendor may have: Claude's, and those that its table gives."""
+    """Return the tool names of this vendor's calls: Claude's, and those of its table."""
     names = {*CLAUDE_TOOLS, *adapter.listed_tools}
     for tool in adapter.tools.values():
         names.add(tool.name)

@@ -1,8 +1,7 @@
-"""Rules that say when they take an event, for `shim vendor check`: compiled so for it only, the
-turn's way has none.
+"""Traces which rules match an event, for `shim vendor check`. Only there are rules compiled with a
+trace.
 
-Which fields a rule reads stands in its table, so it is read off there; an adapter's Python is not
-looked into.
+The fields that a rule reads are found in its table. The Python code of an adapter is not searched.
 """
 
 import re
@@ -15,7 +14,7 @@ from shim.profiles.check.config_node import ConfigNode, find_key_line
 MAX_LEAVES = 2000
 MAX_DEPTH = 12  # a field further inside counts as part of the object there
 
-# Keys of a field that hold no field: words, patterns and numbers.
+# Keys of a field whose values are not fields: words, patterns and numbers.
 _OPERATOR_KEYS = frozenset(
     (
         "const",
@@ -42,10 +41,10 @@ ANY_ITEM = "[*]"
 
 
 class TracedRule(NamedTuple):
-    """One rule of a profile: where it stands (file:line), what it emits, and the paths that it
-    reads.
+    """One rule of a profile: its position (file:line), what it emits, and the paths that it reads.
 
-    `condition_paths` are those of its conditions, of which an event need not be taken to be read.
+    `condition_paths` are the paths of its conditions. They are read even if the rule does not
+    match.
     """
 
     number: int
@@ -57,8 +56,8 @@ class TracedRule(NamedTuple):
 
 
 class RuleTracer:
-    """Is told what the rules of a profile do (`rules.RuleTrace`); `matched_numbers` are the numbers
-    of those that took the event.
+    """Receives the trace of a profile's rules. `matched_numbers` are the rules that matched the
+    event.
     """
 
     def __init__(self) -> None:
@@ -67,7 +66,7 @@ class RuleTracer:
         self.current_number: int | None = None
 
     def add_rule(self, node: ConfigNode, types: frozenset[str] | None) -> int:
-        """The number of the rule that stands at `node`."""
+        """Add the rule at `node`. Return its number."""
         condition_paths, read_paths = collect_rule_field_paths(node.read_table())
         number, emit = len(self.rules), str(node.get_child("emit").value)
         self.rules.append(
@@ -95,7 +94,7 @@ class RuleTracer:
 
 
 def _format_location(node: ConfigNode) -> str:
-    """file:line of a rule; of one that is inherited its number only, because it stands in another
+    """Return file:line of a rule, or only the number of an inherited rule, which is in another
     file.
     """
     text = node.source.read_text()
@@ -109,7 +108,7 @@ def _format_location(node: ConfigNode) -> str:
 def collect_rule_field_paths(
     rule_table: Mapping[str, Any],
 ) -> tuple[set[FieldPath], set[FieldPath]]:
-    """The paths that a rule asks about (`match`, `item_match`), and all that it reads."""
+    """Return the paths of a rule's conditions (`match`, `item_match`), and all paths that it reads."""
     list_paths = (
         parse_event_path_alternatives(rule_table["foreach"])[:1]
         if isinstance(rule_table.get("foreach"), str)
@@ -134,7 +133,7 @@ def collect_rule_field_paths(
 
 
 def _list_field_paths(value: Any, item_path: FieldPath) -> Iterator[FieldPath]:
-    """The paths inside a field as a profile says it."""
+    """Return the paths in a field of a profile."""
     if isinstance(value, str):
         yield from parse_event_path_alternatives(value, item_path)
     elif isinstance(value, list):
@@ -156,7 +155,9 @@ def _list_field_paths(value: Any, item_path: FieldPath) -> Iterator[FieldPath]:
 def parse_event_path_alternatives(
     path_expression: str, item_path: FieldPath = ()
 ) -> list[FieldPath]:
-    """The steps of each alternative of a path; `item_path` stands for `$`. Nothing for `$index`."""
+    """Return the steps of each alternative of a path. `item_path` replaces `$`. `$index` has no
+    steps.
+    """
     paths = []
     for part in path_expression.split("||"):
         part = part.strip()
@@ -172,7 +173,7 @@ def parse_event_path_alternatives(
 
 
 def list_leaf_paths(event: Any) -> Iterator[FieldPath]:
-    """The paths to every value inside an event that holds no other; at most LEAVES of them."""
+    """Return the paths to the values of an event that contain no other value, at most MAX_LEAVES."""
     stack: list[tuple[FieldPath, Any]] = [((), event)]
     leaf_count = 0
     while stack and leaf_count < MAX_LEAVES:
@@ -189,7 +190,7 @@ def list_leaf_paths(event: Any) -> Iterator[FieldPath]:
 
 
 def find_unread_paths(event: Any, read_paths: Iterable[FieldPath]) -> set[FieldPath]:
-    """The leaves of an event that lie under none of these paths."""
+    """Return the leaves of an event that are not below any of these paths."""
     covered_paths = set(read_paths)
     return {
         path

@@ -1,6 +1,4 @@
-"""A Turn whose verbs are noted as a translator says them: what `shim vendor check` sees of any
-vendor.
-"""
+"""A Turn that reports each method that a translator calls, for `shim vendor check`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
@@ -50,8 +48,8 @@ SUBAGENT_METHOD = "get_subagent"  # gives a nested agent, with verbs of its own
 
 
 class TurnMethodCall(NamedTuple):
-    """One verb with what it was told; `parent_id` is the call that a nested agent runs under, ""
-    for the turn itself.
+    """One method call with its arguments. `parent_id` is the call that runs the subagent, or "" for
+    the turn.
     """
 
     name: str
@@ -64,9 +62,7 @@ TurnMethodCallback = Callable[[TurnMethodCall, Any], None]
 
 
 class TurnObserver:
-    """Stands before a Turn (or a nested agent): each verb is told to `on_verb`, with the Turn,
-    before it is said.
-    """
+    """Wraps a Turn or a subagent. Each method call is reported to `on_verb` before it is made."""
 
     __slots__ = ("_on_verb", "_parent_id", "_turn")
 
@@ -107,7 +103,7 @@ class TurnObserver:
 def create_observed_translator_class(
     translator: type[Translator], on_turn_method_call: TurnMethodCallback
 ) -> type[Translator]:
-    """The class of a vendor's translator, with a Turn that tells `on_verb`."""
+    """Return the class of a vendor's translator with a Turn that reports to `on_verb`."""
 
     def wrap_turn(turn: Turn) -> Turn:
         return (
