@@ -1,57 +1,51 @@
-"""One `codex app-server`: the thread that it holds, and what it was asked. Measured with 0.169.0.
+"""The thread of one `codex app-server`. Measured with 0.169.0.
 
-Sans-IO: each method gives the bytes of whole lines. A thread is opened step by step, each by the
-answer to the step before: `initialize`, `config/read`, `hooks/list`, then `thread/start` (or
-resume, fork), then `turn/start`. A message that comes earlier waits. Its lines are JSON-RPC without
-the word `jsonrpc`.
+A thread is opened step by step: `initialize`, `config/read`, `hooks/list`, `thread/start` (or
+resume, fork), `turn/start`. Each request is sent after the response to the previous one. An earlier
+prompt waits. The lines are JSON-RPC without the field `jsonrpc`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
-from shim.adapters import codex_settings
+from shim.adapters import codex_rules, codex_settings
+from shim.core.adapter.adapter import LaunchRequest
+from shim.core.claude.argv.models import choose_supported_effort
 from shim.core.claude.messages import BlockKinds, UserMessage
+from shim.core.claude.permissions import QUESTION_TOOL, PermissionDecision, PermissionRequest
 from shim.core.policy.policy import normalize_mcp_name
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict
-from shim.profiles.rpc.form import OpenElicitationForms
-from shim.profiles.rpc.peer import JsonRpcPeer, RpcResponse
+from shim.profiles.rpc.form import format_ask_user_question_result
+from shim.profiles.rpc.session import MAX_OPEN_REQUESTS, RpcResponse, RpcSession
 
-MAX_PENDING_REQUESTS = 1000  # of codex's that wait for their answer
-MAX_MCP_SERVERS = 100  # of MCP, that are told to ask
+MAX_MCP_SERVERS = 100  # MCP servers that are set up to ask
 GREETING, CONFIG, HOOKS, THREAD, TURN = "greeting", "config", "hooks", "thread", "turn"
 STOPPING, STEERING, REASON, CLEANING = "stopping", "steering", "reason", "cleaning"
-OPENING_STEPS = (GREETING, HOOKS, THREAD)  # steps without which there is no thread
 ACCEPTED_KINDS: BlockKinds = frozenset(("image", "url"))
-# it asks before each command and each patch, in every sandbox
+SUPPORTED_EFFORTS = ("low", "medium", "high", "xhigh")
+# codex asks before each command and each patch, in every sandbox.
 APPROVAL_POLICY = {"approvalPolicy": "untrusted"}
-# Experimental: what asks a person, `request_user_input`, and `excludeTurns`.
+CLIENT_INFO = {"name": "claude-shim", "title": None, "version": "1"}
+# Experimental: `request_user_input`, which asks a person, and `excludeTurns`.
 CLIENT_CAPABILITIES = {"experimentalApi": True, "requestAttestation": False}
-# a hook that nobody has reviewed is left out without a word, also ours
+# Without this setting codex silently ignores a hook that nobody has reviewed, including ours.
 BYPASS_HOOK_TRUST = "bypass_hook_trust"
-
-
-class CodexThreadParams(NamedTuple):
-    """How a thread begins. `resume_id` is the id of one that goes on, in another one if `fork`.
-
-    `instructions` stand behind codex's own, `servers` of MCP beside those that codex is set up
-    with: name → configuration as Claude has it. `build_hooks` gives our hooks, as codex's table,
-    for the names of all servers.
-    """
-
-    cwd: str
-    build_hooks: Callable[[list[str]], Mapping[str, Any]]
-    resume_id: str | None = None
-    fork: bool = False
-    model: str | None = None
-    effort: str | None = None
-    instructions: str = ""
-    servers: Mapping[str, Mapping[str, Any]] = {}
+DENIED_MESSAGE = "The call was denied: {}"  # for the model, as another message of the turn
+UNCHANGED_MESSAGE = (
+    "Not run: codex runs a call as it is or not at all, "
+    "and the call was allowed with another input only."
+)
+COMMAND_APPROVAL = "item/commandExecution/requestApproval"
+PATCH_APPROVAL = "item/fileChange/requestApproval"
+USER_INPUT = "item/tool/requestUserInput"
+ELICITATION = "mcpServer/elicitation/request"
+PERMISSIONS_APPROVAL = "item/permissions/requestApproval"
 
 
 class ApprovalRequest(NamedTuple):
-    """A request of codex's that waits. It is allowed once all its `pending_parts` are, one for each
-    of its `call_ids`.
+    """An open request of codex. It is allowed after all its `pending_parts` are allowed, one for
+    each of its `call_ids`.
     """
 
     request_id: object
@@ -60,121 +54,124 @@ class ApprovalRequest(NamedTuple):
     call_ids: list[str]
 
 
-class CodexThread:
-    """One thread. It is greeted again when another child takes its place."""
+class CodexThread(RpcSession):
+    """One thread. `session_id` is its id."""
 
+    opening_labels = (GREETING, HOOKS, THREAD)
     accepted_block_kinds = ACCEPTED_KINDS
 
-    def __init__(self) -> None:
-        self._reset()
-
     def _reset(self) -> None:
-        self.outbox: list[bytes] = []
-        self.thread_id = self.turn_id = ""
+        super()._reset()
+        self.turn_id = ""
         self.cwd = ""  # as codex names it
-        self.is_greeted = False  # False where a recording is read, of which our half is not known
-        self.can_accept_prompts = True  # whether a thread is there, or may come
-        self.peer = JsonRpcPeer()
-        self._params = CodexThreadParams("", lambda servers: {})
-        self._waiting_message: UserMessage | None = None
-        self._configured_servers: Mapping[str, Any] = {}  # of MCP, that codex is set up with
-        self.pending_steering_count = 0  # messages of this turn that codex has not taken
-        self._is_stopped = False  # the turn that is about to begin is not wanted any more
+        # how the child was started, and the same in the current permission mode
+        self._launch_request: LaunchRequest | None = None
+        self._mode_request: LaunchRequest | None = None
+        self._model: str | None = None
+        self._effort: str | None = None
         self._default_model: str | None = None
-        # the model that the next turn is to have, where it is another one
-        self._next_model: str | None = None
-        self._requests_by_part: dict[str, ApprovalRequest] = {}  # by each part
-        self.forms = (
-            OpenElicitationForms()
-        )  # what MCP servers want to know, and all answers of a person
+        self._next_model: str | None = None  # the model of the next turn, if it changes
+        self._configured_servers: Mapping[str, Any] = {}  # MCP servers of codex's own settings
+        self._is_stopped = False  # the turn that is about to start is not wanted any more
+        self._requests_by_part: dict[str, ApprovalRequest] = {}
 
-    def encode_handshake(self, params: CodexThreadParams) -> bytes:
-        self._reset()  # another child knows nothing of what was before
-        self.is_greeted, self._params = True, params
-        client = {"name": "claude-shim", "title": None, "version": "1"}
-        return self.peer.encode_request(
-            GREETING, "initialize", clientInfo=client, capabilities=CLIENT_CAPABILITIES
+    def _encode_opening(self, request: LaunchRequest) -> bytes:
+        self._launch_request = self._mode_request = request
+        self._model = request.invocation.model
+        effort = request.invocation.effort
+        if effort is not None:
+            self._effort = choose_supported_effort(effort, SUPPORTED_EFFORTS)
+        return self.encode_request(
+            GREETING, "initialize", clientInfo=CLIENT_INFO, capabilities=CLIENT_CAPABILITIES
         )
 
+    # -- what the driver encodes -------------------------------------------------------------------
+
     def encode_prompt(self, message: UserMessage) -> bytes:
-        """The message of a turn; nothing yet while there is no thread."""
-        self.turn_id, self._is_stopped, self.pending_steering_count = "", False, 0
-        if not self.thread_id:
-            self._waiting_message = message
-            return b""
+        self.turn_id, self._is_stopped, self.undelivered_count = "", False, 0
+        return super().encode_prompt(message)
+
+    def _encode_ready_prompt(self, message: UserMessage) -> bytes:
         options: dict[str, object] = {} if self._next_model is None else {"model": self._next_model}
-        if self._params.effort is not None:
-            options["effort"] = self._params.effort
+        if self._effort is not None:
+            options["effort"] = self._effort
         self._next_model = None
-        return self.peer.encode_request(
+        return self.encode_request(
             TURN,
             "turn/start",
-            threadId=self.thread_id,
+            threadId=self.session_id,
             input=_convert_message(message),
             **APPROVAL_POLICY,
             **options,
         )
 
     def encode_steering_message(self, message: UserMessage) -> bytes | None:
-        """A message into the turn that runs; None where no turn is known to run."""
         if not self.turn_id:
             return None
-        self.pending_steering_count += 1
+        self.undelivered_count += 1
+        return self._encode_steering(STEERING, message)
+
+    def _encode_steering(self, label: str, message: UserMessage) -> bytes:
         params = {
-            "threadId": self.thread_id,
+            "threadId": self.session_id,
             "expectedTurnId": self.turn_id,
             "input": _convert_message(message),
         }
-        return self.peer.encode_request(STEERING, "turn/steer", **params)
+        return self.encode_request(label, "turn/steer", **params)
 
     def record_accepted_steering_message(self) -> None:
-        """A message stands in the thread: what was accepted before that is lost when the turn is
+        """Record that a message is in the thread. codex drops other messages when the turn is
         interrupted.
         """
-        self.pending_steering_count = max(0, self.pending_steering_count - 1)
-
-    def encode_denial_reason_message(self, text: str) -> bytes:
-        """Words for the model about a call that was denied: codex tells it only that the call was."""
-        if not self.turn_id:
-            return b""
-        params = {
-            "threadId": self.thread_id,
-            "expectedTurnId": self.turn_id,
-            "input": _convert_message(UserMessage(text)),
-        }
-        return self.peer.encode_request(REASON, "turn/steer", **params)
+        self.undelivered_count = max(0, self.undelivered_count - 1)
 
     def encode_interrupt(self) -> bytes:
-        """Stop the turn: codex ends it by itself. A message that waits is never said."""
+        """Stop the turn. A waiting message is dropped. A turn without an id yet is stopped when
+        codex names it.
+        """
         self._waiting_message, self._is_stopped = None, True
-        if not self.turn_id:  # it is stopped when codex names it
+        if not self.turn_id:
             return b""
-        return self.peer.encode_request(
-            STOPPING, "turn/interrupt", threadId=self.thread_id, turnId=self.turn_id
+        return self.encode_request(
+            STOPPING, "turn/interrupt", threadId=self.session_id, turnId=self.turn_id
         )
 
     def encode_model_change(self, name: str | None) -> bytes | None:
-        """Another model from the next turn on, None is codex's own; gives back None where that one
-        is not known.
-        """
-        self._params = self._params._replace(model=name)
-        if not self.thread_id:
+        """Use the model from the next turn on. Return None if the default model is unknown."""
+        self._model = name
+        if not self.session_id:
             return b""
         self._next_model = self._default_model if name is None else name
         return None if self._next_model is None else b""
 
-    def encode_effort_change(self, level: str) -> bytes:
-        """Another effort from the next turn on."""
-        self._params = self._params._replace(effort=level)
+    def encode_effort_change(self, level: str | None) -> bytes | None:
+        """Use the effort from the next turn on. codex's default effort is unknown."""
+        if level is None:
+            return None
+        supported_level = choose_supported_effort(level, SUPPORTED_EFFORTS)
+        if supported_level is None:
+            return None
+        self._effort = supported_level
         return b""
+
+    def encode_permission_mode_change(self, name: str) -> bytes | None:
+        """Return no line if codex has the same arguments in the mode. It asks about each call in
+        every mode.
+        """
+        request = self._mode_request
+        if request is None or request.policy_bypass:
+            return None
+        self._mode_request = request._replace(permission_mode=name)
+        old_arguments = codex_rules.build_app_server_arguments(request)
+        new_arguments = codex_rules.build_app_server_arguments(self._mode_request)
+        return b"" if new_arguments == old_arguments else None
 
     @property
     def model(self) -> str | None:
-        """The model that answers: the one that was asked for, or codex's own."""
-        return self._params.model or self._default_model
+        """The model that answers."""
+        return self._model or self._default_model
 
     def set_running_turn_id(self, turn_id: str) -> None:
-        """codex named the turn that runs."""
         if turn_id == self.turn_id:
             return
         self.turn_id = turn_id
@@ -182,7 +179,6 @@ class CodexThread:
             self.outbox.append(self.encode_interrupt())
 
     def clear_running_turn(self) -> None:
-        """The turn has ended."""
         self.turn_id = ""
         self.forms.requests.clear()
 
@@ -193,23 +189,23 @@ class CodexThread:
         On an interrupt, codex itself ends only the call that it waits for. Background commands
         would run until the conversation ends.
         """
-        if self.is_greeted:
-            for thread_id in (self.thread_id, *thread_ids):
+        if self.is_initialized:
+            for thread_id in (self.session_id, *thread_ids):
                 self.outbox.append(
-                    self.peer.encode_request(
+                    self.encode_request(
                         CLEANING, "thread/backgroundTerminals/clean", threadId=thread_id
                     )
                 )
 
-    # -- its questions -----------------------------------------------------------------------------
+    # -- approval requests -------------------------------------------------------------------------
 
     def split_approval_request_by_call(
         self, request_id: object, kind: str, call_ids: list[str]
     ) -> list[str]:
-        """The names under which the parts of a question wait for `encode_permission_response`; none where it
-        was refused at once.
+        """Return the names of the parts of a request, one for each call. Return none if the request
+        was declined, because too many are open.
         """
-        if not call_ids or len(self._requests_by_part) + len(call_ids) > MAX_PENDING_REQUESTS:
+        if not call_ids or len(self._requests_by_part) + len(call_ids) > MAX_OPEN_REQUESTS:
             self.outbox.append(self.encode_decline_response(request_id, kind))
             return []
         request_key = dump_json(request_id).decode()
@@ -218,123 +214,120 @@ class CodexThread:
         self._requests_by_part |= dict.fromkeys(part_names, request)
         return part_names
 
-    def encode_permission_response(
-        self,
-        part_name: str,
-        *,
-        allow: bool,
-        stop: bool,
-        answers: Mapping[str, Any] | None = None,
-        result_text: str = "",
+    def _encode_decision(
+        self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """The answer to a part of a question. What would allow more than this call is never chosen.
-
-        `answers` are those of a person, `result_text` the same for whom the call is shown to.
+        """Encode the answer to a part of a request: yes to this call alone, or no. Raise ValueError
+        for a changed input.
         """
+        answers: Mapping[str, Any] = {}
+        if decision.allow and decision.updated_input is not None:
+            if permission.tool != QUESTION_TOOL:
+                raise ValueError(UNCHANGED_MESSAGE)
+            from shim.adapters.codex_items import build_user_input_answers
+
+            answers = build_user_input_answers(permission.vendor_input, decision.updated_input)
+        part_name = permission.request_id
         request = self._requests_by_part.pop(part_name, None)
         if request is None:
             return b""
-        if allow:
-            request.pending_parts.discard(part_name)
+        request.pending_parts.discard(part_name)
+        if decision.allow:
             if request.pending_parts:
                 return b""
-            if request.kind == USER_INPUT:
-                self.forms.results.append((request.call_ids[0], result_text, False))
-            return self.peer.encode_response(
-                request.request_id, result=_build_approval(request.kind, answers or {})
+            self._record_user_input(
+                request, format_ask_user_question_result(decision.updated_input)
+            )
+            return self.encode_response(
+                request.request_id, result=_build_approval(request.kind, answers)
             )
         for other in request.pending_parts:
             self._requests_by_part.pop(other, None)
-        if request.kind == USER_INPUT:
-            self.forms.results.append((request.call_ids[0], "", True))
-        return self.encode_decline_response(request.request_id, request.kind, stop=stop)
+        self._record_user_input(request, None)
+        return self.encode_decline_response(
+            request.request_id, request.kind, stop=decision.ends_turn
+        ) + self._encode_denial_reason(permission, decision)
 
-    def encode_form_answer(
-        self, form_name: str, answered_input: Mapping[str, Any] | None, *, allow: bool, stop: bool
+    def _record_user_input(self, request: ApprovalRequest, result_text: str | None) -> None:
+        """Record the answers of the person (None: dismissed) as the result of the call."""
+        if request.kind == USER_INPUT:
+            self.forms.results.append((request.call_ids[0], result_text or "", result_text is None))
+
+    def _encode_denial_reason(
+        self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """The answer to a form of a server's."""
-        request_id = self.forms.requests[form_name][0]
-        form_answer = self.forms.close_form_with_response(
-            form_name, answered_input, allow=allow, ends_turn=stop
-        )
-        return self.peer.encode_response(
-            request_id, result={"content": None, **form_answer, "_meta": None}
-        )
+        """Send the reason of a denial to the model, because codex only tells it that the call was
+        denied. A subagent cannot be told.
+        """
+        is_main_thread = permission.vendor_input.get("threadId") == self.session_id
+        if not (is_main_thread and self.turn_id and decision.message) or decision.ends_turn:
+            return b""
+        return self._encode_steering(REASON, UserMessage(DENIED_MESSAGE.format(decision.message)))
+
+    def _encode_form_result(self, request_id: object, result: Mapping[str, Any]) -> bytes:
+        return self.encode_response(request_id, result={"content": None, **result, "_meta": None})
 
     def encode_decline_response(
         self, request_id: object, kind: str, *, stop: bool = False
     ) -> bytes:
-        """No, in the words of a question. `encode_stop`: the turn is to end with it."""
+        """Decline a request of this kind. `stop` ends the turn, too."""
+        action = "cancel" if stop else "decline"
+        result: dict[str, Any] = {"decision": action}
         if kind == USER_INPUT:
-            return self.peer.encode_response(request_id, result={"answers": {}})
-        if kind == ELICITATION:
-            result = {"action": "cancel" if stop else "decline", "content": None, "_meta": None}
-            return self.peer.encode_response(request_id, result=result)
-        return self.peer.encode_response(
-            request_id, result={"decision": "cancel" if stop else "decline"}
-        )
+            result = {"answers": {}}
+        elif kind == ELICITATION:
+            result = {"action": action, "content": None, "_meta": None}
+        return self.encode_response(request_id, result=result)
 
-    # -- the steps ---------------------------------------------------------------------------------
+    # -- opening -----------------------------------------------------------------------------------
 
-    def read_response(self, message: Mapping[str, Any]) -> RpcResponse | None:
-        """An answer of codex's; None for one to nothing that was asked."""
-        response = (
-            self.peer.match_response_to_request(message)
-            if self.is_greeted
-            else _infer_response(message)
-        )
-        if response is None:
-            return None
-        if response.request_label == HOOKS and response.error is None:
-            response = self._open_thread(response)
-        if response.error is not None:
-            if response.request_label in OPENING_STEPS:
-                self._waiting_message, self.can_accept_prompts = None, False
-            if response.request_label != CONFIG:
-                return response
-        if response.request_label == THREAD:
-            self.thread_id = str(as_dict(response.result.get("thread")).get("id") or "")
-            self.cwd = str(response.result.get("cwd") or "")
-            model = response.result.get("model")
-            if self._params.model is None and isinstance(model, str):
-                self._default_model = model
-        if self.is_greeted:
-            self._continue_opening(response)
+    def _infer_request_label(self, response: Mapping[str, Any]) -> str | None:
+        thread = as_dict(response.get("result")).get("thread")
+        return THREAD if isinstance(thread, dict) else CONFIG
+
+    def _apply_response(self, response: RpcResponse, message: Mapping[str, Any]) -> RpcResponse:
+        label, result, error = response
+        if error is not None and label != CONFIG:
+            return response
+        if label == THREAD:
+            self._record_thread(result)
+        if not self.is_initialized:
+            return response
+        if label == GREETING:
+            self.outbox += [
+                self.encode_notification("initialized"),
+                self.encode_request(CONFIG, "config/read", cwd=self.working_dir),
+            ]
+        elif label == CONFIG:
+            self._configured_servers = as_dict(as_dict(result.get("config")).get("mcp_servers"))
+            self.outbox.append(self.encode_request(HOOKS, "hooks/list", cwds=[self.working_dir]))
+        elif label == HOOKS:
+            return self._open_thread(response)
+        elif label == TURN:
+            self.set_running_turn_id(str(as_dict(result.get("turn")).get("id") or ""))
         return response
 
-    def _continue_opening(self, response: RpcResponse) -> None:
-        if response.request_label == GREETING:
-            cwd = self._params.cwd
-            self.outbox += [
-                self.peer.encode_notification("initialized"),
-                self.peer.encode_request(CONFIG, "config/read", cwd=cwd),
-            ]
-        elif response.request_label == CONFIG:
-            self._configured_servers = as_dict(
-                as_dict(response.result.get("config")).get("mcp_servers")
-            )
-            self.outbox.append(
-                self.peer.encode_request(HOOKS, "hooks/list", cwds=[self._params.cwd])
-            )
-        elif response.request_label == THREAD and self._waiting_message is not None:
-            message, self._waiting_message = self._waiting_message, None
-            self.outbox.append(self.encode_prompt(message))
-        elif response.request_label == TURN:
-            self.set_running_turn_id(str(as_dict(response.result.get("turn")).get("id") or ""))
+    def _record_thread(self, result: Mapping[str, Any]) -> None:
+        self.session_id = str(as_dict(result.get("thread")).get("id") or "")
+        self.cwd = str(result.get("cwd") or "")
+        model = result.get("model")
+        if self._model is None and isinstance(model, str):
+            self._default_model = model
 
     def _open_thread(self, response: RpcResponse) -> RpcResponse:
-        """Open the thread, where the hooks that codex lists can be kept from deciding."""
-        params, configured_servers = self._params, self._configured_servers
+        """Open the thread, or return an error if a hook that codex lists cannot be disabled."""
+        request, configured_servers = self._launch_request, self._configured_servers
+        assert request is not None
         added_servers = {
             normalize_mcp_name(name): codex_settings.convert_mcp_server_config(server)
-            for name, server in params.servers.items()
+            for name, server in request.mcp_servers.all_servers.items()
         }
         server_names = [
             name
             for name in {**added_servers, **configured_servers}
             if name == normalize_mcp_name(name)
         ][:MAX_MCP_SERVERS]
-        hooks = params.build_hooks(server_names)
+        hooks = codex_rules.build_approval_hook_settings(request, server_names)
         try:
             state = codex_settings.build_disabled_hook_states(
                 response.result, has_shim_hook=bool(hooks)
@@ -345,34 +338,34 @@ class CodexThread:
         config["mcp_servers"] = codex_settings.build_mcp_server_tables(
             added_servers, configured_servers, server_names
         )
-        self.outbox.append(self._encode_thread_start(config))
+        self.outbox.append(self._encode_thread_start(request, config))
         return response
 
-    def _encode_thread_start(self, config: Mapping[str, Any]) -> bytes:
-        """A new thread with these settings, or the one that goes on."""
-        params = self._params
-        fields: dict[str, object] = {"cwd": params.cwd, "config": config, **APPROVAL_POLICY}
-        if params.model is not None:
-            fields["model"] = params.model
-        if params.instructions:
-            fields["developerInstructions"] = params.instructions
-        if params.resume_id is None:
-            return self.peer.encode_request(THREAD, "thread/start", **fields)
-        operation = "fork" if params.fork else "resume"
-        return self.peer.encode_request(
-            THREAD, f"thread/{operation}", threadId=params.resume_id, excludeTurns=True, **fields
+    def _encode_thread_start(self, request: LaunchRequest, config: Mapping[str, Any]) -> bytes:
+        """Start a thread with these settings, or resume or fork one."""
+        fields: dict[str, object] = {
+            "cwd": self.working_dir,
+            "config": config,
+            **APPROVAL_POLICY,
+        }
+        if self._model is not None:
+            fields["model"] = self._model
+        invocation = request.invocation
+        instructions = list(
+            filter(None, (invocation.system_prompt, invocation.append_system_prompt))
+        )
+        if instructions:
+            fields["developerInstructions"] = "\n\n".join(instructions)
+        if request.resume_id is None:
+            return self.encode_request(THREAD, "thread/start", **fields)
+        operation = "fork" if request.resume_id and invocation.fork_session else "resume"
+        return self.encode_request(
+            THREAD, f"thread/{operation}", threadId=request.resume_id, excludeTurns=True, **fields
         )
 
 
-COMMAND_APPROVAL = "item/commandExecution/requestApproval"
-PATCH_APPROVAL = "item/fileChange/requestApproval"
-USER_INPUT = "item/tool/requestUserInput"
-ELICITATION = "mcpServer/elicitation/request"
-PERMISSIONS_APPROVAL = "item/permissions/requestApproval"
-
-
 def _build_approval(kind: str, answers: Mapping[str, Any]) -> dict[str, Any]:
-    """Yes to this call alone, in the words of a question."""
+    """Return the answer that allows this call alone."""
     if kind == USER_INPUT:
         return {"answers": answers}
     if kind == ELICITATION:
@@ -381,7 +374,7 @@ def _build_approval(kind: str, answers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _convert_message(message: UserMessage) -> list[dict[str, Any]]:
-    """A message as codex takes it: texts, and images by their address or as they are."""
+    """Return a message as codex's inputs: texts, and images by their address or with their data."""
     inputs: list[dict[str, Any]] = []
     for part in message.select_blocks(ACCEPTED_KINDS):
         if part.kind == "image":
@@ -391,11 +384,3 @@ def _convert_message(message: UserMessage) -> list[dict[str, Any]]:
         else:
             inputs.append({"type": "text", "text": part.text, "text_elements": []})
     return inputs
-
-
-def _infer_response(message: Mapping[str, Any]) -> RpcResponse | None:
-    """An answer in a recording, whose step shows in its form."""
-    result = message.get("result")
-    if isinstance(result, dict) and isinstance(result.get("thread"), dict):
-        return RpcResponse(THREAD, result)
-    return RpcResponse(CONFIG, {})

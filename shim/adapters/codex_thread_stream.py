@@ -20,8 +20,6 @@ from shim.adapters.codex_rollout import ClaudeCall, CodexRollout
 from shim.adapters.codex_thread import (
     COMMAND_APPROVAL,
     ELICITATION,
-    MAX_PENDING_REQUESTS,
-    OPENING_STEPS,
     PATCH_APPROVAL,
     PERMISSIONS_APPROVAL,
     THREAD,
@@ -38,6 +36,7 @@ from shim.core.turn.machine import CLOSED
 from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.turn import Turn
 from shim.profiles.rpc.form import build_ask_user_question_input
+from shim.profiles.rpc.session import MAX_OPEN_REQUESTS
 
 MAX_OPEN_ITEMS = 1000  # of a turn that are not over; the oldest is forgotten
 MAX_SUBAGENTS = 1000  # subagents whose call is known
@@ -120,7 +119,7 @@ class CodexThreadTranslator(Translator):
         self, turn: Turn, *, partial: bool = False, session: CodexThread | None = None
     ) -> None:
         super().__init__(turn, partial=partial)
-        self.thread = session or CodexThread()
+        self.session = session or CodexThread()
         # items that have started and not ended; several may have the same id
         self._open_items: list[Event] = []
         # MCP calls and patches among them that codex has asked about
@@ -159,11 +158,11 @@ class CodexThreadTranslator(Translator):
         self._prompted_items.clear()
         self._completed_items.clear()
         self._plan_steps = None
-        if self.thread.thread_id:
-            turn.record_vendor_session_info(session_id=self.thread.thread_id)
+        if self.session.session_id:
+            turn.record_vendor_session_info(session_id=self.session.session_id)
 
     def create_retry_translator(self, turn: Turn) -> Translator:
-        return type(self)(turn, partial=self.partial, session=self.thread)
+        return type(self)(turn, partial=self.partial, session=self.session)
 
     @classmethod
     def accepts_line_between_turns(cls, line: bytes) -> bool:
@@ -173,9 +172,7 @@ class CodexThreadTranslator(Translator):
 
     def feed(self, event: Event) -> None:
         method, params = event.get("method"), event.get("params")
-        for call, result, failed in self.thread.forms.results:
-            self.turn.add_tool_result(call, result, failed)
-        self.thread.forms.results.clear()
+        self.session.write_form_results(self.turn)
         if method is None and "id" in event:
             self._read_response(event)
         elif "id" in event:
@@ -184,21 +181,24 @@ class CodexThreadTranslator(Translator):
             self._notification_handlers[method](params)
         else:
             self.turn.record_unknown_event(method or "untyped", event)
-        self.outbox += self.thread.outbox
-        self.thread.outbox.clear()
+        self.outbox += self.session.take_outbox()
 
     def feed_event_from_broken_line(self, event: Event) -> None:
         """Out of a broken line no question is believed, and no notification of another thread."""
         params = event.get("params")
         is_main_thread = (
-            isinstance(params, dict) and params.get("threadId") == self.thread.thread_id
+            isinstance(params, dict) and params.get("threadId") == self.session.session_id
         )
-        if self.thread.is_greeted and "method" in event and ("id" in event or not is_main_thread):
+        if (
+            self.session.is_initialized
+            and "method" in event
+            and ("id" in event or not is_main_thread)
+        ):
             self.turn.diagnostics.record("doubtful_event")
-            if "id" in event and len(self.outbox) < MAX_PENDING_REQUESTS:
+            if "id" in event and len(self.outbox) < MAX_OPEN_REQUESTS:
                 # a question must not wait for ever
                 self.outbox.append(
-                    self.thread.encode_decline_response(event["id"], str(event["method"]))
+                    self.session.encode_decline_response(event["id"], str(event["method"]))
                 )
         else:
             self.feed(event)
@@ -206,14 +206,14 @@ class CodexThreadTranslator(Translator):
     # -- items -------------------------------------------------------------------------------------
 
     def _is_main_thread(self, params: Event) -> bool:
-        return params.get("threadId") == self.thread.thread_id or not self.thread.thread_id
+        return params.get("threadId") == self.session.session_id or not self.session.session_id
 
     def _write_missing_calls(self, params: Event) -> None:
         """Say the calls since the last time that have no item."""
         data_dir = self.turn.config.data_dir
         if data_dir is None or not self._is_main_thread(params):
             return
-        self._rollout = self._rollout or CodexRollout(data_dir, self.thread.thread_id)
+        self._rollout = self._rollout or CodexRollout(data_dir, self.session.session_id)
         for missing_call in self._rollout.take_unstreamed_tool_calls():
             calls = [
                 (name, resolve_argument_paths(arguments, self.turn.config.cwd))
@@ -253,8 +253,8 @@ class CodexThreadTranslator(Translator):
                 self._write_full_text(params, text, f"{item_id}.{index}", is_thinking=True)
         elif kind == "contextCompaction":
             self.turn.write_compaction("auto", 0)
-        elif kind == "userMessage" and params.get("threadId") == self.thread.thread_id:
-            self.thread.record_accepted_steering_message()
+        elif kind == "userMessage" and params.get("threadId") == self.session.session_id:
+            self.session.record_accepted_steering_message()
         elif self._completed_items.has_item(item):
             self.turn.diagnostics.record("repeated_item", item_id)
         elif kind not in SILENT_ITEMS:
@@ -320,7 +320,7 @@ class CodexThreadTranslator(Translator):
     @property
     def _working_dirs(self) -> tuple[str, ...]:
         """The working directory, as we name it and as codex does."""
-        return (self.turn.config.cwd, self.thread.cwd)
+        return (self.turn.config.cwd, self.session.cwd)
 
     def _write_text_delta(self, params: Event) -> None:
         if self._is_main_thread(params):
@@ -369,7 +369,7 @@ class CodexThreadTranslator(Translator):
         """The usage of one request of the turn that runs; a thread that goes on begins with that of
         the last one.
         """
-        if self._is_main_thread(params) and params.get("turnId") == self.thread.turn_id:
+        if self._is_main_thread(params) and params.get("turnId") == self.session.turn_id:
             last = params["tokenUsage"]["last"]
             counts = (
                 last.get("inputTokens"),
@@ -384,17 +384,17 @@ class CodexThreadTranslator(Translator):
 
     def _answer_request(self, request_id: object, method: str, params: Event) -> None:
         handler = self._request_handlers.get(method)
-        if len(self.outbox) >= MAX_PENDING_REQUESTS:
+        if len(self.outbox) >= MAX_OPEN_REQUESTS:
             return
         if handler is None:
-            self.outbox.append(self.thread.peer.encode_method_not_found(request_id, method))
+            self.outbox.append(self.session.encode_method_not_found(request_id, method))
             return
         try:
             handler(request_id, params)
         except (KeyError, TypeError, AttributeError, StopIteration):
             # A request that cannot be read must be answered, too: codex would wait for ever.
             self.turn.record_unknown_event(method, params)
-            self.outbox.append(self.thread.encode_decline_response(request_id, method))
+            self.outbox.append(self.session.encode_decline_response(request_id, method))
 
     def _ask_command(self, request_id: object, params: Event) -> None:
         item_id = normalize_call_id(params["itemId"])
@@ -404,7 +404,7 @@ class CodexThreadTranslator(Translator):
         if params.get("kind", "command") == "command" and isinstance(params.get("command"), str):
             self._ask_frontend(request_id, COMMAND_APPROVAL, [item_id], [call], params)
         else:  # of an access to the network, or of what is typed into a program: nobody can be shown the call
-            self.outbox.append(self.thread.encode_decline_response(request_id, COMMAND_APPROVAL))
+            self.outbox.append(self.session.encode_decline_response(request_id, COMMAND_APPROVAL))
 
     def _ask_patch(self, request_id: object, params: Event) -> None:
         item_id = normalize_call_id(params["itemId"])
@@ -427,10 +427,10 @@ class CodexThreadTranslator(Translator):
         if (
             fields is not None
             and "codex_approval_kind" not in meta
-            and len(self.thread.forms.requests) < MAX_PENDING_REQUESTS
+            and len(self.session.forms.requests) < MAX_OPEN_REQUESTS
         ):
             name = call = f"form-{request_id}"
-            self.thread.forms.requests[name] = request_id, call, params
+            self.session.forms.requests[name] = request_id, call, params
             self.turn.request_permission(name, call, QUESTION_TOOL, fields, (ELICITATION, params))
             return
         call_key = params.get("serverName"), meta.get("tool_name"), meta.get("tool_params")
@@ -441,7 +441,7 @@ class CodexThreadTranslator(Translator):
             and (item.get("server"), item.get("tool"), item.get("arguments")) == call_key
         ]
         if meta.get("codex_approval_kind") != "mcp_tool_call" or not matches:
-            self.outbox.append(self.thread.encode_decline_response(request_id, ELICITATION))
+            self.outbox.append(self.session.encode_decline_response(request_id, ELICITATION))
             return
         self._prompted_items.append(matches[0])
         self._ask_frontend(
@@ -461,9 +461,7 @@ class CodexThreadTranslator(Translator):
     def _refuse_extra_permissions(self, request_id: object, params: Event) -> None:
         """codex asks for more than a call: another folder, the network."""
         self.outbox.append(
-            self.thread.peer.encode_response(
-                request_id, result={"permissions": {}, "scope": "turn"}
-            )
+            self.session.encode_response(request_id, result={"permissions": {}, "scope": "turn"})
         )
 
     def _ask_frontend(
@@ -475,37 +473,37 @@ class CodexThreadTranslator(Translator):
         params: Event,
     ) -> None:
         """Ask the frontend about each call of a question."""
-        names = self.thread.split_approval_request_by_call(request_id, kind, call_ids)
+        names = self.session.split_approval_request_by_call(request_id, kind, call_ids)
         for name, call_id, (tool, arguments) in zip(names, call_ids, calls, strict=False):
             self.turn.request_permission(name, call_id, tool, arguments, (kind, params))
 
     # -- answers, and the end ----------------------------------------------------------------------
 
     def _read_response(self, event: Event) -> None:
-        response = self.thread.read_response(event)
+        response = self.session.read_response(event)
         if response is None:
             self.turn.record_unknown_event("answer", event)
         elif response.error is not None:
-            if response.request_label in (*OPENING_STEPS, TURN):
+            if response.request_label in (*self.session.opening_labels, TURN):
                 self._fail_turn(response.error)
         elif response.request_label == THREAD:
             self.turn.record_vendor_session_info(
-                session_id=self.thread.thread_id, model=self.thread.model
+                session_id=self.session.session_id, model=self.session.model
             )
 
     def _start_thread_turn(self, params: Event) -> None:
         if self._is_main_thread(params):
             self.start_next_turn()
-            self.thread.set_running_turn_id(str(params["turn"]["id"]))
+            self.session.set_running_turn_id(str(params["turn"]["id"]))
 
     def _complete_turn(self, params: Event) -> None:
         turn_fields = params["turn"]
-        if not self._is_main_thread(params) or turn_fields["id"] != self.thread.turn_id:
+        if not self._is_main_thread(params) or turn_fields["id"] != self.session.turn_id:
             return
         self._write_missing_calls(params)
-        self.thread.clear_running_turn()
+        self.session.clear_running_turn()
         if turn_fields.get("status") == "interrupted":
-            self.thread.stop_background_commands(self._subagent_calls)
+            self.session.stop_background_commands(self._subagent_calls)
         if self.turn.machine.state is CLOSED:  # ended by us before codex heard of it
             return
         status = turn_fields.get("status")

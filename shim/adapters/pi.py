@@ -1,8 +1,8 @@
 """pi: `pi --mode json`, the prompt on stdin, or `pi --mode rpc`. Measured: 0.73.1, 0.87.1, 1.5.2,
 1.6.0.
 
-`pi_stream` translates its lines. In a conversation it is driven by its RPC: `pi_input` is what it
-is told, `pi_rpc_session` what is known of it, `pi_rpc_stream` reads what is more in it.
+`pi_stream` translates its lines. In a conversation pi is driven by its RPC: `pi_rpc_session` encodes
+what pi is told, and `pi_rpc_stream` translates the lines that only the RPC has.
 """
 
 from shim.core.adapter.adapter import (
@@ -236,7 +236,7 @@ def build_persistent_adapter() -> Adapter:
     )
     return ADAPTER._replace(
         translator_ref="shim.adapters.pi_rpc_stream:PiRpcTranslator",
-        child_input_ref="shim.adapters.pi_input:PiInput",
+        child_input_ref="shim.adapters.pi_rpc_session:PiRpcSession",
         modes={**modes, "plan": READ_ONLY_ARGUMENTS},
         unattended=False,
         policy_support=VendorPolicySupport(

@@ -14,21 +14,21 @@ from shim.adapters.pi_dialogs import DIALOG_METHODS
 from shim.adapters.pi_rpc_session import (
     ABORT,
     IDLE_CHECK,
-    MAX_REQUESTS,
     PROMPT,
     SETTING,
     STATE,
     STEER,
-    PiResponse,
     PiRpcSession,
 )
 from shim.adapters.pi_stream import DIALOG_TYPE, EXTENSION_NAME, PiTranslator
 from shim.core.adapter.tools import Arguments, resolve_argument_paths, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.permissions import QUESTION_TOOL
+from shim.core.reading.values import as_dict
 from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
+from shim.profiles.rpc.session import MAX_OPEN_REQUESTS, RpcResponse
 
 NO_EXTENSION_MESSAGE = (
     "pi did not load our extension, which asks before each of its tools, so nothing was said to its model; start pi by "
@@ -60,7 +60,7 @@ class PiRpcTranslator(PiTranslator):
         self._write_start()
 
     def _write_start(self) -> None:
-        self._cwd = self.session.params.cwd
+        self._cwd = self.session.working_dir
         if self.session.session_id:
             commands = list(self.session.text_commands) or None
             # the one that was asked for goes before
@@ -80,33 +80,25 @@ class PiRpcTranslator(PiTranslator):
     def feed_event_from_broken_line(self, event: Event) -> None:
         """Out of a broken line no dialog is believed, and no answer (threats: forged lines)."""
         kind = event.get("type")
-        if not self.session.is_greeted or kind not in (DIALOG_TYPE, "response"):
+        if not self.session.is_initialized or kind not in (DIALOG_TYPE, "response"):
             super().feed_event_from_broken_line(event)
             return
         self.turn.diagnostics.record("doubtful_event")
         if kind == DIALOG_TYPE and event.get("method") in DIALOG_METHODS:
             self._refuse_request(event.get("id"))
 
-    def queue_session_lines_for_child_stdin(self) -> None:
-        """What pi is told because of what it said."""
-        self.outbox += self.session.outbox
-        self.session.outbox.clear()
-
     def feed(self, event: Event) -> None:
-        """What the person answered is said first: pi does not tell it."""
-        for call, result, failed in self.session.forms.results:
-            self.turn.add_tool_result(call, result, failed)
-        self.session.forms.results.clear()
+        self.session.write_form_results(self.turn)
         super().feed(event)
 
     # -- runs --------------------------------------------------------------------------------------
 
     def on_agent_start(self, event: Event) -> None:
-        if not self.session.is_greeted:
+        if not self.session.is_initialized:
             self.start_next_turn()
         self.session.is_running, self._has_run_ended = True, False
         if self.session.is_stopping:  # it did not run yet when it was told to stop
-            self.outbox.append(self.session.encode_abort())
+            self.outbox.append(self.session.encode_interrupt())
         super().on_agent_start(event)
 
     def on_agent_settled(self, event: Event) -> None:
@@ -158,29 +150,29 @@ class PiRpcTranslator(PiTranslator):
         response = self.session.read_response(event)
         if response is None:
             self.turn.record_unknown_event("response", event)
-        elif response.error and response.step != STEER:
+        elif response.error is not None and response.request_label != STEER:
             self._fail_request(response)
-        elif response.step == STATE:
+        elif response.request_label == STATE:
             self._write_start()
-        elif response.step == PROMPT:
-            self._record_prompt_response(response.data.get("disposition"))
-        elif response.step == STEER:
+        elif response.request_label == PROMPT:
+            self._record_prompt_response(response.result.get("disposition"))
+        elif response.request_label == STEER:
             self.outbox += [self.session.encode_idle_state_request()] if self._has_run_ended else []
-        elif response.step == IDLE_CHECK:
+        elif response.request_label == IDLE_CHECK:
             if not (
-                response.data.get("isStreaming")
+                response.result.get("isStreaming")
                 or self.session.has_pending_prompt
                 or (self.session.is_running and not self._has_run_ended)
             ):
                 self._is_answered_by_extension = True
                 self._finish_turn()
         elif (
-            response.step == ABORT
+            response.request_label == ABORT
             and not self.session.has_pending_prompt
             and (self._has_run_ended or not self.session.is_running)
         ):
             self._finish_turn()
-        self.queue_session_lines_for_child_stdin()
+        self.outbox += self.session.take_outbox()
 
     def _record_prompt_response(self, disposition: object) -> None:
         """A message of ours was taken. Where pi does not say what it made of it, it is asked
@@ -191,20 +183,19 @@ class PiRpcTranslator(PiTranslator):
             self._finish_turn()
         elif disposition is not None:
             self.session.is_running = True
-        elif self.session.is_greeted and not self.session.is_running:
+        elif self.session.is_initialized and not self.session.is_running:
             self.outbox.append(self.session.encode_idle_state_request())
 
-    def _fail_request(self, response: PiResponse) -> None:
-        """pi did not do what it was asked. What only changes its setting ends the turn if a message
-        waited for it.
-        """
-        if response.step == STATE:
+    def _fail_request(self, response: RpcResponse) -> None:
+        """Fail the turn if pi refused a prompt, or a setting that a prompt waits for."""
+        text = as_dict(response.error)["message"]
+        if response.request_label == STATE:
             self.turn.record_failure(
-                NO_EXTENSION_MESSAGE if not self.session.is_extension_loaded else response.error,
+                text if self.session.is_extension_loaded else NO_EXTENSION_MESSAGE,
                 kind="refused",
             )
-        elif response.step in (PROMPT, SETTING):
-            self.turn.record_failure(response.error)
+        elif response.request_label in (PROMPT, SETTING):
+            self.turn.record_failure(text)
         else:
             return
         self.session.is_running = False
@@ -286,5 +277,5 @@ class PiRpcTranslator(PiTranslator):
         return evaluator is None or evaluator.find_restricting_decision(name, arguments) is None
 
     def _refuse_request(self, request_id: Any) -> None:
-        if self.session.is_greeted and len(self.outbox) < MAX_REQUESTS:
-            self.outbox.append(self.session.encode_cancelled_dialog_response(request_id))
+        if self.session.is_initialized and len(self.outbox) < MAX_OPEN_REQUESTS:
+            self.outbox.append(self.session.encode_response(request_id, cancelled=True))

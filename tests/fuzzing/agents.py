@@ -257,9 +257,8 @@ class AcpAgent(Player):
         self._second = chance.random() < 0.4
 
     def list_state_holders(self, child_stream: Any, child_input: Any) -> tuple[object, ...]:
-        session = child_input._session
         translator = child_stream._dispatcher.translator
-        return session, translator, translator._upserts
+        return child_input, translator, translator._upserts
 
     def _build_response(self, method: str) -> Line:
         """The answer to a request of ours."""

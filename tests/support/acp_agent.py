@@ -5,7 +5,7 @@ import json
 from support import STABLE_ID_PREFIX, build_turn_config
 
 from shim.adapters import get_adapter
-from shim.core.adapter.adapter import LaunchRequest
+from shim.core.adapter.adapter import LaunchRequest, McpServers
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import AskPermissionCommand, SendToChildCommand
 from shim.core.claude.argv.flags import parse_argv as parse_arguments
@@ -14,6 +14,7 @@ from shim.core.claude.permissions import PermissionDecision
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.policy.policy import Policy, Workspace
 from shim.core.turn.outcome import ChildExit
+from shim.profiles.acp.session import AcpSession
 
 ANSWERS = ({"id": 1, "result": {"protocolVersion": 1}}, {"id": 2, "result": {"sessionId": "s1"}})
 MODEL = {"id": "m", "category": "model", "currentValue": "mine"}
@@ -41,6 +42,20 @@ def build_permission_request(request_id=7, call="c1", **fields):
     } | fields
     params = {"sessionId": "s1", "toolCall": call, "options": YES}
     return {"id": request_id, "method": "session/request_permission", "params": params}
+
+
+def start_acp_session(*, flags=(), resume=None, mode="default", servers=None, **options):
+    """Return the session of an agent that was started in `/w`, and its first request."""
+    session = AcpSession(**({"sets_model": True} | options))
+    request = LaunchRequest(
+        parse_arguments(flags),
+        "",
+        permission_mode=mode,
+        resume_id=resume,
+        policy=Policy(workspace=Workspace("/w", "/h")),
+        mcp_servers=McpServers(servers or {}),
+    )
+    return session, session.encode_handshake(request)
 
 
 class AcpConversation:

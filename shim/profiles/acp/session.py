@@ -1,42 +1,40 @@
-"""One agent that speaks JSON-RPC 2.0 on its stdin and stdout: what it was asked, and the session
-that it holds.
+"""The session of one agent of the Agent Client Protocol (JSON-RPC 2.0 on its stdin and stdout).
 
-Sans-IO: each method gives the bytes of whole lines. A session is opened step by step, each by the
-answer to the step before: `initialize`, then `session/new` (or resume, load, fork), then the model
-and the mode, then the prompt. A prompt that comes earlier waits.
+A session is opened step by step: `initialize`, `session/new` (or resume, load, fork), the model and
+the mode, `session/prompt`. Each request is sent after the response to the previous one. An earlier
+prompt waits.
 """
 
 from collections.abc import Mapping
 
+from shim.core.adapter.request import LaunchRequest
 from shim.core.claude.argv.models import choose_supported_effort
 from shim.core.claude.messages import ALL_KINDS, BlockKinds, UserMessage
+from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict, as_list
 from shim.profiles.acp.blocks import AS_FILE, build_prompt_blocks, list_accepted_block_kinds
+from shim.profiles.acp.servers import build_mcp_servers
 from shim.profiles.acp.versions import (
     VERSION_1,
+    VERSION_2,
     VERSIONS,
     AcpTurnEndDetector,
     AcpVersion,
     build_initialize_params,
 )
-from shim.profiles.rpc.form import DISMISSED_RESULT, OpenElicitationForms
-from shim.profiles.rpc.peer import (
-    MAX_OPEN_REQUESTS,
-    JsonRpcPeer,
-    RpcResponse,
-    parse_response,
-)
+from shim.profiles.rpc.form import DISMISSED_RESULT
+from shim.profiles.rpc.session import MAX_OPEN_REQUESTS, RpcResponse, RpcSession
 
 INVALID_PARAMS = -32602
-# the answer to a question that nobody is asked
+# The answer to a permission request that nobody is asked about.
 CANCELLED_RESULT = {"outcome": {"outcome": "cancelled"}}
-# An agent reads files and runs commands by itself: nothing of that is offered.
+# An agent reads files and runs commands by itself, so we offer neither.
 CLIENT_CAPABILITIES = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
-# where the frontend can answer them
+# Offered if the frontend can answer forms.
 FORM_CAPABILITY: Mapping[str, Any] = {"elicitation": {"form": {}}}
-# The steps of a session, and what was answered to them.
+# The labels of our requests.
 STEP_INITIALIZE, STEP_SESSION, STEP_REPLAY, STEP_SETTING, STEP_PROMPT = (
     "initialize",
     "session",
@@ -44,161 +42,189 @@ STEP_INITIALIZE, STEP_SESSION, STEP_REPLAY, STEP_SETTING, STEP_PROMPT = (
     "setting",
     "prompt",
 )
-# a setting without which the turn goes on, and its option's category
+# The effort is optional: the turn continues if the agent refuses it.
 STEP_EFFORT, EFFORT_CATEGORY = "effort", "thought_level"
-PROMPT_ACCEPTED, TURN_MAY_END = "taken", "may end"  # what the prompt is, and its turn, in version 2
+# What the response to a prompt means in version 2.
+PROMPT_ACCEPTED, TURN_MAY_END = "taken", "may end"
 WRONG_VERSION_TEXT = "the agent speaks version {} of its protocol, not 1 or 2"
-MAX_LOGIN_METHODS = 10  # ways to log in that are told
-# Asked while a session is loaded: nobody has it, and its answer stands behind what was said before
-# it.
+CHANGED_INPUT_REFUSAL = (
+    "Not run: this agent runs a call as it is or not at all, "
+    "and the call was allowed with another input only."
+)
+MAX_LOGIN_METHODS = 10  # in an error message
+# No agent has this method. We call it while a session is loaded, because the error comes after the
+# replayed messages.
 REPLAY_PROBE_METHOD = "_claude-shim/nothing"
 # Methods after which an agent may send the session's history again. opencode does so after a fork.
 REPLAYING_METHODS = ("load", "fork")
-# such questions for one session: one is answered behind one or more of its old messages
+# Probes of one session. A probe is answered after one or more replayed messages.
 MAX_REPLAY_PROBES = 10_000
+# A key of a response → the label of its request, for a recording.
+LABELS_BY_RESULT_KEY = {
+    "stopReason": STEP_PROMPT,
+    "sessionId": STEP_SESSION,
+    "protocolVersion": STEP_INITIALIZE,
+}
 
 
-class AcpSessionParams(NamedTuple):
-    """How a session begins. `resumed_id` is the agent's own id of one that goes on, in another one
-    if `is_fork`.
+class AcpSession(RpcSession):
+    """The session of one agent."""
 
-    `mode` is the agent's own name of a mode, `effort` a level in Claude's words, `servers` are MCP
-    servers as version 1 has them. `protocol_version` of the protocol is offered to the agent.
-    `document_format`: how those of a message are said. `answers_forms`: the frontend answers
-    questions to the person. `only_urls`: a server that is a command is none for the agent.
-    """
+    opening_labels = (STEP_INITIALIZE, STEP_SESSION, STEP_SETTING)
 
-    cwd: str
-    resumed_id: str | None = None
-    is_fork: bool = False
-    model: str | None = None
-    mode: str | None = None
-    effort: str | None = None
-    servers: tuple[Mapping[str, Any], ...] = ()
-    protocol_version: int = VERSION_1.number
-    document_format: str = AS_FILE
-    answers_forms: bool = False
-    only_urls: bool = False
+    def __init__(
+        self,
+        modes: Mapping[str, str] | None = None,
+        *,
+        sets_model: bool = False,
+        offers_draft: bool = False,
+        document_format: str = AS_FILE,
+        only_urls: bool = False,
+    ) -> None:
+        """`modes` are Claude's names of modes → the agent's. A mode without a name is like
+        `default`.
 
-
-class AcpSession:
-    """One agent. It is greeted again when another child takes its place."""
-
-    def __init__(self) -> None:
-        self._reset()
+        `sets_model`: the agent gets the model in the session, because its command line has no flag
+        for it. `offers_draft`: version 2 of the protocol is offered. `document_format`: how a
+        document is sent. `only_urls`: the agent accepts no MCP server that is a command.
+        """
+        self._modes = modes or {}
+        self._sets_model = sets_model
+        self._offered_version = VERSION_2 if offers_draft else VERSION_1
+        self._document_format = document_format
+        self._only_urls = only_urls
+        super().__init__()
 
     def _reset(self) -> None:
-        self.outbox: list[bytes] = []
-        self.session_id = ""
-        self.is_loading = False  # what the agent says now was said in an earlier turn
-        self.unreachable_servers: list[str] = []  # servers of MCP that the agent cannot reach
-        self.has_replayed = False  # it said something of an earlier turn since it was asked last
-        # False where a recording is read, of which our half is not known
-        self.is_initialized = False
+        super()._reset()
+        self.is_loading = False  # the agent replays earlier turns
+        self.has_replayed = False  # it has replayed something since the last probe
+        self.is_resumed = False  # the session had turns before this child
+        self.is_fork = False
+        self.unreachable_servers: list[str] = []  # MCP servers that the agent cannot reach
         self.protocol_version: AcpVersion = VERSION_1
         self.prompt_progress = AcpTurnEndDetector()  # of version 2
-        self.agent_info: Mapping[str, Any] = {}  # what it said of itself
-        self.open_forms = OpenElicitationForms()
-        # questions whose answers the agent does not want any more
+        self.agent_info: Mapping[str, Any] = {}  # the result of `initialize`
+        self.can_ask_user = False  # whether the frontend answers forms
+        self.denied_calls: list[str] = []  # calls whose end the agent may never report
+        # why calls were denied, which the agent's model was not told
+        self.denial_reasons: list[str] = []
+        # permission requests that the agent has cancelled
         self.withdrawn_requests: list[str] = []
-        self._params = AcpSessionParams("")
-        self._peer = JsonRpcPeer(jsonrpc="2.0")
-        self._waiting_message: UserMessage | None = None
-        # what the agent said of the session when it began
+        self._mode = ""
+        self._settings: dict[
+            str, str | None
+        ] = {}  # the model and the mode, as the agent names them
+        self._effort: str | None = None
+        self._resumed_id: str | None = None
+        self._servers: tuple[Mapping[str, Any], ...] = ()  # as version 1 has them
+        # the result of the request that started the session
         self._session_result: Mapping[str, Any] = {}
         self._open_requests: dict[str, tuple[object, str, str, list[Mapping[str, Any]]]] = {}
         self._allowed_calls: dict[str, str] = {}  # open calls → what of each was allowed
-        self.can_accept_prompts = True  # whether a session is there, or may come
-        self.denied_calls: list[str] = []  # calls whose end the agent may never say
-        # why calls were denied, which the agent's model was not told
-        self.denial_reasons: list[str] = []
 
-    def encode_initialize(self, params: AcpSessionParams) -> bytes:
-        self._reset()  # another child knows nothing of what was before
-        self.is_initialized, self._params = True, params
-        capabilities = {**CLIENT_CAPABILITIES, **(FORM_CAPABILITY if params.answers_forms else {})}
-        return self._peer.encode_request(
+    def _encode_opening(self, request: LaunchRequest) -> bytes:
+        invocation = request.invocation
+        self._mode = request.permission_mode
+        self._settings = {
+            "model": invocation.model if self._sets_model else None,
+            "mode": self._map_mode(self._mode),
+        }
+        self._effort = invocation.effort
+        self._resumed_id = request.resume_id
+        self.is_resumed = request.resume_id is not None
+        self.is_fork = bool(request.resume_id and invocation.fork_session)
+        self._servers = build_mcp_servers(request.mcp_servers.all_servers)
+        self.can_ask_user = request.can_ask_user()
+        capabilities = {**CLIENT_CAPABILITIES, **(FORM_CAPABILITY if self.can_ask_user else {})}
+        return self.encode_request(
             STEP_INITIALIZE,
             "initialize",
-            **build_initialize_params(params.protocol_version, capabilities),
+            **build_initialize_params(self._offered_version.number, capabilities),
         )
 
-    def encode_prompt(self, message: UserMessage) -> bytes:
-        """The message of a turn; nothing yet while there is no session."""
-        if not self._is_ready:
-            self._waiting_message = message
-            return b""
-        self._waiting_message = None
-        return self._encode_prompt(message)
+    # -- what the driver encodes -------------------------------------------------------------------
 
-    def encode_cancel(self) -> bytes:
-        """Stop the turn; the agent answers its prompt. A prompt that waits is never said."""
-        self._waiting_message = None
-        self._allowed_calls.clear()  # what was allowed is not allowed again behind it
+    def _encode_ready_prompt(self, message: UserMessage) -> bytes:
+        self._allowed_calls.clear()
+        self.denied_calls.clear()
         self.denial_reasons.clear()
-        return (
-            self._peer.encode_notification("session/cancel", sessionId=self.session_id)
-            if self.session_id
-            else b""
+        self.prompt_progress.record_sent_prompt(self.last_request_number + 1)
+        prompt_blocks = build_prompt_blocks(
+            message, self.accepted_block_kinds, self._document_format
+        )
+        return self.encode_request(
+            STEP_PROMPT, "session/prompt", sessionId=self.session_id, prompt=prompt_blocks
         )
 
-    def encode_setting_change(self, category: str, value: str | None) -> bytes | None:
-        """Another model or mode; None: the agent's own, which is the one that the session began
-        with.
+    def encode_interrupt(self) -> bytes:
+        """Stop the turn. The agent then answers its prompt. A waiting message is dropped."""
+        self._waiting_message = None
+        self._allowed_calls.clear()
+        self.denial_reasons.clear()
+        if not self.session_id:
+            return b""
+        return self.encode_notification("session/cancel", sessionId=self.session_id)
 
-        Gives back None where that is not known. A session that is not open yet begins with it.
+    def encode_model_change(self, name: str | None) -> bytes | None:
+        return self._encode_setting_change("model", name)
+
+    def encode_permission_mode_change(self, name: str) -> bytes | None:
+        """Set the agent's mode, if it differs. Most modes are the same for the agent, because it
+        asks about each call in every mode.
         """
-        change: dict[str, Any] = {category: value}
-        self._params = self._params._replace(**change)
+        previous_mode, self._mode = self._map_mode(self._mode), name
+        agent_mode = self._map_mode(name)
+        if agent_mode == previous_mode:
+            return b""
+        return self._encode_setting_change("mode", agent_mode)
+
+    def _map_mode(self, name: str) -> str | None:
+        return self._modes.get(name, self._modes.get("default"))
+
+    def _encode_setting_change(self, category: str, value: str | None) -> bytes | None:
+        """Set the model or the mode (None: the initial one). Return None if the initial one is
+        unknown. Before the session is open, the session starts with the new value.
+        """
+        self._settings[category] = value
         if not self.session_id:
             return b""
         value = self.find_initial_setting(category) if value is None else value
         return None if value is None else self._encode_setting(category, value)
 
     def encode_effort_change(self, level: str | None) -> bytes:
-        """How hard the model is to try; None: as hard as when the session began."""
-        self._params = self._params._replace(effort=level)
+        """Set the effort (None: the initial one)."""
+        self._effort = level
         return b"".join(self._encode_effort()) if self.session_id else b""
 
     @property
-    def can_frontend_answer_forms(self) -> bool:
-        """Whether the frontend answers questions to the person."""
-        return self._params.answers_forms
-
-    @property
     def _is_ready(self) -> bool:
-        """Whether the agent can be given a message."""
         return bool(self.session_id) and not (self.is_loading or self.is_changing_settings)
 
     @property
     def is_changing_settings(self) -> bool:
-        """Whether the agent has not answered yet that it has another model, mode or effort."""
-        return self._peer.has_open_request(STEP_SETTING) or self._peer.has_open_request(STEP_EFFORT)
+        """Return whether the agent has not confirmed the model, the mode or the effort yet."""
+        return self.has_open_request(STEP_SETTING, STEP_EFFORT)
 
     @property
     def model(self) -> str | None:
-        """The model that answers: the one that was asked for, or the agent's own."""
-        return self._params.model or self.find_initial_setting("model")
+        """The model that answers."""
+        return self._settings.get("model") or self.find_initial_setting("model")
 
     @property
     def mcp_server_names(self) -> list[str]:
-        """The names of the servers of MCP that the agent was given."""
-        return [server["name"] for server in self._params.servers]
+        return [server["name"] for server in self._servers]
 
     @property
     def accepted_block_kinds(self) -> BlockKinds:
-        """What a message may have beside its text; everything until the agent has said what it
-        takes.
-        """
-        return (
-            list_accepted_block_kinds(self.agent_info, self._params.document_format)
-            if self.agent_info
-            else ALL_KINDS
-        )
+        """All kinds, until the agent has reported what it accepts."""
+        if not self.agent_info:
+            return ALL_KINDS
+        return list_accepted_block_kinds(self.agent_info, self._document_format)
 
     @property
     def login_methods(self) -> list[str]:
-        """The agent's ways to log in, in its words."""
+        """The names of the agent's login methods."""
         methods = [
             method
             for method in as_list(self.agent_info.get("authMethods"))
@@ -209,51 +235,39 @@ class AcpSession:
             for method in methods
         ]
 
-    @property
-    def is_resumed(self) -> bool:
-        """Whether the session had turns before this child."""
-        return self._params.resumed_id is not None
+    # -- what the translator reads -----------------------------------------------------------------
 
-    def read_response(self, message: Mapping[str, Any]) -> RpcResponse | None:
-        """An answer of the agent's; None for one to nothing that was asked."""
-        response = self._peer.match_response_to_request(message)
-        if (
-            response is None
-            and not self.is_initialized
-            and (guessed_step := _guess_step(message)) is not None
-        ):
-            response = parse_response(guessed_step, message)
-        if response is None:
+    def _infer_request_label(self, response: Mapping[str, Any]) -> str | None:
+        result = response.get("result")
+        if "error" in response:
+            return STEP_PROMPT
+        if not isinstance(result, dict):
             return None
+        labels = (label for key, label in LABELS_BY_RESULT_KEY.items() if key in result)
+        return next(labels, STEP_SETTING)
+
+    def _apply_response(self, response: RpcResponse, message: Mapping[str, Any]) -> RpcResponse:
         step, result, error = response
         if error is not None and step not in (STEP_REPLAY, STEP_EFFORT):
-            self._waiting_message, self.can_accept_prompts = (
-                None,
-                self.can_accept_prompts and step == STEP_PROMPT,
-            )
+            self._waiting_message = None
             return response
+        response = RpcResponse(step, result)
         if step == STEP_INITIALIZE and not self._negotiate_version(result):
-            self._waiting_message, self.can_accept_prompts = None, False
-            return RpcResponse(
-                step, result, {"message": WRONG_VERSION_TEXT.format(result.get("protocolVersion"))}
-            )
+            text = WRONG_VERSION_TEXT.format(result.get("protocolVersion"))
+            return response._replace(error={"message": text})
         if step == STEP_PROMPT and not self.protocol_version.answer_ends_turn:
-            return RpcResponse(
-                TURN_MAY_END
-                if self.prompt_progress.record_prompt_and_detect_turn_end(
-                    message["id"], is_answered=True
-                )
-                else PROMPT_ACCEPTED,
-                result,
+            may_end = self.prompt_progress.record_prompt_and_detect_turn_end(
+                message["id"], is_answered=True
             )
+            return RpcResponse(TURN_MAY_END if may_end else PROMPT_ACCEPTED, result)
         if self.is_initialized:
             self._advance_steps(step, result)
         elif step == STEP_SESSION:
             self.session_id, self._session_result = str(result.get("sessionId") or ""), result
-        return RpcResponse(step, result)
+        return response
 
     def _negotiate_version(self, agent_info: Mapping[str, Any]) -> bool:
-        """Whether the version that the agent chose is one of ours."""
+        """Return whether we support the version that the agent chose."""
         version_number = agent_info.get("protocolVersion")
         self.protocol_version = VERSIONS.get(
             version_number if version_number.__class__ is int else 0, VERSION_1
@@ -262,46 +276,46 @@ class AcpSession:
         return version_number == self.protocol_version.number
 
     def convert_state_to_prompt_response(self, update: Mapping[str, Any]) -> RpcResponse:
-        """A state of the session, in version 2: the answer to the prompt where it ends the turn, or
-        may end it.
+        """Convert a state of the session in version 2 to the response to the prompt: the state may
+        end the turn.
         """
         ends_turn = self.prompt_progress.detect_turn_end(
-            update.get("state"), self._peer.has_open_request(STEP_PROMPT)
+            update.get("state"), self.has_open_request(STEP_PROMPT)
         )
-        if not self.is_initialized:  # it is not known what the agent was asked
+        if not self.is_initialized:  # our requests are unknown
             ends_turn = "stopReason" in update
-        return RpcResponse(
-            TURN_MAY_END if ends_turn is None else STEP_PROMPT if ends_turn else PROMPT_ACCEPTED,
-            update,
-        )
+        if ends_turn is None:
+            return RpcResponse(TURN_MAY_END, update)
+        return RpcResponse(STEP_PROMPT if ends_turn else PROMPT_ACCEPTED, update)
 
     def record_user_message_echo(self) -> None:
-        """The agent says the user's message again: the prompt has its place."""
+        """Record that the agent has repeated the user's message: the prompt is in the conversation."""
         self.prompt_progress.record_prompt_and_detect_turn_end(
-            self._peer.last_number, is_answered=False
+            self.last_request_number, is_answered=False
         )
 
-    def reply_to_request(self, request_id: object, **body: object) -> None:
-        """Answer a request without a question to anybody.
+    # -- permission requests and forms -------------------------------------------------------------
 
-        One with the id of an open question has no answer: it would be taken for the answer to that
-        question.
+    def reply_to_request(self, request_id: object, **body: object) -> None:
+        """Answer a request without asking anybody.
+
+        A request with the id of an open permission request gets no answer. The agent would take it
+        for the answer to that permission request.
         """
         if not self._is_open_request(dump_json(request_id).decode()):
-            self.outbox.append(self._peer.encode_response(request_id, **body))
+            self.outbox.append(self.encode_response(request_id, **body))
 
     def register_permission_request(
         self, request_id: object, call_id: str, options: object, call_text: str = ""
     ) -> str | None:
-        """The name under which a question about a call is kept until `encode_permission_response`; None where
-        nobody is to be asked.
+        """Keep a permission request until its answer. Return its key, or None if nobody has to be
+        asked.
 
-        It has its answer by now where too many are open, and none where its id is that of an open
-        question. A call may be asked about again, for each thing that it does: the answer is the
-        same as long as the frontend would be shown the same `call_text`.
+        A request with the id of an open one is ignored. A request beyond the limit is cancelled. An
+        agent may ask about a call again, for each thing that it does: the call stays allowed as
+        long as the frontend would see the same `call_text`.
         """
         request_key = dump_json(request_id).decode()
-        # an answer to this id would be taken for the answer to the open question
         if self._is_open_request(request_key):
             return None
         if len(self._open_requests) >= MAX_OPEN_REQUESTS:
@@ -314,78 +328,62 @@ class AcpSession:
             [option for option in as_list(options) if isinstance(option, dict)],
         )
         if self._allowed_calls.get(call_id) == call_text:
-            self.outbox.append(
-                self.encode_permission_response(request_key, allow=True, ends_turn=False)
-            )
+            self.outbox.append(self._encode_choice(request_key, PermissionDecision(allow=True)))
             return None
         return request_key
 
     def register_form_request(
         self, request_id: object, call_id: str, params: Mapping[str, Any]
     ) -> str | None:
-        """The name under which a form is kept until `encode_form_answer`; None where nobody is to
-        be asked, as for a question.
-        """
+        """Keep a form until its answer. Return its key, or None if the form was dismissed."""
         request_key = dump_json(request_id).decode()
-        if self._is_open_request(request_key) or len(self.open_forms.requests) >= MAX_OPEN_REQUESTS:
+        if self._is_open_request(request_key) or len(self.forms.requests) >= MAX_OPEN_REQUESTS:
             self.reply_to_request(request_id, result=DISMISSED_RESULT)
             return None
-        self.open_forms.requests[request_key] = request_id, call_id, params
+        self.forms.requests[request_key] = request_id, call_id, params
         return request_key
-
-    def encode_form_answer(
-        self,
-        request_key: str,
-        updated_input: Mapping[str, Any] | None,
-        *,
-        allow: bool,
-        ends_turn: bool,
-    ) -> bytes | None:
-        """The answer to a form, by the arguments of Claude's question that came back; None for what
-        is no form.
-        """
-        if request_key not in self.open_forms.requests:
-            return None
-        request_id = self.open_forms.requests[request_key][0]
-        return self._peer.encode_response(
-            request_id,
-            result=self.open_forms.close_form_with_response(
-                request_key, updated_input, allow=allow, ends_turn=ends_turn
-            ),
-        )
 
     def is_awaiting_permission(self, call_id: str) -> bool:
         """Return whether a permission request for a call waits for its answer."""
         return any(request[1] == call_id for request in self._open_requests.values())
 
     def _is_open_request(self, request_key: str) -> bool:
-        """Whether the frontend is asked something under this name."""
-        return request_key in self._open_requests or request_key in self.open_forms.requests
+        """Return whether the frontend is asked something under this key."""
+        return request_key in self._open_requests or request_key in self.forms.requests
 
     def discard_allowed_call(self, call_id: str) -> None:
-        """A call has ended: another one may have the same id."""
+        """Forget that a call was allowed, because another call may have the same id."""
         self._allowed_calls.pop(call_id, None)
 
-    def encode_denial_reasons_prompt(self) -> bytes:
-        """A prompt with the reasons of the calls that were denied, so that the agent's model goes
-        on.
-        """
-        lines = [f"A call was not allowed: {reason}" for reason in self.denial_reasons]
-        return self._encode_prompt(UserMessage("\n".join([*lines, "Go on without it."])))
+    def discard_allowed_calls(self) -> None:
+        """Forget all allowed calls at the end of the turn."""
+        self._allowed_calls.clear()
 
-    def encode_permission_response(
-        self, request_key: str, *, allow: bool, ends_turn: bool, reason: str = ""
+    def encode_denial_reasons_prompt(self) -> bytes:
+        """Send a prompt with the reasons of the denied calls, so that the agent's model continues."""
+        lines = [f"A call was not allowed: {reason}" for reason in self.denial_reasons]
+        return self._encode_ready_prompt(UserMessage("\n".join([*lines, "Go on without it."])))
+
+    def _encode_decision(
+        self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """The answer to a question. What would allow more than this call is never chosen."""
+        """Choose one of the agent's options. Raise ValueError for a changed input."""
+        if decision.allow and decision.updated_input is not None:
+            raise ValueError(CHANGED_INPUT_REFUSAL)
+        return self._encode_choice(permission.request_id, decision)
+
+    def _encode_choice(self, request_key: str, decision: PermissionDecision) -> bytes:
+        """Choose an option. An option that would allow more than this call is never chosen."""
         if request_key not in self._open_requests:
             return b""
         request_id, call_id, call_text, options = self._open_requests.pop(request_key)
-        if allow:
+        if decision.allow:
             self._allowed_calls[call_id] = call_text
         else:
             self.denied_calls.append(call_id)
-            self.denial_reasons += [reason] if reason and not ends_turn else []
-        option_kinds = ("allow_once",) if allow else ("reject_once", "reject_always")
+            if decision.message and not decision.ends_turn:
+                self.denial_reasons.append(decision.message)
+        option_kinds = ("allow_once",) if decision.allow else ("reject_once", "reject_always")
         option = next(
             (
                 candidate
@@ -396,81 +394,68 @@ class AcpSession:
             None,
         )
         outcome: dict[str, Any] = {"outcome": "cancelled"}
-        if option is not None and not ends_turn:
+        if option is not None and not decision.ends_turn:
             outcome = {"outcome": "selected", "optionId": option.get("optionId")}
-        return self._peer.encode_response(request_id, result={"outcome": outcome})
+        return self.encode_response(request_id, result={"outcome": outcome})
 
-    def discard_allowed_calls(self) -> None:
-        """The turn is over: nothing that was allowed in it is allowed again."""
-        self._allowed_calls.clear()
-
-    # -- the steps ---------------------------------------------------------------------------------
+    # -- opening -----------------------------------------------------------------------------------
 
     def _advance_steps(self, step: str, result: Mapping[str, Any]) -> None:
         if step == STEP_INITIALIZE:
             self.outbox.append(self._encode_session_request(result))
         elif step == STEP_SESSION:
-            self.session_id = str(result.get("sessionId") or self._params.resumed_id or "")
+            self.session_id = str(result.get("sessionId") or self._resumed_id or "")
             self._session_result = result
-            self.outbox += (
-                [self._peer.encode_request(STEP_REPLAY, REPLAY_PROBE_METHOD)]
-                if self.is_loading
-                else self._encode_settings()
-            )
+            self._continue_loading()
         elif step == STEP_REPLAY:
-            self.is_loading = self.has_replayed and self._peer.last_number < MAX_REPLAY_PROBES
+            self.is_loading = self.has_replayed and self.last_request_number < MAX_REPLAY_PROBES
             self.has_replayed = False
-            self.outbox += (
-                [self._peer.encode_request(STEP_REPLAY, REPLAY_PROBE_METHOD)]
-                if self.is_loading
-                else self._encode_settings()
-            )
-        if self._is_ready and self._waiting_message is not None:
-            message, self._waiting_message = self._waiting_message, None
-            self.outbox.append(self._encode_prompt(message))
+            self._continue_loading()
+
+    def _continue_loading(self) -> None:
+        """Send the next probe while the agent replays earlier turns, and then the settings."""
+        if self.is_loading:
+            self.outbox.append(self.encode_request(STEP_REPLAY, REPLAY_PROBE_METHOD))
+        else:
+            self.outbox += self._encode_settings()
 
     def _encode_session_request(self, agent_info: Mapping[str, Any]) -> bytes:
-        """A new session, or the one that goes on, in the way that the agent has for it."""
-        params = self._params
-        reachable = [server for server in params.servers if "url" in server or not params.only_urls]
+        """Create a session, or resume, load or fork one, as the agent supports it."""
+        reachable = [server for server in self._servers if "url" in server or not self._only_urls]
         converted = [
             (server["name"], self.protocol_version.convert_server(server, agent_info))
             for server in reachable
         ]
         self.unreachable_servers = [
-            server["name"] for server in params.servers if server not in reachable
+            server["name"] for server in self._servers if server not in reachable
         ]
         self.unreachable_servers += [name for name, config in converted if config is None]
         session_fields = {
-            "cwd": params.cwd,
+            "cwd": self.working_dir,
             "mcpServers": [config for _, config in converted if config is not None],
         }
-        if params.resumed_id is None:
-            return self._peer.encode_request(STEP_SESSION, "session/new", **session_fields)
-        method = self.protocol_version.choose_method(agent_info, params.is_fork)
+        if self._resumed_id is None:
+            return self.encode_request(STEP_SESSION, "session/new", **session_fields)
+        method = self.protocol_version.choose_method(agent_info, self.is_fork)
         self.is_loading = method in REPLAYING_METHODS
-        return self._peer.encode_request(
-            STEP_SESSION, f"session/{method}", sessionId=params.resumed_id, **session_fields
+        return self.encode_request(
+            STEP_SESSION, f"session/{method}", sessionId=self._resumed_id, **session_fields
         )
 
     def _encode_settings(self) -> list[bytes]:
-        """What sets the model and the mode, where they are not what the session begins with."""
-        model, mode = self._params.model, self._params.mode
-        requests = (
-            [self._encode_setting("model", model)]
-            if model not in (None, self.find_initial_setting("model"))
-            else []
-        )
+        """Set the model, the mode and the effort if the session started with other ones."""
+        model, mode = self._settings["model"], self._settings["mode"]
+        requests = []
+        if model not in (None, self.find_initial_setting("model")):
+            requests.append(self._encode_setting("model", model))
+        # an agent without modes has no initial mode
         if mode is not None and self.find_initial_setting("mode") not in (None, mode):
-            # None: it has no modes
             requests.append(self._encode_setting("mode", mode))
-        return requests if self._params.effort is None else [*requests, *self._encode_effort()]
+        return requests if self._effort is None else [*requests, *self._encode_effort()]
 
     def _encode_effort(self) -> list[bytes]:
-        """What sets the effort, for an agent that has an option for it with such a level, or one
-        below it.
-        """
-        option, level = self._find_option(EFFORT_CATEGORY), self._params.effort
+        """Set the effort, or the next lower level, if the agent has an option for it."""
+        option, level = self._find_option(EFFORT_CATEGORY), self._effort
         if option is None:
             return []
         values = [
@@ -487,7 +472,7 @@ class AcpSession:
         option = self._find_option(category)
         if option is not None:
             return self._encode_option(STEP_SETTING, option, value)
-        return self._peer.encode_request(
+        return self.encode_request(
             STEP_SETTING,
             f"session/set_{category}",
             **{"sessionId": self.session_id, f"{category}Id": value},
@@ -499,12 +484,12 @@ class AcpSession:
             "configId": option.get(self.protocol_version.option_key),
             "value": value,
         }
-        return self._peer.encode_request(
+        return self.encode_request(
             step, "session/set_config_option", **fields, **self.protocol_version.value_fields
         )
 
     def _find_option(self, category: str) -> Mapping[str, Any] | None:
-        """The agent's option for the model, the mode or the effort, where it has options."""
+        """Return the agent's option for the model, the mode or the effort, if there is one."""
         options = (
             option
             for option in as_list(self._session_result.get("configOptions"))
@@ -513,7 +498,7 @@ class AcpSession:
         return next((option for option in options if option.get("category") == category), None)
 
     def find_initial_setting(self, category: str) -> str | None:
-        """The model or the mode that the session began with."""
+        """Return the model or the mode that the session started with."""
         option = self._find_option(category)
         mode_id = as_dict(self._session_result.get(f"{category}s")).get(
             f"current{category.capitalize()}Id"
@@ -521,31 +506,5 @@ class AcpSession:
         value = mode_id if option is None else option.get("currentValue")
         return value if isinstance(value, str) else None
 
-    def _encode_prompt(self, message: UserMessage) -> bytes:
-        self._allowed_calls.clear()
-        self.denied_calls.clear()
-        self.denial_reasons.clear()
-        self.prompt_progress.record_sent_prompt(self._peer.last_number + 1)
-        prompt_blocks = build_prompt_blocks(
-            message, self.accepted_block_kinds, self._params.document_format
-        )
-        return self._peer.encode_request(
-            STEP_PROMPT, "session/prompt", sessionId=self.session_id, prompt=prompt_blocks
-        )
-
-
-def _guess_step(message: Mapping[str, Any]) -> str | None:
-    """The step that an answer belongs to, by its form."""
-    result = message.get("result")
-    if "error" in message:
-        return STEP_PROMPT
-    if not isinstance(result, dict):
-        return None
-    return next((step for key, step in _STEP_BY_KEY.items() if key in result), STEP_SETTING)
-
-
-_STEP_BY_KEY = {
-    "stopReason": STEP_PROMPT,
-    "sessionId": STEP_SESSION,
-    "protocolVersion": STEP_INITIALIZE,
-}
+    def _encode_line(self, **message: object) -> bytes:
+        return super()._encode_line(**{"jsonrpc": "2.0", **message})

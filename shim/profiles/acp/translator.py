@@ -47,11 +47,7 @@ from shim.profiles.acp.session import (
 )
 from shim.profiles.acp.usage import AcpUsageTracker
 from shim.profiles.rpc.form import build_ask_user_question_input
-from shim.profiles.rpc.peer import (
-    METHOD_NOT_FOUND,
-    RpcResponse,
-    format_rpc_error,
-)
+from shim.profiles.rpc.session import METHOD_NOT_FOUND, RpcResponse, format_rpc_error
 
 # kinds of a call's content that are written; a diff is in the arguments of its call
 WRITTEN_CONTENT_KINDS = ("content", "diff")
@@ -178,17 +174,11 @@ class AcpTranslator(Translator):
             else:
                 self._translate_message(event)
         finally:
-            self._collect_outbox()
-
-    def _collect_outbox(self) -> None:
-        self.outbox += self.session.outbox
-        self.session.outbox.clear()
+            self.outbox += self.session.take_outbox()
 
     def _translate_message(self, event: Event) -> None:
         method = event.get("method")
-        for call_id, result, is_error in self.session.open_forms.results:
-            self.turn.add_tool_result(call_id, result, is_error)
-        self.session.open_forms.results.clear()
+        self.session.write_form_results(self.turn)
         if not self.session.is_initialized and method in (
             "session/update",
             "session/request_permission",
@@ -231,7 +221,7 @@ class AcpTranslator(Translator):
             self.diagnostics.record("doubtful_event")
             if "id" in event:  # if it is a question, it must not wait for ever
                 self.session.reply_to_request(event["id"], result=CANCELLED_RESULT)
-                self._collect_outbox()
+                self.outbox += self.session.take_outbox()
         else:
             self.feed(event)
 
@@ -501,7 +491,7 @@ class AcpTranslator(Translator):
             self._write_failure_text()
         if (
             method == "elicitation/create"
-            and self.session.can_frontend_answer_forms
+            and self.session.can_ask_user
             and isinstance(params, dict)
         ):
             self._ask_form(request_id, params)

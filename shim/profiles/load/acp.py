@@ -293,11 +293,11 @@ def _compile_pattern(text: str) -> "re.Pattern[str] | None":
 
 def _build_child_input(acp_node: ConfigNode) -> "ChildInput":
     from shim.profiles.acp.blocks import AS_FILE, AS_IMAGE, LEFT_OUT
-    from shim.profiles.acp.child_input import AcpChildInput
+    from shim.profiles.acp.session import AcpSession
 
     acp = acp_node.read_keys(ACP_KEYS)
     documents = acp["documents"].read_choice((AS_FILE, AS_IMAGE, LEFT_OUT), AS_FILE)
-    return AcpChildInput(
+    return AcpSession(
         acp["modes"],
         sets_model=acp["model"],
         offers_draft=acp["draft"],

@@ -1,3 +1,3 @@
-"""What programs share that are asked and ask in lines of JSON: the requests that are open, and
-forms for the person.
+"""What the programs share that are driven by requests and responses in lines of JSON: the session of
+one child, and forms for the person.
 """

@@ -9,6 +9,7 @@ values they are joined with commas.
 from collections.abc import Mapping
 from typing import Any
 
+from shim.core.claude.permissions import PermissionDecision
 from shim.core.reading.values import as_dict, as_list
 
 MAX_FIELDS = 20  # of a form that is asked
@@ -19,36 +20,26 @@ DECLINED_RESULT, DISMISSED_RESULT = {"action": "decline"}, {"action": "cancel"}
 
 
 class OpenElicitationForms:
-    """The forms that the frontend is asked with, by the names of the questions, and the calls that
-    are answered.
+    """The forms that the frontend is asked with.
 
-    An open form is the id of its request, its call, and what it asks; an answered call has its
-    result and whether it failed.
+    requests  key of the form → the id of its request, its call, and what it asks
+    results   answered calls: the call, its result, and whether it failed
     """
 
     def __init__(self) -> None:
         self.requests: dict[str, tuple[object, str, Mapping[str, Any]]] = {}
         self.results: list[tuple[str, str, bool]] = []
 
-    def close_form_with_response(
-        self,
-        request_key: str,
-        updated_input: Mapping[str, Any] | None,
-        *,
-        allow: bool,
-        ends_turn: bool,
-    ) -> dict[str, Any]:
-        """The answer to an open form."""
-        _, call_id, params = self.requests.pop(request_key)
-        result = (
-            build_elicitation_result(params, updated_input)
-            if allow
-            else dict(DISMISSED_RESULT if ends_turn else DECLINED_RESULT)
-        )
+    def close_form(self, key: str, decision: PermissionDecision) -> dict[str, Any]:
+        """Remove an open form and return its result."""
+        _, call_id, params = self.requests.pop(key)
+        if decision.allow:
+            result = build_elicitation_result(params, decision.updated_input)
+        else:
+            result = dict(DISMISSED_RESULT if decision.ends_turn else DECLINED_RESULT)
         is_error = result["action"] != "accept"
-        self.results.append(
-            (call_id, "" if is_error else format_ask_user_question_result(updated_input), is_error)
-        )
+        text = "" if is_error else format_ask_user_question_result(decision.updated_input)
+        self.results.append((call_id, text, is_error))
         return result
 
 

@@ -3,16 +3,15 @@
 import json
 
 import pytest
+from acp_agent import start_acp_session
 from sweeps import loop_over_rows
 
+from shim.core.adapter.adapter import LaunchRequest
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.messages import UserMessage
-from shim.profiles.acp.servers import build_mcp_servers, resolve_mcp_tool_name
-from shim.profiles.acp.session import (
-    MAX_REPLAY_PROBES,
-    REPLAY_PROBE_METHOD,
-    AcpSession,
-    AcpSessionParams,
-)
+from shim.core.claude.permissions import PermissionDecision, PermissionRequest
+from shim.profiles.acp.servers import resolve_mcp_tool_name
+from shim.profiles.acp.session import MAX_REPLAY_PROBES, REPLAY_PROBE_METHOD
 
 GREETED = {
     "protocolVersion": 1,
@@ -39,21 +38,26 @@ def answer_request(session, request_id, result=None, **error):
     return data
 
 
+def answer_permission(session, request_key, allow, **fields):
+    """Return what the agent is told about a permission request."""
+    request = PermissionRequest(request_key, "c1", "Bash", {}, "bash", {})
+    return session.encode_permission_response(request, PermissionDecision(allow, **fields))
+
+
 def open_session(session=None, **opening):
-    """A link with an open session, whose last request was number 2."""
-    acp_session = AcpSession()
-    acp_session.encode_initialize(AcpSessionParams("/work", **opening))
+    """Return an open session whose last request was number 2."""
+    acp_session, _ = start_acp_session(**opening)
     answer_request(acp_session, 1, GREETED)
     answer_request(acp_session, 2, {"sessionId": "s1"} | (session or {}))
     return acp_session
 
 
 def test_prompt_is_sent_after_the_session_is_created():
-    session = AcpSession()
-    assert methods(session.encode_initialize(AcpSessionParams("/work"))) == ["initialize"]
+    session, first_request = start_acp_session()
+    assert methods(first_request) == ["initialize"]
     assert session.encode_prompt(UserMessage("hi")) == b""
     (new,) = parse_lines(answer_request(session, 1, GREETED))
-    assert (new["method"], new["params"]) == ("session/new", {"cwd": "/work", "mcpServers": []})
+    assert (new["method"], new["params"]) == ("session/new", {"cwd": "/w", "mcpServers": []})
     (prompt,) = parse_lines(answer_request(session, 2, {"sessionId": "s1"}))
     assert prompt["params"] == {"sessionId": "s1", "prompt": [{"type": "text", "text": "hi"}]}
 
@@ -67,15 +71,14 @@ def test_prompt_is_sent_after_the_session_is_created():
     ],
 )
 def test_session_resumes_with_the_method_that_the_agent_supports(fork, agent, method):
-    session = AcpSession()
-    session.encode_initialize(AcpSessionParams("/work", resumed_id="s0", is_fork=fork))
+    flags = ("--fork-session",) if fork else ()
+    session, _ = start_acp_session(resume="s0", flags=flags)
     (line,) = parse_lines(answer_request(session, 1, agent))
     assert (line["method"], line["params"]["sessionId"]) == (method, "s0")
 
 
 def test_replay_ends_after_two_probe_responses_without_replayed_events():
-    session = AcpSession()
-    session.encode_initialize(AcpSessionParams("/work", resumed_id="s0"))
+    session, _ = start_acp_session(resume="s0")
     answer_request(session, 1, LOADS)
     session.encode_prompt(UserMessage("hi"))
     assert methods(answer_request(session, 2, {})) == [REPLAY_PROBE_METHOD]
@@ -87,8 +90,7 @@ def test_replay_ends_after_two_probe_responses_without_replayed_events():
 
 
 def test_prompt_is_sent_after_max_replay_probes():
-    session = AcpSession()
-    session.encode_initialize(AcpSessionParams("/work", resumed_id="s0"))
+    session, _ = start_acp_session(resume="s0")
     answer_request(session, 1, LOADS)
     session.encode_prompt(UserMessage("hi"))
     data, number = answer_request(session, 2, {}), 3
@@ -100,8 +102,7 @@ def test_prompt_is_sent_after_max_replay_probes():
 
 
 def test_requested_model_is_set_before_the_prompt():
-    session = AcpSession()
-    session.encode_initialize(AcpSessionParams("/work", model="large"))
+    session, _ = start_acp_session(flags=("--model", "large"))
     answer_request(session, 1, GREETED)
     session.encode_prompt(UserMessage("hi"))
     (line,) = parse_lines(answer_request(session, 2, {"sessionId": "s1", "configOptions": OPTIONS}))
@@ -117,8 +118,7 @@ EFFORT["options"] = [{"value": value} for value in ("low", "medium", "high")]
     ("effort", "expected"), [("low", "low"), ("high", "high"), ("max", "high")]
 )
 def test_effort_is_set_to_the_nearest_supported_level_before_the_prompt(effort, expected):
-    session = AcpSession()
-    session.encode_initialize(AcpSessionParams("/work", effort=effort))
+    session, _ = start_acp_session(flags=("--effort", effort))
     answer_request(session, 1, GREETED)
     (line,) = parse_lines(
         answer_request(session, 2, {"sessionId": "s1", "configOptions": [EFFORT]})
@@ -144,12 +144,12 @@ def test_initial_effort_is_restored_if_no_effort_is_set():
 
 
 def test_initial_model_is_not_set():
-    assert open_session({"configOptions": OPTIONS}, model="small").outbox == []
+    assert open_session({"configOptions": OPTIONS}, flags=("--model", "small")).outbox == []
 
 
 def test_mode_change_is_sent_before_the_next_prompt():
-    session = open_session({"modes": {"currentModeId": "default"}})
-    (line,) = parse_lines(session.encode_setting_change("mode", "plan"))
+    session = open_session({"modes": {"currentModeId": "default"}}, modes={"plan": "plan"})
+    (line,) = parse_lines(session.encode_permission_mode_change("plan"))
     assert (line["method"], line["params"]) == (
         "session/set_mode",
         {"sessionId": "s1", "modeId": "plan"},
@@ -160,10 +160,8 @@ def test_mode_change_is_sent_before_the_next_prompt():
 
 def test_initial_model_is_restored_if_no_model_is_set():
     session = open_session({"models": {"currentModelId": "small"}})
-    assert (
-        parse_lines(session.encode_setting_change("model", None))[0]["params"]["modelId"] == "small"
-    )
-    assert open_session().encode_setting_change("model", None) is None
+    assert parse_lines(session.encode_model_change(None))[0]["params"]["modelId"] == "small"
+    assert open_session().encode_model_change(None) is None
 
 
 @pytest.mark.parametrize(
@@ -182,9 +180,9 @@ def test_decision_selects_a_matching_permission_option(allow, stop, outcome):
         {"optionId": "no", "kind": "reject_once"},
     ]
     request = session.register_permission_request(7, "c1", options)
-    (line,) = parse_lines(session.encode_permission_response(request, allow=allow, ends_turn=stop))
+    (line,) = parse_lines(answer_permission(session, request, allow, ends_turn=stop))
     assert (line["id"], line["result"]) == (7, {"outcome": outcome})
-    assert session.encode_permission_response(request, allow=allow, ends_turn=stop) == b""
+    assert answer_permission(session, request, allow, ends_turn=stop) == b""
 
 
 def test_call_is_cancelled_if_the_only_option_is_allow_always():
@@ -192,18 +190,15 @@ def test_call_is_cancelled_if_the_only_option_is_allow_always():
     request = session.register_permission_request(
         "q", "c1", [{"optionId": "ever", "kind": "allow_always"}]
     )
-    assert parse_lines(session.encode_permission_response(request, allow=True, ends_turn=False))[0][
-        "result"
-    ] == {"outcome": {"outcome": "cancelled"}}
+    (line,) = parse_lines(answer_permission(session, request, allow=True))
+    assert line["result"] == {"outcome": {"outcome": "cancelled"}}
 
 
 @pytest.mark.parametrize("allow", [True, False])
 def test_second_permission_request_is_answered_only_for_an_allowed_call(allow):
     session = open_session()
     options = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
-    session.encode_permission_response(
-        session.register_permission_request(7, "c1", options), allow=allow, ends_turn=False
-    )
+    answer_permission(session, session.register_permission_request(7, "c1", options), allow)
     assert (session.register_permission_request(8, "c1", options) is None) is allow
     assert len(session.outbox) == int(allow)
 
@@ -211,13 +206,10 @@ def test_second_permission_request_is_answered_only_for_an_allowed_call(allow):
 @pytest.mark.parametrize("waits", [True, False])
 def test_allowed_call_requires_permission_in_the_next_turn(waits):
     session = open_session()
-    session.encode_permission_response(
-        session.register_permission_request(7, "c1", [{"optionId": "yes", "kind": "allow_once"}]),
-        allow=True,
-        ends_turn=False,
-    )
+    options = [{"optionId": "yes", "kind": "allow_once"}]
+    answer_permission(session, session.register_permission_request(7, "c1", options), allow=True)
     if waits:
-        session.encode_setting_change("mode", "plan")
+        session.encode_model_change("large")
     assert (session.encode_prompt(UserMessage("next")) == b"") is waits
     answer_request(session, 3, {})
     assert session.register_permission_request(8, "c1", []) is not None
@@ -231,8 +223,7 @@ def test_response_with_an_unknown_request_id_is_ignored():
 
 
 def test_unsupported_protocol_version_is_an_error():
-    session = AcpSession()
-    session.encode_initialize(AcpSessionParams("/work"))
+    session, _ = start_acp_session()
     response = session.read_response({"id": 1, "result": {"protocolVersion": 3}})
     assert "version 3" in response.error["message"]
     assert session.outbox == []
@@ -240,7 +231,7 @@ def test_unsupported_protocol_version_is_an_error():
 
 def test_session_id_is_reset_when_a_new_child_is_initialized():
     session = open_session()
-    session.encode_initialize(AcpSessionParams("/work", resumed_id="s1"))
+    session.encode_handshake(LaunchRequest(parse_argv(()), "", resume_id="s1"))
     assert session.session_id == ""
     assert session.encode_prompt(UserMessage("hi")) == b""
 
@@ -255,13 +246,12 @@ def test_session_id_is_reset_when_a_new_child_is_initialized():
     ],
 )
 def test_mcp_server_with_an_unsupported_transport_is_left_out(can, expected):
-    session = AcpSession()
     server_configs = {
         "a": {"command": "/a"},
         "b": {"url": "http://b"},
         "c": {"url": "http://c", "type": "sse"},
     }
-    session.encode_initialize(AcpSessionParams("/work", servers=build_mcp_servers(server_configs)))
+    session, _ = start_acp_session(servers=server_configs)
     (new,) = parse_lines(
         answer_request(
             session, 1, {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": can}}
@@ -273,11 +263,8 @@ def test_mcp_server_with_an_unsupported_transport_is_left_out(can, expected):
 
 def test_stdio_mcp_server_is_left_out_if_the_agent_accepts_only_urls():
     """copilot 1.0.102 rejects a server that is a command, and says so in its log only."""
-    session = AcpSession()
     server_configs = {"a": {"command": "/a"}, "b": {"url": "http://b"}}
-    session.encode_initialize(
-        AcpSessionParams("/work", servers=build_mcp_servers(server_configs), only_urls=True)
-    )
+    session, _ = start_acp_session(servers=server_configs, only_urls=True)
     agent = {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": {"http": True}}}
     (new,) = parse_lines(answer_request(session, 1, agent))
     assert [server["name"] for server in new["params"]["mcpServers"]] == ["b"]

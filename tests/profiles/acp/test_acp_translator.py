@@ -13,6 +13,7 @@ from acp_agent import (
     build_permission_request,
     build_text_update,
     build_update,
+    start_acp_session,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +24,6 @@ from shim.core.adapter.commands import AskPermissionCommand, SendToChildCommand
 from shim.core.claude.messages import ALL_KINDS, UserMessage, parse_user_message
 from shim.core.claude.permissions import PermissionDecision
 from shim.profiles.acp.blocks import build_prompt_blocks
-from shim.profiles.acp.session import AcpSession, AcpSessionParams
 
 
 def start_conversation(vendor="opencode"):
@@ -254,8 +254,7 @@ def test_prompt_contains_only_supported_content_blocks():
         ),
     ):
         agent = {"protocolVersion": 1, "agentCapabilities": {"promptCapabilities": able}}
-        session = AcpSession()
-        session.encode_initialize(AcpSessionParams("/w"))
+        session, _ = start_acp_session()
         session.read_response({"id": 1, "result": agent})
         session.read_response({"id": 2, "result": {"sessionId": "s1"}})
         assert json.loads(session.encode_prompt(message))["params"]["prompt"] == expected

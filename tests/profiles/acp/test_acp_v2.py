@@ -6,12 +6,11 @@ import base64
 import json
 
 import pytest
-from acp_agent import AcpConversation, build_update
+from acp_agent import AcpConversation, build_update, start_acp_session
 from support import check_turns
 
 from shim.core.claude.messages import UserMessage
 from shim.profiles.acp.blocks import list_accepted_block_kinds
-from shim.profiles.acp.session import AcpSession, AcpSessionParams
 
 GREETED = {"id": 1, "result": {"protocolVersion": 2, "info": {}, "capabilities": {"session": {}}}}
 ANSWERS = (GREETED, {"id": 2, "result": {"sessionId": "s1"}})
@@ -136,8 +135,7 @@ def test_compaction_update_becomes_a_compact_boundary():
 
 
 def test_turn_with_a_second_prompt_ends_after_the_run_of_that_prompt():
-    session = AcpSession()
-    session.encode_initialize(AcpSessionParams("/w"))
+    session, _ = start_acp_session()
     for line in ANSWERS:
         session.read_response(line)
     session.encode_prompt(UserMessage("go on"))
@@ -366,9 +364,8 @@ def test_moved_file_permission_request_contains_both_paths():
 
 
 def collect_lines(*answers, **opening):
-    """The lines that a link says to an agent that answers so."""
-    session = AcpSession()
-    data = session.encode_initialize(AcpSessionParams("/w", protocol_version=2, **opening))
+    """Return the lines for an agent that gives these responses."""
+    session, data = start_acp_session(offers_draft=True, **opening)
     for answer in answers:
         session.read_response(answer)
     return [json.loads(line) for line in [*data.splitlines(), *session.outbox]]
@@ -387,23 +384,22 @@ def test_accepted_block_kinds_follow_the_prompt_capabilities():
 
 
 def test_resumed_session_is_opened_with_session_resume():
-    line = collect_lines(GREETED, resumed_id="s0")[-1]
+    line = collect_lines(GREETED, resume="s0")[-1]
     assert line["method"] == "session/resume"
     assert line["params"] == {"sessionId": "s0", "cwd": "/w", "mcpServers": []}
 
 
 def test_stdio_servers_get_a_type_and_sse_servers_are_omitted():
+    servers = {"a": {"command": "/a"}, "b": {"type": "sse", "url": "http://b"}}
+    line = collect_lines(GREETED, servers=servers)[-1]
     program = {"name": "a", "command": "/a", "args": [], "env": []}
-    line = collect_lines(
-        GREETED, servers=(program, {"type": "sse", "name": "b", "url": "http://b"})
-    )[-1]
     assert line["params"]["mcpServers"] == [{"type": "stdio", **program}]
 
 
 def test_permission_mode_is_set_as_a_config_option():
     option = {"configId": "agent-mode", "category": "mode", "currentValue": "code"}
     session = {"id": 2, "result": {"sessionId": "s1", "configOptions": [option]}}
-    line = collect_lines(GREETED, session, mode="plan")[-1]
+    line = collect_lines(GREETED, session, mode="plan", modes={"plan": "plan"})[-1]
     assert line["method"] == "session/set_config_option"
     assert line["params"] == {
         "sessionId": "s1",
