@@ -14,8 +14,7 @@ and the clock do:
     nothing is told that is not in the log
     each call that a hook judges is judged once, by the client that brought the hook, or denied
         where that has gone
-    the conversation keeps to what all clients forbid, and to what those forbade whose turn runs or
-        waits
+    the conversation is in the mode that the last client with control has chosen
     what waits for a client is bounded
 
     python -m fuzzing.hub_interleavings EXAMPLES
@@ -28,7 +27,6 @@ import sys
 from collections import deque
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 from unittest.mock import patch
 
 if __name__ == "__main__":
@@ -53,7 +51,6 @@ from hypothesis.stateful import (
 from shim.core.bridge import client, partial_block, prompts, subscribers
 from shim.core.bridge.commands import ReadLogCommand, SessionHubCommand
 from shim.core.bridge.handlers import on_client_frame
-from shim.core.bridge.restrictions import find_strictest_mode
 
 SMALL = {  # module, limit → its value here
     (client, "MAX_QUEUED_LINES"): 6,
@@ -101,13 +98,6 @@ class Peer:
         self.block: int | None = None  # the number of the next part of the block that is open
         self.fresh = False  # nothing partial was told since it came, or since a gap
         self.unread_bytes = b""
-
-
-class PeerRestrictions(NamedTuple):
-    """What a client brought."""
-
-    mode: str = ""
-    rules: frozenset[str] | set[str] = frozenset()
 
 
 class BrokenError(AssertionError):
@@ -191,11 +181,7 @@ class Bridge(RuleBasedStateMachine):
         self.since: dict[str, float] = {}
         # who brought hooks that are in force; None: it has gone
         self.judges: dict[int, Peer | None] = {}
-        self.forbids: dict[int, PeerRestrictions] = {}
-        # of those who have gone, while a turn runs or waits
-        self.forbade: list[PeerRestrictions] = []
-        self.chosen = "default"
-        self.mode, self.rules = "default", set[str]()  # that the conversation was told
+        self.chosen = self.mode = "default"  # of the clients, and of the conversation
         self.calls: dict[str, Peer] = {}  # that a hook was asked about
         self.unanswerable: list[str] = []  # questions that nobody could answer
         self.part = None
@@ -253,13 +239,11 @@ class Bridge(RuleBasedStateMachine):
         return [line for line in lines if line not in denials]
 
     def _accept_setting(self, line: Frame) -> bool:
-        request, body = line.get("request", {}), {}
-        if request.get("subtype") == "set_permission_mode":
-            self.mode = body["mode"] = request["mode"]
-        elif request.get("subtype") == "apply_flag_settings":
-            self.rules = set(request["settings"]["permissions"]["deny"])
-        else:
+        request = line.get("request", {})
+        if request.get("subtype") != "set_permission_mode":
             return False
+        self.mode = request["mode"]
+        body = {"mode": self.mode}
         response = {"subtype": "success", "request_id": line["request_id"], "response": body}
         self.play.feed_stdout({"type": "control_response", "response": response})
         return True
@@ -326,13 +310,9 @@ class Bridge(RuleBasedStateMachine):
             self._set_controller(None)
         if peer.number in self.judges:
             self.judges[peer.number] = None
-        if peer.number in self.forbids:
-            self.forbade.append(self.forbids.pop(peer.number))
         require(
             self.play.hub.is_busy or not self.accepted_messages, "a message waits, and nothing runs"
         )
-        if not self.play.hub.is_busy:
-            self.forbade.clear()
         open_calls = [call for call, owner in self.calls.items() if owner is peer]
         self.calls = {call: owner for call, owner in self.calls.items() if owner is not peer}
         self._deny_unheard()
@@ -505,7 +485,6 @@ class Bridge(RuleBasedStateMachine):
         self.play.feed_stdout(
             {"type": "result", "subtype": "success", "is_error": failed, "result": "done"}
         )
-        self.forbade.clear()
         self._check_no_input()
         require(not self.play.hub.is_busy, "runs after its end")
 
@@ -623,9 +602,6 @@ class Bridge(RuleBasedStateMachine):
             require(not effect_count, "modes", effect_count)
             if may:
                 self.chosen = "acceptEdits"
-                self.forbids[peer.number] = self.forbids.get(
-                    peer.number, PeerRestrictions()
-                )._replace(mode="")
             return
         require(effect_count == may, kind, "was done", effect_count, "times")
 
@@ -665,32 +641,21 @@ class Bridge(RuleBasedStateMachine):
     @precondition(lambda self: len(self.peers) > 1)
     @rule(place=peers, waits=st.booleans(), hooks=st.booleans())
     def send_hooks_and_leave(self, place: int, waits: bool, hooks: bool) -> None:
-        """Somebody brings what judges and forbids, says a message, perhaps, and goes at once."""
+        """Somebody brings what judges, says a message, perhaps, and goes at once."""
         if hooks:
             self.send_hooks(place, True, True)
-        self.send_restriction(place, "plan")
+        self.send_old_restriction(place)
         if waits:
             self.send_message(place, None, False, True)
         self.disconnect_peer(place, False, 0)
         if self.peers:
             self.send_hooks(place, False, True)
-        self.check_restrictions()
 
     @precondition(lambda self: self.peers)
-    @rule(place=peers, mode=st.sampled_from(["", "plan", "default"]))
-    def send_restriction(self, place: int, mode: str) -> None:
-        """Somebody forbids a wider mode, or a tool of its own."""
-        peer = self._pick_peer(place)
-        self.play.send_frame(
-            peer.number, "narrow", **({"mode": mode} if mode else {"deny": [f"T{peer.number}"]})
-        )
-        if peer.drives:
-            restrictions = self.forbids.get(peer.number, PeerRestrictions())
-            rules = {f"T{peer.number}"} if not mode else set[str]()
-            self.forbids[peer.number] = PeerRestrictions(
-                find_strictest_mode([restrictions.mode or mode, mode or restrictions.mode]),
-                restrictions.rules | rules,
-            )
+    @rule(place=peers)
+    def send_old_restriction(self, place: int) -> None:
+        """Somebody of an older version forbids a mode: it is refused, and changes nothing."""
+        self.play.send_frame(self._pick_peer(place).number, "narrow", mode="plan")
         self._check_no_input()
 
     @precondition(lambda self: self.peers and self.calls)
@@ -923,13 +888,9 @@ class Bridge(RuleBasedStateMachine):
         )
 
     @invariant()
-    def check_restrictions(self) -> None:
+    def check_mode(self) -> None:
         self._check_no_input()
-        all_of = [*self.forbids.values(), *self.forbade]
-        mode = find_strictest_mode([self.chosen, *(each.mode for each in all_of if each.mode)])
-        require(self.mode == mode, "in mode", self.mode, "not", mode)
-        rules = set[str]().union(*(each.rules for each in all_of))
-        require(self.rules == rules, "keeps to", self.rules, "not", rules)
+        require(self.mode == self.chosen, "in mode", self.mode, "not", self.chosen)
 
     @invariant()
     def check_queue_limits(self) -> None:

@@ -11,14 +11,8 @@ from shim.core.bridge.commands import AppendLogRecordsCommand
 from shim.core.bridge.frames import encode_partial_line_frame
 from shim.core.bridge.hub import SessionHub
 from shim.core.bridge.log import STDOUT_LETTER, SessionLogRecord
-from shim.core.bridge.permission_settings import (
-    MODE_SUBTYPE,
-    lift_disconnected_client_restrictions,
-    record_reported_permission_mode,
-    roll_back_refused_control_request,
-)
 from shim.core.bridge.prompts import PROMPT_SUBTYPES, PendingPrompt, build_prompt_denial
-from shim.core.bridge.requests import ControlRequest
+from shim.core.bridge.requests import MODE_SUBTYPE, ControlRequest
 from shim.core.bridge.subscribers import ConversationLineFrame
 from shim.core.claude.permissions import TOO_MANY_PROMPTS_TEXT
 from shim.core.reading.json_text import dump_json
@@ -55,7 +49,6 @@ def feed_conversation_stdout(hub: SessionHub, data: bytes) -> None:
             records.append(SessionLogRecord(STDOUT_LETTER, at_ms, json_line, frame.number))
             _record_line(hub, line)
     _publish_lines(hub, frames, records)
-    lift_disconnected_client_restrictions(hub)
     hub.report_metadata_changes()
 
 
@@ -110,7 +103,7 @@ def _record_system_line(hub: SessionHub, line: Mapping[str, Any]) -> None:
             hub.session = hub.session._replace(model=line["model"])
     mode = line.get("permissionMode")
     if isinstance(mode, str) and mode:
-        record_reported_permission_mode(hub, mode)
+        hub.session = hub.session._replace(mode=mode)
 
 
 # -- control lines ---------------------------------------------------------------------------------
@@ -166,8 +159,8 @@ def _handle_response(hub: SessionHub, response: object) -> None:
         return
     if response.get("subtype") == "success":
         _apply_response(hub, request.subtype, response.get("response"))
-    else:
-        roll_back_refused_control_request(hub, request)
+    elif request.change is not None:
+        hub.callbacks.restore_hooks(request.change)
     if request.client is not None:
         _answer_client(hub, request.client, request, response)
 

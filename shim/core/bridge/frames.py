@@ -14,11 +14,7 @@ From a client (every one may have an `id`; the same id twice is one frame):
     answer     question, decision (the body of an answer to can_use_tool)
     interrupt  nothing
     model      model (a name, or null for the first one)
-    mode       mode (a permission mode). It holds as far as the ceilings of others let it; its
-               client's own is lifted
-    narrow     id, and either mode (no wider one is to hold) or deny and ask (rules), for as long as
-               this client is here and for what was asked for meanwhile
-               optional
+    mode       mode (a permission mode)
     take       nothing: this client drives from now on
     release    nothing: nobody drives
     end        nothing: the session ends; the answer is `bye`
@@ -36,9 +32,9 @@ From the host:
                mode, bypass (whether bypassPermissions may be chosen), pid, version, generation,
                number (of the last line), state (an object as in `state`), driver, questions (the
                ids of those that are open; each follows as a frame when the client is in sync),
-               settled (question, by, how of the last question that was settled, or null), chosen
-               (the mode without what clients forbid), initialize, init, knows, differs (only where
-               the client's protocol is another one: a sentence)
+               settled (question, by, how of the last question that was settled, or null),
+               initialize, init, knows, differs (only where the client's protocol is another one: a
+               sentence)
     line       number, generation, at, line; without `number` it is a partial line. `line` is always
                the last key
     synced     number: what was said before the client came is told. Once
@@ -72,7 +68,7 @@ from shim.core.reading.values import as_dict
 
 PROTOCOL_VERSION = 1
 # The optional kinds that this version understands.
-OPTIONAL_KINDS = ("accepted", "request", "response", "ask", "reply", "deaf", "narrow")
+OPTIONAL_KINDS = ("accepted", "request", "response", "ask", "reply", "deaf")
 # The subtype of a `request` of a frontend that joins: the conversation reads Claude's settings files
 # again, and answers with what it applies.
 RELOAD_SETTINGS = "reload_settings"

@@ -18,14 +18,6 @@ from shim.core.bridge.frames import (
     parse_request_id,
 )
 from shim.core.bridge.hub import SessionHub
-from shim.core.bridge.permission_settings import (
-    MODE_SUBTYPE,
-    NO_FIELDS,
-    SETTINGS_SUBTYPE,
-    lift_disconnected_client_restrictions,
-    send_mode_to_conversation,
-    send_rules_to_conversation,
-)
 from shim.core.bridge.prompts import (
     check_permission_updates,
     convert_hook_approval_to_response,
@@ -33,23 +25,22 @@ from shim.core.bridge.prompts import (
     parse_prompt_answer,
     remove_approval_from_hook_answer,
 )
-from shim.core.bridge.requests import CallbackRequest, ControlRequest
-from shim.core.bridge.restrictions import ClientRestrictions
+from shim.core.bridge.requests import MODE_SUBTYPE, ControlRequest
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.policy.settings import MODES_STRICTEST_FIRST
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import as_dict, as_list, canonicalize_uuid
+from shim.core.reading.values import as_dict, canonicalize_uuid
 
 FrameFields = Mapping[str, Any]
 FrameHandler = Callable[[SessionHub, ConnectedClient, FrameFields, str], bool]
 MAX_BAD_FRAMES = 100  # unreadable frames of one client; then it is dropped
-PLAN_EXIT_TOOL = "ExitPlanMode"  # a client that allows this tool lifts its own restriction to plan
-MODE_AFTER_PLAN = MODES_STRICTEST_FIRST[1]  # the strictest mode after `plan`
-MAX_CLIENT_RULES = 1000  # rules of one client
+NO_FIELDS: FrameFields = {}
+SETTINGS_SUBTYPE = "apply_flag_settings"
 # The settings that a client may change in a session with other clients.
 CHANGEABLE_SETTINGS = ("effortLevel", "permissions")
-# The channels through which a client brings restrictions.
-NARROW_CHANNEL, SETTINGS_CHANNEL = "narrow", SETTINGS_SUBTYPE
+NO_RESTRICTIONS_TEXT = (
+    "a running session takes no restrictions from one frontend; join it with the version of "
+    "claude-shim that it runs with, or add --fork-session to continue in a copy"
+)
 # Requests by which a frontend of a real claude runs a tool without a check, chooses the folder of
 # the rules and of trust, writes settings files, or lets others in.
 REFUSED_SUBTYPES = (
@@ -104,8 +95,6 @@ def remove_client(hub: SessionHub, client_number: int) -> None:
     hub.control_requests.detach_client(client)
     for callback in hub.callbacks.remove_client(client):
         hub.forward_callback(callback._replace(client=None))
-    hub.restrictions.remove_client(client_number)
-    lift_disconnected_client_restrictions(hub)
     if hub.roles.controller is client:
         hub.set_controller(None)
     hub.deny_unanswerable_prompts()
@@ -121,7 +110,6 @@ def _welcome_client(hub: SessionHub, client: ConnectedClient, frame: FrameFields
         "protocol": PROTOCOL_VERSION,
         "client": client.name,
         **hub.session.build_welcome_frame_fields(),
-        "chosen": hub.restrictions.chosen_mode,
         "generation": hub.subscribers.generation,
         "number": hub.subscribers.last_number,
         "state": hub.build_status_fields(),
@@ -210,42 +198,11 @@ def _answer_prompt(
     outcome_kind, body = parse_prompt_answer(
         prompt, frame.get("decision"), can_bypass=hub.session.can_bypass
     )
-    if outcome_kind == "allow":
-        tool = prompt.request.get("tool_name")
-        if _check_mode_change(hub, client, tool, body, client.number):
-            lifted = _get_restrictions_without_mode(hub, client)
-            hub.restrictions.set_restrictions(client.number, NARROW_CHANNEL, lifted)
-    hub.resolve_prompt(prompt_id, client.name, outcome_kind, body)
-    return True
-
-
-def _check_mode_change(
-    hub: SessionHub,
-    client: ConnectedClient,
-    tool: object,
-    body: FrameFields,
-    lifted_client_number: int | None,
-) -> bool:
-    """Return whether allowing a call changes the mode.
-
-    Raise FrameRefusedError if the client may not change the mode, or if the restrictions of another
-    client than `lifted_client_number` forbid the new one.
-    """
-    changes_mode = has_permission_mode_change(body)
-    modes = [MODE_AFTER_PLAN] if tool == PLAN_EXIT_TOOL else []
-    if changes_mode:
+    if outcome_kind == "allow" and has_permission_mode_change(body):
         # As for a frame `mode`: a wider mode must not surprise the controller.
         hub.roles.check_can_control(client)
-        updates = body["updatedPermissions"]
-        for update in as_list(updates):
-            if isinstance(update, dict) and "mode" in update:
-                modes.append(str(update["mode"]))
-    if not all(hub.restrictions.allows_mode(lifted_client_number, mode) for mode in modes):
-        mode = hub.restrictions.effective_permission_mode
-        raise FrameRefusedError(
-            "wider", f"another frontend lets this session be in no wider mode than {mode}"
-        )
-    return changes_mode or tool == PLAN_EXIT_TOOL
+    hub.resolve_prompt(prompt_id, client.name, outcome_kind, body)
+    return True
 
 
 def _interrupt_turn(
@@ -274,20 +231,14 @@ def _change_mode(
     hub: SessionHub, client: ConnectedClient, frame: FrameFields, request_id: str
 ) -> bool:
     hub.roles.check_can_control(client)
-    _choose_mode(hub, client, frame, ControlRequest(client, request_id, MODE_SUBTYPE))
+    _choose_mode(hub, frame, ControlRequest(client, request_id, MODE_SUBTYPE))
     return False
 
 
 def _choose_mode(
-    hub: SessionHub,
-    client: ConnectedClient,
-    frame: FrameFields,
-    request: ControlRequest,
-    body: FrameFields = NO_FIELDS,
+    hub: SessionHub, frame: FrameFields, request: ControlRequest, body: FrameFields = NO_FIELDS
 ) -> None:
-    """Choose a mode, and lift the client's own restriction of the mode. The restrictions of other
-    clients still apply.
-    """
+    """Send a mode to the conversation, which may refuse it."""
     mode = frame.get("mode")
     if not isinstance(mode, str) or not mode:
         raise FrameError("mode has `mode`, the name of a permission mode")
@@ -295,65 +246,20 @@ def _choose_mode(
         raise FrameRefusedError(
             "bypass", f"{BYPASS_MODE} can be chosen only if the session began with it"
         )
-    hub.control_requests.check_limit(client)
-    lifted = _get_restrictions_without_mode(hub, client)
-    chosen_mode = "default" if mode == "manual" else mode
-    change = hub.restrictions.apply_change(client.number, NARROW_CHANNEL, lifted, chosen_mode)
-    send_mode_to_conversation(hub, request._replace(change=change), body)
+    mode = "default" if mode == "manual" else mode
+    hub.send_control_request({**body, "subtype": MODE_SUBTYPE, "mode": mode}, request)
 
 
-def _get_restrictions_without_mode(hub: SessionHub, client: ConnectedClient) -> ClientRestrictions:
-    """Return what a client brought by `narrow` frames, without a restriction of the mode."""
-    return hub.restrictions.get_restrictions(client.number, NARROW_CHANNEL)._replace(mode="")
-
-
-def _add_restrictions(
+def _refuse_restrictions(
     hub: SessionHub, client: ConnectedClient, frame: FrameFields, request_id: str
 ) -> bool:
-    """Add to what a client forbids. It need not be the controller: no client may do more by it."""
-    mode = frame.get("mode")
-    hub.roles.check_control_role(client)
-    if mode is not None and mode not in MODES_STRICTEST_FIRST:
-        raise FrameError(f"narrow has `mode`, one of {', '.join(MODES_STRICTEST_FIRST)}")
-    added = _parse_rules(frame) if mode is None else ClientRestrictions(str(mode))
-    hub.control_requests.check_limit(client)
-    restrictions = hub.restrictions
-    combined = restrictions.get_restrictions(client.number, NARROW_CHANNEL).combine(added)
-    change = restrictions.apply_change(client.number, NARROW_CHANNEL, combined)
-    if mode is None:
-        subtype = SETTINGS_SUBTYPE
-        is_sent = restrictions.combined_permission_rules == restrictions.sent_rules
-    else:
-        subtype = MODE_SUBTYPE
-        is_sent = restrictions.effective_permission_mode == restrictions.sent_mode
-    # A request that was sent may still be refused.
-    if is_sent and not hub.control_requests.has_pending_subtype(subtype):
-        return True
-    request = ControlRequest(client, request_id, subtype, change=change)
-    if mode is None:
-        send_rules_to_conversation(hub, request)
-    else:
-        send_mode_to_conversation(hub, request)
-    return False
+    """Refuse a frame of a client of an older version, which would wait for an answer."""
+    raise FrameRefusedError("unknown-kind", NO_RESTRICTIONS_TEXT)
 
 
-def _parse_rules(frame: FrameFields) -> ClientRestrictions:
-    """Return the rules that deny, and those that ask. Raise FrameError for other values."""
-    rule_lists = [frame.get(key) or () for key in ("deny", "ask")]
-    for rules in rule_lists:
-        if not isinstance(rules, list | tuple) or not all(isinstance(rule, str) for rule in rules):
-            raise FrameError("`deny` and `ask` are lists of rules")
-    if sum(map(len, rule_lists)) > MAX_CLIENT_RULES:
-        raise FrameRefusedError("too-many", f"a client brings at most {MAX_CLIENT_RULES} rules")
-    deny, ask = map(tuple, rule_lists)
-    return ClientRestrictions(deny=deny, ask=ask)
-
-
-def _apply_settings(
-    hub: SessionHub, client: ConnectedClient, settings: object, request: ControlRequest
-) -> None:
-    """Send the settings of a client that restrict permissions, with the rules of all clients, and
-    its effort. Raise FrameRefusedError for other settings.
+def _check_settings(settings: object) -> None:
+    """Raise FrameRefusedError for settings that could let more run than the session does: for all
+    but rules that deny or ask, and the effort.
     """
     if not isinstance(settings, dict):
         raise FrameError("apply_flag_settings has `settings`, an object")
@@ -369,13 +275,6 @@ def _apply_settings(
             "wider",
             f"a session that lives takes no settings but deny, ask and effort: {refused_text}",
         )
-    restrictions = hub.restrictions.get_restrictions(client.number, SETTINGS_CHANNEL)
-    if fields:
-        restrictions = _parse_rules(fields)
-    hub.control_requests.check_limit(client)
-    change = hub.restrictions.apply_change(client.number, SETTINGS_CHANNEL, restrictions)
-    effort = {key: settings[key] for key in settings if key == "effortLevel"}
-    send_rules_to_conversation(hub, request._replace(change=change), effort)
 
 
 def _take_control(
@@ -416,9 +315,7 @@ def _accept_request(
         hub.roles.check_can_control(client)
     request = ControlRequest(client, request_id, subtype, wants_body=True)
     if subtype == MODE_SUBTYPE:
-        _choose_mode(hub, client, body, request, body)
-    elif subtype == SETTINGS_SUBTYPE:
-        _apply_settings(hub, client, body.get("settings"), request)
+        _choose_mode(hub, body, request, body)
     elif subtype == "initialize":
         _register_callbacks(hub, client, body, request)
     elif subtype == RELOAD_SETTINGS and hub.session.reads_settings:
@@ -428,6 +325,8 @@ def _accept_request(
             "wider", f"a session that lives takes no {subtype}: it is not one frontend's own"
         )
     else:
+        if subtype == SETTINGS_SUBTYPE:
+            _check_settings(body.get("settings"))
         hub.send_control_request(body, request)
     if subtype == "interrupt":
         hub.resolve_all_prompts(client.name, "interrupt")
@@ -459,29 +358,26 @@ def _accept_reply(
         raise FrameError("reply has `response`, the body of a control_response")
     callback = hub.callbacks.pop_answered_callback(request_id, client)
     if callback is not None:
-        limited_response = _limit_hook_answer(hub, client, callback, response)
+        limited_response = _limit_hook_answer(hub, client, response)
         hub.send_control_response(request_id, limited_response)
     return False
 
 
 def _limit_hook_answer(
-    hub: SessionHub, client: ConnectedClient, callback: CallbackRequest, response: FrameFields
+    hub: SessionHub, client: ConnectedClient, response: FrameFields
 ) -> FrameFields:
     """Return a hook's answer. Without what it allows if its client may not allow that: then the
     conversation asks about the call.
-
-    A hook lifts no restriction, not even one of its own client: another hook may deny the call.
     """
     answer = response.get("response")
     body = convert_hook_approval_to_response(answer)
     if body is None or not isinstance(answer, dict):
         return response
-    hook_input = callback.request.get("input")
-    tool = as_dict(hook_input).get("tool_name")
     try:
         hub.roles.check_can_answer_prompts(client)
         check_permission_updates(body, can_bypass=hub.session.can_bypass)
-        _check_mode_change(hub, client, tool, body, None)
+        if has_permission_mode_change(body):
+            hub.roles.check_can_control(client)
     except FrameRefusedError:
         return {**response, "response": remove_approval_from_hook_answer(answer)}
     return response
@@ -501,7 +397,7 @@ HANDLERS: Mapping[str, FrameHandler] = {
     "interrupt": _interrupt_turn,
     "model": _change_model,
     "mode": _change_mode,
-    "narrow": _add_restrictions,
+    "narrow": _refuse_restrictions,
     "take": _take_control,
     "release": _release_control,
     "end": _end_session,

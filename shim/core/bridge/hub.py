@@ -41,7 +41,6 @@ from shim.core.bridge.requests import (
     ControlRequest,
     PendingControlRequests,
 )
-from shim.core.bridge.restrictions import CombinedClientRestrictions
 from shim.core.bridge.status import BackgroundSessionInfo, SessionStatus, derive_session_name
 from shim.core.bridge.subscribers import SessionSubscribers
 from shim.core.claude.permissions import NOT_GRANTED_TEXT
@@ -94,7 +93,6 @@ class SessionHub:
         self.roles = ClientRoles(owner_answers=session.answer_policy == "owner")
         self.callbacks = ClientCallbackRouter()
         self.control_requests = PendingControlRequests()
-        self.restrictions = CombinedClientRestrictions(session.mode)
         self.status = SessionStatus()
         self.initialize_response: Any = None
         self.init_line: Any = None

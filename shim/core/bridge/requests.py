@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from shim.core.bridge.client import ConnectedClient
 from shim.core.bridge.frames import FrameRefusedError
-from shim.core.bridge.restrictions import RestrictionChange
 from shim.core.claude.hooks.callbacks import MATCH_ALL, MAX_CALLBACKS_PER_EVENT
 from shim.core.reading.values import as_dict, as_list
 
+MODE_SUBTYPE = "set_permission_mode"
 MAX_PENDING_REQUESTS = 100  # of one client
 MAX_OPEN_CALLBACKS = 1000
 MAX_SERVERS = 1000  # names that are remembered
@@ -39,9 +39,7 @@ class ControlRequest(NamedTuple):
     request_id: str  # the id of the client's frame
     subtype: str
     wants_body: bool = False  # the client wants the complete answer
-    change: HookRegistrationChange | RestrictionChange | None = (
-        None  # rolled back if the request is refused
-    )
+    change: HookRegistrationChange | None = None  # rolled back if the request is refused
 
 
 class PendingControlRequests:
@@ -71,10 +69,6 @@ class PendingControlRequests:
             request.client is client and request.request_id == request_id
             for request in self._pending.values()
         )
-
-    def has_pending_subtype(self, subtype: str) -> bool:
-        """Return whether a request of a subtype waits for its answer."""
-        return any(request.subtype == subtype for request in self._pending.values())
 
     def pop_answered_request(self, response: Mapping[str, Any]) -> ControlRequest | None:
         """Return the request that the body of a control_response answers, or None."""

@@ -591,14 +591,14 @@ def test_sigterm_during_a_turn_writes_a_result_and_stops_the_session(hosting_box
 
 def test_sigterm_interrupts_the_turn_and_leaves_a_joined_session_running(hosting_box):
     cut = ["out", format_ndjson(result(error="Operation cancelled."))]
-    begun_turn = (
+    interrupted_turn = (
         ["hear", "two"],
         ["out", format_ndjson(INIT, says("Begun."))],
         ["hear", '"interrupt"'],
         cut,
         STAYS,
     )
-    hosting_box.set_vendor_plan(HELLO, ["hear", "one"], turn("First."), *begun_turn)
+    hosting_box.set_vendor_plan(HELLO, ["hear", "one"], turn("First."), *interrupted_turn)
     session, _ = start_session(hosting_box)
     with talk(hosting_box, "--resume", session.session_id) as running:
         running.send_lines(user("two"))
@@ -792,7 +792,7 @@ def test_join_succeeds_after_a_flag_file_was_deleted(hosting_box, flag):
     assert (done.status, done.result["result"]) == (0, "Second."), done
 
 
-SETTLED = {"permissions": {"deny": ["Bash(touch:*)"]}}
+NEW_SETTINGS = {"permissions": {"deny": ["Bash(touch:*)"]}}
 
 
 @pytest.mark.parametrize("source", ["own", "folder", "flag"])
@@ -813,7 +813,7 @@ def test_host_applies_changed_settings_files_for_a_joining_frontend(hosting_box,
         flags = ("--settings", "s.json")
     file.write_text("{}")
     session, _ = start_session(hosting_box, *flags)
-    file.write_text(json.dumps(SETTLED))
+    file.write_text(json.dumps(NEW_SETTINGS))
     with talk(hosting_box, *ASKING, *flags, "--resume", session.session_id) as running:
         running.send_lines(user("go"))
         done = running.end_input()
@@ -832,7 +832,7 @@ def test_settings_that_only_the_frontend_reads_are_refused(hosting_box):
     session, _ = start_session(hosting_box)
     folder = hosting_box.box.home / "other"
     folder.mkdir()
-    (folder / "settings.json").write_text(json.dumps(SETTLED))
+    (folder / "settings.json").write_text(json.dumps(NEW_SETTINGS))
     resume, variables = ("--resume", session.session_id), {"CLAUDE_CONFIG_DIR": str(folder)}
     done = hosting_box.run_claude("-p", "two", *resume, **variables)
     assert done.status == 1
@@ -880,6 +880,6 @@ def test_frontend_joins_a_host_that_cannot_reload_settings(hosting_box, tmp_path
         running.send_lines(user("two"))
         done = running.end_input()
     assert (done.status, done.stderr) == (0, "")
-    (folder / "settings.json").write_text(json.dumps(SETTLED))
+    (folder / "settings.json").write_text(json.dumps(NEW_SETTINGS))
     done = hosting_box.run_claude("-p", "three", *resume)
     assert done.status == 1 and "denies Bash(touch:*)" in done.stderr

@@ -1,51 +1,11 @@
-"""Rules of a client: they hold in the session while it is here."""
+"""What clients may change of a session's permissions: its mode, its rules, and calls."""
 
-from hub_harness import Play, build_user_message, select_frames
+import pytest
+from hub_harness import Play, select_frames
 from sweeps import loop_over_rows
 
 from shim.core.bridge.handlers import REFUSED_SUBTYPES
 from shim.core.bridge.requests import MAX_PENDING_REQUESTS
-
-RULES = {
-    "subtype": "apply_flag_settings",
-    "settings": {"permissions": {"deny": ["Bash"], "ask": []}},
-}
-NONE = {"subtype": "apply_flag_settings", "settings": {"permissions": {"deny": [], "ask": []}}}
-
-
-def test_rules_of_a_client_are_removed_when_the_client_disconnects():
-    play = Play()
-    play.join_client(1)
-    play.join_client(2)
-    play.send_frame(1, "request", id="r", request=RULES)
-    play.remove_client(2)
-    assert [line["request"] for line in play.take_requests()] == [RULES]
-    play.remove_client(1)
-    assert [line["request"] for line in play.take_requests()] == [NONE]
-
-
-def test_disconnect_of_a_client_without_rules_sends_no_request():
-    play = Play()
-    play.join_client(1)
-    play.send_frame(1, "request", id="r", request=NONE)
-    play.take_requests()
-    play.remove_client(1)
-    assert play.take_requests() == []
-
-
-def test_rules_of_a_disconnected_client_apply_until_its_turn_ends():
-    play = Play()
-    play.join_client(1)
-    play.send_frame(1, "request", id="r", request=RULES)
-    play.send_frame(1, "message", message=build_user_message())
-    play.take_requests()
-    play.remove_client(1)
-    assert play.take_requests() == []
-    (message,) = play.stdin
-    play.feed_stdout({"type": "system", "subtype": "init"}, {**message, "isReplay": True})
-    assert play.take_requests() == []
-    play.finish_turn()
-    assert [line["request"] for line in play.take_requests()] == [NONE]
 
 
 def rules(*deny, ask=()):
@@ -60,7 +20,7 @@ def mode(name):
 
 
 def accept_requests(play):
-    """The requests that the conversation was told, each of which it obeys."""
+    """The requests that the conversation was sent, each of which it obeys."""
     requests = play.take_requests()
     for line in requests:
         body = {"mode": line["request"]["mode"]} if "mode" in line["request"] else {}
@@ -69,168 +29,104 @@ def accept_requests(play):
     return [line["request"] for line in requests]
 
 
-def leaves(play, client):
-    play.remove_client(client)
-    return accept_requests(play)
-
-
-def two(mode="default"):
-    play = Play(mode=mode)
+def two(mode="default", **options):
+    play = Play(mode=mode, **options)
     play.join_client(1)
     play.join_client(2)
     return play
 
 
-def test_disconnect_preserves_the_rules_of_other_clients():
-    play = two()
-    play.send_frame(1, "narrow", id="r", deny=["Bash"])
-    play.send_frame(2, "take")
-    play.send_frame(2, "request", id="r", request=rules("Write", ask=["Read"]))
-    assert accept_requests(play) == [rules("Bash"), rules("Bash", "Write", ask=["Read"])]
-    assert leaves(play, 2) == [rules("Bash")]
-    assert leaves(play, 1) == [rules()]
+def list_refusals(frames):
+    return [frame["reason"] for frame in select_frames(frames, "refused")]
 
 
-def test_strictest_mode_of_the_joined_clients_applies():
+def test_mode_of_the_controller_applies_also_after_it_leaves():
     play = two("acceptEdits")
-    play.send_frame(1, "narrow", id="m", mode="default")
-    play.send_frame(2, "narrow", id="m", mode="plan")
-    assert accept_requests(play) == [mode("default"), mode("plan")]
-    assert leaves(play, 1) == []
-    assert leaves(play, 2) == [mode("acceptEdits")]
-
-
-def test_selected_mode_is_limited_by_the_restriction_of_another_client():
-    play = two("acceptEdits")
-    play.send_frame(2, "narrow", id="m", mode="default")
-    play.send_frame(1, "mode", id="m", mode="acceptEdits")
-    play.send_frame(1, "request", id="r", request=mode("acceptEdits"))
-    assert accept_requests(play) == [mode("default")] * 3
-    play.send_frame(2, "take")
-    play.send_frame(2, "mode", id="own", mode="acceptEdits")
-    assert accept_requests(play) == [mode("acceptEdits")]
-
-
-def test_queued_message_runs_in_the_restricted_mode_of_its_client():
-    play = two("acceptEdits")
-    play.send_frame(2, "take")
-    play.send_frame(2, "message", message=build_user_message())
-    (first,) = play.stdin
-    play.feed_stdout({**first, "isReplay": True})
-    play.stdin.clear()
-    play.send_frame(1, "narrow", id="m", mode="plan")
-    play.send_frame(1, "take")
-    play.send_frame(1, "message", message=build_user_message())
-    assert accept_requests(play) == [mode("plan")]
-    assert leaves(play, 1) == []
-    play.feed_stdout({"type": "result", "subtype": "success", "is_error": False, "result": "first"})
+    play.send_frame(1, "mode", id="m", mode="plan")
+    play.send_frame(1, "request", id="r", request=mode("manual"))
+    assert accept_requests(play) == [mode("plan"), mode("default")]
+    play.remove_client(1)
     assert accept_requests(play) == []
-    play.finish_turn()
-    assert accept_requests(play) == [mode("acceptEdits")]
+    assert select_frames(play.join_client(3), "welcome")[0]["mode"] == "default"
 
 
-def test_restricted_mode_is_restored_when_the_agent_changes_the_mode():
+@pytest.mark.parametrize(
+    ("kind", "fields"), [("mode", {"mode": "plan"}), ("request", {"request": mode("plan")})]
+)
+def test_client_without_control_cannot_change_the_mode(kind, fields):
     play = two()
-    play.send_frame(2, "narrow", id="m", mode="plan")
-    accept_requests(play)
-    play.feed_stdout({"type": "system", "subtype": "status", "permissionMode": "acceptEdits"})
+    assert list_refusals(play.exchange_frames(2, kind, id="m", **fields)) == ["not-driver"]
+    play.send_frame(2, "take")
+    play.send_frame(2, kind, id="m2", **fields)
     assert accept_requests(play) == [mode("plan")]
 
 
-def test_client_that_allows_exit_plan_mode_drops_its_plan_restriction():
+@pytest.mark.parametrize("can_bypass", [True, False])
+def test_bypass_mode_needs_a_session_that_was_started_with_it(can_bypass):
+    play = two(can_bypass=can_bypass)
+    frames = play.exchange_frames(1, "mode", id="m", mode="bypassPermissions")
+    frames += play.exchange_frames(1, "request", id="r", request=mode("bypassPermissions"))
+    assert list_refusals(frames) == ([] if can_bypass else ["bypass"] * 2)
+    assert accept_requests(play) == [mode("bypassPermissions")] * 2 * can_bypass
+
+
+def test_mode_that_the_conversation_refuses_changes_nothing():
     play = two()
-    play.send_frame(1, "narrow", id="m", mode="plan")
-    accept_requests(play)
-    play.ask_permission("q", "ExitPlanMode")
-    play.send_frame(1, "answer", question="q", decision={"behavior": "allow"})
-    play.feed_stdout({"type": "system", "subtype": "status", "permissionMode": "default"})
+    play.send_frame(1, "mode", id="m", mode="plan")
+    play.answer_request(subtype="error", error="no such mode")
+    assert list_refusals(play.read_frames(1)) == ["failed"]
+    assert select_frames(play.join_client(3), "welcome")[0]["mode"] == "default"
+
+
+def test_mode_of_the_agent_is_reported_to_new_clients():
+    play = two()
+    play.feed_stdout({"type": "system", "subtype": "status", "permissionMode": "acceptEdits"})
+    assert accept_requests(play) == []
+    assert select_frames(play.join_client(3), "welcome")[0]["mode"] == "acceptEdits"
+
+
+@pytest.mark.parametrize("fields", [{"mode": "plan"}, {"deny": ["Bash"], "ask": []}])
+def test_restriction_of_an_older_frontend_gets_an_answer(fields):
+    """It would wait for one, and then run what it forbids."""
+    play = two()
+    frames = play.exchange_frames(1, "narrow", id="n", **fields)
+    (refused,) = select_frames(frames, "refused")
+    assert (refused["id"], refused["reason"]) == ("n", "unknown-kind")
+    assert "--fork-session" in refused["text"]
+    assert play.take_requests() == []
+
+
+def test_flag_settings_of_the_controller_are_sent_as_they_are():
+    play = two()
+    play.send_frame(1, "request", id="r", request=rules("Bash", ask=["Read"]))
+    assert accept_requests(play) == [rules("Bash", ask=["Read"])]
+    assert list_refusals(play.exchange_frames(2, "request", id="r", request=rules())) == [
+        "not-driver"
+    ]
+    play.remove_client(1)
     assert accept_requests(play) == []
 
 
-def test_answer_cannot_set_a_mode_that_another_client_forbids():
+def test_settings_are_reloaded_for_a_client_without_control():
     play = two()
-    play.send_frame(2, "narrow", id="m", mode="plan")
-    accept_requests(play)
-    play.ask_permission("q")
-    play.read_frames(1)
-    wider = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
-    play.send_frame(
-        1, "answer", question="q", decision={"behavior": "allow", "updatedPermissions": [wider]}
-    )
-    assert [frame["reason"] for frame in select_frames(play.read_frames(1), "refused")] == ["wider"]
-    assert play.take_responses() == []
+    request = {"subtype": "reload_settings"}
+    play.send_frame(2, "request", id="r", request=request)
+    assert accept_requests(play) == [request]
+    play.join_client(3, role="watch")
+    frames = play.exchange_frames(3, "request", id="r", request=request)
+    assert list_refusals(frames) == ["watch-only"]
 
 
-def test_restriction_refused_by_the_vendor_preserves_rules_of_other_clients():
-    play = two()
-    play.send_frame(1, "narrow", id="r", deny=["Bash"])
-    accept_requests(play)
-    play.read_frames(2)
-    play.send_frame(2, "narrow", id="r", deny=["Odd"])
-    play.answer_request(subtype="error", error="this vendor keeps no such rule")
-    (refused,) = select_frames(play.read_frames(2), "refused")
-    assert refused["id"] == "r" and refused["reason"] == "failed"
-    assert rules("Bash") in accept_requests(play)
+def test_real_claude_is_not_asked_to_reload_settings():
+    play = two(reads_settings=True)
+    request = {"subtype": "reload_settings"}
+    frames = play.exchange_frames(2, "request", id="r", request=request)
+    (response,) = select_frames(frames, "response")
+    assert response["response"] == {"subtype": "success"}
+    assert play.take_requests() == []
 
 
-def refuse_request(play, error="this vendor keeps no such rule"):
-    """The conversation refuses the oldest request."""
-    play.answer_request(subtype="error", error=error)
-
-
-def test_identical_restriction_of_a_second_client_is_refused_too():
-    play = two("acceptEdits")
-    for fields in ({"deny": ["Odd"]}, {"mode": "plan"}):
-        play.send_frame(1, "narrow", id=f"r{fields}", **fields)
-        play.send_frame(2, "narrow", id=f"r{fields}", **fields)
-        play.read_frames(1), play.read_frames(2)
-        refuse_request(play)
-        refuse_request(play)
-        assert [fields["reason"] for fields in select_frames(play.read_frames(2), "refused")] == [
-            "failed"
-        ], fields
-        accept_requests(play)
-    assert leaves(play, 2) == leaves(play, 1) == []
-
-
-def test_refused_change_preserves_later_changes():
-    play = two("acceptEdits")
-    play.send_frame(1, "request", id="odd", request=rules("Odd"))
-    play.send_frame(1, "request", id="good", request=rules("Bash"))
-    refuse_request(play)
-    assert accept_requests(play)[-1] == rules("Bash")
-    play.send_frame(1, "mode", id="m", mode="auto")
-    play.send_frame(2, "take")
-    play.send_frame(2, "mode", id="m", mode="plan")
-    refuse_request(play)
-    assert accept_requests(play)[-1] == mode("plan")
-
-
-def test_two_refused_modes_leave_the_previous_mode_selected():
-    play = two("plan")
-    for name in ("acceptEdits", "auto"):
-        play.send_frame(1, "mode", id=name, mode=name)
-    for _ in range(2):
-        refuse_request(play)
-    accept_requests(play)
-    play.send_frame(2, "narrow", id="n", mode="default")
-    assert set(map(str, accept_requests(play))) <= {str(mode("plan"))}
-    assert select_frames(play.join_client(3), "welcome")[0]["chosen"] == "plan"
-
-
-def test_mode_set_by_the_agent_is_preserved_when_a_later_mode_is_refused():
-    play = two("plan")
-    for name in ("acceptEdits", "auto"):
-        play.send_frame(1, "mode", id=name, mode=name)
-    refuse_request(play)
-    accept_requests(play)
-    play.feed_stdout({"type": "system", "subtype": "status", "permissionMode": "acceptEdits"})
-    play.send_frame(1, "mode", id="c", mode="dontAsk")
-    refuse_request(play)
-    assert select_frames(play.join_client(3), "welcome")[0]["chosen"] == "acceptEdits"
-
-
-def test_change_beyond_the_pending_limit_is_refused_without_an_effect():
+def test_request_beyond_the_pending_limit_is_refused_without_an_effect():
     play = two("acceptEdits")
     for number in range(MAX_PENDING_REQUESTS):
         play.send_frame(1, "model", id=f"m{number}", model="a")
@@ -238,22 +134,15 @@ def test_change_beyond_the_pending_limit_is_refused_without_an_effect():
     hooks = {"subtype": "initialize", "hooks": EVENTS}
     for kind, fields in (
         ("mode", {"mode": "plan"}),
-        ("narrow", {"mode": "plan"}),
-        ("narrow", {"deny": ["Bash"]}),
         ("request", {"request": rules("Bash")}),
         ("request", {"request": hooks}),
     ):
         frames = play.exchange_frames(1, kind, id=f"{kind}{fields}", **fields)
-        reasons = [frame["reason"] for frame in select_frames(frames, "refused")]
-        assert reasons == ["too-many"], (kind, fields)
+        assert list_refusals(frames) == ["too-many"], (kind, fields)
     assert play.take_requests() == []
-    assert select_frames(play.join_client(3), "welcome")[0]["chosen"] == "acceptEdits"
     play.send_frame(2, "take")
-    play.send_frame(2, "narrow", id="n", mode="default")
-    play.send_frame(2, "request", id="r", request=rules("Read"))
     play.send_frame(2, "request", id="i", request=hooks)
-    mode_request, rule_request, initialize = [line["request"] for line in play.take_requests()]
-    assert (mode_request, rule_request) == (mode("default"), rules("Read"))
+    (initialize,) = [line["request"] for line in play.take_requests()]
     assert [len(groups) for groups in initialize["hooks"].values()] == [1, 1]
 
 
@@ -284,30 +173,26 @@ def test_settings_that_widen_permissions_are_rejected():
 
 
 @loop_over_rows("subtype", REFUSED_SUBTYPES)
-def test_request_that_bypasses_restrictions_of_other_clients_is_rejected(subtype):
+def test_request_that_bypasses_the_rules_of_the_session_is_rejected(subtype):
     play = two()
-    play.send_frame(2, "narrow", id="n", deny=["mcp__s__go", "Edit(./secret/**)"])
-    accept_requests(play)
-    play.read_frames(1)
-    play.send_frame(
-        1, "request", id="s", request={"subtype": subtype, "tool": "mcp__s__go", "path": "/"}
-    )
-    assert [frame["reason"] for frame in select_frames(play.read_frames(1), "refused")] == ["wider"]
+    request = {"subtype": subtype, "tool": "mcp__s__go", "path": "/"}
+    assert list_refusals(play.exchange_frames(1, "request", id="s", request=request)) == ["wider"]
     assert play.take_requests() == []
     play.send_frame(1, "request", id="o", request={"subtype": "mcp_status"})
     assert [line["request"]["subtype"] for line in play.take_requests()] == ["mcp_status"]
 
 
-def test_exit_plan_mode_answer_is_rejected_if_another_client_requires_plan_mode():
+def test_answer_of_another_client_than_the_controller_cannot_set_a_mode():
     play = two()
-    play.send_frame(2, "narrow", id="m", mode="plan")
-    accept_requests(play)
-    play.ask_permission("q", "ExitPlanMode")
-    play.read_frames(1)
-    play.send_frame(1, "answer", question="q", decision={"behavior": "allow"})
-    assert [frame["reason"] for frame in select_frames(play.read_frames(1), "refused")] == ["wider"]
+    wider = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
+    decision = {"behavior": "allow", "updatedPermissions": [wider]}
+    play.ask_permission("q")
+    play.read_frames(2)
+    assert list_refusals(play.exchange_frames(2, "answer", question="q", decision=decision)) == [
+        "not-driver"
+    ]
     assert play.take_responses() == []
-    play.send_frame(2, "answer", question="q", decision={"behavior": "allow"})
+    play.send_frame(1, "answer", question="q", decision=decision)
     assert [frame["response"]["behavior"] for frame in play.take_responses()] == ["allow"]
 
 
@@ -424,7 +309,7 @@ def test_hook_can_allow_only_if_its_client_may_answer():
     assert answer_hook(owned, 2, GRANT) == GRANT
 
 
-def test_hook_can_set_the_mode_only_for_the_controller_and_within_restrictions():
+def test_hook_can_set_the_mode_only_for_the_controller():
     empty = {"hookSpecificOutput": {"hookEventName": "PermissionRequest"}}
     play = build_hooked_play(2)
     assert answer_hook(play, 2, build_permission_output("acceptEdits")) == empty
@@ -436,26 +321,3 @@ def test_hook_can_set_the_mode_only_for_the_controller_and_within_restrictions()
     assert answer_hook(
         build_hooked_play(1, can_bypass=True), 1, build_permission_output("bypassPermissions")
     ) == build_permission_output("bypassPermissions")
-    play.send_frame(1, "narrow", id="m", mode="default")
-    accept_requests(play)
-    assert answer_hook(play, 2, build_permission_output("acceptEdits")) == empty
-    assert answer_hook(play, 2, build_permission_output("default")) == build_permission_output(
-        "default"
-    )
-
-
-def test_hook_cannot_exit_plan_mode_while_a_client_requires_plan_mode():
-    for client in (1, 2):
-        play = build_hooked_play(2)
-        assert answer_hook(play, 2, GRANT, "ExitPlanMode") == GRANT
-        play.send_frame(client, "narrow", id="m", mode="plan")
-        accept_requests(play)
-        assert answer_hook(play, 2, GRANT, "ExitPlanMode") == UNGRANTED
-        assert (
-            answer_hook(play, 2, build_permission_output(), "ExitPlanMode")
-            != build_permission_output()
-        )
-        assert answer_hook(play, 2, GRANT, "Bash") == GRANT
-        play.ask_permission("q", "ExitPlanMode")
-        play.send_frame(client, "answer", question="q", decision={"behavior": "allow"})
-        assert len(play.take_responses()) == 1

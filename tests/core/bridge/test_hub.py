@@ -53,7 +53,7 @@ def test_welcome_frame_describes_the_current_session():
     assert {"accepted", "request", "response", "ask", "reply"} <= set(knows)
     assert welcome == {
         "protocol": 1, "client": "c1", "session": SESSION, "id": SESSION[:8], "name": "job", "vendor": "demo",
-        "cwd": "/w", "model": "m-2", "mode": "plan", "chosen": "plan", "bypass": False,
+        "cwd": "/w", "model": "m-2", "mode": "plan", "bypass": False,
         "pid": 7, "version": "1.0", "generation": 1, "number": 1,
         "state": {"state": "working", "status": "busy", "waitingFor": None, "needs": None, "detail": None},
         "driver": "c1", "questions": [], "settled": None, "initialize": {"models": []},
