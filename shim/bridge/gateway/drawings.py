@@ -30,12 +30,14 @@ class DrawnStep:
         self.cursor = cursor
         self.kind = step.kind
         self.char_count = step.char_count
-        self._step = step
+        self._step: SessionStepView | None = step
         self._json = b""
 
     def encode(self) -> bytes:
         """Return the step as JSON. Its Markdown is parsed for the first reader only."""
-        self._json = self._json or orjson.dumps(render_step(self._step))
+        if self._step is not None:
+            self._json = orjson.dumps(render_step(self._step))
+            self._step = None  # each garbage collection would visit its many objects
         return self._json
 
 

@@ -1,5 +1,6 @@
 """The two streams of a session: its lines as they are, and its steps as the page draws them."""
 
+import gc
 import http.client
 import itertools
 import json
@@ -22,6 +23,7 @@ from shim.bridge.gateway.streams import (
     parse_log_cursor,
 )
 from shim.core.bridge.frames import LogCursor, encode_frame
+from shim.story.export.view_model import SessionStepView
 
 PROMPT = {"type": "user", "isReplay": True, "message": {"role": "user", "content": "clean up"}}
 INIT = {
@@ -468,6 +470,17 @@ async def test_frames_pass_a_stream_in_batches(monkeypatch):
             tasks.cancel_scope.cancel()
     assert data.count(b"event: step") == 500
     assert rounds < 200
+
+
+@pytest.mark.anyio
+async def test_encoded_step_keeps_only_its_json():
+    """With many kept steps, a garbage collection would hold up all streams."""
+    drawing = SessionDrawing()
+    await drawing.draw_line(LogCursor(1, 1), 0, json.dumps(PROMPT).encode())
+    (step,) = drawing.list_steps(0, 1)
+    data = step.encode()
+    assert step.encode() == data and json.loads(data)["kind"] == "prompt"
+    assert not any(isinstance(value, SessionStepView) for value in gc.get_referents(step))
 
 
 @pytest.mark.anyio
