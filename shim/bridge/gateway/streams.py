@@ -402,7 +402,9 @@ class EventStreamResponse:
                     await opening.enter_async_context(self._encoder.opening_lock)
                     await self._send_host_frames(sender, opening)
             except (ShimError, OSError):
-                pass  # the host has gone: the browser comes back, and is told how it ended
+                pass  # the host has gone; the browser reconnects, and receives the reason
+            except anyio.ClosedResourceError:
+                pass  # the browser has gone
 
     async def _send_host_frames(
         self, sender: MemoryObjectSendStream[HostFrame], opening: AsyncExitStack

@@ -438,11 +438,8 @@ async def test_other_streams_get_the_loop_while_a_past_is_sent(monkeypatch):
     assert max(chunk.count(b"event: ") for chunk in chunks) == 1
 
 
-@pytest.mark.anyio
-async def test_frames_pass_a_stream_in_batches(monkeypatch):
-    """A stream that passes one frame per round of a busy loop falls behind its session."""
-    monkeypatch.setattr(streams, "MAX_SLICE_S", PATIENCE)
-    frames, rounds = build_frames(build_prompts(1, 1000)), 0
+def build_response(frames):
+    """A response with the steps of a session whose host sends these frames."""
 
     async def feed():
         for frame in frames:
@@ -452,15 +449,32 @@ async def test_frames_pass_a_stream_in_batches(monkeypatch):
     async def connect_to_session(session_id, **hello):
         yield feed()
 
+    hosts = SimpleNamespace(connect_to_session=connect_to_session)
+    encoder = SessionStepEventEncoder(SessionDrawing(), None, 500)
+    return EventStreamResponse(hosts, SESSION, encoder, lambda: True, nullcontext())
+
+
+@pytest.mark.anyio
+async def test_browser_may_leave_while_frames_come():
+    sender, receiver = anyio.create_memory_object_stream(1)
+    sender.close()
+    receiver.close()
+    await build_response(build_frames(build_prompts(1, 3)))._read_frames(sender)
+
+
+@pytest.mark.anyio
+async def test_frames_pass_a_stream_in_batches(monkeypatch):
+    """A stream that passes one frame per round of a busy loop falls behind its session."""
+    monkeypatch.setattr(streams, "MAX_SLICE_S", PATIENCE)
+    rounds = 0
+
     async def count_rounds():
         nonlocal rounds
         while True:
             rounds += 1
             await anyio.sleep(0)
 
-    hosts = SimpleNamespace(connect_to_session=connect_to_session)
-    encoder = SessionStepEventEncoder(SessionDrawing(), None, 500)
-    response = EventStreamResponse(hosts, SESSION, encoder, lambda: True, nullcontext())
+    response = build_response(build_frames(build_prompts(1, 1000)))
     sender, receiver = anyio.create_memory_object_stream(streams.MAX_WAITING_FRAMES)
     with anyio.fail_after(PATIENCE), sender, receiver:
         async with anyio.create_task_group() as tasks:
