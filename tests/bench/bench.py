@@ -74,7 +74,7 @@ def build_translator(
     translation = create_standalone_child_stream(
         vendor, include_partial_messages=partial, terminator="none", redact=redact
     )
-    return translation.feed, lambda: translation.close(ChildExit(0))[0]
+    return lambda block: translation.feed(block)[0], lambda: translation.close(ChildExit(0))[0]
 
 
 def translate_command(vendor: str, path: str | None = None, partial: bool = False) -> list[str]:
