@@ -36,7 +36,7 @@ CHANGED_MESSAGE = (
     "Make the call again with exactly this input: {input}"
 )
 NO_FILE_MESSAGE = "[An image was sent here; it could not be kept in a file.]"
-SPECIAL_CHARS = re.compile(r"[^\w./-]")  # in a path that a prompt names
+SPECIAL_CHARS = r"[^\w./-]"  # in a path that a prompt names
 
 
 class QwenInput(ClaudeInput):
@@ -76,7 +76,7 @@ class QwenInput(ClaudeInput):
         if part.kind == "text" or self._store_attachment is None:
             return part.text
         path = self._store_attachment(part.data, part.media_type.rpartition("/")[2])
-        return NO_FILE_MESSAGE if path is None else "@" + SPECIAL_CHARS.sub(r"\\\g<0>", path)
+        return NO_FILE_MESSAGE if path is None else "@" + re.sub(SPECIAL_CHARS, r"\\\g<0>", path)
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
         """None for its own: that cannot be told."""

@@ -26,7 +26,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
 API_ERROR_PREFIX = "[API Error: "
-API_ERROR_AT_END = re.compile(r"\[API Error: .*\]\s*\Z", re.S)
+API_ERROR_AT_END = r"(?s)\[API Error: .*\]\s*\Z"
 PERMISSION_MODES = {
     "yolo": "bypassPermissions",
     "auto-edit": "acceptEdits",
@@ -39,7 +39,7 @@ CANCELLED_EXIT_CODE = 130
 MAX_ERROR_CHARS = 20_000  # a text that is longer is no error, whatever it begins with
 MAX_PENDING_REQUESTS = 1000  # that wait for their answer; a child that asks more is not waiting
 EXIT_SUBTYPES = {53: "error_max_turns", 55: "error_during_execution"}
-NOTIFICATION_TEXT = re.compile(r'Background agent ".*" \w+\.\Z', re.S)
+NOTIFICATION_TEXT = r'(?s)Background agent ".*" \w+\.\Z'
 
 
 class QwenTranslator(StreamedBlockTranslator):
@@ -184,7 +184,7 @@ class QwenTranslator(StreamedBlockTranslator):
             )
 
     def _write_text(self, text: str) -> None:
-        match = API_ERROR_AT_END.search(text) if API_ERROR_PREFIX in text else None
+        match = re.search(API_ERROR_AT_END, text) if API_ERROR_PREFIX in text else None
         if match:
             self._error_text = match[0]
             text = text[: match.start()]
@@ -201,7 +201,7 @@ class QwenTranslator(StreamedBlockTranslator):
                 self._write_result(block, None if parent == block.get("tool_use_id") else parent)
             elif block["type"] == "text" and parent:
                 self.turn.get_subagent(parent).add_user_text(block["text"])
-            elif block["type"] != "text" or not NOTIFICATION_TEXT.match(block["text"]):
+            elif block["type"] != "text" or not re.match(NOTIFICATION_TEXT, block["text"]):
                 self.turn.record_unknown_event(f"user/{block['type']}", block)
 
     def _write_result(self, block: dict[str, Any], parent: str | None) -> None:

@@ -187,7 +187,6 @@ class ConversationRunner:
 
         `first_child` was started for the first message. A one-shot run has no `control`.
         """
-        from shim.conversation.drivers.per_turn_driver import PerTurnDriver
         from shim.conversation.fallback.chain import FallbackCandidate
         from shim.core.adapter.child_stream import ChildStream
 
@@ -207,6 +206,8 @@ class ConversationRunner:
         ) -> "ChildDriver":
             launcher = candidate.launcher
             if control is None or tasks is None or not candidate.persistent:
+                from shim.conversation.drivers.per_turn_driver import PerTurnDriver
+
                 return PerTurnDriver(
                     launcher, output, control, create_stream, first_child, candidate.refusal_error
                 )

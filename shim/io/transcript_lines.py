@@ -11,11 +11,11 @@ space to grow and are overwritten.
 import os
 from collections.abc import Iterator
 from fcntl import F_GETFL, F_SETFL, fcntl
-from typing import NamedTuple
 
 from shim.core.claude.line_pieces import MESSAGE_HEAD, NO_USAGE_JSON
 from shim.core.claude.usage import MAX_COUNT, NO_USAGE, USAGE_KEYS, MessageUsageCounter, Usage
 from shim.core.reading.json_text import dump_json
+from shim.core.reading.typed import NamedTuple
 from shim.core.reading.values import canonicalize_uuid
 
 MAX_FOLDER_NAME_CHARS = 200  # a longer folder name is cut and ends in a hash

@@ -9,9 +9,10 @@ import re
 
 _CESU_SURROGATE = rb"\xed[\xa0-\xbf][\x80-\xbf]"  # a surrogate as bytes, which is not valid UTF-8
 _BYTE_HALVES = "[\udc80-\udcff]+"
-_SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
-_UNFINISHED_END = re.compile(
-    "(?:[\ud800-\udbff]|[\udcc2-\udcdf]|[\udce0-\udcef][\udc80-\udcbf]?|[\udcf0-\udcf4][\udc80-\udcbf]{0,2})\\Z"
+_SURROGATE = "[\ud800-\udc7f\udd00-\udfff]"
+_UNFINISHED_END = (
+    "(?:[\ud800-\udbff]|[\udcc2-\udcdf]|[\udce0-\udcef][\udc80-\udcbf]?"
+    "|[\udcf0-\udcf4][\udc80-\udcbf]{0,2})\\Z"
 )
 MAX_HALF_CHARS = 3
 
@@ -44,12 +45,12 @@ def _escape_surrogate(match: re.Match[bytes]) -> bytes:
 
 def has_lone_surrogates(text: str) -> bool:
     """Return whether a text has lone surrogates that do not stand for bytes."""
-    return _SURROGATE.search(text) is not None
+    return re.search(_SURROGATE, text) is not None
 
 
 def count_incomplete_trailing_chars(text: str) -> int:
     """Return how many characters at the end of `text` are a half that the next text may complete."""
-    match = _UNFINISHED_END.search(text[-MAX_HALF_CHARS:])
+    match = re.search(_UNFINISHED_END, text[-MAX_HALF_CHARS:])
     return len(match[0]) if match else 0
 
 

@@ -1,13 +1,13 @@
 """The subagents of a turn. They have complete lines only, with the id of the call that runs them."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 from shim.core.claude.mcp_content import is_failed_mcp_result
 from shim.core.claude.tool_content import format_tool_result_content
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.policy.policy import normalize_tool_name
 from shim.core.reading.json_text import convert_json_to_text
+from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.assistant_message import AssistantMessage
 from shim.core.turn.context import MAX_NAME_CHARS
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY

@@ -20,7 +20,7 @@ MAX_OPEN_HOOKS = 1000
 MAX_CALLBACKS_PER_EVENT = 64  # no frontend needs more
 MAX_PATTERN_CHARS = 500  # of a matcher
 MATCH_ALL = ("", "*")
-TOOL_NAMES = re.compile(r"[A-Za-z0-9_|, ]*")
+TOOL_NAMES = r"[A-Za-z0-9_|, ]*"
 
 
 class HookEvent(NamedTuple):
@@ -176,7 +176,7 @@ def matches_tool_name(matcher: str, tool: str) -> bool:
     two names.
     """
     names = ("Task", "Agent") if tool in ("Task", "Agent") else (tool,)
-    if TOOL_NAMES.fullmatch(matcher):
+    if re.fullmatch(TOOL_NAMES, matcher):
         return not {name.strip() for name in re.split("[|,]", matcher)}.isdisjoint(names)
     if len(matcher) > MAX_PATTERN_CHARS:
         return True

@@ -7,6 +7,7 @@ exit code. After any other exit, and after a timeout, the rules decide, unless t
 `onFailure: "block"`.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 
 from shim.core.claude.hooks.callbacks import (
@@ -56,7 +57,7 @@ def is_hook_for_tool(hook: SettingsHook, tool: str) -> bool:
 
 def is_tool_name_list(matcher: str) -> bool:
     """Return whether a matcher is a list of tool names, not a pattern or a wildcard."""
-    return matcher not in MATCH_ALL and TOOL_NAMES.fullmatch(matcher) is not None
+    return matcher not in MATCH_ALL and re.fullmatch(TOOL_NAMES, matcher) is not None
 
 
 def select_hooks(
