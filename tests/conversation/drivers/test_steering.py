@@ -12,8 +12,7 @@ from box import PATIENCE, format_ndjson
 from support import build_session_state
 
 from shim.conversation.drivers.open_translation import create_standalone_child_stream
-from shim.conversation.drivers.persistent_driver import PersistentDriver
-from shim.conversation.drivers.stdin_driver import TurnPhase
+from shim.conversation.drivers.persistent_driver import PersistentDriver, TurnPhase
 from shim.core.adapter.adapter import VendorShutdownConfig
 from shim.core.claude.control import ControlSession
 from shim.core.claude.hooks.callbacks import HookCallbacks
