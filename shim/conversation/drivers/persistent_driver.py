@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio.abc import TaskGroup
 
+from shim.conversation.drivers.call_decisions import ToolCallDecisions
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import ChildLauncher
 from shim.core.adapter.child_stream import ChildStream
@@ -35,7 +36,6 @@ from shim.core.claude.permissions import (
     PermissionRequest,
 )
 from shim.core.errors import ShimError
-from shim.io.mcp.call_decisions import ToolCallDecisions
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 from shim.process.child import Child
 from shim.process.spawn import ChildSpawnResult

@@ -1,7 +1,256 @@
-"""The content of tool results, in the form of the real claude."""
+"""The content of tool results, in the form of the real claude. Measured with claude 2.1.330.
 
-from shim.core.claude.mcp_content import convert_mcp_result_to_claude
-from shim.core.reading.json_text import convert_to_tool_result_content
+A server of MCP returns `{"content": [block, …], "structuredContent": {…}, "isError": true}`. A
+vendor passes on the complete result or only its blocks. The content of Claude's tool result is a
+text or a list of Claude's own blocks:
+
+- text: text, without `annotations` and `_meta`
+- an image, or a blob that is an image: an image with `source`; its type comes from the bytes,
+  otherwise from the declaration
+- audio, another image, another blob: `[Audio from SERVER] Binary content (TYPE, N bytes), not saved`
+- resource_link: `[Resource link: NAME] URI (DESCRIPTION)`
+- resource: `[Resource from SERVER at URI] TEXT`
+- structuredContent: its JSON in place of the texts, after all other blocks
+- nothing, or only empty texts: `(TOOL completed with no output)`
+- a failed call: its texts, one a line, without images
+
+The real claude saves binary content in a file and names the file. The shim does not save it, and
+writes "not saved".
+"""
+
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Mapping
+
+from shim.core.policy.policy import MCP_PREFIX
+from shim.core.reading.json_text import (
+    convert_json_to_text,
+    convert_to_tool_result_content,
+    dump_json,
+)
+from shim.core.reading.typed import Any
+
+Block = dict[str, Any]
+
+NO_OUTPUT_TEXT = "({tool} completed with no output)"
+NO_ERROR_TEXT = "Unknown error"  # the result of a failed call without a text
+UNREADABLE_IMAGE_TEXT = "[Image could not be processed: its data is not base64]"
+EMPTY_IMAGE_TEXT = "[Image could not be processed: Image file is empty (0 bytes)]"
+STRUCTURED_KEYS = ("structuredContent", "structured_content")
+ERROR_KEYS = ("isError", "is_error")
+RESULT_KEYS = frozenset(("content", *STRUCTURED_KEYS, *ERROR_KEYS, "_meta", "meta"))
+MEDIA_TYPE_KEYS = ("mimeType", "mime_type", "media_type", "mediaType")
+PRIVATE_KEYS = frozenset(("annotations", "_meta"))  # keys of a block that are not for the model
+# Types of blocks that Claude accepts in a tool result.
+CLAUDE_BLOCK_TYPES = frozenset(
+    ("text", "document", "search_result", "tool_reference", "web_search_result")
+)
+# The first bytes of the images that a frontend can show. A WebP is not listed, because its length
+# is in the middle.
+IMAGE_SIGNATURES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+}
+SHOWABLE_IMAGE_TYPES = (*IMAGE_SIGNATURES.values(), "image/webp")
+
+
+def is_mcp_result(value: object) -> bool:
+    """Return whether a value is the complete result of an MCP call: its blocks and MCP's other
+    keys.
+    """
+    if not isinstance(value, dict) or not RESULT_KEYS.issuperset(value):
+        return False
+    content = value.get("content")
+    if content is None:
+        return _find_structured(value) is not None
+    return isinstance(content, list) and all(map(_is_block, content))
+
+
+def is_failed_mcp_result(value: object) -> bool:
+    """Return whether a value is the complete result of an MCP call that failed."""
+    return (
+        isinstance(value, dict)
+        and is_mcp_result(value)
+        and any(value.get(key) is True for key in ERROR_KEYS)
+    )
+
+
+def convert_mcp_result_to_claude(value: object, tool: str, *, is_error: bool = False) -> object:
+    """Return the content of Claude's tool result for what a call returned.
+
+    `value` is a complete MCP result, a list of blocks, or a text; anything else is returned
+    unchanged. `tool` is Claude's name of the tool, which is `mcp__SERVER__TOOL` for a tool of a
+    server.
+    """
+    is_mcp = tool.startswith(MCP_PREFIX)
+    structured: Mapping[str, Any] | None = None
+    if isinstance(value, dict) and is_mcp_result(value):
+        is_mcp = True
+        structured = _find_structured(value)
+        value = value.get("content") or []
+    if isinstance(value, str):
+        is_empty = is_mcp and not is_error and not value.strip()
+        return NO_OUTPUT_TEXT.format(tool=tool) if is_empty else value
+    if not isinstance(value, list) or not all(map(_is_block, value)) or not (value or is_mcp):
+        return value
+    if structured is not None and not is_error:
+        blocks = convert_mcp_blocks_to_claude(
+            [block for block in value if block["type"] != "text"], tool
+        )
+        text = dump_json(structured).decode()
+        return [*blocks, _build_text_block(text)] if blocks else text
+    blocks = convert_mcp_blocks_to_claude(value, tool)
+    if not is_mcp:
+        return blocks
+    if is_error:
+        return (
+            "\n".join(block["text"] for block in blocks if block["type"] == "text").rstrip()
+            or NO_ERROR_TEXT
+        )
+    is_empty = all(block["type"] == "text" and not block["text"].strip() for block in blocks)
+    return NO_OUTPUT_TEXT.format(tool=tool) if is_empty else blocks
+
+
+def convert_mcp_blocks_to_claude(blocks: list[Block], tool: str) -> list[Block]:
+    """Return MCP blocks as blocks of Claude. A block of a type that Claude knows is not changed."""
+    server = tool[len(MCP_PREFIX) :].partition("__")[0] if tool.startswith(MCP_PREFIX) else ""
+    origin = f" from {server}" if server else ""
+    return [converted for block in blocks for converted in _convert_block(block, origin)]
+
+
+def _convert_block(block: Block, origin: str) -> list[Block]:
+    """Return one MCP block as blocks of Claude. `origin` is " from SERVER", or "" if the server is
+    not known.
+    """
+    kind = block["type"]
+    if kind == "text":
+        return [_convert_text(block)]
+    if kind == "image" and isinstance(block.get("source"), dict):
+        return [block]
+    if isinstance(block.get("data"), str):
+        heading = f"[{kind.capitalize()}{origin}] "
+        return [
+            _convert_binary(
+                block["data"], _read_media_type(block), heading, is_image=kind == "image"
+            )
+        ]
+    if kind == "resource_link":
+        return [_build_text_block(_describe_link(block))]
+    resource = block.get("resource")
+    if kind == "resource" and isinstance(resource, dict):
+        return _convert_resource(resource, origin)
+    return (
+        [block] if kind in CLAUDE_BLOCK_TYPES else [_build_text_block(convert_json_to_text(block))]
+    )
+
+
+def _convert_text(block: Block) -> Block:
+    """Return a text block without the keys that are not for the model."""
+    if isinstance(block.get("text"), str) and PRIVATE_KEYS.isdisjoint(block):
+        return block
+    return {
+        key: value for key, value in block.items() if key not in PRIVATE_KEYS
+    } | _build_text_block(convert_json_to_text(block.get("text")))
+
+
+def _convert_resource(resource: Mapping[str, Any], origin: str) -> list[Block]:
+    """Return an embedded resource as its text, as its image, or as a sentence about its data."""
+    heading = f"[Resource{origin} at {convert_json_to_text(resource.get('uri'))}] "
+    blob = resource.get("blob")
+    if not isinstance(blob, str):
+        return [_build_text_block(heading + convert_json_to_text(resource.get("text")))]
+    block = _convert_binary(blob, _read_media_type(resource), heading, is_image=False)
+    return [_build_text_block(heading), block] if block["type"] == "image" else [block]
+
+
+def _convert_binary(data: str, declared: str, heading: str, *, is_image: bool) -> Block:
+    """Return an image that can be shown as an image block, and other data as a text block that
+    describes it.
+
+    `is_image`: the server declared the data as an image.
+    """
+    content, data = _decode_base64(data)
+    if content is None:
+        return _build_text_block(
+            UNREADABLE_IMAGE_TEXT
+            if is_image
+            else f"{heading}Binary content ({declared or 'unknown type'})"
+        )
+    if is_image and not content:
+        return _build_text_block(EMPTY_IMAGE_TEXT)
+    media_type = _recognize_image(content) or (
+        declared if declared in SHOWABLE_IMAGE_TYPES and content else ""
+    )
+    if media_type:
+        return {
+            "type": "image",
+            "source": {"type": "base64", "media_type": media_type, "data": data},
+        }
+    return _build_text_block(
+        f"{heading}Binary content ({declared or 'unknown type'}, {len(content)} bytes), not saved"
+    )
+
+
+def _decode_base64(data: str) -> tuple[bytes | None, str]:
+    """Return the decoded bytes and the standard spelling of base64. The bytes are None if the text
+    is not base64.
+
+    Servers also send line breaks, data URLs, the alphabet for URLs, and base64 without padding.
+    """
+    try:
+        return a2b_base64(data, strict_mode=True), data
+    except ValueError:
+        pass
+    encoded = data.partition(";base64,")[2] if data.startswith("data:") else data
+    encoded = "".join(encoded.split()).replace("-", "+").replace("_", "/").rstrip("=")
+    padding = "=" * (-len(encoded) % 4)
+    try:
+        content = a2b_base64(encoded + padding, strict_mode=True)
+    except ValueError:
+        return None, data
+    return content, b2a_base64(content, newline=False).decode()
+
+
+def _recognize_image(content: bytes) -> str:
+    """Return the media type of an image by its first bytes, or "" if the bytes are not a known
+    image.
+    """
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "image/webp"
+    return next(
+        (media_type for start, media_type in IMAGE_SIGNATURES.items() if content.startswith(start)),
+        "",
+    )
+
+
+def _read_media_type(block: Mapping[str, Any]) -> str:
+    """Return the declared media type of a block without its parameters, or ""."""
+    declared = next((block[key] for key in MEDIA_TYPE_KEYS if isinstance(block.get(key), str)), "")
+    media_type = str(declared).partition(";")[0].strip().lower()
+    return "image/jpeg" if media_type == "image/jpg" else media_type
+
+
+def _describe_link(block: Block) -> str:
+    """Return the text for a link to a resource."""
+    uri = convert_json_to_text(block.get("uri"))
+    name = convert_json_to_text(block.get("name") or block.get("title") or uri)
+    text = f"[Resource link: {name}] {uri}"
+    description = block.get("description")
+    return f"{text} ({description})" if isinstance(description, str) else text
+
+
+def _find_structured(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the structured content of a result, or None."""
+    return next((result[key] for key in STRUCTURED_KEYS if isinstance(result.get(key), dict)), None)
+
+
+def _is_block(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("type"), str)
+
+
+def _build_text_block(text: str) -> Block:
+    return {"type": "text", "text": text}
+
 
 SHELL_TOOL = "Bash"
 

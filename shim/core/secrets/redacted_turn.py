@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.core.api_errors import TurnEndCause
-from shim.core.claude.mcp_content import is_mcp_result
 from shim.core.claude.normalize import ClaudeEventNormalizer
 from shim.core.claude.permissions import PermissionRequest
+from shim.core.claude.tool_content import is_mcp_result
 from shim.core.claude.usage import Usage
 from shim.core.errors import FailedVendorAttempt
 from shim.core.reading.diagnostics import Diagnostics

@@ -5,9 +5,8 @@ from typing import Any
 
 from shim.core.claude.permissions import TURN_OVER_TEXT, PermissionRequest
 from shim.core.policy.policy import normalize_tool_name
-from shim.core.turn.deferred_calls import DeferredToolCalls
 from shim.core.turn.machine import CLOSED
-from shim.core.turn.open_calls import PERMISSION_REQUEST, normalize_call_id
+from shim.core.turn.open_calls import PERMISSION_REQUEST, DeferredToolCalls, normalize_call_id
 from shim.core.turn.tool_calls import ToolCalls
 from shim.core.turn.turn_context import TurnContext
 

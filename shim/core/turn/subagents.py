@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from shim.core.claude.mcp_content import is_failed_mcp_result
-from shim.core.claude.tool_content import format_tool_result_content
+from shim.core.claude.tool_content import format_tool_result_content, is_failed_mcp_result
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.policy.policy import normalize_tool_name
 from shim.core.reading.json_text import convert_json_to_text

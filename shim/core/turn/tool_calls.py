@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.line_pieces import build_hook_tool_response
-from shim.core.claude.mcp_content import is_failed_mcp_result
-from shim.core.claude.tool_content import SHELL_TOOL, format_tool_result_content
+from shim.core.claude.tool_content import (
+    SHELL_TOOL,
+    format_tool_result_content,
+    is_failed_mcp_result,
+)
 from shim.core.policy.policy import MCP_PREFIX, STRUCTURED_OUTPUT_TOOL, normalize_tool_name
 from shim.core.reading.json_text import REPAIRABLE_TYPES, dump_json
 from shim.core.reading.limits import MAX_CHAR_BYTES, omit_large_images, shorten_strings

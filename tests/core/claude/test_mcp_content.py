@@ -8,7 +8,7 @@ import base64
 
 from sweeps import loop_over_rows
 
-from shim.core.claude.mcp_content import convert_mcp_blocks_to_claude, convert_mcp_result_to_claude
+from shim.core.claude.tool_content import convert_mcp_blocks_to_claude, convert_mcp_result_to_claude
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 GIF = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
