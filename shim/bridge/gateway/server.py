@@ -225,7 +225,7 @@ def create_gateway_server(
     )
     config = uvicorn.Config(
         create_app(hosts, server_names, tokens, limits),
-        http=GatewayConnection,
+        http="h11",
         ws="none",
         lifespan="off",
         loop="asyncio",
@@ -235,7 +235,6 @@ def create_gateway_server(
         access_log=False,
         proxy_headers=False,  # what a proxy says of a client changes nothing here
         server_header=False,
-        backlog=ACCEPT_BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_TIMEOUT_S,
         timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
@@ -289,16 +288,21 @@ class GatewayServer(uvicorn.Server):
         )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen; a client that does not say its part of TLS in time is let go."""
+        """Listen. A client that does not complete its TLS handshake in time is disconnected."""
         loop = asyncio.get_running_loop()
-        if self.config.is_ssl:
-            create_server_with_timeout = partial(
-                loop.create_server, ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT_S
-            )
-            loop.create_server = create_server_with_timeout  # type: ignore[method-assign]
         loop.set_exception_handler(self._report_loop_error)
-        await super().startup(sockets=sockets)
+        await super().startup(sockets=[])
+        create_connection = partial(GatewayConnection, {}, self.config, self.server_state, {})
         for listener in sockets or ():
+            self.servers.append(
+                await loop.create_server(
+                    create_connection,
+                    sock=listener,
+                    ssl=self.config.ssl,
+                    ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT_S if self.config.is_ssl else None,
+                    backlog=ACCEPT_BACKLOG,
+                )
+            )
             # asyncio uses one number for both limits, and has set ACCEPT_BACKLOG
             listener.listen(LISTEN_BACKLOG)
 
