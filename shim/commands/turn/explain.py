@@ -16,8 +16,7 @@ from shim.conversation.drivers.dry_launcher import DryRunLauncher
 from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan
 from shim.conversation.plan import PASSTHROUGH_DRIVER
 from shim.conversation.startup import ConversationStartup, PlannedChildLaunch, prepare_conversation
-from shim.core.adapter.enforcement import can_enforce_rule
-from shim.core.adapter.unsupported_rules import list_unsupported_rules
+from shim.core.adapter.enforcement import can_enforce_rule, list_unsupported_rules
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ShimError, UntrustedVendorVersionError

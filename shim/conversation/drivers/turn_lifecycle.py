@@ -322,7 +322,7 @@ def _list_unsupported_rules(
     policy = request.policy
     if policy is None or not (policy.allow or ignored_settings):
         return ()
-    from shim.core.adapter.unsupported_rules import list_unsupported_rules
+    from shim.core.adapter.enforcement import list_unsupported_rules
 
     return list_unsupported_rules(adapter, policy, request, ignored_settings)
 

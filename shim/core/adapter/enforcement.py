@@ -1,10 +1,11 @@
-"""Whether a vendor keeps the rules before a call runs; a turn whose rules it would not keep is
-refused.
+"""Checks whether a vendor keeps to a policy. A turn whose restrictions it would break is refused.
 
-A call that is stopped when it is seen may have run. So the vendor has to be told every rule that
-narrows, by its own flags and files, or it has to ask us before each call that the rule may be
-about.
+A call that the shim stops when it sees it may have run already. So the vendor has to know every
+rule that restricts, by its own flags and files, or it has to ask before each call that the rule may
+be about. Allow rules that the vendor cannot follow are only reported in `init.shim`.
 """
+
+from collections.abc import Iterable
 
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.errors import UnsupportedPermissionModeError
@@ -12,10 +13,13 @@ from shim.core.policy.call_effects import BASH_TOOL, CHANGE_TOOLS, READ_TOOLS, S
 from shim.core.policy.policy import (
     ANY_TOOL,
     BYPASS_MODE,
+    EDIT_MODE,
     MCP_PREFIX,
+    PLAN_MODE,
     SUBAGENT_TOOL,
     PermissionRule,
     Policy,
+    UnsupportedRule,
 )
 from shim.core.policy.settings import PRE_TOOL_EVENT
 from shim.core.reading.typed import TYPE_CHECKING
@@ -23,7 +27,7 @@ from shim.core.reading.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from shim.core.policy.settings_hooks import SettingsHook
 
-# What changes or shows anything outside of the conversation. A hook about all tools has to be run
+# Tools that change or show anything outside of the conversation. A hook about all tools has to run
 # before these.
 ACTING_TOOLS = SHELL_TOOLS | {
     *CHANGE_TOOLS,
@@ -35,15 +39,22 @@ ACTING_TOOLS = SHELL_TOOLS | {
 }
 
 
+# The tools with which a call can use a file that a rule about these tools names.
+_TOOLS_OF_FILE_RULES = {
+    "Edit": (*CHANGE_TOOLS, *SHELL_TOOLS),
+    "Read": (*CHANGE_TOOLS, *READ_TOOLS, *SHELL_TOOLS),
+}
+
+
 def check_policy_enforcement(
     adapter: Adapter, policy: Policy, request: LaunchRequest, *, late_denials: bool
 ) -> None:
-    """PermissionModeError for the first rule that the vendor would break.
+    """Raise UnsupportedPermissionModeError for the first rule that the vendor would break.
 
-    `late_denials`: in bypassPermissions a call that breaks a rule may be stopped when it is seen
-    (`[vendors.X] late_denials`). A hook of the settings is never run late.
+    With `late_denials`, a call that breaks a rule may be stopped when it is seen, in the mode
+    bypassPermissions (`[vendors.X] late_denials`). A hook of the settings is never run late.
     """
-    if adapter.policy_support.has_native_rules or adapter.cli.replayed_vendor:
+    if _needs_no_enforcement(adapter):
         return
     _check_hooks(adapter, policy, request)
     if late_denials and request.permission_mode == BYPASS_MODE:
@@ -58,9 +69,14 @@ def check_policy_enforcement(
         raise _build_refusal(adapter, "a choice of tools", tools_rule.source)
 
 
+def _needs_no_enforcement(adapter: Adapter) -> bool:
+    """Return whether the vendor follows Claude's rules by itself, or runs no tools."""
+    return adapter.policy_support.has_native_rules or bool(adapter.cli.replayed_vendor)
+
+
 def _check_hooks(adapter: Adapter, policy: Policy, request: LaunchRequest) -> None:
-    """PermissionModeError for the first hook of the settings that cannot be run before each call
-    that it is about.
+    """Raise UnsupportedPermissionModeError for the first hook of the settings that cannot run
+    before each call that it is about.
     """
     if not policy.hooks:
         return
@@ -91,62 +107,64 @@ def _check_hooks(adapter: Adapter, policy: Policy, request: LaunchRequest) -> No
 def list_tools_that_bypass_hook(
     adapter: Adapter, hook: "SettingsHook", request: LaunchRequest
 ) -> frozenset[str]:
-    """The tools that a hook is about, and that run without it; "mcp__" stands for those of all
-    servers.
+    """Return the tools that a hook is about and that run without it. "mcp__" stands for the tools
+    of all servers.
     """
     if adapter.policy_support.has_hook:
         return frozenset()
     from shim.core.claude.hooks.commands import is_hook_for_tool, is_tool_name_list
 
-    vendor_tools = {*adapter.listed_tools, *(tool.name for tool in adapter.tools.values())}
-    if adapter.abilities.can_limit_tools:
-        vendor_tools -= {
-            name for name in request.removed_tools if adapter.map_to_vendor_tool_names((name,))
-        }
-    affected_tools = {name for name in vendor_tools if is_hook_for_tool(hook, name)}
+    tools = {name for name in _list_vendor_tools(adapter) if is_hook_for_tool(hook, name)}
     if (
         MCP_PREFIX in hook.matcher or not is_tool_name_list(hook.matcher)
     ) and not adapter.policy_support.enforces_rule(PermissionRule(MCP_PREFIX), request):
-        affected_tools.add(MCP_PREFIX)
-    return frozenset(affected_tools) - adapter.policy_support.list_prompted_tools(request)
+        tools.add(MCP_PREFIX)
+    return _list_unprompted_tools(adapter, tools, request)
+
+
+def _list_vendor_tools(adapter: Adapter) -> frozenset[str]:
+    return frozenset((*adapter.listed_tools, *(tool.name for tool in adapter.tools.values())))
+
+
+def _list_unprompted_tools(
+    adapter: Adapter, tools: Iterable[str], request: LaunchRequest
+) -> frozenset[str]:
+    """Return those of the tools that the vendor has, and runs without asking the shim first."""
+    removed_tools: tuple[str, ...] = ()
+    if adapter.abilities.can_limit_tools:
+        removed_tools = request.removed_tools
+    return frozenset(tools).difference(
+        (name for name in removed_tools if adapter.map_to_vendor_tool_names((name,))),
+        adapter.policy_support.list_prompted_tools(request),
+    )
 
 
 def can_enforce_rule(adapter: Adapter, rule: PermissionRule, request: LaunchRequest) -> bool:
-    """Whether no call that a rule is about runs before it was judged."""
-    if adapter.policy_support.enforces_rule(rule, request) or adapter.policy_support.accepts_rule(
-        rule
-    ):
+    """Return whether no call that a rule is about runs before the shim has decided on it."""
+    support = adapter.policy_support
+    if support.enforces_rule(rule, request) or support.accepts_rule(rule):
         return True
-    tools = list_tools_affected_by_rule(adapter, rule)
-    if adapter.abilities.can_limit_tools:
-        tools -= {
-            name for name in request.removed_tools if adapter.map_to_vendor_tool_names((name,))
-        }
-    return tools <= adapter.policy_support.list_prompted_tools(request)
+    return not _list_unprompted_tools(adapter, list_tools_affected_by_rule(adapter, rule), request)
 
 
 def list_tools_affected_by_rule(adapter: Adapter, rule: PermissionRule) -> frozenset[str]:
-    """The tools of a vendor, in Claude's words, whose calls a rule may be about."""
-    vendor_tools = frozenset(adapter.listed_tools) | {tool.name for tool in adapter.tools.values()}
+    """Return Claude's names of the vendor's tools whose calls a rule may be about."""
+    vendor_tools = _list_vendor_tools(adapter)
     if rule.tool == ANY_TOOL:
         return vendor_tools
     if rule.content is None and (rule.tool.startswith(MCP_PREFIX) or "*" in rule.tool):
         return frozenset((rule.tool,))
-    if rule.content is None:
-        return vendor_tools & (SHELL_TOOLS if rule.tool == BASH_TOOL else {rule.tool})
-    tool_names = set(SHELL_TOOLS) if rule.tool == BASH_TOOL else {rule.tool}
-    if rule.tool == "Edit":
-        tool_names |= {*CHANGE_TOOLS, *SHELL_TOOLS}
-    elif rule.tool == "Read":
-        tool_names |= {*CHANGE_TOOLS, *READ_TOOLS, *SHELL_TOOLS}
-    return frozenset(tool_names) & vendor_tools | (frozenset((SUBAGENT_TOOL,)) & vendor_tools)
+    tools = {BASH_TOOL: SHELL_TOOLS}.get(rule.tool, frozenset((rule.tool,)))
+    if rule.content is not None:
+        tools = tools.union(_TOOLS_OF_FILE_RULES.get(rule.tool, ()), (SUBAGENT_TOOL,))
+    return tools & vendor_tools
 
 
 def list_removed_tools(adapter: Adapter, policy: Policy) -> tuple[str, ...]:
-    """Claude's names of the tools that a vendor is not to have.
+    """Return Claude's names of the tools that a vendor must not have.
 
-    A rule that asks takes its tool away from a vendor that never asks, and any rule takes subagents
-    away whose calls nobody sees.
+    A vendor that never asks loses the tools of the ask rules. Any restriction removes subagents
+    whose calls the shim does not see.
     """
     removed_tools = set(policy.removed_tools)
     if not (adapter.child_input_ref or adapter.policy_support.has_native_rules):
@@ -154,13 +172,13 @@ def list_removed_tools(adapter: Adapter, policy: Policy) -> tuple[str, ...]:
     if policy.has_restrictions and not (
         adapter.policy_support.covers_subagents or adapter.policy_support.has_native_rules
     ):
-        # a second shell is asked about by nobody
+        # The vendor asks about no call of a second shell.
         removed_tools |= {SUBAGENT_TOOL, *SHELL_TOOLS} - {BASH_TOOL}
     return tuple(sorted(removed_tools))
 
 
 def explain_unenforceable_policy(adapter: Adapter, policy: Policy, request: LaunchRequest) -> str:
-    """Why a vendor would not keep a policy in the middle of a conversation; "" if it would."""
+    """Return why a vendor would break a policy that changes during a conversation, or ""."""
     try:
         check_policy_enforcement(
             adapter,
@@ -179,10 +197,10 @@ def needs_restart_for_rules(
     new_rules: tuple[PermissionRule, ...],
     prompted_tools: frozenset[str],
 ) -> bool:
-    """Whether a child that was told the rules `old_rules` has to be told those of now by its start.
+    """Return whether a child that was started with `old_rules` has to restart with `new_rules`.
 
-    It need not where it asks before each call that a new rule is about; `prompted_tools` are the
-    tools that it asks about.
+    It need not restart if it asks before each call that a new rule is about. `prompted_tools` are
+    the tools that it asks about.
     """
     is_rule_lifted = any(rule not in new_rules for rule in old_rules)
     return is_rule_lifted or any(
@@ -197,3 +215,59 @@ def _build_refusal(adapter: Adapter, rule: str, source: str) -> UnsupportedPermi
         hint="choose a vendor that asks before it runs a tool (`shim vendors`), a rule about the whole tool, or, with "
         f"bypassPermissions, [vendors.{adapter.name}] late_denials = true: then a call is stopped once it is seen",
     )
+
+
+def list_unsupported_rules(
+    adapter: Adapter, policy: Policy, request: LaunchRequest, ignored_keys: Iterable[str]
+) -> tuple[UnsupportedRule, ...]:
+    """Return the allow rules, keys of settings and hooks without an effect on a vendor's turn.
+
+    `ignored_keys` are `ClaudeSettings.unsupported_keys`.
+    """
+    unsupported_rules = [
+        UnsupportedRule(str(rule), rule.source, reason)
+        for rule in policy.allow
+        if (reason := _explain_unsupported_rule(adapter, rule, request))
+    ]
+    unsupported_keys = [
+        UnsupportedRule(key, source, "only the real claude can honour it")
+        for key, _, source in (entry.partition(" in ") for entry in ignored_keys)
+    ]
+    # Hooks that may block a call are refused before; the others only write messages.
+    hooks = () if _needs_no_enforcement(adapter) else policy.hooks
+    unsupported_hooks = [
+        UnsupportedRule(
+            "hooks.PreToolUse",
+            hook.source,
+            f"{adapter.name} does not ask before {', '.join(sorted(tools))}",
+        )
+        for hook in hooks
+        if (tools := list_tools_that_bypass_hook(adapter, hook, request))
+    ]
+    return tuple(dict.fromkeys(unsupported_rules + unsupported_keys + unsupported_hooks))
+
+
+def _explain_unsupported_rule(
+    adapter: Adapter, rule: PermissionRule, request: LaunchRequest
+) -> str:
+    """Return why a vendor would not run without a prompt what a rule allows, or "" if it would."""
+    mode, support = request.permission_mode, adapter.policy_support
+    # No rule allows a change in the mode plan, not even with the real claude.
+    if _needs_no_enforcement(adapter) or mode in (BYPASS_MODE, PLAN_MODE):
+        return ""
+    if "(" in rule.tool:
+        return "it cannot be read as a rule"
+    if (
+        request.persistent
+        or support.list_prompted_tools(request)
+        or support.can_hook_apply_allow_rule(rule)
+        or support.allows_unprompted(rule, request)
+    ):
+        return ""
+    if rule.tool in adapter.list_available_tools(request) and (
+        adapter.unattended
+        or rule.tool in READ_TOOLS
+        or (mode == EDIT_MODE and rule.tool in CHANGE_TOOLS)
+    ):
+        return ""
+    return f"{adapter.name} cannot be told to run it unasked, and asks nobody in the mode {mode}"

@@ -366,7 +366,8 @@ class SessionState:
         """The updates of permissions that would have allowed a call."""
         if self.policy is None:
             return []
-        from shim.core.policy.suggestions import EDIT_MODE, suggest_rule_updates
+        from shim.core.policy.policy import EDIT_MODE
+        from shim.core.policy.suggestions import suggest_rule_updates
 
         can_accept_edits = self.mode == "default" and EDIT_MODE in self.vendor.modes
         return suggest_rule_updates(

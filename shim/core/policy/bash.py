@@ -1,10 +1,12 @@
-"""A shell's line, taken apart into its commands by the grammar of bash (tree-sitter, as the real
-claude does it).
+"""Parses a shell line into its commands by the grammar of bash.
+
+The grammar is that of tree-sitter, as in the real claude.
 """
 
 from collections.abc import Iterator
 from functools import cache
 
+from shim.core.policy.command_table import CommandRow, get_command_row
 from shim.core.policy.policy import split_into_word_set
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 
@@ -36,9 +38,6 @@ _ARITHMETIC_NODE_TYPES = (
     "arithmetic_expansion",
     "c_style_for_statement",
 )
-_EVALUATING_COMMANDS = split_into_word_set(
-    "let unset read mapfile readarray printf wait test [ declare typeset local export readonly"
-)
 _QUOTED_SUBSTITUTIONS = {
     "raw_string": ("$(", "`"),
     "string": ("\\$(", "\\`"),
@@ -49,36 +48,38 @@ MAX_SCRIPT_DEPTH = 5  # scripts in words of scripts that are looked into
 
 
 class ShellCommand(NamedTuple):
-    """One command of a line.
+    """One command of a line."""
 
-    `words` are what it is given, without quotes; None for a word that only the shell knows. `text`
-    is what stands in the line, without the variables in front. `has_assignments`: variables stand
-    in front.
-    """
-
-    text: str
-    words: tuple[str | None, ...]
+    text: str  # without the assignments of variables before it
+    words: tuple[str | None, ...]  # without quotes; None for a word that only the shell knows
     has_assignments: bool = False
+
+    @property
+    def name(self) -> str | None:
+        """The name without its folder; None if only the shell knows it."""
+        first_word = self.words[0] if self.words else ""
+        return None if first_word is None else first_word.rpartition("/")[2]
+
+    @property
+    def row(self) -> CommandRow:
+        """What the command does."""
+        return get_command_row(self.name)
 
 
 class ShellRedirect(NamedTuple):
-    """A file that is opened for a command: `is_write`, or it is read. `path` is None where only the
-    shell knows it.
-    """
+    """A file that the shell opens for a command."""
 
     is_write: bool
-    path: str | None
+    path: str | None  # None if only the shell knows it
 
 
 class ShellLine(NamedTuple):
-    """A line, taken apart in the order of its text.
-
-    `is_complete`: all of it was understood. `is_plain`: it has nothing but commands, their
-    redirections, lists, pipes and loops, so that its commands are all that it does.
-    """
+    """The parts of a line, in the order of its text."""
 
     parts: tuple[ShellCommand | ShellRedirect, ...]
-    is_complete: bool
+    is_complete: bool  # every part of the line was understood
+    # The line consists of commands, their redirections, lists, pipes and loops, so that it does
+    # nothing else than its commands.
     is_plain: bool
 
     @property
@@ -170,7 +171,7 @@ def _uses_arithmetic(node: "Node") -> bool:
     if node.type == "test_operator":
         return _decode_text(node) in ("-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R")
     if node.type in ("command_name", "declare", "typeset", "local", "export", "readonly", "unset"):
-        return _decode_text(node) in _EVALUATING_COMMANDS
+        return get_command_row(_decode_text(node)).evaluates_arithmetic
     return node.type in _ARITHMETIC_NODE_TYPES
 
 

@@ -1,18 +1,14 @@
-"""What a call does, in the words that rules are about: which files it reads and changes, what it
-runs.
-"""
+"""What a tool call does: the files that it reads and changes, and the commands that it runs."""
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from shim.core.policy.bash import ShellCommand, ShellLine, ShellRedirect, parse_shell_line
 from shim.core.policy.bash_commands import (
     UNKNOWN_COMMAND,
-    can_change_files,
-    can_read_files,
-    expand_nested_commands,
-    get_command_name,
+    changes_named_files,
+    expand_line,
     list_path_operands,
     uses_other_working_directory,
 )
@@ -20,9 +16,9 @@ from shim.core.policy.policy import Workspace
 from shim.core.reading.typed import Any, NamedTuple
 
 BASH_TOOL = "Bash"
-# whoever denies the first denies the other, in the real one too
+# A rule that denies Bash denies every shell, as in the real claude.
 SHELL_TOOLS = frozenset((BASH_TOOL, "Monitor"))
-# Claude's tools that look at files and that change them, with the argument that names the file.
+# Claude's tools that read or change files, with the argument that names the file.
 READ_TOOLS = {
     "Read": "file_path",
     "Grep": "path",
@@ -36,41 +32,32 @@ CHANGE_TOOLS = {
     "Write": "file_path",
     "Delete": "file_path",
 } | {"NotebookEdit": "notebook_path"}
-# without a path they begin in the working directory
-SEARCH_TOOLS = frozenset(("Grep", "Glob", "LS"))
-CONTENT_SEARCH_TOOL = "Grep"  # it shows what stands in every file below its path
-MAX_LINE_PARTS = 2000  # commands and redirections of a line; one that may do more is not told apart
-MAX_FOLDERS = 16  # that a line's `cd` may lead to; where there are more, a relative path may be any
+SEARCH_TOOLS = frozenset(("Grep", "Glob", "LS"))  # by default in the working directory
+CONTENT_SEARCH_TOOL = "Grep"  # it shows the content of every file below its path
+MAX_LINE_PARTS = 2000  # commands and redirections; a line with more of them may do anything
+MAX_FOLDERS = 16  # to which `cd` may lead in a line; with more, a relative path may be any file
 
 
 class FileAccess(NamedTuple):
-    """A file that a call reads or `is_change`; `path` is absolute, None where it cannot be told.
-
-    `includes_content`: all that is in this folder is shown too.
-    """
+    """A file that a call reads or changes."""
 
     is_change: bool
-    path: str | None
-    includes_content: bool = False
+    path: str | None  # absolute; None if it may be any file
+    includes_content: bool = False  # the call also shows the content of the folder
 
 
 class ToolCallEffects(NamedTuple):
-    """All that a call does.
-
-    file_accesses  its files
-    line           a shell's line, taken apart; None for another tool
-    commands       all commands of the line, those that run behind others included
-    """
+    """Everything that a call does."""
 
     file_accesses: tuple[FileAccess, ...]
-    line: ShellLine | None = None
-    commands: tuple[ShellCommand, ...] = ()
+    line: ShellLine | None = None  # None for a tool that is not a shell
+    commands: tuple[ShellCommand, ...] = ()  # of the line, with those that other commands run
 
 
 def analyze_tool_call(
     tool: str, tool_input: Mapping[str, Any], workspace: Workspace
 ) -> ToolCallEffects:
-    """What a call of one of Claude's tools does."""
+    """Return what a call of one of Claude's tools does."""
     if tool in SHELL_TOOLS:
         return _analyze_shell_call(tool_input, workspace)
     if tool in CHANGE_TOOLS:
@@ -104,59 +91,54 @@ def _resolve_path(path: object, workspace: Workspace) -> str | None:
 
 
 def _analyze_shell_call(tool_input: Mapping[str, Any], workspace: Workspace) -> ToolCallEffects:
-    command_line, folder = tool_input.get("command"), tool_input.get("directory")
+    command_line = tool_input.get("command")
     if not isinstance(command_line, str):
         return ToolCallEffects((), ShellLine((), is_complete=False, is_plain=False))
     line = parse_shell_line(command_line)
-    start_folder = (
-        workspace.make_path_absolute(folder)
-        if isinstance(folder, str) and folder
-        else workspace.cwd
-    )
+    folder = tool_input.get("directory")
+    start_folder = workspace.cwd
+    if isinstance(folder, str) and folder:
+        start_folder = workspace.make_path_absolute(folder)
     if start_folder != workspace.cwd:
-        # what is harmless here, or was allowed here, need not be so elsewhere
+        # A line that is harmless or allowed in the working directory need not be so elsewhere.
         line = line._replace(is_plain=False)
-    expanded = (
-        part
-        for line_part in line.parts
-        for part in (
-            expand_nested_commands(line_part)
-            if isinstance(line_part, ShellCommand)
-            else (line_part,)
-        )
-    )
-    parts = list(islice(expanded, MAX_LINE_PARTS))
+    parts = list(islice(expand_line(line), MAX_LINE_PARTS))
     if len(parts) == MAX_LINE_PARTS:
         parts.append(UNKNOWN_COMMAND)
     commands = tuple(part for part in parts if isinstance(part, ShellCommand))
     folders = _list_folders(commands, start_folder, workspace)
-    accesses: list[FileAccess] = []
-    for part in parts:
-        if isinstance(part, ShellRedirect):
-            accesses += _build_accesses(part.path, part.is_write, folders, workspace)
-            continue
-        if get_command_name(part) is None:
-            accesses += [FileAccess(False, None), FileAccess(True, None)]
-        for is_change, is_done in ((False, can_read_files(part)), (True, can_change_files(part))):
-            for operand in list_path_operands(part) if is_done else ():
-                accesses += _build_accesses(operand, is_change, folders, workspace)
-    return ToolCallEffects(tuple(accesses), line, commands)
+    accesses = tuple(
+        access
+        for part in parts
+        for is_change, path in _list_used_files(part)
+        for access in _build_accesses(path, is_change, folders, workspace)
+    )
+    return ToolCallEffects(accesses, line, commands)
+
+
+def _list_used_files(part: ShellCommand | ShellRedirect) -> Iterator[tuple[bool, str | None]]:
+    """Yield whether a part of a line changes a file, and the path as it is written."""
+    if isinstance(part, ShellRedirect):
+        yield part.is_write, part.path
+        return
+    if part.name is None:
+        yield from ((False, None), (True, None))
+    if part.row.reads_files:
+        yield from ((False, path) for path in list_path_operands(part))
+    if changes_named_files(part):
+        yield from ((True, path) for path in list_path_operands(part))
 
 
 def _list_folders(
     commands: tuple[ShellCommand, ...], start_folder: str, workspace: Workspace
 ) -> set[str]:
-    """The folders that a command of a line may run in, empty where that may be any.
+    """Return the folders in which a command of a line may run, or an empty set if it may be any.
 
-    A `cd` may fail, stand in a branch that is not taken, or run before what stands in front of it:
-    in a loop, a function, a trap.
+    A `cd` may fail or be skipped. In a loop, a function or a trap it may also run before commands
+    that precede it in the text.
     """
     folders = {start_folder}
-    moves = [
-        command
-        for command in commands
-        if command.words and command.words[0] in ("cd", "pushd", "popd")
-    ]
+    moves = [command for command in commands if command.row.changes_directory]
     if any(map(uses_other_working_directory, commands)):
         return set()
     for _ in moves:

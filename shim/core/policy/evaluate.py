@@ -1,7 +1,7 @@
-"""The verdict on a call: what the real claude would do with it under the same flags and settings.
+"""Decides on tool calls as the real claude would under the same flags and settings.
 
-Deny goes before ask, ask before allow, allow before the mode. A rule binds what a call does,
-whatever its tool is.
+Deny rules come first, then ask rules, allow rules and the permission mode. A rule that restricts
+applies to what a call does, whatever its tool is.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,10 +23,13 @@ from shim.core.policy.call_effects import (
     ToolCallEffects,
     analyze_tool_call,
 )
+from shim.core.policy.command_table import get_command_row
 from shim.core.policy.paths import allows_path, can_match_inside_folder, matches_restricted_path
 from shim.core.policy.policy import (
     BYPASS_MODE,
+    EDIT_MODE,
     MCP_PREFIX,
+    PLAN_MODE,
     STRUCTURED_OUTPUT_TOOL,
     TOOL_ALIASES,
     UNNAMED_TOOL,
@@ -44,23 +47,19 @@ CONVERSATION_TOOLS = split_into_word_set("""
     Task TodoWrite TaskOutput BashOutput KillShell KillBash TaskStop
     EnterPlanMode ToolSearch ListMcpResourcesTool Skill
 """)
-OUTPUT_COMMANDS = ("echo", "printf")  # their words are no paths
 DOMAIN_PREFIX = "domain:"
 HOOK_SOURCE = "a hook"
-# later paths of a line may mean something else behind them
-_PATH_CHANGING_COMMANDS = frozenset(("cd", "pushd", "popd", "mv", "cp"))
 OUTPUT_DEVICES = ("/dev/null", "/dev/stdout", "/dev/stderr")
 
 
 class PolicyEvaluator:
-    """Judges calls by the rules of a policy. It is loaded behind the child's start, and only where
-    it is needed.
+    """Decides on calls by the rules of a policy. It is loaded after the child has started.
 
-    can_ask            the vendor asks about calls, so that a rule which asks is heard
-    asks_for_all       no mode spares a question, only a rule does
-    is_sent_to_vendor  whether the vendor was told of a rule about a whole tool, so that it answers
-                       such a call itself
-    announces_first    the vendor says a call before our hook has judged it
+    can_ask            the vendor asks about calls, so that ask rules have an effect
+    asks_for_all       only a rule allows a call without a prompt, no mode does
+    is_sent_to_vendor  return whether the vendor knows a rule about a whole tool, so that it
+                       answers such a call itself
+    announces_first    the vendor reports a call before our hook has decided on it
     prompted_tools     tools whose calls wait for an answer before they run; "mcp__" stands for
                        those of all servers
     """
@@ -92,55 +91,47 @@ class PolicyEvaluator:
         hook_allows_call: bool = False,
         hook_requires_prompt: bool = False,
     ) -> PolicyDecision:
-        """What becomes of a call that is asked about before it runs. Nobody is asked in the mode
-        dontAsk.
+        """Return the decision on a call that has not run yet. The mode dontAsk denies a call
+        instead of asking.
 
-        A hook that has `hook_allows_call` a call counts as a rule about its tool; one that
-        `hook_requires_prompt` goes before rules that allow.
+        `hook_allows_call` counts as an allow rule about the tool. `hook_requires_prompt` comes
+        before the allow rules.
         """
         decision = self.find_restricting_decision(tool, tool_input)
+        if decision is None and hook_requires_prompt:
+            decision = PolicyDecision("ask", HOOK_SOURCE)
         if decision is None:
-            decision = (
-                PolicyDecision("ask", HOOK_SOURCE)
-                if hook_requires_prompt
-                else self._evaluate_allow_rules(tool, tool_input, mode, hook_allows_call)
-            )
-        return (
-            decision._replace(outcome="deny")
-            if decision.outcome == "ask" and mode == "dontAsk"
-            else decision
-        )
+            decision = self._evaluate_allow_rules(tool, tool_input, mode, hook_allows_call)
+        if decision.outcome == "ask" and mode == "dontAsk":
+            return decision._replace(outcome="deny")
+        return decision
 
     def _evaluate_allow_rules(
         self, tool: str, tool_input: Mapping[str, Any], mode: str, allowed_by_hook: bool
     ) -> PolicyDecision:
-        """The verdict of the rules that allow, and of the mode."""
+        """Return the decision of the allow rules and the mode."""
         effects = analyze_tool_call(tool, tool_input, self._workspace)
-        rules = (
-            (*self.policy.allow, PermissionRule(TOOL_ALIASES.get(tool, tool), source=HOOK_SOURCE))
-            if allowed_by_hook
-            else self.policy.allow
-        )
+        rules = self.policy.allow
+        if allowed_by_hook:
+            rules += (PermissionRule(TOOL_ALIASES.get(tool, tool), source=HOOK_SOURCE),)
         allow_rule = self._find_allow_rule(tool, tool_input, effects, rules)
-        if allow_rule is not None and (mode != "plan" or self._is_read_only_call(tool, effects)):
+        if allow_rule is not None and (mode != PLAN_MODE or self._is_read_only_call(tool, effects)):
             return PolicyDecision("allow", str(allow_rule))
-        accepts_edits = mode == "acceptEdits"
-        is_allowed_by_rules = mode != "plan" and self._is_line_allowed(
-            effects, allows_changes=accepts_edits, uses_rules=True
-        )
-        if is_allowed_by_rules and not self._is_line_allowed(
-            effects, allows_changes=accepts_edits, uses_rules=False
+        if (
+            mode != PLAN_MODE
+            and self._is_line_allowed(effects, mode, self.policy.allow)
+            and not self._is_line_allowed(effects, mode)
         ):
             return PolicyDecision("allow", "--allowedTools")
-        if self._asks_for_all:
-            return PolicyDecision("ask", mode, is_by_rule=False)
-        return PolicyDecision(self._decide_by_mode(tool, effects, mode), mode, is_by_rule=False)
+        outcome = "ask" if self._asks_for_all else self._decide_by_mode(tool, effects, mode)
+        return PolicyDecision(outcome, mode, is_by_rule=False)
 
     def find_restricting_decision(
         self, tool: str, tool_input: Mapping[str, Any]
     ) -> PolicyDecision | None:
-        """The verdict of the rules that narrow; None where no such rule is about the call. No mode
-        overrules them.
+        """Return the decision of the deny and ask rules, or None if none of them matches the call.
+
+        No mode overrules them.
         """
         tool = TOOL_ALIASES.get(tool, tool)
         if (
@@ -158,31 +149,25 @@ class PolicyEvaluator:
         for outcome, rules in restrictions:
             for rule in rules:
                 if rule.content is None:
-                    if rule.matches_tool(tool, is_restriction=True) or (
-                        rule.tool == BASH_TOOL and tool in SHELL_TOOLS
-                    ):
-                        return PolicyDecision(outcome, str(rule))
-                    continue
-                effects = effects or analyze_tool_call(tool, tool_input, self._workspace)
-                if self._matches_restriction(rule, tool, tool_input, effects):
+                    is_match = _is_about_tool(rule, tool)
+                else:
+                    effects = effects or analyze_tool_call(tool, tool_input, self._workspace)
+                    is_match = self._matches_restriction(rule, tool, tool_input, effects)
+                if is_match:
                     return PolicyDecision(outcome, str(rule))
         return None
 
     def is_hidden_tool(self, tool: str) -> bool:
-        """Whether a tool's calls and results are left out of the stream."""
+        """Return whether a tool's calls and results are left out of the stream."""
         return tool in self.policy.hidden_tools
 
     def is_rule_violation(self, tool: str, tool_input: Mapping[str, Any]) -> bool:
-        """Whether a call breaks a rule, and nobody was asked or will be: the turn is stopped when
-        it is seen.
-        """
+        """Return whether a call breaks a rule and no prompt precedes it. It then stops the turn."""
         restriction = self.find_restricting_decision(tool, tool_input)
         return restriction is not None and (restriction.outcome == "deny" or not self._can_ask)
 
     def is_denial_enforced_by_vendor(self, tool: str) -> bool:
-        """Whether the result of a denied call is waited for: the vendor answers it, and does not
-        run it.
-        """
+        """Return whether the vendor answers a denied call itself and does not run it."""
         if (
             self._announces_first
             or tool in self._prompted_tools
@@ -197,12 +182,7 @@ class PolicyEvaluator:
         ):
             return True
         return any(
-            rule.content is None
-            and (
-                rule.matches_tool(tool, is_restriction=True)
-                or (rule.tool == BASH_TOOL and tool in SHELL_TOOLS)
-            )
-            and self._is_sent_to_vendor(rule)
+            rule.content is None and _is_about_tool(rule, tool) and self._is_sent_to_vendor(rule)
             for rule in self.policy.restricting_rules
         )
 
@@ -213,33 +193,20 @@ class PolicyEvaluator:
         tool_input: Mapping[str, Any],
         effects: ToolCallEffects,
     ) -> bool:
-        """Whether a rule that narrows is about a call. What cannot be told is taken for it."""
-        if rule.tool == "Edit" and any(
-            access.is_change and self._matches_access(rule, access)
-            for access in effects.file_accesses
-        ):
+        """Return whether a deny or ask rule with a content matches a call, or may match it."""
+        is_about_tool = _is_about_tool(rule, tool, is_restriction=tool.startswith(MCP_PREFIX))
+        is_about_files = rule.tool in ("Edit", "Read")
+        if not (is_about_tool or is_about_files):
+            return False
+        if effects.line is not None and not effects.line.is_complete:
             return True
-        if rule.tool == "Read" and any(
-            self._matches_access(rule, access) for access in effects.file_accesses
-        ):
-            return True
-        if not (
-            rule.matches_tool(tool, is_restriction=tool.startswith(MCP_PREFIX))
-            or (rule.tool == BASH_TOOL and tool in SHELL_TOOLS)
-        ):
-            return (
-                rule.tool in ("Edit", "Read")
-                and effects.line is not None
-                and not effects.line.is_complete
-            )
-        if tool in SHELL_TOOLS:
-            return (
-                effects.line is None
-                or not effects.line.is_complete
-                or _matches_shell_line(rule, tool_input, effects)
-            )
-        if tool in CHANGE_TOOLS or tool in READ_TOOLS:
-            return any(self._matches_access(rule, access) for access in effects.file_accesses)
+        if is_about_files or tool in CHANGE_TOOLS or tool in READ_TOOLS:
+            accesses = effects.file_accesses
+            if rule.tool == "Edit":
+                accesses = tuple(access for access in accesses if access.is_change)
+            return any(self._matches_access(rule, access) for access in accesses)
+        if effects.line is not None:
+            return _matches_shell_line(rule, tool_input, effects)
         return _matches_argument(rule, tool_input)
 
     def _matches_access(self, rule: PermissionRule, access: FileAccess) -> bool:
@@ -256,11 +223,11 @@ class PolicyEvaluator:
         effects: ToolCallEffects,
         rules: tuple[PermissionRule, ...],
     ) -> PermissionRule | None:
-        """The rule that allows a call beforehand. A call that a rule only might mean is not
-        allowed.
+        """Return the first rule that certainly allows a call, or None.
 
-        No rule allows a change of what makes programs run, as in the real one. A rule about a tool
-        without a name would allow every such tool; a hook has seen the call that it allows.
+        As in the real claude, no rule allows a change of a file that makes programs run. A rule
+        about the unnamed tool would allow every tool without a name, so only a hook, which has
+        seen the call, can allow it.
         """
         tool = TOOL_ALIASES.get(tool, tool)
         if tool in CHANGE_TOOLS and any(
@@ -292,33 +259,26 @@ class PolicyEvaluator:
         return None
 
     def _is_read_only_call(self, tool: str, effects: ToolCallEffects) -> bool:
-        """Whether a call only looks at things, so that a plan may have it."""
+        """Return whether a call only reads, so that the mode plan may run it."""
         if effects.line is not None:
-            return self._is_line_allowed(effects, allows_changes=False, uses_rules=False)
+            return self._is_line_allowed(effects, PLAN_MODE)
         return tool not in CHANGE_TOOLS and not tool.startswith(MCP_PREFIX)
 
     def _decide_by_mode(self, tool: str, effects: ToolCallEffects, mode: str) -> "DecisionOutcome":
         tool = TOOL_ALIASES.get(tool, tool)
         if mode == BYPASS_MODE or tool in CONVERSATION_TOOLS:
             return "allow"
-        accepts_edits = mode == "acceptEdits"
         if effects.line is not None:
-            is_harmless = self._is_line_allowed(
-                effects, allows_changes=accepts_edits, uses_rules=False
-            )
-            return "allow" if is_harmless else "deny" if mode == "plan" else "ask"
-        if tool in READ_TOOLS or (tool in CHANGE_TOOLS and accepts_edits):
-            return (
-                "allow"
-                if all(self._needs_no_prompt(access) for access in effects.file_accesses)
-                else "ask"
-            )
+            if self._is_line_allowed(effects, mode):
+                return "allow"
+            return "deny" if mode == PLAN_MODE else "ask"
+        uses_files = tool in READ_TOOLS or (tool in CHANGE_TOOLS and mode == EDIT_MODE)
+        if uses_files and all(map(self._needs_no_prompt, effects.file_accesses)):
+            return "allow"
         return "ask"
 
     def _needs_no_prompt(self, access: FileAccess) -> bool:
-        """Whether a file is one that needs no question: it is inside, and a change of it gives
-        nobody more.
-        """
+        """Return whether a file is inside the workspace, and is not protected if it changes."""
         return (
             access.path is not None
             and self._workspace.is_path_inside(access.path)
@@ -326,38 +286,41 @@ class PolicyEvaluator:
         )
 
     def _is_line_allowed(
-        self, effects: ToolCallEffects, *, allows_changes: bool, uses_rules: bool
+        self, effects: ToolCallEffects, mode: str, allow_rules: tuple[PermissionRule, ...] = ()
     ) -> bool:
-        """Whether all that a shell's line does needs no question."""
+        """Return whether nothing that a shell line does needs a prompt."""
         line = effects.line
         if line is None or not line.is_plain:
             return False
-        if len(line.commands) > 1 and any(
-            not _PATH_CHANGING_COMMANDS.isdisjoint(command.words) for command in line.commands
-        ):
-            return False  # what follows means other paths
+        words = [word for command in line.commands for word in command.words]
+        if len(line.commands) > 1 and any(get_command_row(word).changes_paths for word in words):
+            return False
+        accepts_edits = mode == EDIT_MODE
         return all(
-            self._is_redirect_allowed(part, allows_changes)
+            self._is_redirect_allowed(part, accepts_edits)
             if isinstance(part, ShellRedirect)
-            else self._is_command_allowed(part, allows_changes, uses_rules)
+            else self._is_command_allowed(part, accepts_edits, allow_rules)
             for part in line.parts
         )
 
     def _is_command_allowed(
-        self, shell_command: ShellCommand, allows_changes: bool, uses_rules: bool
+        self,
+        shell_command: ShellCommand,
+        accepts_edits: bool,
+        allow_rules: tuple[PermissionRule, ...],
     ) -> bool:
         command = strip_command_wrappers(shell_command)
         if command is None:
             return False
-        if uses_rules and any(
+        if any(
             rule.tool == BASH_TOOL and rule.content and _matches_text(rule.content, command.text)
-            for rule in self.policy.allow
+            for rule in allow_rules
         ):
             return True
         reads_only = is_read_only(command)
-        if not (reads_only or (allows_changes and is_safe_edit_command(command))):
+        if not (reads_only or (accepts_edits and is_safe_edit_command(command))):
             return False
-        return command.words[0] in OUTPUT_COMMANDS or all(
+        return command.row.prints_arguments or all(
             operand is not None
             and self._needs_no_prompt(
                 FileAccess(not reads_only, self._workspace.resolve_file_path(operand))
@@ -365,22 +328,28 @@ class PolicyEvaluator:
             for operand in list_path_operands(command)
         )
 
-    def _is_redirect_allowed(self, redirect: ShellRedirect, allows_changes: bool) -> bool:
-        if redirect.path is None:
-            return False
+    def _is_redirect_allowed(self, redirect: ShellRedirect, accepts_edits: bool) -> bool:
         if redirect.path in OUTPUT_DEVICES:
             return True
-        path = self._workspace.resolve_file_path(redirect.path)
-        if path is None:
+        if redirect.path is None:
             return False
-        if not redirect.is_write or allows_changes:
-            return self._needs_no_prompt(FileAccess(redirect.is_write, path))
-        return self._needs_no_prompt(FileAccess(True, path)) and any(
+        path = self._workspace.resolve_file_path(redirect.path)
+        if path is None or not self._needs_no_prompt(FileAccess(redirect.is_write, path)):
+            return False
+        if not redirect.is_write or accepts_edits:
+            return True
+        return any(
             rule.tool == "Edit"
             and rule.content is not None
             and allows_path(rule, path, self._workspace)
             for rule in self.policy.allow
         )
+
+
+def _is_about_tool(rule: PermissionRule, tool: str, *, is_restriction: bool = True) -> bool:
+    """Return whether a rule that restricts is about a tool. A rule about Bash is about all shells."""
+    is_shell_rule = rule.tool == BASH_TOOL and tool in SHELL_TOOLS
+    return is_shell_rule or rule.matches_tool(tool, is_restriction=is_restriction)
 
 
 def _matches_shell_line(
@@ -393,13 +362,10 @@ def _matches_shell_line(
 
 
 def _matches_command(content: str, command: ShellCommand) -> bool:
-    """Whether a rule that narrows is about a command: as it stands, by its bare name, or by words
-    nobody can tell.
+    """Return whether a rule that restricts matches a command: its text, its text without the
+    folder of its name, or words that only the shell knows.
     """
-    words = [
-        command.words[0].rpartition("/")[2] if command.words and command.words[0] else None,
-        *command.words[1:],
-    ]
+    words = [command.name if any(command.words[:1]) else None, *command.words[1:]]
     literal_words = words[: words.index(None)] if None in words else words
     text = " ".join(word for word in literal_words if word is not None)
     if _matches_text(content, command.text) or _matches_text(content, text):
@@ -413,8 +379,8 @@ def _matches_command(content: str, command: ShellCommand) -> bool:
 
 
 def _matches_text(content: str, text: str) -> bool:
-    """Whether a rule's words are about a command: all of it, its beginning (`git push:*`), or a
-    pattern with stars.
+    """Return whether the content of a rule matches a command: all of it, its beginning
+    (`git push:*`), or a pattern with stars.
     """
     if content.endswith(":*"):
         return text == content[:-2] or text.startswith(content[:-2] + " ")
@@ -426,8 +392,8 @@ def _matches_text(content: str, text: str) -> bool:
 
 
 def _matches_argument(rule: PermissionRule, tool_input: Mapping[str, Any]) -> bool:
-    """Whether a rule that narrows is about a call by its address or another argument. What cannot
-    be told is.
+    """Return whether a rule that restricts matches the URL or another argument of a call, or may
+    match it.
     """
     content = rule.content or ""
     if content.startswith(DOMAIN_PREFIX):
@@ -443,7 +409,7 @@ def _matches_argument(rule: PermissionRule, tool_input: Mapping[str, Any]) -> bo
 
 
 def _allows_url(rule: PermissionRule, tool_input: Mapping[str, Any]) -> bool:
-    """Whether a rule allows a call by its address."""
+    """Return whether a rule allows the URL of a call."""
     content = rule.content or ""
     return (
         content.startswith(DOMAIN_PREFIX)
@@ -452,7 +418,7 @@ def _allows_url(rule: PermissionRule, tool_input: Mapping[str, Any]) -> bool:
 
 
 def parse_url_host(url: object) -> str | None:
-    """The host of an address; None for an address that two programs may read differently."""
+    """Return the host of a URL, or None if two programs may read the URL differently."""
     import re
 
     lower_url = url.lower() if isinstance(url, str) else ""

@@ -203,7 +203,9 @@ def is_path_below(path: str, folder: str) -> bool:
 
 
 BYPASS_MODE = "bypassPermissions"
-PERMISSION_MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", BYPASS_MODE)
+EDIT_MODE = "acceptEdits"
+PLAN_MODE = "plan"
+PERMISSION_MODES = ("default", PLAN_MODE, EDIT_MODE, "dontAsk", "auto", BYPASS_MODE)
 PROMPTLESS_MODES = ("plan", "dontAsk")  # no question of these modes may let a change run
 # where a rule comes from that a person added while the conversation ran
 ANSWER_SOURCE = "an answer"

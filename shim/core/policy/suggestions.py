@@ -18,10 +18,9 @@ from shim.core.policy.call_effects import (
     analyze_tool_call,
 )
 from shim.core.policy.evaluate import DOMAIN_PREFIX, PolicyEvaluator, parse_url_host
-from shim.core.policy.policy import PermissionRule, Policy
+from shim.core.policy.policy import EDIT_MODE, PermissionRule, Policy
 from shim.core.reading.typed import Any
 
-EDIT_MODE = "acceptEdits"
 # each call of these is a question of its own
 INTERACTIVE_TOOLS = ("AskUserQuestion", "ExitPlanMode")
 # a second word of this form is one: `git push`, `npm run`

@@ -7,7 +7,7 @@ from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.core.adapter.adapter import LaunchRequest
-from shim.core.adapter.unsupported_rules import list_unsupported_rules
+from shim.core.adapter.enforcement import list_unsupported_rules
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.policy.policy import Policy, Workspace, parse_permission_rules
 from shim.core.policy.settings_hooks import SettingsHook

@@ -1,0 +1,175 @@
+"""The table of what each shell command does, for rules and permission modes.
+
+Only this table knows commands by their names. A command without a row has no known effects, and no
+mode runs it without a prompt.
+"""
+
+import re
+from collections.abc import Sequence
+
+from shim.core.reading.typed import Any, NamedTuple
+
+NO_OPTIONS = "no-options"
+
+
+class SafeArguments(NamedTuple):
+    """Arguments with which a command needs no prompt while its paths are inside the workspace."""
+
+    first: tuple[str, ...]  # a pattern for each of the first arguments
+    others: str  # a pattern for every other argument
+    min_others: int
+    options: frozenset[str]  # the options among the other arguments
+
+    def match(self, arguments: Sequence[str]) -> bool:
+        """Return whether all arguments are known to be safe."""
+        others = arguments[len(self.first) :]
+        return (
+            len(arguments) >= len(self.first) + self.min_others
+            and all(map(matches_pattern, self.first, arguments))
+            and all(matches_pattern(self.others, argument) for argument in others)
+            and all(self._is_known_option(word) for word in others if word.startswith("-"))
+        )
+
+    def _is_known_option(self, word: str) -> bool:
+        """Return whether a word is an option, or single letters and a number after them."""
+        letters = word[1:].rstrip("0123456789,.")
+        is_combination = not word.startswith("--") and self.options.issuperset(letters)
+        return is_combination or word.lstrip("-") in self.options
+
+
+class CommandRow(NamedTuple):
+    """What one command does."""
+
+    # With the arguments `read_only` the command only looks at the files that it names. The mode
+    # acceptEdits also runs it with the arguments `edits`. None: with no arguments at all.
+    read_only: SafeArguments | None = None
+    edits: SafeArguments | None = None
+
+    # It runs another command.
+    runs_arguments: bool = False  # which is in its later arguments
+    adds_stdin_arguments: bool = False  # with more arguments, which it reads from stdin
+    splits_argument: bool = False  # which the option `-S` splits into words
+    runs_scripts: bool = False  # which is in a script: an argument, or its stdin
+    wraps_command: bool = False  # and does nothing else, so that allow rules look through it
+    wraps_after_argument: bool = False  # the same, after one argument of its own
+
+    # It uses the files in its arguments.
+    reads_files: bool = False
+    changes_files: bool = False
+    edits_in_place: bool = False  # it changes files with the option `-i`
+    copies_files: bool = False  # into a file or a folder, which the option `-t` may name too
+    patches_files: bool = False  # the names of the files are in its stdin
+    prints_arguments: bool = False  # its arguments are not paths
+
+    # It changes the meaning of paths or arguments.
+    changes_directory: bool = False
+    changes_paths: bool = False  # later paths of the line may lead to other files
+    changes_root: bool = False
+    takes_directory: bool = False  # an option names the folder in which it runs
+    evaluates_arithmetic: bool = False  # bash evaluates its arguments, and substitutions in them
+
+
+# A row is: names; effects; read-only arguments; edit arguments. Effects are fields of CommandRow.
+# Arguments are `-` for none, or any of
+#   =PATTERN    for the next of the first arguments
+#   :PATTERN    for every other argument
+#   +           at least one other argument
+#   NAME        an option; letters can be combined, and a number can follow them
+#   no-options  if there are no names
+# The read-only arguments are those with which the real claude was measured to run the command
+# without a prompt. Options that write, run something or read a list of files are not among them.
+# Grammar words such as `then` have rows because the grammar of `bash.py` reads them as names of
+# commands after `time` or `!`.
+_TABLE = r"""
+cat                                 ; reads_files ; n b E T A s
+diff                                ; reads_files ; u r q N i w b B y
+grep                                ; reads_files ; n i v r l c w o E F H h s q x A B C m e
+head                                ; reads_files ; n c q v
+jq                                  ; reads_files ; =\.[\w.\[\]]* no-options
+ls                                  ; reads_files ; a l h t r S R 1 d F i s A
+sort                                ; reads_files ; n r u k t f b
+stat                                ; reads_files ; c L t
+wc                                  ; reads_files ; l w c m L
+awk base32 base64 bat cksum cmp column comm cut du egrep expand fgrep file fmt fold gawk hexdump ; reads_files
+join less md5sum more nl od paste pr rev rg sha1sum sha256sum strings tac tail tree uniq view    ; reads_files
+xxd yq zcat zgrep                   ; reads_files
+sed                                 ; reads_files edits_in_place ; =-n =(\d+,)?\d+p no-options ; \
+                                      =-i =s/[^/\n]*/[^/\n]*/[gpiI0-9]* + no-options
+perl ruby                           ; edits_in_place
+cp mv                               ; reads_files changes_files copies_files changes_paths ; - ; no-options
+ln                                  ; reads_files changes_files copies_files
+install                             ; changes_files copies_files
+mkdir rmdir                         ; changes_files ; - ; p v
+rm                                  ; changes_files ; - ; r f v d R
+touch                               ; changes_files ; - ; no-options
+split                               ; reads_files changes_files
+apply_patch applypatch              ; patches_files
+chmod chown dd mkfifo mktemp patch rsync shred sponge tee truncate unlink ; changes_files
+
+false sleep true whoami             ; ; no-options
+date                                ; ; u R :[+-](?s:.*)
+git                                 ; takes_directory ; =status|log|diff|show p s b n oneline stat name-only \
+                                      name-status cached staged short porcelain graph all no-color
+node                                ; ; =--version :(?!) no-options
+ps                                  ; ; :[+-](?s:.*) no-options
+pwd                                 ; ; P L
+which                               ; ; a
+echo                                ; prints_arguments ; n
+printf                              ; prints_arguments evaluates_arithmetic ; no-options
+test                                ; evaluates_arithmetic ; f d e r w x s z n :[^\[]*
+[ declare export let local mapfile read readarray readonly typeset unset wait ; evaluates_arithmetic
+cd                                  ; changes_directory changes_paths ; no-options
+popd pushd                          ; changes_directory changes_paths
+
+env                                 ; runs_arguments splits_argument
+find                                ; runs_arguments reads_files ; name iname type path maxdepth mindepth size newer \
+                                      mtime print empty not
+nice nohup time                     ; runs_arguments wraps_command
+timeout                             ; runs_arguments wraps_after_argument
+parallel xargs                      ; runs_arguments adds_stdin_arguments
+chroot                              ; runs_arguments changes_root
+script su trap watch                ; runs_arguments runs_scripts
+builtin busybox caffeinate chrt command coproc doas exec flock ionice nsenter setarch setsid ; runs_arguments
+stdbuf strace sudo taskset unshare  ; runs_arguments
+! case do done elif else fi for function if in select then until while {  ; runs_arguments
+ash bash dash eval fish ksh sh zsh  ; runs_scripts
+. source                            ; runs_scripts reads_files
+"""
+
+
+def _parse_table() -> dict[str, CommandRow]:
+    rows: dict[str, CommandRow] = {}
+    for line in _TABLE.replace("\\\n", "").splitlines():
+        if line:
+            names, effects, *arguments = line.split(";")
+            fields: dict[str, Any] = dict.fromkeys(effects.split(), True)
+            for field, text in zip(("read_only", "edits"), arguments, strict=False):
+                fields[field] = _parse_safe_arguments(text.split())
+            rows |= dict.fromkeys(names.split(), CommandRow(**fields))
+    return rows
+
+
+def _parse_safe_arguments(tokens: list[str]) -> SafeArguments | None:
+    if tokens in ([], ["-"]):
+        return None
+    patterns = [token for token in tokens if token[0] in "=:"]
+    return SafeArguments(
+        first=tuple(token[1:] for token in patterns if token[0] == "="),
+        others=next((token[1:] for token in patterns if token[0] == ":"), "(?s:.*)"),
+        min_others=tokens.count("+"),
+        options=frozenset(tokens).difference(patterns, ("+", NO_OPTIONS)),
+    )
+
+
+def matches_pattern(pattern: str, word: str) -> bool:
+    return re.fullmatch(pattern, word, re.ASCII) is not None
+
+
+_NO_ROW = CommandRow()
+_UNKNOWN_ROW = CommandRow(reads_files=True, changes_files=True)
+_ROWS = _parse_table()
+
+
+def get_command_row(name: str | None) -> CommandRow:
+    """Return what the command of this name does. None is a name that only the shell knows."""
+    return _UNKNOWN_ROW if name is None else _ROWS.get(name, _NO_ROW)
