@@ -26,6 +26,7 @@ from shim.core.policy.policy import (
 from shim.core.policy.suggestions import INTERACTIVE_TOOLS
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import as_dict, as_list, list_dicts
 
 YES, NO, ALWAYS = "yes", "no", "always"
 CHOICES_BY_INPUT = {"y": YES, "yes": YES, "n": NO, "no": NO, "a": ALWAYS, "always": ALWAYS}
@@ -173,25 +174,19 @@ def build_permission_prompt(
     request_id: str, request: Mapping[str, Any], cwd: str
 ) -> PermissionPrompt:
     """The question of a request in a session of the folder `cwd`."""
-    tool, tool_input = str(request.get("tool_name")), request.get("input")
+    tool = str(request.get("tool_name"))
     if request.get("subtype") == ELICITATION_SUBTYPE or tool in INTERACTIVE_TOOLS:
         # each of them is a question of its own
         return PermissionPrompt(request_id, request, (), ())
-    rule = find_narrowest_allow_rule(
-        tool, tool_input if isinstance(tool_input, Mapping) else {}, cwd
-    )
+    rule = find_narrowest_allow_rule(tool, as_dict(request.get("input")), cwd)
     if rule is not None:
         name, separator, content = rule.partition("(")
         rules = [{"toolName": name} | ({"ruleContent": content[:-1]} if separator else {})]
     else:
-        suggestions = request.get("permission_suggestions")
         # The first of them is enough. A real claude would keep it in a settings file, for other
         # runs too.
-        rules = (
-            next(filter(None, map(_extract_allow_rules, suggestions)), [])
-            if isinstance(suggestions, list)
-            else []
-        )
+        suggestions = list_dicts(request.get("permission_suggestions"))
+        rules = next(filter(None, map(_extract_allow_rules, suggestions)), [])
     return PermissionPrompt(
         request_id,
         request,
@@ -204,24 +199,17 @@ def _build_rule_update(rules: list[dict[str, str]]) -> dict[str, Any]:
     return {"type": "addRules", "rules": rules, "behavior": "allow", "destination": "session"}
 
 
-def _extract_allow_rules(suggestion: Any) -> list[dict[str, str]]:
+def _extract_allow_rules(suggestion: Mapping[str, Any]) -> list[dict[str, str]]:
     """The rules of a suggestion that allows calls and does nothing else; [] for another one.
 
     A rule about files would allow more of them than the one that is asked about: a wider folder by
     another name.
     """
-    if not isinstance(suggestion, Mapping) or suggestion.get("type") != "addRules":
-        return []
-    rules = suggestion.get("rules")
-    if suggestion.get("behavior") != "allow" or not isinstance(rules, list):
+    if suggestion.get("type") != "addRules" or suggestion.get("behavior") != "allow":
         return []
     allow_rules = list[dict[str, str]]()
-    for rule in rules:
-        name, content = (
-            (rule.get("toolName"), rule.get("ruleContent"))
-            if isinstance(rule, Mapping)
-            else (None, None)
-        )
+    for rule in map(as_dict, as_list(suggestion.get("rules"))):
+        name, content = rule.get("toolName"), rule.get("ruleContent")
         if (
             not isinstance(name, str)
             or not isinstance(content, str | None)

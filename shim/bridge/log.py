@@ -29,6 +29,7 @@ from shim.core.cast.format import (
     parse_recording_header,
     parse_recording_line,
 )
+from shim.core.reading.json_text import parse_json_object
 from shim.core.reading.values import as_dict
 from shim.state.files import open_new_file, open_regular_file, remove_file, write_all
 
@@ -290,11 +291,7 @@ def needs_log_line_number(line: bytes) -> bool:
     """Return whether a line has a number. Lines of the control protocol have none."""
     if not any(snippet in line for snippet in UNNUMBERED_SNIPPETS):
         return True
-    try:
-        message = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return True
-    return not isinstance(message, dict) or message.get("type") not in UNNUMBERED_TYPES
+    return parse_json_object(line).get("type") not in UNNUMBERED_TYPES
 
 
 def _load_log_files(folder: str) -> list[_LogFile]:

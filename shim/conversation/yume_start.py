@@ -207,6 +207,5 @@ def _is_frame(data: bytes) -> bool:
         return line == b"$"
     from shim.core.claude.messages import parse_json_line
 
-    frame = parse_json_line(line)
-    kind = as_dict(frame).get("type")
+    kind = as_dict(parse_json_line(line)).get("type")
     return isinstance(kind, str) and kind.encode("utf-8", "replace") in FRAME_TYPES

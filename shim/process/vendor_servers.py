@@ -33,5 +33,4 @@ def _read_names(path: str, key: str) -> list[str]:
         settings = orjson.loads(data) if len(data) <= MAX_SETTINGS_BYTES else None
     except (OSError, ValueError):
         return []
-    servers = as_dict(settings).get(key)
-    return list(servers)[:MAX_SERVERS] if isinstance(servers, dict) else []
+    return list(as_dict(as_dict(settings).get(key)))[:MAX_SERVERS]

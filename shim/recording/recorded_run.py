@@ -8,8 +8,6 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-import orjson
-
 from shim.core.cast.format import (
     CAST_SUFFIX,
     RecordingError,
@@ -28,6 +26,7 @@ from shim.core.errors import (
     FrontendError,
     parse_failed_attempt,
 )
+from shim.core.reading.json_text import parse_json_object
 from shim.core.reading.lines import LineSplitter
 from shim.core.reading.values import canonicalize_uuid, validate_vendor_session_id
 from shim.core.yume.cli import parse_yume_argv as parse_yume
@@ -213,14 +212,14 @@ def parse_user_message_text(line: bytes) -> str | None:
     if b'"user"' not in line:
         return None
     try:
-        frame = orjson.loads(line)
+        frame = parse_json_object(line)
         if frame.get("type") != "user":
             return None
         message = frame.get("message")
         if not isinstance(message, dict):
             message = {"role": "user", "content": frame.get("content")}
         return parse_user_message({**frame, "message": message}, "").text
-    except (ValueError, AttributeError):
+    except ValueError:
         return None
 
 

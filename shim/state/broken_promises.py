@@ -83,16 +83,10 @@ def _build_file_name(vendor: str, version: str) -> str:
 def _read_record(
     vendor: str, version: str, name: str, environment: Mapping[str, str]
 ) -> ExecutedDeniedCall:
-    import orjson
+    from shim.core.reading.json_text import parse_json_object
 
-    try:
-        record = orjson.loads(
-            read_state_file(_get_folder(environment), name, MAX_RECORD_BYTES) or b"{}"
-        )
-    except orjson.JSONDecodeError:
-        record = {}
-    if not isinstance(record, dict):
-        record = {}
+    data = read_state_file(_get_folder(environment), name, MAX_RECORD_BYTES)
+    record = parse_json_object(data or b"")
     return ExecutedDeniedCall(
         vendor, str(record.get("version") or version), str(record.get("tool") or "a tool")
     )

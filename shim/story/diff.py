@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shim.core.reading.values import as_str
+from shim.core.reading.values import as_list, as_str
 
 # difflib takes quadratic time; a longer change is shown as all old lines, then all new ones.
 MAX_COMPARED_LINES = 2000
@@ -87,7 +87,7 @@ def _list_edits(tool: str, tool_input: Mapping[str, Any]) -> Iterator[tuple[str,
         edits = edits or [tool_input]
     elif tool != "MultiEdit":
         return
-    for edit in edits[:MAX_EDITS] if isinstance(edits, list) else ():
+    for edit in as_list(edits)[:MAX_EDITS]:
         if isinstance(edit, Mapping):
             old, new = edit.get("old_string") or "", edit.get("new_string") or ""
             if isinstance(old, str) and isinstance(new, str):

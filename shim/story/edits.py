@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
+from shim.core.reading.values import as_dict
 from shim.story.diff import CONTEXT_LINES, FULL_CONTEXT_LINES, build_tool_call_diff
 from shim.story.events import SessionStep
 
@@ -24,7 +25,7 @@ def find_edit_diff_lines(step: SessionStep) -> list[DiffLine] | None:
     """Return the lines of a call's change, or None if it edits nothing."""
     if step.name not in _EDIT_TOOLS:
         return None
-    extra = step.extra if isinstance(step.extra, Mapping) else {}
+    extra = as_dict(step.extra)
     try:
         return list(_list_patch_lines(extra)) or list(_list_argument_diff_lines(step, extra))
     except (AttributeError, KeyError, TypeError, ValueError):

@@ -24,6 +24,7 @@ from shim.core.errors import ShimError
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.reading.json_text import parse_json_object
 from shim.core.reading.lines import LineSplitter
+from shim.core.reading.values import as_dict
 from shim.core.turn.outcome import ChildExit
 from shim.recording.recorded_run import parse_recorded_invocation
 from shim.state.files import open_regular_file
@@ -259,7 +260,7 @@ class RecordedSessionStepReader:
         """Add the note of a result. It takes precedence over the translated result, and completes a
         text that has none.
         """
-        fields = note if isinstance(note, Mapping) else {}
+        fields = as_dict(note)
         if self._pending_result is not None:
             (time_s, event), self._pending_result = self._pending_result, None
             return self.story.add_claude_event(time_s, {**event, **fields, "type": "result"})

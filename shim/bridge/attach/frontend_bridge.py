@@ -236,11 +236,10 @@ class FrontendSessionBridge:
             return
         subtype, request_id = request.get("subtype"), self._create_id()
         if subtype == INITIALIZE and self._local_services.servers:
-            sdk_servers = request.get("sdkMcpServers")
             request = {
                 **request,
                 "sdkMcpServers": [
-                    *as_list(sdk_servers),
+                    *as_list(request.get("sdkMcpServers")),
                     *self._local_services.servers,
                 ],
             }

@@ -183,10 +183,9 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
             self._is_synced = True
             yield from self._encode_past(self._client_cursor, frame.fields["number"])
         elif frame.kind == "question":
-            request = frame.fields.get("request")
             prompt = build_permission_prompt_json(
                 str(frame.fields.get("question")),
-                as_dict(request),
+                as_dict(frame.fields.get("request")),
                 self._cwd,
             )
             times = {key: frame.fields[key] for key in ("at", "until") if key in frame.fields}
@@ -223,8 +222,7 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
         payload = {
             key: value for key, value in frame.payload.items() if key not in OMITTED_WELCOME_KEYS
         }
-        initialize = frame.payload.get("initialize")
-        payload["models"] = initialize.get("models") or [] if isinstance(initialize, dict) else []
+        payload["models"] = as_dict(frame.payload.get("initialize")).get("models") or []
         yield encode_server_sent_event(
             "welcome",
             orjson.dumps(

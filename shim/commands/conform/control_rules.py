@@ -74,8 +74,7 @@ def _get_answer_body(run: CommandRun, subtype: str) -> JsonObject:
     fail_rule_if(
         response.get("subtype") != "success", f"{subtype} was answered with an error", run, response
     )
-    body = response.get("response")
-    return as_dict(body)
+    return as_dict(response.get("response"))
 
 
 @RULES.register_must_rule("C1", "initialize is answered with a success.")

@@ -278,8 +278,7 @@ class ClaudeProcess:
             and value.get("type") == "control_request"
             and self.run.closed_at is None
         ):
-            request = value.get("request")
-            body = self.answer_request(as_dict(request))
+            body = self.answer_request(as_dict(value.get("request")))
             if body is not None:
                 response = {
                     "subtype": "success",

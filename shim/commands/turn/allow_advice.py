@@ -13,8 +13,9 @@ from shim.core.adapter.enforcement import list_unsupported_rules
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.policy import Policy, Workspace, parse_permission_rule
 from shim.core.reading.diagnostics import pluralize
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, list_dicts
 from shim.state.config import load_shim_settings
+from shim.story.events import find_vendor_name
 
 MAX_NAMED_RULES = 5  # suggested rules
 # texts in the result of a call that a person or a rule denied
@@ -35,13 +36,8 @@ def suggest_allow_rules(
     person or a rule denied is left out, because no other rule would allow it. `is_attended`: the
     person could be asked.
     """
-    denials = result.get("permission_denials")
-    remaining = (
-        [denial for denial in denials if isinstance(denial, dict)]
-        if isinstance(denials, list)
-        else []
-    )
-    mode, shim_fields = str(init.get("permissionMode")), init.get("shim")
+    remaining = list_dicts(result.get("permission_denials"))
+    mode = str(init.get("permissionMode"))
     if remaining and mode == "plan":
         return "the mode plan lets nothing be changed: run it without --permission-mode plan"
     remaining = [
@@ -54,14 +50,13 @@ def suggest_allow_rules(
     ]
     if not remaining:
         return ""
-    name = str(shim_fields.get("vendor")) if isinstance(shim_fields, dict) else ""
+    name = find_vendor_name(init)
     vendor = _find_conversation_vendor(name, cwd) if name in VENDORS else None
     rules: dict[str, None] = {}
     for denial in remaining:
-        tool_input = denial.get("tool_input")
         rule = _find_effective_rule(
             str(denial.get("tool_name")),
-            as_dict(tool_input),
+            as_dict(denial.get("tool_input")),
             cwd,
             vendor,
             mode,

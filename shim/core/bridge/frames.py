@@ -64,7 +64,7 @@ import orjson
 
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, as_list
 
 PROTOCOL_VERSION = 1
 # The optional kinds that this version understands.
@@ -194,9 +194,7 @@ def parse_hello(frame: Mapping[str, Any]) -> ClientHello:
     name = escape_control_chars(str(frame.get("client") or "client")[:MAX_NAME_CHARS])[
         :MAX_NAME_CHARS
     ]
-    kinds = (
-        (kind for kind in raw_kinds if isinstance(kind, str)) if isinstance(raw_kinds, list) else ()
-    )
+    kinds = (kind for kind in as_list(raw_kinds) if isinstance(kind, str))
     return ClientHello(
         protocol,
         name,

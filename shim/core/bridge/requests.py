@@ -213,8 +213,7 @@ class ClientCallbackRouter:
                 else f"Unsupported control request subtype: {kind}"
             )
             return {"subtype": "error", "error": text}
-        hook_input = callback.request.get("input")
-        event = as_dict(hook_input).get("hook_event_name")
+        event = as_dict(callback.request.get("input")).get("hook_event_name")
         denial = {
             "hookEventName": event,
             "permissionDecision": "deny",
@@ -269,7 +268,7 @@ def _get_matcher(group: Mapping[str, Any]) -> str:
 def _prefix_callbacks(client: ConnectedClient, raw_hooks: object) -> HookGroups:
     """Return a client's hooks with the client's number in the ids of their callbacks."""
     hooks: HookGroups = {}
-    for event, groups in raw_hooks.items() if isinstance(raw_hooks, dict) else ():
+    for event, groups in as_dict(raw_hooks).items():
         for group in as_list(groups):
             callback_ids = as_dict(group).get("hookCallbackIds")
             if isinstance(callback_ids, list) and callback_ids:

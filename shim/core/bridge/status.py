@@ -15,7 +15,7 @@ from shim.core.claude.grammar import (
 from shim.core.claude.permissions import DESCRIPTION_KEYS, ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import as_dict, as_list, as_str, shorten_session_id
+from shim.core.reading.values import as_dict, as_list, as_str, list_dicts, shorten_session_id
 
 MAX_DETAIL_CHARS = 200
 MAX_NAME_CHARS = 80  # of a session that was given no name: the beginning of its first message
@@ -65,8 +65,8 @@ def derive_session_name(message: Mapping[str, Any]) -> str:
     """Return a name for a session without one: the start of its first message."""
     content = message.get("content")
     if isinstance(content, list):
-        blocks = [block for block in content if isinstance(block, dict)]
-        content = next((block["text"] for block in blocks if block.get("text")), None)
+        texts = (block.get("text") for block in list_dicts(content))
+        content = next(filter(None, texts), None)
     if not isinstance(content, str):
         return ""
     return " ".join(content.split())[:MAX_NAME_CHARS]

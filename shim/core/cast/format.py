@@ -16,7 +16,7 @@ import orjson
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
-from shim.core.reading.values import as_dict, as_str
+from shim.core.reading.values import as_dict, as_list, as_str
 
 FORMAT_VERSION = 1
 CAST_SUFFIX = ".cast"  # of a file in a folder of recordings
@@ -288,7 +288,7 @@ def parse_recording_header(raw: bytes) -> RecordingHeader:
     argv, environment = fields.get("argv"), fields.get("env")
     return RecordingHeader(
         version=version,
-        argv=tuple(arg for arg in argv if isinstance(arg, str)) if isinstance(argv, list) else (),
+        argv=tuple(arg for arg in as_list(argv) if isinstance(arg, str)),
         environment=as_dict(environment),
         vendor_version=_get_text(fields, "vendor_version") or None,
         dialect=_get_text(fields, "dialect") or "claude",
@@ -302,5 +302,4 @@ def parse_recording_header(raw: bytes) -> RecordingHeader:
 
 
 def _get_text(fields: Mapping[str, Any], key: str) -> str:
-    value = fields.get(key)
-    return as_str(value)
+    return as_str(fields.get(key))

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-import orjson
-
 from shim.core.cast.format import RecordingRecord
+from shim.core.reading.json_text import parse_json_object
 from shim.core.reading.values import as_dict, as_str
 
 # Claude's, Yume's, the Qwen RFC's and pi's.
@@ -34,12 +33,7 @@ class ProtocolLine(NamedTuple):
 
 def parse_protocol_line(line: bytes) -> ProtocolLine:
     """The meaning of one line, with or without its newline."""
-    if not line.lstrip().startswith(b"{"):
-        return ProtocolLine()
-    try:
-        payload = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return ProtocolLine()
+    payload = parse_json_object(line)
     kind = payload.get("type")
     if kind == "control_request":
         return ProtocolLine(
@@ -47,14 +41,9 @@ def parse_protocol_line(line: bytes) -> ProtocolLine:
             _get_text(payload, "request_id"),
         )
     if kind == "control_response":
-        response = payload.get("response")
-        decision = (
-            _get_text(response, "subtype") if _get_text(response, "subtype") == "error" else ""
-        )
-        body = (
-            response.get("response", response.get("result")) if isinstance(response, dict) else None
-        )
-        behavior = _get_text(body, "behavior")
+        response = as_dict(payload.get("response"))
+        decision = "error" if response.get("subtype") == "error" else ""
+        behavior = _get_text(response.get("response", response.get("result")), "behavior")
         request_id = _get_text(response, "request_id") or _get_text(payload, "request_id")
         return ProtocolLine(kind, request_id, decision or DECISIONS.get(behavior, behavior))
     if kind == "extension_ui_response":  # pi's RPC; the answer to our extension is JSON
@@ -80,16 +69,11 @@ def parse_protocol_line(line: bytes) -> ProtocolLine:
 
 def _allows(value: str) -> bool:
     """Whether an answer to our extension in pi allows the call."""
-    try:
-        answer = orjson.loads(value)
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(answer, dict) and answer.get("allow") is True
+    return parse_json_object(value).get("allow") is True
 
 
 def _get_text(payload: Any, key: str) -> str:
-    value = as_dict(payload).get(key)
-    return as_str(value)
+    return as_str(as_dict(payload).get(key))
 
 
 def split_records_by_child(

@@ -6,7 +6,7 @@ Every function accepts any JSON object. A part that is missing or malformed is e
 from collections.abc import Mapping
 
 from shim.core.reading.typed import Any
-from shim.core.reading.values import as_dict, as_list
+from shim.core.reading.values import as_dict, as_list, list_dicts
 
 FRAGMENT_KEYS = ("text", "thinking", "partial_json")
 
@@ -31,8 +31,7 @@ def get_parent_call_id(line: Line) -> str:
 
 def list_content_blocks(line: Line) -> list[JsonObject]:
     """Return the content blocks of an assistant or user line. A plain text has no blocks."""
-    content = as_dict(line.get("message")).get("content")
-    return [block for block in as_list(content) if isinstance(block, dict)]
+    return list_dicts(as_dict(line.get("message")).get("content"))
 
 
 def list_tool_calls(line: Line) -> list[JsonObject]:

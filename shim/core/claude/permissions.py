@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
-from shim.core.reading.values import as_list
+from shim.core.reading.values import as_dict, as_list, list_dicts
 
 if TYPE_CHECKING:
     from shim.core.policy.policy import DecisionOutcome
@@ -147,14 +147,9 @@ def find_requested_permission_mode(response: Mapping[str, Any]) -> object:
     return modes[-1] if modes else None
 
 
-def _list_updates(response: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    answer = response.get("response")
-    updates = (
-        answer.get("updatedPermissions")
-        if isinstance(answer, dict) and answer.get("behavior") == "allow"
-        else None
-    )
-    return [update for update in as_list(updates) if isinstance(update, dict)]
+def _list_updates(response: Mapping[str, Any]) -> list[dict[str, Any]]:
+    answer = as_dict(response.get("response"))
+    return list_dicts(answer.get("updatedPermissions")) if answer.get("behavior") == "allow" else []
 
 
 def _format_rule(rule: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ import orjson
 from shim.core.policy.policy import MCP_PREFIX, normalize_mcp_name
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple, Protocol
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, as_list, as_str, list_dicts
 
 MAX_SERVERS = 100  # of one frontend, as many as the session of an agent may have
 # requests that wait for the frontend; an agent makes only a few calls at once
@@ -172,12 +172,7 @@ class SdkMcpServerRegistry:
             else:
                 server.status = "connected"
         else:
-            raw_tools = result.get("tools")
-            tools = (
-                [tool for tool in raw_tools if isinstance(tool, dict)]
-                if isinstance(raw_tools, list)
-                else []
-            )
+            tools = list_dicts(result.get("tools"))
             server.tools = [*server.tools, *tools][:MAX_TOOLS_PER_SERVER]
             server.page_count += 1
             cursor = result.get("nextCursor")
@@ -430,8 +425,7 @@ def format_mcp_tool_name(server: str, tool: str) -> str:
 
 def _describe_tool(tool: RpcMessage) -> dict[str, Any]:
     """Return the entry of a tool in `mcp_status`."""
-    annotations = tool.get("annotations")
-    hints = as_dict(annotations)
+    hints = as_dict(tool.get("annotations"))
     status_annotations = {
         key: hints[f"{key}Hint"]
         for key in ("readOnly", "destructive", "openWorld")
@@ -456,11 +450,10 @@ def add_text_as_structured_content(response: RpcMessage) -> RpcMessage:
     These clients do not parse the texts of an answer that has structured content, and show the
     texts to their model.
     """
-    result = response.get("result")
-    content = as_dict(result).get("content")
-    first = content[0] if isinstance(content, list) and content else None
-    text = first.get("text") if isinstance(first, dict) and first.get("type") == "text" else None
-    if not isinstance(result, dict) or not isinstance(text, str) or result.get("structuredContent"):
+    result = as_dict(response.get("result"))
+    first = as_dict(next(iter(as_list(result.get("content"))), None))
+    text = as_str(first.get("text"))
+    if first.get("type") != "text" or result.get("structuredContent"):
         return response
     if text.lstrip().startswith("{"):
         return response
@@ -473,6 +466,5 @@ def add_text_as_structured_content(response: RpcMessage) -> RpcMessage:
 
 def _parse_client_name(message: RpcMessage) -> str:
     """Return the client's name in an `initialize` request, or ""."""
-    params = message.get("params")
-    client = as_dict(params).get("clientInfo")
-    return str(client.get("name")) if isinstance(client, dict) else ""
+    client = as_dict(as_dict(message.get("params")).get("clientInfo"))
+    return str(client.get("name")) if client else ""

@@ -13,6 +13,11 @@ def as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def list_dicts(value: object) -> list[dict[str, Any]]:
+    """Return the dicts in `value`, or an empty list if it is not a list."""
+    return [item for item in as_list(value) if isinstance(item, dict)]
+
+
 def as_str(value: object) -> str:
     """Return `value` if it is a string, otherwise an empty string."""
     return value if isinstance(value, str) else ""

@@ -91,8 +91,7 @@ def _format_block(block: object) -> str:
         return convert_json_to_text(block)
     if isinstance(block.get("text"), str):
         return str(block["text"])
-    source = block.get("source")
-    media_type = as_dict(source).get("media_type")
+    media_type = as_dict(block.get("source")).get("media_type")
     if media_type is None and "data" not in block:
         return convert_json_to_text(block)
     return f"[{block.get('type')}: {media_type or block.get('mimeType') or 'data'}]"

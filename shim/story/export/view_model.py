@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import as_dict
 from shim.core.secrets.redactor import Redactor
 from shim.story.diff import (
     CONTEXT_LINES,
@@ -237,8 +238,7 @@ class SessionExport:
         if self._keeps_steps:
             self.steps.append(step_view)
         step_view.name = self.format_field_value(step.name)
-        tool_input = self._redact(step.input)
-        tool_input = tool_input if isinstance(tool_input, Mapping) else {}
+        tool_input = as_dict(self._redact(step.input))
         step_view.main = self.format_field_value(
             next(
                 (
@@ -297,7 +297,7 @@ class SessionExport:
     def _fill_call(
         self, step: SessionStep, step_view: SessionStepView, tool_input: Mapping[str, Any]
     ) -> None:
-        old_text = step.extra.get("originalFile") if isinstance(step.extra, Mapping) else None
+        old_text = as_dict(step.extra).get("originalFile")
         context_lines = FULL_CONTEXT_LINES if step.kind == "question" else CONTEXT_LINES
         difference = build_tool_call_diff(
             step.name, tool_input, self._redact(old_text), context_lines=context_lines

@@ -12,7 +12,7 @@ from rich.text import Text
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
-from shim.core.reading.values import as_list
+from shim.core.reading.values import as_dict, as_str, list_dicts
 from shim.story.edits import DiffLine, find_edit_diff_lines
 from shim.story.events import (
     MAIN_ARGUMENTS,
@@ -174,7 +174,7 @@ class TerminalSessionRenderer:
 
     def _draw_start(self, step: SessionStep) -> None:
         fields = step.facts
-        shim_fields = fields.get("shim") if isinstance(fields.get("shim"), Mapping) else {}
+        shim_fields = as_dict(fields.get("shim"))
         parts = [
             self._story.vendor or "claude",
             format_model_name(fields.get("model")),
@@ -259,14 +259,12 @@ class TerminalSessionRenderer:
         ]
 
     def _draw_todos(self, step: SessionStep, indent: int) -> None:
-        todos = step.input.get("todos")
-        for todo in as_list(todos):
-            if isinstance(todo, Mapping):
-                status = str(todo.get("status"))
-                line = format_text_on_one_truncated_line(
-                    f"{TODO_SIGNS.get(status, '☐')} {format_argument(todo.get('content'))}"
-                )
-                self._screen.print_text(Text(line, style=_TODO_STYLES.get(status, "")), indent)
+        for todo in list_dicts(step.input.get("todos")):
+            status = str(todo.get("status"))
+            line = format_text_on_one_truncated_line(
+                f"{TODO_SIGNS.get(status, '☐')} {format_argument(todo.get('content'))}"
+            )
+            self._screen.print_text(Text(line, style=_TODO_STYLES.get(status, "")), indent)
 
     def _draw_outcome(self, step: SessionStep) -> None:
         self._running_calls.pop(step.number, None)
@@ -346,11 +344,10 @@ class TerminalSessionRenderer:
     def _draw_answer(self, step: SessionStep) -> None:
         waited_s = step.at - self._prompt_times.pop(step.call, step.at)
         outcome = _PROMPT_OUTCOMES.get(step.text, step.text)
-        response = step.facts.get("response")
-        reason = response.get("message") if isinstance(response, Mapping) else None
+        reason = as_str(as_dict(step.facts.get("response")).get("message"))
         client = step.facts.get("by")
         text = f"→ {outcome}{f' by {client}' if client else ''} after {waited_s:.1f} s" + (
-            f": {reason}" if isinstance(reason, str) and reason else ""
+            f": {reason}" if reason else ""
         )
         self._screen.print_text(
             Text(format_text_on_one_truncated_line(text), style="yellow"),

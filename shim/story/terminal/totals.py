@@ -6,6 +6,7 @@ from typing import Any
 from rich.text import Text
 
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
+from shim.core.reading.values import as_dict, as_list
 from shim.story.events import TOKEN_FIELDS, SessionStep, SessionTotals, find_failure_cause
 from shim.story.formatting import (
     format_call_counts,
@@ -36,10 +37,9 @@ def render_turn_end(step: SessionStep, drawn_notes: Container[str] = ()) -> Iter
     `drawn_notes` are the kinds of notes that were drawn already; they are not repeated.
     """
     fields = step.facts
-    shim_fields = fields.get("shim")
-    shim_fields = shim_fields if isinstance(shim_fields, Mapping) else {}
+    shim_fields = as_dict(fields.get("shim"))
     end_text, style = _describe_turn_end(fields)
-    replies, usage = fields.get("num_turns"), fields.get("usage")
+    replies, usage = fields.get("num_turns"), as_dict(fields.get("usage"))
     parts = [
         end_text,
         f"{replies} {'reply' if replies == 1 else 'replies'}"
@@ -47,7 +47,7 @@ def render_turn_end(step: SessionStep, drawn_notes: Container[str] = ()) -> Iter
         else "",
         format_duration(step.duration_s),
         format_token_counts(usage, "tokens")
-        if isinstance(usage, Mapping) and any(usage.get(name) for name in TOKEN_FIELDS)
+        if any(usage.get(name) for name in TOKEN_FIELDS)
         else "",
         format_cost(step.cost),
     ]
@@ -57,11 +57,8 @@ def render_turn_end(step: SessionStep, drawn_notes: Container[str] = ()) -> Iter
         ("unknown_events", "unknown_event", "not understood"),
         ("redacted", "redaction", "blanked"),
     ):
-        if (
-            isinstance(counts := shim_fields.get(key), Mapping)
-            and counts
-            and note not in drawn_notes
-        ):
+        counts = as_dict(shim_fields.get(key))
+        if counts and note not in drawn_notes:
             counts_text = ", ".join(
                 f"{str(name).replace('_', ' ')} {count}" for name, count in counts.items()
             )
@@ -74,8 +71,7 @@ def _describe_turn_end(fields: Mapping[str, Any]) -> tuple[str, str]:
         return "■ interrupted", "yellow"
     if fields.get("is_error"):
         return "✗ failed: " + escape_control_chars(find_failure_cause(fields)), "red"
-    denials = fields.get("permission_denials")
-    if isinstance(denials, list) and denials:
+    if denials := as_list(fields.get("permission_denials")):
         return f"⊘ ended with {pluralize(len(denials), 'denied call')}", "yellow"
     return "✓ done", "green"
 
@@ -87,9 +83,8 @@ def is_interrupted_turn(result_fields: Mapping[str, Any]) -> bool:
 
 def list_failure_reasons(result_fields: Mapping[str, Any]) -> Iterator[str]:
     """Return the reasons of a failed turn from its result, or none if a person interrupted it."""
-    errors = result_fields.get("errors")
     if result_fields.get("is_error") and not is_interrupted_turn(result_fields):
-        causes = errors if isinstance(errors, list) and errors else [result_fields.get("result")]
+        causes = as_list(result_fields.get("errors")) or [result_fields.get("result")]
         yield from (str(error)[:MAX_ERROR_CHARS] for error in causes if error)
 
 

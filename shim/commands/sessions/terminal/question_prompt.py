@@ -15,6 +15,7 @@ from shim.bridge.decisions import (
 )
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import escape_control_chars
+from shim.core.reading.values import as_dict
 from shim.profiles.rpc.form import build_ask_user_question_input, build_elicitation_result
 from shim.story.terminal.arguments import (
     MAX_QUESTION_CHARS,
@@ -167,9 +168,8 @@ class QuestionPrompt:
             return _shorten_text(self.form.current_question.text) + position
         if request.get("subtype") == ELICITATION_SUBTYPE:
             return _shorten_text(f"{request.get('mcp_server_name')} asks: {request.get('message')}")
-        tool_input = request.get("input")
         name = escape_control_chars(request.get("tool_name")).replace("\n", " ")
-        return f"may it run {name} {format_arguments(tool_input) if isinstance(tool_input, Mapping) else ''}".rstrip()
+        return f"may it run {name} {format_arguments(as_dict(request.get('input')))}".rstrip()
 
     def list_key_hints(self) -> list[str]:
         """What can be pressed now."""
@@ -186,11 +186,8 @@ class QuestionPrompt:
         """What the key for "always" does. A long command that is allowed as it stands was shown
         already.
         """
-        tool_input, always_text = (
-            prompt.request.get("input"),
-            prompt.describe_always_allow_choice("session"),
-        )
-        command = tool_input.get("command") if isinstance(tool_input, Mapping) else None
+        always_text = prompt.describe_always_allow_choice("session")
+        command = as_dict(prompt.request.get("input")).get("command")
         is_exact = prompt.rules == (f"{prompt.request.get('tool_name')}({command})",)
         return (
             "always allow exactly this in this session"
@@ -205,12 +202,9 @@ def build_question_tool_input(request: Request) -> Mapping[str, Any]:
     """
     if request.get("subtype") == ELICITATION_SUBTYPE:
         return build_ask_user_question_input(_build_form_params(request)) or {}
-    tool_input = request.get("input")
-    return (
-        tool_input
-        if request.get("tool_name") == QUESTION_TOOL and isinstance(tool_input, Mapping)
-        else {}
-    )
+    if request.get("tool_name") != QUESTION_TOOL:
+        return {}
+    return as_dict(request.get("input"))
 
 
 def _build_form_params(request: Request) -> dict[str, Any]:

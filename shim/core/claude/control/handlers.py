@@ -15,7 +15,7 @@ from shim.core.claude.session_state import MODE_NAMES, SessionState
 from shim.core.claude.usage import CONTEXT_WINDOW_TOKENS
 from shim.core.claude.writer import CLAUDE_VERSION
 from shim.core.reading.typed import Any
-from shim.core.reading.values import as_dict
+from shim.core.reading.values import as_dict, as_list
 
 ResponseBody = Mapping[str, Any] | None
 ControlRequest = Mapping[str, Any]
@@ -177,11 +177,7 @@ def _reload_settings(frontend: FrontendConversationState, request: ControlReques
 
 
 def _list_texts(value: object) -> list[str]:
-    return (
-        [text for text in value if isinstance(text, str) and text]
-        if isinstance(value, list)
-        else []
-    )
+    return [text for text in as_list(value) if isinstance(text, str) and text]
 
 
 def _list_models(frontend: FrontendConversationState, request: ControlRequest) -> ResponseBody:
@@ -191,12 +187,11 @@ def _list_models(frontend: FrontendConversationState, request: ControlRequest) -
 def _reject_mcp_servers(
     frontend: FrontendConversationState, request: ControlRequest
 ) -> ResponseBody:
-    servers = request.get("servers")
     reason = f"{frontend.session_state.vendor.display_name} is given its servers when it starts"
     return {
         "added": [],
         "removed": [],
-        "errors": dict.fromkeys(servers if isinstance(servers, dict) else (), reason),
+        "errors": dict.fromkeys(as_dict(request.get("servers")), reason),
     }
 
 

@@ -112,18 +112,14 @@ def parse_prompt_hook_rejection(answer: object, prompt: str) -> PromptHookReject
     if not isinstance(answer, dict):
         return None
     if answer.get("continue") is False:
-        reason = _parse_reason(answer.get("stopReason"))
+        reason = as_str(answer.get("stopReason"))
         text = f"Operation stopped by hook: {reason}" if reason else "Operation stopped by hook"
         return PromptHookRejection(text, reason, stays_in_context=True)
     if answer.get("decision") != "block":
         return None
-    reason = _parse_reason(answer.get("reason"))
+    reason = as_str(answer.get("reason"))
     text = f"{PROMPT_EVENT} operation blocked by hook:\n{reason or 'Blocked by hook'}\n\nOriginal prompt: {prompt}"
     return PromptHookRejection(text, reason, stays_in_context=False)
-
-
-def _parse_reason(value: object) -> str:
-    return as_str(value)
 
 
 class HookCallbacks:
@@ -132,7 +128,7 @@ class HookCallbacks:
     def __init__(self, raw_hooks: object = None) -> None:
         """`raw_hooks` is the `hooks` member of an initialize request. Unknown entries are left out."""
         self._callbacks: dict[str, list[tuple[str | None, str]]] = {}
-        for event, groups in raw_hooks.items() if isinstance(raw_hooks, dict) else ():
+        for event, groups in as_dict(raw_hooks).items():
             if event in HOOK_EVENTS and isinstance(groups, list):
                 self._callbacks[event] = list(_parse_callbacks(groups))[:MAX_CALLBACKS_PER_EVENT]
 
