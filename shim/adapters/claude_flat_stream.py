@@ -1,18 +1,17 @@
-"""A real claude's lines as verbs, like any vendor's: for a dialect that is not its own.
+"""Translates the lines of a real claude like those of any vendor, for a dialect that is not its own.
 
-Its stream is the contract itself: deltas where it was asked for them, then a line for each whole
-block; calls, results and nested agents in whole lines; a synthetic line in front of the result of a
-failed request.
+The stream has deltas, if they were requested, and a line for each complete block. Calls, results
+and messages of subagents are complete lines. A synthetic line precedes the result of a failed
+request.
 """
 
 from typing import Any
 
-from shim.adapters.claude_input import encode_unsupported_request_error
-from shim.core.adapter.translator import Event, StreamedBlockTranslator, Translator
+from shim.adapters.claude_protocol_stream import ClaudeProtocolTranslator
+from shim.core.adapter.translator import Event, Translator
 from shim.core.api_errors import TurnEndCause
 from shim.core.claude.usage import parse_count_or_zero, parse_usage
-from shim.core.reading.values import as_dict, as_str
-from shim.core.turn.open_calls import normalize_call_id
+from shim.core.reading.values import as_str
 from shim.core.turn.turn import Turn
 
 SYNTHETIC_MODEL = "<synthetic>"
@@ -23,8 +22,8 @@ ERROR_CAUSES: dict[str, TurnEndCause] = {
 }
 
 
-class FlatClaudeTranslator(StreamedBlockTranslator):
-    """A real claude as any other vendor."""
+class FlatClaudeTranslator(ClaudeProtocolTranslator):
+    """Translates the lines of one real claude."""
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
@@ -64,21 +63,9 @@ class FlatClaudeTranslator(StreamedBlockTranslator):
                 f"{event.get('error_status') or ''} {event.get('error')}".strip(),
             )
 
-    def on_stream_event(self, event: Event) -> None:
-        if event.get("parent_tool_use_id"):
-            return
-        inner = event["event"]
-        kind = inner["type"]
-        if kind == "content_block_delta":
-            delta = inner["delta"]
-            fragment = delta.get("text") or delta.get("thinking")
-            if isinstance(fragment, str):
-                self._write_fragment("text" if "text" in delta else "thinking", fragment)
-        elif kind == "content_block_start":
-            self._block_number += 1
-        elif kind == "message_start":
-            self._streamed_blocks.clear()
-            self.turn.start_message(model=inner["message"].get("model"))
+    def _start_reply(self, message: Event) -> None:
+        self._streamed_blocks.clear()
+        super()._start_reply(message)
 
     def on_assistant(self, event: Event) -> None:
         message = event["message"]
@@ -94,7 +81,7 @@ class FlatClaudeTranslator(StreamedBlockTranslator):
             if kind in ("text", "thinking"):
                 self._write_block(kind, block[kind])
             elif kind == "tool_use":
-                self.turn.add_tool_call(block.get("id"), block["name"], block["input"])
+                self.turn.add_tool_call(block.get("id"), *self.translate_tool_use(block))
             else:
                 self.turn.record_unknown_event(f"block/{kind}", block)
 
@@ -110,36 +97,6 @@ class FlatClaudeTranslator(StreamedBlockTranslator):
                     block.get("tool_use_id"), block.get("content", ""), bool(block.get("is_error"))
                 )
 
-    def _write_nested(self, child: Any, content: list[dict[str, Any]]) -> None:
-        for block in content:
-            if block["type"] == "text":
-                child.write_text_message(block["text"])
-            elif block["type"] == "thinking":
-                child.thinking(block["thinking"])
-            elif block["type"] == "tool_use":
-                child.add_tool_call(block.get("id"), block["name"], block["input"])
-
-    def on_control_request(self, event: Event) -> None:
-        """It asks whether a call may run; nothing else that it could ask has an answer here."""
-        request, request_id = event["request"], str(event["request_id"])
-        call_id, tool, tool_input = (
-            request.get("tool_use_id"),
-            request.get("tool_name"),
-            request.get("input"),
-        )
-        if (
-            request.get("subtype") == "can_use_tool"
-            and isinstance(call_id, str | int)
-            and isinstance(tool, str)
-        ):
-            tool_input = as_dict(tool_input)
-            self.turn.request_permission(
-                request_id, normalize_call_id(call_id), tool, tool_input, (tool, tool_input)
-            )
-        else:
-            self.outbox.append(encode_unsupported_request_error(request_id, request.get("subtype")))
-
-    on_control_response = on_control_cancel_request = Translator.ignore_event
     on_tool_progress = on_command_lifecycle = on_auth_status = on_rate_limit_event = (
         on_message_stop
     ) = Translator.ignore_event

@@ -11,17 +11,17 @@ call as the parent of its own result.
 import re
 from typing import Any
 
-from shim.adapters.claude_input import encode_unsupported_request_error
+from shim.adapters.claude_protocol_stream import ClaudeProtocolTranslator
 from shim.adapters.qwen import (
     TOOLS,
     UNLISTED_TOOLS,
     strip_tool_name_hash,
     translate_qwen_tool_call,
 )
-from shim.core.adapter.tools import list_claude_names
-from shim.core.adapter.translator import Event, StreamedBlockTranslator, Translator
+from shim.core.adapter.tools import Arguments, list_claude_names
+from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import Usage, create_usage
-from shim.core.turn.open_calls import normalize_call_id
+from shim.core.reading.values import as_dict
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
@@ -37,12 +37,12 @@ DENIED_TEXT = "requires permission to use"
 CANCELLED_MESSAGE = "Operation cancelled."
 CANCELLED_EXIT_CODE = 130
 MAX_ERROR_CHARS = 20_000  # a text that is longer is no error, whatever it begins with
-MAX_PENDING_REQUESTS = 1000  # that wait for their answer; a child that asks more is not waiting
+IGNORED_STREAM_EVENTS = ("content_block_stop", "message_stop", "goal_state", "tool_progress")
 EXIT_SUBTYPES = {53: "error_max_turns", 55: "error_during_execution"}
 NOTIFICATION_TEXT = r'(?s)Background agent ".*" \w+\.\Z'
 
 
-class QwenTranslator(StreamedBlockTranslator):
+class QwenTranslator(ClaudeProtocolTranslator):
     """`_block_number` numbers the streamed blocks, `_error_text` is a text that may turn out to be
     the error.
     """
@@ -124,25 +124,21 @@ class QwenTranslator(StreamedBlockTranslator):
             vendor_version=event.get("qwen_code_version"),
         )
 
+    @staticmethod
+    def translate_tool_use(block: Event) -> tuple[str, Arguments]:
+        """Return a call as Claude has it. `tool_call` wraps the call of a deferred tool."""
+        name, arguments = block["name"], block.get("input")
+        if name == "tool_call":
+            wrapped_call = as_dict(arguments)
+            if isinstance(wrapped_call.get("name"), str):
+                name, arguments = wrapped_call["name"], wrapped_call.get("arguments")
+        return translate_qwen_tool_call(name, arguments)
+
     # -- replies -----------------------------------------------------------------------------------
 
-    def on_stream_event(self, event: Event) -> None:
-        if event.get("parent_tool_use_id"):
-            return
-        inner = event["event"]
-        kind = inner["type"]
-        if kind == "content_block_delta":
-            delta = inner["delta"]
-            if delta["type"] == "text_delta":
-                self._write_fragment("text", delta["text"])
-            elif delta["type"] == "thinking_delta":
-                self._write_fragment("thinking", delta["thinking"])
-        elif kind == "content_block_start":
-            self._block_number += 1
-        elif kind == "message_start":
-            self.turn.start_message(model=(inner.get("message") or {}).get("model"))
-        elif kind not in ("content_block_stop", "message_stop", "goal_state", "tool_progress"):
-            self.turn.record_unknown_event(f"stream_event/{kind}", inner)
+    def _translate_other_stream_event(self, inner: Event) -> None:
+        if inner["type"] not in IGNORED_STREAM_EVENTS:
+            self.turn.record_unknown_event(f"stream_event/{inner['type']}", inner)
 
     def _write_fragment(self, kind: str, fragment: str) -> None:
         if kind == "text" and (self._error_text or fragment.startswith(API_ERROR_PREFIX)):
@@ -174,7 +170,7 @@ class QwenTranslator(StreamedBlockTranslator):
             elif kind == "thinking":
                 self._write_block("thinking", block["thinking"])
             elif kind == "tool_use":
-                turn.add_tool_call(block.get("id"), *translate_tool_use(block))
+                turn.add_tool_call(block.get("id"), *self.translate_tool_use(block))
             else:
                 self.turn.record_unknown_event(f"block/{kind}", block)
         if reply_usage is not None:
@@ -217,34 +213,6 @@ class QwenTranslator(StreamedBlockTranslator):
         ):
             self.turn.add_denial(*call)
         self.turn.add_tool_result(call_id, content, failed)
-
-    def _write_nested(self, child: Any, content: list[dict[str, Any]]) -> None:
-        for block in content:
-            if block["type"] == "text":
-                child.write_text_message(block["text"])
-            elif block["type"] == "thinking":
-                child.write_thinking_message(block["thinking"])
-            elif block["type"] == "tool_use":
-                child.add_tool_call(block.get("id"), *translate_tool_use(block))
-
-    def on_control_request(self, event: Event) -> None:
-        """It asks whether a call may run; nothing else that it could ask has an answer here."""
-        request, request_id = event["request"], str(event["request_id"])
-        call_id, tool = request.get("tool_use_id"), request.get("tool_name")
-        if (
-            request.get("subtype") == "can_use_tool"
-            and isinstance(call_id, str | int)
-            and isinstance(tool, str)
-        ):
-            vendor_call = tool, request.get("input") or {}
-            name, arguments = translate_tool_use({"name": vendor_call[0], "input": vendor_call[1]})
-            self.turn.request_permission(
-                request_id, normalize_call_id(call_id), name, arguments, vendor_call
-            )
-        elif len(self.outbox) < MAX_PENDING_REQUESTS:
-            self.outbox.append(encode_unsupported_request_error(request_id, request.get("subtype")))
-
-    on_control_response = on_control_cancel_request = Translator.ignore_event
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -318,20 +286,6 @@ def is_chat_completion_protocol_event(event: Event) -> bool:
     if isinstance(kind, str):
         return kind.startswith(("x-qwen-", "result/", "control/"))
     return kind is None and isinstance(event.get("error"), dict | str)
-
-
-def translate_tool_use(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A call in Claude's words; `tool_call` is the call of a deferred tool and is unwrapped (page,
-    section 8).
-    """
-    name, arguments = block["name"], block.get("input")
-    if (
-        name == "tool_call"
-        and isinstance(arguments, dict)
-        and isinstance(arguments.get("name"), str)
-    ):
-        name, arguments = arguments["name"], arguments.get("arguments")
-    return translate_qwen_tool_call(name, arguments)
 
 
 def convert_usage(raw_usage: object) -> Usage | None:

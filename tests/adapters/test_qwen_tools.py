@@ -3,7 +3,7 @@
 from sweeps import loop_over_rows
 
 from shim.adapters.qwen import strip_tool_name_hash
-from shim.adapters.qwen_stream import translate_tool_use
+from shim.adapters.qwen_stream import QwenTranslator
 
 
 @loop_over_rows(
@@ -24,9 +24,9 @@ def test_hash_suffix_is_stripped_from_mcp_tool_names(vendor_name, name):
 
 def test_tool_call_gets_the_claude_tool_name():
     for name in ("mcp__s_x__do_it_1lf321w", "mcp__s_x__do_it"):
-        assert translate_tool_use({"name": name, "input": {"a": 1}}) == (
+        assert QwenTranslator.translate_tool_use({"name": name, "input": {"a": 1}}) == (
             "mcp__s_x__do_it",
             {"a": 1},
         )
     wrapped = {"name": "tool_call", "input": {"name": "mcp__s_x__do_it_1lf321w", "arguments": {}}}
-    assert translate_tool_use(wrapped) == ("mcp__s_x__do_it", {})
+    assert QwenTranslator.translate_tool_use(wrapped) == ("mcp__s_x__do_it", {})

@@ -30,12 +30,12 @@ from yume_stream import FlatStage, summarize_flat_lines
 from shim.adapters import (
     claude_flat_stream,
     claude_passthrough,
+    claude_protocol_stream,
     cursor_stream,
     get_adapter,
     qwen_stream,
 )
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_SESSION_ID
-from shim.core.adapter import translator
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude import usage
 from shim.core.claude.control import ControlSession
@@ -112,8 +112,8 @@ LIMITS = [
     (assistant_message, "MAX_MESSAGE_BLOCKS"),
     (callbacks, "MAX_OPEN_HOOKS"),
     (claude_passthrough, "MAX_FOLLOWED_CALLS"),
-    (translator, "MAX_STREAMED_BLOCKS"),
-    (qwen_stream, "MAX_PENDING_REQUESTS"),
+    (claude_protocol_stream, "MAX_STREAMED_BLOCKS"),
+    (claude_protocol_stream, "MAX_PENDING_REQUESTS"),
     (cursor_stream, "MAX_TODOS"),
 ]
 BYTES = [
@@ -612,10 +612,11 @@ def test_full_text_after_a_long_stream_emits_only_the_new_text(small):
 
 def test_streamed_blocks_of_an_unfinished_qwen_message_are_bounded():
     translation = open_small_translation("qwen")
-    for _ in range(translator.MAX_STREAMED_BLOCKS + 100):
+    for _ in range(claude_protocol_stream.MAX_STREAMED_BLOCKS + 100):
         translation.feed(b"".join(json.dumps(event).encode() + b"\n" for event in LASTING_BLOCKS))
     assert (
-        len(translation._dispatcher.translator._streamed_blocks) == translator.MAX_STREAMED_BLOCKS
+        len(translation._dispatcher.translator._streamed_blocks)
+        == claude_protocol_stream.MAX_STREAMED_BLOCKS
     )
 
 
@@ -673,7 +674,7 @@ def test_long_integers_of_a_line_are_searched_once(monkeypatch):
 
 
 def test_streamed_blocks_of_a_flat_claude_message_are_bounded(monkeypatch):
-    monkeypatch.setattr(translator, "MAX_STREAMED_BLOCKS", FEW)
+    monkeypatch.setattr(claude_protocol_stream, "MAX_STREAMED_BLOCKS", FEW)
     flat = claude_flat_stream.FlatClaudeTranslator(Stage().turn)
     inner = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "a"}}
     for _ in range(FLOOD):
