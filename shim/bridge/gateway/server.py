@@ -225,7 +225,7 @@ def create_gateway_server(
     )
     config = uvicorn.Config(
         create_app(hosts, server_names, tokens, limits),
-        http="h11",
+        http=GatewayConnection,
         ws="none",
         lifespan="off",
         loop="asyncio",
