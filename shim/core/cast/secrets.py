@@ -1,13 +1,14 @@
-"""Blanks the secrets of a cast: those of a line before it is written, those that are split over
+"""Redacts a recording: secrets in one line before the line is written, secrets that are split over
 lines afterwards.
 
-Each string of a line is cleaned by itself, and as a fragment of a text: the strings under one path
-of keys in one stream form one text, and so do plain lines. When a secret turns out to be split, the
-lines that are already written get an edit: the record's number, the string's number in it, and its
-new text. `apply_string_edits` applies edits to a record.
+Each string of a line is redacted by itself, and as a fragment of a text. The strings under one path
+of keys in one stream form one text, and so do plain lines. If a secret is split over lines that are
+already written, those lines get edits: the record's number, the string's number in it, and its new
+text. `apply_string_edits` applies edits to a record.
 """
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -30,38 +31,44 @@ from shim.core.reading.json_text import (
     restore_long_integers,
 )
 from shim.core.secrets.mcp_servers import has_mcp_server_config_key, redact_mcp_server_configs
-from shim.core.secrets.patterns import NAME_CONTEXT_CHARS, SECRET_NAME_ENDINGS
-from shim.core.secrets.redactor import CUT_PLACEHOLDER, Redactor, has_no_secret_prefix
+from shim.core.secrets.patterns import NAME_CONTEXT_CHARS
+from shim.core.secrets.redactor import (
+    CUT_PLACEHOLDER,
+    Redactor,
+    has_no_secret_prefix,
+    is_secret_name,
+    keep_if_unchanged,
+)
 
-# Texts that are followed at the same time; a vendor has a few dozen paths with texts. When there
-# are more, one that is not in the middle of a secret is dropped.
+# The texts that are followed at the same time. A vendor has a few dozen paths with texts. If there
+# are more, a text that is not in the middle of a secret is dropped.
 MAX_TEXT_JOINERS = 128
-# of a text that may be a secret; a key has half of it
+# of an undecided text; a private key has half of these characters
 MAX_WINDOW_STRINGS, MAX_WINDOW_CHARS = 10_000, 128 * 1024
-MAX_SNAPSHOT_CHARS = 4 * 1024 * 1024  # of texts that are printed repeatedly, each time longer
-MAX_EDITS, MAX_EDIT_CHARS = 10_000, 16 * 1024 * 1024  # that wait for the end of the file
+MAX_SNAPSHOT_CHARS = 4 * 1024 * 1024  # of texts that are repeated, each time longer
+MAX_EDITS, MAX_EDIT_CHARS = 10_000, 16 * 1024 * 1024  # stored until the end of the file
 # the longest match of a user's own pattern that is found across strings
 MAX_CUSTOM_MATCH_CHARS = 512
-# paths of keys; the strings under further ones are cleaned by themselves only
+# paths of keys; strings under further paths are redacted by themselves only
 MAX_JSON_PATHS = 4000
-MAX_SAFE_HASHES = 20_000  # hashes of strings in which no secret begins; most strings come again
+MAX_SAFE_HASHES = 20_000  # hashes of strings in which no secret begins; most strings repeat
 
-# Keys whose strings are whole words (an id, a kind, a name), and never fragments of a text.
+# Keys whose strings are complete (an id, a kind, a name) and never fragments of a text.
 _TOKEN_KEYS = frozenset((
     *("type", "subtype", "id", "uuid", "session_id", "sessionId", "message_id", "messageId", "request_id", "requestId"),
     *("tool_use_id", "toolCallId", "call_id", "parent_tool_use_id", "parentId", "responseId", "role", "model", "name"),
     *("toolName", "api", "provider", "timestamp", "stop_reason", "stopReason", "cwd", "session", "version", "object"),
 ))  # fmt: skip
 
-SecretSearch = Callable[[str], Iterable[SecretSpan]]  # finds a user's own patterns in a text
+SecretSearch = Callable[[str], Iterable[SecretSpan]]  # returns the matches of a user's own patterns
 StringEdit = tuple[int, str]  # the number of a string in its line, and its new text
 
 
 class RecordingRedactor:
-    """Cleans the records of one cast. `custom_search` finds secrets besides the known kinds.
+    """Redacts the records of one recording. `custom_search` finds secrets of other kinds.
 
-    `secret_counts` are the secrets by kind. `has_lost_edits`: more secrets were split over lines
-    than `edits` can hold.
+    `secret_counts` counts the secrets by kind. `edits` has the edits by record number.
+    `has_lost_edits`: more secrets were split over lines than `edits` can hold.
     """
 
     def __init__(self, custom_search: SecretSearch | None = None) -> None:
@@ -70,21 +77,22 @@ class RecordingRedactor:
         self.has_lost_edits = False
         self._custom_search = custom_search
         self._redactor = Redactor(self.secret_counts)
-        self._uncounted_redactor = Redactor()  # for second looks, which do not count again
-        # by the letter of a stream; and a blank for lines that are no JSON
-        self._root_paths: dict[str, JsonPathNode] = {}
+        self._uncounted_redactor = Redactor()  # for texts whose secrets are counted elsewhere
+        # by the code of a stream, with a space after it for lines that are not JSON
+        self._root_paths = defaultdict[str, JsonPathNode](JsonPathNode)
         self._path_count = 0
         self._joiners: dict[JsonPathNode, TextJoiner] = {}
         self._safe_hashes: set[int] = set()
-        self._current_chunk: RecordedString | None = None  # of the record that is not written yet
+        # of the record that is not written yet
+        self._current_chunk: RecordedString | None = None
         self._snapshot_chars = 0
         self._record_number = -1
         self._string_number = 0
         self._edit_budget = [MAX_EDITS, MAX_EDIT_CHARS]
 
     def redact_record(self, stream_code: str, data: bytes, has_newline: bool = True) -> bytes:
-        """The cleaned data of the next record, without its newline; the same object if nothing was
-        found.
+        """Return the redacted data of the next record, without its newline; the same object if
+        there are no secrets.
 
         `has_newline`: a newline follows the data.
         """
@@ -93,30 +101,26 @@ class RecordingRedactor:
         if data[:1] in (b"{", b"["):
             try:
                 value = orjson.loads(data)
-                stripped = (
-                    redact_mcp_server_configs(value) if has_mcp_server_config_key(data) else value
-                )
+                stripped = value
+                if has_mcp_server_config_key(data):
+                    stripped = redact_mcp_server_configs(value)
                 redacted = self._redact_value(
-                    value if stripped == value else stripped,
-                    self._root_paths.get(stream_code) or self._create_root_path(stream_code),
+                    value if stripped == value else stripped, self._root_paths[stream_code]
                 )
             except (ValueError, RecursionError):
                 pass
             else:
                 return self._encode_record(data, value, redacted)
         text = data.decode("utf-8", "surrogateescape")
-        redacted_text = self._redact_fragment(
-            text + "\n" * has_newline,
-            self._root_paths.get(stream_code + " ") or self._create_root_path(stream_code + " "),
-        )
-        redacted_text = (
-            redacted_text[:-1] if has_newline and redacted_text.endswith("\n") else redacted_text
-        )
+        line = text + "\n" * has_newline
+        redacted_text = self._redact_fragment(line, self._root_paths[stream_code + " "])
+        if has_newline:
+            redacted_text = redacted_text.removesuffix("\n")
         return data if redacted_text == text else redacted_text.encode("utf-8", "surrogateescape")
 
     def _encode_record(self, data: bytes, value: Any, redacted: Any) -> bytes:
-        """The line as it came, unless its bytes hold more than its strings: a key that stands twice
-        hides a value.
+        """Return the unchanged line if it has no secret. A key that occurs twice hides a value, so
+        the bytes may have more secrets than the parsed strings.
         """
         if redacted is value:
             encoded = orjson.dumps(value)
@@ -127,15 +131,13 @@ class RecordingRedactor:
         return dump_json(restore_long_integers(redacted, find_long_integer_digits_by_float(data)))
 
     def redact_json_fields(self, fields: Any) -> Any:
-        """A fact, or the header, without secrets."""
+        """Return the header or the fields of an event without secrets."""
         redacted = self._redactor.redact_value(fields)
         return redacted if self._custom_search is None else self._redact_custom_patterns(redacted)
 
     def _redact_custom_patterns(self, value: Any) -> Any:
         if isinstance(value, str):
-            return replace_secret_spans(
-                value, self._find_and_count_secrets(value, self.secret_counts)
-            )
+            return replace_secret_spans(value, self._find_and_count_secrets(value))
         if isinstance(value, dict):
             return {
                 self._redact_custom_patterns(key): self._redact_custom_patterns(item)
@@ -146,48 +148,33 @@ class RecordingRedactor:
         return value
 
     def close(self) -> None:
-        """There are no more records: decide the texts that are still open."""
+        """Decide the texts that are still open, after the last record."""
         for joiner in self._joiners.values():
             self._close_joiner(joiner)
         self._joiners.clear()
 
     # -- strings -----------------------------------------------------------------------------------
 
-    def _create_root_path(self, name: str) -> JsonPathNode:
-        path = self._root_paths[name] = JsonPathNode(None, names_secret=False, is_token=False)
-        return path
-
     def _create_child_path(self, parent: JsonPathNode, key: str) -> JsonPathNode:
-        """The place of a key under another one."""
-        secrets = self._find_and_count_secrets(key, self.secret_counts)
-        redacted_key, names_secret = (
-            replace_secret_spans(key, secrets) if secrets else None,
-            key.lower().endswith(SECRET_NAME_ENDINGS),
+        secrets = self._find_and_count_secrets(key)
+        path = JsonPathNode(
+            redacted_key=replace_secret_spans(key, secrets) if secrets else None,
+            names_secret=is_secret_name(key),
+            is_token=key in _TOKEN_KEYS or self._path_count >= MAX_JSON_PATHS,
         )
-        if self._path_count >= MAX_JSON_PATHS:
-            return JsonPathNode(redacted_key, names_secret=names_secret, is_token=True)
-        self._path_count += 1
-        path = parent.children[key] = JsonPathNode(
-            redacted_key, names_secret=names_secret, is_token=key in _TOKEN_KEYS
-        )
+        if self._path_count < MAX_JSON_PATHS:
+            self._path_count += 1
+            parent.children[key] = path
         return path
 
     def _redact_value(self, value: Any, path: JsonPathNode) -> Any:
-        """A value of JSON without secrets; the same object if there are none. Strings are numbered
-        in their order.
+        """Return a JSON value without secrets; the same object if there are none. The strings are
+        numbered in their order.
         """
         if value.__class__ is dict:
             return self._redact_object(value, path)
         if value.__class__ is list:
-            redacted = [self._redact_value(item, path) for item in value]
-            return (
-                redacted
-                if any(
-                    redacted_item is not original_item
-                    for redacted_item, original_item in zip(redacted, value, strict=True)
-                )
-                else value
-            )
+            return keep_if_unchanged(value, [self._redact_value(item, path) for item in value])
         if value.__class__ is str:
             self._string_number += 1
             return self._redact_string(value, path)
@@ -209,7 +196,7 @@ class RecordingRedactor:
                         continue
                 redacted: Any = self._redact_string(item, path)
                 if path.names_secret and redacted is item:
-                    redacted = self._redact_named_value(key, item)
+                    redacted = self._redactor.redact_named_value(key, item)
             elif item.__class__ is dict:
                 redacted = self._redact_object(item, path)
             elif item.__class__ is list:
@@ -219,30 +206,19 @@ class RecordingRedactor:
             if redacted is not item or path.redacted_key is not None:
                 changes = {} if changes is None else changes
                 changes[key] = key if path.redacted_key is None else path.redacted_key, redacted
-        return (
-            table
-            if changes is None
-            else dict(changes.get(key, (key, item)) for key, item in table.items())
-        )
-
-    def _redact_named_value(self, key: str, text: str) -> str:
-        """The value of a key that names a secret."""
-        if next(iter(self._uncounted_redactor.redact_value({key: text}).values())) == text:
-            return text
-        redacted: str = next(iter(self._redactor.redact_value({key: text}).values()))
-        return redacted
+        if changes is None:
+            return table
+        return dict(changes.get(key, (key, item)) for key, item in table.items())
 
     def _redact_string(self, text: str, path: JsonPathNode) -> str:
         if not path.is_token:
             return self._redact_fragment(text, path)
-        return (
-            text
-            if self._is_safe_text(text)
-            else replace_secret_spans(text, self._find_and_count_secrets(text, self.secret_counts))
-        )
+        if self._is_safe_text(text):
+            return text
+        return replace_secret_spans(text, self._find_and_count_secrets(text))
 
     def _is_safe_text(self, text: str) -> bool:
-        """Whether no secret begins in a text, whatever precedes it; if so, the text is remembered."""
+        """Return whether no secret begins in a text, whatever precedes it. A safe text is cached."""
         if self._custom_search is not None or not has_no_secret_prefix(text):
             return False
         if len(self._safe_hashes) >= MAX_SAFE_HASHES:
@@ -268,7 +244,7 @@ class RecordingRedactor:
         return self._add_chunk(joiner, text)
 
     def _open_joiner(self, path: JsonPathNode) -> TextJoiner:
-        """A new seam; if there are too many, an idle one is closed."""
+        """Open a joiner for a path. If there are too many, an idle one is closed."""
         joiners = self._joiners
         if len(joiners) >= MAX_TEXT_JOINERS:
             idle_path = next(
@@ -286,20 +262,18 @@ class RecordingRedactor:
         self._clear_snapshots(joiner)
 
     def _add_chunk(self, joiner: TextJoiner, text: str) -> str:
-        """A string in which a secret may begin, go on or end."""
+        """Add a string in which a secret may begin, continue or end. Return what is written."""
         self._current_chunk = chunk = RecordedString(
             self._record_number,
             self._string_number,
             text,
-            self._find_and_count_secrets(text, self.secret_counts),
+            self._find_and_count_secrets(text),
         )
         joiner.size_chars += len(text) if joiner.chunks else 0
         joiner.chunks.append(chunk)
         self._update_snapshots(joiner, chunk)
-        if (
-            is_full := joiner.size_chars > MAX_WINDOW_CHARS
-            or len(joiner.chunks) > MAX_WINDOW_STRINGS
-        ):
+        is_full = joiner.size_chars > MAX_WINDOW_CHARS or len(joiner.chunks) > MAX_WINDOW_STRINGS
+        if is_full:
             joiner.stream.flush()
         if self._custom_search is None:
             if not joiner.stream.is_busy:
@@ -312,19 +286,17 @@ class RecordingRedactor:
         self._current_chunk = None
         return text if chunk.written_text == text else chunk.written_text
 
-    def _find_and_count_secrets(self, text: str, counts: dict[str, int]) -> list[SecretSpan]:
-        """The secrets of a string by itself."""
+    def _find_and_count_secrets(self, text: str) -> list[SecretSpan]:
+        """Return the secrets of a string by itself."""
         secrets = self._find_secrets(text)
         for _, _, placeholder in secrets:
-            count_redaction_placeholder(counts, placeholder)
+            count_redaction_placeholder(self.secret_counts, placeholder)
         return secrets
 
     def _find_secrets(self, text: str) -> list[SecretSpan]:
-        secrets = (
-            find_secret_spans(text)
-            if self._uncounted_redactor.redact_text(text) is not text
-            else []
-        )
+        secrets: list[SecretSpan] = []
+        if self._uncounted_redactor.redact_text(text) is not text:
+            secrets = find_secret_spans(text)
         if self._custom_search is not None:
             secrets += self._custom_search(text)
         return secrets
@@ -332,7 +304,7 @@ class RecordingRedactor:
     # -- texts -------------------------------------------------------------------------------------
 
     def _redact_joined_text(self, joiner: TextJoiner, open_chars: int = 0) -> None:
-        """Find the secrets of a seam's text so far; its last `open_chars` characters stay open."""
+        """Find the secrets of a joined text so far. Its last `open_chars` characters stay open."""
         chunks = joiner.chunks
         context = "".join(joiner.context)[-NAME_CONTEXT_CHARS:]
         secrets = self._find_secrets(context + "".join([chunk.text for chunk in chunks]))
@@ -345,7 +317,8 @@ class RecordingRedactor:
         )
         for chunk in chunks:
             self._record_edit(chunk)
-        resolved_count, size_chars = len(chunks), 0
+        resolved_count = len(chunks)
+        size_chars = 0
         while resolved_count and size_chars < open_chars:
             resolved_count -= 1
             size_chars += len(chunks[resolved_count].text)
@@ -355,22 +328,27 @@ class RecordingRedactor:
         joiner.size_chars = sum(len(chunk.text) for chunk in joiner.chunks[1:])
 
     def _distribute_secrets(self, chunks: list[RecordedString], secrets: list[SecretSpan]) -> None:
-        """Give each string its piece of the joined text's secrets; the first piece gets the mark.
+        """Add to each string its pieces of the joined text's secrets. The first piece of a secret
+        gets the placeholder.
 
-        Places that a string's own secrets cover are skipped. Each string is passed once: one of a
-        megabyte may have a hundred thousand secrets.
+        A piece that the string's own secrets cover is skipped. Each string is passed once, because
+        a string of a megabyte may have a hundred thousand secrets.
         """
-        first_index, first_offset, cursors = 0, 0, dict[int, SecretSpanCursor]()
+        first_index = first_offset = 0
+        cursors: dict[int, SecretSpanCursor] = {}
         for start, end, placeholder in sorted(secrets):
             while (
                 first_index < len(chunks) and first_offset + len(chunks[first_index].text) <= start
             ):
                 first_offset += len(chunks[first_index].text)
                 first_index += 1
-            index, offset, has_placeholder = first_index, first_offset, False
+            index = first_index
+            offset = first_offset
+            has_placeholder = False
             while index < len(chunks) and offset < end:
                 chunk = chunks[index]
-                chunk_start, chunk_end = max(start - offset, 0), min(end - offset, len(chunk.text))
+                chunk_start = max(start - offset, 0)
+                chunk_end = min(end - offset, len(chunk.text))
                 if chunk_start < chunk_end:
                     cursor = cursors.get(index) or cursors.setdefault(
                         index, SecretSpanCursor(chunk.spans)
@@ -387,7 +365,7 @@ class RecordingRedactor:
                 index += 1
 
     def _update_snapshots(self, joiner: TextJoiner, chunk: RecordedString) -> None:
-        """Blank what the shorter forms of a growing text had of its secrets."""
+        """Redact the pieces of a growing text's secrets in its shorter forms."""
         snapshots = joiner.snapshots
         if joiner.does_text_extend_last_snapshot(chunk.text):
             for start, end, placeholder in chunk.spans:
@@ -409,7 +387,7 @@ class RecordingRedactor:
             joiner.snapshots.clear()
 
     def _record_edit(self, chunk: RecordedString) -> None:
-        """Note an edit, if a string should be another text than was written."""
+        """Record an edit if the redacted string differs from the written one."""
         redacted = replace_secret_spans(chunk.text, chunk.spans)
         if redacted == chunk.written_text:
             return
@@ -427,7 +405,7 @@ class RecordingRedactor:
 
 
 def apply_string_edits(data: bytes, edits: Iterable[StringEdit]) -> bytes:
-    """The written bytes of a record with its edits applied."""
+    """Return the written bytes of a record with its edits applied."""
     texts = dict(edits)
     if 0 in texts:  # a plain line
         return texts[0].removesuffix("\n").encode("utf-8", "surrogateescape")
@@ -437,5 +415,5 @@ def apply_string_edits(data: bytes, edits: Iterable[StringEdit]) -> bytes:
             orjson.loads(data), str, lambda text: texts.get(next(string_numbers), text)
         )
         return dump_json(restore_long_integers(value, find_long_integer_digits_by_float(data)))
-    except (ValueError, RecursionError):  # these are not the bytes that were written
+    except (ValueError, RecursionError):  # not the bytes that were written
         return CUT_PLACEHOLDER.encode()

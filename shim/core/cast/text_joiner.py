@@ -1,6 +1,4 @@
-"""Finds secrets in texts that come as several strings: the places of the secrets, and the seams
-between strings.
-"""
+"""Finds the spans of secrets in a text, also in a text that is joined from several strings."""
 
 import re
 from collections import deque
@@ -8,13 +6,13 @@ from collections import deque
 from shim.core.secrets.patterns import NAME_CONTEXT_CHARS, SecretPattern
 from shim.core.secrets.redactor import TEXT_START, StreamRedactor
 
-MIN_SNAPSHOT_CHARS = 16  # characters; two fragments of a text never share so long a beginning
+MIN_SNAPSHOT_CHARS = 16  # two fragments of a text never have such a long beginning in common
 
-SecretSpan = tuple[int, int, str]  # begin and end of a secret in a text, and its replacement
+SecretSpan = tuple[int, int, str]  # start and end of a secret in a text, and its replacement
 
 
 class _SecretSpanCollector(StreamRedactor):
-    """Collects the places of a whole text's secrets."""
+    """Collects the spans of a full text's secrets."""
 
     __slots__ = ("spans",)
 
@@ -31,15 +29,17 @@ class _SecretSpanCollector(StreamRedactor):
 
 
 def find_secret_spans(text: str) -> list[SecretSpan]:
-    """The secrets of a whole text, in order."""
+    """Return the secrets of a full text, in order."""
     collector = _SecretSpanCollector()
     collector.redact_full_text(text)
     return collector.spans
 
 
 class RecordedString:
-    """A string that may hold a piece of a secret: its record, its number there, its text, and what
-    is written.
+    """A recorded string that may contain a piece of a secret.
+
+    `string_number` is its number in its record. `written_text` is the text in the file, after the
+    recorded edits.
     """
 
     __slots__ = ("record_number", "spans", "string_number", "text", "written_text")
@@ -47,18 +47,16 @@ class RecordedString:
     def __init__(
         self, record_number: int, string_number: int, text: str, spans: list[SecretSpan]
     ) -> None:
-        self.record_number, self.string_number, self.text, self.spans = (
-            record_number,
-            string_number,
-            text,
-            spans,
-        )
+        self.record_number = record_number
+        self.string_number = string_number
+        self.text = text
+        self.spans = spans
         self.written_text = replace_secret_spans(text, spans)
 
 
 class SecretSpanCursor:
-    """What a string's own secrets cover. Ask for places in ascending order; `covered_end` is the
-    end of the last cover.
+    """Reads the spans of a string's own secrets in ascending order. `covered_end` is the end of the
+    last span.
     """
 
     __slots__ = ("_index", "_spans", "covered_end")
@@ -68,7 +66,7 @@ class SecretSpanCursor:
         self._index = self.covered_end = 0
 
     def is_range_covered(self, start: int, end: int) -> bool:
-        """Whether the place is covered."""
+        """Return whether a range is covered. The ranges must come in ascending order."""
         while self._index < len(self._spans) and self._spans[self._index][0] <= start:
             self.covered_end = max(self.covered_end, self._spans[self._index][1])
             self._index += 1
@@ -76,10 +74,11 @@ class SecretSpanCursor:
 
 
 def replace_secret_spans(text: str, spans: list[SecretSpan]) -> str:
-    """A text with its secrets replaced; secrets that overlap are one."""
+    """Return a text with its secrets replaced. Secrets that overlap are one secret."""
     if not spans:
         return text
-    parts, copied_end = list[str](), 0
+    parts: list[str] = []
+    copied_end = 0
     for start, end, placeholder in sorted(spans):
         if start >= copied_end:
             parts += text[copied_end:start], placeholder
@@ -90,14 +89,22 @@ def replace_secret_spans(text: str, spans: list[SecretSpan]) -> str:
 class JsonPathNode:
     """A path of keys.
 
-    `redacted_key` replaces the last key if that holds a secret. `names_secret`: it names one.
-    `is_token`: its strings are whole words.
+    `redacted_key` replaces the last key if that contains a secret. `names_secret`: the key shows
+    that its value is a secret. `is_token`: its strings are complete, never fragments.
     """
 
     __slots__ = ("children", "is_token", "joiner", "names_secret", "redacted_key")
 
-    def __init__(self, redacted_key: str | None, *, names_secret: bool, is_token: bool) -> None:
-        self.redacted_key, self.names_secret, self.is_token = redacted_key, names_secret, is_token
+    def __init__(
+        self,
+        redacted_key: str | None = None,
+        *,
+        names_secret: bool = False,
+        is_token: bool = False,
+    ) -> None:
+        self.redacted_key = redacted_key
+        self.names_secret = names_secret
+        self.is_token = is_token
         self.children: dict[str, JsonPathNode] = {}
         self.joiner: TextJoiner | None = None
 
@@ -105,33 +112,30 @@ class JsonPathNode:
 class TextJoiner:
     """The strings under one path, read as one text."""
 
-    __slots__ = ("chunks", "context", "counts", "size_chars", "snapshots", "stream")
+    __slots__ = ("chunks", "context", "size_chars", "snapshots", "stream")
 
     def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
-        self.stream = StreamRedactor(self.counts)
+        self.stream = StreamRedactor({})
         self.context: deque[str] = deque(maxlen=NAME_CONTEXT_CHARS)
         self.chunks: list[RecordedString] = []  # the strings that are still undecided
         self.size_chars = 0
-        # a growing text's shorter forms, whose ends may be parts of a secret
+        # shorter forms of a growing text, which may end with a piece of a secret
         self.snapshots: list[RecordedString] = []
 
     def does_text_extend_last_snapshot(self, text: str) -> bool:
-        """Whether this is the previous text with more behind it."""
+        """Return whether this is the previous text with more text after it."""
         last_text = self.snapshots[-1].text if self.snapshots else ""
         return MIN_SNAPSHOT_CHARS <= len(last_text) < len(text) and text.startswith(last_text)
 
     def add_text_without_secrets(self, text: str) -> None:
-        """A string in which no secret begins came, while the seam was idle; it precedes the next
-        one.
-        """
-        if text:  # an empty id may have marked "" as harmless
+        """Add a string in which no secret begins, while no string is undecided."""
+        if text:  # "" may be cached as a safe text
             text = text[-NAME_CONTEXT_CHARS:]
             self.stream.record_passed(text)
             self.context.append(text)
 
 
 def count_redaction_placeholder(counts: dict[str, int], placeholder: str) -> None:
-    """Count what a mark stands for, by kind."""
+    """Count the secret that a placeholder replaces, by kind."""
     kind = placeholder[len("[REDACTED:") : -1]
     counts[kind] = counts.get(kind, 0) + 1

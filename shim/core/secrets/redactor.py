@@ -1,16 +1,16 @@
-"""Secrets in strings: found by the table in `patterns`, replaced by `[REDACTED:kind]`, counted by
-kind.
+"""Replaces the secrets in strings by `[REDACTED:kind]` and counts them by kind.
 
-A text is looked through for the ways in which secrets begin, in small letters, before any pattern
-is tried; nearly every text has none. A stream of fragments is redacted exactly as its whole text
-would be: what could still become a secret waits for the next fragment, what is known to belong to
-one is swallowed as it comes.
+The table in `patterns` describes the secrets. A text is first searched, in lower case, for the
+beginnings of secrets; a pattern is only tried at such a place, and most texts have none. A stream of
+fragments is redacted like its full text: a fragment that may become part of a secret waits for the
+next one, and the rest of a secret is dropped as it comes.
 """
 
 import codecs
+import operator
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from shim.core.reading.head_and_tail import HeadTailBuffer
@@ -27,19 +27,18 @@ from shim.core.secrets.patterns import (
     build_truncated_text_regex_source,
 )
 
-# Characters. A stream holds back at most this: the longest pattern without its tail (a test
-# measures it).
+# the most that a stream buffers: the longest pattern without its tail (a test measures it)
 MAX_BUFFERED_CHARS = 512
-# of a block whose end never comes; the largest keys in use are a third as long
+# of a key block without an end; the largest keys in use are a third as long
 MAX_KEY_CHARS = 64 * 1024
-MIN_SECRET_CHARS = 8  # characters; `pwd=a1b2` is not a secret yet, so nothing shorter is
-# A model's fragments are words that come again and again, with their space in front. Fragments in
-# which no secret can begin are remembered.
+MIN_SECRET_CHARS = 8  # no shorter text is a secret: `pwd=a1b2` is not one
+# A model repeats many fragments: words with a space before them. Fragments in which no secret can
+# begin are cached.
 MAX_HARMLESS_FRAGMENTS = 2000
 MAX_HARMLESS_CHARS = 16
-# keys of objects that are neither secrets nor names of secrets; they come again too
+# cached keys of objects that are neither secrets nor names of secrets
 MAX_PLAIN_KEYS = 1000
-# characters; in a longer text it pays to look first whether it has the name of a secret at all
+# in a longer text it is faster to search for the name of a secret first
 MIN_PREFILTER_CHARS = 200
 
 StemEntry = tuple[str, SecretPattern]  # a stem, and the pattern that begins with it
@@ -49,8 +48,8 @@ ROOT_CHARS = 3  # letters of a stem that are looked for; no stem is shorter
 
 
 def _group_by_root(patterns: Iterable[SecretPattern]) -> dict[str, list[StemEntry]]:
-    """The first letters of stems → the stems with these letters and their patterns, in the order of
-    the table.
+    """Return the stems and their patterns by the first letters of the stem, in the order of the
+    table.
     """
     entries_by_root: dict[str, list[StemEntry]] = {}
     for pattern in patterns:
@@ -59,9 +58,9 @@ def _group_by_root(patterns: Iterable[SecretPattern]) -> dict[str, list[StemEntr
     return entries_by_root
 
 
-# Where a secret may begin, or where the end of a text may be the beginning of a secret. Both
-# expressions read small letters. A root of TOKENS counts only behind a character that is neither
-# letter nor digit, which is matched too.
+# These match where a secret may begin, and where a text ends with what may be the beginning of a
+# secret. Both expressions read lower case. A root of TOKEN_PATTERNS counts only after a character
+# that is neither a letter nor a digit; that character is matched too.
 _TOKEN_ENTRIES, _DASHED_ENTRIES = _group_by_root(TOKEN_PATTERNS), _group_by_root(DASHED_PATTERNS)
 _TOKEN_ROOT = re.compile(
     f"[^a-z0-9](?=[{''.join({root[0] for root in _TOKEN_ENTRIES})}])"
@@ -70,7 +69,7 @@ _TOKEN_ROOT = re.compile(
 _SIGN = re.compile(
     f"{'|'.join(SIGN_CHARS)}|{build_truncated_text_regex_source(_DASHED_ENTRIES, matches_full_texts=True)}"
 )
-# The same for a whole text without any name of a secret.
+# The same for a full text that has no name of a secret.
 _SIGN_WITHOUT_NAME = re.compile(
     f"://|{build_truncated_text_regex_source(_DASHED_ENTRIES, matches_full_texts=True)}"
 )
@@ -79,17 +78,26 @@ _SECRET_NAME = re.compile("passw|passphrase|pwd|secret|token|key|credential|auth
 _KEY_END = re.compile("-----END [A-Z0-9 ]{0,30}PRIVATE KEY[ BLOCK]{0,6}-----")
 _MAX_KEY_END_CHARS = 80
 
-
-# in the place of a possible beginning of a secret, where somebody cut the text
+# replaces the possible beginning of a secret at the end of a text that was cut
 CUT_PLACEHOLDER = "[REDACTED:cut]"
-
 
 TEXT_START = "\n"  # stands before every text, as if a line had ended there
 
 
+def is_secret_name(key: str) -> bool:
+    """Return whether the value of a key is a secret by the name of the key."""
+    return key.lower().endswith(SECRET_NAME_ENDINGS)
+
+
+def keep_if_unchanged(items: Sequence[Any], redacted_items: list[Any]) -> Sequence[Any]:
+    """Return `items` itself if each item is still the same object, else `redacted_items`."""
+    return items if all(map(operator.is_, redacted_items, items)) else redacted_items
+
+
 class Redactor:
-    """Redacts strings; `counts` is filled by kind. A string of exactly `cut_chars` characters was
-    cut there (0: none was).
+    """Redacts strings and counts the secrets by kind in `counts`.
+
+    A string of exactly `cut_chars` characters was cut there (0: no string was cut).
     """
 
     def __init__(self, counts: dict[str, int] | None = None, *, cut_chars: int = 0) -> None:
@@ -98,15 +106,13 @@ class Redactor:
         self._plain_keys: set[str] = set()
 
     def redact_text(self, text: str) -> str:
-        """A whole text without its secrets; the same object when there are none."""
+        """Return a full text without its secrets; the same object if there are none."""
         if len(text) < MIN_SECRET_CHARS:
             return text
-        lower_text = f"\n{text}".lower()
-        sign_regex = (
-            _SIGN
-            if len(text) < MIN_PREFILTER_CHARS or _SECRET_NAME.search(lower_text)
-            else _SIGN_WITHOUT_NAME
-        )
+        lower_text = f"{TEXT_START}{text}".lower()
+        sign_regex = _SIGN
+        if len(text) >= MIN_PREFILTER_CHARS and not _SECRET_NAME.search(lower_text):
+            sign_regex = _SIGN_WITHOUT_NAME
         if sign_regex.search(lower_text) is None and _TOKEN_ROOT.search(lower_text) is None:
             return text
         stream_redactor = StreamRedactor(self.counts)
@@ -117,74 +123,66 @@ class Redactor:
         return text if redacted == text else redacted
 
     def redact_value(self, value: Any) -> Any:
-        """A value of JSON with all its strings redacted; the same object when nothing was found."""
+        """Return a JSON value with all its strings redacted; the same object if there are no
+        secrets.
+        """
         if isinstance(value, str):
             return self.redact_text(value)
         if isinstance(value, dict):
             return self._redact_dict(value)
         if isinstance(value, list | tuple):
-            redacted_items = [self.redact_value(item) for item in value]
-            return (
-                redacted_items
-                if any(
-                    redacted_item is not original_item
-                    for redacted_item, original_item in zip(redacted_items, value, strict=True)
-                )
-                else value
-            )
+            return keep_if_unchanged(value, [self.redact_value(item) for item in value])
         return value
 
     def _redact_dict(self, members: dict[str, Any]) -> dict[str, Any]:
-        redacted, is_unchanged = {}, True
+        redacted = {}
+        is_unchanged = True
         for key, item in members.items():
             if key in self._plain_keys:
-                redacted_key, redacted_item = key, self.redact_value(item)
+                redacted_key = key
+                redacted_item = self.redact_value(item)
             else:
-                redacted_key, redacted_item = (
-                    self.redact_text(key),
-                    self._redact_named_value(key, item),
-                )
-                if (
-                    redacted_key is key
-                    and not key.lower().endswith(SECRET_NAME_ENDINGS)
-                    and len(self._plain_keys) < MAX_PLAIN_KEYS
-                ):
-                    self._plain_keys.add(key)
+                redacted_key = self._redact_key(key)
+                redacted_item = self.redact_named_value(key, item)
             is_unchanged = is_unchanged and redacted_key is key and redacted_item is item
             redacted[redacted_key] = redacted_item
         return members if is_unchanged else redacted
 
-    def _redact_named_value(self, key: str, item: Any) -> Any:
-        if not isinstance(item, str):
-            return self.redact_value(item)
-        text = self.redact_text(item)
-        if text is not item or not key.lower().endswith(SECRET_NAME_ENDINGS):
-            return text
-        assignment_start = f'{key}="'
-        redacted_assignment = Redactor().redact_text(f'{assignment_start}{item}"')
-        if (
-            not redacted_assignment.startswith(assignment_start)
-            or redacted_assignment[len(assignment_start) : -1] == item
-        ):
+    def _redact_key(self, key: str) -> str:
+        redacted = self.redact_text(key)
+        is_plain = redacted is key and not is_secret_name(key)
+        if is_plain and len(self._plain_keys) < MAX_PLAIN_KEYS:
+            self._plain_keys.add(key)
+        return redacted
+
+    def redact_named_value(self, key: str, item: Any) -> Any:
+        """Return the value of a key without secrets. The key may show that the value is one."""
+        redacted = self.redact_value(item)
+        if redacted is not item or not isinstance(item, str) or not is_secret_name(key):
+            return redacted
+        value_start = f'{key}="'
+        assignment = f'{value_start}{item}"'
+        redacted_assignment = Redactor().redact_text(assignment)
+        if redacted_assignment == assignment or not redacted_assignment.startswith(value_start):
             return item
-        return self.redact_text(f'{assignment_start}{item}"')[len(assignment_start) : -1]
+        return self.redact_text(assignment)[len(value_start) : -1]
 
 
 def has_no_secret_prefix(text: str) -> bool:
-    """Whether no secret can begin in a text, whatever stands before the text."""
+    """Return whether no secret can begin in a text, whatever precedes the text."""
     lower_text = f"{TEXT_START}{text}".lower()
     return _SIGN.search(lower_text, 1) is None and _TOKEN_ROOT.search(lower_text) is None
 
 
 def _convert_to_lower(text: str) -> str:
-    """The text in small letters, each at the place of its letter."""
+    """Return the text in lower case, with each letter at the same index."""
     lower_text = text.lower()
     return lower_text if len(lower_text) == len(text) else text.replace("\u0130", "I").lower()
 
 
 class StreamRedactor:
-    """Redacts a text that comes in fragments. All that was given back is the beginning of the whole
-    text, redacted.
+    """Redacts a text that comes in fragments. The returned texts together are always the beginning
+    of the redacted full text.
     """
 
     __slots__ = (
@@ -202,50 +200,48 @@ class StreamRedactor:
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
-        self.is_busy = False  # characters are held back, or a secret is being swallowed
-        # fragments that need no look while the stream is not busy
+        # fragments that need no search while the stream is not busy
         self.harmless_fragments: set[str] = set()
-        # the last fragments that were said as they came
+        # the last fragments that were returned unchanged
         self._passed_fragments = deque[str](maxlen=NAME_CONTEXT_CHARS)
         self.record_passed = self._passed_fragments.append
-        # the last characters that were decided before `_passed_fragments`, and then what is held
-        # back
-        self._pending_text = TEXT_START
-        self._decided_chars = 1  # how many characters of `_pending_text` were decided
-        self._secret_pattern: SecretPattern | None = None
         self._key_end_text = ""
         self._key_chars_left = 0
+        self._reset()
+
+    def _reset(self) -> None:
+        self.is_busy = False  # text is buffered, or the rest of a secret is being dropped
+        # the last decided characters before `_passed_fragments`, and then the buffered text
+        self._pending_text = TEXT_START
+        self._decided_chars = 1  # how many characters of `_pending_text` are decided
+        self._secret_pattern: SecretPattern | None = None  # of the secret that is being dropped
+        self._passed_fragments.clear()
 
     @property
     def has_buffered_text(self) -> bool:
         return len(self._pending_text) > self._decided_chars
 
     def feed(self, fragment: str) -> str:
-        """The text that may be said once this fragment has come."""
+        """Return the text that is decided after this fragment."""
         if not fragment:
             return ""
         if not self.is_busy:
             passed_fragments = self._passed_fragments
-            lower_text = (
-                (passed_fragments[-1] if passed_fragments else self._pending_text)[-1] + fragment
-            ).lower()
+            previous_text = passed_fragments[-1] if passed_fragments else self._pending_text
+            lower_text = (previous_text[-1] + fragment).lower()
             if _SIGN.search(lower_text, 1) is None and _TOKEN_ROOT.search(lower_text) is None:
                 self._pass_fragment(fragment)
                 return fragment
-            self._set_decided(
-                decided_text := self._pending_text + "".join(passed_fragments), len(decided_text)
-            )
+            self._set_all_decided(self._pending_text + "".join(passed_fragments))
             passed_fragments.clear()
-        elif self._secret_pattern is not None and not (
-            fragment := self._skip_open_secret(fragment)
-        ):
-            return ""
+        elif self._secret_pattern is not None:
+            fragment = self._skip_open_secret(fragment, self._secret_pattern)
+            if not fragment:
+                return ""
         return self._scan_text(self._pending_text + fragment, self._decided_chars, is_final=False)
 
     def _pass_fragment(self, fragment: str) -> None:
-        """No secret begins in a fragment, whatever came before; a short fragment is known from now
-        on.
-        """
+        """Record a fragment in which no secret can begin; cache it if it is short."""
         if len(fragment) > MAX_HARMLESS_CHARS:
             fragment = fragment[-NAME_CONTEXT_CHARS:]
         elif not fragment[0].isalnum():
@@ -254,38 +250,34 @@ class StreamRedactor:
             self.harmless_fragments.add(fragment)
         self._passed_fragments.append(fragment)
 
-    def redact_full_text(self, text: str, candidate_regex: re.Pattern[str] = _SIGN) -> str:
-        """A text in one piece, redacted; `sign_regex` finds the places to look at."""
-        return self._scan_text(TEXT_START + text, 1, is_final=True, sign_regex=candidate_regex)
+    def redact_full_text(self, text: str, sign_regex: re.Pattern[str] = _SIGN) -> str:
+        """Return a full text without secrets. `sign_regex` matches where a pattern is tried."""
+        return self._scan_text(TEXT_START + text, 1, is_final=True, sign_regex=sign_regex)
 
     def flush(self) -> str:
-        """The text has ended: gives back what was held back, redacted."""
-        redacted = (
-            self._scan_text(self._pending_text, self._decided_chars, is_final=True)
-            if self.has_buffered_text
-            else ""
-        )
-        if self.is_busy or self._passed_fragments or self._decided_chars > 1:
-            self._pending_text, self._decided_chars, self._secret_pattern, self.is_busy = (
-                TEXT_START,
-                1,
-                None,
-                False,
-            )
-            self._passed_fragments.clear()
+        """Return the buffered text, redacted, because the text has ended."""
+        redacted = ""
+        if self.has_buffered_text:
+            redacted = self._scan_text(self._pending_text, self._decided_chars, is_final=True)
+        self._reset()
         return redacted
 
     def _set_decided(self, text: str, position: int) -> None:
-        """The text before a place is decided, the text behind it is held back."""
+        """Keep the end of the decided text before a position, and buffer the text after it."""
         self._pending_text = text[max(position - NAME_CONTEXT_CHARS, 0) :]
         self._decided_chars = min(position, NAME_CONTEXT_CHARS)
         self.is_busy = position < len(text) or self._secret_pattern is not None
 
+    def _set_all_decided(self, text: str) -> None:
+        self._set_decided(text, len(text))
+
     def _scan_text(
         self, text: str, position: int, *, is_final: bool, sign_regex: re.Pattern[str] = _SIGN
     ) -> str:
-        """The text from a place on, redacted, up to where a secret may have begun."""
-        lower_text, size, pieces = _convert_to_lower(text), len(text), list[str]()
+        """Return the text from a position, redacted, up to where a secret may have begun."""
+        lower_text = _convert_to_lower(text)
+        size = len(text)
+        pieces: list[str] = []
         token_position = sign_position = 0
         written_until = position
         while True:
@@ -298,7 +290,7 @@ class StreamRedactor:
             position = min(token_position, sign_position)
             if position == size:
                 break
-            # most signs follow no name of a secret
+            # most signs do not follow the name of a secret
             if (
                 position != token_position
                 and lower_text[position] in "=>"
@@ -321,32 +313,34 @@ class StreamRedactor:
             self.counts[pattern.kind] = self.counts.get(pattern.kind, 0) + 1
             written_until = position = self._skip_secret(pattern, text, match)
         pieces.append(text[written_until:])
-        self._set_decided(text, size)
+        self._set_all_decided(text)
         return "".join(pieces)
 
     def _skip_secret(self, pattern: SecretPattern, text: str, match: re.Match[str]) -> int:
-        """Where the text goes on behind the secret whose head was found."""
+        """Return the position after the secret whose beginning was matched."""
         position = match.end()
         if not pattern.tail_chars and not pattern.body_chars:
             return position
-        self._secret_pattern, self._key_end_text, self._key_chars_left = pattern, "", MAX_KEY_CHARS
-        return len(text) - len(self._skip_open_secret(text[position:]))
+        self._secret_pattern = pattern
+        self._key_end_text = ""
+        self._key_chars_left = MAX_KEY_CHARS
+        return len(text) - len(self._skip_open_secret(text[position:], pattern))
 
-    def _skip_open_secret(self, text: str) -> str:
-        """The rest of a text, without the part that belongs to the secret before it."""
-        assert self._secret_pattern is not None
-        if self._secret_pattern.body_chars:
-            return self._skip_key_block(text, self._secret_pattern)
-        match = self._secret_pattern.secret_tail_regex.match(text)
-        end = match.end() if match else 0
-        if end < len(text):
-            self._secret_pattern = None
-        self._set_decided(decided_text := self._pending_text + text[:end], len(decided_text))
+    def _skip_open_secret(self, text: str, pattern: SecretPattern) -> str:
+        """Return the text without the part that continues the previous secret."""
+        if pattern.body_chars:
+            end = self._find_key_block_end(text, pattern)
+        else:
+            match = pattern.secret_tail_regex.match(text)
+            end = match.end() if match else 0
+            if end < len(text):
+                self._secret_pattern = None
+        self._set_all_decided(self._pending_text + text[:end])
         return text[end:]
 
-    def _skip_key_block(self, text: str, pattern: SecretPattern) -> str:
-        """A key's block ends with its last line; without one it ends where the text stops looking
-        like a block.
+    def _find_key_block_end(self, text: str, pattern: SecretPattern) -> int:
+        """Return where the block of a key ends: after its last line, or if there is none, where the
+        text does not look like a block any more.
         """
         match = pattern.secret_tail_regex.match(text, 0, self._key_chars_left)
         end = match.end() if match else 0
@@ -358,16 +352,16 @@ class StreamRedactor:
             self._secret_pattern = None
         self._key_chars_left -= end
         self._key_end_text = body[-_MAX_KEY_END_CHARS:]
-        self._set_decided(decided_text := self._pending_text + text[:end], len(decided_text))
-        return text[end:]
+        return end
 
 
 def _match_secret(
     text: str, lower_text: str, position: int, is_token_start: bool, *, is_final: bool
 ) -> SecretMatch | None:
-    """The secret that begins at a place, NOTHING, or None when only more text can tell.
+    """Return the secret that begins at a position, or NO_SECRET, or None if that depends on the
+    text that follows.
 
-    `is_token_start`: what stands before is neither letter nor digit.
+    `is_token_start`: the character before is neither a letter nor a digit.
     """
     is_near_end = not is_final and len(text) - position <= MAX_BUFFERED_CHARS
     for pattern in _iterate_candidates(text, lower_text, position, is_token_start, is_near_end):
@@ -381,8 +375,8 @@ def _match_secret(
 
 
 def _find_secret_name(lower_text: str, position: int) -> str:
-    """The name before a sign, without quotes and brackets, if it ends as the name of a secret does;
-    else "".
+    """Return the name before a sign, without quotes and brackets, or "" if it does not name a
+    secret.
     """
     name = lower_text[max(position - NAME_CONTEXT_CHARS, 0) : position].rstrip(CLOSING_CHARS)
     return name if name.endswith(SECRET_NAME_ENDINGS) else ""
@@ -391,7 +385,7 @@ def _find_secret_name(lower_text: str, position: int) -> str:
 def _iterate_candidates(
     text: str, lower_text: str, position: int, is_token_start: bool, is_near_end: bool
 ) -> Iterator[SecretPattern | None]:
-    """The patterns that may begin at a place; None among them where the text ends too soon to tell."""
+    """Yield the patterns that may begin at a position, and None if the text is too short to tell."""
     character = lower_text[position]
     if character in SIGN_CHARS:
         if lower_text[position - 1] in SIGN_CHARS:
@@ -401,9 +395,8 @@ def _iterate_candidates(
         if name := _find_secret_name(lower_text, position):
             original_text = text[max(position - NAME_CONTEXT_CHARS, 0) : position]
             for pattern in ASSIGNED_PATTERNS:
-                if (original_text if pattern.is_uppercase else name).endswith(
-                    pattern.preceding_names
-                ):
+                name_text = original_text if pattern.is_uppercase else name
+                if name_text.endswith(pattern.preceding_names):
                     yield pattern
         return
     root = lower_text[position : position + ROOT_CHARS]
@@ -420,7 +413,7 @@ def _iterate_candidates(
 
 
 class RedactedHeadTailBuffer(HeadTailBuffer):
-    """The head and tail of a vendor's stderr, redacted before anything is cut out of its middle."""
+    """The head and tail of a vendor's stderr, redacted before the middle is cut out."""
 
     __slots__ = ("_decoder", "_stream_redactor")
 
@@ -435,11 +428,9 @@ class RedactedHeadTailBuffer(HeadTailBuffer):
         )
 
     def to_text(self) -> str:
-        """The head and the tail. No bytes are added afterwards."""
-        redacted = (
-            self._stream_redactor.feed(self._decoder.decode(b"", True))
-            + self._stream_redactor.flush()
-        )
+        """Return the head and the tail. No bytes are added afterwards."""
+        redacted = self._stream_redactor.feed(self._decoder.decode(b"", True))
+        redacted += self._stream_redactor.flush()
         super().add(redacted.encode("utf-8", "replace"))
         return super().to_text()
 
@@ -448,30 +439,28 @@ _PLACEHOLDER = re.compile("\\[REDACTED:([a-z-]{1,40})\\]")
 
 
 def add_placeholder_counts(text: str, counts_by_kind: dict[str, int]) -> None:
-    """Count the marks in a text that was redacted before."""
+    """Count the placeholders in a text that was redacted before."""
     for kind in _PLACEHOLDER.findall(text):
         counts_by_kind[kind] = counts_by_kind.get(kind, 0) + 1
 
 
-# Options whose values are secrets, or may hold secrets, whatever they look like (surface page).
+# Options whose values are secrets or may contain secrets, whatever they look like.
 SECRET_FLAGS = (
-    *(
-        "--mcp-config",
-        "--settings",
-        "--managed-settings",
-        "--api-key",
-        "--openai-api-key",
-        "-H",
-        "--header",
-    ),
+    "--mcp-config",
+    "--settings",
+    "--managed-settings",
+    "--api-key",
+    "--openai-api-key",
+    "-H",
+    "--header",
     "--auth-token",
 )
 ARGUMENT_PLACEHOLDER = "[REDACTED:argument]"
 
 
 def redact_argv(argv: Iterable[str]) -> list[str]:
-    """A command line for a log or a recording: values of SECRET_FLAGS are blanked, the rest is
-    redacted as text.
+    """Return a command line for a log or a recording, without the values of SECRET_FLAGS and
+    without other secrets.
     """
     redactor = Redactor()
     redacted: list[str] = []
@@ -480,8 +469,8 @@ def redact_argv(argv: Iterable[str]) -> list[str]:
         name, equals, _ = argument.partition("=")
         if open_flag and (not argument.startswith("-") or open_flag == redacted[-1]):
             redacted.append(ARGUMENT_PLACEHOLDER)
-            # this option takes several values
-            open_flag = open_flag if open_flag == "--mcp-config" else ""
+            if open_flag != "--mcp-config":  # this option takes several values
+                open_flag = ""
             continue
         open_flag = argument if argument in SECRET_FLAGS else ""
         if equals and name in SECRET_FLAGS:
@@ -494,7 +483,7 @@ def redact_argv(argv: Iterable[str]) -> list[str]:
 
 
 def describe_redactions(counts_by_kind: dict[str, int]) -> str:
-    """The counts in a sentence; "" when nothing was redacted."""
+    """Return the counts as a sentence, or "" if nothing was redacted."""
     if not counts_by_kind:
         return ""
     total = sum(counts_by_kind.values())
