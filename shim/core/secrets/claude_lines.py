@@ -1,6 +1,4 @@
-"""Lines of a real claude without their secrets. A line is written again only where a secret was
-found in it.
-"""
+"""Redacts the lines of a real claude. A line without a secret stays unchanged."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,18 +10,18 @@ from shim.core.secrets.redactor import Redactor, StreamRedactor
 Event = dict[str, Any]
 RedactedLine = tuple[bytes, Event]
 
-# An answer to such a line hands back what the line says, so these lines pass as they are.
+# The answer to such a line repeats values of the line, so these lines stay unchanged.
 _UNCHANGED_TYPES = ("control_request", "control_response", "control_cancel_request")
-# Of a call's input that comes in pieces; a longer input is redacted as a text, piece by piece.
+# The most that is collected of a call's input. A longer input is redacted as a text, in fragments.
 MAX_INPUT_CHARS = 4 * 1024 * 1024
 
 
 class ClaudeLineRedactor:
-    """Redacts one stream of lines; `create_uuid` gives the uuid of a line that is ours.
+    """Redacts one stream of lines. `create_uuid` returns the uuid of an additional line.
 
-    What is written again may have become longer than `max_bytes`: `split_long_line` makes several
-    lines of it, or cuts it. The fragments of a call's input are JSON in pieces: they are collected
-    and said as one when the block ends.
+    A redacted line may be longer than `max_bytes`. `split_long_line` splits or shortens it. The
+    fragments of a call's input are collected, because they are JSON in pieces. They are written as
+    one fragment when the block ends.
     """
 
     def __init__(
@@ -34,7 +32,7 @@ class ClaudeLineRedactor:
         split_long_line: Callable[[Event], Iterator[Event]],
     ) -> None:
         self._redactor = redactor
-        self._uncounted_redactor = Redactor()  # for what is said a second time: it is counted once
+        self._uncounted_redactor = Redactor()  # for repeated texts, so that secrets count once
         self._create_uuid = create_uuid
         self._max_bytes = max_bytes
         self._split_long_line = split_long_line
@@ -44,7 +42,7 @@ class ClaudeLineRedactor:
         self._last_event: Event | None = None
 
     def redact_line(self, line: bytes, event: Event) -> Iterator[RedactedLine]:
-        """The lines that are said in the place of one line."""
+        """Return the lines that replace one line."""
         kind = event.get("type")
         if kind in _UNCHANGED_TYPES:
             yield line, event
@@ -59,9 +57,9 @@ class ClaudeLineRedactor:
             return
         if kind != "system" and not get_parent_call_id(event):
             yield from self.flush()
-        redactor = (
-            self._uncounted_redactor if kind in ("stream_event", "result") else self._redactor
-        )
+        redactor = self._redactor
+        if kind in ("stream_event", "result"):
+            redactor = self._uncounted_redactor
         redacted_event = redactor.redact_value(event)
         if redacted_event is event:
             yield line, event
@@ -69,7 +67,7 @@ class ClaudeLineRedactor:
             yield from self._encode_redacted(redacted_event)
 
     def _encode_redacted(self, event: Event) -> Iterator[RedactedLine]:
-        """A redacted line; several where it has become too long."""
+        """Return the redacted line, or several lines if it is too long."""
         line = dump_json(event)
         if len(line) <= self._max_bytes:
             yield line, event
@@ -78,10 +76,11 @@ class ClaudeLineRedactor:
             yield dump_json(split_event), split_event
 
     def flush(self) -> Iterator[RedactedLine]:
-        """The lines for what was held back of a block that ends."""
-        event, self._last_event = self._last_event, None
+        """Return the line with the buffered text of a block that ends, if there is any."""
+        event = self._last_event
         if event is None:
             return
+        self._last_event = None
         delta = get_delta(event)
         self._input_chars = 0
         if self._input_fragments:
@@ -95,7 +94,7 @@ class ClaudeLineRedactor:
         )
 
     def _redact_fragment(self, event: Event, delta: Event) -> Event:
-        """The delta to write now; empty if all of it is held back."""
+        """Return the delta to write now, or {} if all of it is buffered."""
         key, fragment = get_fragment(delta)
         if not key:
             redacted_delta: Event = self._uncounted_redactor.redact_value(delta)
@@ -112,7 +111,7 @@ class ClaudeLineRedactor:
         return delta | {key: redacted_text} if redacted_text or not fragment else {}
 
     def _redact_input(self) -> str:
-        """A call's input as JSON, redacted; an input that is not JSON is redacted as a text."""
+        """Return a call's input as redacted JSON. Input that is not JSON is redacted as a text."""
         import orjson
 
         full_text = "".join(self._input_fragments)

@@ -1,8 +1,8 @@
-"""What a configuration says of MCP servers, without what may be secret.
+"""Redacts the configuration of MCP servers.
 
-A key of a server's own, or a word behind `--token`, has no known shape: all values of its
-environment and headers and all its arguments are blanked. The protocols say a table also as a list
-of objects with a name and a value.
+The key of a server, or an argument after `--token`, has no known shape. So all values of a server's
+environment and headers, and all its arguments, are replaced. A table may also be a list of objects
+with a name and a value.
 """
 
 from typing import Any
@@ -15,13 +15,13 @@ _QUOTED_SERVER_KEYS = tuple(f'"{key}"'.encode() for key in _SERVER_KEYS)
 
 
 def has_mcp_server_config_key(json_line: bytes) -> bool:
-    """Whether a line of JSON may say something of servers: nearly none does."""
+    """Return whether a line of JSON may contain the configuration of servers. Few lines do."""
     return any(quoted_key in json_line for quoted_key in _QUOTED_SERVER_KEYS)
 
 
 def redact_mcp_server_configs(value: Any, is_inside_servers: bool = False) -> Any:
-    """A value of JSON where the servers have no values that may be secret; there are as many
-    strings as before.
+    """Return a JSON value without the values of servers that may be secret. The number of strings
+    stays the same.
     """
     if isinstance(value, list):
         return [redact_mcp_server_configs(item, is_inside_servers) for item in value]
@@ -36,7 +36,7 @@ def redact_mcp_server_configs(value: Any, is_inside_servers: bool = False) -> An
 
 
 def _blank_strings(value: Any) -> Any:
-    """The same shape with a mark for each string; the name of a pair stays."""
+    """Replace each string by a placeholder, but not the name in a pair of name and value."""
     if isinstance(value, str):
         return ARGUMENT_PLACEHOLDER
     if isinstance(value, list):

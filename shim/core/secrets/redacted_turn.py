@@ -1,14 +1,13 @@
-"""A turn that says no secrets (`redact = "all"`): they are left out of the verbs before the Turn
-hears them.
+"""A turn without secrets (`redact = "all"`): each event is redacted before the Turn records it.
 
-What is redacted before the Turn remembers it is redacted wherever it is said: deltas and the
-block's own line, the result, transcripts, spilled files, every dialect; the ids and names of tools,
-the model and the folder too. Two things are left as they are: what a vendor asks permission for,
-because an answer may hand it back (where the call's line is the question, that is the whole call),
-and what the frontend itself said, which is no news to it.
+So secrets are missing everywhere: in deltas, complete blocks, the result, transcripts, spilled files
+and every dialect, also in the ids and names of tools, the model and the folder. Two things are not
+redacted. The input of a permission request stays, because the answer may return it; if the call's
+line is the permission prompt, the complete call stays. The frontend's own messages stay, because the
+frontend knows them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from shim.core.api_errors import TurnEndCause
@@ -19,7 +18,7 @@ from shim.core.claude.usage import Usage
 from shim.core.errors import FailedVendorAttempt
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import convert_to_tool_result_content
-from shim.core.secrets.claude_lines import ClaudeLineRedactor
+from shim.core.secrets.claude_lines import ClaudeLineRedactor, RedactedLine
 from shim.core.secrets.redactor import Redactor, StreamRedactor, add_placeholder_counts
 from shim.core.turn.context import ConversationState, OutputWriter, TurnConfig
 from shim.core.turn.machine import CLOSED, ECHO, TEXT, THINKING, TurnState
@@ -28,10 +27,10 @@ from shim.core.turn.turn import Turn, WriteLine
 
 
 class RedactedTextBlocks:
-    """The verbs for what the model says.
+    """Redacts the model's text and thinking.
 
-    While a text is held back its block is open, and `write_buffered_blocks` says the rest before the turn
-    leaves it. Only a repeated reply (ECHO) has no block to open.
+    While text is buffered its block is open. `write_buffered_text` writes the rest before the turn
+    leaves the block. Only a repeated message (ECHO) has no block to open.
     """
 
     def __init__(self, turn: Turn, redactor: Redactor) -> None:
@@ -42,16 +41,14 @@ class RedactedTextBlocks:
         self._redactor = redactor
         self._counts = redactor.counts
         self._stream_redactor = StreamRedactor(self._counts)
-        # in its place while something is said before what it holds back
-        self._spare_redactor = StreamRedactor(self._counts)
+        # text is being written that comes before the buffered text
+        self._writes_earlier_text = False
         self._block_of_stream: tuple[TurnState, object] = (TEXT, None)
 
     def add_text(self, fragment: str, block_key: object = None) -> None:
-        machine, text_blocks, stream_redactor = (
-            self._machine,
-            self._text_blocks,
-            self._stream_redactor,
-        )
+        machine = self._machine
+        text_blocks = self._text_blocks
+        stream_redactor = self._stream_redactor
         if (
             machine.state is not TEXT
             or block_key != text_blocks.block_key
@@ -60,25 +57,25 @@ class RedactedTextBlocks:
         ):
             self.add_block_fragment(TEXT, fragment, block_key)
             return
-        # The way of nearly every fragment of a stream: its block is open, and the stream is the
-        # block's.
+        # Nearly every fragment of a stream comes here: its block is open, and the redactor's text
+        # is that of the block.
         if fragment in stream_redactor.harmless_fragments and not stream_redactor.is_busy:
             stream_redactor.record_passed(fragment)
         elif not (fragment := stream_redactor.feed(fragment)):
             return
         text_blocks.append_to_open_block(fragment)
         if stream_redactor.is_busy and machine.state is not TEXT:
-            self._open_block(stream_redactor, TEXT, block_key)
+            self._open_block(TEXT, block_key)
 
     def add_block(self, full_text: str, kind: str = TEXT) -> None:
         if self._machine.state is ECHO:
             self.write_buffered_text()
-        self._text_blocks.add_block(
-            self._redactor.redact_text(full_text) if full_text.__class__ is str else full_text, kind
-        )
+        if full_text.__class__ is str:
+            full_text = self._redactor.redact_text(full_text)
+        self._text_blocks.add_block(full_text, kind)
 
     def discard_buffered_text(self) -> None:
-        """The reply was cut: what is held back of it was not said."""
+        """Discard the buffered text of a message that was cut, if it was never written."""
         if self._machine.state is ECHO or not self._writes_partial_messages:
             self._stream_redactor.flush()
 
@@ -87,13 +84,10 @@ class RedactedTextBlocks:
             self._text_blocks.add_block_fragment(block_kind, fragment, block_key)
             return
         block_key = self._switch_block(block_kind, block_key)
-        stream_redactor = self._stream_redactor
-        self._write_before_buffered(
-            stream_redactor, block_kind, stream_redactor.feed(fragment), block_key
-        )
+        self._write_before_buffered(block_kind, self._stream_redactor.feed(fragment), block_key)
 
     def _switch_block(self, kind: TurnState, block_key: object) -> object:
-        """The stream is that of this block from now on; its key, as far as it is one."""
+        """Redact the text of this block from now on. Return its key, or None if that is invalid."""
         if block_key.__class__ is not int and not isinstance(block_key, str | None):
             block_key = None
         if self._block_of_stream != (kind, block_key):
@@ -101,36 +95,34 @@ class RedactedTextBlocks:
             self._block_of_stream = (kind, block_key)
         return block_key
 
-    def _write_before_buffered(
-        self, stream_redactor: StreamRedactor, kind: TurnState, text: str, block_key: object
-    ) -> None:
-        """Say a fragment before what `stream_redactor` holds back, and open the block for that."""
-        self._stream_redactor = self._spare_redactor
+    def _write_before_buffered(self, kind: TurnState, text: str, block_key: object) -> None:
+        """Write a text that comes before the buffered text, and open the block for the latter."""
         if text:
+            self._writes_earlier_text = True
             self._text_blocks.add_block_fragment(kind, text, block_key)
-        self._open_block(stream_redactor, kind, block_key)
-        self._stream_redactor = stream_redactor
+            self._writes_earlier_text = False
+        self._open_block(kind, block_key)
 
-    def _open_block(
-        self, stream_redactor: StreamRedactor, kind: TurnState, block_key: object
-    ) -> None:
-        """Open the block for what `stream_redactor` holds back."""
-        state, previous_redactor = self._machine.state, self._stream_redactor
+    def _open_block(self, kind: TurnState, block_key: object) -> None:
+        """Open the block of the buffered text, if there is any."""
+        state = self._machine.state
         if (
-            stream_redactor.has_buffered_text
+            self._stream_redactor.has_buffered_text
             and state is not ECHO
             and not (state is kind and block_key == self._text_blocks.block_key)
         ):
-            self._stream_redactor = self._spare_redactor
+            self._writes_earlier_text = True
             self._text_blocks.open_block_for_fragment(kind, "…", block_key)
-            self._stream_redactor = previous_redactor
+            self._writes_earlier_text = False
 
     def write_buffered_text(self) -> None:
-        """The block is at its end: what was held back is said."""
-        is_block_open = (
-            self._machine.state in (TEXT, THINKING, ECHO) and not self._text_blocks.is_splitting
-        )
-        if is_block_open and (text := self._stream_redactor.flush()):
+        """Write the buffered text at the end of its block."""
+        if (
+            self._machine.state in (TEXT, THINKING, ECHO)
+            and not self._writes_earlier_text
+            and not self._text_blocks.is_splitting
+            and (text := self._stream_redactor.flush())
+        ):
             self._text_blocks.add_block_fragment(
                 self._block_of_stream[0], text, self._block_of_stream[1]
             )
@@ -144,17 +136,17 @@ class RedactedTextBlocks:
             block_kind, block_key, stream_redactor.feed(full_text)
         )
         if redacted_text.startswith(written_text):
+            new_text = redacted_text[len(written_text) :]
+            add_placeholder_counts(new_text, self._counts)
             stream_redactor.counts = self._counts
-            add_placeholder_counts(redacted_text[len(written_text) :], self._counts)
-            self._write_before_buffered(
-                stream_redactor, block_kind, redacted_text[len(written_text) :], block_key
-            )
+            self._stream_redactor = stream_redactor
+            self._write_before_buffered(block_kind, new_text, block_key)
         elif not written_text.startswith(redacted_text):
             self._diagnostics.record("contradicted_block", full_text)
 
 
 class RedactedTurn(Turn):
-    """A turn that leaves secrets out of its events, and out of the lines that pass."""
+    """A turn that redacts its events and the passthrough lines of a real claude."""
 
     def __init__(
         self,
@@ -174,8 +166,8 @@ class RedactedTurn(Turn):
             lambda: self._redacted_blocks.write_buffered_text(),
         )
         self._redacted_blocks = redacted_blocks = RedactedTextBlocks(self, redactor)
-        self._line_redactor: ClaudeLineRedactor | None = None
-        self._write_line: WriteLine | None = None
+        # writes the buffered text of the passthrough lines
+        self._flush_passthrough_lines: Callable[[], None] | None = None
         self.add_text = redacted_blocks.add_text
         self.add_block = redacted_blocks.add_block
         self.retract_message = self._retract_redacted_message
@@ -186,7 +178,7 @@ class RedactedTurn(Turn):
         self.record_unknown_event = self._record_redacted_event
         self.stop = self._stop_with_redacted_message
 
-    # -- what the model says -----------------------------------------------------------------------
+    # -- text --------------------------------------------------------------------------------------
 
     def add_thinking(self, fragment: str, key: object = None) -> None:
         self._redacted_blocks.add_block_fragment(THINKING, fragment, key)
@@ -201,15 +193,13 @@ class RedactedTurn(Turn):
         self._redacted_blocks.update_block_text(THINKING, full_text, key)
 
     def _retract_redacted_message(self) -> None:
-        """Retract a reply that was cut. Its buffered text was never written."""
+        """Retract a message that was cut. Its buffered text was never written."""
         self._redacted_blocks.discard_buffered_text()
         self.text_blocks.retract_message()
 
     def prepare_retry(self) -> None:
         self._redacted_blocks.discard_buffered_text()
         super().prepare_retry()
-
-    # -- who says it -------------------------------------------------------------------------------
 
     def start_message(self, model: str | None = None, usage: Usage | None = None) -> None:
         super().start_message(self._redactor.redact_value(model), usage)
@@ -262,7 +252,7 @@ class RedactedTurn(Turn):
     def _forbid_redacted_call(self, call_id: str, reason: str) -> None:
         self.tool_calls.stop_turn_for_forbidden_call(call_id, self._redactor.redact_text(reason))
 
-    # -- beside the conversation, and the end ------------------------------------------------------
+    # -- system events and the end -----------------------------------------------------------------
 
     def write_system_event(self, subtype: str, **fields: Any) -> None:
         super().write_system_event(subtype, **self._redactor.redact_value(fields))
@@ -274,12 +264,15 @@ class RedactedTurn(Turn):
         self.diagnostics.record_unknown_event(kind, sample)
 
     def record_turn_end(self, **result_fields: Any) -> None:
-        """The vendor said that it is done; its facts repeat what was said, and counted, before."""
+        """Record the vendor's end of the turn. Its fields repeat texts whose secrets were counted
+        before.
+        """
         super().record_turn_end(**Redactor().redact_value(result_fields))
 
     def record_failure(self, message: str, **result_fields: Any) -> None:
-        redacted_message = self._redactor.redact_text(message)
-        super().record_failure(redacted_message, **Redactor().redact_value(result_fields))
+        super().record_failure(
+            self._redactor.redact_text(message), **Redactor().redact_value(result_fields)
+        )
 
     def _stop_with_redacted_message(self, message: str, cause: TurnEndCause) -> None:
         """End the turn. The reason may name what a vendor calls its tools."""
@@ -288,9 +281,8 @@ class RedactedTurn(Turn):
     def close(self, child_exit: ChildExit | None, stderr: str) -> None:
         if self.machine.state is CLOSED:
             return
-        if self._line_redactor is not None and self._write_line is not None:
-            for line, event in self._line_redactor.flush():
-                self._write_line(line, event)
+        if self._flush_passthrough_lines is not None:
+            self._flush_passthrough_lines()
         add_placeholder_counts(stderr, self._counts)
         super().close(child_exit, self._redactor.redact_text(stderr))
 
@@ -307,23 +299,23 @@ class RedactedTurn(Turn):
     def write_internal_error(self, reason: str) -> None:
         super().write_internal_error(self._redactor.redact_text(reason))
 
-    # -- pass-through ------------------------------------------------------------------------------
+    # -- passthrough -------------------------------------------------------------------------------
 
     def wrap_passthrough_line_writer(self, write_line: WriteLine) -> WriteLine:
-        """What the lines of a real claude are said to: they go on to `write_line` without their
-        secrets.
+        """Return the function that receives the lines of a real claude. It calls `write_line` with
+        the redacted lines.
         """
-        writer, diagnostics = self.writer, self.diagnostics
+        writer = self.writer
         normalizer = ClaudeEventNormalizer(
-            diagnostics, writer.create_uuid, writer.max_bytes, self.config.store_text
+            self.diagnostics, writer.create_uuid, writer.max_bytes, self.config.store_text
         )
-        self._line_redactor = ClaudeLineRedactor(
+        line_redactor = ClaudeLineRedactor(
             self._redactor, writer.create_uuid, writer.max_bytes, normalizer.split_long_event
         )
-        self._write_line = write_line
-        return self._write_redacted_line
 
-    def _write_redacted_line(self, line: bytes, event: dict[str, Any]) -> None:
-        assert self._line_redactor is not None and self._write_line is not None
-        for redacted_line, redacted_event in self._line_redactor.redact_line(line, event):
-            self._write_line(redacted_line, redacted_event)
+        def write_lines(lines: Iterable[RedactedLine]) -> None:
+            for line, event in lines:
+                write_line(line, event)
+
+        self._flush_passthrough_lines = lambda: write_lines(line_redactor.flush())
+        return lambda line, event: write_lines(line_redactor.redact_line(line, event))
