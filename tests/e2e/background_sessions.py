@@ -65,9 +65,9 @@ class Living:
 
 
 @contextmanager
-def start_session(sandbox: Sandbox, prompt: str) -> Iterator[Living]:
+def start_session(sandbox: Sandbox, prompt: str, *flags: str) -> Iterator[Living]:
     """A session that `claude --bg` has begun, once it has answered; it is ended at last."""
-    (session_id,) = BEGUN.findall(_run_claude(sandbox, "--bg", prompt))
+    (session_id,) = BEGUN.findall(_run_claude(sandbox, "--bg", prompt, *flags))
     (record,) = registry.list_sessions_by_id_prefix(session_id, sandbox.environment)
     session = Living(sandbox, record.session_id)
     session.wait_until_idle()

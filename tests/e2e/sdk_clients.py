@@ -156,8 +156,8 @@ class SdkClient:
         """Starts the client with the place's claude: for one prompt, or for a conversation.
 
         `resume` is a session that goes on. `serves` is the name of an MCP server in its own
-        process; rules about tools go with it. `judges` is a tool whose calls a hook of its own
-        process denies.
+        process. `judges` is a tool whose calls a hook of its own process denies. `allowed` and
+        `denied` are rules about tools.
         """
         start = {
             "claude": str(sandbox.claude),

@@ -191,8 +191,8 @@ def build_options(start: dict[str, Any], commands: Commands | None, **more: Any)
                 start["serves"], "1.0.0", [_build_add_tool(), _build_look_tool()]
             )
         }
-        options["allowed_tools"] = start["allowed"]
-        options["disallowed_tools"] = start["denied"]
+    options["allowed_tools"] = start.get("allowed", [])
+    options["disallowed_tools"] = start.get("denied", [])
     if start.get("judges"):
         options["hooks"] = {
             "PreToolUse": [sdk.HookMatcher(matcher=start["judges"], hooks=[deny_call])]

@@ -113,8 +113,6 @@ async function served(name) {
   });
   return {
     mcpServers: { [name]: createSdkMcpServer({ name, version: "1.0.0", tools: [add, look] }) },
-    allowedTools: start.allowed,
-    disallowedTools: start.denied,
   };
 }
 
@@ -128,6 +126,8 @@ async function deny(given) {
 const options = {
   ...(start.judges ? { hooks: { PreToolUse: [{ matcher: start.judges, hooks: [deny] }] } } : {}),
   ...(start.serves ? await served(start.serves) : {}),
+  allowedTools: start.allowed ?? [],
+  disallowedTools: start.denied ?? [],
   ...(start.claude ? { pathToClaudeCodeExecutable: start.claude } : {}),
   cwd: start.cwd,
   includePartialMessages: start.partial,
