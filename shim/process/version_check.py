@@ -22,9 +22,8 @@ from shim.core.adapter.versions import VersionCheck, VersionProbe
 from shim.core.errors import ShimError
 from shim.process.environment import build_child_environment
 from shim.process.find_program import find_program, resolve_command_prefix
-from shim.state.broken_promises import find_executed_denied_call
 from shim.state.config import TWIN_VENDORS, VendorSettings
-from shim.state.stored_versions import find_stored_vendor_version
+from shim.state.stored_versions import find_executed_denied_call, find_stored_vendor_version
 
 # If the program does not answer in time, a turn that needs its promises is refused. cline 3.0.65
 # needs 1.6 s of CPU for `--version`: with seven busy processes for each core it took 9.6 s, and

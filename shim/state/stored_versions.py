@@ -1,26 +1,34 @@
-"""Stores the version that a program printed, until the program's file changes: one small file for
-each program.
+"""Stores what is known of the versions of vendors' programs, in one small file for each.
 
-The file is read before a child is started, so this module imports nothing that a turn does not
-need.
+One folder has the version that a program printed, until the program's file changes. Another folder
+has the versions that ran a denied call, until `shim doctor` is run. Both are read before a child is
+started, so this module imports nothing that a turn does not need.
 """
 
 import os
+import time
 from binascii import crc32
 from collections.abc import Mapping, Sequence
 
 from shim.core.adapter.versions import VersionProbe
+from shim.core.reading.typed import NamedTuple
 from shim.state.config import get_state_dir
 from shim.state.files import (
+    ensure_usable_dir,
     list_modification_times_and_paths,
     read_state_file,
     remove_file,
     write_state_file,
 )
 
-FOLDER_NAME = "versions"
+VERSIONS_FOLDER = "versions"
 MAX_VERSIONS = 200  # programs whose version is stored; the oldest files are removed
-MAX_RECORD_BYTES = 64 * 1024  # a key contains the words of a launcher and a pattern of a profile
+MAX_VERSION_BYTES = 64 * 1024  # a key contains the words of a launcher and a pattern of a profile
+PROMISES_FOLDER = "promises"
+MAX_PROMISE_BYTES = 4096  # a name of a tool has 200 characters at most
+MAX_FILE_NAME_CHARS = 100
+MAX_TOOL_CHARS = 200
+_FILE_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+_-")
 
 
 def find_stored_vendor_version(
@@ -32,10 +40,10 @@ def find_stored_vendor_version(
     key = _build_key(version_probe, command)
     if not key:
         return None
-    folder, name = _get_folder(environment), _build_file_name(key)
+    folder, name = _get_folder(environment, VERSIONS_FOLDER), _build_version_file_name(key)
     if not os.path.lexists(os.path.join(folder, name)):
         return None
-    data = read_state_file(folder, name, MAX_RECORD_BYTES) or b""
+    data = read_state_file(folder, name, MAX_VERSION_BYTES) or b""
     stored_key, _, version = data.decode("utf-8", "surrogateescape").rpartition("\n")
     return version if stored_key == key and version else None
 
@@ -50,7 +58,7 @@ def store_vendor_version(
     key = _build_key(version_probe, command)
     if not key:
         return
-    folder, name = _get_folder(environment), _build_file_name(key)
+    folder, name = _get_folder(environment, VERSIONS_FOLDER), _build_version_file_name(key)
     if version:
         write_state_file(folder, name, f"{key}\n{version}".encode("utf-8", "surrogateescape"))
         for _, path in list_modification_times_and_paths(folder)[:-MAX_VERSIONS]:
@@ -59,11 +67,11 @@ def store_vendor_version(
         remove_file(os.path.join(folder, name))
 
 
-def _get_folder(environment: Mapping[str, str]) -> str:
-    return os.path.join(get_state_dir(environment), FOLDER_NAME)
+def _get_folder(environment: Mapping[str, str], name: str) -> str:
+    return os.path.join(get_state_dir(environment), name)
 
 
-def _build_file_name(key: str) -> str:
+def _build_version_file_name(key: str) -> str:
     """Return the name of a program's file, which stays the same after an update of the program."""
     return f"{crc32(key.rpartition(chr(0))[0].encode('utf-8', 'surrogateescape')):08x}"
 
@@ -85,3 +93,74 @@ def _build_key(version_probe: VersionProbe, command: Sequence[str]) -> str:
     # The time of the last change of the entry tells a program that was copied here with the time of
     # another file.
     return f"{command_line}\0{status.st_mtime_ns} {status.st_ctime_ns} {status.st_size}"
+
+
+class ExecutedDeniedCall(NamedTuple):
+    """A version of a vendor's program that ran a denied call. The version is "" if it is not known."""
+
+    vendor: str
+    version: str
+    tool: str
+
+
+def record_executed_denied_call(
+    denied_call: ExecutedDeniedCall, environment: Mapping[str, str]
+) -> bool:
+    """Store that a version ran a denied call. Return False if it cannot be stored."""
+    from shim.core.reading.json_text import dump_json
+
+    record = {
+        **denied_call._asdict(),
+        "tool": denied_call.tool[:MAX_TOOL_CHARS],
+        "time": time.time(),
+    }
+    return write_state_file(
+        _get_folder(environment, PROMISES_FOLDER),
+        _build_promise_file_name(denied_call.vendor, denied_call.version),
+        dump_json(record),
+    )
+
+
+def find_executed_denied_call(
+    vendor: str, version: str | None, environment: Mapping[str, str]
+) -> ExecutedDeniedCall | None:
+    """Return the record of a version, or None. A file that cannot be read counts as a record."""
+    name = _build_promise_file_name(vendor, version or "")
+    if not os.path.lexists(os.path.join(_get_folder(environment, PROMISES_FOLDER), name)):
+        return None
+    return _read_executed_denied_call(vendor, version or "", name, environment)
+
+
+def remove_executed_denied_call_records(
+    vendor: str, environment: Mapping[str, str]
+) -> list[ExecutedDeniedCall]:
+    """Remove and return the records of all versions of a vendor, so that they are trusted again."""
+    folder, prefix = _get_folder(environment, PROMISES_FOLDER), f"{vendor}@"
+    if not os.path.isdir(folder) or not ensure_usable_dir(folder):
+        return []
+    cleared = []
+    for name in sorted(os.listdir(folder)):
+        if name.startswith(prefix):
+            promise = _read_executed_denied_call(vendor, name[len(prefix) :], name, environment)
+            if remove_file(os.path.join(folder, name)):
+                cleared.append(promise)
+    return cleared
+
+
+def _build_promise_file_name(vendor: str, version: str) -> str:
+    safe_version = "".join(
+        character if character in _FILE_NAME_CHARS else "_" for character in version
+    )
+    return f"{vendor}@{safe_version}"[:MAX_FILE_NAME_CHARS]
+
+
+def _read_executed_denied_call(
+    vendor: str, version: str, name: str, environment: Mapping[str, str]
+) -> ExecutedDeniedCall:
+    from shim.core.reading.json_text import parse_json_object
+
+    data = read_state_file(_get_folder(environment, PROMISES_FOLDER), name, MAX_PROMISE_BYTES)
+    record = parse_json_object(data or b"")
+    return ExecutedDeniedCall(
+        vendor, str(record.get("version") or version), str(record.get("tool") or "a tool")
+    )

@@ -26,8 +26,8 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.policy import UnsupportedRule
 from shim.recording.folders import CastVerificationReport
 from shim.recording.rewrite import CastRewriteResult
-from shim.state.broken_promises import ExecutedDeniedCall
 from shim.state.store import StoredSession
+from shim.state.stored_versions import ExecutedDeniedCall
 from shim.story.export.view_model import SessionStepView
 
 GOLDEN = ROOT / "tests" / "golden" / "wire.json"

@@ -43,8 +43,8 @@ from shim.process.find_program import list_ignored_path_entries
 from shim.process.probe import ProgramProbe, create_program_probe, find_unsupported_argument
 from shim.process.version_check import choose_adapter_of_installed_cli
 from shim.state import own_profiles
-from shim.state.broken_promises import remove_executed_denied_call_records
 from shim.state.config import ShimSettings, VendorSettings
+from shim.state.stored_versions import remove_executed_denied_call_records
 
 EXAMPLE_VENDOR = "qwen"  # the vendor that a person without any is told to install
 MAX_SHEBANG_BYTES = 256  # Linux reads no more of the first line

@@ -21,8 +21,8 @@ from shim.process import probe as probes
 from shim.process.probe import ProgramProbe, create_program_probe, find_unsupported_argument
 from shim.process.version_check import choose_adapter_of_installed_cli, describe_version_failure
 from shim.state import own_profiles
-from shim.state.broken_promises import find_executed_denied_call
 from shim.state.config import ONE_WAY, ShimSettings, VendorSettings, load_shim_settings
+from shim.state.stored_versions import find_executed_denied_call
 
 # programs that are asked at the same time; most of them are Node, and slow to start
 MAX_CONCURRENT_PROBES = 4

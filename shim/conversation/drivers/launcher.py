@@ -613,7 +613,7 @@ class ChildLauncher:
         """Record that the installed version ran a denied call of `tool`, so that it is not trusted
         any more.
         """
-        from shim.state.broken_promises import ExecutedDeniedCall, record_executed_denied_call
+        from shim.state.stored_versions import ExecutedDeniedCall, record_executed_denied_call
 
         resume_state = self.resume_state
         version = resume_state.version_check.version
