@@ -1,1 +1,1 @@
-"""Sessions that outlive their frontend: hosts, and those who attach to them (topic "bridge")."""
+"""Background sessions: their hosts, and the clients that attach to them (topic "bridge")."""

@@ -37,22 +37,21 @@ from shim.core.reading.lines import LineSplitter
 from shim.core.reading.values import shorten_session_id
 from shim.io.ids import create_uuid
 
-WELCOME_TIMEOUT_S = 30.0  # for a host that is only being started on a busy machine
-ANSWER_TIMEOUT_S = 10.0  # for a host that is up, whatever it is asked
-# for a host to hear that who drove has left, or it would refuse who speaks next
+WELCOME_TIMEOUT_S = 30.0  # for a host that is being started on a busy machine
+ANSWER_TIMEOUT_S = 10.0  # for a running host, for any frame
+# for a host to notice that its controller has left; before that it refuses the next controller
 LEAVE_TIMEOUT_S = 1.0
 NOT_ANSWERING = "does not answer"
-MAX_FRAME_BYTES = 2 * MAX_LINE_BYTES  # of a host's frame: a line, and what stands around it
+MAX_FRAME_BYTES = 2 * MAX_LINE_BYTES  # of a host's frame: a line and the fields around it
 READ_CHUNK_BYTES = 64 * 1024  # some hundred frames, which a loop parses in about 1 ms
-# The frames that answer one of ours, by its id; and a question that was answered, by its own id.
+# The frames that answer a client's frame, by its id, or an answered prompt, by its own id.
 ANSWER_KINDS = ("accepted", "refused", "response")
 
 
 class HostUnavailableError(FrontendError):
-    """The session has no living host, or lost it. `reason` is the host's own word, "" where it said
-    none.
+    """The session has no running host, or has lost it. `reason` is the host's own word, or "".
 
-    `is_running`: the host has not gone yet. It has closed the connection, and a respawn would stop
+    `is_running`: the host is still running. It has closed the connection, and a respawn would stop
     it.
     """
 
@@ -72,8 +71,8 @@ class HostUnavailableError(FrontendError):
 
 
 class HostNotAnsweringError(SystemResourceError):
-    """The session lives, and nobody is let in, or heard. Nothing is begun again: that would stop
-    it.
+    """The session is running, but its host does not answer. It is not started again, because that
+    would stop it.
     """
 
     def __init__(self, session_id: str, pid: int | None, reason: str = NOT_ANSWERING) -> None:
@@ -95,7 +94,7 @@ class HostNotAnsweringError(SystemResourceError):
 
 
 class HostConnection:
-    """One connection, once the host has said welcome."""
+    """A connection to a host that has sent its welcome."""
 
     def __init__(
         self,
@@ -115,13 +114,13 @@ class HostConnection:
 
     @property
     def welcome_timeout_s(self) -> float:
-        """The seconds for a welcome."""
+        """Return the seconds for a welcome."""
         return WELCOME_TIMEOUT_S if self.pid is None else ANSWER_TIMEOUT_S
 
     # -- for a loop --------------------------------------------------------------------------------
 
     async def send_frame(self, frame: Mapping[str, Any]) -> None:
-        """Say one frame, `{"kind": …}`. HostUnavailableError if nobody hears it."""
+        """Send one frame, `{"kind": …}`. Raise HostUnavailableError if the host has disconnected."""
         import anyio
 
         data = memoryview(_encode_frame(frame))
@@ -147,7 +146,7 @@ class HostConnection:
         return self
 
     async def __anext__(self) -> dict[str, Any]:
-        """The next frame; the end, where the host has closed the connection."""
+        """Return the next frame. Stop if the host has closed the connection."""
         import anyio
 
         while not self._received_frames:
@@ -186,7 +185,7 @@ class HostConnection:
     # -- for a command -----------------------------------------------------------------------------
 
     def send_frame_blocking(self, frame: Mapping[str, Any]) -> None:
-        """Say one frame, and wait until the host has room for it."""
+        """Send one frame, and wait until the host has room for it."""
         data = memoryview(_encode_frame(frame))
         while data:
             try:
@@ -200,7 +199,7 @@ class HostConnection:
     def read_frames(
         self, timeout_s: float | None = None, *, stop_descriptor: int | None = None
     ) -> Iterator[dict[str, Any]]:
-        """The frames that come within `timeout_s`, until the host closes the connection or
+        """Yield the frames that come within `timeout_s`, until the host closes the connection or
         `stop_descriptor` can be read.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -218,8 +217,8 @@ class HostConnection:
                 return
 
     def read_available_frames(self) -> tuple[list[dict[str, Any]], bool]:
-        """The frames that have come, without waiting, and whether more may come: for whoever waits
-        on `fileno`.
+        """Return the frames that have come, without waiting, and whether more may come. Used by
+        callers that wait for `fileno`.
         """
         is_open = self._receive_chunk()
         frames = list(self._received_frames)
@@ -235,7 +234,7 @@ class HostConnection:
     # -- both --------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Leave; the session goes on."""
+        """Disconnect. The session continues."""
         self._socket.close()
 
     def __enter__(self) -> "HostConnection":
@@ -251,8 +250,8 @@ class HostConnection:
             self.close()
 
     def _shut_down_sending(self) -> bool:
-        """Say that nothing more comes; whether the host closes the connection for that, and it
-        matters when.
+        """Tell the host that no frame follows. Return whether the host then closes the connection,
+        and the time of that matters.
         """
         try:
             self._socket.shutdown(socket.SHUT_WR)
@@ -261,11 +260,11 @@ class HostConnection:
         return bool(self._hello["role"] == DRIVE)
 
     def fileno(self) -> int:
-        """The descriptor, to wait for frames beside other things."""
+        """Return the descriptor, to wait for frames beside other things."""
         return self._socket.fileno()
 
     def _receive_chunk(self) -> bool:
-        """Take what has come; False at the end."""
+        """Receive the available bytes. Return False at the end."""
         try:
             chunk = self._socket.recv(READ_CHUNK_BYTES)
         except BlockingIOError:
@@ -327,7 +326,9 @@ def connect_to_session_blocking(
     timeout_s: float | None = None,
     **hello_fields: Any,
 ) -> HostConnection:
-    """Connect to a session's host, for a command, which may wait for a shorter time."""
+    """Connect to a session's host with blocking calls, for a command that may wait for a shorter
+    time.
+    """
     connection = _open_connection(session_id, environment, role, after, hello_fields)
     with _close_on_error(connection, environment):
         connection._exchange_hello_blocking(
@@ -344,8 +345,8 @@ def send_frames_and_collect_answers(
     timeout_s: float = ANSWER_TIMEOUT_S,
     **hello_fields: Any,
 ) -> list[dict[str, Any]]:
-    """Say some frames, and give back the welcome and all that came until each was answered, or
-    `timeout_s` were over.
+    """Send some frames. Return the welcome and all frames that came until each was answered or
+    `timeout_s` was over.
 
     A frame without an id gets one. The answer to `answer` is `settled`, the one to `end` is `bye`.
     """

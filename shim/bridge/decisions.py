@@ -1,9 +1,7 @@
-"""A person's answer to a question of a session, wherever it is given: whether a call may run, and
-what "always" allows.
+"""A person's answer to a permission prompt: whether the call may run, and what "always" allows.
 
-"Always" has one meaning at every door: the narrowest rule that is known to let the call run, for
-this session. A wider folder or another mode is never part of it, whatever is suggested with the
-question.
+"Always" means the same for every client: the narrowest rule that is known to let the call run, for
+this session. A wider folder or another mode is never part of it, whatever the prompt suggests.
 """
 
 import os
@@ -34,9 +32,7 @@ DENIED_MESSAGE = "The user does not want this call to run."
 
 
 class PermissionPrompt(NamedTuple):
-    """A `can_use_tool` request. `permission_updates` are the permission updates that spare later
-    questions; () where none do.
-    """
+    """A `can_use_tool` request. `permission_updates` are those that avoid later prompts, or ()."""
 
     request_id: str
     request: Mapping[str, Any]
@@ -44,20 +40,20 @@ class PermissionPrompt(NamedTuple):
     rules: tuple[str, ...]
 
     def format_input_prompt(self) -> str:
-        """What stands in front of the cursor."""
+        """Return the text before the cursor."""
         always_option = (
             f", a = {self.describe_always_allow_choice('run')}" if self.permission_updates else ""
         )
         return escape_control_chars(f"  y = yes, n = no{always_option}: ").replace("\n", " ")
 
     def describe_always_allow_choice(self, scope: str) -> str:
-        """What "always" does; `scope` it holds."""
+        """Describe what "always" does. `scope` is how long it applies."""
         return escape_control_chars(
             f"always allow {', '.join(self.rules)} in this {scope}"
         ).replace("\n", " ")
 
     def build_decision(self, choice: str) -> dict[str, Any]:
-        """The body of the answer for `yes`, `no` or `always`."""
+        """Build the body of the answer for `yes`, `no` or `always`."""
         if choice == NO:
             return {"behavior": "deny", "message": DENIED_MESSAGE}
         decision: dict[str, Any] = {"behavior": "allow", "updatedInput": self.request.get("input")}
@@ -66,7 +62,7 @@ class PermissionPrompt(NamedTuple):
         return decision
 
     def build_control_response(self, choice: str) -> dict[str, Any]:
-        """The control_response for `yes`, `no` or `always`."""
+        """Build the control_response for `yes`, `no` or `always`."""
         response = {
             "subtype": "success",
             "request_id": self.request_id,
@@ -76,8 +72,8 @@ class PermissionPrompt(NamedTuple):
 
 
 class PermissionPromptQueue:
-    """What of a session in the folder `cwd` waits for one person's answer; the oldest question is
-    the one `current`.
+    """The prompts of a session in the folder `cwd` that wait for one person. `current` is the
+    oldest prompt.
     """
 
     def __init__(self, cwd: str) -> None:
@@ -87,21 +83,23 @@ class PermissionPromptQueue:
 
     @property
     def waiting_count(self) -> int:
-        """How many wait behind the one that is asked."""
+        """Return how many prompts wait after the current one."""
         return max(len(self._open_requests) - 1, 0)
 
     def add_request(self, request_id: str, request: Mapping[str, Any]) -> bool:
-        """Another question. Returns whether another one is asked now."""
+        """Add a prompt. Return whether the current prompt has changed."""
         self._open_requests[request_id] = request
         return self._update_current()
 
     def remove_resolved_request(self, request_id: str) -> bool:
-        """A question needs no answer any more. Returns whether another one is asked now, or none."""
+        """Remove a prompt that needs no answer any more. Return whether the current prompt has
+        changed.
+        """
         self._open_requests.pop(request_id, None)
         return self._update_current()
 
     def clear(self) -> None:
-        """No question is open any more."""
+        """Remove all prompts."""
         self._open_requests.clear()
         self._update_current()
 
@@ -126,12 +124,11 @@ def build_decision_body(
     replacement_input: Mapping[str, Any] | None = None,
     always: bool = False,
 ) -> dict[str, Any]:
-    """The body of an answer in words: `allow` or `deny`. FrontendError for what does not go
-    together.
+    """Build the body of an answer, `allow` or `deny`. Raise FrontendError for arguments that
+    contradict each other.
 
-    `request` is what was asked, {} where it is asked no more: then the host says who settled it.
-    `replacement_input` is what runs instead of the input that was asked, or what a form is filled
-    with.
+    `request` is the request, or {} if it is not open any more; the host then reports who answered
+    it. `replacement_input` replaces the input of the call, or fills a form.
     """
     if behavior == "allow" and message:
         raise FrontendError(
@@ -173,7 +170,7 @@ def build_decision_body(
 def build_permission_prompt(
     request_id: str, request: Mapping[str, Any], cwd: str
 ) -> PermissionPrompt:
-    """The question of a request in a session of the folder `cwd`."""
+    """Build the prompt of a request in a session of the folder `cwd`."""
     tool = str(request.get("tool_name"))
     if request.get("subtype") == ELICITATION_SUBTYPE or tool in INTERACTIVE_TOOLS:
         # each of them is a question of its own
@@ -200,10 +197,9 @@ def _build_rule_update(rules: list[dict[str, str]]) -> dict[str, Any]:
 
 
 def _extract_allow_rules(suggestion: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The rules of a suggestion that allows calls and does nothing else; [] for another one.
+    """Return the rules of a suggestion that only allows calls, or [] for another one.
 
-    A rule about files would allow more of them than the one that is asked about: a wider folder by
-    another name.
+    A rule about files is left out, because it would allow a wider folder than the prompt is about.
     """
     if suggestion.get("type") != "addRules" or suggestion.get("behavior") != "allow":
         return []
@@ -230,8 +226,8 @@ def _format_rule(rule: Mapping[str, str]) -> str:
 
 
 def find_narrowest_allow_rule(tool: str, tool_input: Mapping[str, Any], cwd: str) -> str | None:
-    """The narrowest rule of use that lets a call run in the mode default; None where no rule is
-    known to do it.
+    """Return the narrowest rule that lets a call run in the mode default, or None if no rule is
+    known to.
     """
     workspace = Workspace(cwd, os.path.expanduser("~"), (), os.path.realpath)
     for rule in _list_candidate_rules(tool, tool_input, cwd):

@@ -1,7 +1,8 @@
-"""Starts the host of a session: one process with our environment and folder, which outlives us.
+"""Starts the host of a session: a process with our environment and folder that outlives us.
 
-Nobody waits for the host to be up. Its lock is taken and its socket listens before it begins, and
-it inherits both: of two starts one wins, and who connects at once only waits for the first answer.
+No one waits for the host. Its lock is held and its socket listens before it starts, and it inherits
+both. If two hosts are started, one wins; a client that connects at once only waits for the first
+answer.
 """
 
 import os
@@ -29,10 +30,10 @@ from shim.io.ids import create_uuid
 from shim.process.environment import get_working_directory
 from shim.process.package import require_package_files_for_child
 
-PROTOCOL_VERSION = 1  # of the facts and the frames
-# of what former lives said; a life that says more is cut by its host
+PROTOCOL_VERSION = 1  # of the metadata and the frames
+# of the stderr of earlier lives; a host truncates its own
 MAX_STDERR_BYTES = 1024 * 1024
-# Flags that may name a file; the servers' one may name several.
+# Flags that may name a file. The one of the servers may name several.
 FILE_FLAG_FIELDS = (
     "settings",
     "mcp_config",
@@ -40,15 +41,17 @@ FILE_FLAG_FIELDS = (
     "append_system_prompt_file",
     "shim_config",
 )
-# For a host that has said its end to be gone: its agent may take a while to end, and a recording 10
-# s to be written.
+# For a host to exit after its last frame. Its agent may need a while to exit, and a recording 10 s to
+# be written.
 HOST_EXIT_TIMEOUT_S = 15.0
 
-_started_pids: list[int] = []  # hosts of ours, which become zombies when they end before us
+_started_pids: list[
+    int
+] = []  # started hosts, which become zombies if they exit before this process
 
 
 class SessionRunningError(FrontendError):
-    """The session lives already."""
+    """The session has a running host already."""
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
@@ -63,19 +66,19 @@ class SessionRunningError(FrontendError):
 class SessionSpec(NamedTuple):
     """What a host is started for.
 
-    arguments   the words of a `claude` command line, without the prompt and the flags of streams
-                and session
-    installed   what `shim install` baked into the drop-in
+    arguments   the arguments of a `claude` command, without the prompt and the flags of streams and
+                session
+    installed   what `shim install` wrote into the drop-in
     cwd         the session's folder
     vendor      its vendor's name, as far as it is known
-    name        what lists show; "": the beginning of the first message
+    name        the name in lists; "": the beginning of the first message
     prompt      the first message: Claude's {"role": "user", "content": …}, or None
-    prompt_id   its UUID, under which it is said once in all lives; "": one of its own
-    asks        questions wait in the hub for whoever may answer; False: only if `arguments` say so
-    forked      the session that this one is a copy of, "" for none
-    resumes     the UUID is that of a session that exists already, maybe as one without a host
-    beginning   the words for the message of `forked`, or else of the session, up to which this life
-                goes on
+    prompt_id   its UUID, under which it is sent once in all lives; "": a new one
+    asks        prompts wait in the hub for any client that may answer; False: only if `arguments`
+                say so
+    forked      the session that this one copies, "" for none
+    resumes     the UUID is that of an existing session, maybe of one without a host
+    beginning   the uuid of the last message of `forked`, or of the session, that this life keeps
     """
 
     arguments: Sequence[str] = ()
@@ -94,11 +97,10 @@ class SessionSpec(NamedTuple):
 def start_host(
     spec: SessionSpec, environment: Mapping[str, str], session_id: str = ""
 ) -> SessionRecord:
-    """Begin a host for a session, a fresh one without `session_id`. It is returned before the host
-    is up.
+    """Start a host for a session, a new one without `session_id`. Return before the host is
+    running.
 
-    SessionRunningError where it has a host; FrontendError where none can be started, with what was
-    found and what to do.
+    Raise SessionRunningError if the session has a host, and FrontendError if none can be started.
     """
     session_id = session_id or create_uuid()
     spec = spec._replace(cwd=spec.cwd or get_working_directory())
@@ -167,9 +169,7 @@ def _check_utf8(session_id: str, spec: SessionSpec) -> None:
 
 
 def _restore_fork_source(spec: SessionSpec, folder: str) -> SessionSpec:
-    """The same, for a session that was begun as a copy: where it has said nothing yet, it is made
-    again as then.
-    """
+    """Return the same spec. A copy that has no message yet is copied again."""
     start_data = (
         registry.load_session_start_data(folder)
         if spec.resumes and not (spec.forked or spec.beginning)
@@ -189,8 +189,8 @@ def respawn_session(
     prompt: Mapping[str, Any] | None = None,
     prompt_id: str = "",
 ) -> SessionRecord:
-    """Begin the next life of a session, as it was started before. SessionRunningError,
-    FrontendError as `start_host`.
+    """Start the next life of a session, with the flags of the last one. Raise SessionRunningError
+    and FrontendError like `start_host`.
     """
     spec = read_session_spec(session.folder)
     check_flag_files_exist(session, parse_argv(spec.arguments))
@@ -210,8 +210,9 @@ def can_read_session_start_data(session: SessionRecord) -> bool:
 
 
 def read_session_spec(folder: str) -> SessionSpec:
-    """What a life of the session was started for. FrontendError where that cannot be read: without
-    its flags a session would run under other permissions than those that it was begun with."""
+    """Read what a life of the session was started for. Raise FrontendError if that cannot be read,
+    because without its flags a session would run with other permissions.
+    """
     start_data = registry.load_session_start_data(folder)
     if (
         start_data is None
@@ -227,7 +228,7 @@ def read_session_spec(folder: str) -> SessionSpec:
 
 
 def read_start_invocation(session: SessionRecord) -> Invocation:
-    """The command line of a session's last life, as far as it is known."""
+    """Return the command line of the session's last life, as far as it is known."""
     return parse_argv(
         [
             str(arg)
@@ -240,10 +241,10 @@ def read_start_invocation(session: SessionRecord) -> Invocation:
 def build_resume_invocation(
     session: SessionRecord, folder: str, requested: Invocation, *, is_copy: bool = False
 ) -> Invocation:
-    """The flags of a next life in `folder`, or of a copy: what the session was begun with, and what
-    is asked now.
+    """Return the flags of the next life in `folder`, or of a copy: the original flags and the new
+    ones.
 
-    Settings in a file are read where they are to be told apart or joined. FrontendError as
+    Settings in a file are read if they must be compared or merged. Raise FrontendError like
     `check_flag_files_exist`.
     """
     start_invocation = read_start_invocation(session)
@@ -281,10 +282,10 @@ def _inline_settings(invocation: Invocation) -> Invocation:
 def check_flag_files_exist(
     session: SessionRecord, start_invocation: Invocation, requested: Invocation | None = None
 ) -> None:
-    """FrontendError for a file that a session was begun with and that is gone: it may have
+    """Raise FrontendError for a file of the original flags that is missing, because it may have
     forbidden something.
 
-    What is `requested` now takes the place of it, except for servers, which are more of them.
+    A flag of `requested` replaces the original one, except for servers, which are added.
     """
     for field in FILE_FLAG_FIELDS:
         value = getattr(start_invocation, field)
@@ -306,12 +307,12 @@ def check_flag_files_exist(
 
 
 def _is_missing_file(value: str, path: str = "") -> bool:
-    """Whether what was said names a file that is not there; it may be JSON itself."""
+    """Return whether a value names a file that does not exist. It may be JSON instead."""
     return not is_json(value) and not os.path.exists(path or value)
 
 
 def reap_exited_hosts() -> None:
-    """Forget hosts of ours that have ended: for whoever starts many and lives on."""
+    """Reap hosts that have exited. Used by processes that start many hosts."""
     for pid in list(_started_pids):
         with suppress(OSError):
             if os.waitpid(pid, os.WNOHANG) == (0, 0):
@@ -320,8 +321,9 @@ def reap_exited_hosts() -> None:
 
 
 def _acquire_lock(folder: str) -> int | None:
-    """The lock for a host of ours; None while another one lives. One that has said its end is
-    waited for: it is listed as ended, and is gone in a moment."""
+    """Take the lock for a new host. Return None while another host is running. A host that is about
+    to exit is waited for: it is listed as ended already.
+    """
     deadline = time.monotonic() + HOST_EXIT_TIMEOUT_S
     while (
         host_lock := lock.acquire_session_host_lock(folder)
@@ -334,7 +336,7 @@ def _acquire_lock(folder: str) -> int | None:
 
 
 def _build_metadata(session_id: str, folder: str, spec: SessionSpec) -> dict[str, Any]:
-    """The facts of a life that begins (background page, section 3)."""
+    """Build the metadata of a new life (background page, section 3)."""
     from shim.core.bridge.status import (
         derive_session_name,  # not for whoever only reads what stands here
     )
@@ -370,9 +372,9 @@ def _start_process(
     environment: Mapping[str, str],
     metadata: dict[str, Any],
 ) -> dict[str, Any]:
-    """Start the process of the host, write its pid to the facts, and return the facts.
+    """Start the process of the host, write its pid to the metadata, and return the metadata.
 
-    The host waits for the end of its stdin before it reads the facts. So a session has a pid as
+    The host waits for the end of its stdin before it reads the metadata. So a session has a pid as
     soon as it is listed.
     """
     stdin, stdin_writer = os.pipe()
@@ -438,14 +440,12 @@ def _spawn_host(
 
 
 def build_host_command() -> list[str]:
-    """The words that start a host, in the Python that we run in, as isolated as we are."""
+    """Build the command of a host, with the Python of this process and the same isolation."""
     return [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "shim.bridge.host"]
 
 
 def _open_stderr_file(path: str) -> int:
-    """What a host says beside its lines, behind what former lives said; emptied where that is too
-    much.
-    """
+    """Open the file for a host's stderr, at its end. It is truncated if it is too large."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
     if os.fstat(descriptor).st_size > MAX_STDERR_BYTES:

@@ -1,7 +1,7 @@
-"""Which session a word means: the beginning of its short id, its UUID, its name, or a part of its
-name.
+"""Finds the session that a text names: the beginning of its short id, its UUID, its name, or a part
+of its name.
 
-The texts are the real one's (background page, B23, B24), because people and programs know them.
+The texts are the real claude's (background page, B23, B24), because people and programs know them.
 """
 
 import os
@@ -26,8 +26,8 @@ OptionalSessions = Sequence[SessionRecord] | None
 def resolve_session_id(
     reference: str, no_match_text: str = NO_MATCH, *, sessions: OptionalSessions = None
 ) -> SessionRecord:
-    """The one session whose short id begins so, or whose UUID this is. FrontendError for none or
-    several.
+    """Return the one session with this UUID or this beginning of a short id. Raise FrontendError
+    for none or several.
     """
     matches = _filter_by_id(_list_candidates(sessions), reference)
     if len(matches) == 1:
@@ -42,10 +42,10 @@ def resolve_session_id(
 def resolve_session_reference(
     reference: str, *, sessions: OptionalSessions = None, is_only_arg: bool = True
 ) -> SessionRecord:
-    """The one session that a word means by its id, else by its name; `is_only_arg`: nothing else
-    was said beside it.
+    """Return the one session that a text names by id, or else by name. `is_only_arg`: it was the
+    only argument.
 
-    `sessions` are those to choose from, None for all.
+    `sessions` are the candidates, None for all.
     """
     sessions = _list_candidates(sessions)
     matches = _filter_by_id(sessions, reference)
@@ -78,7 +78,7 @@ def resolve_session_reference(
 
 
 def get_session_name(session: SessionRecord) -> str:
-    """What lists show of a session, "" where it has no name."""
+    """Return the name of a session in lists, or ""."""
     return str(session.metadata.get("name") or "")
 
 

@@ -1,5 +1,5 @@
-"""The socket of a session: a name in the session's folder, reached by paths of any length, by our
-own user alone.
+"""The socket of a session: a name in the session's folder, for paths of any length and only for our
+own user.
 """
 
 import os
@@ -12,15 +12,14 @@ from shim.io.mcp.socket_folder import MAX_PATH_BYTES, create_socket_folder, is_s
 from shim.io.mcp.socket_folder import SOCKET_NAME as SHORT_SOCKET_FILE
 
 SOCKET_FILE = "socket"
-# Connections that wait to be taken while the host is busy, or is not up yet. The system may allow
-# fewer.
+# Connections that wait while the host is busy or is being started. The system may allow fewer.
 LISTEN_BACKLOG = 128
 CONNECT_TIMEOUT_S = 5  # for a place in a full backlog
 
 
 def open_host_listener(folder: str) -> socket.socket:
-    """A listening socket in `folder`, 0600. OSError (EADDRINUSE) where there is one already, dead
-    or alive.
+    """Open a listening socket in `folder` with mode 0600. Raise OSError (EADDRINUSE) if there is
+    one already.
     """
     listener = socket.socket(socket.AF_UNIX)
     try:
@@ -35,8 +34,8 @@ def open_host_listener(folder: str) -> socket.socket:
 
 
 def connect_to_host(folder: str) -> socket.socket:
-    """A connection to the host of `folder`, which blocks. OSError where nobody listens, or another
-    user does.
+    """Connect to the host of `folder` with a blocking socket. Raise OSError if no process of our
+    user listens.
     """
     connection = socket.socket(socket.AF_UNIX)
     try:
@@ -56,7 +55,7 @@ def connect_to_host(folder: str) -> socket.socket:
 
 
 def is_host_listening(folder: str) -> bool:
-    """Whether a process listens. A full backlog has its process."""
+    """Return whether a process listens. A full backlog belongs to a process."""
     try:
         with socket.socket(socket.AF_UNIX) as connection, _open_short_path(folder) as path:
             connection.setblocking(False)
@@ -69,7 +68,9 @@ def is_host_listening(folder: str) -> bool:
 
 
 def find_socket_file_id(folder: str) -> tuple[int, int] | None:
-    """Which file is there now: a later socket of the same name is another one."""
+    """Return the identity of the socket file, which distinguishes it from a later one with the same
+    name.
+    """
     try:
         status = os.lstat(os.path.join(folder, SOCKET_FILE))
     except OSError:
@@ -78,7 +79,7 @@ def find_socket_file_id(folder: str) -> tuple[int, int] | None:
 
 
 def remove_host_socket(folder: str) -> None:
-    """Remove the name of a socket, and where a long path made it one, what it leads to."""
+    """Remove the name of a socket, and its target if a long path made it a link."""
     path = os.path.join(folder, SOCKET_FILE)
     with suppress(OSError):
         target_path = os.readlink(path)
@@ -89,13 +90,13 @@ def remove_host_socket(folder: str) -> None:
 
 
 def _pack_timeval(seconds: int) -> bytes:
-    """A `struct timeval`."""
+    """Return a `struct timeval`."""
     return struct.pack("@ll", seconds, 0)
 
 
 @contextmanager
 def _open_short_path(folder: str, *, is_new: bool = False) -> Iterator[str]:
-    """A path of the socket that the system takes: at most MAX_PATH_BYTES long."""
+    """Return a path of the socket of at most MAX_PATH_BYTES."""
     path = os.path.join(folder, SOCKET_FILE)
     if len(os.fsencode(path)) <= MAX_PATH_BYTES:
         yield path

@@ -1,5 +1,5 @@
-"""Ends hosts: they are asked by a signal and, if they do not end, killed. Only the lock says
-whether one lives.
+"""Stops hosts: by a signal and, if they do not exit, by SIGKILL. Only the lock shows whether a host
+runs.
 """
 
 import os
@@ -11,15 +11,15 @@ from contextlib import suppress
 from shim.bridge import registry
 from shim.bridge.registry import ACTIVE_STATES, SessionRecord
 
-SIGTERM_TIMEOUT_S = 8.0  # for the turn to be interrupted, its child ended and the last words said
+SIGTERM_TIMEOUT_S = 8.0  # for the turn and its child to end, and for the last frames
 SIGKILL_TIMEOUT_S = 2.0  # for the lock of a killed process to be free
-POLL_INTERVAL_S = 0.01  # between two looks
+POLL_INTERVAL_S = 0.01  # between two checks
 
 
 def stop_hosts(
     sessions: Sequence[SessionRecord], environment: Mapping[str, str]
 ) -> list[SessionRecord]:
-    """End the hosts of these sessions, all at once. Returns those that could not be ended."""
+    """Stop the hosts of these sessions in parallel. Return those that could not be stopped."""
     running = _signal_hosts(sessions, signal.SIGTERM, SIGTERM_TIMEOUT_S, environment)
     if not running:
         return []
@@ -32,9 +32,7 @@ def stop_hosts(
 
 
 def describe_unanswered_messages(session: SessionRecord, environment: Mapping[str, str]) -> str:
-    """What is said of the messages that a session which was ended had not taken; "" where there
-    were none.
-    """
+    """Describe the messages that a stopped session had not answered, or return ""."""
     stopped = registry.find_session(session.session_id, environment)
     return (
         registry.describe_unanswered_messages(stopped.metadata)
@@ -49,8 +47,8 @@ def _signal_hosts(
     timeout_s: float,
     environment: Mapping[str, str],
 ) -> list[SessionRecord]:
-    """Send each host a signal once and wait until it is dead. Returns those that live, as they are
-    now.
+    """Send each host a signal once, and wait until it has exited. Return those that are still
+    running.
     """
     deadline, signalled_pids = time.monotonic() + timeout_s, set[int]()
     running = list(sessions)
@@ -75,7 +73,7 @@ def _signal_hosts(
 def _send_signal(
     session: SessionRecord, pid: int, signal_number: signal.Signals, environment: Mapping[str, str]
 ) -> bool:
-    """Send the host a signal; never to another process that has got its number meanwhile."""
+    """Send the host a signal, but never another process that has its id now."""
     if not hasattr(os, "pidfd_open"):
         with suppress(OSError):
             os.kill(pid, signal_number)
@@ -97,7 +95,7 @@ def _send_signal(
 
 
 def _record_as_stopped(session: SessionRecord) -> None:
-    """A killed host could not say how it ended: it was stopped, unless its work was over before."""
+    """Record that a killed host was stopped, unless its work was finished before."""
     metadata = registry.read_metadata(session.folder)
     if metadata is not None and session.metadata["state"] in ACTIVE_STATES:
         with suppress(OSError):

@@ -1,6 +1,4 @@
-"""What the answers to a frontend are made of when its session begins: its models, its mode, its MCP
-servers.
-"""
+"""Builds the state of a frontend's session: its models, its mode, its MCP servers."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -94,8 +92,8 @@ def build_session_state(
 
 
 def load_mcp_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:
-    """The MCP servers of the command line: name → configuration. CliArgumentError for what names
-    none.
+    """Load the MCP servers of the command line: name → configuration. Raise CliArgumentError for a
+    value that names none.
     """
     if not invocation.mcp_config:
         return {}
@@ -107,7 +105,7 @@ def load_mcp_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:
 def _add_mcp_servers(
     state: SessionState, invocation: Invocation, servers: Mapping[str, Any]
 ) -> None:
-    """Those of the frontend's own process are reached through its stdin only."""
+    """Add MCP servers. Those in the frontend's own process can be reached only through its stdin."""
     sdk_names = [
         name
         for name, config in servers.items()
@@ -127,15 +125,15 @@ def _add_mcp_servers(
 
 
 def resolve_session_state_event_visibility(environment: Mapping[str, str]) -> str:
-    """Who is told the session's state: "visible", "host" or "" (contract 5.13)."""
+    """Return who receives the session's state: "visible", "host" or "" (contract 5.13)."""
     if environment.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1":
         return "visible"
     return "host" if environment.get("CLAUDE_CODE_SDK_READS_SESSION_STATE") == "1" else ""
 
 
 def _resolve_model(model: str, vendor_name: str) -> str | None:
-    """The model for the rest of a conversation. ValueError for another vendor's model, or for a
-    flag.
+    """Return the model for the rest of a conversation. Raise ValueError for another vendor's model,
+    or for a flag.
     """
     resolved = resolve_model_name(model, vendor_name, VENDORS)
     if resolved is not None:

@@ -1,5 +1,5 @@
-"""What a vendor is started with, and what is known of its session by now: shared by its launcher
-and its turns.
+"""The configuration and the session of one vendor in a conversation. Its launcher and its turns
+share them.
 """
 
 import os
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 def resolve_vendor_model(model: str, adapter: Adapter, settings: ShimSettings) -> str | None:
-    """What a vendor is told for a model's name, by the maps of the settings and its own; None: its
-    own default.
+    """Return the vendor's name of a model, by the maps of the settings and of the vendor. None is
+    the vendor's default.
     """
     return (
         model if adapter.passthrough else map_model_name(model, _list_model_maps(adapter, settings))
@@ -40,8 +40,8 @@ def resolve_vendor_model(model: str, adapter: Adapter, settings: ShimSettings) -
 def list_known_models(
     adapter: Adapter, settings: ShimSettings, environment: Mapping[str, str], cwd: str
 ) -> tuple[str, ...]:
-    """The names of models that can be chosen, as far as they are known: of the maps, and of the
-    vendor's own list.
+    """Return the names of the models that can be chosen, as far as they are known: from the maps
+    and the vendor's list.
     """
     if adapter.passthrough:
         return ()
@@ -64,21 +64,22 @@ def _list_model_maps(adapter: Adapter, settings: ShimSettings) -> "tuple[Mapping
 
 
 class McpRelayProvider(Protocol):
-    """The way from a vendor to the MCP servers of the frontend's process."""
+    """Connects a vendor to the MCP servers in the frontend's process."""
 
     def build_server_configs(
         self, server_names: tuple[str, ...]
     ) -> Mapping[str, Mapping[str, Any]]:
-        """What the vendor starts to reach the servers. OSError where nothing can be reached."""
+        """Return the servers that the vendor starts to reach them. Raise OSError if they cannot be
+        reached.
+        """
 
 
 class ConversationContext(NamedTuple):
-    """What holds for one vendor through a whole conversation.
+    """The configuration of one vendor for a whole conversation.
 
-    environment      what the drop-in was started with
-    recorder         None where nothing is recorded
-    is_translated    no line of a real claude passes as it is
-    claude_settings  what Claude's settings files say
+    environment      the environment of the drop-in recorder         None if nothing is recorded
+    is_translated    no line of a real claude passes unchanged claude_settings  the settings of
+    Claude's settings files
     """
 
     adapter: Adapter
@@ -103,7 +104,7 @@ class ConversationContext(NamedTuple):
         return resolve_vendor_model(model, self.adapter, self.settings)
 
     def build_policy(self) -> Policy:
-        """The rules of the invocation and of the settings."""
+        """Build the rules of the invocation and of the settings."""
         invocation = self.invocation
         claude_settings = self.claude_settings
         return Policy(
@@ -126,7 +127,7 @@ class ConversationContext(NamedTuple):
         )
 
     def list_removed_tools(self, policy: Policy) -> tuple[str, ...]:
-        """Claude's names of the tools that the vendor is not to have."""
+        """Return Claude's names of the tools that the vendor must not have."""
         if not policy.has_restrictions:
             return ()
         from shim.core.adapter.enforcement import list_removed_tools
@@ -135,24 +136,22 @@ class ConversationContext(NamedTuple):
 
 
 class VendorSessionResumeState:
-    """What is known by now of a vendor's session and of its child.
+    """The state of a vendor's session and of its child.
 
     stored_session     the stored session that the conversation resumes, if any
-    vendor_session_id  the vendor's own id of the session that goes on; None while the vendor has
-                       none
-    assigned_id        the id of a session that began under ours: the vendor may not say it
-    forks_next         the next child begins another session with what was said in this one
+    vendor_session_id  the vendor's id of its session; None before the vendor has one
+    assigned_id        the session id that the shim assigned; the vendor may never report it
+    forks_next         the next child continues this session as another one
     has_started        a child was started
-    persistent         the last child that was started stays, and is told messages through its stdin
-    has_system_prompt  the session was told the system prompts, in front of its first message
+    persistent         the last child is kept, and gets messages through its stdin
+    has_system_prompt  the session has received the system prompts, before its first message
     has_answered       a message was answered
     prompted_tools     the tools that the last child asks about before they run
-    restricting_rules  the rules that narrow, of which it was told those that it can be told
-    launch_mode        the permission mode that it was started in
-    mode_file          the file from which a hook of ours learns the mode; "" where there is none
-    failed_attempts    the vendors that were asked before this one, of which the next turn tells
-    vendor_model       the model that a child of it was told last; None while each had the vendor's
-                       own default
+    restricting_rules  the restricting rules at its start
+    launch_mode        the permission mode at its start
+    mode_file          the file from which our hook reads the mode; "" if there is none
+    failed_attempts    the vendors that were asked before this one, for the next turn
+    vendor_model       the model that a child got last; None while each had the vendor's default
     version_check      what the version of the installed program means for the promises of the
                        vendor's profile
     """
@@ -181,10 +180,11 @@ class VendorSessionResumeState:
     def assign_session_id(
         self, invocation: Invocation, adapter: Adapter, new_session_id: str
     ) -> Invocation:
-        """The invocation with the id of the session that begins; `new_session_id` where the
-        frontend chose none.
+        """Return the invocation with the id of the new session: the frontend's, or
+        `new_session_id`.
 
-        An id is given once: what began under it may be there, though the vendor never said so.
+        An id is assigned once, because the vendor may have stored a session under it without
+        reporting it.
         """
         invocation = invocation._replace(fork_session=self.forks_next)
         # the session that it goes on with
@@ -216,9 +216,9 @@ class VendorSessionResumeState:
 
 
 class AnswerSchema:
-    """`--json-schema`: kept to by the vendor, or asked for in the prompt and read here.
+    """`--json-schema`: followed by the vendor, or requested in the prompt and checked here.
 
-    A wrong one is refused for every vendor before anything runs: CliArgumentError (contract 11).
+    Raise CliArgumentError for an invalid schema before anything runs (contract 11).
     """
 
     def __init__(self, context: ConversationContext) -> None:
@@ -236,8 +236,8 @@ class AnswerSchema:
     def select_answer_parser(
         self, *, persistent: bool
     ) -> "Callable[[str], JsonSchemaAnswer] | None":
-        """What reads the answer; None where the vendor keeps to the schema, as no vendor does in a
-        conversation.
+        """Return what reads the answer, or None if the vendor follows the schema. No vendor does
+        that in a conversation.
         """
         return (
             self._parse_answer
@@ -246,7 +246,7 @@ class AnswerSchema:
         )
 
     def add_json_schema_instruction(self, prompt: str, *, persistent: bool) -> str:
-        """The prompt, with the request for JSON behind it where the answer is read here."""
+        """Return the prompt, with the request for JSON after it if the answer is checked here."""
         if self.select_answer_parser(persistent=persistent) is None:
             return prompt
         from shim.conversation.drivers import answer_schema
@@ -255,7 +255,7 @@ class AnswerSchema:
 
 
 class SpillStore:
-    """Puts a text that is too large for a line, or for an argument, into a file of the session's."""
+    """Writes a text that is too large for a line or an argument into a file of the session."""
 
     def __init__(self, context: ConversationContext, session_id: str) -> None:
         self._context = context
@@ -263,7 +263,9 @@ class SpillStore:
         self._spill: LargeTextFolder | None = None
 
     def __call__(self, text: str, suffix: str = ".txt") -> str | None:
-        """The path of the file; None where it cannot be written: a copy must not cost the original."""
+        """Return the path of the file, or None if it cannot be written. The original text is not
+        lost then.
+        """
         try:
             from shim.state.spill import LargeTextFolder
 
@@ -279,7 +281,7 @@ class SpillStore:
 
 
 def _resolve_path(path: str) -> str:
-    """Where a path's links lead; the path itself where nobody can tell."""
+    """Return a path with its links resolved, or the path itself if they cannot be resolved."""
     try:
         return os.path.realpath(path)
     except (OSError, ValueError):

@@ -1,5 +1,5 @@
-"""Starts the children of one vendor in a conversation: with its own flags, and the session that
-goes on.
+"""Starts the children of one vendor in a conversation: with the vendor's flags, and with its
+session.
 """
 
 import contextlib
@@ -68,9 +68,7 @@ HOOK_ARGV = (sys.executable, "-I", "-m", "shim.conversation.tool_hook")
 
 
 class VendorProgram:
-    """Where a vendor's program is, and which dialect it speaks; `environment` is that of its
-    children.
-    """
+    """A vendor's program and its dialect. `environment` is the environment of its children."""
 
     def __init__(
         self,
@@ -89,8 +87,8 @@ class VendorProgram:
         self.last_probe: ProgramProbe | None = None
 
     def locate_program(self) -> None:
-        """Look for it, once. VendorError when it is not there, FrontendError for a mistake in the
-        settings.
+        """Find the program, once. Raise VendorError if it is missing, FrontendError for an error in
+        the settings.
         """
         context = self._context
         if not self._program_argv:
@@ -115,12 +113,12 @@ class VendorProgram:
 
     @property
     def argv(self) -> list[str]:
-        """The words that start it, without its arguments."""
+        """Return the command without its arguments."""
         return [*self.command_prefix, *self._program_argv]
 
     def add_program_details_to_request(self, request: LaunchRequest) -> LaunchRequest:
-        """A request with what only the program itself can tell. FrontendError for a variant that it
-        does not have.
+        """Return a request with the details that only the program can report. Raise FrontendError
+        for a variant that it does not have.
         """
         adapter, cached_probe = self._context.adapter, cache(self.create_probe)
         if self._variant is None:
@@ -155,7 +153,7 @@ class VendorProgram:
         )
 
     def create_probe(self) -> "ProgramProbe":
-        """What asks the program for its help."""
+        """Return the probe that asks the program for its help."""
         from shim.process.probe import ProgramProbe
 
         command = [*self.command_prefix, self._program_argv[0]]
@@ -169,9 +167,7 @@ class VendorProgram:
 
 
 class LaunchPlan(NamedTuple):
-    """A child that can be started: its command, its environment, and what else its vendor wants of
-    the start.
-    """
+    """A child that can be started: its command, its environment, and the files of the start."""
 
     argv: list[str]
     environment: dict[str, str]
@@ -180,8 +176,8 @@ class LaunchPlan(NamedTuple):
 
 
 class ChildLauncher:
-    """One vendor in one conversation. `session_state` are what the frontend may change in the
-    middle of it.
+    """Starts the children of one vendor in one conversation. `session_state` is what the frontend
+    may change meanwhile.
 
     `stored_session` is the stored session that is resumed. `failed_attempts` are the vendors that
     were asked before this one; `list_replayed_attempts` returns those of a recording that is
@@ -240,8 +236,8 @@ class ChildLauncher:
         environment: Mapping[str, str],
         stored_session: "StoredSession | None" = None,
     ) -> "ChildLauncher":
-        """What starts another vendor in the same conversation; no session of this one's goes on in
-        it but `stored_session`.
+        """Return the launcher of another vendor in the same conversation. It resumes only
+        `stored_session`.
         """
         context = self.context._replace(
             adapter=adapter, environment=environment, is_translated=True
@@ -260,14 +256,14 @@ class ChildLauncher:
 
     @cached_property
     def writer(self) -> "OutputWriter":
-        """The pen of the conversation, opened when it is first asked for: a child is started
-        without it.
+        """Return the writer of the conversation. It is opened when it is first needed, after the
+        first child was started.
         """
         return self._open_writer()
 
     @cached_property
     def turn_lifecycle(self) -> "TurnLifecycle":
-        """The turns of the vendor; a child is started without them."""
+        """Return the turns of the vendor. They are created after the first child was started."""
         from shim.conversation.drivers.turn_lifecycle import TurnLifecycle
 
         args = self.context, self.session_state, self.resume_state, self._answer_schema, self.writer
@@ -277,15 +273,15 @@ class ChildLauncher:
 
     @property
     def vendor_session_id(self) -> str:
-        """The vendor's own id of the session that goes on, "" while it has none."""
+        """Return the vendor's id of its session, or ""."""
         return self.resume_state.vendor_session_id or ""
 
     def build_vendor_prompt(self, user_prompt: str) -> str:
-        """The prompt, with the request for JSON behind it where the answer is read here.
+        """Build the prompt, with the request for JSON after it if the answer is checked here.
 
-        Under a rule about reading, the prompt itself makes the vendor read nothing.
-        System prompts stand before the first one for a child that has no other place for them; a
-        command stays one.
+        If a rule is about reading, the prompt itself must not make the vendor read a file. System
+        prompts come before the first prompt if the child has no other place for them; a command
+        stays one.
         """
         resume_state = self.resume_state
         if (
@@ -319,7 +315,9 @@ class ChildLauncher:
             raise
 
     def plan_child_launch(self, prompt: str, *, persistent: bool = False) -> LaunchPlan:
-        """The child that answers a prompt. VendorError or FrontendError where none can."""
+        """Plan the child that answers a prompt. Raise VendorError or FrontendError if there can be
+        none.
+        """
         resume_state = self.resume_state
         resume_state.persistent = persistent
         if self.context.dialect.asks_by_line and self.session_state.answers_prompts:
@@ -464,7 +462,7 @@ class ChildLauncher:
 
     @cached_property
     def attachments(self) -> "AttachmentStore":
-        """The files of the message that is answered."""
+        """Return the files of the message that is answered."""
         from shim.state.attachments import AttachmentStore
 
         environment = {**self.child_environment, **self.context.vendor_settings.env}
@@ -472,15 +470,15 @@ class ChildLauncher:
 
     @property
     def _can_attach(self) -> bool:
-        """Whether the vendor reads files of ours: not where it may be on another machine."""
+        """Return whether the vendor can read our files. It cannot if it may run on another machine."""
         return bool(self.adapter.environment.attachment_dirs) and not self.program.command_prefix
 
     def _store_attachment(self, data: str, suffix: str) -> str | None:
         return self.attachments.store_file(data, suffix)
 
     def _build_servers(self) -> McpServers:
-        """The MCP servers that the vendor is told of; those of `initialize` came through stdin, for
-        their secrets.
+        """Return the MCP servers for the vendor. Those of `initialize` came through stdin, because
+        of their secrets.
         """
         configured_servers, stdin_server_names = (
             self.session_state.configured_servers,
@@ -501,8 +499,8 @@ class ChildLauncher:
         )
 
     def _build_relay_entries(self) -> "Mapping[str, Mapping[str, Any]]":
-        """What the vendor starts to reach the MCP servers of the frontend's process, where it can
-        reach them.
+        """Return the servers that the vendor starts to reach the MCP servers of the frontend's
+        process, if it can reach them.
         """
         state, names = self.session_state, self.session_state.sdk_servers.names
         if not names or self.relays is None or not self.adapter.abilities.accepts_mcp_servers:
@@ -521,7 +519,7 @@ class ChildLauncher:
         return relays
 
     def _ensure_mode_file(self) -> str:
-        """The file that tells our hook the permission mode, if a hook of ours may need it."""
+        """Return the file with the permission mode for our hook, if a hook may need it."""
         resume_state = self.resume_state
         if resume_state.mode_file:
             self.write_permission_mode_file()
@@ -534,7 +532,9 @@ class ChildLauncher:
         return resume_state.mode_file
 
     def write_permission_mode_file(self) -> None:
-        """Tell our hook the permission mode of now. A hook that finds no mode refuses every call."""
+        """Write the current permission mode for our hook. A hook that finds no mode denies every
+        call.
+        """
         path = self.resume_state.mode_file
         if not path:
             return
@@ -547,7 +547,7 @@ class ChildLauncher:
 
     @property
     def policy(self) -> "Policy":
-        """The rules, with those that a person gave in this conversation."""
+        """Return the rules, with those that a person added in this conversation."""
         return (
             self.context.build_policy()
             if self.session_state.policy is None
@@ -575,7 +575,9 @@ class ChildLauncher:
             )
 
     def _check_request(self, request: LaunchRequest) -> None:
-        """PermissionModeError for rules that the vendor would not keep before a call runs."""
+        """Raise UnsupportedPermissionModeError for rules that the vendor cannot enforce before a
+        call runs.
+        """
         if self.resume_state.version_check.distrust:
             self.check_version_enforces_permissions()
         if self.policy.has_restrictions:
@@ -589,8 +591,8 @@ class ChildLauncher:
             )
 
     def check_version_enforces_permissions(self, policy: "Policy | None" = None) -> None:
-        """Raise PermissionModeError if a turn needs a promise that does not hold for the installed
-        version.
+        """Raise UnsupportedPermissionModeError if a turn needs a promise that does not hold for the
+        installed version.
 
         `policy` replaces the current rules.
         """
@@ -627,7 +629,7 @@ class ChildLauncher:
         warn(f"{escape_control_chars(reason)}\n")
 
     def explain_unenforceable_rules(self, policy: "Policy") -> str:
-        """Why the vendor would not keep other rules in this conversation; "" if it would."""
+        """Return why the vendor cannot enforce other rules in this conversation, or ""."""
         try:
             self.check_version_enforces_permissions(policy)
         except UnsupportedPermissionModeError as error:
@@ -644,7 +646,9 @@ class ChildLauncher:
         )
 
     def prepare_vendor_run_report_folder(self) -> str | None:
-        """Where the child may write about its run: not where it may be on another machine."""
+        """Return the folder for the child's report about its run, or "" if the child may be on
+        another machine.
+        """
         if self.adapter.environment.run_report is None or self.program.command_prefix:
             return None
         from shim.process.report_file import RunReportFile
@@ -661,7 +665,7 @@ class ChildLauncher:
 def build_vendor_capabilities(
     adapter: Adapter, *, name: str = "", persistent: bool
 ) -> VendorCapabilities:
-    """What a frontend may know of a vendor. `persistent`: one child of it stays for the
+    """Return what a frontend may know about a vendor. `persistent`: one child serves the whole
     conversation.
     """
     bypass_request = LaunchRequest(
