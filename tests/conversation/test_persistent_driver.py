@@ -1022,6 +1022,20 @@ def test_child_that_does_not_read_its_message_can_be_interrupted(box, talk):
     assert causes(done) == ["clean", "interrupted"]
 
 
+def test_interrupt_does_not_wait_for_a_child_that_does_not_read_an_answer(box, talk):
+    child = box.create_fake(
+        HELLO, ["hear", "go"], ["out", format_ndjson(INIT, calls(), asks())], ["hang"]
+    )
+    with talk(child, *ASKING) as running:
+        running.send_lines(user("go"))
+        request_id = question(running)["request_id"]
+        changed_input = {"command": "x" * 1_000_000}
+        running.send_lines(answer(request_id, behavior="allow", updatedInput=changed_input))
+        running.send_lines(control("stop", "interrupt"))
+        done = running.end_input()
+    assert causes(done) == ["interrupted"]
+
+
 def test_turn_interrupted_before_its_first_output_has_a_single_result(box, talk):
     lifeline = box.create_lifeline()
     child = box.create_fake(

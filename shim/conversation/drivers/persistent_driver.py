@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 INTERRUPT_TIMEOUT_S = 1.5  # for a child to interrupt its turn; then the child is ended
 # for a child to read a line; a child that does not read it is ended
 WRITE_TIMEOUT_S = 60.0
+# for a child to read a line of the frontend, before the frontend's next line is handled
+FRONTEND_LINE_WAIT_S = 0.5
 HOOK_TIMEOUT_S = 60.0  # the real claude waits as long for a frontend's hooks about a call
 # Heartbeats sent within one heartbeat timeout, so that two answers may be lost.
 HEARTBEATS_PER_TIMEOUT = 3
@@ -551,7 +553,7 @@ class PersistentDriver(ChildDriver):
                 await self.write_output_and_run_commands(*stream.take_output())
         if decision.ends_turn:
             stream.turn.record_interrupt()
-        await self._write_to_child(child, answer)
+        await self._write_frontend_line(child, answer)
         self._deadlines.update_read_scope_deadline(silence_allowed=self._allows_silence)
         if decision.ends_turn:
             await self.interrupt()
@@ -620,7 +622,7 @@ class PersistentDriver(ChildDriver):
                 return
             messages.remove(message)
             stream.turn.add_steering_message(message)
-            await self._write_to_child(child, line)
+            await self._write_frontend_line(child, line)
 
     def _list_unread_messages(self, stream: ChildStream) -> list[UserMessage]:
         """Return the messages that were sent into the turn and that it does not answer.
@@ -646,6 +648,20 @@ class PersistentDriver(ChildDriver):
             await child.write_stdin(lines)
         if timeout_scope.cancelled_caught:
             await child.stop("SIGTERM")
+
+    async def _write_frontend_line(self, child: Child, line: bytes) -> None:
+        """Write what the frontend has sent. If the child does not read it soon, continue in the
+        background, because the frontend's next line may be an interrupt.
+        """
+        is_written = anyio.Event()
+
+        async def write_line() -> None:
+            await self._write_to_child(child, line)
+            is_written.set()
+
+        self._tasks.start_soon(write_line)
+        with anyio.move_on_after(FRONTEND_LINE_WAIT_S):
+            await is_written.wait()
 
     async def _interrupt_child(self, child: Child) -> None:
         self._deadlines.shorten_exit_deadline(INTERRUPT_TIMEOUT_S)
@@ -693,7 +709,7 @@ class PersistentDriver(ChildDriver):
             )
         if self._child is not None:
             self._needs_restart = self._needs_restart or line is None or needs_restart
-            await self._write_to_child(self._child, line or b"")
+            await self._write_frontend_line(self._child, line or b"")
 
     async def _send_message(self, child: Child, stream: ChildStream, prompt: UserMessage) -> bool:
         """Send the message of the turn to the child, and read the answer."""
