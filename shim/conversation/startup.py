@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from shim.conversation.fallback.chain import FallbackChain
     from shim.conversation.runner import ConversationTransport
     from shim.core.adapter.adapter import Adapter
+    from shim.core.claude.output_writer import OutputWriter
     from shim.core.policy.policy import Policy
-    from shim.core.turn.context import OutputWriter
     from shim.io.signals import SignalRecorder
     from shim.process.spawn import ChildSpawnResult
     from shim.recording.recorder import RunRecorder

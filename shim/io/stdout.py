@@ -15,7 +15,7 @@ from shim.io.stderr import DISCONNECT_ERRNOS, SAFE_BYTES, warn
 from shim.io.transcript import Transcript
 
 if TYPE_CHECKING:
-    from shim.core.turn.context import OutputWriter
+    from shim.core.claude.output_writer import OutputWriter
     from shim.io.record_sinks import RunRecordSink
 
 MAX_WRITE_BYTES = 1024 * 1024

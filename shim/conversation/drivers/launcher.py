@@ -56,9 +56,9 @@ from shim.state.config import DEFAULT_TIMEOUTS_S
 
 if TYPE_CHECKING:
     from shim.conversation.drivers.turn_lifecycle import TurnLifecycle
+    from shim.core.claude.output_writer import OutputWriter
     from shim.core.claude.session_state import SessionState
     from shim.core.policy.policy import Policy
-    from shim.core.turn.context import OutputWriter
     from shim.process.probe import ProgramProbe
     from shim.process.report_file import RunReportFile
     from shim.state.attachments import AttachmentStore

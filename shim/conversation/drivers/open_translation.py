@@ -23,7 +23,7 @@ from shim.state.config import DEFAULT_LINE_BYTES
 from shim.state.files import select_spill_file_opener, write_all
 
 if TYPE_CHECKING:
-    from shim.core.turn.context import OutputWriter
+    from shim.core.claude.output_writer import OutputWriter
     from shim.state.spill import LargeTextFolder
 
 CHUNK_BYTES = 256 * 1024

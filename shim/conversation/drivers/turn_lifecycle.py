@@ -12,6 +12,7 @@ from shim.conversation.drivers.context import (
 )
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.adapter.child_stream import ChildStream
+from shim.core.claude.output_writer import OutputWriter
 from shim.core.claude.session_state import SessionState
 from shim.core.reading.limits import StoreText
 from shim.core.reading.lines import LineSplitter
@@ -19,7 +20,6 @@ from shim.core.reading.values import validate_uuid
 from shim.core.turn.context import (
     NO_VENDOR_SESSION_USAGE,
     ConversationLimits,
-    OutputWriter,
     SessionConfig,
     TurnConfig,
     VendorInfo,

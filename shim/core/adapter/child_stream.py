@@ -34,7 +34,7 @@ from shim.core.turn.outcome import ChildExit, format_open_call_names
 from shim.core.turn.turn import Turn
 
 if TYPE_CHECKING:
-    from shim.core.turn.context import OutputWriter
+    from shim.core.claude.output_writer import OutputWriter
 
 # Messages that steer one turn. Each is stored until the turn ends, because the next child must get
 # the unanswered ones. Their bytes are bounded by MAX_LINE_BYTES, which the last message may exceed.

@@ -38,6 +38,7 @@ from shim.core.claude.line_pieces import (
     generate_line_uuid_suffixes,
     generate_message_ids,
 )  # fmt: skip
+from shim.core.claude.output_writer import OutputWriter
 from shim.core.claude.usage import NO_USAGE, MessageUsageCounter, Usage, parse_usage
 from shim.core.reading.json_text import dump_json, escape_line_separators
 from shim.core.reading.limits import (
@@ -56,7 +57,7 @@ TERMINATORS = {"message_stop": b'{"type":"message_stop"}\n', "dollar": b"$\n", "
 RESERVED_FIELDS = ("type", "subtype", "session_id", "uuid")  # a vendor cannot set these
 
 
-class StreamJsonWriter:
+class StreamJsonWriter(OutputWriter):
     """Writes Claude's lines into a buffer; `take_bytes` returns them. Every method appends complete
     lines.
 
@@ -79,9 +80,8 @@ class StreamJsonWriter:
         self.max_bytes = max(
             (max_line_bytes or NO_LIMIT_BYTES) - MAX_ENVELOPE_BYTES, MIN_CUT_BYTES + MAX_NOTE_BYTES
         )
-        self.last_result_line = b""
-        self.last_call_bytes = 0  # of the last call, as it was written
         self._terminator = terminator
+        self.has_result_terminator_line = bool(terminator)
         self.usage_counter = usage_counter
         self._lines = LineBuffer()
         self._uuid_prefix = uuid_prefix.encode()
@@ -92,17 +92,10 @@ class StreamJsonWriter:
         self._encoded_model: tuple[str, bytes] = ("", b"")  # and how it stands in a reply's head
         self._encoded_usage: tuple[Usage | None, bytes] = (None, b"")  # and its JSON
 
-    transcript_writer = None  # its own lines are Claude's
     claude_version = CLAUDE_VERSION  # of the claude that is imitated
 
     def take_bytes(self) -> bytes:
         return self._lines.take_joined_lines()
-
-    def count_prompt_chars(self, prompt: str) -> None:
-        """Do nothing: Claude's lines do not contain the size of the prompt."""
-
-    def write_session_id_change(self, session_id: str) -> None:
-        """Do nothing: a session never changes its id (contract S3)."""
 
     def discard_turn(self) -> None:
         """Discard the lines of the turn. The frontend has received none of them."""
@@ -206,10 +199,6 @@ class StreamJsonWriter:
         """Write a result that is Claude's already. Its terminator comes later."""
         self.write_passthrough_line(line)
         self.last_result_line = self._lines[-1]
-
-    @property
-    def has_result_terminator_line(self) -> bool:
-        return bool(self._terminator)
 
     def write_result_terminator_line(self) -> None:
         """Write the terminator if this stream has one. `write_result` writes it itself."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from shim.core.api_errors import TurnEndCause
 from shim.core.claude.normalize import ClaudeEventNormalizer
+from shim.core.claude.output_writer import OutputWriter
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.tool_content import is_mcp_result
 from shim.core.claude.usage import Usage
@@ -20,7 +21,7 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import convert_to_tool_result_content
 from shim.core.secrets.claude_lines import ClaudeLineRedactor, RedactedLine
 from shim.core.secrets.redactor import Redactor, StreamRedactor, add_placeholder_counts
-from shim.core.turn.context import ConversationState, OutputWriter, TurnConfig
+from shim.core.turn.context import ConversationState, TurnConfig
 from shim.core.turn.machine import CLOSED, ECHO, TEXT, THINKING, TurnState
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn, WriteLine

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from shim.core.api_errors import ApiFailure, TurnEndCause, classify_api_error
+from shim.core.claude.output_writer import OutputWriter
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage, parse_dollars
 from shim.core.errors import FailedVendorAttempt
@@ -32,7 +33,6 @@ from shim.core.turn.context import (
     MAX_NAME_CHARS,
     ConversationState,
     JsonSchemaAnswer,
-    OutputWriter,
     TurnConfig,
 )
 from shim.core.turn.init_line import build_init_fields, clean_vendor_info

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+from shim.core.claude.output_writer import OutputWriter
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import JsonSanitizer
-from shim.core.turn.context import ConversationState, OutputWriter, TurnConfig
+from shim.core.turn.context import ConversationState, TurnConfig
 from shim.core.turn.machine import TransitionAction, TurnStateMachine
 from shim.core.turn.outcome import TurnOutcomeTracker
 

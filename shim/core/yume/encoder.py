@@ -1,16 +1,16 @@
-"""Yume's pen: the flat dialect, one small object a line (its reference, sections 2 to 4).
+"""Encodes a turn in Yume's dialect: one small object a line (Yume's reference, sections 2 to 4).
 
-`text`, `thinking`, `tool_use`, `tool_result`, `usage`, `result`, `error`, `interrupt`,
-`system` and `message_stop`, and nothing else. Every fragment is a line when it comes; a whole block
-is never said again. The order of calls, results and text is that of `order`. The end is said as:
-usage, what happened, result, terminator.
+The types of the lines are `text`, `thinking`, `tool_use`, `tool_result`, `usage`, `result`, `error`,
+`interrupt`, `system` and `message_stop`. Every fragment becomes a line when it comes; a complete
+block is not written again. `order` decides the order of calls, results and text. A turn ends with
+the usage, the error or the interrupt if there is one, the result, and the terminator.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from shim.core.claude.output_writer import OutputWriter
 from shim.core.claude.usage import Usage, parse_usage
-from shim.core.claude.writer import StreamJsonWriter
 from shim.core.dialects import DIALECTS
 from shim.core.reading.json_text import dump_json, escape_line_separators
 from shim.core.reading.limits import (
@@ -43,7 +43,7 @@ USAGE_KEYS = (
 )
 TOOL_NAME_BY_CLAUDE_NAME = {"Agent": "Task"}  # Claude's newer name for it
 
-# What of our result Yume has a use for; the text was said, `shim` is ours.
+# The fields of the shim's result that Yume reads. The answer was written before.
 COPIED_RESULT_FIELDS = (
     "duration_ms",
     "duration_api_ms",
@@ -54,13 +54,14 @@ COPIED_RESULT_FIELDS = (
 )
 
 
-class YumeEncoder:
-    """Writes Yume's lines into a buffer; `take_bytes` hands the bytes over.
+class YumeEncoder(OutputWriter):
+    """Writes Yume's lines into a buffer; `take_bytes` returns them. Events without a line of Yume's
+    are ignored.
 
-    One pen serves a process, so `init` is said once (R1) and the numbers of texts go on.
-    `frontend_session_id` is how the frontend calls the session where its own name for it is no
-    UUID. `transcript_writer` writes the same messages in Claude's lines, for the transcript that
-    history lists read.
+    One encoder serves a process, so `init` is written once (R1) and the numbers of texts continue.
+    `frontend_session_id` is the frontend's id of the session if that is not a UUID.
+    `transcript_writer` writes the same messages in Claude's lines, for the transcript that history
+    lists read.
     """
 
     writes_partial_messages = True
@@ -72,16 +73,16 @@ class YumeEncoder:
         *,
         max_line_bytes: int = 0,
         frontend_session_id: str = "",
-        transcript_writer: StreamJsonWriter | None = None,
+        transcript_writer: OutputWriter | None = None,
     ) -> None:
         dialect_max_bytes = DIALECTS["yume"].max_line_bytes
         self.max_bytes = max(
             min(max_line_bytes or dialect_max_bytes, dialect_max_bytes) - MAX_ENVELOPE_BYTES,
             MIN_CUT_BYTES + MAX_NOTE_BYTES,
         )
-        self.last_result_line = b""
-        self.last_call_bytes = 0  # of the last call, as it was said
         self.transcript_writer = transcript_writer
+        # ignores the messages if no transcript is kept
+        self._transcript = transcript_writer or OutputWriter()
         self._uuid_prefix = uuid_prefix
         self._frontend_session_id = frontend_session_id
         self._uuid_count = 0
@@ -92,8 +93,8 @@ class YumeEncoder:
         self._reset_turn()
 
     def _reset_turn(self) -> None:
-        """What is remembered of one turn."""
-        # as the frontend knows the session when the turn begins
+        """Set the state of one turn."""
+        # the ids that the frontend knows when the turn begins
         self._session_ids_before_turn = self._session_id, self._frontend_session_id
         self._ordered_output = OrderedToolCallOutput(self._lines, self._encode_result)
         self._has_response = False
@@ -107,36 +108,27 @@ class YumeEncoder:
         return output
 
     def discard_turn(self) -> None:
-        """Forget the turn that has begun, and the session that was named in it: the frontend got
-        none of its lines.
+        """Discard the lines of the turn and the session id in them. The frontend has received none
+        of them.
         """
         self._session_id, self._frontend_session_id = self._session_ids_before_turn
         self._lines.clear()
         self._reset_turn()
-        if self.transcript_writer:
-            self.transcript_writer.discard_turn()
-
-    def compact_buffered_lines(self) -> None:
-        """Its lines are short."""
+        self._transcript.discard_turn()
 
     def create_uuid(self) -> str:
         self._uuid_count += 1
         return f"{self._uuid_prefix}{self._uuid_count:012x}"
 
-    def create_message_id(self) -> str:
-        """Nothing of Yume's has one."""
-        return ""
-
     def count_prompt_chars(self, prompt: str) -> None:
-        """Its length is what an estimate of the tokens begins with."""
+        """Count the characters of a prompt, for an estimate of the input tokens."""
         self._input_chars += len(prompt)
 
-    # -- the frame ---------------------------------------------------------------------------------
+    # -- the session and the turn ------------------------------------------------------------------
 
     def write_init_message(self, session_id: str, fields: Mapping[str, Any]) -> None:
-        """The first line of the process; later only a session that has another id (R1, R12)."""
-        if self.transcript_writer:
-            self.transcript_writer.write_init_message(session_id, fields)
+        """Write the first line of the process; later only another session id (R1, R12)."""
+        self._transcript.write_init_message(session_id, fields)
         if self._session_id is not None:
             self.write_session_id_change(session_id)
             return
@@ -158,16 +150,15 @@ class YumeEncoder:
         self._write_line(line | {"shim": fields.get("shim") or {}})
 
     def write_session_id_change(self, session_id: str) -> None:
-        """The id by which the conversation can be resumed is another now (R12)."""
+        """Write the new id with which the conversation can be resumed (R12)."""
         if session_id != self._session_id:
             self._session_id, self._frontend_session_id = session_id, ""
             self._write_line({"type": "system", "subtype": "session_id", "session_id": session_id})
 
     def write_system_message(self, subtype: str, fields: Mapping[str, Any]) -> None:
-        """Of what stands beside the conversation Yume knows the compaction (R12)."""
+        """Write a compaction. Yume only understands this system event (R12)."""
         if subtype == "compact_boundary":
-            compact_metadata = fields.get("compact_metadata")
-            compact_metadata = as_dict(compact_metadata)
+            compact_metadata = as_dict(fields.get("compact_metadata"))
             trigger = compact_metadata.get("trigger")
             metadata = {
                 "trigger": trigger if trigger in COMPACTION_TRIGGERS else COMPACTION_TRIGGERS[0],
@@ -184,7 +175,7 @@ class YumeEncoder:
             self._write_line(line)
 
     def write_result(self, fields: Mapping[str, Any]) -> None:
-        """The end of the turn, whatever it was (R6, R7, R9, R10, R11)."""
+        """Write the end of the turn (R6, R7, R9, R10, R11)."""
         self._ordered_output.write_all_buffered_lines()
         cause = str((fields.get("shim") or {}).get("cause") or "")
         is_error = bool(fields.get("is_error"))
@@ -195,7 +186,7 @@ class YumeEncoder:
             and isinstance(answer, str)
             and "structured_output" not in fields
         ):
-            self._write_text("text", answer)  # it came with the end and never before
+            self._write_text("text", answer)  # the answer came only with the result
         usage = self._resolve_usage(fields.get("usage"))
         self._write_line({"type": "usage", **usage})
         line: dict[str, Any] = {"is_error": is_error, "subtype": "success", "usage": usage}
@@ -213,17 +204,16 @@ class YumeEncoder:
         line |= {"uuid": self.create_uuid(), "session_id": self._resolve_session_id()}
         self._write_line({"type": "result", **line})
         self.last_result_line = self._lines[-1]
-        if self.transcript_writer:
-            self.transcript_writer.finalize_turn_usage(fields)
+        self._transcript.finalize_turn_usage(fields)
         self.write_result_terminator_line()
         self._reset_turn()
 
     def write_result_terminator_line(self) -> None:
-        """The terminator; `result` says it by itself."""
+        """Write the terminator. `write_result` writes it itself."""
         self._lines.append(TERMINATOR)
 
     def _write_failure(self, result_fields: Mapping[str, Any], cause: str) -> dict[str, Any]:
-        """Say what failed; gives back what the result has of it."""
+        """Write the error. Return the fields of the result that repeat it."""
         errors = result_fields.get("errors") or [result_fields.get("result") or cause]
         error_name, status = self._error_and_status
         code = choose_yume_error_code(error_name, cause, str(errors[0]))
@@ -254,7 +244,7 @@ class YumeEncoder:
         }
 
     def _resolve_usage(self, reported_usage: object) -> dict[str, Any]:
-        """The vendor's numbers; where it gave none, an estimate that says so (R6)."""
+        """Return the vendor's usage, or an estimate that is marked as one (R6)."""
         usage = parse_usage(reported_usage)
         if any(usage.values()):
             return {name: usage[name] for name in USAGE_KEYS}
@@ -271,27 +261,19 @@ class YumeEncoder:
     # -- a reply -----------------------------------------------------------------------------------
 
     def start_message(self, model: str, usage: Usage) -> None:
-        """Replies have no lines of their own."""
-        if self.transcript_writer:
-            self.transcript_writer.start_message(model, usage)
+        self._transcript.start_message(model, usage)
 
     def set_message_usage(self, usage: Usage) -> None:
-        """Usage is said once, at the end."""
-        if self.transcript_writer:
-            self.transcript_writer.set_message_usage(usage)
-
-    def end_message(self, stop_reason: str | None, usage: Usage) -> None:
-        """Replies have no lines of their own."""
+        self._transcript.set_message_usage(usage)
 
     def add_usage(self, usage: Usage) -> None:
-        if self.transcript_writer:
-            self.transcript_writer.add_usage(usage)
+        self._transcript.add_usage(usage)
 
     def start_block(self, kind: str) -> None:
         self._block_kind = kind
 
     def write_block_delta(self, text_json: bytes) -> None:
-        """A fragment is a line (R2, R13)."""
+        """Write a fragment as a line (R2, R13)."""
         if not text_json.isascii():
             text_json = escape_line_separators(text_json)
         self._has_response = True
@@ -302,32 +284,26 @@ class YumeEncoder:
         self._has_text = self._has_text or self._block_kind == "text"
 
     def write_block(self, kind: str, text_json: bytes, is_aborted: bool = False) -> None:
-        """Its fragments were said."""
-        if self.transcript_writer:
-            self.transcript_writer.write_block(kind, text_json, is_aborted)
+        """Write a block into the transcript only, because its fragments were written before."""
+        self._transcript.write_block(kind, text_json, is_aborted)
 
     def write_complete_block(self, block_kind: str, text_json: bytes) -> None:
-        """A whole block is one fragment."""
+        """Write a complete block as one fragment."""
         self._block_kind = block_kind
         self.write_block_delta(text_json)
-        if self.transcript_writer:
-            self.transcript_writer.write_block(block_kind, text_json)
-
-    def end_block(self) -> None:
-        """Blocks have no lines of their own."""
+        self._transcript.write_block(block_kind, text_json)
 
     def write_tool_call(
         self, call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """A whole call (R3, R5)."""
+        """Write a complete call (R3, R5). Return other arguments if they had to be shortened."""
         input_json, written_input = self._shorten_input(tool_input)
         self._has_response = True
         self._output_chars += len(input_json)
         line = self._encode_call(call_id, "", name, input_json)
         self.last_call_bytes = len(line)
         self._ordered_output.add_tool_call_line("", call_id, line)
-        if self.transcript_writer:
-            self.transcript_writer.write_tool_call(call_id, name, written_input)
+        self._transcript.write_tool_call(call_id, name, written_input)
         return None if written_input is tool_input else written_input
 
     def write_tool_result(
@@ -338,9 +314,8 @@ class YumeEncoder:
         content: object,
         is_error: bool,
     ) -> None:
-        """What a call returned, as one text."""
-        if self.transcript_writer:
-            self.transcript_writer.write_tool_result(call_id, name, tool_input, content, is_error)
+        """Write the result of a call as one text."""
+        self._transcript.write_tool_result(call_id, name, tool_input, content, is_error)
         text = format_tool_result(content)
         self._input_chars += len(text)
         self._ordered_output.add_tool_result_line(
@@ -348,38 +323,30 @@ class YumeEncoder:
         )
 
     def write_buffered_call(self, call_id: str) -> None:
-        """Say a call now: the frontend is asked about it."""
+        """Write a call now, because the frontend is asked about it."""
         self._ordered_output.write_buffered_call_and_ancestors(call_id)
 
     def write_user_text(self, text: str) -> None:
-        """An interrupt is said by its own line (R9)."""
-        if self.transcript_writer:
-            self.transcript_writer.write_user_text(text)
-
-    def echo_user_message(
-        self, message: Mapping[str, Any], message_id: str | None, timestamp: str
-    ) -> None:
-        """Yume knows what it said."""
+        """Write a text of the user into the transcript. Yume has a line for an interrupt (R9)."""
+        self._transcript.write_user_text(text)
 
     def write_synthetic_message(self, text: str) -> None:
-        if self.transcript_writer:
-            self.transcript_writer.write_synthetic_message(text)
+        self._transcript.write_synthetic_message(text)
         self._write_line({"type": "text", "content": text, "id": self._create_chunk_id()})
 
     def write_api_error(
         self, text: str, error: str, status: int | None, error_type: str | None = None
     ) -> None:
-        """What failed is said with the result."""
-        if self.transcript_writer:
-            self.transcript_writer.write_api_error(text, error, status, error_type)
+        """Store the error. It is written with the result."""
+        self._transcript.write_api_error(text, error, status, error_type)
         self._error_and_status = (error, status)
 
-    # -- nested agents -----------------------------------------------------------------------------
+    # -- subagents ---------------------------------------------------------------------------------
 
     def write_subagent_message(
         self, parent_call_id: str | None, role: str, message: Mapping[str, Any]
     ) -> None:
-        """A nested agent's step: the same lines with the id of the call that it belongs to."""
+        """Write a message of a subagent: the same lines with the id of the call that runs it."""
         for block in message["content"]:
             kind = block["type"]
             if kind == "tool_use":
@@ -405,23 +372,9 @@ class YumeEncoder:
                         parent_call_id, self._encode_text(kind, dump_json(piece), parent_call_id)
                     )
 
-    # -- pass-through: Yume is told nothing as it came ---------------------------------------------
-
     def set_session_id(self, session_id: str) -> None:
-        """Begin the session of a result without an `init`: Yume needs one."""
+        """Start the session of a result without an `init`, because Yume needs one."""
         self.write_init_message(session_id, {})
-
-    def set_current_message(self, message_id: str, model: str, usage: Usage) -> None:
-        """Nothing passes."""
-
-    def set_block_index(self, index: int) -> None:
-        """Nothing passes."""
-
-    def write_passthrough_line(self, line: bytes) -> None:
-        """Nothing passes."""
-
-    def write_vendor_result_line(self, line: bytes) -> None:
-        """Nothing passes."""
 
     # -- lines -------------------------------------------------------------------------------------
 
@@ -471,13 +424,13 @@ class YumeEncoder:
         return b'{"type":"tool_result","tool_use_id":%b,"content":%b,"is_error":%b%b}\n' % members
 
     def _encode_parent(self, parent_call_id: str | None) -> bytes:
-        """The last member of a nested agent's line."""
+        """Return the last member of a subagent's line, or b"" for the main agent."""
         return (
             b"" if parent_call_id == "" else b',"parent_tool_use_id":%b' % dump_json(parent_call_id)
         )
 
     def _shorten_input(self, tool_input: Mapping[str, Any]) -> tuple[bytes, Mapping[str, Any]]:
-        """A call's input as JSON, cut where it is too long for a line."""
+        """Return a call's input as JSON, and as a value; shortened if it is too long for a line."""
         input_json = dump_json(tool_input)
         if len(input_json) <= self.max_bytes:
             return input_json, tool_input

@@ -1,0 +1,148 @@
+"""The events of a turn for which a dialect writes lines."""
+
+from collections.abc import Mapping
+
+from shim.core.claude.usage import Usage
+from shim.core.reading.typed import Any
+
+
+class OutputWriter:
+    """Collects complete lines in the frontend's dialect; `take_bytes` returns them.
+
+    This class ignores every event of a turn. A dialect overrides the methods for which it has lines.
+    `transcript_writer` collects Claude's lines, if a transcript of another dialect is kept.
+    A terminator follows each result if `has_result_terminator_line`.
+
+    With `writes_partial_messages` the Turn writes fragments as they come. The Turn keeps texts and
+    calls below `max_bytes` bytes; the writer shortens everything else. `last_result_line` is the
+    line of the last result, `last_call_bytes` the size of the last call.
+    """
+
+    writes_partial_messages = False
+    has_result_terminator_line = False
+    transcript_writer: "OutputWriter | None" = None
+    max_bytes = 0
+    last_result_line = b""
+    last_call_bytes = 0
+
+    def take_bytes(self) -> bytes:
+        """Remove and return the bytes written since the last call. They are complete lines."""
+        return b""
+
+    def discard_turn(self) -> None:
+        """Discard the lines of the turn. The frontend has received none of them."""
+
+    def compact_buffered_lines(self) -> None:
+        """Reduce the memory of the buffered lines."""
+
+    def create_uuid(self) -> str:
+        """Return a new UUID for a synthetic id."""
+        return ""
+
+    def create_message_id(self) -> str:
+        """Return a new message id for a reply of a subagent."""
+        return ""
+
+    def set_session_id(self, session_id: str) -> None:
+        """Set the session of the next lines."""
+
+    def set_current_message(self, message_id: str, model: str, usage: Usage) -> None:
+        """Set the reply that a passthrough line has started."""
+
+    def set_block_index(self, index: int) -> None:
+        """Set the block that a passthrough line has started."""
+
+    def write_passthrough_line(self, line: bytes) -> None:
+        """Write a line that is in the dialect already, without its LF."""
+
+    def write_vendor_result_line(self, line: bytes) -> None:
+        """Write a result that is in the dialect already. Its terminator comes later."""
+
+    def count_prompt_chars(self, prompt: str) -> None:
+        """Count the characters of the message that the turn answers."""
+
+    def write_init_message(self, session_id: str, fields: Mapping[str, Any]) -> None:
+        """Write the first line of a turn."""
+
+    def write_session_id_change(self, session_id: str) -> None:
+        """Write that the session continues with another id."""
+
+    def write_system_message(self, subtype: str, fields: Mapping[str, Any]) -> None:
+        """Write a `system` line."""
+
+    def write_result(self, fields: Mapping[str, Any]) -> None:
+        """Write the result, and the terminator if this stream has one."""
+
+    def write_result_terminator_line(self) -> None:
+        """Write the terminator after a passthrough result."""
+
+    def start_message(self, model: str, usage: Usage) -> None:
+        """Start a reply."""
+
+    def set_message_usage(self, usage: Usage) -> None:
+        """Set the usage of the reply from now on."""
+
+    def start_block(self, kind: str) -> None:
+        """Start a streamed block of `text` or `thinking`."""
+
+    def write_block_delta(self, text_json: bytes) -> None:
+        """Write a fragment of the open block. It is encoded already."""
+
+    def write_block(self, kind: str, text_json: bytes, is_aborted: bool = False) -> None:
+        """Write the complete open block with its encoded content. With `writes_partial_messages`
+        its fragments were written before.
+        """
+
+    def write_complete_block(self, block_kind: str, text_json: bytes) -> None:
+        """Write a block that was never streamed. Its content is encoded already."""
+
+    def end_block(self) -> None:
+        """End the block that a passthrough line has started."""
+
+    def write_tool_call(
+        self, call_id: str, name: str, tool_input: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        """Write a complete call. Return other arguments if they had to be shortened."""
+        return None
+
+    def end_message(self, stop_reason: str | None, usage: Usage) -> None:
+        """End the reply."""
+
+    def finalize_turn_usage(self, result_fields: Mapping[str, Any]) -> None:
+        """Add the part of a result's usage that belongs to no message."""
+
+    def add_usage(self, usage: Usage) -> None:
+        """Add the usage of the last reply, or of the next one if there was none. It is often known
+        only after the reply.
+        """
+
+    def write_tool_result(
+        self,
+        call_id: str,
+        name: str,
+        tool_input: Mapping[str, Any],
+        content: object,
+        is_error: bool,
+    ) -> None:
+        """Write the result of a call. Id, name and arguments are those of the call."""
+
+    def write_user_text(self, text: str) -> None:
+        """Write a text as the user, such as the line of an interrupt."""
+
+    def echo_user_message(
+        self, message: Mapping[str, Any], message_id: str | None, timestamp: str
+    ) -> None:
+        """Write the user's own message back."""
+
+    def write_synthetic_message(self, text: str) -> None:
+        """Write a message of the shim to the user. No model wrote it."""
+
+    def write_api_error(
+        self, text: str, error: str, status: int | None, error_type: str | None = None
+    ) -> None:
+        """Write a failed request to the model's API. It comes before the result."""
+
+    def write_subagent_message(
+        self, parent_call_id: str | None, role: str, message: Mapping[str, Any]
+    ) -> None:
+        """Write a message of a subagent. `parent_call_id` is the id of the call that runs it."""
