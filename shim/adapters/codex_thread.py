@@ -16,8 +16,8 @@ from shim.core.policy.policy import normalize_mcp_name
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict
-from shim.profiles.rpc.form import format_ask_user_question_result
-from shim.profiles.rpc.session import MAX_OPEN_REQUESTS, RpcResponse, RpcSession
+from shim.profiles.rpc.form import MAX_OPEN_REQUESTS, format_ask_user_question_result
+from shim.profiles.rpc.session import RpcResponse, RpcSession
 
 MAX_MCP_SERVERS = 100  # MCP servers that are set up to ask
 GREETING, CONFIG, HOOKS, THREAD, TURN = "greeting", "config", "hooks", "thread", "turn"

@@ -28,15 +28,15 @@ from shim.adapters.codex_thread import (
     CodexThread,
 )
 from shim.core.adapter.tools import resolve_argument_paths
-from shim.core.adapter.translator import Event, Translator
+from shim.core.adapter.translator import Event
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.claude.usage import create_usage
 from shim.core.reading.values import as_dict
 from shim.core.turn.machine import CLOSED
 from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.turn import Turn
-from shim.profiles.rpc.form import build_ask_user_question_input
-from shim.profiles.rpc.session import MAX_OPEN_REQUESTS
+from shim.profiles.rpc.form import MAX_OPEN_REQUESTS
+from shim.profiles.rpc.translator import RpcTranslator
 
 MAX_OPEN_ITEMS = 1000  # of a turn that are not over; the oldest is forgotten
 MAX_SUBAGENTS = 1000  # subagents whose call is known
@@ -108,18 +108,15 @@ SILENT_ITEMS = (
 )
 
 
-class CodexThreadTranslator(Translator):
-    """`session` is who tells codex; where a recording is read there is none, and it is only
-    listened to.
-    """
+class CodexThreadTranslator(RpcTranslator):
+    """Translates the lines of one app-server."""
 
     untyped = True
+    session_class = CodexThread
+    session: CodexThread
 
-    def __init__(
-        self, turn: Turn, *, partial: bool = False, session: CodexThread | None = None
-    ) -> None:
-        super().__init__(turn, partial=partial)
-        self.session = session or CodexThread()
+    def __init__(self, turn: Turn, *, partial: bool = False, session: Any = None) -> None:
+        super().__init__(turn, partial=partial, session=session)
         # items that have started and not ended; several may have the same id
         self._open_items: list[Event] = []
         # MCP calls and patches among them that codex has asked about
@@ -161,18 +158,14 @@ class CodexThreadTranslator(Translator):
         if self.session.session_id:
             turn.record_vendor_session_info(session_id=self.session.session_id)
 
-    def create_retry_translator(self, turn: Turn) -> Translator:
-        return type(self)(turn, partial=self.partial, session=self.session)
-
     @classmethod
     def accepts_line_between_turns(cls, line: bytes) -> bool:
         """Between two turns its questions are read, and its answers; no notification is."""
         head = line.partition(b'"params"')[0]
         return b'"id"' in head or b'"method"' not in head
 
-    def feed(self, event: Event) -> None:
+    def _translate_message(self, event: Event) -> None:
         method, params = event.get("method"), event.get("params")
-        self.session.write_form_results(self.turn)
         if method is None and "id" in event:
             self._read_response(event)
         elif "id" in event:
@@ -181,7 +174,6 @@ class CodexThreadTranslator(Translator):
             self._notification_handlers[method](params)
         else:
             self.turn.record_unknown_event(method or "untyped", event)
-        self.outbox += self.session.take_outbox()
 
     def feed_event_from_broken_line(self, event: Event) -> None:
         """Out of a broken line no question is believed, and no notification of another thread."""
@@ -423,16 +415,12 @@ class CodexThreadTranslator(Translator):
     def _ask_server(self, request_id: object, params: Event) -> None:
         """A call of a server's tool, or what a server itself wants to know: a form."""
         meta = params.get("_meta") or {}
-        fields = build_ask_user_question_input(params)
-        if (
-            fields is not None
-            and "codex_approval_kind" not in meta
-            and len(self.session.forms.requests) < MAX_OPEN_REQUESTS
-        ):
-            name = call = f"form-{request_id}"
-            self.session.forms.requests[name] = request_id, call, params
-            self.turn.request_permission(name, call, QUESTION_TOOL, fields, (ELICITATION, params))
-            return
+        if "codex_approval_kind" not in meta:
+            key = f"form-{request_id}"
+            fields = self.session.forms.open_form(key, request_id, key, params)
+            if fields is not None:
+                self.turn.request_permission(key, key, QUESTION_TOOL, fields, (ELICITATION, params))
+                return
         call_key = params.get("serverName"), meta.get("tool_name"), meta.get("tool_params")
         matches = [
             item

@@ -17,8 +17,8 @@ from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict, as_list
-from shim.profiles.rpc.form import build_ask_user_question_input
-from shim.profiles.rpc.session import MAX_OPEN_REQUESTS, RpcResponse, RpcSession
+from shim.profiles.rpc.form import MAX_OPEN_REQUESTS
+from shim.profiles.rpc.session import RpcResponse, RpcSession
 
 IMAGE_KINDS: BlockKinds = frozenset(("image",))
 # The labels of our requests. A prompt waits for the responses to the requests of the first line.
@@ -236,13 +236,9 @@ class PiRpcSession(RpcSession):
         """Keep a dialog of another extension until its answer. Return the arguments of Claude's
         question, or None if the user cannot be asked.
         """
-        if not self._can_ask_user or len(self.forms.requests) >= MAX_OPEN_REQUESTS:
+        if not self._can_ask_user:
             return None
-        dialog_form = build_dialog_form(dialog)
-        tool_input = build_ask_user_question_input(dialog_form)
-        if tool_input is not None:
-            self.forms.requests[request_id] = request_id, call_id, dialog_form
-        return tool_input
+        return self.forms.open_form(request_id, request_id, call_id, build_dialog_form(dialog))
 
     def _encode_decision(
         self, permission: PermissionRequest, decision: PermissionDecision

@@ -22,13 +22,15 @@ from shim.adapters.pi_rpc_session import (
 )
 from shim.adapters.pi_stream import DIALOG_TYPE, EXTENSION_NAME, PiTranslator
 from shim.core.adapter.tools import Arguments, resolve_argument_paths, translate_tool_call
-from shim.core.adapter.translator import Event, Translator
+from shim.core.adapter.translator import Event
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.values import as_dict
 from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
-from shim.profiles.rpc.session import MAX_OPEN_REQUESTS, RpcResponse
+from shim.profiles.rpc.form import MAX_OPEN_REQUESTS
+from shim.profiles.rpc.session import RpcResponse
+from shim.profiles.rpc.translator import RpcTranslator
 
 NO_EXTENSION_MESSAGE = (
     "pi did not load our extension, which asks before each of its tools, so nothing was said to its model; start pi by "
@@ -43,17 +45,12 @@ FOREIGN_TOOL_PREFIX = "mcp__pi__"
 HANDLED_DISPOSITION = "handled"  # by an extension: no run begins
 
 
-class PiRpcTranslator(PiTranslator):
-    """`session` is who tells pi; where a recording is read there is none, and pi is only listened
-    to.
-    """
+class PiRpcTranslator(RpcTranslator, PiTranslator):
+    """Translates the lines of one pi. In a recording the requests for pi are unknown."""
 
-    def __init__(
-        self, turn: Turn, *, partial: bool = False, session: PiRpcSession | None = None
-    ) -> None:
-        super().__init__(turn, partial=partial)
-        self.session = session or PiRpcSession()
-        self._is_older_version = False  # it never says that it has settled
+    session_class = PiRpcSession
+    session: PiRpcSession
+    _is_older_version = False  # it does not report that it has settled
 
     def start_turn(self, turn: Turn) -> None:
         super().start_turn(turn)
@@ -69,9 +66,6 @@ class PiRpcTranslator(PiTranslator):
                 session_id=self.session.session_id, model=default_model, slash_commands=commands
             )
 
-    def create_retry_translator(self, turn: Turn) -> Translator:
-        return type(self)(turn, partial=self.partial, session=self.session)
-
     @classmethod
     def accepts_line_between_turns(cls, line: bytes) -> bool:
         """Between two turns its dialogs are read, and its answers."""
@@ -86,10 +80,6 @@ class PiRpcTranslator(PiTranslator):
         self.turn.diagnostics.record("doubtful_event")
         if kind == DIALOG_TYPE and event.get("method") in DIALOG_METHODS:
             self._refuse_request(event.get("id"))
-
-    def feed(self, event: Event) -> None:
-        self.session.write_form_results(self.turn)
-        super().feed(event)
 
     # -- runs --------------------------------------------------------------------------------------
 
@@ -172,7 +162,6 @@ class PiRpcTranslator(PiTranslator):
             and (self._has_run_ended or not self.session.is_running)
         ):
             self._finish_turn()
-        self.outbox += self.session.take_outbox()
 
     def _record_prompt_response(self, disposition: object) -> None:
         """A message of ours was taken. Where pi does not say what it made of it, it is asked

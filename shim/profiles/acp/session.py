@@ -24,8 +24,8 @@ from shim.profiles.acp.versions import (
     AcpVersion,
     build_initialize_params,
 )
-from shim.profiles.rpc.form import DISMISSED_RESULT
-from shim.profiles.rpc.session import MAX_OPEN_REQUESTS, RpcResponse, RpcSession
+from shim.profiles.rpc.form import DISMISSED_RESULT, MAX_OPEN_REQUESTS
+from shim.profiles.rpc.session import RpcResponse, RpcSession
 
 INVALID_PARAMS = -32602
 # The answer to a permission request that nobody is asked about.

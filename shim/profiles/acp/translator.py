@@ -10,7 +10,7 @@ from re import Pattern
 from typing import Any, ClassVar
 
 from shim.core.adapter.tools import ToolMapping, Tools
-from shim.core.adapter.translator import Event, Translator
+from shim.core.adapter.translator import Event
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.values import as_dict
@@ -48,6 +48,7 @@ from shim.profiles.acp.session import (
 from shim.profiles.acp.usage import AcpUsageTracker
 from shim.profiles.rpc.form import build_ask_user_question_input
 from shim.profiles.rpc.session import METHOD_NOT_FOUND, RpcResponse, format_rpc_error
+from shim.profiles.rpc.translator import RpcTranslator
 
 # kinds of a call's content that are written; a diff is in the arguments of its call
 WRITTEN_CONTENT_KINDS = ("content", "diff")
@@ -69,12 +70,12 @@ MODE_NOTICE_START = "[MODE_UPDATE]"
 UNTITLED_THOUGHT = "****\n"  # gemini's title of a thought that has none
 
 
-class AcpTranslator(Translator):
-    """`session` is who tells the agent; where a recording is read there is none, and it is only
-    listened to.
-    """
+class AcpTranslator(RpcTranslator):
+    """Translates the lines of one agent."""
 
     untyped = True
+    session_class = AcpSession
+    session: AcpSession
     tools: ClassVar[Tools] = {}
     form: ClassVar[AcpToolCallFormat] = AcpToolCallFormat()
     server_tool: ClassVar[str] = ""  # how it names a tool of a server of MCP
@@ -89,11 +90,8 @@ class AcpTranslator(Translator):
     # the beginning of the agent's own text when a turn failed
     failures: ClassVar[Pattern[str] | None] = None
 
-    def __init__(
-        self, turn: Turn, *, partial: bool = False, session: AcpSession | None = None
-    ) -> None:
-        super().__init__(turn, partial=partial)
-        self.session = session or AcpSession()
+    def __init__(self, turn: Turn, *, partial: bool = False, session: Any = None) -> None:
+        super().__init__(turn, partial=partial, session=session)
         self._calls = OpenAcpToolCalls(self.form)
         self._usage = AcpUsageTracker(is_session_total=self.counts_session)
         # of a turn that is over if the agent is silent now
@@ -153,9 +151,6 @@ class AcpTranslator(Translator):
                 session_id=self.session.session_id, mcp_servers=self._list_unreachable_servers()
             )
 
-    def create_retry_translator(self, turn: Turn) -> Translator:
-        return type(self)(turn, partial=self.partial, session=self.session)
-
     def take_withdrawn_permission_requests(self) -> list[str]:
         requests, self.session.withdrawn_requests = self.session.withdrawn_requests, []
         return requests
@@ -168,17 +163,14 @@ class AcpTranslator(Translator):
         return b'"sessionUpdate"' not in line or line.startswith(b"[")
 
     def feed(self, event: Event | list[Event]) -> None:
-        try:
-            if isinstance(event, list):
-                self._translate_batch(event)
-            else:
-                self._translate_message(event)
-        finally:
-            self.outbox += self.session.take_outbox()
+        """Translate a message, or several messages in one line (JSON-RPC 2.0)."""
+        if isinstance(event, list):
+            self._translate_batch(event)
+        else:
+            super().feed(event)
 
     def _translate_message(self, event: Event) -> None:
         method = event.get("method")
-        self.session.write_form_results(self.turn)
         if not self.session.is_initialized and method in (
             "session/update",
             "session/request_permission",
@@ -196,12 +188,10 @@ class AcpTranslator(Translator):
             self.turn.record_unknown_event(method or "untyped", event)
 
     def _translate_batch(self, events: list[Event]) -> None:
-        """Several messages in one line (JSON-RPC 2.0); one that cannot be read keeps no other from
-        being read.
-        """
+        """Translate each message, also after a message that cannot be read."""
         for event in events:
             try:
-                self._translate_message(event)
+                super().feed(event)
             except Exception as error:
                 self.diagnostics.record("malformed_event", repr(error))
 

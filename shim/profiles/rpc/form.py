@@ -12,6 +12,8 @@ from typing import Any
 from shim.core.claude.permissions import PermissionDecision
 from shim.core.reading.values import as_dict, as_list
 
+# Open requests of ours, and of the child. A response to a request beyond them is not recognised.
+MAX_OPEN_REQUESTS = 1000
 MAX_FIELDS = 20  # of a form that is asked
 MAX_HEADER_CHARS = 12  # characters of a question's short name, as Claude's own
 OPTION_KEYS = ("oneOf", "anyOf", "enum")  # where the values of a field stand
@@ -29,6 +31,18 @@ class OpenElicitationForms:
     def __init__(self) -> None:
         self.requests: dict[str, tuple[object, str, Mapping[str, Any]]] = {}
         self.results: list[tuple[str, str, bool]] = []
+
+    def open_form(
+        self, key: str, request_id: object, call_id: str, params: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """Store a form until its answer. Return the arguments of AskUserQuestion, or None if the
+        person cannot be asked: it is no form, or too many forms are open.
+        """
+        tool_input = build_ask_user_question_input(params)
+        if tool_input is None or len(self.requests) >= MAX_OPEN_REQUESTS:
+            return None
+        self.requests[key] = request_id, call_id, params
+        return tool_input
 
     def close_form(self, key: str, decision: PermissionDecision) -> dict[str, Any]:
         """Remove an open form and return its result."""

@@ -12,14 +12,12 @@ from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.core.reading.values import as_dict
-from shim.profiles.rpc.form import OpenElicitationForms
+from shim.profiles.rpc.form import MAX_OPEN_REQUESTS, OpenElicitationForms
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
     from shim.core.turn.turn import Turn
 
-# Open requests of ours, and of the child. A response to a request beyond them is not recognised.
-MAX_OPEN_REQUESTS = 1000
 METHOD_NOT_FOUND = -32601
 
 
