@@ -1,11 +1,12 @@
-"""Replays one side of a recording: what it says next, what it waits for, how it ends. Sans-IO.
+"""Replays one side of a recording without I/O: its output, its waits, and its end.
 
-The other side is live. Its lines are paired with the recorded ones: the script waits where the
-recording has a line of the other side, and replaces recorded ids of its requests and messages by
-today's.
+The other side is live. Its lines are paired with the recorded ones: the replay waits for the live
+line where the recording has a line of that side, and replaces the recorded ids of its requests and
+messages by the live ones.
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -20,30 +21,30 @@ from shim.core.cast.protocol_lines import (
     ProtocolLine,
     parse_protocol_line,
 )
-from shim.core.cast.replay_sides import (
-    MAX_IDS,
-    REQUEST_ID_PATTERN,
-    ReplayIdMapper,
-    ReplayLiveInput,
-    ReplayRecordCursor,
-    encode_protocol_id,
-)
+from shim.core.reading.bounded_dict import BoundedDict
 
+# Lines of the live side that are stored until the replay waits for them. More are dropped.
+MAX_PENDING_LINES = 1000
+MAX_IDS = 1000  # ids that are replaced
+MAX_ID_CHARS = 200  # a longer id is not replaced
+
+SESSION_ID_PATTERN = re.compile(rb'"session_id"\s*:\s*("[0-9a-fA-F-]{36}")')
+# The places of the live side's ids in a line: in a response, and in its repeated message. The same
+# text in any other place is not an id, because a frontend may use ids like "2".
+REQUEST_ID_PATTERN = re.compile(
+    rb'("request_id"\s*:\s*)("(?:[^"\\]|\\.){0,%d}")' % (6 * MAX_ID_CHARS)
+)
+UUID_PATTERN = re.compile(rb'("uuid"\s*:\s*)("(?:[^"\\]|\\.){0,%d}")' % (6 * MAX_ID_CHARS))
 RESULT_LINE = re.compile(rb'\s*\{\s*"type"\s*:\s*"result"')
 NO_END_REASON = "the recording ends here: how the session went on is not known"
 
 
 class ReplayStep(NamedTuple):
-    """What comes next: `say` data after a pause, `wait` for a line or a signal, `end`, or `fail`
-    with a reason.
+    """The next step of a replay."""
 
-    `stream_code` is the stream of the data, or REPORT for the child's file. `pause_s` is the
-    recorded one, in seconds.
-    """
-
-    kind: str
-    pause_s: float = 0.0
-    stream_code: str = ""
+    kind: str  # `say` data after a pause, `wait` for a line or a signal, `end`, or `fail`
+    pause_s: float = 0.0  # the recorded pause
+    stream_code: str = ""  # the stream of the data, or REPORT for the child's file
     data: bytes = b""
     exit_code: int | None = None
     signal_name: str | None = None
@@ -51,12 +52,11 @@ class ReplayStep(NamedTuple):
 
 
 class RecordingReplayer:
-    """Replays the records of one side: `output_streams` are its output streams, `input_stream` is
-    its input stream.
+    """Replays the records of one side with the streams `output_streams` and `input_stream`.
 
-    `waits_for_signals`: wait for a signal where the recording has one. `session_id` is today's id
-    of the session. `select_records` takes today's first message, and returns the records from the
-    same message on, perhaps of another recording; None if no recording has it.
+    With `waits_for_signals` the replay waits for each recorded signal. `session_id` is the live id
+    of the session. `select_records` takes the first live message, and returns the records after
+    the same message, perhaps of another recording, or None if no recording has it.
     """
 
     def __init__(
@@ -75,20 +75,19 @@ class RecordingReplayer:
         self._waits_for_signals = waits_for_signals
         self._select_records = select_records
         self._first_message = b""  # the first message, for `select_records`
-        # the recorded line that the script waits for
-        self._expected_line: ProtocolLine | None = None
-        self._unmatched_ids: set[bytes] = set()  # recorded requests that nobody made today
+        self._expected_line: ProtocolLine | None = None  # the replay waits for it
+        self._unmatched_ids: set[bytes] = set()  # recorded requests without a live one
         self._uses_protocol = self._is_turn_running = False
-        # the recorded child was ended for its silence; no frontend repeats that signal
+        # The recorded child was stopped because it was silent. No frontend repeats that signal.
         self._has_timed_out = False
-        self._is_turn_finished = False  # the turn is over once the last step is said
-        self._is_at_line_start = True  # the last piece ended a line
+        self._is_turn_finished = False  # the turn ends when the last step is written
+        self._is_at_line_start = True  # the last data ended a line
         self._is_dropping_line = False
-        self._is_error_result = False  # what the last result says
+        self._is_error_result = False  # of the last result
         self._end_step: ReplayStep | None = None
-        self.jump_count = 0  # how often the script went on at another place
+        self.jump_count = 0  # how often the replay continued at another record
 
-    # -- what the other side does ------------------------------------------------------------------
+    # -- input of the live side --------------------------------------------------------------------
 
     def feed_line(self, line: bytes) -> None:
         protocol_line = parse_protocol_line(line)
@@ -104,15 +103,14 @@ class RecordingReplayer:
             self._first_message = self._first_message or line
 
     def close_input(self) -> None:
-        """The other side has closed: stop waiting for its lines."""
+        """Stop waiting for lines of the live side."""
         self._live_input.is_closed = True
 
     def feed_signal(self, signal_name: str) -> None:
-        """A signal came: go on after the recorded one, or end by it if the recording has none."""
-        # the kinds of notes about a signal
-        note_kinds = (
-            (NOTE_SIGNAL,) if self._records.input_stream == "I" else ("caught", NOTE_SIGNAL)
-        )
+        """Continue after the recorded signal, or end if the recording has none."""
+        note_kinds = [NOTE_SIGNAL]
+        if self._records.input_stream != "I":
+            note_kinds.append("caught")
         self._start_jump()
         while (record := self._records.peek()) is not None and record.code != "x":
             self._records.skip_record_and_get_delay()
@@ -132,7 +130,7 @@ class RecordingReplayer:
         self._is_turn_finished = False
 
     def _apply_interrupt(self, live_line: ProtocolLine) -> None:
-        """Go on after the recorded interrupt of this turn, or end the turn if the recording has
+        """Continue after the recorded interrupt of this turn, or end the turn if the recording has
         none.
         """
         expected_line, self._expected_line = self._expected_line, None
@@ -157,11 +155,11 @@ class RecordingReplayer:
         self._live_input.answer_control_request(live_line)
         self._end_step = ReplayStep("end", signal_name="SIGINT")
 
-    # -- what comes next ---------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------
 
     def take_next_step(self) -> ReplayStep:
-        """What comes next. After a `wait`, ask again when something happened; other steps are
-        returned once.
+        """Return the next step. Each step is returned once, except `wait`, which is returned until
+        the awaited input has come.
         """
         if (
             self._expected_line is not None
@@ -172,12 +170,8 @@ class RecordingReplayer:
             return self._end_step or ReplayStep("fail")
         if self._is_turn_finished:
             self._is_turn_running = self._is_turn_finished = False
-        if self._live_input.responses:
-            return ReplayStep(
-                "say",
-                stream_code=self._records.output_streams[0],
-                data=self._live_input.responses.popleft(),
-            )
+        if (response_step := self._take_response_step()) is not None:
+            return response_step
         if self._end_step is not None:
             return self._end_step
         while True:
@@ -189,16 +183,22 @@ class RecordingReplayer:
             if record is None or record.code == "x":
                 return self._build_end_step(record)
             if record.code == self._records.input_stream:
-                if (step := self._expect_input()) is not None:
-                    return step
+                self._expect_input()
             elif record.code == "n":
                 if (step := self._apply_note(record)) is not None:
                     return step
             elif (step := self._build_output_step(record)) is not None:
                 return step
 
+    def _take_response_step(self) -> ReplayStep | None:
+        """Return the next response to the live side, or None if there is none."""
+        if not self._live_input.responses:
+            return None
+        response = self._live_input.responses.popleft()
+        return ReplayStep("say", stream_code=self._records.output_streams[0], data=response)
+
     def _switch_recording(self) -> bool:
-        """Whether a recording has the first message; if so, continue there."""
+        """Continue in the recording that has the first message. Return whether there is one."""
         select_records, self._select_records = self._select_records, None
         records = select_records(self._first_message) if select_records is not None else None
         self._first_message = b""
@@ -232,32 +232,30 @@ class RecordingReplayer:
             self._is_turn_finished = True
             self._is_error_result = b'"is_error":true' in data
         self._is_at_line_start = data.endswith(b"\n")
-        return (
-            None
-            if self._is_dropping_line
-            else ReplayStep("say", pause_s, record.code, self._id_mapper.replace_ids(data))
-        )
+        if self._is_dropping_line:
+            return None
+        return ReplayStep("say", pause_s, record.code, self._id_mapper.replace_ids(data))
 
-    def _expect_input(self) -> ReplayStep | None:
-        """The recorded side read something here."""
+    def _expect_input(self) -> None:
+        """Wait for the live line that a recorded line stands for. Consecutive lines of text count
+        as one line.
+        """
         recorded_line = self._records.take_input_line()
         if recorded_line is None:
-            return None
+            return
+        self._expected_line = recorded_line
         if recorded_line.kind:
             self._uses_protocol = True
-            self._expected_line = recorded_line
-            return None
-        self._expected_line = recorded_line  # text: consecutive lines are one
+            return
         while (
             record := self._records.peek()
         ) is not None and record.code == self._records.input_stream:
             if parse_protocol_line(record.data).kind:
-                break
+                return
             self._records.skip_record_and_get_delay()
-        return None
 
     def _match_input(self, recorded_line: ProtocolLine) -> ReplayStep | None:
-        """A step if the awaited line has not come; None if the script can go on."""
+        """Return a step if the awaited line has not come, or None if the replay can continue."""
         if not recorded_line.kind:
             if (
                 self._live_input.text_count
@@ -281,18 +279,12 @@ class RecordingReplayer:
             self._expected_line = None
             return None
         self._live_input.answer_pending_control_requests()
-        if self._live_input.responses:
-            return ReplayStep(
-                "say",
-                stream_code=self._records.output_streams[0],
-                data=self._live_input.responses.popleft(),
-            )
-        return ReplayStep("wait", reason=recorded_line.kind)
+        return self._take_response_step() or ReplayStep("wait", reason=recorded_line.kind)
 
     def _pair_lines(
         self, recorded_line: ProtocolLine, live_line: ProtocolLine
     ) -> ReplayStep | None:
-        """Pair a recorded line with today's."""
+        """Pair a recorded line with a live one. Return a step if their decisions differ."""
         if recorded_line.kind == "user":
             self._is_turn_running = True
         if (
@@ -323,21 +315,15 @@ class RecordingReplayer:
         return None
 
     def _build_end_step(self, record: RecordingRecord | None) -> ReplayStep:
-        """How it ended. A recorded program that ended with its input waits for the end of its
-        input.
+        """Return how the side ended. A program that uses the protocol first waits for the end of
+        its input.
         """
         if self._uses_protocol and not self._is_turn_running and not self._live_input.is_closed:
             if self._live_input.has_message:
                 return ReplayStep("fail", reason="the recording has no further message")
             self._live_input.answer_pending_control_requests()
             self._live_input.lines.clear()
-            if self._live_input.responses:
-                return ReplayStep(
-                    "say",
-                    stream_code=self._records.output_streams[0],
-                    data=self._live_input.responses.popleft(),
-                )
-            return ReplayStep("wait", reason="the end of stdin")
+            return self._take_response_step() or ReplayStep("wait", reason="the end of stdin")
         if record is None and self._records.output_streams[0] == "O":
             return ReplayStep("end", exit_code=int(self._is_error_result))
         if record is None:
@@ -347,3 +333,151 @@ class RecordingReplayer:
         if isinstance(signal_name, str):
             return ReplayStep("end", pause_s, signal_name=signal_name)
         return ReplayStep("end", pause_s, exit_code=exit_code if isinstance(exit_code, int) else 0)
+
+
+class ReplayRecordCursor:
+    """Reads the records of one side, one ahead."""
+
+    def __init__(
+        self, records: Iterator[RecordingRecord], output_streams: str, input_stream: str
+    ) -> None:
+        self.output_streams = output_streams
+        self.input_stream = input_stream
+        self.time_s = 0.0  # the seconds of the last record that was taken
+        self._records = records
+        self._next_record: RecordingRecord | None = None
+        self._partial_line = b""  # the beginning of a line of `input_stream`
+
+    def switch_records(self, records: Iterator[RecordingRecord]) -> None:
+        """Continue with other records."""
+        self._records, self._next_record = records, None
+
+    def peek(self) -> RecordingRecord | None:
+        """Return the next record, or None at the end of the recording."""
+        while self._next_record is None:
+            record = next(self._records, None)
+            if record is not None and record.code == "s":
+                self.time_s = record.time_s
+            elif (
+                record is None
+                or record.code in self.output_streams
+                or record.code in (self.input_stream, "x", "n")
+            ):
+                self._next_record = record
+                break
+        return self._next_record
+
+    def skip_record_and_get_delay(self) -> float:
+        """Pass the next record, and return the seconds since the one before it."""
+        record, self._next_record = self._next_record, None
+        assert record is not None
+        pause_s, self.time_s = record.time_s - self.time_s, record.time_s
+        return max(pause_s, 0.0)
+
+    def skip_next_record(self) -> None:
+        """Pass the next record. The seconds before it count for the record after it."""
+        self._next_record = None
+
+    def take_input_line(self) -> ProtocolLine | None:
+        """Take the next record, which is of `input_stream`. Return its line, or None if the line
+        is not complete.
+        """
+        record = self.peek()
+        assert record is not None
+        self.skip_record_and_get_delay()
+        self._partial_line += record.data
+        next_record = self.peek()
+        if (
+            not self._partial_line.endswith(b"\n")
+            and next_record is not None
+            and next_record.code == self.input_stream
+        ):
+            return None
+        line, self._partial_line = self._partial_line, b""
+        return parse_protocol_line(line)
+
+
+class ReplayLiveInput:
+    """The lines of the live side that the replay has not used yet."""
+
+    def __init__(self) -> None:
+        self.lines = deque[ProtocolLine]()
+        self.text_count = 0  # lines that are not of the protocol
+        self.is_closed = False
+        self.responses = deque[bytes]()  # to live requests that the recording does not have
+
+    def add_pending_line(self, line: ProtocolLine) -> bool:
+        """Store a line. Return False if too many are stored already."""
+        if len(self.lines) >= MAX_PENDING_LINES:
+            return False
+        self.lines.append(line)
+        return True
+
+    def take_matching_line(self, recorded_line: ProtocolLine) -> ProtocolLine | None:
+        """Remove and return the live line that a recorded one stands for, or None."""
+        for line in self.lines:
+            if line.kind == recorded_line.kind and (
+                recorded_line.kind not in ANSWER_KINDS or line.id == recorded_line.id
+            ):
+                self.lines.remove(line)
+                return line
+        return None
+
+    @property
+    def has_message(self) -> bool:
+        return any(line.kind == "user" for line in self.lines)
+
+    def answer_control_request(self, request: ProtocolLine) -> None:
+        """Grant a request that the recording does not have. A replay does nothing real."""
+        if request.kind.startswith("control_request/") and len(self.responses) < MAX_PENDING_LINES:
+            response = {"subtype": "success", "request_id": request.id, "response": {}}
+            self.responses.append(
+                orjson.dumps({"type": "control_response", "response": response}) + b"\n"
+            )
+
+    def answer_pending_control_requests(self) -> None:
+        """Grant all pending requests."""
+        for line in [line for line in self.lines if line.kind.startswith("control_request/")]:
+            self.lines.remove(line)
+            self.answer_control_request(line)
+
+
+class ReplayIdMapper:
+    """Replaces recorded ids by live ones. `session_id` is the live id of the session, or ""."""
+
+    def __init__(self, session_id: str) -> None:
+        self._session_id = encode_protocol_id(session_id) if session_id else b""
+        self._session_id_pair: tuple[bytes, bytes] | None = None  # recorded and live
+        self._ids = BoundedDict[bytes, bytes](MAX_IDS)
+
+    def add_id_pair(self, recorded_line: ProtocolLine, live_line: ProtocolLine) -> None:
+        """Store the ids of a recorded line and of the live line in its place."""
+        if (
+            recorded_line.id
+            and live_line.id != recorded_line.id
+            and 0 < len(live_line.id) <= MAX_ID_CHARS
+        ):
+            self._ids[encode_protocol_id(recorded_line.id)] = encode_protocol_id(live_line.id)
+
+    def replace_ids(self, data: bytes) -> bytes:
+        """Return a line with the live ids."""
+        if self._ids and b'"control_response"' in data:
+            data = REQUEST_ID_PATTERN.sub(self._replace_id, data, count=1)
+        elif self._ids and b'"isReplay"' in data:
+            data = UUID_PATTERN.sub(self._replace_id, data)
+        if self._session_id:
+            if (
+                self._session_id_pair is None
+                and (match := SESSION_ID_PATTERN.search(data)) is not None
+            ):
+                self._session_id_pair = match[1], self._session_id
+            if self._session_id_pair is not None:
+                data = data.replace(*self._session_id_pair)
+        return data
+
+    def _replace_id(self, match: re.Match[bytes]) -> bytes:
+        return match[1] + self._ids.get(match[2], match[2])
+
+
+def encode_protocol_id(protocol_id: str) -> bytes:
+    return orjson.dumps(protocol_id)

@@ -24,8 +24,7 @@ from shim.core.cast.protocol_lines import (
     select_child_records,
     select_frontend_records,
 )
-from shim.core.cast.replay_sides import MAX_PENDING_LINES
-from shim.core.cast.replayer import NO_END_REASON, RecordingReplayer
+from shim.core.cast.replayer import MAX_PENDING_LINES, NO_END_REASON, RecordingReplayer
 from shim.recording.player import LINE_TIMEOUT_S, SIGNAL_TIMEOUT_S
 
 ASKS = encode_control_request("q1", "can_use_tool", tool_name="Bash")
