@@ -1,5 +1,5 @@
-"""Which recording answers a message: of one cast the next child, of a directory the one with the
-same prompt.
+"""Selects the recorded child that answers a message: in a single recording the next one, in a
+folder the one with the same prompt.
 """
 
 import os
@@ -22,108 +22,100 @@ from shim.recording.recorded_run import (
 )
 from shim.recording.replay_request import ReplayRequest, format_replay_args
 
-MAX_CASTS = 10_000  # of a directory; nobody keeps an overview of more
+MAX_CASTS = 10_000  # in a folder
 MAX_LISTED_PROMPTS, MAX_EXCERPT_CHARS = 5, 60  # of the recorded prompts, in an error
-MAX_PACE_VALUE = 1e6  # the largest speed, and the longest gap in seconds, that is taken seriously
+MAX_PACE_VALUE = 1e6  # the largest speed, and the longest gap in seconds
 PATH_HINT = "`SHIM_VENDOR=replay:PATH` takes a cast, or a directory of them"
 
 
 class RecordingSet:
-    """The recordings at a path. FrontendError when there is none."""
+    """The recordings at a path. Raises FrontendError if there are none.
 
-    def __init__(self, path: str, cwd: str, environment: Mapping[str, str]) -> None:
+    With `vendor_name`, only the children of this vendor count.
+    """
+
+    def __init__(
+        self, path: str, cwd: str, environment: Mapping[str, str], vendor_name: str = ""
+    ) -> None:
         self._files, self._is_single_file = _resolve_files(path, cwd, environment)
         self._loaded_runs: list[RecordedRun] = []
         self._used_ids: set[str] = set()
         self._pace = _parse_pace(environment)
-        self.child_id = ""
-        self.requested_vendor = ""  # the vendor that the recording began with
-        self._failed_attempts: tuple[FailedVendorAttempt, ...] = ()
-        self._vendor_name = ""
+        self._child = RecordedChild("", 0, "")  # the child that was selected last
+        self._vendor_name = vendor_name
+        self.requested_vendor = ""  # the first vendor of the recording
         self._report_name = ""  # the name of the file that the vendor writes about its run
-        # the vendor's lines pass unchanged, so they must name the frontend's session
+        # The vendor's lines pass unchanged, so they must name the frontend's session.
         self._is_passthrough = False
 
     def create_replay_adapter(
         self, prompt: str | None, resumed_child_id: str, *, without_passthrough: bool
     ) -> Adapter:
-        """The stand-in for a recorded vendor: of the recording with this prompt or session, else of
-        the first one.
+        """Return the stand-in for the vendor of the recording with this prompt or child, or of the
+        first recording.
         """
-        selected_run: RecordedRun | None = None
-        for run in self._load_runs():
-            selected_run = selected_run or run
-            if any(
-                child.id == resumed_child_id or (prompt and child.prompt == prompt)
-                for child in run.children
-            ):
-                selected_run = run
-                break
-        if selected_run is None:
-            raise FrontendError("no recording there can be read", hint=PATH_HINT)
-        self._vendor_name, self.requested_vendor = selected_run.vendor, selected_run.header.vendor
-        vendor_name = self._vendor_name
-        reads_lines = any(child.reads_lines for child in selected_run.children)
+        run = self._find_run(prompt, resumed_child_id)
+        self._vendor_name = run.vendor
+        self.requested_vendor = run.header.vendor
         try:
             adapter = build_replay_adapter(
-                vendor_name,
+                run.vendor,
                 self.build_replay_launch_spec,
-                lambda: self.child_id,
-                persistent=reads_lines,
+                lambda: self._child.id,
+                persistent=any(child.reads_lines for child in run.children),
                 without_passthrough=without_passthrough,
             )
         except FrontendError:
-            display_name = escape_control_chars(vendor_name)[:40]
-            path = (
-                escape_control_chars(selected_run.children[0].path)
-                if selected_run.children
-                else "the recording"
-            )
+            display_name = escape_control_chars(run.vendor)[:40]
+            path = escape_control_chars(run.children[0].path) if run.children else "the recording"
             raise FrontendError(
                 f"{path} was recorded with the unknown vendor {display_name!r}"
             ) from None
         self._is_passthrough = adapter.passthrough and not without_passthrough
-        self._report_name = (
-            adapter.environment.run_report.file_name
-            if adapter.environment.run_report is not None
-            else ""
-        )
+        if adapter.environment.run_report is not None:
+            self._report_name = adapter.environment.run_report.file_name
         return adapter
 
+    def _find_run(self, prompt: str | None, child_id: str) -> RecordedRun:
+        first_run: RecordedRun | None = None
+        for run in self._load_runs():
+            first_run = first_run or run
+            if any(
+                child.id == child_id or (prompt and child.prompt == prompt)
+                for child in run.children
+            ):
+                return run
+        if first_run is None:
+            raise FrontendError("no recording there can be read", hint=PATH_HINT)
+        return first_run
+
     def build_replay_launch_spec(self, request: LaunchRequest) -> LaunchSpec:
-        """How the stand-in for the next child is started. VendorError when no recording answers the
-        message.
+        """Return how the stand-in for the next child starts. Raise VendorError if no recording
+        answers the message.
         """
         child = self.select_recorded_child(
             request.prompt,
             request.resume_id or "",
             allows_prompt_suffix=bool(request.invocation.json_schema),
         )
-        self.child_id, self._failed_attempts = child.id, child.failed_attempts
+        self._child = child
         self._used_ids.add(child.id)
         requested_id = (
             request.invocation.session_id
             or canonicalize_uuid(request.invocation.resume or "")
             or ""
         )
-        session_id = requested_id if self._is_passthrough else ""
         speed, max_gap_s = self._pace
-        folder = "" if self._is_single_file or request.prompt else os.path.dirname(child.path)
-        report_path = (
-            os.path.join(request.files.report_folder, self._report_name)
-            if request.files.report_folder
-            else ""
-        )
+        report_folder = request.files.report_folder
         replay_request = ReplayRequest(
             child.path,
-            "vendor",
-            child.number,
-            speed,
-            max_gap_s,
-            True,
-            session_id,
-            folder,
-            report_path,
+            child=child.number,
+            speed=speed,
+            max_gap=max_gap_s,
+            signals=True,
+            session=requested_id if self._is_passthrough else "",
+            folder="" if self._is_single_file or request.prompt else os.path.dirname(child.path),
+            report=os.path.join(report_folder, self._report_name) if report_folder else "",
         )
         return LaunchSpec(
             tuple(format_replay_args(replay_request)),
@@ -133,63 +125,53 @@ class RecordingSet:
     def select_recorded_child(
         self, prompt: str, resumed_child_id: str, *, allows_prompt_suffix: bool = False
     ) -> RecordedChild:
-        """The child that answers a prompt ("": not known yet). `allows_suffix`: the prompt may end
-        in words that we added.
+        """Return the child that answers a prompt. "" stands for a prompt that is not known yet.
 
-        VendorError when there is none. What follows the session's last child comes first, then
-        recordings that were not stopped: one that was stopped waits for a signal, and would never
-        end for a user who sends none.
+        With `allows_prompt_suffix` the prompt may end in text that the shim added. The children
+        after the session's last child come first, then recordings that were not stopped: a stopped
+        one waits for a signal, and would never end for a user who sends none. Raise VendorError if
+        no child matches.
         """
-        last_child_id, before, later = (
-            resumed_child_id or self.child_id,
-            list[RecordedChild](),
-            list[RecordedChild](),
-        )
-        for child in self._list_children():
-            later.append(child)
-            if child.id == last_child_id:
-                before, later = [*before, *later], []
+        last_child_id = resumed_child_id or self._child.id
+        children = list(self._list_children())
+        ids = [child.id for child in children]
+        start = ids.index(last_child_id) + 1 if last_child_id in ids else 0
+        later = children[start:]
+
+        def match(candidates: list[RecordedChild], prompt: str) -> list[RecordedChild]:
+            return [
+                child
+                for child in candidates
+                if _matches_prompt(child, prompt, allows_prompt_suffix)
+            ]
+
         if self._is_single_file:
-            matches = [
-                child for child in later if _matches_prompt(child, prompt, allows_prompt_suffix)
-            ] or later
+            matches = match(later, prompt) or later
         else:
             unused = [
                 child
-                for child in (*later, *before)
+                for child in (*later, *children[:start])
                 if child.id not in self._used_ids and child.id != last_child_id
             ]
-            matches = [
-                child
-                for child in unused
-                if not prompt or _matches_prompt(child, prompt, allows_prompt_suffix)
-            ]
+            matches = match(unused, prompt) if prompt else unused
             if not matches:
                 from shim.core.secrets.redactor import Redactor
 
-                # as a recording without secrets has it
-                redacted_prompt = Redactor().redact_text(prompt)
-                matches = [
-                    child
-                    for child in unused
-                    if _matches_prompt(child, redacted_prompt, allows_prompt_suffix)
-                ]
+                # A recording without secrets has the redacted prompt.
+                matches = match(unused, Redactor().redact_text(prompt))
             matches = matches or [child for child in unused if child.prompt is None]
         if not matches:
-            raise VendorError(*self._explain_no_match(prompt, [*before, *later]))
+            raise VendorError(*self._explain_no_match(prompt, children))
         if matches[0].recording_id == last_child_id.rpartition(":")[0]:
             return matches[0]
-        first_by_path = dict[str, RecordedChild]()
+        first_by_path: dict[str, RecordedChild] = {}
         for child in matches:
             first_by_path.setdefault(child.path, child)
         return min(first_by_path.values(), key=lambda child: child.was_stopped)
 
     def get_failed_vendor_attempts(self) -> tuple[FailedVendorAttempt, ...]:
-        """The vendors that did not answer before the child that was chosen last."""
-        return self._failed_attempts
-
-    def restrict_to_vendor(self, vendor_name: str) -> None:
-        self._vendor_name = vendor_name
+        """Return the vendors that did not answer before the child that was selected last."""
+        return self._child.failed_attempts
 
     def has_session(self, session_id: str) -> bool:
         return any(
@@ -202,12 +184,11 @@ class RecordingSet:
         )
 
     def _explain_no_match(self, prompt: str, children: list[RecordedChild]) -> tuple[str, str]:
-        """The error for a message without a recording: why, and which prompts have one."""
+        """Return the error and the hint for a message that no recording answers."""
         excerpt = repr(escape_control_chars(prompt[:MAX_EXCERPT_CHARS]))
         if self._is_single_file:
-            count = len(children)
             return (
-                f"the recording has no more than {count} answers for {excerpt}",
+                f"the recording has no more than {len(children)} answers for {excerpt}",
                 "start a new conversation",
             )
         prompts = dict.fromkeys(
@@ -215,18 +196,16 @@ class RecordingSet:
             for child in children
             if child.prompt
         )
-        prompt_list = ", ".join(list(prompts)[:MAX_LISTED_PROMPTS]) + (
-            f" and {len(prompts) - MAX_LISTED_PROMPTS} more"
-            if len(prompts) > MAX_LISTED_PROMPTS
-            else ""
-        )
+        prompt_list = ", ".join(list(prompts)[:MAX_LISTED_PROMPTS])
+        if len(prompts) > MAX_LISTED_PROMPTS:
+            prompt_list += f" and {len(prompts) - MAX_LISTED_PROMPTS} more"
         return (
             f"no recording of {self._vendor_name} answers {excerpt}",
             f"the recorded prompts are: {prompt_list or 'none'}",
         )
 
     def _list_children(self) -> Iterator[RecordedChild]:
-        """The children of the recorded vendor, in the order of recording."""
+        """Yield the children of the recorded vendor, in the order of recording."""
         for run in self._load_runs():
             yield from (
                 child
@@ -235,9 +214,7 @@ class RecordingSet:
             )
 
     def _load_runs(self) -> Iterator[RecordedRun]:
-        """The recordings, each read when it is asked for. In a directory, files that are no casts
-        are skipped.
-        """
+        """Yield the recordings, and load each of them once. Other files of a folder are skipped."""
         yield from self._loaded_runs
         while self._files:
             path = self._files.pop(0)
@@ -248,20 +225,19 @@ class RecordingSet:
                     raise
                 continue
             if not run.children and not self._is_single_file:
-                continue  # the run was refused, or nothing was asked: there is nothing to play
+                continue  # the run was refused, or had no message
             self._loaded_runs.append(run)
             yield run
 
 
 def find_recorded_child_by_message(line: bytes, path: str, folder: str) -> RecordedChild | None:
-    """The child in a folder whose first message was this line, of the same vendor as the recording
-    at `path`.
+    """Return the child in a folder whose first message was this line, or None.
 
-    A stand-in that starts before the first message is known asks this.
+    Only children of the same vendor as the recording at `path` count. A stand-in that started
+    before its first message calls this.
     """
-    recordings = RecordingSet(folder, folder, {})
+    recordings = RecordingSet(folder, folder, {}, load_recorded_run(path).vendor)
     prompt = parse_user_message_text(line)
-    recordings.restrict_to_vendor(load_recorded_run(path).vendor)
     try:
         return recordings.select_recorded_child(prompt, "") if prompt else None
     except VendorError:
@@ -277,8 +253,8 @@ def _matches_prompt(child: RecordedChild, prompt: str, allows_suffix: bool) -> b
 
 
 def _resolve_files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple[list[str], bool]:
-    """The casts at a path, in the order of recording (their names begin with the time), and whether
-    it is one file.
+    """Return the recordings at a path in the order of their names, which begin with the time, and
+    whether the path is one file.
     """
     if not path or "\0" in path:
         raise FrontendError("replay: needs the path of a cast", hint=PATH_HINT)
@@ -313,8 +289,8 @@ def _resolve_files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple
 
 
 def _parse_pace(environment: Mapping[str, str]) -> tuple[float, float | None]:
-    """The speed and the longest pause in seconds, from the environment. FrontendError for a
-    mistake.
+    """Return the speed and the longest pause in seconds from the environment. Raise FrontendError
+    for an invalid value.
     """
     values: list[float | None] = []
     for name in ("SHIM_REPLAY_SPEED", "SHIM_REPLAY_MAX_GAP"):
