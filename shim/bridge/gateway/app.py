@@ -1,81 +1,62 @@
-"""The routes of the gateway. All but the first three need a token; JSON in, JSON out.
+"""The gateway's requests and responses. `OPERATIONS` has the routes; `GET /openapi.json` describes
+them for programs.
 
-    GET  /                       the page; /assets/NAME are its files
-    GET  /openapi.json           this list, for programs
-    POST /login {token}          a cookie for a token, or for what the printed address has in its
-                                 place: {role: "drive"|"watch", proof}; with the cookie every
-                                 request has the proof as its header X-Shim-Page. POST /logout {}
-                                 ends the cookie
-    GET  /me                     {role, version, vendors: [names], installed: [names of those whose
-                                 program is here]}
-    GET  /sessions               {sessions: [SESSION…]}, the last begun first
-    GET  /sessions/ID            SESSION; ID is the short id or the UUID
-    POST /sessions {vendor, prompt, cwd, model?, mode?}                              201 {id,
-        session}
-    GET  /sessions/ID/events     server-sent events: lines as they are (below)
-    GET  /sessions/ID/steps      server-sent events: steps as the page draws them (below); of what
-                                 was before, the last ?last=N (1,000); after a reconnection at most
-                                 the last 200
-    POST /sessions/ID/messages {text, id?: a UUID, take?, wake?}; `wake: true` begins a session
-        again that has ended
-    POST /sessions/ID/answers {question, behavior: allow|deny, message?, input?, always?}
-    POST /sessions/ID/interrupt {}
-    POST /sessions/ID/model {model, take?}             POST /sessions/ID/mode {mode, take?}
-    POST /sessions/ID/take {}                          POST /sessions/ID/release {}
-    POST /sessions/ID/stop {take?}
+A request has a token, or the cookie that `POST /login` sets for a token, or for the login code of
+the printed address. With the cookie, each request has the `proof` of the login as its header
+X-Shim-Page. Bodies and responses are JSON.
 
 SESSION is {id, session, vendor, name, cwd, created, started, alive, state, status, waitingFor,
-needs, detail, driver, version}: the facts of `host.json`, times in ms since 1970, null for what is
-not known.
+needs, detail, driver, version}: the metadata in `host.json`, times in ms since 1970, null for
+unknown values.
 
-A refusal is {error: a sentence, …}: 400 it cannot be read, 401 no good token, 403 it may not be
-done, 404 no such session, 409 {driver} somebody else drives (`take: true` takes the session), {by,
-how} the question was settled before, or the session has ended; 413 too long, 415 no JSON, 429 too
-much, 504 no word of the session.
+An error is {error: a sentence, ...}: 400 invalid request, 401 no valid token, 403 not permitted,
+404 no such session, 409 {driver} another client controls the session (`take: true` takes it), {by,
+how} the prompt was resolved before, or the session has ended; 413 too long, 415 not JSON, 429 too
+many requests, 504 the session did not answer.
 
-EVENTS of a stream. `id: GENERATION-NUMBER` stands at numbered lines alone; a browser that comes
-back with it as Last-Event-ID (or ?after=) goes on behind it. 204 says that the session has ended
-and nothing is new.
+A stream sends `id: GENERATION-NUMBER` with numbered lines only. A browser that reconnects sends it
+as Last-Event-ID (or ?after=), and receives what came after it. 204 means that the session has ended
+and nothing is new. GET /sessions/ID/steps sends the last ?last=N steps (1,000) of the past, and at
+most the last 200 after a reconnection.
 
-    events: line     Claude's line, byte for byte      partial  one without a number
+    events: line     Claude's line, byte for byte      partial  a line without a number
                                                        (`stream_event`)
             welcome, synced, gap, question, settled, state, driver, bye: frames of the bridge
                 (core/bridge/frames.py)
 
     steps:  welcome  {session, id, name, vendor, cwd, model, mode, bypass, generation, number,
-                     state, driver, questions: [ids], models: [{value, displayName}]…}
-            about    {title, began: ms since 1970 of time 0, left_out: how many steps before the
-                     first one}
-            step     a step, new or changed: what has its `number` is replaced, else its place is by
-                     `number`. The keys are those of the exported page's steps: {number, kind, at,
-                     until?, turn, depth, above, name, outcome, main, text | trees, diff, output,
-                     fields: [[name, text]], facts: [[name, text]]}, empty ones left out. kind:
-                     start prompt thinking text call note error result. A call without `outcome`
-                     runs.
-            live     {above, kind: text|thinking|call, text, name?, begin?}: grows the open text of
-                     the agent that serves the call `above` (0: the main one); `begin`
-                     starts another one. It is gone with the next step of that agent, with any
-                     result, and with a `gap`
+                     state, driver, questions: [ids], models: [{value, displayName}]...}
+            about    {title, began: ms since 1970 of time 0, left_out: the number of steps before
+                     the first one}
+            step     a new or changed step. It replaces the step with the same `number`, or is
+                     inserted by its `number`. The keys are those of the exported page's steps:
+                     {number, kind, at, until?, turn, depth, above, name, outcome, main, text |
+                     trees, diff, output, fields: [[name, text]], facts: [[name, text]]}, without
+                     empty ones. kind: start prompt thinking text call note error result. A call
+                     without `outcome` is running.
+            live     {above, kind: text|thinking|call, text, name?, begin?}: appended to the open
+                     text of the agent that serves the call `above` (0: the main agent); `begin`
+                     starts a new text. The next step of that agent, a result or a `gap` removes it
             question {question: its id, kind: permission|ask|elicitation, tool, at, until?: when it
                      is denied, main?, fields?: [[name, text]], diff?, message?, reason?, path?,
                      asked?: Claude's questions with their options, schema?, always?: [the rules
-                     that always allows in this session]}
+                     that "always" allows in this session]}
             settled  {question, by, how: allow|deny|timeout|interrupt|cancelled|ended}
-            state    {state, status, waitingFor, needs, detail, model, mode}    driver   {client: a
-                     name, or null}
-            mode     {mode}: the permission mode is this one now
+            state    {state, status, waitingFor, needs, detail, model, mode}
+            driver   {client: a name, or null}
+            mode     {mode}: the permission mode from now on
             totals   {turns, calls, failed, denied, errors, cost, tokens, duration, model}
-            synced   {number}: what was before is told; `question`s that are open follow
-            gap      {from, to, reason}: forget all steps; the last ones follow, with an `about` and
+            synced   {number}: the past was sent; the open `question`s follow
+            gap      {from, to, reason}: remove all steps; the last ones follow, with an `about` and
                      a `synced`. With the reason `slow` only some `live` is missing, and no step
-                     bye  {reason}: the session has ended
+            bye      {reason}: the session has ended
 """
 
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import orjson
@@ -98,7 +79,7 @@ from shim.bridge.gateway.auth import (
 from shim.bridge.gateway.drawings import MAX_KEPT_STEPS, SessionDrawing, SessionDrawings
 from shim.bridge.gateway.hosts import BackgroundSessionManager, NewSessionRequest
 from shim.bridge.gateway.limits import GatewayRequestLimiter
-from shim.bridge.gateway.openapi import build_openapi_document
+from shim.bridge.gateway.openapi import FLAG, TEXT, Operation, build_openapi_document
 from shim.bridge.gateway.step_renderer import escape_control_chars_in_json
 from shim.bridge.gateway.streams import (
     EventStreamResponse,
@@ -122,7 +103,7 @@ PAGE_ASSETS_FOLDER = os.path.join(os.path.dirname(__file__), "assets")
 STORY_ASSETS_FOLDER = os.path.join(
     os.path.dirname(__file__), "..", "..", "story", "export", "assets"
 )
-# the drawing that the exported page has too
+# The exported page has these files, too.
 SHARED_ASSETS = ("look.css", "steps.css", "elements.js", "steps.js")
 MEDIA_TYPES = {
     "css": "text/css",
@@ -133,14 +114,12 @@ MEDIA_TYPES = {
 }
 MEDIA_TYPES["webmanifest"] = "application/manifest+json"
 INDEX_FILE = "index.html"
-# Of the facts of a session.
+# of the metadata of a session
 SESSION_KEYS = (
     "id", "session", "vendor", "name", "cwd", "created", "started", "alive", "state", "status", "waitingFor", "needs",
     "detail", "driver", "version",
 )  # fmt: skip
-DEFAULT_STEPS, MAX_STEPS = 1000, 20_000  # steps of the past that are told: usually, and at most
-
-RequestHandler = Callable[[Request], Awaitable[Any]]
+DEFAULT_STEPS, MAX_STEPS = 1000, 20_000  # steps of the past: by default, and at most
 
 
 def create_app(
@@ -149,28 +128,15 @@ def create_app(
     tokens: GatewayTokenFile,
     limits: GatewayRequestLimiter,
 ) -> App:
-    """The whole gateway as one ASGI application."""
+    """Return the gateway as one ASGI application."""
     gateway = WebGateway(hosts, server_names, tokens, limits)
     routes = [
         Route("/", gateway.serve_page),
         Route("/assets/{name}", gateway.serve_asset),
         Route("/openapi.json", gateway.serve_openapi_document),
-        Route("/me", gateway.serve_visitor_permissions),
-        Route("/login", gateway.log_in, methods=["POST"]),
-        Route("/logout", gateway.log_out, methods=["POST"]),
-        Route("/sessions", gateway.list_sessions, methods=["GET"]),
-        Route("/sessions", gateway.create_session, methods=["POST"]),
-        Route("/sessions/{id}", gateway.show_session),
-        Route("/sessions/{id}/events", gateway.stream_session_events, methods=["GET"]),
-        Route("/sessions/{id}/steps", gateway.stream_session_steps, methods=["GET"]),
         *(
-            Route(
-                f"/sessions/{{id}}/{action_name}",
-                gateway.post_session_action,
-                methods=["POST"],
-                name=action_name,
-            )
-            for action_name in ACTIONS
+            Route(operation.path, partial(operation.handler, gateway), methods=[operation.method])
+            for operation in OPERATIONS
         ),
     ]
     handlers: dict[Any, Any] = {
@@ -184,29 +150,9 @@ def create_app(
     )
 
 
-# What may be posted to a session → the frame for the host, of the request's body.
-ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "messages": lambda body: {
-        "kind": "message",
-        "id": actions.read_message_id(body),
-        "message": {
-            "role": "user",
-            "content": actions.read_text_field(body, "text", max_chars=actions.MAX_TEXT_CHARS),
-        },
-    },
-    "answers": lambda body: {"kind": "answer"},
-    "interrupt": lambda body: {"kind": "interrupt"},
-    "model": lambda body: {"kind": "model", "model": actions.read_text_field(body, "model")},
-    "mode": lambda body: {"kind": "mode", "mode": actions.read_text_field(body, "mode")},
-    "take": lambda body: {"kind": "take"},
-    "release": lambda body: {"kind": "release"},
-    "stop": lambda body: {"kind": "end"},
-}
-
-
 class WebGateway:
-    """The answers to requests. It keeps what may be lost: how much of its limits is used, and the
-    drawings of the last sessions.
+    """Answers requests. Its state may be lost: the use of its limits, and the drawings of the last
+    sessions.
     """
 
     def __init__(
@@ -228,13 +174,13 @@ class WebGateway:
             name: _read_asset(PAGE_ASSETS_FOLDER, name) for name in os.listdir(PAGE_ASSETS_FOLDER)
         }
 
-    # -- what anybody may have ---------------------------------------------------------------------
+    # -- without a token ---------------------------------------------------------------------------
 
     async def serve_page(self, request: Request) -> Response:
         return Response(self._assets[INDEX_FILE], media_type="text/html")
 
     async def serve_asset(self, request: Request) -> Response:
-        """A file of the page. Its name is looked up, and never becomes a path."""
+        """Send a file of the page. The name is only looked up, and never used as a path."""
         name = request.path_params["name"]
         content, media_type = self._assets.get(name), MEDIA_TYPES.get(name.rpartition(".")[2])
         if content is None or media_type is None:
@@ -242,10 +188,10 @@ class WebGateway:
         return Response(content, media_type=media_type)
 
     async def serve_openapi_document(self, request: Request) -> Response:
-        return _build_json_response(build_openapi_document())
+        return _build_json_response(build_openapi_document(OPERATIONS))
 
     async def log_in(self, request: Request) -> Response:
-        """A cookie for a token, so that the token need not stand in the page's address."""
+        """Send a cookie for a token, so that the page's address needs no token."""
         token = actions.read_text_field(await _read_body(request), "token")
         tokens = self._tokens.load_tokens()
         role = tokens.find_role_by_token(token) or tokens.find_role_by_login_code(
@@ -273,7 +219,7 @@ class WebGateway:
         )
 
     async def serve_visitor_permissions(self, request: Request) -> Response:
-        """What this visitor may do, and what a new session may be of."""
+        """Send what this visitor may do, and the vendors of new sessions."""
         visitor_fields = {
             "role": _get_visitor(request).role,
             "version": __version__,
@@ -302,7 +248,7 @@ class WebGateway:
     async def stream_session_events(
         self, request: Request
     ) -> NoContentResponse | EventStreamResponse:
-        """The lines of a session."""
+        """Send the lines of a session."""
         return await self._open_stream(
             request, lambda session_id, cursor: ServerSentEventEncoder(cursor)
         )
@@ -310,7 +256,7 @@ class WebGateway:
     async def stream_session_steps(
         self, request: Request
     ) -> NoContentResponse | EventStreamResponse:
-        """The drawn steps of a session."""
+        """Send the drawn steps of a session."""
         step_count = request.query_params.get("last", str(DEFAULT_STEPS))
         if not step_count.isascii() or not step_count.isdigit() or int(step_count[:9]) > MAX_STEPS:
             raise HTTPError(400, f"`last` must be a number up to {MAX_STEPS:,}")
@@ -356,7 +302,7 @@ class WebGateway:
         )
 
     async def create_session(self, request: Request) -> Response:
-        """Another session."""
+        """Start a session."""
         body = await self._read_posted_body(request)
         vendor, cwd = (
             actions.read_text_field(body, "vendor"),
@@ -391,10 +337,10 @@ class WebGateway:
         )
 
     async def post_session_action(self, request: Request) -> Response:
-        """Something posted to a session."""
+        """Send an action to the host of a session. A message may resume an ended session."""
         action_name = request.url.path.rpartition("/")[2]
         body = await self._read_posted_body(request)
-        frame = ACTIONS[action_name](body)
+        frame = ACTIONS[action_name].build_frame(body)
         take_control = actions.read_boolean_field(body, "take")
         resume_ended = actions.read_boolean_field(body, "wake")
         session = await self._find_session(request)
@@ -428,7 +374,7 @@ class WebGateway:
         return await _read_body(request)
 
     async def _find_session(self, request: Request) -> dict[str, Any]:
-        """The session that the address names, by its short id or its UUID."""
+        """Return the session of the request's path, which has its short id or its UUID."""
         id_prefix = request.path_params["id"].lower()
         is_valid_id = is_short_session_id(id_prefix) or canonicalize_uuid(id_prefix) == id_prefix
         matches = (
@@ -444,6 +390,115 @@ class WebGateway:
         return matches[0]
 
 
+class SessionAction(NamedTuple):
+    """What a POST to a session does."""
+
+    summary: str
+    build_frame: Callable[[dict[str, Any]], dict[str, Any]]  # the host's frame for a body
+    properties: Mapping[str, Any] = {}  # of the body
+    required: tuple[str, ...] = ()  # of the properties
+
+
+def _build_message_frame(body: dict[str, Any]) -> dict[str, Any]:
+    message_id = actions.read_message_id(body)
+    text = actions.read_text_field(body, "text", max_chars=actions.MAX_TEXT_CHARS)
+    message = {"role": "user", "content": text}
+    return {"kind": "message", "id": message_id, "message": message}
+
+
+TAKE = {"take": FLAG}
+ACTIONS = {
+    "messages": SessionAction(
+        "Say a message",
+        _build_message_frame,
+        {"text": TEXT, "id": TEXT, "wake": FLAG, **TAKE},
+        ("text",),
+    ),
+    "answers": SessionAction(
+        "Answer a question",
+        lambda body: {"kind": "answer"},
+        {
+            "question": TEXT,
+            "behavior": {"enum": ["allow", "deny"]},
+            "message": TEXT,
+            "input": {"type": "object"},
+            "always": FLAG,
+        },
+        ("question", "behavior"),
+    ),
+    "interrupt": SessionAction("Interrupt the turn", lambda body: {"kind": "interrupt"}),
+    "model": SessionAction(
+        "Another model",
+        lambda body: {"kind": "model", "model": actions.read_text_field(body, "model")},
+        {"model": TEXT, **TAKE},
+        ("model",),
+    ),
+    "mode": SessionAction(
+        "Another mode",
+        lambda body: {"kind": "mode", "mode": actions.read_text_field(body, "mode")},
+        {"mode": TEXT, **TAKE},
+        ("mode",),
+    ),
+    "take": SessionAction("Drive the session", lambda body: {"kind": "take"}),
+    "release": SessionAction("Let others drive", lambda body: {"kind": "release"}),
+    "stop": SessionAction("End the session", lambda body: {"kind": "end"}, TAKE),
+}
+OPERATIONS = (
+    Operation(
+        "post",
+        "/login",
+        WebGateway.log_in,
+        "A cookie for a token",
+        {"token": TEXT},
+        ("token",),
+        needs_token=False,
+    ),
+    Operation("post", "/logout", WebGateway.log_out, "End the cookie"),
+    Operation(
+        "get",
+        "/me",
+        WebGateway.serve_visitor_permissions,
+        "What this token may do, and the vendors",
+    ),
+    Operation("get", "/sessions", WebGateway.list_sessions, "All sessions, the last begun first"),
+    Operation(
+        "post",
+        "/sessions",
+        WebGateway.create_session,
+        "Begin a session",
+        {"vendor": TEXT, "prompt": TEXT, "cwd": TEXT, "model": TEXT, "mode": TEXT},
+        ("vendor", "prompt", "cwd"),
+        status="201",
+    ),
+    Operation("get", "/sessions/{id}", WebGateway.show_session, "One session"),
+    Operation(
+        "get",
+        "/sessions/{id}/events",
+        WebGateway.stream_session_events,
+        "Claude's lines as they are",
+        query=("after",),
+    ),
+    Operation(
+        "get",
+        "/sessions/{id}/steps",
+        WebGateway.stream_session_steps,
+        "Steps as the page draws them",
+        query=("after", "last"),
+    ),
+    *(
+        Operation(
+            "post",
+            f"/sessions/{{id}}/{name}",
+            WebGateway.post_session_action,
+            action.summary,
+            action.properties,
+            action.required,
+        )
+        for name, action in ACTIONS.items()
+    ),
+)
+
+
 def _read_asset(folder: str, name: str) -> bytes:
     with open(os.path.join(folder, name), "rb") as file:
         return file.read()
@@ -455,7 +510,7 @@ def _get_visitor(request: Request) -> GatewayVisitor:
 
 
 async def _read_body(request: Request) -> dict[str, Any]:
-    """The object in a request's body; an empty body is an empty object."""
+    """Return the object in a request's body. An empty body is an empty object."""
     try:
         body = orjson.loads(await request.body() or b"{}")
     except orjson.JSONDecodeError as error:

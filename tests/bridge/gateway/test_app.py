@@ -4,6 +4,7 @@ import json
 
 import pytest
 from gateway_harness import OTHER, QUESTION, SESSION
+from support import ROOT
 
 from shim.bridge.gateway import app as module
 
@@ -239,6 +240,13 @@ def test_openapi_document_lists_exactly_the_routes(web):
         for operation in routes
         if operation[0] not in ("/", "/openapi.json", "/assets/{name}")
     }
+
+
+def test_manual_has_each_route_of_a_session():
+    manual = (ROOT / "shim" / "manual" / "bridge.md").read_text(encoding="utf-8")
+    for operation in module.OPERATIONS:
+        if operation.path.startswith("/sessions"):
+            assert f"/{operation.path.rpartition('/')[2]}".replace("{id}", "ID") in manual
 
 
 def _routes(web):

@@ -11,22 +11,17 @@ import pytest
 from gateway_harness import PATIENCE, SESSION, GatewayEndpoint, StandIn, StandIns, Web
 
 from shim.bridge.gateway import connections, limits, streams
+from shim.bridge.gateway.app import OPERATIONS
 from shim.bridge.gateway.auth import MAX_BODY_BYTES, RESPONSE_HEADERS
-from shim.bridge.gateway.openapi import build_openapi_document
 
-PATHS = [
-    path.replace("{id}", SESSION) for path in build_openapi_document()["paths"] if path != "/login"
-]
-GETS = [
-    path
-    for path in PATHS
-    if "get" in build_openapi_document()["paths"][path.replace(SESSION, "{id}")]
-]
-POSTS = [
-    path
-    for path in PATHS
-    if "post" in build_openapi_document()["paths"][path.replace(SESSION, "{id}")]
-]
+GETS, POSTS = (
+    [
+        operation.path.replace("{id}", SESSION)
+        for operation in OPERATIONS
+        if operation.method == method and operation.needs_token
+    ]
+    for method in ("get", "post")
+)
 MESSAGE = f"/sessions/{SESSION}/messages"
 
 
