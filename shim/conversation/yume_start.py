@@ -66,7 +66,7 @@ def create_yume_startup(
             ) from None
     invocation, display_name = _resolve_session(yume_invocation, invocation)
     return prepare_conversation(
-        _apply_mode(yume_invocation, invocation),
+        apply_mode(yume_invocation, invocation),
         installed_options,
         argv,
         display_name=display_name,
@@ -164,7 +164,7 @@ def _read_first_line(startup: ConversationStartup) -> tuple[bytes, bool]:
 _HISTORY_NOT_READ = "and --history-file is not read: no vendor takes another's history"
 
 
-def _apply_mode(call: YumeInvocation, invocation: Invocation) -> Invocation:
+def apply_mode(call: YumeInvocation, invocation: Invocation) -> Invocation:
     """Return the invocation with the mode of Yume's name, even if Claude has a mode of the same
     name (`auto`).
     """

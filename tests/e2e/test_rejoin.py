@@ -8,6 +8,7 @@ by name, and the session keeps running.
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -15,7 +16,7 @@ from acp_clients import ACPS
 from background_sessions import Living, list_running_sessions, start_session
 from clis import Cli
 from model_scripts import REPLY, ScriptedServer
-from sandbox import Line, Sandbox
+from sandbox import TURN_SECONDS, Line, Sandbox
 from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
 from vendor_setups import QWEN
 
@@ -139,3 +140,36 @@ def test_editor_with_another_server_is_refused_by_name(
             editor.open_session(resume=session.uuid, servers=[SERVER])
         editor.shut_down()
         check_refusal(str(refusal.value), "--mcp-config calc", session)
+
+
+def run_yume(sandbox: Sandbox, session: Living, *flags: str) -> list[Line]:
+    """One turn in Yume's dialect, with the flags that Yume passes to a real claude."""
+    done = subprocess.run(
+        [
+            *(str(sandbox.claude), "--print", "--output-format", "stream-json"),
+            *("--model", "mock-1", "--append-system-prompt", "Be short."),
+            *("--resume", session.uuid, *flags, "[[text]] and again"),
+        ],
+        cwd=sandbox.folder,
+        env={**sandbox.environment, "SHIM_DIALECT": "yume"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=TURN_SECONDS,
+        check=False,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_yume_joins_a_session_and_is_refused_with_a_stricter_flag(
+    cli: Cli, sandbox: Sandbox, service: ScriptedServer
+) -> None:
+    with start_session(sandbox, "[[text]] the first words") as session:
+        children = session.list_children()
+        lines = run_yume(sandbox, session)
+        assert "".join(line["content"] for line in lines if line["type"] == "text") == REPLY
+        assert [line["type"] for line in lines[-2:]] == ["result", "message_stop"]
+        assert not lines[-2]["is_error"] and lines[0]["session_id"] == session.uuid
+        check_same_process(session, children)
+        refused = run_yume(sandbox, session, "--disallowedTools=Bash")
+        assert refused[-2]["is_error"] and refused[-1]["type"] == "message_stop"
+        check_refusal(str(refused), "--disallowedTools Bash", session)

@@ -16,6 +16,7 @@ from shim.bridge.launch import SessionRunningError, SessionSpec, build_resume_in
 from shim.bridge.registry import SessionRecord
 from shim.conversation.drivers.dry_launcher import DryRunLauncher
 from shim.conversation.invocation import (
+    apply_yume_permission_mode,
     can_change_permission_mode,
     can_prompt_frontend,
     find_replay_path,
@@ -44,7 +45,8 @@ JOIN_FAILED_ERROR = (
     "the session {session} was begun and ended by others each time that it was to be joined"
 )
 CANNOT_JOIN_ERROR = (
-    "the session {id} runs in the background, and the dialect {dialect} has no way to join it"
+    "the session {id} runs in the background, and a frontend that sends its messages as frames of "
+    "Yume cannot join it"
 )
 NO_BRIDGE_WARNING = "the conversation is run without the bridge: {why}\n"
 
@@ -54,10 +56,12 @@ def plan_background_conversation(
     settings: ShimSettings,
     installed_options: Mapping[str, str],
     args: Sequence[str],
+    display_name: str = "",
 ) -> "BackgroundConversation | None":
     """Return the conversation in a host, or None if it is run in this process.
 
-    Raise FrontendError if the session cannot be joined.
+    Raise FrontendError if the session cannot be joined. `display_name` is Yume's own name of the
+    session.
     """
     environment, cwd = os.environ, get_working_directory()
     if find_replay_path(invocation, environment) is not None:
@@ -72,7 +76,7 @@ def plan_background_conversation(
     session = registry.find_session(session_id, environment) if session_id else None
     if session is not None and session.is_running:
         if dialect.is_flat:
-            raise _build_join_error(session, dialect.name)
+            invocation = _prepare_flat_join(invocation, session)
         vendor = invocation.shim_vendor
         if vendor and session.metadata["vendor"] not in ("", vendor):
             raise FrontendError(
@@ -86,6 +90,7 @@ def plan_background_conversation(
             args,
             session_id=session_id,
             running_session=session,
+            display_name=display_name,
         )
     if not settings.bridge.enabled:
         return None
@@ -99,20 +104,23 @@ def plan_background_conversation(
     )
 
 
-def check_session_not_running(session_id: str, dialect: str) -> None:
-    """FrontendError for a session that lives on its own, which a frontend with this dialect cannot
-    join.
+def is_background_session_running(session_id: str) -> bool:
+    """Return whether a session runs in a host of its own."""
+    return registry.is_session_running(session_id, os.environ)
+
+
+def _prepare_flat_join(invocation: Invocation, session: SessionRecord) -> Invocation:
+    """Return the command line of a frontend of Yume's dialect that joins a session with one message.
+
+    It cannot answer prompts. Raise FrontendError if it sends more than one message.
     """
-    session = registry.find_session(session_id, os.environ)
-    if session is not None and session.is_running:
-        raise _build_join_error(session, dialect)
-
-
-def _build_join_error(session: SessionRecord, dialect: str) -> FrontendError:
-    return FrontendError(
-        CANNOT_JOIN_ERROR.format(id=session.short_id, dialect=dialect),
-        hint=f"`claude stop {session.short_id}` first",
-    )
+    if invocation.input_format == "stream-json":
+        raise FrontendError(
+            CANNOT_JOIN_ERROR.format(id=session.short_id),
+            hint=f"pass the message with --prompt, or end the session with `claude stop {session.short_id}`",
+        )
+    invocation = apply_yume_permission_mode(invocation)
+    return invocation._replace(partial=True, permission_prompt_tool=None)
 
 
 def _explain_no_bridge(invocation: Invocation, is_flat: bool) -> str:
@@ -136,6 +144,7 @@ class BackgroundConversation:
         *,
         session_id: str,
         running_session: SessionRecord | None = None,
+        display_name: str = "",
     ) -> None:
         self._invocation = invocation
         self._settings = settings
@@ -143,6 +152,7 @@ class BackgroundConversation:
         self._args = args
         self._session_id = session_id
         self._running_session = running_session
+        self._display_name = display_name
         self._startup: ConversationStartup | None = None
 
     @property
@@ -192,6 +202,7 @@ class BackgroundConversation:
                     self._invocation,
                     self._settings,
                     owns_host=self._running_session is None,
+                    display_name=self._display_name,
                 )
                 try:
                     return joiner.join_and_run_conversation(signals, prompt, source)
@@ -213,6 +224,8 @@ class BackgroundConversation:
         invocation, max_bytes = self._invocation, self._settings.max_inbound_bytes
         if invocation.input_format == "stream-json":
             return None, Stdin(max_bytes=max_bytes)
+        if DIALECTS[self._settings.dialect].is_flat and invocation.prompt:
+            return invocation.prompt, None
         if can_prompt_frontend(invocation) and invocation.prompt:
             return invocation.prompt, Stdin(max_bytes=max_bytes)
         return read_prompt(invocation, 0, max_bytes), None
@@ -221,7 +234,11 @@ class BackgroundConversation:
         if reason:
             warn(NO_BRIDGE_WARNING.format(why=reason))
         self._startup = prepare_conversation(
-            self._invocation, self._installed_options, self._args, settings=self._settings
+            self._invocation,
+            self._installed_options,
+            self._args,
+            display_name=self._display_name,
+            settings=self._settings,
         )
         return self._startup.run(signals)
 

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from shim.bridge import registry
+from shim.bridge.attach.flat_output import TranslatingStdout
 from shim.bridge.attach.frontend_bridge import (
     FrontendSessionBridge,
     explain_other_client_has_control,
@@ -28,6 +30,7 @@ from shim.core.bridge.frames import RELOAD_SETTINGS
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.claude.writer import TERMINATORS
+from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError, SystemResourceError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.serialize import parse_settings
@@ -36,7 +39,7 @@ from shim.core.reading.values import as_dict
 from shim.io.ids import create_uuid
 from shim.io.signals import SignalRecorder, StartInterruptedError
 from shim.io.stderr import warn
-from shim.io.stdout import FrontendOutput, Stdout
+from shim.io.stdout import FrontendDisconnectedError, FrontendOutput, Stdout
 from shim.process.environment import get_working_directory
 from shim.state.config import ShimSettings
 
@@ -73,11 +76,15 @@ class BackgroundSessionAttacher:
         settings: ShimSettings,
         *,
         owns_host: bool,
+        display_name: str = "",
     ) -> None:
         self._session = session
         self._invocation = invocation
         self._settings = settings
         self._owns_host = owns_host
+        self._display_name = display_name
+        is_flat = DIALECTS[settings.dialect].is_flat
+        self._is_translated = is_flat and invocation.output_format == "stream-json"
 
     def join_and_run_conversation(
         self, signals: SignalRecorder, prompt: str | None, stdin: "Stdin | None"
@@ -159,13 +166,33 @@ class BackgroundSessionAttacher:
             raise SessionBusyError(BUSY_ERROR.format(id=self._session.short_id) + reason)
         if not self._owns_host:
             await self._join_session(connection, frontend)
-        output = FrontendOutput(
-            invocation.output_format, verbose=invocation.verbose, stdout=Stdout()
-        )
+        stdout = self._open_stdout()
+        output = FrontendOutput(invocation.output_format, verbose=invocation.verbose, stdout=stdout)
         loop = AttachedConversationLoop(
             frontend, connection, output, prompt=prompt, source=source, ends_session=self._owns_host
         )
-        return await loop.run(signals.pending_signals)
+        status = await loop.run(signals.pending_signals)
+        if isinstance(stdout, TranslatingStdout):
+            with suppress(FrontendDisconnectedError):
+                await stdout.finish()
+        return status
+
+    def _open_stdout(self) -> Stdout:
+        if not self._is_translated:
+            return Stdout()
+        from shim.conversation.drivers.open_translation import create_standalone_child_stream
+
+        return TranslatingStdout(
+            create_standalone_child_stream(
+                "claude",
+                dialect=self._settings.dialect,
+                display_name=self._display_name,
+                serving_vendor=str(self._session.metadata["vendor"]),
+                session_id=self._session.session_id,
+                max_line_bytes=self._settings.max_line_bytes,
+                redact=self._settings.resolve_redaction_mode() == "all",
+            )
+        )
 
     async def _join_session(
         self, connection: HostConnection, frontend: FrontendSessionBridge
@@ -247,6 +274,8 @@ class BackgroundSessionAttacher:
 
     def _build_options(self) -> FrontendOutputOptions:
         invocation = self._invocation
+        if self._is_translated:
+            return FrontendOutputOptions(wants_partial=True)
         terminator_bytes = TERMINATORS[
             choose_result_terminator_line(invocation, self._settings.terminator)
         ]

@@ -4,6 +4,7 @@ Every failure ends with a result and the terminator on stdout, because Yume show
 until it has them.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 
 from shim import __version__
@@ -21,8 +22,10 @@ from shim.core.reading.values import canonicalize_uuid
 from shim.core.yume.cli import FLAGS, MODE_FLAG, YumeInvocation, parse_yume_argv
 from shim.io import early_signals
 from shim.io.stderr import warn
+from shim.state.config import load_shim_settings
 
 if TYPE_CHECKING:
+    from shim.bridge.attach.conversation import BackgroundConversation
     from shim.conversation.startup import ConversationStartup
 
 HELP_TEXT = """yume-cli start --provider NAME --model MODEL --cwd FOLDER --session-id ID [--prompt TEXT] [--resume ID]
@@ -66,7 +69,11 @@ def _start(call: YumeInvocation, installed_options: Mapping[str, str], argv: Seq
     for note in call.warnings:
         warn(escape_control_chars(f"{call.vendor_name or 'yume-cli'}: {note}\n"))
     invocation = call.to_claude_invocation()
-    from shim.conversation.yume_start import create_yume_startup, derive_session_uuid
+    from shim.conversation.yume_start import (
+        apply_mode,
+        create_yume_startup,
+        derive_session_uuid,
+    )
 
     resumed_name = call.resume or call.session
     try:
@@ -80,13 +87,25 @@ def _start(call: YumeInvocation, installed_options: Mapping[str, str], argv: Seq
         refusal_invocation.session_id,
     )
 
-    def start() -> "ConversationStartup":
+    def start() -> "ConversationStartup | BackgroundConversation":
         if call.misspelled:
             raise build_misspelled_flag_error(call.misspelled, MODE_FLAG)
         if session_id and has_background_sessions():
-            from shim.bridge.attach.conversation import check_session_not_running
+            from shim.bridge.attach.conversation import (
+                is_background_session_running,
+                plan_background_conversation,
+            )
 
-            check_session_not_running(session_id, "yume")
+            if is_background_session_running(session_id):
+                joined = apply_mode(call, invocation)._replace(resume=session_id)
+                if not call.prompt:  # stdin may carry frames
+                    joined = joined._replace(input_format="stream-json")
+                settings = load_shim_settings(joined, os.environ, installed_options)
+                background_conversation = plan_background_conversation(
+                    joined, settings, installed_options, argv, display_id
+                )
+                if background_conversation is not None:
+                    return background_conversation
         return create_yume_startup(call, invocation, installed_options, argv)
 
     return run_conversation(refusal_invocation, start, installed_options, argv, display_id)

@@ -85,6 +85,8 @@ def create_standalone_child_stream(
     vendor_name: str,
     *,
     dialect: str = "claude",
+    display_name: str = "",
+    serving_vendor: str = "",
     include_partial_messages: bool = False,
     terminator: str = "message_stop",
     session_id: str | None = None,
@@ -94,7 +96,8 @@ def create_standalone_child_stream(
 ) -> ChildStream:
     """Return a stream outside of a conversation. Only the vendor of the invocation is known.
 
-    `max_line_bytes` limits our lines. A text that is cut is stored in a file, unless the output is
+    `serving_vendor` is the vendor whose session prints lines of `vendor_name`. `max_line_bytes`
+    limits our lines. A text that is cut is stored in a file, unless the output is
     `stable`.
     """
     adapter = get_adapter(vendor_name, without_passthrough=DIALECTS[dialect].is_flat)
@@ -107,7 +110,7 @@ def create_standalone_child_stream(
     )
     turn_config = TurnConfig(
         vendor=VendorInfo(
-            adapter.name,
+            serving_vendor or adapter.name,
             is_unattended=adapter.unattended,
             can_retract=adapter.abilities.can_repeat_reply
             or DIALECTS[dialect].retries_broken_answers,
@@ -129,6 +132,7 @@ def create_standalone_child_stream(
         partial=include_partial_messages,
         terminator=terminator,
         max_line_bytes=max_line_bytes,
+        display_name=display_name,
     )
     if stable_ids and isinstance(writer, StreamJsonWriter):
         writer.claude_version = STABLE_VERSION

@@ -617,29 +617,79 @@ def test_bridge_setting_enables_the_bridge(hosting_box):
     assert [session.is_running for session in hosting_box.list_sessions()] == [True]
 
 
-def test_yume_frontend_cannot_join_a_running_session(hosting_box):
+def run_yume(living, session, *args, **environment):
+    """Run one turn of yume-cli in a session, with the flags that Yume passes."""
+    flags = ("--provider", "qwen", "--model", "m", "--cwd", str(living.box.cwd))
+    done = living.box.run_shim(
+        *("yume-cli", "start", *flags, "--session-id", session.session_id),
+        *("--resume", session.session_id, *args),
+        environment={**living.variables, **environment},
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()], done
+
+
+YUME_FORMS = [
+    ("claude", ("--print", "--output-format", "stream-json", "--model", "small", "two")),
+    ("yume-cli", ("--prompt", "two", "--permission-mode", "default")),
+]
+
+
+@pytest.mark.parametrize(("program", "args"), YUME_FORMS, ids=["claude", "yume-cli"])
+def test_yume_frontend_joins_a_running_session(hosting_box, program, args):
+    model = ["hear", "set_model"]
+    hosting_box.set_vendor_plan(
+        HELLO, ["hear", "one"], turn("First."), model, ["hear", "two"], turn("Second."), STAYS
+    )
     session, _ = start_session(hosting_box)
-    done = hosting_box.run_claude("-p", "two", "--resume", session.session_id, SHIM_DIALECT="yume")
-    assert (
-        done.status == 1
-        and "runs in the background, and the dialect yume has no way" in done.stderr
+    before = hosting_box.list_children(session)
+    if program == "claude":
+        resume = ("--resume", session.session_id)
+        done = hosting_box.run_claude(*args, *resume, SHIM_DIALECT="yume")
+        lines = done.lines
+    else:
+        lines, done = run_yume(hosting_box, session, *args)
+    assert done.status == 0, done
+    kinds = [line["type"] for line in lines]
+    assert kinds[0] == "system" and kinds[-2:] == ["result", "message_stop"]
+    assert "".join(line["content"] for line in lines if line["type"] == "text") == "Second."
+    assert lines[0]["session_id"] == lines[-2]["session_id"] == session.session_id
+    assert lines[-2]["shim"]["vendor"] == "qwen"
+    assert set(hosting_box.list_children(session)) <= set(before)
+    assert hosting_box.load_session(session).is_running
+
+
+def test_yume_frontend_with_a_stricter_flag_is_refused_by_name(hosting_box):
+    session, _ = start_session(hosting_box)
+    done = hosting_box.run_claude(
+        *("-p", "two", "--resume", session.session_id, *STREAM, "--disallowedTools", "Write"),
+        SHIM_DIALECT="yume",
     )
-    start = (
-        "yume-cli",
-        "start",
-        "--provider",
-        "qwen",
-        "--model",
-        "m",
-        "--cwd",
-        str(hosting_box.box.cwd),
-    )
-    shim_result = hosting_box.box.run_shim(
-        *start, "--resume", session.session_id, "--prompt", "two", environment=hosting_box.variables
-    )
-    assert (
-        b"has no way to join" in shim_result.stdout and hosting_box.load_session(session).is_running
-    )
+    assert done.status == 1 and [line["type"] for line in done.lines][-1] == "message_stop"
+    assert "passes --disallowedTools Write" in str(done.lines)
+    assert hosting_box.load_session(session).is_running
+
+
+def test_permission_mode_of_a_yume_frontend_is_set(hosting_box):
+    session, _ = start_session(hosting_box)
+    lines, done = run_yume(hosting_box, session, "--prompt", "two", "--permission-mode", "deny")
+    assert done.status == 0 and lines[-1]["type"] == "message_stop", done
+    hosting_box.wait_for_mode(session, "plan")
+
+
+def test_prompt_in_the_turn_of_a_yume_frontend_is_denied(hosting_box):
+    hosting_box.set_vendor_plan(HELLO, ["hear", "one"], turn("First."), *ASKING_CHILD[1:])
+    session, _ = start_session(hosting_box)
+    lines, done = run_yume(hosting_box, session, "--prompt", "go")
+    assert done.status == 0 and lines[-1]["type"] == "message_stop", done
+    assert "Ok." in str(lines)
+
+
+def test_yume_frontend_without_a_prompt_cannot_join_a_running_session(hosting_box):
+    session, _ = start_session(hosting_box)
+    lines, done = run_yume(hosting_box, session)
+    assert done.status == 1 and lines[-1]["type"] == "message_stop"
+    assert "messages as frames of Yume cannot join it" in str(lines)
+    assert "--prompt" in done.stderr and hosting_box.load_session(session).is_running
 
 
 # A host that answers who asks for another mode, and has not said the line about it yet.

@@ -1,0 +1,27 @@
+"""Output for a frontend of a flat dialect: a background session's lines are Claude's."""
+
+from typing import TYPE_CHECKING
+
+from shim.core.turn.outcome import ChildExit
+from shim.io.stdout import Stdout
+
+if TYPE_CHECKING:
+    from shim.core.adapter.child_stream import ChildStream
+
+
+class TranslatingStdout(Stdout):
+    """Our stdout, which translates the lines of one turn from Claude's stream-json."""
+
+    def __init__(self, child_stream: "ChildStream") -> None:
+        super().__init__()
+        self._child_stream = child_stream
+
+    async def write(self, data: bytes) -> None:
+        """Translate complete lines, and write what they lead to."""
+        lines, _ = self._child_stream.feed(data)
+        await super().write(lines)
+
+    async def finish(self) -> None:
+        """Write the end of the turn. Called once, after the last line."""
+        lines, _ = self._child_stream.close(ChildExit(0))
+        await super().write(lines)
