@@ -177,7 +177,7 @@ def silent():
     return {
         name
         for name, adapter in adapters_by_name.items()
-        if adapter.unattended and adapter.cli.build_two_way is None
+        if adapter.unattended and not adapter.cli.has_two_way
     }
 
 
@@ -195,9 +195,10 @@ def test_vendor_tables_list_every_vendor_and_its_permission_support():
             if name in rows:
                 vendor = adapters.get_adapter(name)
                 assert ("| **no** |" in rows[name]) == (name in silent()), (page.name, name)
-                assert ("| in a conversation" in rows[name]) == (
-                    vendor.cli.build_two_way is not None
-                ), (page.name, name)
+                assert ("| in a conversation" in rows[name]) == (vendor.cli.has_two_way), (
+                    page.name,
+                    name,
+                )
 
 
 def test_readme_versions_are_tested_versions():

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from importlib import import_module
 
-from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec
+from shim.core.adapter.adapter import Adapter, ReplaySource
 from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.values import is_valid_vendor_name
@@ -56,8 +56,9 @@ profile_loaders: list[Callable[[str, str], Adapter]] = [_load_bundled_profile]
 
 
 def get_adapter(name: str, *, without_passthrough: bool = False) -> Adapter:
-    """The vendor called `name`; FrontendError when there is none. `flat`: nothing of it may pass
-    verbatim.
+    """Return the adapter of a vendor. Raise FrontendError for an unknown name.
+
+    With `without_passthrough`, its lines are translated also if they are Claude's.
     """
     if not is_valid_vendor_name(name) or name not in VENDORS:
         suggestion = format_spelling_suggestion(name, VENDORS, "; ")
@@ -75,27 +76,20 @@ def get_adapter(name: str, *, without_passthrough: bool = False) -> Adapter:
 
 
 def build_replay_adapter(
-    name: str,
-    build_launch: Callable[[LaunchRequest], LaunchSpec],
-    read_replay_position: Callable[[], str],
-    *,
-    persistent: bool,
-    without_passthrough: bool,
+    name: str, replay: ReplaySource, *, persistent: bool, without_passthrough: bool
 ) -> Adapter:
-    """What stands for the vendor called `name` where recordings of it are played: it runs nothing.
+    """Return the adapter of a vendor whose recordings are played. It starts no vendor.
 
-    It is that vendor, driven and translated as ever; but it is found nowhere, every permission mode
-    may pass, and it runs no tools. `shim.recording.player` is its program. `build_launch` chooses
-    what is played, `read_replay_position` says where it is. `persistent`: the recorded child was
-    told everything through its stdin.
+    It drives and translates like that vendor, but every permission mode is accepted, and no tools
+    run. `shim.recording.player` is its program. `persistent`: the recorded child received its
+    messages through stdin.
     """
     adapter = get_adapter(name, without_passthrough=without_passthrough)
-    if persistent and adapter.cli.build_two_way is not None:
-        adapter = adapter.cli.build_two_way()
-    return adapter._replace(
+    if persistent and adapter.cli.has_two_way:
+        adapter = adapter.build_two_way()
+    return adapter.copy_with(
         name="replay",
         programs=(),
-        build_launch=build_launch,
         child_input_ref=adapter.child_input_ref if persistent else "",
         modes=dict.fromkeys((*PERMISSION_MODES, *adapter.modes), ()),
         unattended=False,
@@ -104,11 +98,10 @@ def build_replay_adapter(
         ),
         cli=adapter.cli._replace(
             bundled_module="shim.recording.player",
-            build_two_way=None,
-            variants=(),
-            detect_variant=None,
+            has_two_way=False,
+            variants={},
             replayed_vendor=adapter.name,
-            read_replay_position=read_replay_position,
+            replay=replay,
         ),
         environment=adapter.environment._replace(visible_variables=(), data_dir=None),
     )

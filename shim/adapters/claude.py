@@ -32,26 +32,6 @@ _REBUILT_FLAGS = (
 )
 
 
-def build_launch(request: LaunchRequest) -> LaunchSpec:
-    """The frontend's own flags, with stream-json for output and the prompt on stdin."""
-    invocation = request.invocation
-    arguments = ["-p"] if invocation.print_mode or not request.persistent else []
-    arguments += ["--output-format", "stream-json", "--verbose"]
-    if request.persistent:
-        arguments += ["--input-format", "stream-json"]
-        arguments += ["--replay-user-messages"] if invocation.replay_user_messages else []
-    for field, flag in FLAG_BY_FIELD.items():
-        if field not in _REBUILT_FLAGS and not field.startswith("shim_"):
-            arguments += _format_flag(flag.names[-1], getattr(invocation, field))
-    denied_rules = dict.fromkeys((*invocation.disallowed_tools, *request.removed_tools))
-    arguments += [f"--disallowedTools={rule}" for rule in denied_rules]
-    for name, value in invocation.other_flags:
-        arguments += [name] if value is None else [f"{name}={value}"]
-    return LaunchSpec(
-        tuple(arguments), b"" if request.persistent else encode_prompt_stdin(request.prompt)
-    )
-
-
 def _format_flag(name: str, value: Any) -> list[str]:
     if value is None or value is False or (value == () and name != "--tools"):
         return []
@@ -66,17 +46,19 @@ def _format_flag(name: str, value: Any) -> list[str]:
 
 _MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions")
 
-ADAPTER = Adapter(
-    name="claude",
-    programs=("claude",),
-    version_probe=VersionProbe(
+
+class ClaudeAdapter(Adapter):
+    """The real claude, passed through."""
+
+    name = "claude"
+    programs = ("claude",)
+    version_probe = VersionProbe(
         regex=r"^(\d+\.\d[\w.+-]*) \(Claude Code\)$", tested_range=">=2.1.197,<2.2"
-    ),
-    translator_ref="shim.adapters.claude_stream:ClaudeTranslator",
-    build_launch=build_launch,
-    modes=dict.fromkeys(_MODES, ()),
-    passthrough=True,
-    abilities=VendorAbilities(
+    )
+    translator_ref = "shim.adapters.claude_stream:ClaudeTranslator"
+    modes = dict.fromkeys(_MODES, ())
+    passthrough = True
+    abilities = VendorAbilities(
         can_limit_tools=True,
         selects_tools=True,
         can_limit_turns=True,
@@ -84,32 +66,52 @@ ADAPTER = Adapter(
         can_resume=True,
         accepts_json_schema=True,
         accepts_mcp_servers=True,
-    ),
-    policy_support=VendorPolicySupport(has_native_rules=True),
-    environment=VendorEnvironment(api_base_variable="ANTHROPIC_BASE_URL"),
-    cli=VendorCliInfo(
+    )
+    policy_support = VendorPolicySupport(has_native_rules=True)
+    environment = VendorEnvironment(api_base_variable="ANTHROPIC_BASE_URL")
+    cli = VendorCliInfo(
         install_command="npm install -g @anthropic-ai/claude-code",
         login_probe=LoginProbe(("auth", "status"), '"loggedIn": false'),
-    ),
-    login_hint="run the real `claude` once and use its /login, or set ANTHROPIC_API_KEY",
-)
+    )
+    login_hint = "run the real `claude` once and use its /login, or set ANTHROPIC_API_KEY"
+
+    def build_launch(self, request: LaunchRequest) -> LaunchSpec:
+        """Return the frontend's own flags, with stream-json for output and the prompt on stdin."""
+        invocation = request.invocation
+        arguments = ["-p"] if invocation.print_mode or not request.persistent else []
+        arguments += ["--output-format", "stream-json", "--verbose"]
+        if request.persistent:
+            arguments += ["--input-format", "stream-json"]
+            arguments += ["--replay-user-messages"] if invocation.replay_user_messages else []
+        for field, flag in FLAG_BY_FIELD.items():
+            if field not in _REBUILT_FLAGS and not field.startswith("shim_"):
+                arguments += _format_flag(flag.names[-1], getattr(invocation, field))
+        denied_rules = dict.fromkeys((*invocation.disallowed_tools, *request.removed_tools))
+        arguments += [f"--disallowedTools={rule}" for rule in denied_rules]
+        for name, value in invocation.other_flags:
+            arguments += [name] if value is None else [f"{name}={value}"]
+        return LaunchSpec(
+            tuple(arguments), b"" if request.persistent else encode_prompt_stdin(request.prompt)
+        )
 
 
-def build_launch_for_translation(request: LaunchRequest) -> LaunchSpec:
-    """The real one's own launch, in the session that goes on; it asks through its stdin, if it
-    stays.
-    """
-    prompt_tool = "stdio" if request.persistent else None
-    invocation = request.invocation._replace(permission_prompt_tool=prompt_tool, partial=True)
-    if request.resume_id:
-        invocation = invocation._replace(resume=request.resume_id, continue_last=False)
-    return build_launch(request._replace(invocation=invocation))
+ADAPTER = ClaudeAdapter()
 
 
-# The same for a dialect that is not its own: its lines are translated like any vendor's.
-FLAT_ADAPTER = ADAPTER._replace(
-    translator_ref="shim.adapters.claude_flat_stream:FlatClaudeTranslator",
-    build_launch=build_launch_for_translation,
-    child_input_ref="shim.adapters.claude_input:ClaudeInput",
-    abilities=ADAPTER.abilities._replace(can_repeat_reply=True),
-)
+class FlatClaudeAdapter(ClaudeAdapter):
+    """The real claude for a dialect that is not its own: its lines are translated."""
+
+    translator_ref = "shim.adapters.claude_flat_stream:FlatClaudeTranslator"
+    child_input_ref = "shim.adapters.claude_input:ClaudeInput"
+    abilities = ClaudeAdapter.abilities._replace(can_repeat_reply=True)
+
+    def build_launch(self, request: LaunchRequest) -> LaunchSpec:
+        """A resumed session is named by `--resume`. A persistent child asks through its stdin."""
+        prompt_tool = "stdio" if request.persistent else None
+        invocation = request.invocation._replace(permission_prompt_tool=prompt_tool, partial=True)
+        if request.resume_id:
+            invocation = invocation._replace(resume=request.resume_id, continue_last=False)
+        return super().build_launch(request._replace(invocation=invocation))
+
+
+FLAT_ADAPTER = FlatClaudeAdapter()

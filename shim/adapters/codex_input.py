@@ -5,49 +5,53 @@
 import re
 
 from shim.adapters import codex_rules
-from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec
+from shim.core.adapter.adapter import LaunchRequest, LaunchSpec
+from shim.core.adapter.translator import Translator
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.errors import FrontendError
+from shim.profiles.load.profile_adapter import ProfileAdapter
 
 THREAD_ID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 PROMPTED_TOOLS = frozenset(("Bash", "Delete", "Edit", "MultiEdit", "Write"))
 
 
-def build_persistent_adapter(base: Adapter) -> Adapter:
-    """codex, driven so that it asks."""
+class CodexThreadAdapter(ProfileAdapter):
+    """codex, driven by its app-server so that it asks. `base` is the adapter of its profile."""
 
-    def build_launch(request: LaunchRequest) -> LaunchSpec:
+    child_input_ref = "shim.adapters.codex_thread:CodexThread"
+
+    def __init__(self, base: ProfileAdapter) -> None:
+        vars(self).update(vars(base))
+        self.modes = dict.fromkeys(base.modes, ())
+        self.abilities = base.abilities._replace(can_stream=True, accepts_mcp_servers=True)
+        self.policy_support = base.policy_support._replace(emits_call_before_hook=True)
+        self.cli = base.cli._replace(has_two_way=False)
+
+    def build_launch(self, request: LaunchRequest) -> LaunchSpec:
         if request.resume_id and not re.fullmatch(THREAD_ID, request.resume_id):
             raise FrontendError(
                 f"{request.resume_id[:60]!r} is no session id of codex", hint="start a new session"
             )
         args = codex_rules.build_app_server_arguments(request)
-        codex_rules.build_approval_hook_settings(
-            request, []
-        )  # where it cannot be, nothing is started
+        # If the hook cannot be set, nothing is started.
+        codex_rules.build_approval_hook_settings(request, [])
         return LaunchSpec(
             (*args, "app-server"), environment={"RUST_LOG": "error"}, needs_stdin_pipe=True
         )
 
-    def choose_tools(request: LaunchRequest) -> tuple[str, ...]:
-        question_tools = (
-            (QUESTION_TOOL,) if codex_rules.can_ask_frontend_for_permission(request) else ()
-        )
-        has_web_search = codex_rules.can_search_web_unprompted(request)
-        return (
-            *(name for name in base.listed_tools if has_web_search or name != codex_rules.WEB_TOOL),
-            *question_tools,
-        )
+    @property
+    def translator_class(self) -> "type[Translator]":
+        from shim.adapters.codex_thread_stream import CodexThreadTranslator
 
-    return base._replace(
-        translator_ref="shim.adapters.codex_thread_stream:CodexThreadTranslator",
-        child_input_ref="shim.adapters.codex_thread:CodexThread",
-        build_launch=build_launch,
-        modes=dict.fromkeys(base.modes, ()),
-        choose_tools=choose_tools,
-        abilities=base.abilities._replace(can_stream=True, accepts_mcp_servers=True),
-        policy_support=base.policy_support._replace(
-            list_prompted_tools=lambda request: PROMPTED_TOOLS, emits_call_before_hook=True
-        ),
-        cli=base.cli._replace(build_two_way=None),
-    )
+        return CodexThreadTranslator
+
+    def list_available_tools(self, request: LaunchRequest) -> tuple[str, ...]:
+        has_web_search = codex_rules.can_search_web_unprompted(request)
+        can_ask = codex_rules.can_ask_frontend_for_permission(request)
+        tools = [
+            tool for tool in self.listed_tools if has_web_search or tool != codex_rules.WEB_TOOL
+        ]
+        return (*tools, QUESTION_TOOL) if can_ask else tuple(tools)
+
+    def list_prompted_tools(self, request: LaunchRequest) -> frozenset[str]:
+        return PROMPTED_TOOLS

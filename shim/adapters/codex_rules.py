@@ -17,7 +17,6 @@ from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.policy_hook import (
     HOOK_TIMEOUT_S,
     build_hook_command,
-    enforces_rule,
     needs_policy_hook,
 )
 from shim.core.policy.policy import (
@@ -33,7 +32,6 @@ __all__ = (
     "build_arguments",
     "build_environment",
     "can_hook_apply_allow_rule",
-    "enforces_rule",
 )
 
 HOOK_MODULE = "shim.adapters.codex_hook"  # what reads an event of the hook

@@ -11,7 +11,7 @@ rule keeps from running.
 """
 
 from shim.core.adapter.adapter import LaunchRequest
-from shim.core.adapter.policy_hook import build_hook_command, enforces_rule, needs_policy_hook
+from shim.core.adapter.policy_hook import build_hook_command, needs_policy_hook
 from shim.core.policy.policy import PermissionRule
 from shim.profiles.load.argv_parts import BUNDLED_FOLDER
 
@@ -20,7 +20,6 @@ __all__ = (
     "build_arguments",
     "build_environment",
     "can_hook_apply_allow_rule",
-    "enforces_rule",
 )
 
 PLUGIN_FOLDER = f"{BUNDLED_FOLDER}/copilot_plugin"

@@ -17,60 +17,59 @@ from shim.core.adapter.adapter import (
 from shim.core.adapter.versions import VersionProbe
 from shim.core.errors import FrontendError
 
-
-def build_launch(request: LaunchRequest) -> LaunchSpec:
-    """One process, one turn; a session id of the frontend becomes cursor's own (page, section 6)."""
-    invocation, prompt = request.invocation, request.build_full_prompt()
-    arguments = ["-p", "--output-format", "stream-json"]
-    if invocation.partial:
-        arguments.append("--stream-partial-output")
-    if request.opens_trust_prompt:
-        arguments.append("--trust")
-    arguments += request.mode_arguments
-    arguments += ["--model", invocation.model or "auto"]
-    if request.resume_id and invocation.fork_session:
-        raise FrontendError(
-            "cursor cannot fork a session",
-            hint="resume it without --fork-session, or start a new one",
-        )
-    if request.resume_id or invocation.session_id:
-        arguments += ["--resume", request.resume_id or invocation.session_id or ""]
-    for directory in invocation.add_dirs:
-        arguments += ["--add-dir", directory]
-    if can_pass_as_argument(prompt):
-        return LaunchSpec((*arguments, prompt))
-    return LaunchSpec(tuple(arguments), encode_prompt_stdin(prompt))
-
-
-def list_tools_for_permission_mode(request: LaunchRequest) -> tuple[str, ...]:
-    """Claude's names of the tools that its mode leaves it."""
-    return PLAN_TOOLS if request.permission_mode == "plan" else LISTED_TOOLS
-
-
 # It was silent for 757 s while it wrote one long reply (page, section 2), and that was not the
 # longest there can be.
 IDLE_TIMEOUT_S = 1800.0
 
-ADAPTER = Adapter(
-    name="cursor",
-    programs=("cursor-agent", "agent"),
-    version_probe=VersionProbe(
+
+class CursorAdapter(Adapter):
+    """cursor-agent."""
+
+    name = "cursor"
+    programs = ("cursor-agent", "agent")
+    version_probe = VersionProbe(
         regex=r"^(?:cursor-agent )?v?(\d{4}\.\d[\w.+-]*)$", tested_range=">=2025.10,<2026.10"
-    ),
-    translator_ref="shim.adapters.cursor_stream:CursorTranslator",
-    build_launch=build_launch,
-    modes={
+    )
+    translator_ref = "shim.adapters.cursor_stream:CursorTranslator"
+    modes = {
         "default": (),
         "plan": ("--mode", "plan"),
         "acceptEdits": (),
         "bypassPermissions": ("--force",),
-    },
-    tools=TOOLS,
-    listed_tools=LISTED_TOOLS,
-    choose_tools=list_tools_for_permission_mode,
-    abilities=VendorAbilities(can_stream=True, can_resume=True),
-    environment=VendorEnvironment(trust_prompt_text="Workspace Trust"),
-    timeouts_s={"idle_timeout": IDLE_TIMEOUT_S},
-    cli=VendorCliInfo(install_command="curl https://cursor.com/install -fsS | bash"),
-    login_hint="run `agent login`, or set CURSOR_API_KEY",
-)
+    }
+    tools = TOOLS
+    listed_tools = LISTED_TOOLS
+    abilities = VendorAbilities(can_stream=True, can_resume=True)
+    environment = VendorEnvironment(trust_prompt_text="Workspace Trust")
+    timeouts_s = {"idle_timeout": IDLE_TIMEOUT_S}
+    cli = VendorCliInfo(install_command="curl https://cursor.com/install -fsS | bash")
+    login_hint = "run `agent login`, or set CURSOR_API_KEY"
+
+    def build_launch(self, request: LaunchRequest) -> LaunchSpec:
+        """The frontend's session id becomes cursor's own."""
+        invocation, prompt = request.invocation, request.build_full_prompt()
+        arguments = ["-p", "--output-format", "stream-json"]
+        if invocation.partial:
+            arguments.append("--stream-partial-output")
+        if request.opens_trust_prompt:
+            arguments.append("--trust")
+        arguments += request.mode_arguments
+        arguments += ["--model", invocation.model or "auto"]
+        if request.resume_id and invocation.fork_session:
+            raise FrontendError(
+                "cursor cannot fork a session",
+                hint="resume it without --fork-session, or start a new one",
+            )
+        if request.resume_id or invocation.session_id:
+            arguments += ["--resume", request.resume_id or invocation.session_id or ""]
+        for directory in invocation.add_dirs:
+            arguments += ["--add-dir", directory]
+        if can_pass_as_argument(prompt):
+            return LaunchSpec((*arguments, prompt))
+        return LaunchSpec(tuple(arguments), encode_prompt_stdin(prompt))
+
+    def list_available_tools(self, request: LaunchRequest) -> tuple[str, ...]:
+        return PLAN_TOOLS if request.permission_mode == "plan" else LISTED_TOOLS
+
+
+ADAPTER = CursorAdapter()

@@ -12,16 +12,20 @@ from shim.core.adapter.adapter import (
     VendorAbilities,
     VendorCliInfo,
     VendorEnvironment,
-    VendorPolicySupport,
     VendorSessionBehavior,
     VendorShutdownConfig,
     encode_prompt_stdin,
 )
-from shim.core.adapter.tools import ToolMapping, build_edit_list_converter, convert_seconds_to_ms
+from shim.core.adapter.tools import (
+    ToolMapping,
+    build_edit_list_converter,
+    convert_seconds_to_ms,
+    list_vendor_tool_names,
+)
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_supported_effort
 from shim.core.errors import UnsupportedPermissionModeError
-from shim.core.policy.policy import BYPASS_MODE, MCP_PREFIX, PERMISSION_MODES
+from shim.core.policy.policy import BYPASS_MODE, MCP_PREFIX, PERMISSION_MODES, PermissionRule
 
 # Its tools in Claude's words (pi page, section 6). They read `path`, and nothing that is called
 # `file_path`.
@@ -53,49 +57,6 @@ ALL_TOOLS = (*BUILT_IN_TOOLS, "grep", "find", "ls")
 # time; older versions ignore it.
 NO_MCP_TOOL = "mcp__claude-shim__none"
 SUPPORTED_EFFORTS = CLAUDE_EFFORT_LEVELS[:-1]  # 0.73 does not know the highest
-
-
-def build_launch(request: LaunchRequest) -> LaunchSpec:
-    """The prompt goes through stdin: as an argument it could be a flag, a file or too long (pi
-    page, 2.3).
-    """
-    invocation = request.invocation
-    arguments = [
-        "--mode",
-        "rpc" if request.persistent else "json",
-        *request.format_flag("--model", invocation.model),
-    ]
-    if (effort := invocation.effort) is not None:
-        arguments += ["--thinking", str(choose_supported_effort(effort, SUPPORTED_EFFORTS))]
-    for name, text in (
-        ("--system-prompt", invocation.system_prompt),
-        ("--append-system-prompt", invocation.append_system_prompt),
-    ):
-        # the path of a file is as good
-        arguments += [name, request.store_oversized_argument(text) or text] if text else []
-    arguments += build_tool_selection_arguments(request)
-    enforced_environment: dict[str, str] = {}
-    if uses_permission_extension(request) or (
-        request.permission_mode == "acceptEdits" and not request.persistent
-    ):
-        arguments += ["-e", PERMISSION_EXTENSION]
-        enforced_environment["PI_GATE"] = build_extension_settings_json(request)
-    if request.resume_id:
-        arguments += [
-            "--fork" if invocation.fork_session else "--session",
-            request.resume_id,
-        ]
-    elif invocation.session_id and request.has_flag("--session-id"):
-        arguments += ["--session-id", invocation.session_id]
-    if request.persistent:
-        return LaunchSpec(
-            tuple(arguments), needs_stdin_pipe=True, enforced_environment=enforced_environment
-        )
-    return LaunchSpec(
-        tuple(arguments),
-        encode_prompt_stdin(request.prompt),
-        enforced_environment=enforced_environment,
-    )
 
 
 def uses_permission_extension(request: LaunchRequest) -> bool:
@@ -151,7 +112,7 @@ def choose_enabled_tools(request: LaunchRequest) -> tuple[list[str], bool]:
     if request.mode_arguments and request.permission_mode != "plan":
         names += [
             name
-            for name in ADAPTER.map_to_vendor_tool_names(invocation.allowed_tools)
+            for name in list_vendor_tool_names(TOOLS, invocation.allowed_tools)
             if name not in names
         ]
     allowed_names, is_limited = (
@@ -162,12 +123,12 @@ def choose_enabled_tools(request: LaunchRequest) -> tuple[list[str], bool]:
         names, is_limited = (
             [
                 name
-                for name in ADAPTER.map_to_vendor_tool_names(invocation.tools)
+                for name in list_vendor_tool_names(TOOLS, invocation.tools)
                 if name in allowed_names
             ],
             True,
         )
-    removed = ADAPTER.map_to_vendor_tool_names(request.removed_tools)
+    removed = list_vendor_tool_names(TOOLS, request.removed_tools)
     is_limited = is_limited or any(name in names for name in removed)
     return [name for name in names if name not in removed], is_limited
 
@@ -215,62 +176,29 @@ def needs_built_in_tool_restore(request: LaunchRequest) -> bool:
     return may_run and bool(request.resume_id) and request.has_flag("+name")
 
 
-def list_claude_tool_names(request: LaunchRequest) -> tuple[str, ...]:
-    """Claude's names of the tools that pi will have: its edit is Edit and MultiEdit."""
-    names, _ = choose_enabled_tools(request)
-    listed = [
-        claude_name
-        for name in names
-        for claude_name in (TOOLS[name].name, *(("MultiEdit",) if name == "edit" else ()))
-    ]
-    return tuple(listed)
-
-
-def build_persistent_adapter() -> Adapter:
-    """pi driven by its RPC. Our extension asks about each call, and the policy answers, or the
-    frontend.
-    """
-    modes = {mode: () for mode in PERMISSION_MODES if mode != "auto"}
-    every_tool = frozenset(
-        (*ADAPTER.listed_tools, *(tool.name for tool in TOOLS.values()), MCP_PREFIX)
-    )
-    return ADAPTER._replace(
-        translator_ref="shim.adapters.pi_rpc_stream:PiRpcTranslator",
-        child_input_ref="shim.adapters.pi_rpc_session:PiRpcSession",
-        modes={**modes, "plan": READ_ONLY_ARGUMENTS},
-        unattended=False,
-        policy_support=VendorPolicySupport(
-            list_prompted_tools=lambda request: (
-                every_tool if uses_permission_extension(request) else frozenset()
-            ),
-            enforces_rule=lambda rule, request: uses_permission_extension(request),
-        ),
-        cli=ADAPTER.cli._replace(build_two_way=None),
-    )
-
-
 # An extension of ours: it asks, or, where nobody can be asked, keeps pi's tools in the folders of
 # the turn.
 PERMISSION_EXTENSION = __file__.rpartition("/")[0] + "/pi_gate.js"
 READ_ONLY_ARGUMENTS = ("--tools", "read,grep,find,ls")
 
-ADAPTER = Adapter(
-    name="pi",
-    programs=("pi",),
-    version_probe=VersionProbe(regex=r"^(?:pi )?v?(\d+\.\d[\w.+-]*)$", tested_range=">=0.73,<1.7"),
-    translator_ref="shim.adapters.pi_stream:PiTranslator",
-    build_launch=build_launch,
-    modes={
+
+class PiAdapter(Adapter):
+    """pi in one-shot mode, where it never asks."""
+
+    name = "pi"
+    programs = ("pi",)
+    version_probe = VersionProbe(regex=r"^(?:pi )?v?(\d+\.\d[\w.+-]*)$", tested_range=">=0.73,<1.7")
+    translator_ref = "shim.adapters.pi_stream:PiTranslator"
+    modes = {
         "default": (),
         "plan": READ_ONLY_ARGUMENTS,
         "acceptEdits": ("--tools", "read,grep,find,ls,edit,write"),
         "bypassPermissions": (),
-    },
-    tools=TOOLS,
-    listed_tools=("Read", "Bash", "Edit", "MultiEdit", "Write"),
-    choose_tools=list_claude_tool_names,
-    unattended=True,
-    abilities=VendorAbilities(
+    }
+    tools = TOOLS
+    listed_tools = ("Read", "Bash", "Edit", "MultiEdit", "Write")
+    unattended = True
+    abilities = VendorAbilities(
         accepts_effort=True,
         can_limit_tools=True,
         selects_tools=True,
@@ -278,24 +206,102 @@ ADAPTER = Adapter(
         can_resume=True,
         can_repeat_reply=True,
         reports_cost=True,
-    ),
-    # it loses the tools of all servers
-    policy_support=VendorPolicySupport(
-        enforces_rule=lambda rule, request: rule.tool.startswith(MCP_PREFIX)
-    ),
-    session_traits=VendorSessionBehavior(saves_late=True),
-    # 0.73 starts these; newer ones ask whether the folder is trusted.
-    environment=VendorEnvironment(
+    )
+    session_traits = VendorSessionBehavior(saves_late=True)
+    # 0.73 starts these. Newer versions ask whether the folder is trusted.
+    environment = VendorEnvironment(
         autostart_files={".pi/extensions": (), ".pi/settings.json": ()},
         no_autostart_flag="--no-approve",
-    ),
-    shutdown=VendorShutdownConfig(interrupt_signal="SIGTERM"),
-    cli=VendorCliInfo(
+    )
+    shutdown = VendorShutdownConfig(interrupt_signal="SIGTERM")
+    cli = VendorCliInfo(
         install_command="npm install -g @earendil-works/pi-coding-agent",
         # A table whose first columns are the provider and the model.
         model_probe=ModelProbe(("--list-models",), r"^(?!provider )(\S+) {2,}(\S+) {2,}\S"),
         login_probe=LoginProbe(("--list-models",), r"^No models available\."),
-        build_two_way=build_persistent_adapter,
-    ),
-    login_hint="start `pi` once and use its /login, or set the API key of the model's provider",
-)
+        has_two_way=True,
+    )
+    login_hint = "start `pi` once and use its /login, or set the API key of the model's provider"
+
+    def build_launch(self, request: LaunchRequest) -> LaunchSpec:
+        """The prompt goes through stdin: as an argument it could be a flag, a file or too long."""
+        invocation = request.invocation
+        arguments = [
+            "--mode",
+            "rpc" if request.persistent else "json",
+            *request.format_flag("--model", invocation.model),
+        ]
+        if (effort := invocation.effort) is not None:
+            arguments += ["--thinking", str(choose_supported_effort(effort, SUPPORTED_EFFORTS))]
+        for name, text in (
+            ("--system-prompt", invocation.system_prompt),
+            ("--append-system-prompt", invocation.append_system_prompt),
+        ):
+            # the path of a file is as good
+            arguments += [name, request.store_oversized_argument(text) or text] if text else []
+        arguments += build_tool_selection_arguments(request)
+        enforced_environment: dict[str, str] = {}
+        if uses_permission_extension(request) or (
+            request.permission_mode == "acceptEdits" and not request.persistent
+        ):
+            arguments += ["-e", PERMISSION_EXTENSION]
+            enforced_environment["PI_GATE"] = build_extension_settings_json(request)
+        if request.resume_id:
+            arguments += [
+                "--fork" if invocation.fork_session else "--session",
+                request.resume_id,
+            ]
+        elif invocation.session_id and request.has_flag("--session-id"):
+            arguments += ["--session-id", invocation.session_id]
+        if request.persistent:
+            return LaunchSpec(
+                tuple(arguments), needs_stdin_pipe=True, enforced_environment=enforced_environment
+            )
+        return LaunchSpec(
+            tuple(arguments),
+            encode_prompt_stdin(request.prompt),
+            enforced_environment=enforced_environment,
+        )
+
+    def list_available_tools(self, request: LaunchRequest) -> tuple[str, ...]:
+        """pi's edit is Edit and MultiEdit."""
+        names, _ = choose_enabled_tools(request)
+        listed = [
+            claude_name
+            for name in names
+            for claude_name in (TOOLS[name].name, *(("MultiEdit",) if name == "edit" else ()))
+        ]
+        return tuple(listed)
+
+    def can_enforce_rule(self, rule: PermissionRule, request: LaunchRequest) -> bool:
+        """A rule about MCP removes the tools of all servers."""
+        return rule.tool.startswith(MCP_PREFIX)
+
+    def build_two_way(self) -> Adapter:
+        return PiRpcAdapter()
+
+
+class PiRpcAdapter(PiAdapter):
+    """pi driven by its RPC. Our extension asks about each call, and the policy or the frontend
+    answers.
+    """
+
+    translator_ref = "shim.adapters.pi_rpc_stream:PiRpcTranslator"
+    child_input_ref = "shim.adapters.pi_rpc_session:PiRpcSession"
+    modes = {
+        **{mode: () for mode in PERMISSION_MODES if mode != "auto"},
+        "plan": READ_ONLY_ARGUMENTS,
+    }
+    unattended = False
+    cli = PiAdapter.cli._replace(has_two_way=False)
+
+    def list_prompted_tools(self, request: LaunchRequest) -> frozenset[str]:
+        if not uses_permission_extension(request):
+            return frozenset()
+        return frozenset((*self.listed_tools, *(tool.name for tool in TOOLS.values()), MCP_PREFIX))
+
+    def can_enforce_rule(self, rule: PermissionRule, request: LaunchRequest) -> bool:
+        return uses_permission_extension(request)
+
+
+ADAPTER = PiAdapter()

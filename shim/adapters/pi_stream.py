@@ -8,7 +8,7 @@ until `message_end` makes them superfluous, so that a reply that was cut is stil
 
 from typing import Any
 
-from shim.adapters.pi import TOOLS, build_persistent_adapter
+from shim.adapters.pi import TOOLS, PiRpcAdapter
 from shim.core.adapter.tools import resolve_argument_paths, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import NO_USAGE, Usage, create_usage, parse_count_or_zero, parse_dollars
@@ -84,7 +84,7 @@ class PiTranslator(Translator):
             return super().choose_translator_for_unknown_event(event)
         if event.get("statusKey") != EXTENSION_NAME or type(self) is not PiTranslator:
             return self
-        return build_persistent_adapter().translator_class(self.turn, partial=self.partial)
+        return PiRpcAdapter().translator_class(self.turn, partial=self.partial)
 
     def filter_line(self, raw: bytes) -> bytes | None:
         """Skip lines without a use, cut repetitions off; without partial messages keep updates

@@ -18,6 +18,7 @@ from shim.core.adapter.tools import (
     ToolMapping,
     convert_to_claude_todos,
     convert_zero_based_read_offset,
+    list_vendor_tool_names,
     translate_tool_call,
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
@@ -119,62 +120,6 @@ ASK_ALL_SETTINGS, ASK_CHANGES_SETTINGS = "qwen_asks_all.json", "qwen_asks_change
 NO_LOGIN_REGEX = r'(No auth type is selected|Missing API key)[^"]*'
 
 
-def build_launch(request: LaunchRequest) -> LaunchSpec:
-    """Any flag that it does not know ends it, so only its own are passed (page, section 2)."""
-    invocation = request.invocation
-    arguments = ["--output-format", "stream-json", *build_permission_mode_arguments(request)]
-    if request.persistent:
-        arguments += ["--input-format", "stream-json"]
-    if invocation.partial:
-        arguments.append("--include-partial-messages")
-    arguments += request.format_flag("--model", invocation.model)
-    arguments += request.format_flag("--fallback-model", invocation.fallback_model)
-    prompt_path = request.store_oversized_argument(invocation.system_prompt)
-    environment = ENVIRONMENT | ({SYSTEM_PROMPT_VARIABLE: prompt_path} if prompt_path else {})
-    if uses_bundled_qwen_settings(request):
-        settings_file = ASK_ALL_SETTINGS if request.persistent else ASK_CHANGES_SETTINGS
-        environment |= {
-            SETTINGS_VARIABLE: f"{__file__.rpartition('/')[0]}/{settings_file}",
-            **ADMINISTRATOR_DEFAULTS,
-        }
-    arguments += request.format_flag(
-        "--system-prompt", None if prompt_path else invocation.system_prompt
-    )
-    arguments += request.format_flag("--append-system-prompt", invocation.append_system_prompt)
-    max_turns = invocation.max_turns
-    if max_turns is not None and not request.persistent:
-        # it counts for the process, Claude for the turn
-        arguments += ["--max-session-turns", str(max_turns)]
-    selected_tools = ADAPTER.map_to_vendor_tool_names(invocation.tools or ())
-    arguments += [f"--core-tools={name}" for name in selected_tools]
-    # Without a name to keep, "only these" has to be said as "none of those": an empty list would
-    # mean all. The tool of --json-schema is none to choose, and `--core-tools` leaves it alone: it
-    # is how the answer is given.
-    all_tools = [name for name in TOOLS if name != "structured_output"]
-    excluded_tools = (
-        all_tools
-        if invocation.tools is not None and not selected_tools
-        else list_excluded_tools(request)
-    )
-    arguments += [f"--exclude-tools={name}" for name in excluded_tools]
-    for directory in invocation.add_dirs:
-        arguments += ["--add-dir", directory]
-    # a child that listens is told them
-    private_configs = [] if request.persistent else request.write_private_mcp_config_files()
-    arguments += [
-        f"--mcp-config={config}"
-        for config in (*request.list_mcp_configs_without_sdk_servers(), *private_configs)
-    ]
-    if not request.persistent:  # with stream-json input it refuses the flag
-        arguments += request.format_flag("--json-schema", invocation.json_schema)
-    arguments += build_session_arguments(request)
-    return LaunchSpec(
-        tuple(arguments),
-        b"" if request.persistent else encode_prompt_stdin(request.prompt),
-        environment,
-    )
-
-
 # What it asks about in its mode `default` by itself; what only reads runs unasked in all of its
 # modes.
 PROMPTED_TOOLS = frozenset(("Bash", "Edit", "Write", "NotebookEdit", "WebFetch"))
@@ -215,46 +160,6 @@ def uses_bundled_qwen_settings(request: LaunchRequest) -> bool:
     )
 
 
-def list_prompted_tools(request: LaunchRequest) -> frozenset[str]:
-    if request.persistent and uses_bundled_qwen_settings(request):
-        return PROMPTED_WITH_SETTINGS
-    return (
-        PROMPTED_TOOLS
-        if request.persistent and build_permission_mode_arguments(request) == ASKING_ARGUMENTS
-        else frozenset()
-    )
-
-
-def can_enforce_mcp_permission_rule(rule: PermissionRule, request: LaunchRequest) -> bool:
-    """Whether a rule about MCP is kept: it asks about each such call, or the tools are taken away
-    by the same name.
-    """
-    if not rule.tool.startswith(MCP_PREFIX):
-        return False
-    return MCP_PREFIX in list_prompted_tools(request) or (
-        rule.tool in request.removed_tools and "*" not in rule.tool[:-1]
-    )
-
-
-def list_excluded_tools(request: LaunchRequest) -> list[str]:
-    """Its names of the tools that it is not to have.
-
-    A tool that stands for its family stays where each call is asked about.
-    """
-    vendor_tools = ADAPTER.map_to_vendor_tool_names(request.removed_tools)
-    if request.persistent and _allows_everything(request):
-        # it would answer its question itself, with nothing
-        vendor_tools.append("ask_user_question")
-    server_tools = [
-        vendor_tools
-        for name in request.removed_tools
-        if name.startswith(MCP_PREFIX)
-        for vendor_tools in _list_server_tool_names(name)
-    ]
-    spared_tools = TOOL_FAMILIES if MCP_PREFIX in list_prompted_tools(request) else ()
-    return [name for name in dict.fromkeys(vendor_tools + server_tools) if name not in spared_tools]
-
-
 def _list_server_tool_names(rule: str) -> list[str]:
     """Return qwen's names of the server's tool that a rule names. It appends a hash where it
     replaces characters.
@@ -282,15 +187,17 @@ MAX_SILENCE_S = 28 * 30.0 + 84
 # in its speech): ours comes first, and is said.
 ANSWER_TIMEOUT_S = 590.0
 
-ADAPTER = Adapter(
-    name="qwen",
-    programs=("qwen",),
-    version_probe=VersionProbe(
+
+class QwenAdapter(Adapter):
+    """Qwen Code."""
+
+    name = "qwen"
+    programs = ("qwen",)
+    version_probe = VersionProbe(
         regex=r"^(?:qwen )?v?(\d+\.\d[\w.+-]*)$", tested_range=">=0.15.10,<0.25"
-    ),
-    translator_ref="shim.adapters.qwen_stream:QwenTranslator",
-    build_launch=build_launch,
-    modes={
+    )
+    translator_ref = "shim.adapters.qwen_stream:QwenTranslator"
+    modes = {
         "default": ("--approval-mode", "default"),
         "plan": ("--approval-mode", "plan"),
         # its own would edit anywhere: the policy answers
@@ -298,9 +205,9 @@ ADAPTER = Adapter(
         "dontAsk": ("--approval-mode", "default"),
         "auto": ("--approval-mode", "auto"),
         "bypassPermissions": ("--approval-mode", "yolo"),
-    },
-    tools=TOOLS,
-    abilities=VendorAbilities(
+    }
+    tools = TOOLS
+    abilities = VendorAbilities(
         accepts_effort=True,
         can_limit_tools=True,
         selects_tools=True,
@@ -310,20 +217,16 @@ ADAPTER = Adapter(
         can_repeat_reply=True,
         accepts_json_schema=True,
         accepts_mcp_servers=True,
-    ),
-    timeouts_s={
+    )
+    timeouts_s = {
         "first_byte_timeout": MAX_SILENCE_S,
         "idle_timeout": MAX_SILENCE_S,
         "permission_timeout": ANSWER_TIMEOUT_S,
-    },
-    policy_support=VendorPolicySupport(
-        list_prompted_tools=list_prompted_tools,
-        enforces_rule=can_enforce_mcp_permission_rule,
-        accepts_rule=lambda rule: rule.tool == SUBAGENT_TOOL and rule.content is None,
+    }
+    policy_support = VendorPolicySupport(
         has_wider_modes=True,
-        escape_prompt=lambda prompt: prompt.replace("@", "\\@"),
-    ),
-    cli=VendorCliInfo(
+    )
+    cli = VendorCliInfo(
         install_command="npm install -g @qwen-code/qwen-code",
         login_probe=LoginProbe(  # without a word on stdin it ends before it asks a model
             ("--output-format", "stream-json", "--input-format", "stream-json", *ASKING_ARGUMENTS),
@@ -333,11 +236,115 @@ ADAPTER = Adapter(
                 **ADMINISTRATOR_DEFAULTS,
             },
         ),
-    ),
-    login_hint="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
-    child_input_ref="shim.adapters.qwen_input:QwenInput",
-    environment=VendorEnvironment(
+    )
+    login_hint = (
+        "start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)"
+    )
+    child_input_ref = "shim.adapters.qwen_input:QwenInput"
+    environment = VendorEnvironment(
         api_base_variable="OPENAI_BASE_URL",
         attachment_dirs=(("QWEN_RUNTIME_DIR", "tmp"), ("QWEN_HOME", "tmp"), ("HOME", ".qwen/tmp")),
-    ),
-)
+    )
+
+    def build_launch(self, request: LaunchRequest) -> LaunchSpec:
+        """An unknown flag ends qwen, so only its own flags are passed."""
+        invocation = request.invocation
+        arguments = ["--output-format", "stream-json", *build_permission_mode_arguments(request)]
+        if request.persistent:
+            arguments += ["--input-format", "stream-json"]
+        if invocation.partial:
+            arguments.append("--include-partial-messages")
+        arguments += request.format_flag("--model", invocation.model)
+        arguments += request.format_flag("--fallback-model", invocation.fallback_model)
+        prompt_path = request.store_oversized_argument(invocation.system_prompt)
+        environment = ENVIRONMENT | ({SYSTEM_PROMPT_VARIABLE: prompt_path} if prompt_path else {})
+        if uses_bundled_qwen_settings(request):
+            settings_file = ASK_ALL_SETTINGS if request.persistent else ASK_CHANGES_SETTINGS
+            environment |= {
+                SETTINGS_VARIABLE: f"{__file__.rpartition('/')[0]}/{settings_file}",
+                **ADMINISTRATOR_DEFAULTS,
+            }
+        arguments += request.format_flag(
+            "--system-prompt", None if prompt_path else invocation.system_prompt
+        )
+        arguments += request.format_flag("--append-system-prompt", invocation.append_system_prompt)
+        max_turns = invocation.max_turns
+        if max_turns is not None and not request.persistent:
+            # it counts for the process, Claude for the turn
+            arguments += ["--max-session-turns", str(max_turns)]
+        selected_tools = list_vendor_tool_names(TOOLS, invocation.tools or ())
+        arguments += [f"--core-tools={name}" for name in selected_tools]
+        # Without a name to keep, "only these" has to be said as "none of those": an empty list would
+        # mean all. The tool of --json-schema is none to choose, and `--core-tools` leaves it alone: it
+        # is how the answer is given.
+        all_tools = [name for name in TOOLS if name != "structured_output"]
+        excluded_tools = (
+            all_tools
+            if invocation.tools is not None and not selected_tools
+            else self._list_excluded_tools(request)
+        )
+        arguments += [f"--exclude-tools={name}" for name in excluded_tools]
+        for directory in invocation.add_dirs:
+            arguments += ["--add-dir", directory]
+        # a child that listens is told them
+        private_configs = [] if request.persistent else request.write_private_mcp_config_files()
+        arguments += [
+            f"--mcp-config={config}"
+            for config in (*request.list_mcp_configs_without_sdk_servers(), *private_configs)
+        ]
+        if not request.persistent:  # with stream-json input it refuses the flag
+            arguments += request.format_flag("--json-schema", invocation.json_schema)
+        arguments += build_session_arguments(request)
+        return LaunchSpec(
+            tuple(arguments),
+            b"" if request.persistent else encode_prompt_stdin(request.prompt),
+            environment,
+        )
+
+    def list_prompted_tools(self, request: LaunchRequest) -> frozenset[str]:
+        if request.persistent and uses_bundled_qwen_settings(request):
+            return PROMPTED_WITH_SETTINGS
+        return (
+            PROMPTED_TOOLS
+            if request.persistent and build_permission_mode_arguments(request) == ASKING_ARGUMENTS
+            else frozenset()
+        )
+
+    def can_enforce_rule(self, rule: PermissionRule, request: LaunchRequest) -> bool:
+        """Return whether it keeps to a rule about MCP: it asks about each call, or the tools of this
+        name are removed.
+        """
+        if not rule.tool.startswith(MCP_PREFIX):
+            return False
+        return MCP_PREFIX in self.list_prompted_tools(request) or (
+            rule.tool in request.removed_tools and "*" not in rule.tool[:-1]
+        )
+
+    def _list_excluded_tools(self, request: LaunchRequest) -> list[str]:
+        """Return its names of the tools that it must not have.
+
+        A tool whose exclusion removes its whole family stays if each call is asked about.
+        """
+        vendor_tools = list_vendor_tool_names(TOOLS, request.removed_tools)
+        if request.persistent and _allows_everything(request):
+            # it would answer its question itself, with nothing
+            vendor_tools.append("ask_user_question")
+        server_tools = [
+            vendor_tools
+            for name in request.removed_tools
+            if name.startswith(MCP_PREFIX)
+            for vendor_tools in _list_server_tool_names(name)
+        ]
+        spared_tools = TOOL_FAMILIES if MCP_PREFIX in self.list_prompted_tools(request) else ()
+        return [
+            name for name in dict.fromkeys(vendor_tools + server_tools) if name not in spared_tools
+        ]
+
+    def accepts_rule(self, rule: PermissionRule) -> bool:
+        return rule.tool == SUBAGENT_TOOL and rule.content is None
+
+    def escape_prompt(self, prompt: str) -> str:
+        return prompt.replace("@", "\\@")
+
+
+ADAPTER = QwenAdapter()

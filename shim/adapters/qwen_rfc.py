@@ -197,55 +197,57 @@ def _encode_line(message: object) -> bytes:
     return dump_json(message) + b"\n"
 
 
-def build_launch(request: LaunchRequest) -> LaunchSpec:
-    """Model and session stand in the request; approval modes are flags of the program, which the
-    RFC leaves alone.
-    """
-    invocation = request.invocation
-    if request.resume_id and invocation.fork_session:
-        raise FrontendError(
-            "qwen-rfc cannot fork a session",
-            hint="resume it without --fork-session, or start a new one",
-        )
-    output_format = "stream-chunk-json" if invocation.partial else "stream-json"
-    arguments = [
-        "--input-format",
-        "stream-json",
-        "--output-format",
-        output_format,
-        *request.mode_arguments,
-    ]
-    if request.persistent:
-        return LaunchSpec((*arguments, *request.format_flag("--model", invocation.model)))
-    session_id = request.resume_id or NEW_SESSION
-    message = build_user_message(
-        request.build_full_prompt(),
-        session_id=session_id,
-        prompt_id=None,
-        model=invocation.model or None,
-    )
-    return LaunchSpec(tuple(arguments), dump_json(message) + b"\n")
+class QwenRfcAdapter(Adapter):
+    """Qwen's RFC."""
 
-
-ADAPTER = Adapter(
-    name="qwen-rfc",
-    programs=("qwen",),
-    translator_ref="shim.adapters.qwen_rfc_stream:QwenRfcTranslator",
-    build_launch=build_launch,
-    modes={
+    name = "qwen-rfc"
+    programs = ("qwen",)
+    translator_ref = "shim.adapters.qwen_rfc_stream:QwenRfcTranslator"
+    modes = {
         "default": ("--approval-mode", "default"),
         "plan": ("--approval-mode", "plan"),
         "acceptEdits": ("--approval-mode", "auto-edit"),
         "dontAsk": ("--approval-mode", "default"),
         "bypassPermissions": ("--approval-mode", "yolo"),
-    },
-    tools=TOOLS,
-    abilities=VendorAbilities(can_stream=True, can_resume=True),
-    timeouts_s={"heartbeat_timeout": HEARTBEAT_TIMEOUT_S},
-    login_hint="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
-    child_input_ref="shim.adapters.qwen_rfc:QwenRfcInput",
-    session_traits=VendorSessionBehavior(prefixes_system_prompt=True),
-    cli=VendorCliInfo(
+    }
+    tools = TOOLS
+    abilities = VendorAbilities(can_stream=True, can_resume=True)
+    timeouts_s = {"heartbeat_timeout": HEARTBEAT_TIMEOUT_S}
+    login_hint = (
+        "start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)"
+    )
+    child_input_ref = "shim.adapters.qwen_rfc:QwenRfcInput"
+    session_traits = VendorSessionBehavior(prefixes_system_prompt=True)
+    cli = VendorCliInfo(
         unreleased_note="no released program speaks it; translated as its RFC says (2025-10)"
-    ),
-)
+    )
+
+    def build_launch(self, request: LaunchRequest) -> LaunchSpec:
+        """The model and the session are part of the request. The RFC leaves approval modes to flags."""
+        invocation = request.invocation
+        if request.resume_id and invocation.fork_session:
+            raise FrontendError(
+                "qwen-rfc cannot fork a session",
+                hint="resume it without --fork-session, or start a new one",
+            )
+        output_format = "stream-chunk-json" if invocation.partial else "stream-json"
+        arguments = [
+            "--input-format",
+            "stream-json",
+            "--output-format",
+            output_format,
+            *request.mode_arguments,
+        ]
+        if request.persistent:
+            return LaunchSpec((*arguments, *request.format_flag("--model", invocation.model)))
+        session_id = request.resume_id or NEW_SESSION
+        message = build_user_message(
+            request.build_full_prompt(),
+            session_id=session_id,
+            prompt_id=None,
+            model=invocation.model or None,
+        )
+        return LaunchSpec(tuple(arguments), dump_json(message) + b"\n")
+
+
+ADAPTER = QwenRfcAdapter()

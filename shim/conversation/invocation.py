@@ -77,19 +77,18 @@ def select_driver(
     No program is started for this. An installed version counts as one that has the driver, unless
     the stored help of the program says otherwise.
     """
-    vendor_settings, load_two_way = (
-        settings.get_vendor_settings(adapter.name),
-        adapter.cli.build_two_way,
-    )
+    vendor_settings = settings.get_vendor_settings(adapter.name)
     can_ask = invocation.input_format == "stream-json" or can_prompt_frontend(invocation)
     # Also for one message, if its text is streamed only then and the same calls can run.
     needs_partials = invocation.partial and not (adapter.abilities.can_stream or adapter.unattended)
-    if load_two_way is None:
+    if not adapter.cli.has_two_way:
         return DriverChoice(adapter, "")
     if vendor_settings.driver == ONE_WAY:
         return DriverChoice(adapter, f"[vendors.{adapter.name}] driver")
     if vendor_settings.driver == TWO_WAY:
-        return DriverChoice(_keep_child(load_two_way()), f"[vendors.{adapter.name}] driver")
+        return DriverChoice(
+            _keep_child(adapter.build_two_way()), f"[vendors.{adapter.name}] driver"
+        )
     if not (can_ask or needs_partials):
         return DriverChoice(adapter, "it is given one message, and nobody can be asked")
     from shim.process.probe import find_unsupported_argument
@@ -109,12 +108,14 @@ def select_driver(
             adapter, f"this version cannot do more: its --help does not name {missing_flag}"
         )
     if can_ask:
-        return DriverChoice(load_two_way(), "the frontend holds a conversation, or can be asked")
-    return DriverChoice(_keep_child(load_two_way()), "the frontend wants text in pieces")
+        return DriverChoice(
+            adapter.build_two_way(), "the frontend holds a conversation, or can be asked"
+        )
+    return DriverChoice(_keep_child(adapter.build_two_way()), "the frontend wants text in pieces")
 
 
 def _keep_child(adapter: Adapter) -> Adapter:
-    return adapter._replace(cli=adapter.cli._replace(always_keeps_child=True))
+    return adapter.copy_with(cli=adapter.cli._replace(always_keeps_child=True))
 
 
 def resolve_requested_permission_mode(invocation: Invocation) -> str:

@@ -319,7 +319,7 @@ class ConversationStartup(NamedTuple):
         It may not if it would then ask less, or run more.
         """
         adapter = self.adapter
-        is_two_way = adapter.cli.build_two_way is not None and plan.adapter is not adapter
+        is_two_way = adapter.cli.has_two_way and plan.adapter is not adapter
         if not is_two_way or self.settings.get_vendor_settings(adapter.name).driver:
             return False
         if self.invocation.permission_prompt_tool == "stdio":

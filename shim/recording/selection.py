@@ -41,7 +41,8 @@ class RecordingSet:
         self._loaded_runs: list[RecordedRun] = []
         self._used_ids: set[str] = set()
         self._pace = _parse_pace(environment)
-        self._child = RecordedChild("", 0, "")  # the child that was selected last
+        self.child_id = ""  # of the child that was selected last
+        self._failed_attempts: tuple[FailedVendorAttempt, ...] = ()
         self._vendor_name = vendor_name
         self.requested_vendor = ""  # the first vendor of the recording
         self._report_name = ""  # the name of the file that the vendor writes about its run
@@ -60,8 +61,7 @@ class RecordingSet:
         try:
             adapter = build_replay_adapter(
                 run.vendor,
-                self.build_replay_launch_spec,
-                lambda: self._child.id,
+                self,
                 persistent=any(child.reads_lines for child in run.children),
                 without_passthrough=without_passthrough,
             )
@@ -89,7 +89,7 @@ class RecordingSet:
             raise FrontendError("no recording there can be read", hint=PATH_HINT)
         return first_run
 
-    def build_replay_launch_spec(self, request: LaunchRequest) -> LaunchSpec:
+    def build_launch(self, request: LaunchRequest) -> LaunchSpec:
         """Return how the stand-in for the next child starts. Raise VendorError if no recording
         answers the message.
         """
@@ -98,7 +98,8 @@ class RecordingSet:
             request.resume_id or "",
             allows_prompt_suffix=bool(request.invocation.json_schema),
         )
-        self._child = child
+        self.child_id = child.id
+        self._failed_attempts = child.failed_attempts
         self._used_ids.add(child.id)
         requested_id = (
             request.invocation.session_id
@@ -132,7 +133,7 @@ class RecordingSet:
         one waits for a signal, and would never end for a user who sends none. Raise VendorError if
         no child matches.
         """
-        last_child_id = resumed_child_id or self._child.id
+        last_child_id = resumed_child_id or self.child_id
         children = list(self._list_children())
         ids = [child.id for child in children]
         start = ids.index(last_child_id) + 1 if last_child_id in ids else 0
@@ -171,7 +172,7 @@ class RecordingSet:
 
     def get_failed_vendor_attempts(self) -> tuple[FailedVendorAttempt, ...]:
         """Return the vendors that did not answer before the child that was selected last."""
-        return self._child.failed_attempts
+        return self._failed_attempts
 
     def has_session(self, session_id: str) -> bool:
         return any(

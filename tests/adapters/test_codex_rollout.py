@@ -5,6 +5,7 @@ writes them in time is in `tests/e2e/test_codex.py`.
 """
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from policy_builder import build_evaluator
@@ -506,8 +507,7 @@ def test_replay_adapter_has_no_data_dir():
 
     recorded = build_replay_adapter(
         "codex",
-        get_adapter("demo").build_launch,
-        lambda: "",
+        SimpleNamespace(child_id="", build_launch=get_adapter("demo").build_launch),
         persistent=True,
         without_passthrough=False,
     )

@@ -56,7 +56,7 @@ def values(messages):
 
 
 def build_launch(mode, **fields):
-    vendor = get_adapter("pi").cli.build_two_way()
+    vendor = get_adapter("pi").build_two_way()
     request = LaunchRequest(
         parse_argv(()),
         "hi",

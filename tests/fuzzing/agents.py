@@ -91,9 +91,9 @@ class Player:
         self._unsure = False  # whether a question stood in a line that may be read in two ways
 
     def build_adapter(self) -> Adapter:
-        two_way = get_adapter(self.vendor_name).cli.build_two_way
-        assert two_way
-        return two_way()
+        adapter = get_adapter(self.vendor_name)
+        assert adapter.cli.has_two_way
+        return adapter.build_two_way()
 
     # -- what it hears -----------------------------------------------------------------------------
 

@@ -90,5 +90,5 @@ def select_adapter(run: FuzzRun) -> Adapter:
     return (
         get_adapter(run.target)
         if select_dialect(run) == "claude"
-        else get_adapter(run.target, without_passthrough=True)._replace(passthrough=False)
+        else get_adapter(run.target, without_passthrough=True).copy_with(passthrough=False)
     )

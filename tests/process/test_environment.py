@@ -45,7 +45,7 @@ def test_claude_environment_contains_everything_except_shim_vendor_variables():
 
 
 def test_variable_listed_by_the_vendor_is_passed_on():
-    vendor = get_adapter("pi")._replace(
+    vendor = get_adapter("pi").copy_with(
         environment=VendorEnvironment(visible_variables=("ANTHROPIC_API_KEY",))
     )
     child = build_child_environment(vendor, VendorSettings(), OURS)

@@ -142,8 +142,8 @@ def is_unattended(column: str) -> bool:
     """Return whether the vendor of a column runs calls without asking, by its own description."""
     vendor = get_adapter(column.removesuffix(ASKING))
     if column.endswith(ASKING):
-        assert vendor.cli.build_two_way is not None
-        vendor = vendor.cli.build_two_way()
+        assert vendor.cli.has_two_way
+        vendor = vendor.build_two_way()
     return vendor.unattended
 
 

@@ -64,7 +64,7 @@ class AcpConversation:
     def __init__(
         self, vendor="opencode", resume=None, model=None, flags=(), policy=None, made=None
     ):
-        self.vendor = made or get_adapter(vendor).cli.build_two_way()
+        self.vendor = made or get_adapter(vendor).build_two_way()
         self.child_input = self.vendor.create_child_input()
         reader = self.child_input.create_translator_factory(self.vendor.translator_class)
         self.stream = ChildStream(

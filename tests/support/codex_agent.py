@@ -73,7 +73,7 @@ class CodexConversation(Played):
     """An app-server and what it is told; `lines` is what the frontend has."""
 
     def __init__(self, *args, resume=None, servers=None):
-        super().__init__(get_adapter("codex").cli.build_two_way())
+        super().__init__(get_adapter("codex").build_two_way())
         self.sent_bytes = b""
         request = LaunchRequest(
             parse_arguments(args),

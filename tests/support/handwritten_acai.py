@@ -183,16 +183,16 @@ def convert_usage(raw_usage: object) -> Usage | None:
     )
 
 
-def _build_adapter(name: str) -> Adapter:
-    return Adapter(
-        name=name,
-        programs=(name,),
-        translator_ref=lambda: AcaiTranslator,
-        build_launch=lambda request: LaunchSpec(()),
-        modes={},
-        tools=TOOLS,
-        listed_tools=("Bash", "Edit", "Read", "Write"),
-    )
+class HandwrittenAcai(Adapter):
+    name = "acai"
+    programs = ("acai",)
+    translator_class = AcaiTranslator
+    tools = TOOLS
+    listed_tools = ("Bash", "Edit", "Read", "Write")
+
+    def build_launch(self, request):
+        return LaunchSpec(())
 
 
-ACAI, CAKE = _build_adapter("acai"), _build_adapter("cake")
+ACAI = HandwrittenAcai()
+CAKE = ACAI.copy_with(name="cake", programs=("cake",))

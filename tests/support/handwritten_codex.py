@@ -103,11 +103,14 @@ class CodexByHand(Translator):
         self.turn.record_vendor_completion()
 
 
-CODEX = Adapter(
-    name="codex",
-    programs=("codex",),
-    translator_ref=lambda: CodexByHand,
-    build_launch=lambda request: LaunchSpec(()),
-    modes={},
-    listed_tools=("Bash", "Delete", "Edit", "Task", "TodoWrite", "WebSearch", "Write"),
-)
+class HandwrittenCodex(Adapter):
+    name = "codex"
+    programs = ("codex",)
+    translator_class = CodexByHand
+    listed_tools = ("Bash", "Delete", "Edit", "Task", "TodoWrite", "WebSearch", "Write")
+
+    def build_launch(self, request):
+        return LaunchSpec(())
+
+
+CODEX = HandwrittenCodex()

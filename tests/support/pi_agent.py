@@ -67,7 +67,7 @@ class PiConversation(Played):
     """
 
     def __init__(self, *, mode="default", policy_bypass="", model=None, flags=(), evaluator=None):
-        super().__init__(get_adapter("pi").cli.build_two_way(), evaluator=evaluator)
+        super().__init__(get_adapter("pi").build_two_way(), evaluator=evaluator)
         self.stages, self._sent_messages = [], []
         request = LaunchRequest(
             parse_arguments(flags)._replace(model=model),

@@ -44,6 +44,9 @@ WRITTEN_TYPES: tuple[type, ...] = (
 # Calls whose first argument names something in Python: a type, or the path of an attribute.
 NAMING_CALLS = ("TypeVar", "cast", "forward_attribute")
 
+# Calls whose keywords are attributes of a Python object.
+ATTRIBUTE_CALLS = ("copy_with",)
+
 FLAG = re.compile(r"--?[A-Za-z][\w-]*=?")
 VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*")
 FILE_NAME = re.compile(r"[\w.*-]*\.[a-z][a-z0-9]{0,7}(\.[a-z]+)?")
@@ -156,7 +159,7 @@ def _find_open_functions() -> dict[str, set[str]]:
                 }
                 if node.args.kwarg:
                     open_functions.add(node.name)
-    return {name: parameters[name] for name in open_functions}
+    return {name: parameters[name] for name in open_functions.difference(ATTRIBUTE_CALLS)}
 
 
 def list_written_fields() -> list[list[str]]:

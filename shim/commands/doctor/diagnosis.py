@@ -220,7 +220,7 @@ def check_vendor(
     """Return the report of one vendor. `is_required`: a failure is a problem. `timeout_s` and
     `login_refusal` are those of `build_diagnosis`.
     """
-    adapter = choose_adapter_of_installed_cli(adapter, vendor_settings, environment, cwd)._replace(
+    adapter = choose_adapter_of_installed_cli(adapter, vendor_settings, environment, cwd).copy_with(
         name=adapter.name
     )
     program, version, findings = (

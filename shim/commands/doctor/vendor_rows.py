@@ -61,7 +61,7 @@ def can_ask_permission_in_conversation(
     `missing_feature` is a feature that the installed version lacks for that.
     """
     return (
-        adapter.cli.build_two_way is not None
+        adapter.cli.has_two_way
         and vendor_settings.driver != ONE_WAY
         and not (missing_cli_feature and vendor_settings.driver is None)
     )
@@ -107,7 +107,7 @@ def build_vendor_row(
                                 a conversation
     install                     the command that installs it, "" if none is known
     """
-    adapter = choose_adapter_of_installed_cli(adapter, vendor_settings, environment, cwd)._replace(
+    adapter = choose_adapter_of_installed_cli(adapter, vendor_settings, environment, cwd).copy_with(
         name=adapter.name
     )
     program = "bundled" if adapter.cli.bundled_module else None

@@ -16,7 +16,7 @@ from shim.conversation.drivers.dry_launcher import DryRunLauncher
 from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan
 from shim.conversation.plan import PASSTHROUGH_DRIVER
 from shim.conversation.startup import ConversationStartup, PlannedChildLaunch, prepare_conversation
-from shim.core.adapter.enforcement import can_enforce_rule, list_unsupported_rules
+from shim.core.adapter.enforcement import is_rule_enforced, list_unsupported_rules
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ShimError, UntrustedVendorVersionError
@@ -203,13 +203,9 @@ def _describe_rules(
             and rule.content is None
             and rule.tool in request.removed_tools
         )
-        if (
-            is_removed
-            or vendor.policy_support.enforces_rule(rule, request)
-            or vendor.policy_support.accepts_rule(rule)
-        ):
+        if is_removed or vendor.can_enforce_rule(rule, request) or vendor.accepts_rule(rule):
             return f"{vendor.name} is given it before it starts"
-        if can_enforce_rule(vendor, rule, request):
+        if is_rule_enforced(vendor, rule, request):
             return "its calls are judged here before they run"
         return "a call is stopped when it is seen, and may have begun (late_denials)"
 

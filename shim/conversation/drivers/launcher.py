@@ -131,8 +131,8 @@ class VendorProgram:
                 raise self._context.settings.create_invalid_value_error(
                     keys, allowed, self._variant
                 )
-            if adapter.cli.detect_variant is not None and self._variant == "auto":
-                self._variant = adapter.cli.detect_variant(cached_probe().get_help_text())
+            if adapter.cli.variants and self._variant == "auto":
+                self._variant = adapter.detect_variant(cached_probe().get_help_text())
         return request._replace(
             variant=self._variant, has_flag=lambda flag: cached_probe().accepts_flag(flag)
         )
@@ -293,7 +293,7 @@ class ChildLauncher:
             resume_state.has_system_prompt = True
             user_prompt = self._build_request(user_prompt).build_full_prompt()
         if any(rule.tool in ("Read", ANY_TOOL) for rule in self.policy.restricting_rules):
-            user_prompt = self.adapter.policy_support.escape_prompt(user_prompt)
+            user_prompt = self.adapter.escape_prompt(user_prompt)
         return self._answer_schema.add_json_schema_instruction(
             user_prompt, persistent=resume_state.persistent
         )
@@ -336,12 +336,13 @@ class ChildLauncher:
         request = self._build_request(prompt)
         self._check_request(request)
         resume_state.prompted_tools, resume_state.launch_mode = (
-            self.adapter.policy_support.list_prompted_tools(request),
+            self.adapter.list_prompted_tools(request),
             request.permission_mode,
         )
         resume_state.restricting_rules = self.policy.restricting_rules
         request = self.program.add_program_details_to_request(request)
-        launch, context = self.adapter.build_launch(request), self.context
+        launch = (self.adapter.cli.replay or self.adapter).build_launch(request)
+        context = self.context
         extra_args = (*context.vendor_settings.args, *parse_extra_args(context.environment))
         environment = build_launch_environment(
             self.child_environment, launch, context.vendor_settings
@@ -675,8 +676,7 @@ def build_vendor_capabilities(
         name or adapter.display_name,
         tuple(adapter.modes),
         asks_permissions=persistent,
-        asks_in_bypass_mode=persistent
-        and bool(adapter.policy_support.list_prompted_tools(bypass_request)),
+        asks_in_bypass_mode=persistent and bool(adapter.list_prompted_tools(bypass_request)),
         never_asks=adapter.unattended,
         accepts_effort=adapter.abilities.accepts_effort,
         asks_for_all=bool(adapter.cli.replayed_vendor) or adapter.policy_support.has_native_rules,

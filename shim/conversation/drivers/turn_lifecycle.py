@@ -256,11 +256,8 @@ class TurnLifecycle:
         )
         if turn.config.model is None and turn.assistant_message.model != "unknown":
             self._state.reported_model = turn.assistant_message.model
-        replay_position = (
-            adapter.cli.read_replay_position()
-            if adapter.cli.read_replay_position is not None
-            else None
-        )
+        replay = adapter.cli.replay
+        replay_position = None if replay is None else replay.child_id
         vendor_session = (
             replay_position
             or conversation.vendor_session_id
@@ -347,7 +344,7 @@ def _build_evaluator(
     return PolicyEvaluator(
         policy,
         can_ask=can_ask,
-        is_sent_to_vendor=policy_support.accepts_rule,
+        is_sent_to_vendor=adapter.accepts_rule,
         announces_first=policy_support.emits_call_before_hook,
         prompted_tools=resume_state.prompted_tools,
     )

@@ -1,6 +1,6 @@
-"""What a vendor is, as data: how it is found and started, what it can do, and who translates it."""
+"""What a vendor is: how it is found and started, what it can do, and what translates its lines."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from shim.core.adapter.request import (  # what a vendor's module needs, from one place
@@ -14,12 +14,12 @@ from shim.core.adapter.request import (  # what a vendor's module needs, from on
     can_pass_as_argument,
     encode_prompt_stdin,
 )
-from shim.core.adapter.tools import Tools, list_vendor_tool_names
+from shim.core.adapter.tools import Tools
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import UnsupportedPermissionModeError
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
+from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
@@ -32,6 +32,7 @@ __all__ = [
     "LaunchRequest",
     "LaunchSpec",
     "McpServers",
+    "ReplaySource",
     "TurnReportAndAttachmentFiles",
     "VendorAbilities",
     "VendorCliInfo",
@@ -40,8 +41,10 @@ __all__ = [
     "VendorRunReportFileSpec",
     "VendorSessionBehavior",
     "VendorShutdownConfig",
+    "VendorVariant",
     "can_pass_as_argument",
     "encode_prompt_stdin",
+    "load_class",
 ]
 
 
@@ -85,37 +88,21 @@ class VendorAbilities(NamedTuple):
 
 
 class VendorPolicySupport(NamedTuple):
-    """How a vendor is kept to rules before a call runs.
+    """How a vendor is kept to rules before a call runs. Methods of `Adapter` say which rules.
 
-    list_prompted_tools     Claude's names of the tools that a request lets it run only after its
-                            question was answered
-    enforces_rule           whether what a request launches it with keeps it to a rule
-    accepts_rule            whether it hears beforehand of a rule about a whole tool, so that such a
-                            call does not end its turn
-    allows_unprompted       whether a request launches it so that it runs unasked what a rule allows
-    covers_subagents        calls of its subagents are bound, and asked about, like its own
-    has_native_rules        it keeps Claude's rules by itself, so that whatever it asks is asked
-    can_hook_apply_allow_rule  whether our hook lets it run what a rule allows
+    covers_subagents        the calls of its subagents are bound by the same rules and prompts
+    has_native_rules        it applies Claude's rules itself, so all that it asks is passed on
     has_hook                our hook judges each of its calls
-    emits_call_before_hook  it says a call before our hook has judged it
-    has_wider_modes         its own modes let more run than Claude's: in each but the widest its
-                            questions are answered here
-    escape_prompt           a prompt without the words for which it reads files before any call
+    emits_call_before_hook  it reports a call before our hook has judged the call
+    has_wider_modes         its modes let more run than Claude's: in each mode but the widest, the
+                            shim answers its permission requests
     """
 
-    list_prompted_tools: "Callable[[LaunchRequest], frozenset[str]]" = lambda request: frozenset()
-    enforces_rule: "Callable[[PermissionRule, LaunchRequest], bool]" = lambda rule, request: False
-    accepts_rule: "Callable[[PermissionRule], bool]" = lambda rule: False
-    allows_unprompted: "Callable[[PermissionRule, LaunchRequest], bool]" = lambda rule, request: (
-        False
-    )
     covers_subagents: bool = False
     has_native_rules: bool = False
-    can_hook_apply_allow_rule: "Callable[[PermissionRule], bool]" = lambda rule: False
     has_hook: bool = False
     emits_call_before_hook: bool = False
     has_wider_modes: bool = False
-    escape_prompt: Callable[[str], str] = lambda prompt: prompt
 
 
 class VendorSessionBehavior(NamedTuple):
@@ -146,34 +133,46 @@ class VendorShutdownConfig(NamedTuple):
     clean_exit_codes: frozenset[int] = frozenset({0})
 
 
+class VendorVariant(NamedTuple):
+    """What the `--help` of one variant of a program contains, and what it does not contain."""
+
+    required_texts: tuple[str, ...]
+    excluded_texts: tuple[str, ...]
+
+
+class ReplaySource(Protocol):
+    """Recordings that are played in place of a vendor."""
+
+    child_id: str  # the recorded child that is played, which is the vendor's session id of a replay
+
+    def build_launch(self, request: LaunchRequest) -> LaunchSpec: ...
+
+
 class VendorCliInfo(NamedTuple):
     """What is peculiar to a vendor's program.
 
-    bundled_module        the module of ours that is its program
-    variants              names of its dialects; `detect_variant` picks one from the program's
-                          `--help`
-    unreleased_note       what a person should know of a vendor that no released program is
-    install_command       the command that installs it
-    login_probe           how it is asked whether it has a login
-    replayed_vendor       the vendor that it stands for, where it plays recordings
-    read_replay_position  where it is in them, which is its own id of the session then
-    build_two_way         gives the same vendor, driven so that it asks; None where it always is, or
-                          has no such way
-    two_way_help_texts    what the help of a version names that has this way
-    always_keeps_child    one message too is given to a child that stays
-    model_names           Claude's name of a model → its own, where the settings say nothing else
-    model_probe           how it is asked for its models
+    bundled_module      the module of the shim that is its program
+    variants            its dialects by name; `Adapter.detect_variant` selects one
+    unreleased_note     what a person should know of a vendor that no released program is
+    install_command     the command that installs it
+    login_probe         the command that tells whether it has a login
+    replayed_vendor     the vendor whose recordings it plays
+    replay              the recordings
+    has_two_way         `Adapter.build_two_way` builds an adapter of the same vendor that asks
+    two_way_help_texts  what the help of a version contains that can be driven this way
+    always_keeps_child  the child also persists for a single message
+    model_names         Claude's name of a model → the vendor's, if no setting names another one
+    model_probe         the command that lists its models
     """
 
     bundled_module: str = ""
-    variants: tuple[str, ...] = ()
-    detect_variant: Callable[[str], str] | None = None
+    variants: Mapping[str, VendorVariant] = MappingProxyType({})
     unreleased_note: str = ""
     install_command: str = ""
     login_probe: LoginProbe = LoginProbe()
     replayed_vendor: str = ""
-    read_replay_position: Callable[[], str] | None = None
-    build_two_way: "Callable[[], Adapter] | None" = None
+    replay: ReplaySource | None = None
+    has_two_way: bool = False
     two_way_help_texts: tuple[str, ...] = ()
     always_keeps_child: bool = False
     model_names: Mapping[str, str] = MappingProxyType({})
@@ -215,39 +214,34 @@ class VendorEnvironment(NamedTuple):
     attachment_dirs: tuple[tuple[str, str], ...] = ()
 
 
-class Adapter(NamedTuple):
-    """A vendor.
+class Adapter:
+    """Base class of the adapters. Each vendor has a subclass with attributes that describe it.
 
-    programs         names on PATH, the first that exists is started
-    translator_ref   who translates its lines: "module:Class", or what gives the class; loaded once
-                     its child runs
-    modes            Claude's permission mode → the vendor's arguments for it; a mode that is
-                     missing is refused
-    tools            its tools in Claude's words
-    listed_tools     Claude's names of what it can run, where its own stream does not say
-    choose_tools     which tools a request leaves it, where that is more than `listed_tools`
+    A subclass overrides `build_launch`, and the other methods whose default does not fit.
+
+    programs         names on PATH; the first that exists is started
+    translator_ref   "module:Class" of its translator, which is loaded once its child runs
+    modes            Claude's permission mode → the vendor's arguments; other modes are refused
+    tools            its tools as Claude names them
+    listed_tools     Claude's names of its tools, for a vendor whose stream does not list them
     unattended       it runs its tools and never asks
     passthrough      its stream is Claude's already
-    child_input_ref  the `ChildInput` of a child that stays for the conversation, named as in
-                     `translator_ref`; "": a child a turn
-    login_hint       how a person logs in with it, said when the vendor is not logged in
-    timeouts_s       how long it may be silent, where that is longer than others (keys of
-                     `config.DEFAULT_TIMEOUTS_S`), and how long it waits for an answer, where that
-                     is shorter
-    version_probe    how its program is asked for its version, and which ones were tried
+    child_input_ref  "module:Class" of the `ChildInput` of a persistent child; "" without one
+    login_hint       how a person logs in; printed if the vendor is not logged in
+    timeouts_s       how long it may be silent, if longer than others (keys of
+                     `config.DEFAULT_TIMEOUTS_S`), and how long it waits for an answer, if shorter
+    version_probe    the command that prints its version, and the versions that were tested
     """
 
     name: str
-    programs: tuple[str, ...]
-    translator_ref: "str | Callable[[], type[Translator]]"
-    build_launch: Callable[[LaunchRequest], LaunchSpec]
-    modes: Mapping[str, tuple[str, ...]]
+    programs: tuple[str, ...] = ()
+    translator_ref: str = ""
+    modes: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     tools: Tools = MappingProxyType({})
     listed_tools: tuple[str, ...] = ()
-    choose_tools: Callable[[LaunchRequest], tuple[str, ...]] | None = None
     unattended: bool = False
     passthrough: bool = False
-    child_input_ref: str | Callable[[], ChildInput] = ""
+    child_input_ref: str = ""
     login_hint: str = ""
     timeouts_s: Mapping[str, float] = MappingProxyType({})
     version_probe: VersionProbe = VersionProbe()
@@ -258,42 +252,84 @@ class Adapter(NamedTuple):
     cli: VendorCliInfo = VendorCliInfo()
     environment: VendorEnvironment = VendorEnvironment()
 
+    def copy_with(self, **attributes: Any) -> "Adapter":
+        """Return a copy with other values of these attributes."""
+        adapter = object.__new__(type(self))
+        vars(adapter).update(vars(self), **attributes)
+        return adapter
+
+    # -- to override ---------------------------------------------------------------------------
+
+    def build_launch(self, request: LaunchRequest) -> LaunchSpec:
+        """Return how the child of a request is started."""
+        raise NotImplementedError
+
     @property
     def translator_class(self) -> "type[Translator]":
-        """The class that translates its lines. Its module is imported here and not before: the
-        child starts first.
-        """
-        translator: type[Translator] = (
-            _load_class(self.translator_ref)
-            if isinstance(self.translator_ref, str)
-            else self.translator_ref()
-        )
+        """The class that translates its lines. It is imported after the child has started."""
+        translator: type[Translator] = load_class(self.translator_ref)
         return translator
 
     def create_child_input(self) -> ChildInput:
-        """The `ChildInput` of one child that stays; only for a vendor that `child_input_ref`."""
-        child_input: ChildInput = (
-            _load_class(self.child_input_ref)()
-            if isinstance(self.child_input_ref, str)
-            else self.child_input_ref()
-        )
+        """Return the `ChildInput` of a new persistent child."""
+        child_input: ChildInput = load_class(self.child_input_ref)()
         return child_input
+
+    def build_two_way(self) -> "Adapter":
+        """Return an adapter that drives the vendor so that it asks, if `cli.has_two_way`."""
+        raise NotImplementedError
+
+    def list_available_tools(self, request: LaunchRequest) -> tuple[str, ...]:
+        """Return Claude's names of the tools that it can run in a request, for `init.tools`."""
+        return self.listed_tools
+
+    def list_prompted_tools(self, request: LaunchRequest) -> frozenset[str]:
+        """Return Claude's names of the tools that it runs only after a permission response."""
+        return frozenset()
+
+    def can_enforce_rule(self, rule: "PermissionRule", request: LaunchRequest) -> bool:
+        """Return whether a child that is started for a request keeps to a rule."""
+        return False
+
+    def accepts_rule(self, rule: "PermissionRule") -> bool:
+        """Return whether it is told of a rule about a whole tool, so that a forbidden call does not
+        end the turn.
+        """
+        return False
+
+    def allows_unprompted(self, rule: "PermissionRule", request: LaunchRequest) -> bool:
+        """Return whether a child of a request runs the calls that a rule allows without asking."""
+        return False
+
+    def can_hook_apply_allow_rule(self, rule: "PermissionRule") -> bool:
+        """Return whether our hook makes it run the calls that a rule allows."""
+        return False
+
+    def escape_prompt(self, prompt: str) -> str:
+        """Return the prompt without the syntax that makes it read files before any call."""
+        return prompt
+
+    # -- the same for all vendors --------------------------------------------------------------
 
     @property
     def display_name(self) -> str:
-        """The name that a frontend sees: of who speaks, recorded or not."""
+        """The name that a frontend sees. A replay has the name of the recorded vendor."""
         return self.cli.replayed_vendor or self.name
 
-    def list_available_tools(self, request: LaunchRequest) -> tuple[str, ...]:
-        """Claude's names of the tools that it can run under a request, for `init.tools`."""
-        return self.listed_tools if self.choose_tools is None else self.choose_tools(request)
+    def detect_variant(self, help_text: str) -> str:
+        """Return the first variant that fits the program's `--help`, or the last one of all."""
+        for name, variant in self.cli.variants.items():
+            has_required = all(text in help_text for text in variant.required_texts)
+            if has_required and not any(text in help_text for text in variant.excluded_texts):
+                return name
+        return [*self.cli.variants][-1]
 
     def needs_external_policy_check(self, mode: str) -> bool:
-        """Whether its calls in a mode have to be judged here, because its own mode lets more run."""
+        """Return whether the shim must judge its calls, because the vendor's mode lets more run."""
         return self.policy_support.has_wider_modes and mode not in ("auto", BYPASS_MODE)
 
     def list_ignored_flags(self, invocation: Invocation) -> list[str]:
-        """What of an invocation has no effect, a line each."""
+        """Return a line for each flag of an invocation that has no effect."""
         notices = []
         if invocation.max_budget_usd is not None and not (
             self.abilities.reports_cost or self.passthrough
@@ -318,8 +354,8 @@ class Adapter(NamedTuple):
         return notices
 
     def require_permission_prompts(self) -> None:
-        """PermissionModeError for a vendor that never asks, where each call is to wait for its
-        answer (Yume's interactive).
+        """Raise UnsupportedPermissionModeError for a vendor that never asks, because each call must
+        wait for its answer (Yume's interactive).
         """
         if self.unattended:
             raise UnsupportedPermissionModeError(
@@ -328,8 +364,9 @@ class Adapter(NamedTuple):
             )
 
     def resolve_permission_mode_args(self, mode: str) -> tuple[str, ...]:
-        """The arguments that honour a permission mode; PermissionModeError when there is no way to
-        (surface page).
+        """Return the arguments of a permission mode.
+
+        Raise UnsupportedPermissionModeError if the vendor does not have the mode.
         """
         if mode in self.modes:
             return self.modes[mode]
@@ -338,13 +375,9 @@ class Adapter(NamedTuple):
             hint="ask for one of these modes, or choose another vendor (`shim vendors` lists what each can do)",
         )
 
-    def map_to_vendor_tool_names(self, claude_tool_names: tuple[str, ...]) -> list[str]:
-        """Its own names of the tools that Claude calls `names`."""
-        return list_vendor_tool_names(self.tools, claude_tool_names)
 
-
-def _load_class(reference: str) -> Any:
-    """The class that "module:Class" names."""
+def load_class(reference: str) -> Any:
+    """Return the class that "module:Class" names."""
     from importlib import import_module
 
     module, _, name = reference.partition(":")

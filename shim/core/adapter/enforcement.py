@@ -60,11 +60,11 @@ def check_policy_enforcement(
     if late_denials and request.permission_mode == BYPASS_MODE:
         return
     for rule in policy.restricting_rules:
-        if not can_enforce_rule(adapter, rule, request):
+        if not is_rule_enforced(adapter, rule, request):
             raise _build_refusal(adapter, str(rule), rule.source)
     tools_rule = PermissionRule(ANY_TOOL, source="--tools")
     if policy.only_tools is not None and not (
-        adapter.abilities.selects_tools or adapter.policy_support.enforces_rule(tools_rule, request)
+        adapter.abilities.selects_tools or adapter.can_enforce_rule(tools_rule, request)
     ):
         raise _build_refusal(adapter, "a choice of tools", tools_rule.source)
 
@@ -117,7 +117,7 @@ def list_tools_that_bypass_hook(
     tools = {name for name in _list_vendor_tools(adapter) if is_hook_for_tool(hook, name)}
     if (
         MCP_PREFIX in hook.matcher or not is_tool_name_list(hook.matcher)
-    ) and not adapter.policy_support.enforces_rule(PermissionRule(MCP_PREFIX), request):
+    ) and not adapter.can_enforce_rule(PermissionRule(MCP_PREFIX), request):
         tools.add(MCP_PREFIX)
     return _list_unprompted_tools(adapter, tools, request)
 
@@ -130,19 +130,16 @@ def _list_unprompted_tools(
     adapter: Adapter, tools: Iterable[str], request: LaunchRequest
 ) -> frozenset[str]:
     """Return those of the tools that the vendor has, and runs without asking the shim first."""
-    removed_tools: tuple[str, ...] = ()
-    if adapter.abilities.can_limit_tools:
-        removed_tools = request.removed_tools
-    return frozenset(tools).difference(
-        (name for name in removed_tools if adapter.map_to_vendor_tool_names((name,))),
-        adapter.policy_support.list_prompted_tools(request),
-    )
+    unprompted_tools = frozenset(tools) - adapter.list_prompted_tools(request)
+    if not adapter.abilities.can_limit_tools:
+        return unprompted_tools
+    mapped_tools = {tool.name for tool in adapter.tools.values()}
+    return unprompted_tools - mapped_tools.intersection(request.removed_tools)
 
 
-def can_enforce_rule(adapter: Adapter, rule: PermissionRule, request: LaunchRequest) -> bool:
+def is_rule_enforced(adapter: Adapter, rule: PermissionRule, request: LaunchRequest) -> bool:
     """Return whether no call that a rule is about runs before the shim has decided on it."""
-    support = adapter.policy_support
-    if support.enforces_rule(rule, request) or support.accepts_rule(rule):
+    if adapter.can_enforce_rule(rule, request) or adapter.accepts_rule(rule):
         return True
     return not _list_unprompted_tools(adapter, list_tools_affected_by_rule(adapter, rule), request)
 
@@ -251,7 +248,7 @@ def _explain_unsupported_rule(
     adapter: Adapter, rule: PermissionRule, request: LaunchRequest
 ) -> str:
     """Return why a vendor would not run without a prompt what a rule allows, or "" if it would."""
-    mode, support = request.permission_mode, adapter.policy_support
+    mode = request.permission_mode
     # No rule allows a change in the mode plan, not even with the real claude.
     if _needs_no_enforcement(adapter) or mode in (BYPASS_MODE, PLAN_MODE):
         return ""
@@ -259,9 +256,9 @@ def _explain_unsupported_rule(
         return "it cannot be read as a rule"
     if (
         request.persistent
-        or support.list_prompted_tools(request)
-        or support.can_hook_apply_allow_rule(rule)
-        or support.allows_unprompted(rule, request)
+        or adapter.list_prompted_tools(request)
+        or adapter.can_hook_apply_allow_rule(rule)
+        or adapter.allows_unprompted(rule, request)
     ):
         return ""
     if rule.tool in adapter.list_available_tools(request) and (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.errors import UnsupportedPermissionModeError
-from shim.core.policy.policy import BYPASS_MODE, PermissionRule
+from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.serialize import PolicyContext, serialize_policy
 
 # that a vendor waits for it: one may run a call whose hook is late, so ours ends itself long before
@@ -23,11 +23,6 @@ def needs_policy_hook(request: LaunchRequest) -> bool:
     return request.permission_mode != BYPASS_MODE or (
         request.policy is not None and request.policy.has_restrictions
     )
-
-
-def enforces_rule(rule: PermissionRule, request: LaunchRequest) -> bool:
-    """Whether the hook judges by a rule: by each."""
-    return True
 
 
 def build_hook_command(

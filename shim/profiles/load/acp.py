@@ -6,15 +6,13 @@ Such a child is told its messages, its answers and its session through stdin.
 the frontend, and a mode can change while it runs.
 """
 
-from collections.abc import Mapping
-
-from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec
-from shim.core.adapter.tools import Tools
+from shim.core.adapter.adapter import LaunchRequest, LaunchSpec
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import ANY_TOOL, BYPASS_MODE, MCP_PREFIX, SUBAGENT_TOOL, PermissionRule
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.profiles.check.config_node import ConfigKey, ConfigNode, ConfigSource
+from shim.profiles.check.config_node import ConfigKey, ConfigNode
 from shim.profiles.load.launch import LaunchTemplate
+from shim.profiles.load.profile_adapter import ProfileAdapter
 
 if TYPE_CHECKING:
     import re
@@ -126,78 +124,116 @@ OMITTED_KEYS = ("permission_tools", "permission_env", "report")  # of a vendor t
 DEFAULT_TOOLS = ["Bash", "Edit", "Grep", "MultiEdit", "Read", "WebFetch", "Write"]
 
 
-def build_acp_adapter(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Adapter:
+class AcpAdapter(ProfileAdapter):
     """The vendor of a profile, driven by the protocol."""
-    acp_node = ConfigNode(source, table).get_child("acp")
-    acp = acp_node.read_keys(ACP_KEYS)
-    base_launch = {key: value for key, value in table["launch"].items() if key not in OMITTED_KEYS}
-    launch_table = {
-        **base_launch,
-        "prompt": {"via": "stdin"},
-        **{key: acp_node.value[key] for key in REPLACED_KEYS if key in acp_node.value},
-    }
-    launch_node = ConfigNode(source, {**table, "launch": launch_table}).get_child("launch")
-    template = LaunchTemplate(launch_node, base.name, base.tools)
-    pattern = template.values["resume_id_pattern"]
-    modes = launch_node.get_child("permission_args").read_text_list_table(20)
-    prompted_tools = frozenset(acp["asks"])
 
-    def build_launch(request: LaunchRequest) -> LaunchSpec:
-        import re
+    child_input_ref = "shim.profiles.acp.session:AcpSession"
 
-        if request.resume_id and not re.fullmatch(pattern, request.resume_id):
-            raise FrontendError(
-                f"{request.resume_id[:60]!r} is no session id of {base.name}",
-                hint="start a new session",
-            )
-        invocation = request.invocation._replace(fork_session=False)
-        return template.build_launch(
-            request._replace(resume_id=None, invocation=invocation)
-        )._replace(stdin=b"", needs_stdin_pipe=True)
-
-    def binds_rule(rule: PermissionRule, request: LaunchRequest) -> bool:
-        """Whether it asks about all that no table has: the tools of servers, or every tool there
-        is.
-        """
-        return (
-            ANY_TOOL
-            if rule.tool == ANY_TOOL
-            else MCP_PREFIX
-            if rule.tool.startswith(MCP_PREFIX)
-            else ""
-        ) in prompted_tools
-
-    if not source.is_bundled:  # a mistake in it is told of before anything is started
-        create_acp_translator_class(acp_node, base.tools)
-        _build_child_input(acp_node)
-    base_support, tools = base.policy_support, base.listed_tools
-    policy_support = base_support._replace(list_prompted_tools=lambda request: prompted_tools)
-    if not base_support.has_hook:  # our hook binds it all the same
-        policy_support = policy_support._replace(enforces_rule=binds_rule, covers_subagents=False)
-        # `asking` takes subagents away: what a subagent of opencode asks is put to nobody, and
-        # waits for ever.
-        tools = tuple(name for name in tools if name != SUBAGENT_TOOL)
-    tools = acp["listed"] or tools
-    return base._replace(
-        translator_ref=lambda: create_acp_translator_class(acp_node, base.tools),
-        child_input_ref=lambda: _build_child_input(acp_node),
-        build_launch=build_launch,
-        modes=modes,
-        listed_tools=tools,
-        unattended=acp["unattended"],
-        choose_tools=None,
-        abilities=base.abilities._replace(
+    def __init__(self, base: ProfileAdapter) -> None:
+        vars(self).update(vars(base))
+        source, table = self.node.source, self.node.value
+        self._acp_node = acp_node = self.node.get_child("acp")
+        acp = acp_node.read_keys(ACP_KEYS)
+        launch_table = {
+            **{key: value for key, value in table["launch"].items() if key not in OMITTED_KEYS},
+            "prompt": {"via": "stdin"},
+            **{key: acp_node.value[key] for key in REPLACED_KEYS if key in acp_node.value},
+        }
+        launch_node = ConfigNode(source, {**table, "launch": launch_table}).get_child("launch")
+        self._acp_template = LaunchTemplate(launch_node, self.name, self.tools)
+        self._mode_tools = {}
+        self.modes = launch_node.get_child("permission_args").read_text_list_table(20)
+        self._prompted_tools = frozenset(acp["asks"])
+        if not source.is_bundled:  # a mistake is reported before anything is started
+            _ = self.translator_class
+            self.create_child_input()
+        if not self.policy_support.has_hook:  # a hook also judges the calls of subagents
+            self.policy_support = self.policy_support._replace(covers_subagents=False)
+            # `asking` removes subagents: a permission request of an opencode subagent reaches
+            # nobody, and the subagent would wait without end.
+            self.listed_tools = tuple(name for name in self.listed_tools if name != SUBAGENT_TOOL)
+        self.listed_tools = acp["listed"] or self.listed_tools
+        self.unattended = acp["unattended"]
+        self.abilities = self.abilities._replace(
             can_stream=True,
             can_resume=True,
             accepts_model=True,
             accepts_mcp_servers=True,
             accepts_command_servers=not acp["addresses"],
-        ),
-        policy_support=policy_support,
+        )
         # the protocol has no place for a system prompt
-        session_traits=base.session_traits._replace(prefixes_system_prompt=True),
-        cli=base.cli._replace(build_two_way=None),
-    )
+        self.session_traits = self.session_traits._replace(prefixes_system_prompt=True)
+        self.cli = self.cli._replace(has_two_way=False)
+
+    def build_launch(self, request: LaunchRequest) -> LaunchSpec:
+        import re
+
+        pattern = self._acp_template.values["resume_id_pattern"]
+        if request.resume_id and not re.fullmatch(pattern, request.resume_id):
+            raise FrontendError(
+                f"{request.resume_id[:60]!r} is no session id of {self.name}",
+                hint="start a new session",
+            )
+        invocation = request.invocation._replace(fork_session=False)
+        return self._acp_template.build_launch(
+            request._replace(resume_id=None, invocation=invocation)
+        )._replace(stdin=b"", needs_stdin_pipe=True)
+
+    @property
+    def translator_class(self) -> "type[AcpTranslator]":
+        from shim.profiles.acp.translator import AcpTranslator
+
+        acp = self._acp_node.read_keys(ACP_KEYS)
+        class_attributes = {
+            "tools": self.tools,
+            "form": _parse_call_format(acp),
+            "server_tool": acp["server_tool"],
+            "ends_at_denial": acp["denied"] == "ends",
+            "counts_session": acp["usage"] == "session",
+        }
+        for name in ("trailer", "notices", "retries", "failures"):
+            class_attributes[name] = _compile_pattern(acp[name])
+        translator: type[AcpTranslator] = type(
+            "AgentTranslator", (AcpTranslator,), class_attributes
+        )
+        return translator
+
+    def create_child_input(self) -> "ChildInput":
+        from shim.profiles.acp.blocks import AS_FILE, AS_IMAGE, LEFT_OUT
+        from shim.profiles.acp.session import AcpSession
+
+        acp = self._acp_node.read_keys(ACP_KEYS)
+        documents = acp["documents"].read_choice((AS_FILE, AS_IMAGE, LEFT_OUT), AS_FILE)
+        return AcpSession(
+            acp["modes"],
+            sets_model=acp["model"],
+            offers_draft=acp["draft"],
+            document_format=documents,
+            only_urls=acp["addresses"],
+        )
+
+    def list_prompted_tools(self, request: LaunchRequest) -> frozenset[str]:
+        return self._prompted_tools
+
+    def can_enforce_rule(self, rule: PermissionRule, request: LaunchRequest) -> bool:
+        """The agent asks about the tools of all MCP servers, or about all tools."""
+        if self.policy_support.has_hook:
+            return True
+        if rule.tool == ANY_TOOL:
+            return ANY_TOOL in self._prompted_tools
+        return rule.tool.startswith(MCP_PREFIX) and MCP_PREFIX in self._prompted_tools
+
+
+class AcpOnlyAdapter(AcpAdapter):
+    """An agent that only speaks the protocol.
+
+    It may run any tool without asking, unless its `asks` name the tools.
+    """
+
+    def __init__(self, base: ProfileAdapter) -> None:
+        super().__init__(base)
+        self.unattended = base.unattended
+        self.cli = self.cli._replace(two_way_help_texts=(), always_keeps_child=True)
 
 
 def expand_acp_profile(node: ConfigNode) -> dict[str, Any]:
@@ -238,37 +274,6 @@ def expand_acp_profile(node: ConfigNode) -> dict[str, Any]:
     }
 
 
-def build_acp_only_adapter(
-    base: Adapter, table: Mapping[str, Any], source: ConfigSource
-) -> Adapter:
-    """An agent that only speaks the protocol. What it runs unasked is not known, unless its `asks`
-    say so.
-    """
-    adapter = build_acp_adapter(base, table, source)
-    return adapter._replace(
-        unattended=base.unattended,
-        cli=adapter.cli._replace(two_way_help_texts=(), always_keeps_child=True),
-    )
-
-
-def create_acp_translator_class(acp_node: ConfigNode, tools: Tools) -> "type[AcpTranslator]":
-    """The translator, with what `[acp]` says of this agent."""
-    from shim.profiles.acp.translator import AcpTranslator
-
-    acp = acp_node.read_keys(ACP_KEYS)
-    class_attributes = {
-        "tools": tools,
-        "form": _parse_call_format(acp),
-        "server_tool": acp["server_tool"],
-        "ends_at_denial": acp["denied"] == "ends",
-        "counts_session": acp["usage"] == "session",
-    }
-    for name in ("trailer", "notices", "retries", "failures"):
-        class_attributes[name] = _compile_pattern(acp[name])
-    translator: type[AcpTranslator] = type("AgentTranslator", (AcpTranslator,), class_attributes)
-    return translator
-
-
 def _parse_call_format(acp: dict[str, Any]) -> "AcpToolCallFormat":
     from shim.profiles.acp.calls import AcpToolCallFormat, AcpToolCallPattern
 
@@ -289,18 +294,3 @@ def _compile_pattern(text: str) -> "re.Pattern[str] | None":
     import re
 
     return re.compile(text) if text else None
-
-
-def _build_child_input(acp_node: ConfigNode) -> "ChildInput":
-    from shim.profiles.acp.blocks import AS_FILE, AS_IMAGE, LEFT_OUT
-    from shim.profiles.acp.session import AcpSession
-
-    acp = acp_node.read_keys(ACP_KEYS)
-    documents = acp["documents"].read_choice((AS_FILE, AS_IMAGE, LEFT_OUT), AS_FILE)
-    return AcpSession(
-        acp["modes"],
-        sets_model=acp["model"],
-        offers_draft=acp["draft"],
-        document_format=documents,
-        only_urls=acp["addresses"],
-    )

@@ -38,9 +38,9 @@ With a `command_prefix` the program may not see that folder, so such a profile i
 the widest mode only. The same holds if `overruled_by` or `widened_by` finds a file.
 
 A module that `rules` names has `build_arguments(request)`, the arguments of `{ when = "rules" }`;
-`build_environment(request)`, more variables; `enforces_rule(rule, request)`, whether both keep the
-program and its subagents to a rule; `can_hook_apply_allow_rule(rule)`, whether it runs what a rule
-allows; and `EMITS_CALL_BEFORE_HOOK`, whether it reports a call before the call was judged.
+`build_environment(request)`, more variables; `can_hook_apply_allow_rule(rule)`, whether it runs
+what a rule allows; and `EMITS_CALL_BEFORE_HOOK`, whether it reports a call before the call was
+judged. Both together start our hook, which keeps the program and its subagents to every rule.
 
 A child whose stdin is not its prompt gets none, because many programs wait for its end. Values of
 the frontend were checked before. The id of a session is checked here, by its pattern. No other
@@ -54,6 +54,7 @@ from shim.core.adapter.adapter import (
     LaunchRequest,
     LaunchSpec,
     VendorRunReportFileSpec,
+    VendorVariant,
     encode_prompt_stdin,
 )
 from shim.core.adapter.tools import ToolMapping, Tools
@@ -316,7 +317,7 @@ class LaunchTemplate:
         self.values = node.read_keys(LAUNCH_KEYS)
         used_names: set[str] = set()
         self.programs = _parse_programs(node, self.values)
-        self.variants, self.detect_variant = _parse_variants(node.get_child("variants"))
+        self.variants = _parse_variants(node.get_child("variants"))
         self.load_rules = _create_rules_loader(self.values["rules"])
         self.mode_tools = {
             mode: node.read_text_list()
@@ -325,7 +326,7 @@ class LaunchTemplate:
         self.denials = _build_denial_templates(node, name, tools, self.mode_tools)
         limits = self.load_rules, self.denials, self.mode_tools
         self.build_launch: Callable[[LaunchRequest], LaunchSpec] = _compile_launch(
-            node, name, tools, self.values, self.variants, used_names, *limits
+            node, name, tools, self.values, tuple(self.variants), used_names, *limits
         )
         self.run_report: VendorRunReportFileSpec | None = _parse_report(
             node.get_child("report"), node.get_child("argv"), used_names
@@ -605,39 +606,26 @@ def _is_variant_name(name: str) -> bool:
     )
 
 
-def _parse_variants(node: ConfigNode) -> tuple[tuple[str, ...], Callable[[str], str] | None]:
-    """The names of the dialects, and what picks one by the program's help."""
+def _parse_variants(node: ConfigNode) -> dict[str, VendorVariant]:
+    """Return the variants by name."""
     names = tuple(node.read_table())
-    if not names:
-        return (), None
     if len(names) > MAX_VARIANTS:
         raise node.build_error(
             f"a table of at most {MAX_VARIANTS} variants", description=f"a table of {len(names)}"
         )
-    variant_conditions = []
+    variants = {}
     for name in names:
+        variant_node = node.get_child(name)
         if not _is_variant_name(name) or name in (*SWITCH_CONDITIONS, *TEXT_PLACEHOLDERS, "auto"):
-            raise node.get_child(name).build_error(
+            raise variant_node.build_error(
                 "under a name of small letters, digits and dashes that no condition has", name
             )
-        node.get_child(name).read_table(("has", "lacks"))
-        variant_conditions.append(
-            (
-                name,
-                node.get_child(name).get_child("has").read_text_list(20),
-                node.get_child(name).get_child("lacks").read_text_list(20),
-            )
+        variant_node.read_table(("has", "lacks"))
+        variants[name] = VendorVariant(
+            variant_node.get_child("has").read_text_list(20),
+            variant_node.get_child("lacks").read_text_list(20),
         )
-
-    def detect_variant(help_text: str) -> str:
-        for name, has, lacks in variant_conditions:
-            if all(sign in help_text for sign in has) and not any(
-                sign in help_text for sign in lacks
-            ):
-                return name
-        return names[-1]
-
-    return names, detect_variant
+    return variants
 
 
 def _check_resumed_session(

@@ -90,7 +90,7 @@ def test_late_denials_require_bypass_mode_and_the_setting():
 def test_ask_user_question_can_be_denied(name):
     """Zed's adapter does so in every session with an editor that shows no forms."""
     vendor, rules = get_adapter(name), build_policy(deny=["AskUserQuestion"])
-    vendor = vendor.cli.build_two_way() if vendor.cli.build_two_way else vendor
+    vendor = vendor.build_two_way() if vendor.cli.has_two_way else vendor
     request = LaunchRequest(
         parse_argv([]), "", permission_mode="default", persistent=True, policy=rules
     )

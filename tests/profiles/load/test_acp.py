@@ -31,7 +31,7 @@ def request(*denied):
 
 def test_acp_profile_without_event_rules_answers_a_prompt():
     vendor = build_profile_from_text(AGENT)
-    assert (vendor.cli.build_two_way, vendor.cli.always_keeps_child) == (None, True)
+    assert (vendor.cli.has_two_way, vendor.cli.always_keeps_child) == (False, True)
     assert vendor.build_launch(request()).arguments == ("--acp",)
     talk = (
         AcpConversation(made=vendor)
@@ -107,7 +107,7 @@ def test_invalid_acp_profile_raises_an_error_on_load(profile, expected):
 @pytest.mark.parametrize("way", ["one", "two"])
 def test_kimi_is_refused_with_a_web_fetch_deny_rule(way):
     kimi = get_adapter("kimi")
-    vendor = kimi if way == "one" else kimi.cli.build_two_way()
+    vendor = kimi if way == "one" else kimi.build_two_way()
     with pytest.raises(UnsupportedPermissionModeError, match="cannot be kept to WebFetch"):
         check_policy_enforcement(
             vendor, request("WebFetch").policy, request("WebFetch"), late_denials=False
@@ -115,5 +115,5 @@ def test_kimi_is_refused_with_a_web_fetch_deny_rule(way):
 
 
 def test_kimi_lists_all_tools_of_its_two_way_mode():
-    kimi = get_adapter("kimi").cli.build_two_way()
+    kimi = get_adapter("kimi").build_two_way()
     assert {tool.name for tool in kimi.tools.values()} <= set(kimi.listed_tools)

@@ -199,13 +199,8 @@ def test_kilo_refuses_deny_rules():
     [("Bash", True), ("Bash(touch:*)", False), ("B*", False), ("*", False), ("mcp__srv", True)],
 )
 def test_gemini_accepts_only_rules_for_entire_tools(rule, is_enforced):
-    assert (
-        get_adapter("gemini").policy_support.accepts_rule(parse_permission_rule(rule))
-        is is_enforced
-    )
+    assert get_adapter("gemini").accepts_rule(parse_permission_rule(rule)) is is_enforced
 
 
 def test_gemini_does_not_accept_an_mcp_rule_with_a_specifier():
-    assert not get_adapter("gemini").policy_support.accepts_rule(
-        parse_permission_rule("mcp__srv__make(x)")
-    )
+    assert not get_adapter("gemini").accepts_rule(parse_permission_rule("mcp__srv__make(x)"))

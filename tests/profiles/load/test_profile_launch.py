@@ -397,12 +397,8 @@ new = {}
 )
 def test_variant_is_detected_from_the_help_text(text, variant):
     vendor = build_profile_adapter(VARIANTS)
-    program = vendor.cli
-    assert (
-        program.variants == ("old", "new")
-        and program.detect_variant is not None
-        and program.detect_variant(text) == variant
-    )
+    assert tuple(vendor.cli.variants) == ("old", "new")
+    assert vendor.detect_variant(text) == variant
 
 
 def test_arguments_can_depend_on_the_variant():

@@ -1,0 +1,250 @@
+"""The adapter of a vendor that a profile describes."""
+
+from collections.abc import Callable, Mapping
+
+from shim.core.adapter.adapter import (
+    Adapter,
+    LaunchRequest,
+    LaunchSpec,
+    VendorAbilities,
+    VendorCliInfo,
+    VendorEnvironment,
+    VendorPolicySupport,
+    VendorSessionBehavior,
+    VendorShutdownConfig,
+    load_class,
+)
+from shim.core.adapter.tools import Tools
+from shim.core.adapter.versions import LoginProbe, ModelProbe
+from shim.core.policy.policy import PERMISSION_MODES, PermissionRule
+from shim.core.reading.typed import TYPE_CHECKING, Any
+from shim.profiles.check.config_node import ConfigNode
+from shim.profiles.load.launch import (
+    HOME_KEYS,
+    LaunchTemplate,
+    ModeTools,
+    can_allow_rule_add_tool_to_mode,
+    parse_overriding_config_paths,
+)
+
+if TYPE_CHECKING:
+    from shim.core.adapter.translator import Translator
+    from shim.core.policy.settings_hooks import SettingsHook
+
+_STREAMED_MODES = ("delta", "cumulative")
+# `two_way` of a profile → the adapter that drives the program so that it asks
+TWO_WAY_ADAPTERS = {"codex_input": "shim.adapters.codex_input:CodexThreadAdapter"}
+
+Table = Mapping[str, Any]
+TranslatorLoader = Callable[[], "type[Translator]"]
+
+
+class ProfileAdapter(Adapter):
+    """The adapter of a profile. `profile` has the values of PROFILE_KEYS.
+
+    `compile_translator` returns the class that translates by the rules of the profile.
+    """
+
+    def __init__(
+        self,
+        node: ConfigNode,
+        profile: dict[str, Any],
+        template: LaunchTemplate,
+        tools: Tools,
+        compile_translator: TranslatorLoader,
+    ) -> None:
+        self.name = profile["id"]
+        self.node = node
+        self._compile_translator = compile_translator
+        self._translator: type[Translator] | None = None
+        if not node.source.is_bundled:  # a mistake is reported before anything is started
+            _ = self.translator_class
+        stream_node = node.get_child("stream")
+        self._template = template
+        self._mode_tools: ModeTools = template.mode_tools
+        self._load_hook_rules = template.load_rules if template.denials is None else None
+        launch, used_names = template.values, template.used_names
+        events = [event for event in node.value.get("event", ()) if event]
+        exit_codes = stream_node.get_child("end").get_child("ok_exit").read_items(20)
+        self.programs = template.programs
+        self.modes = _parse_modes(launch["permission_args"])
+        self.tools = tools
+        self.listed_tools = (
+            profile["listed"]
+            if node.get_child("listed")
+            else tuple(sorted({tool.name for tool in tools.values()}))
+        )
+        self.unattended = profile["unattended"]
+        self.login_hint = launch["login"]
+        self.timeouts_s = {
+            f"{key}_timeout": seconds for key, seconds in launch["timeouts"].items() if seconds
+        }
+        self.version_probe = template.version_probe
+        self.abilities = VendorAbilities(
+            can_stream=stream_node.get_child("text").value in _STREAMED_MODES
+            or any(event.get("mode") in _STREAMED_MODES for event in events),
+            can_resume="resume" in used_names,
+            accepts_model="model" in used_names,
+            accepts_effort="effort" in used_names,
+            can_limit_tools=template.denials is not None
+            or not used_names.isdisjoint(("denied_tools", "allowed_tools")),
+            selects_tools=template.denials is not None
+            or not used_names.isdisjoint(("allowed_tools", "chosen_tools")),
+            can_limit_turns="max_turns" in used_names,
+            reports_cost=_has_prices(node.value),
+            accepts_mcp_servers="mcp_configs" in used_names,
+            can_repeat_reply=any(event["emit"] == "retract" for event in events),
+        )
+        acp_node = node.get_child("acp")
+        self._two_way_ref = "shim.profiles.load.acp:AcpAdapter" if acp_node.value else ""
+        if module := profile["two_way"]:
+            self._two_way_ref = TWO_WAY_ADAPTERS[module]
+        acp_command: tuple[str, ...] = ()
+        if acp_node.value and acp_node.get_child("command"):
+            acp_command = acp_node.get_child("command").read_text_list()
+        self.session_traits = VendorSessionBehavior(
+            stream_node.get_child("saves_late").read_bool(),
+            stream_node.get_child("given_id").read_bool(),
+        )
+        self.shutdown = VendorShutdownConfig(
+            launch["interrupt"]["signal"],
+            launch["interrupt"]["grace"],
+            frozenset(int(event.read_number(0, 255)) for event in exit_codes) or frozenset((0,)),
+        )
+        self.cli = VendorCliInfo(
+            variants=template.variants,
+            install_command=launch["install"],
+            model_names=launch["model_map"],
+            login_probe=_build_login_probe(launch["login_probe"]),
+            model_probe=ModelProbe(**(launch["models_probe"] or {})),
+            has_two_way=bool(self._two_way_ref),
+            two_way_help_texts=acp_command[1:],
+        )
+        self.environment = VendorEnvironment(
+            visible_variables=launch["env_keep"],
+            api_base_variable=launch["api_base"],
+            data_dir=_parse_data_dir(launch["home"]),
+            run_report=template.run_report,
+            overriding_files=parse_overriding_config_paths(launch["overruled_by"]),
+            extra_tool_keys=launch["widened_by"],
+            mcp_server_keys=launch["servers_in"],
+            autostart_files=launch["brings"],
+            no_autostart_flag=launch["brings_off"],
+            trust_prompt_text=launch["gate"],
+        )
+        self.policy_support = _build_policy_support(template)
+        # `unattended` is replaced in copies, which apply the same rules.
+        self._runs_unasked = self.unattended
+
+    def build_launch(self, request: LaunchRequest) -> LaunchSpec:
+        return self._template.build_launch(request)
+
+    @property
+    def translator_class(self) -> "type[Translator]":
+        if self._translator is None:
+            self._translator = self._compile_translator()
+        return self._translator
+
+    def build_two_way(self) -> Adapter:
+        adapter: Adapter = load_class(self._two_way_ref)(self)
+        return adapter
+
+    def list_available_tools(self, request: LaunchRequest) -> tuple[str, ...]:
+        """The tools of the permission mode, and those that allow rules and hooks add to it."""
+        policy, mode = request.policy, request.permission_mode
+        remaining_tools = self._mode_tools.get(mode, self.listed_tools)
+        if policy is None or not (policy.allow or policy.hooks):
+            return remaining_tools
+        # Our hook runs the calls that they allow.
+        runs_our_hook = self.policy_support.has_hook and mode != "plan"
+        allow_rules = [
+            allow_rule
+            for allow_rule in policy.allow
+            if (runs_our_hook and self.can_hook_apply_allow_rule(allow_rule))
+            or self.allows_unprompted(allow_rule, request)
+        ]
+        hooks = policy.hooks if runs_our_hook else ()
+        return tuple(
+            name
+            for name in self.listed_tools
+            if name in remaining_tools
+            or any(rule.matches_tool(name) for rule in allow_rules)
+            or any(_matches_hook(hook, name) for hook in hooks)
+        )
+
+    def can_enforce_rule(self, rule: PermissionRule, request: LaunchRequest) -> bool:
+        return self.policy_support.has_hook
+
+    def accepts_rule(self, rule: PermissionRule) -> bool:
+        denials = self._template.denials
+        return denials is not None and denials.can_express_rule(rule)
+
+    def allows_unprompted(self, rule: PermissionRule, request: LaunchRequest) -> bool:
+        template = self._template
+        if template.denials is not None:
+            return template.denials.can_run_calls_allowed_by_rule(
+                rule, request, runs_allowed_calls_unprompted=self._runs_unasked
+            )
+        lists_allowed_tools = (
+            template.load_rules is None
+            and self._runs_unasked
+            and "allowed_tools" in template.used_names
+        )
+        return lists_allowed_tools and can_allow_rule_add_tool_to_mode(
+            rule, request, template.mode_tools
+        )
+
+    def can_hook_apply_allow_rule(self, rule: PermissionRule) -> bool:
+        load_rules = self._load_hook_rules
+        return load_rules is not None and bool(load_rules().can_hook_apply_allow_rule(rule))
+
+
+def _matches_hook(hook: "SettingsHook", tool: str) -> bool:
+    from shim.core.claude.hooks.commands import is_hook_for_tool
+
+    return is_hook_for_tool(hook, tool)
+
+
+def _build_policy_support(template: LaunchTemplate) -> VendorPolicySupport:
+    if template.denials is not None:
+        return VendorPolicySupport(covers_subagents=template.denials.binds_subagents)
+    if template.load_rules is None:
+        return VendorPolicySupport()
+    return VendorPolicySupport(
+        covers_subagents=True,
+        has_hook=True,
+        emits_call_before_hook=bool(template.load_rules().EMITS_CALL_BEFORE_HOOK),
+    )
+
+
+def _parse_modes(node: ConfigNode) -> dict[str, tuple[str, ...]]:
+    if not node:
+        return {"default": ()}
+    node.read_table(PERMISSION_MODES)
+    return {mode: node.get_child(mode).read_text_list(20) for mode in node.value}
+
+
+def _build_login_probe(probe: dict[str, Any] | None) -> LoginProbe:
+    if probe is None:
+        return LoginProbe()
+    return LoginProbe(probe["args"], probe["refusal"], login_exception=probe["unless"])
+
+
+def _parse_data_dir(node: ConfigNode) -> tuple[str, str] | None:
+    """Return the variable and the folder of `home`."""
+    if not node:
+        return None
+    home = node.read_keys(HOME_KEYS)
+    if not {"", ".", ".."}.isdisjoint(home["folder"].split("/")):
+        raise node.get_child("folder").build_error("a folder in the person's home, such as .codex")
+    return home["variable"], home["folder"]
+
+
+def _has_prices(table: Table) -> bool:
+    """Return whether a rule reports what a reply cost."""
+    usage_rules = [
+        rule for rule in table.get("event", ()) if rule.get("emit") in ("usage", "result")
+    ]
+    return any(
+        "cost_usd" in rule or "cost_usd" in (rule.get("usage") or ()) for rule in usage_rules
+    )
