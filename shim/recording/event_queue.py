@@ -1,4 +1,4 @@
-"""The moments of a run that wait to be written, bounded in bytes and in number."""
+"""The events of a run that wait to be written, bounded in bytes and in number."""
 
 import time
 from collections.abc import Mapping
@@ -7,19 +7,20 @@ from typing import Any
 
 from shim.core.cast.format import STREAMS
 
-MAX_QUEUED_BYTES = 64 * 1024 * 1024  # that wait for the disk; no child prints more in a second
-MAX_QUEUED_EVENTS = 200_000  # that wait, if each has a few bytes only
+MAX_QUEUED_BYTES = 64 * 1024 * 1024  # no child prints more in a second
+MAX_QUEUED_EVENTS = 200_000  # for events of a few bytes
 
-RecordEvent = tuple[float, str, Any]  # seconds since the recording began, a letter, bytes or a fact
-# letters of our own: the last note; the end of the recording
+# seconds since the start of the recording; a code; the bytes of a stream or the fields of an event
+RecordEvent = tuple[float, str, Any]
+# codes that are not in the format: the last note, and the end of the recording
 LAST_NOTE_CODE, END_CODE = "last", "end"
 
 
 class RecordingEventQueue:
-    """Takes moments from the thread of the turn and gives them to the writer's; each number is set
-    by one of the two.
+    """Passes events from the thread of the turn to the writer's thread. Each number is set by one of
+    the two threads.
 
-    With `closed` no more moments are accepted. `steps` counts what the writer has done: it grows
+    With `closed` no more events are accepted. `steps` counts the steps of the writer, so it grows
     while there is progress.
     """
 
@@ -35,7 +36,7 @@ class RecordingEventQueue:
         return self._queue.qsize()
 
     def put_bytes(self, stream_code: str, data: bytes) -> bool:
-        """Add bytes of a stream. False, and they are left out, if too much waits already."""
+        """Add bytes of a stream. Return False, and drop them, if the queue is full."""
         self._queued_bytes += len(data)
         self._event_count += 1
         if (
@@ -52,7 +53,7 @@ class RecordingEventQueue:
             self._queue.put((time.monotonic() - self._start_time_s, event_code, fields))
 
     def close_with_last_note(self, note: Mapping[str, Any]) -> None:
-        """Accept nothing more; the note becomes the last record."""
+        """Accept no more events. The note becomes the last record."""
         self.closed = True
         self._queue.put((time.monotonic() - self._start_time_s, LAST_NOTE_CODE, note))
 
@@ -60,18 +61,18 @@ class RecordingEventQueue:
         self._queue.put((time.monotonic() - self._start_time_s, END_CODE, None))
 
     def wait_for_event(self) -> RecordEvent:
-        """Wait for a moment."""
+        """Wait for an event."""
         return self._queue.get()
 
     def take_queued_event(self) -> RecordEvent | None:
-        """A moment that is there already."""
+        """Return an event that waits already, or None."""
         try:
             return self._queue.get_nowait()
         except Empty:
             return None
 
     def release_space_of_written_event(self, event: RecordEvent) -> None:
-        """The writer has encoded a moment."""
+        """Count an event that the writer has encoded."""
         if event[1] in STREAMS:
             self._consumed_bytes += len(event[2])
         self.steps += 1

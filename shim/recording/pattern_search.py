@@ -1,7 +1,7 @@
-"""A person's own regular expressions and texts, searched for in the texts of a cast.
+"""Searches the texts of a recording for a user's own regular expressions and texts.
 
-A search that takes too long for one text ends with an error: the time of some expressions doubles
-with each character, and only a clock tells them from the others.
+A search that takes too long for one text ends with an error. The time of some expressions doubles
+with each character, and only a clock can find these expressions.
 """
 
 import contextlib
@@ -15,20 +15,19 @@ from shim.core.cast.format import RecordingError
 from shim.core.cast.text_joiner import SecretSpan
 from shim.core.reading.diagnostics import escape_control_chars
 
-MAX_PATTERNS = 100  # of either kind, in one search
+MAX_PATTERNS = 100  # expressions and texts in one search
 MAX_PATTERN_CHARS = 1000
 MIN_TEXT_CHARS = 4  # a shorter text is part of too many words
-# for one text, which has at most some MB; a good expression reads 10 MB in a second
+# for one text of at most a few MB; a good expression searches 10 MB in a second
 SEARCH_TIMEOUT_S = 5.0
 PATTERN_PLACEHOLDER, TEXT_PLACEHOLDER = "[REDACTED:pattern]", "[REDACTED:text]"
 
 
 class CustomRedactionSearch:
-    """Finds the matches of expressions and texts; of texts also the forms that JSON inside a string
-    has.
+    """Finds the matches of expressions and texts. A text also matches as JSON inside a string.
 
-    RecordingError for an invalid expression, one that matches the empty text, one that is too long,
-    or too many of them.
+    The constructor raises RecordingError if an expression is invalid, is too long or matches the
+    empty text, or if there are too many of them.
     """
 
     def __init__(self, patterns: Sequence[str], texts: Sequence[str]) -> None:
@@ -56,8 +55,8 @@ class CustomRedactionSearch:
 
     @contextlib.contextmanager
     def limit_search_time(self) -> Iterator["CustomRedactionSearch"]:
-        """While this lasts, a search that takes too long raises RecordingError. In the main thread
-        only.
+        """Raise RecordingError in this context if a search takes too long. It works only in the main
+        thread.
         """
 
         def raise_timeout(signal_number: int, frame: FrameType | None) -> None:
@@ -91,7 +90,7 @@ def _compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def _list_json_forms(text: str) -> set[str]:
-    """A text, and its forms in JSON that is itself the text of a JSON string, once or twice."""
+    """Return a text and its forms inside a JSON string that is nested once or twice."""
     if not MIN_TEXT_CHARS <= len(text) <= MAX_PATTERN_CHARS:
         excerpt = escape_control_chars(text[:60]).replace("\n", "\\n")
         raise RecordingError(

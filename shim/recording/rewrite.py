@@ -1,7 +1,7 @@
-"""Writes a cast anew without some secrets: at the end of a recording, or for `shim cast redact`.
+"""Rewrites a recording without secrets: at its end, or for `shim cast redact`.
 
-The new file is 0600, and replaces the old one when it is whole. Every record keeps its time; the
-checkpoints are made anew.
+The new file has mode 0600 and replaces the old one when it is complete. Every record keeps its time.
+The checkpoints are new.
 """
 
 import contextlib
@@ -33,9 +33,9 @@ MAX_BATCH_LINES, MAX_BATCH_BYTES = 1000, 1024 * 1024  # written at once
 
 
 class CastRewriteResult(NamedTuple):
-    """`counts` are the blanked secrets by kind, `skipped` the lines that were too long to read.
+    """`counts` are the redacted secrets by kind, `skipped` the lines that were too long to read.
 
-    `lost`: more secrets were split over lines than fit into memory; another run blanks the rest.
+    `lost`: more secrets were split over lines than fit into memory. Another run redacts the rest.
     """
 
     counts: Mapping[str, int]
@@ -44,31 +44,27 @@ class CastRewriteResult(NamedTuple):
 
 
 class CastRewriteStoppedError(Exception):
-    """A signal came before the new file was finished; the old one is unchanged."""
+    """The rewrite was stopped before the new file was complete. The old file is unchanged."""
 
 
 def rewrite_cast_without_secrets(
     source: str, target: str | None = None, custom_search: SecretSearch | None = None
 ) -> CastRewriteResult:
-    """Write a cast without secrets to `target`, which must not exist, or without a `target` over
-    itself.
+    """Write a recording without secrets to `target`, which must not exist, or over itself.
 
-    `custom_search` finds further secrets in a text. RecordingError if the file is no cast, or
-    cannot be read or written.
+    `custom_search` finds further secrets in a text. Raise RecordingError if the file is not a
+    recording, or cannot be read or written.
     """
     source = os.path.realpath(source)
-    # secrets that are split over lines are known after the last line
+    # only after the last line, all secrets that are split over lines are known
     first_redactor = RecordingRedactor(custom_search)
     with _open_source(source) as file_descriptor:
         for line, _ in _read_lines(file_descriptor, LineSplitter(MAX_LINE_BYTES)):
             if line.is_stream_record:
                 first_redactor.redact_record(line.code, line.data, line.has_newline)
         first_redactor.close()
-    redactor, record_numbers, splitter = (
-        RecordingRedactor(custom_search),
-        count(),
-        LineSplitter(MAX_LINE_BYTES),
-    )
+    redactor = RecordingRedactor(custom_search)
+    splitter = LineSplitter(MAX_LINE_BYTES)
 
     def redact_line(line: RecordingLine, raw: bytes) -> bytes:
         if line.code == HEADER_CODE:
@@ -76,7 +72,7 @@ def rewrite_cast_without_secrets(
         if not line.is_stream_record:
             return _redact_other_line(raw, redactor)
         redacted = redactor.redact_record(line.code, line.data, line.has_newline)
-        if edits := first_redactor.edits.get(next(record_numbers)):
+        if edits := first_redactor.edits.get(redactor.record_number):
             redacted = apply_string_edits(redacted, edits)
         return raw if redacted is line.data else _replace_data(line, raw, redacted)
 
@@ -96,10 +92,10 @@ def redact_split_secrets(
     status: os.stat_result,
     is_stopped: Callable[[], bool],
 ) -> None:
-    """Make the edits in a cast that we recorded. RecordingError if that fails, RewriteStoppedError
-    if `is_stopped` says so.
+    """Apply the edits to a file that the shim recorded. Raise RecordingError if that fails, and
+    CastRewriteStoppedError if `is_stopped` returns True.
 
-    `status` is that of the recorded file: a file that has replaced it is left alone.
+    `status` is the status of the recorded file. A file that has replaced it is not changed.
     """
     record_numbers = count()
 
@@ -124,12 +120,14 @@ def redact_split_secrets(
 
 # -- lines -----------------------------------------------------------------------------------------
 
-HEADER_CODE = "header"  # the letter of the first line
-CastLines: TypeAlias = Iterator[tuple[RecordingLine, bytes]]  # a line as it was read, and its bytes
+HEADER_CODE = "header"  # the code of the first line
+CastLines: TypeAlias = Iterator[tuple[RecordingLine, bytes]]  # a parsed line, and its bytes
 
 
 def _read_lines(file_descriptor: int, splitter: LineSplitter) -> CastLines:
-    """The lines of a cast that are whole and not empty. RecordingError if the first is no header."""
+    """Yield the complete lines that are not empty. Raise RecordingError if the first line is not a
+    header.
+    """
     has_header = False
     while chunk := os.read(file_descriptor, CHUNK_BYTES):
         for raw in splitter.feed(chunk):
@@ -143,7 +141,7 @@ def _read_lines(file_descriptor: int, splitter: LineSplitter) -> CastLines:
 
 
 def _replace_data(line: RecordingLine, raw: bytes, data: bytes) -> bytes:
-    """A record with the same time and other data."""
+    """Return a record with the same time and other data."""
     return b"%s,%s]" % (
         raw[: raw.index(b",")],
         encode_record_data(line.code, data, "" if line.has_newline else "-"),
@@ -151,20 +149,19 @@ def _replace_data(line: RecordingLine, raw: bytes, data: bytes) -> bytes:
 
 
 def _redact_other_line(line: bytes, redactor: RecordingRedactor) -> bytes:
-    """A line that is no record of a stream: a fact, a comment, or a code of a later version."""
+    """Return a line that is not a record of a stream (an event, a comment, a code of a later
+    version) without secrets.
+    """
     try:
         value = orjson.loads(line)
     except ValueError:
         text = line.decode("utf-8", "surrogateescape")
         redacted_text: str = redactor.redact_json_fields(text)
         return line if redacted_text == text else redacted_text.encode("utf-8", "surrogateescape")
-    if not isinstance(value, list):
-        return (
-            line
-            if redactor.redact_json_fields(value) == value
-            else orjson.dumps(redactor.redact_json_fields(value))
-        )
-    redacted = redactor.redact_json_fields([_redact_command_line(part) for part in value])
+    fields = value
+    if isinstance(value, list):
+        fields = [_redact_command_line(part) for part in value]
+    redacted = redactor.redact_json_fields(fields)
     return line if redacted == value else orjson.dumps(redacted)
 
 
@@ -182,7 +179,7 @@ def _redact_header(line: bytes, redactor: RecordingRedactor) -> bytes:
 
 
 def _redact_command_line(fields: Any) -> Any:
-    """A fact whose `argv` has no values of options that take secrets."""
+    """Return the fields of an event without the secret values of options in `argv`."""
     argv = as_dict(fields).get("argv")
     if not isinstance(argv, list) or not all(isinstance(arg, str) for arg in argv):
         return fields
@@ -197,7 +194,11 @@ def _encode_copy(
     transform: Callable[[RecordingLine, bytes], bytes],
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[bytes]:
-    hash_chain, pending_lines, size_bytes, has_end = RecordingHashChain(), list[bytes](), 0, False
+    """Yield the bytes of the new file: the transformed lines, and new checkpoints."""
+    hash_chain = RecordingHashChain()
+    pending_lines: list[bytes] = []
+    size_bytes = 0
+    has_end = False
     for line, raw in lines:
         if has_end := line.code == CHECKPOINT and bool(line.fields["end"]):
             continue
@@ -228,7 +229,7 @@ def _open_source(path: str) -> Iterator[int]:
 
 
 def _write_file(source: str, target: str | None, chunks: Iterator[bytes]) -> None:
-    """Write the parts into `target`, or over `source`."""
+    """Write the chunks to `target`, or over `source`."""
 
     def write_chunks(file_descriptor: int) -> None:
         for chunk in chunks:

@@ -1,10 +1,10 @@
-"""The thread that encodes, cleans and writes a recording, and what is said where it stops.
+"""The thread that encodes, redacts and writes a recording, and the report if it stops.
 
-Lines are cleaned before they are written, so that a process that is killed leaves no secret in the
-file. (Cleaning at the end alone would cost less, some 10 µs a line, and would leave every secret.)
-The exception is a secret that is split over lines: its parts are known when the last one comes, and
-are blanked in the whole file at the end (`redact_split_secrets`). SIGKILL before that leaves these
-parts in the file, which only its owner may read.
+Lines are redacted before they are written, so that a process that is killed leaves no secret in the
+file. This costs about 10 µs a line. A secret that is split over lines is an exception: it is only
+known when its last part comes. At the end, its parts are redacted in the complete file
+(`redact_split_secrets`). SIGKILL before that leaves the parts in the file, which only its owner may
+read.
 """
 
 import contextlib
@@ -21,31 +21,32 @@ from shim.io.stderr import warn
 from shim.recording.event_queue import END_CODE, LAST_NOTE_CODE, RecordEvent, RecordingEventQueue
 from shim.recording.rewrite import CastRewriteStoppedError, redact_split_secrets
 
-MAX_BATCH_BYTES = 1024 * 1024  # that are encoded at most before they are written
-# At our end the queue is written and the file swept: while that makes progress, and until we are
-# told to end (the SDKs send SIGTERM 2 to 5 s after they closed our stdin).
+MAX_BATCH_BYTES = 1024 * 1024  # the most that is encoded before it is written
+# When the shim ends, the queue is written and the file is rewritten if necessary. The shim waits
+# while that makes progress and no signal asks it to end. The SDKs send SIGTERM 2 to 5 s after they
+# close stdin.
 CLOSE_TIMEOUT_S = 10.0
-# without a step: so many looks, because on a busy machine nobody gets on meanwhile
+# Without progress. It is counted in polls, because on a busy machine no thread makes progress.
 STUCK_TIMEOUT_S = 0.5
-# of the processor's time: whoever cleans a long text is not stuck, and our looks cost less
+# CPU time counts as progress: a thread that redacts a long text is not stuck. The polls cost less.
 MIN_PROGRESS_CPU_S = 0.02
-TERMINATE_TIMEOUT_S = 0.5  # from the moment we are told to end
+TERMINATE_TIMEOUT_S = 0.5  # after the signal
 POLL_INTERVAL_S = 0.02
-ABANDON_TIMEOUT_S = 0.2  # for a sweep to remove its unfinished file
+ABANDON_TIMEOUT_S = 0.2  # for a rewrite to remove its unfinished file
 
 WriteFunction = Callable[[int, bytes], int]
 
 
 class RecordingLimits(NamedTuple):
-    """At most `max_bytes` may be recorded; with `strict` the turn ends when recording fails."""
+    """At most `max_bytes` are recorded. With `strict` the turn ends if recording fails."""
 
     max_bytes: int
     strict: bool = False
 
 
 class RecordingFailureReporter:
-    """Says once why recording stopped: on stderr, or if it is strict in the result of the turn,
-    which ends.
+    """Reports once why recording stopped: on stderr, or with `strict` in the result, and the turn
+    ends.
 
     `ended_turn`: the turn ended because recording failed.
     """
@@ -65,7 +66,7 @@ class RecordingFailureReporter:
             os.write(self._alarm_pipe[1], b"!")
 
     async def wait_for_stop_reason(self) -> str:
-        """Wait until a strict recording stops. Returns the reason."""
+        """Wait until a strict recording stops. Return the reason."""
         import anyio
 
         assert self._alarm_pipe is not None
@@ -80,10 +81,10 @@ class RecordingFailureReporter:
 
 
 class RecordingWriter:
-    """Writes a queue's moments into a new file within `limits`; `redact`: secrets are
-    blanked.
+    """Writes the events of a queue to a new file within `limits`. `redact`: without secrets.
 
-    With `done` nothing more is written; with `abandoned` nobody waits for that any more.
+    `done` is set when nothing more is written. `abandoned`: the shim does not wait for that any
+    more.
     """
 
     def __init__(
@@ -117,21 +118,26 @@ class RecordingWriter:
         self._has_warned = False
         Thread(target=self._run, name="recorder", daemon=True).start()
 
-    # -- the end, for the thread of the turn -------------------------------------------------------
+    # -- the end, in the thread of the turn --------------------------------------------------------
 
     def finish(self, is_terminating: Callable[[], bool]) -> None:
-        """Wait for the rest, as far as the disk takes it in time; `is_terminating` says whether we
-        were told to end.
+        """Wait until the rest is written or the time is over. `is_terminating` returns whether a
+        signal asked the shim to end.
         """
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
-        last_steps, last_cpu_time_s, poll_count = -1, 0.0, 0
+        last_steps = -1
+        last_cpu_time_s = 0.0
+        poll_count = 0
         while not self.done.wait(POLL_INTERVAL_S):
-            now, poll_count = time.monotonic(), poll_count + 1
+            now = time.monotonic()
+            poll_count += 1
             if (
                 last_steps != self._queue.steps
                 or time.process_time() - last_cpu_time_s > MIN_PROGRESS_CPU_S
             ):
-                last_steps, last_cpu_time_s, poll_count = self._queue.steps, time.process_time(), 0
+                last_steps = self._queue.steps
+                last_cpu_time_s = time.process_time()
+                poll_count = 0
             if is_terminating():
                 deadline = min(deadline, now + TERMINATE_TIMEOUT_S)
             if now > deadline or poll_count > STUCK_TIMEOUT_S / POLL_INTERVAL_S:
@@ -144,7 +150,7 @@ class RecordingWriter:
             self.stop_notice.close()
 
     def _abandon(self) -> None:
-        """Leave the thread behind, and say what stays undone."""
+        """Stop waiting for the thread, and report what is missing."""
         self.abandoned = True
         if self.done.wait(ABANDON_TIMEOUT_S if self._is_encoded else POLL_INTERVAL_S):
             return
@@ -172,9 +178,11 @@ class RecordingWriter:
         self.done.set()
 
     def _write_batch(self) -> bool:
-        """Write what is queued, one moment at least; False at the end."""
+        """Write the queued events, at least one. Return False at the end."""
         event: RecordEvent | None = self._queue.wait_for_event()
-        lines, size_bytes, is_end = list[bytes](), 0, False
+        lines: list[bytes] = []
+        size_bytes = 0
+        is_end = False
         while event is not None and not is_end:
             is_end = event[1] == END_CODE
             if not self._is_encoded:
@@ -186,7 +194,7 @@ class RecordingWriter:
         return not (is_end or self._failed)
 
     def _encode_event(self, time_s: float, code: str, data: Any, written_bytes: int) -> bytes:
-        """The lines for a moment; `written_bytes` bytes precede them."""
+        """Return the lines of an event. `written_bytes` bytes precede them."""
         if code in (END_CODE, LAST_NOTE_CODE):
             return self._encode_end(time_s, data)
         if code not in STREAMS:
@@ -216,7 +224,7 @@ class RecordingWriter:
         return b"".join([*lines, self._encoder.encode_recording_end(time_s)])
 
     def _redact_split_secrets(self) -> None:
-        """Blank the secrets that were split over lines."""
+        """Redact the secrets that were split over lines."""
         redactor = self._redactor
         if redactor is None or not redactor.edits:
             return
@@ -231,7 +239,7 @@ class RecordingWriter:
                 self._warn_secret_left("may still be", "there are more of them than are kept")
 
     def _warn_secret_left(self, certainty: str, reason: str) -> None:
-        """Say once that a secret stayed in the file, and how to remove it."""
+        """Report once that a secret stayed in the file, and how to remove it."""
         if not self._has_warned:
             self._has_warned = True
             advice = f"`shim cast redact {self._path}` takes it out"

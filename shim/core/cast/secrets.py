@@ -67,7 +67,8 @@ StringEdit = tuple[int, str]  # the number of a string in its line, and its new 
 class RecordingRedactor:
     """Redacts the records of one recording. `custom_search` finds secrets of other kinds.
 
-    `secret_counts` counts the secrets by kind. `edits` has the edits by record number.
+    `secret_counts` counts the secrets by kind. `record_number` is the number of the last record,
+    from 0. `edits` has the edits by record number.
     `has_lost_edits`: more secrets were split over lines than `edits` can hold.
     """
 
@@ -86,7 +87,7 @@ class RecordingRedactor:
         # of the record that is not written yet
         self._current_chunk: RecordedString | None = None
         self._snapshot_chars = 0
-        self._record_number = -1
+        self.record_number = -1
         self._string_number = 0
         self._edit_budget = [MAX_EDITS, MAX_EDIT_CHARS]
 
@@ -96,7 +97,7 @@ class RecordingRedactor:
 
         `has_newline`: a newline follows the data.
         """
-        self._record_number += 1
+        self.record_number += 1
         self._string_number = 0
         if data[:1] in (b"{", b"["):
             try:
@@ -264,7 +265,7 @@ class RecordingRedactor:
     def _add_chunk(self, joiner: TextJoiner, text: str) -> str:
         """Add a string in which a secret may begin, continue or end. Return what is written."""
         self._current_chunk = chunk = RecordedString(
-            self._record_number,
+            self.record_number,
             self._string_number,
             text,
             self._find_and_count_secrets(text),
