@@ -1,9 +1,9 @@
-"""The one table of what secrets look like; `redactor` looks for them.
+"""The table of the patterns of secrets, which `redactor` searches for.
 
-A pattern is a row of parts: fixed words, and runs of characters with a least and a most. From the
-parts come both its regular expression and the one for a text that breaks off in the middle of it,
-so the two cannot disagree. Nothing in a row repeats without an end, so no text makes a search long:
-that is why rows are not written as free expressions.
+A pattern is a sequence of parts: fixed texts, and runs of characters with a minimum and a maximum
+length. Two regular expressions are built from the same parts: one for the secret, and one for a text
+that ends in the middle of it. Every repetition has a maximum, so no text makes a search slow. A free
+regular expression would not guarantee that.
 """
 
 import re
@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 
 class SecretPatternPart(NamedTuple):
-    """A piece of a pattern: `full_expression` matches all of it, `prefix_expression` the part of it
-    with which a text may end.
+    """A part of a pattern. `full_expression` matches the complete part, `prefix_expression` the
+    beginning of it at the end of a text.
     """
 
     full_expression: str
@@ -22,23 +22,19 @@ class SecretPatternPart(NamedTuple):
 
 
 def build_literal_pattern_part(*texts: str, ignore_case: bool = False) -> SecretPatternPart:
-    """One of several fixed texts."""
-    full_expression, prefix_expression = (
-        "|".join(map(re.escape, texts)),
-        build_truncated_text_regex_source(texts),
-    )
-    return (
-        SecretPatternPart(f"(?i:{full_expression})", f"(?i:{prefix_expression})")
-        if ignore_case
-        else SecretPatternPart(f"(?:{full_expression})", prefix_expression)
-    )
+    """Return a part that is one of several fixed texts."""
+    full_expression = "|".join(map(re.escape, texts))
+    prefix_expression = build_truncated_text_regex_source(texts)
+    if ignore_case:
+        return SecretPatternPart(f"(?i:{full_expression})", f"(?i:{prefix_expression})")
+    return SecretPatternPart(f"(?:{full_expression})", prefix_expression)
 
 
 def build_char_class_pattern_part(
     characters: str, min_chars: int, max_chars: int = 0
 ) -> SecretPatternPart:
-    """Characters of one set, from `min_chars` to `max_chars` of them; with `min_chars` alone
-    exactly that many.
+    """Return a part of `min_chars` to `max_chars` characters of one set. Without `max_chars` it has
+    exactly `min_chars`.
     """
     max_prefix_chars = min_chars - 1 if max_chars in (0, min_chars) else max_chars
     return SecretPatternPart(
@@ -48,8 +44,8 @@ def build_char_class_pattern_part(
 
 
 def build_lookahead_part(expression: str, prefix_expression: str = "") -> SecretPatternPart:
-    """A condition on the text ahead; `prefix_expression` matches the end of a text that is too
-    short to tell.
+    """Return a condition on the following text. `prefix_expression` matches the end of a text that
+    is too short for the condition.
     """
     return SecretPatternPart(expression, prefix_expression)
 
@@ -57,8 +53,8 @@ def build_lookahead_part(expression: str, prefix_expression: str = "") -> Secret
 def build_truncated_text_regex_source(
     texts: Iterable[str], *, matches_full_texts: bool = False
 ) -> str:
-    """An expression for the beginnings of words, at the end of a text; with `with_full_texts` for
-    the whole words too.
+    """Return an expression that matches the beginning of one of `texts` at the end of a text. With
+    `matches_full_texts` it also matches the complete texts.
     """
     rests_by_character: dict[str, list[str]] = {}
     for text in texts:
@@ -88,11 +84,10 @@ def build_truncated_text_regex_source(
 class SecretPattern:
     """One kind of secret.
 
-    `stems` are the ways in which it begins, in small letters; without any it begins with one of
-    SIGNS, right behind one of the words `preceding_names` (as they are written where they are in
-    capitals). The first `visible_part_count` parts stay visible. `tail_chars` are characters that
-    belong to it, however many follow; `body_chars` are those of a key's block, which follows
-    instead.
+    The secret begins with one of `stems`, in lower case. Without stems it begins with one of
+    SIGN_CHARS, directly after one of `preceding_names`; uppercase names only match in upper case.
+    The first `visible_part_count` parts stay visible. All `tail_chars` that follow belong to the
+    secret. A private key has `body_chars` instead: the characters of its block.
     """
 
     def __init__(
@@ -118,7 +113,7 @@ class SecretPattern:
 
     @cached_property
     def secret_without_tail_regex(self) -> re.Pattern[str]:
-        """Matches a secret without its tail; its group is the part that stays."""
+        """Return the expression for a secret without its tail. Its group is the visible part."""
         expressions = [part.full_expression for part in self.parts]
         return re.compile(
             f"({''.join(expressions[: self._visible_part_count])}){''.join(expressions[self._visible_part_count :])}"
@@ -126,8 +121,8 @@ class SecretPattern:
 
     @cached_property
     def incomplete_secret_regex(self) -> re.Pattern[str]:
-        """Matches the end of a text that may become a secret, or another secret, when the text goes
-        on.
+        """Return the expression for the end of a text that may become a secret, or another secret,
+        when the text continues.
         """
         expression = "(?!)" if self.tail_chars or self.body_chars else "\\Z"
         for index, part in reversed(list(enumerate(self.parts))):
@@ -141,7 +136,7 @@ class SecretPattern:
 
     @cached_property
     def secret_tail_regex(self) -> re.Pattern[str]:
-        """Matches all of the tail or body, possessively."""
+        """Return the possessive expression for the complete tail or body."""
         return re.compile(f"{self.tail_chars or self.body_chars}*+")
 
 
@@ -154,8 +149,8 @@ ALNUM_CHARS, ID_CHARS, URL_CHARS, HEX_CHARS = (
 
 
 def _require_mixed(characters: str, min_chars: int) -> SecretPatternPart:
-    """Rules out words of a language or of a style sheet: there must be a digit, or a small letter
-    before a capital.
+    """Return a condition that excludes words: there is a digit, or a lowercase letter before an
+    uppercase letter.
     """
     return build_lookahead_part(f"(?={characters}{{0,{min_chars - 2}}}(?:[0-9]|[a-z][A-Z]))")
 
@@ -163,7 +158,7 @@ def _require_mixed(characters: str, min_chars: int) -> SecretPatternPart:
 def _build_token_pattern(
     kind: str, prefixes: str, characters: str, min_chars: int, *, is_mixed: bool = False
 ) -> SecretPattern:
-    """A token: a fixed prefix and then random characters, of which there are at least so many."""
+    """Return the pattern of a token: a fixed prefix, and then at least `min_chars` characters."""
     stems = prefixes.split()
     parts = [
         build_literal_pattern_part(*stems),
@@ -180,8 +175,8 @@ _SLACK_STEMS, _DISCORD_STEMS = (
 _SIGNATURE_STEMS = ["x-amz-signature="]
 
 # fmt: off
-# After a character that is neither letter nor digit. Lengths are those of the issuers or a little
-# less.
+# These follow a character that is neither a letter nor a digit. The lengths are those of the issuers
+# or a little less.
 TOKEN_PATTERNS = (
     _build_token_pattern("anthropic-key",     "sk-ant-",                               ID_CHARS,    16, is_mixed=True),
     _build_token_pattern("openai-key",        "sk-proj- sk-svcacct- sk-admin- sk-or-v1- sk-None-",
@@ -250,15 +245,16 @@ TOKEN_PATTERNS = (
 )
 # fmt: on
 
-# between the name of a secret and its value: `"password": `, `TOKEN=`, `api_key => `, `<secret>`
+# They separate the name of a secret from its value: `"password": `, `TOKEN=`, `api_key => `,
+# `<secret>`
 SIGN_CHARS = ":=>"
-NAME_CONTEXT_CHARS = 40  # of a name, with what closes it
+NAME_CONTEXT_CHARS = 40  # of a name and its closing characters
 
-CLOSING_CHARS = " \t]\"'`\\"  # what may stand between the name and the sign as well
+CLOSING_CHARS = " \t]\"'`\\"  # they may stand between the name and the sign
 
 
 def _add_key_forms(*names: str) -> tuple[str, ...]:
-    """Names of secrets, each also as the key of an object."""
+    """Return each name of a secret, also with a suffix such as `_key`."""
     return tuple(name + suffix for name in names for suffix in ("", "key", "_key", "-key"))
 
 
@@ -291,7 +287,7 @@ _SECRET_OPTIONS = (
 )
 
 
-# The ends of all names of secrets, for a first look.
+# The endings of all names of secrets, for a first check.
 SECRET_NAME_ENDINGS = (
     *("password", "passwd", "passphrase", "pwd", "secret", "token", "key"),
     *("credential", "credentials", "authorization", "sig"),
@@ -311,23 +307,22 @@ _PLAIN_CHARS, _QUOTED_CHARS, _ENV_CHARS = (
     "[^\\s\"'`<>\\\\]",
     "[^\\s\"'`<>(){}\\[\\],;&|\\\\]",
 )
-# characters in one piece: a value of this length is a secret, whatever follows
+# a value of this length without a separator is a secret, whatever follows
 _LONG_VALUE_CHARS = 128
-# Not a value: a variable, a place, a type, the name of a method.
+# These are not values: a variable, a path, a type, the name of a method.
 _REJECT_NON_VALUES = build_lookahead_part(
     "(?![$<{%\\[(]|https?:|\\.{0,2}/[a-z_.-]{2,40}/|(?i:u?int|float|utf-?|sha-?|md|base|oauth|argon|ipv)[0-9])"
 )
 
 
 def _require_letters_and_digits(characters: str) -> SecretPatternPart:
-    """A condition: a value of these characters has letters and digits."""
+    """Return the condition that a value of these characters has letters and digits."""
     return build_lookahead_part(
         f"(?={characters}{{0,{_LONG_VALUE_CHARS - 1}}}[0-9])(?={characters}{{0,{_LONG_VALUE_CHARS - 1}}}[A-Za-z])"
     )
 
 
-# A value without quotes ends at a bracket or a separator of the language around it, or at a full
-# stop.
+# A value without quotes ends at a bracket, at a separator or at a full stop.
 _VALUE_END = build_lookahead_part(
     "(?=[^!-~]|[\"'`,;&|)}\\]<>\\\\]|\\.(?:\\s|\\Z)|\\Z)", prefix_expression="\\.?\\Z"
 )
@@ -336,8 +331,8 @@ _VALUE_END = build_lookahead_part(
 def _build_assigned_patterns(
     characters: str, *opening_parts: SecretPatternPart, end_part: SecretPatternPart
 ) -> tuple[SecretPattern, SecretPattern]:
-    """A value behind the name of a secret: letters and digits, to their end, or too many to be a
-    word.
+    """Return the patterns of a value after the name of a secret: letters and digits up to their end,
+    or so many that they are not a word.
     """
     parts = (*_SIGN_PARTS, *opening_parts, _REJECT_NON_VALUES)
     letters_and_digits = _require_letters_and_digits(characters)
@@ -375,8 +370,8 @@ def _build_assigned_patterns(
 def _build_key_pattern(
     name_part: SecretPatternPart, *following_parts: SecretPatternPart, comment_chars: str = ""
 ) -> SecretPattern:
-    """A key's block, from its first line on; `following_parts` are parts that follow that line, not
-    a sentence about it.
+    """Return the pattern of a key's block. `following_parts` distinguish its first line from a
+    sentence that mentions the line.
     """
     parts = (
         build_literal_pattern_part("-----BEGIN "),
@@ -393,7 +388,7 @@ def _build_key_pattern(
     )
 
 
-# Anywhere.
+# These may begin anywhere.
 DASHED_PATTERNS = (
     _build_key_pattern(
         build_literal_pattern_part("PRIVATE KEY"), build_char_class_pattern_part("[\\r\\n\\\\]", 1)
@@ -424,7 +419,7 @@ DASHED_PATTERNS = (
     ),
 )
 
-# Behind a name, also a longer one: DB_PASSWORD, clientSecret, x-api-key.
+# These follow a name, also a longer one: DB_PASSWORD, clientSecret, x-api-key.
 ASSIGNED_PATTERNS = (
     SecretPattern(
         "authorization",
@@ -446,7 +441,7 @@ ASSIGNED_PATTERNS = (
     ),
     *_build_assigned_patterns(_QUOTED_CHARS, *_OPENING_QUOTE, end_part=_CLOSING_QUOTE),
     *_build_assigned_patterns(_PLAIN_CHARS, end_part=_VALUE_END),
-    SecretPattern(  # small letters only: a quoted password, not the name of a type or of a field
+    SecretPattern(  # only lowercase letters: a quoted password, not the name of a type or a field
         "assigned-secret",
         [],
         [

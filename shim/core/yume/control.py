@@ -1,16 +1,15 @@
-"""Yume's side of a conversation: its frames in, nothing but flat lines out (its reference, section 1).
+"""Yume's side of a conversation (Yume's reference, section 1). Its frames on stdin are:
 
-    {"type":"user","content":…}                              a message; `message` as Claude has it
-        is read too
-    {"type":"interrupt"}                                      stops the turn that runs
-    {"type":"set_permission_mode","mode":…}                   from now on, in its names or Claude's
-    {"type":"tool_approval","id":…,"approved":true|false}     the answer about a call, by the id of
-                                                              its `tool_use` line
+    {"type":"user","content":…}                              a message; Claude's `message` is also
+                                                              accepted
+    {"type":"interrupt"}                                      stops the running turn
+    {"type":"set_permission_mode","mode":…}                   a mode by Yume's or Claude's name
+    {"type":"tool_approval","id":…,"approved":true|false}     the answer for a call, by the id of its
+                                                              `tool_use` line
 
-A call that the vendor asks about is said first; then its approval is awaited, for
-APPROVAL_TIMEOUT_S. One that comes before the vendor's question is kept for it. `$`, the older end
-of a message, is heard and means nothing. A frame that cannot be read is skipped with a word on
-stderr.
+If the vendor asks about a call, the call is written first. Then the shim waits APPROVAL_TIMEOUT_S for
+its approval. An approval that comes before the vendor asks is stored. `$`, the older end of a
+message, is ignored. A frame that cannot be read is skipped with a line on stderr.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +35,7 @@ from shim.core.yume.protocol import parse_yume_permission_mode
 
 # Yume's own limit for a turn is ten minutes, so no question needs to wait longer.
 APPROVAL_TIMEOUT_S = 600.0
-# approvals that came before the vendor asked: the frontend has seen the call already
+# approvals that came before the vendor asked, because the frontend has the call already
 MAX_EARLY_APPROVALS = 1000
 APPROVAL_TIMEOUT_TEXT = "Nobody approved this call in time."
 CANNOT_ANSWER_TEXT = "This frontend can approve a call, but has no way to answer a question. Go on without the answer."
@@ -44,7 +43,7 @@ TURN_STOPPED_TEXT = "The turn was stopped before this call was approved."
 
 
 def _parse_approval(frame: Mapping[str, Any]) -> PermissionDecision:
-    """The decision of a frame: only `true` approves."""
+    """Return the decision of a frame. Only `true` approves."""
     if frame.get("approved") is True:
         return PermissionDecision(True)
     reason = frame.get("reason") or frame.get("message")
@@ -52,6 +51,8 @@ def _parse_approval(frame: Mapping[str, Any]) -> PermissionDecision:
 
 
 class YumeControlSession(ControlSession):
+    """Reads Yume's frames and asks Yume for permissions. The encoder writes all lines."""
+
     prompt_timeout_s = APPROVAL_TIMEOUT_S
     _prompt_abilities = PermissionPromptAbilities(
         question_refusal=CANNOT_ANSWER_TEXT,
@@ -79,10 +80,10 @@ class YumeControlSession(ControlSession):
         self._decided_calls = BoundedDict[str, None](MAX_EARLY_APPROVALS)
 
     def take_output(self) -> bytes:
-        """Nothing: the pen writes all lines."""
+        """Return the lines of the encoder."""
         return self._encoder.take_bytes()
 
-    # -- what the frontend says --------------------------------------------------------------------
+    # -- frames from the frontend ------------------------------------------------------------------
 
     def receive_line(self, line: bytes) -> list[FrontendAction]:
         if line.strip() in (b"", b"$"):
@@ -116,7 +117,7 @@ class YumeControlSession(ControlSession):
         except ValueError as error:
             self._report_bad_line(f"a message cannot be read: {error}")
             return
-        # Yume waits for the end of every message: none is said into the turn of another.
+        # Yume waits for the end of every message, so no message joins the turn of another one.
         self.queued_messages.append(
             user_message._replace(size_bytes=size_bytes, priority=PRIORITY_LATER)
         )
@@ -135,11 +136,13 @@ class YumeControlSession(ControlSession):
                 + ("" if self.session_state.vendor.never_asks else "; it keeps to its own default"),
                 "",
             )
-        self.session_state.mode, self.session_state.answers_prompts = mode, answers_prompts
+        self.session_state.mode = mode
+        self.session_state.answers_prompts = answers_prompts
         return [SettingChanged("mode", mode)]
 
     def _accept_approval(self, frame: Mapping[str, Any]) -> list[FrontendAction]:
-        call_id, decision = str(frame.get("id")), _parse_approval(frame)
+        call_id = str(frame.get("id"))
+        decision = _parse_approval(frame)
         answered = self._accept_answer(call_id, decision)
         if answered is not None:
             self._decided_calls[call_id] = None
@@ -154,7 +157,7 @@ class YumeControlSession(ControlSession):
             self._report_bad_line("an approval is about no call that waits for one")
         return []
 
-    # -- what we ask -------------------------------------------------------------------------------
+    # -- permission prompts ------------------------------------------------------------------------
 
     def _find_prompt_error(self) -> str:
         """Return "": an early approval is valid even if stdin has ended."""
@@ -185,10 +188,10 @@ class YumeControlSession(ControlSession):
         """Accept no later approval of a call. Yume learns from the result that it is not asked."""
         self._decided_calls[pending.request.call_id] = None
 
-    # -- what Claude's frontends are told and Yume is not ------------------------------------------
+    # -- events that only Claude's frontends receive -----------------------------------------------
 
     def end_turn(self) -> None:
-        """The turn is over: forget its approvals."""
+        """Clear the approvals of the turn."""
         self._early_approvals.clear()
         self._decided_calls.clear()
         super().end_turn()
@@ -196,13 +199,13 @@ class YumeControlSession(ControlSession):
     def send_hook_callbacks(
         self, event: HookEvent, *, prompt: str = "", last_message: str = ""
     ) -> None:
-        """Nothing: Yume has no hooks."""
+        """Do nothing: Yume has no hooks."""
 
     def write_session_state(self, state: str) -> None:
-        """Nothing: Yume reads the state from the lines."""
+        """Do nothing: Yume reads the state from the lines."""
 
     def write_system_message(self, subtype: str, **fields: object) -> None:
-        """Nothing: Yume has no such lines."""
+        """Do nothing: Yume has no such lines."""
 
     def _report_bad_line(self, text: str, consequence: str = "; the line was skipped") -> None:
         self.warnings.append(f"{self.session_state.vendor.display_name}: {text}{consequence}\n")

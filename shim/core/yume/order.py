@@ -1,19 +1,18 @@
-"""The order of Yume's lines (its R3): a call, its result, then the lines after it.
+"""The order of Yume's lines (R3): a call, its result, then the lines after it.
 
-Vendors say parallel calls first and their results in any order; here each call waits until the one
-before it was answered, and so does text. A nested agent's lines are a lane of their own, which
-begins when its call was said.
+Vendors report parallel calls first, and their results in any order. Here each call and each text
+waits for the result of the call before it. Each subagent has its own order of lines, which begins
+after its call is written.
 """
 
 from collections import deque
 from collections.abc import Callable
 
-# What waits for a result, in bytes: calls and texts of one reply are far below, an agent that talks
-# on for an hour while a call of its is open is not. Beyond, the open calls are answered by
-# TOO_LATE_TEXT.
+# The most that waits for a result. The calls and texts of one message need far less, but an agent may
+# write for an hour while its call is open. Above the limit, TOO_LATE_TEXT answers the open calls.
 MAX_BUFFERED_BYTES = 4 * 1024 * 1024
 
-# the call that a nested agent belongs to; "" is the main conversation, None an unknown call
+# the call that runs a subagent; "" is the main conversation, None an unknown call
 ParentCallId = str | None
 # id, parent, text, whether it is an error
 EncodeResult = Callable[[str, ParentCallId, str, bool], bytes]
@@ -32,12 +31,12 @@ class AgentLinesAwaitingResults:
         self.open_calls: dict[str, None] = {}
         # the id of a call or "", and its line
         self.buffered_lines: deque[tuple[str, bytes]] = deque()
-        self.buffered_results: dict[str, bytes] = {}  # of calls that are held
+        self.buffered_results: dict[str, bytes] = {}  # of calls that wait to be written
 
 
 class OrderedToolCallOutput:
-    """All lanes of one turn. `output_lines` takes the lines in their order; `encode_result` makes a
-    result that never came.
+    """Orders the lines of all agents of one turn. `output_lines` receives the lines in their order.
+    `encode_result` creates a missing result.
     """
 
     def __init__(self, output_lines: list[bytes], encode_result: EncodeResult) -> None:
@@ -70,7 +69,7 @@ class OrderedToolCallOutput:
             self._output_lines.append(line)
 
     def add_tool_result_line(self, parent_call_id: ParentCallId, call_id: str, line: bytes) -> None:
-        """Take a result. A result of a call that was given up is counted."""
+        """Take a result. A result that comes too late is counted."""
         output = self._outputs.get(parent_call_id)
         if output is not None and call_id in output.open_calls:
             del output.open_calls[call_id]
@@ -118,7 +117,7 @@ class OrderedToolCallOutput:
                 if parent not in self._parent_of_buffered_call:
                     self._write_buffered_lines(parent)
 
-    # -- how it is done ----------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------------
 
     def _ensure_output(self, parent: ParentCallId) -> AgentLinesAwaitingResults:
         output = self._outputs.get(parent)
@@ -127,8 +126,8 @@ class OrderedToolCallOutput:
         return output
 
     def _must_wait(self, parent: ParentCallId) -> bool:
-        """Whether a line must wait: for an open call, for earlier waiting lines, or for its agent's
-        own call.
+        """Return whether a line must wait for an open call, for earlier waiting lines, or for the
+        call that runs its agent.
         """
         output = self._outputs.get(parent)
         return (
@@ -154,7 +153,7 @@ class OrderedToolCallOutput:
             output.open_calls[call_id] = None
 
     def _write_buffered_lines(self, parent: ParentCallId) -> None:
-        """Write the waiting lines of a lane, up to the next call without a result.
+        """Write the waiting lines of an agent, up to the next call without a result.
 
         The lines of a call's agent follow the call, and then its result, if it has come.
         """

@@ -1,6 +1,4 @@
-"""Words of Yume's own: its permission modes, codes of errors, how long to wait, a tool result as
-one text.
-"""
+"""Translates values for Yume: permission modes, error codes, retry delays and tool results."""
 
 import re
 
@@ -9,8 +7,8 @@ from shim.core.reading.json_text import convert_json_to_text
 from shim.core.reading.values import as_dict
 from shim.core.turn.outcome import is_disconnect_message
 
-# The `code` of an error line, by the `error` of Claude's line for a failure of the API, else by our
-# cause.
+# The `code` of an error line, by the `error` of Claude's line for a failed API request, or by the
+# shim's cause.
 ERROR_CODES = {
     "authentication_failed": "AUTH",
     "auth": "AUTH",
@@ -27,7 +25,7 @@ RETRYABLE_CODES = ("RATE_LIMIT", "SERVER", "STREAM_DISCONNECT")
 
 INTERACTIVE_MODE = "interactive"
 
-# Yume's names → Claude's, and whether the frontend is asked. Claude's own names keep their meaning.
+# Yume's mode → Claude's mode, and whether the frontend is asked. Claude's modes keep their meaning.
 MODES = {
     "default": ("default", False),
     INTERACTIVE_MODE: ("default", True),
@@ -39,7 +37,7 @@ MODES = {
     "manual": ("default", True),
 }
 
-# How long an error says to wait; a number without a unit is seconds, as in the header of that name.
+# The delay in an error text. A number without a unit is seconds, as in the header Retry-After.
 _RETRY_DELAY = re.compile(
     r"(?:retry.?after|(?:try again|retry|resets?) in)\W{1,4}(\d{1,6}(?:\.\d{1,3})?) ?"
     r"(ms|milliseconds|m(?:in|inutes?)?\b|h)?",
@@ -49,10 +47,10 @@ _SECONDS_PER_UNIT = {"": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_yume_permission_mode(name: object) -> tuple[str, bool, bool]:
-    """Claude's mode, whether the frontend is asked, and whether the name is known. An unknown one
-    is `default` (R15).
+    """Return Claude's mode, whether the frontend is asked, and whether the name is known. An unknown
+    name means `default` (R15).
 
-    No frame can ask for bypassPermissions.
+    No frame can select bypassPermissions.
     """
     is_valid = isinstance(name, str) and name in MODES
     mode, answers_prompts = MODES[str(name)] if is_valid else MODES["default"]
@@ -60,7 +58,9 @@ def parse_yume_permission_mode(name: object) -> tuple[str, bool, bool]:
 
 
 def choose_yume_error_code(error: str, cause: str, message: str) -> str:
-    """The code of a failure: `error` is Claude's word for one of the API, `cause` ours for any."""
+    """Return the code of a failure. `error` is Claude's name for a failed API request, `cause` the
+    shim's cause of any failure.
+    """
     if error in ("", "server_error") and (
         is_disconnect_message(message) or classify_api_error(message).kind == "connection"
     ):
@@ -69,7 +69,7 @@ def choose_yume_error_code(error: str, cause: str, message: str) -> str:
 
 
 def parse_retry_delay_s(text: str) -> float | None:
-    """The seconds to wait that an error text names; None without any."""
+    """Return the seconds to wait that an error text contains, or None."""
     match = _RETRY_DELAY.search(text[:MAX_READ_CHARS])
     if match is None:
         return None
@@ -80,7 +80,7 @@ def parse_retry_delay_s(text: str) -> float | None:
 
 
 def format_tool_result(content: object) -> str:
-    """A tool result as one text. A picture becomes its name."""
+    """Return a tool result as one text. An image becomes its media type."""
     if not isinstance(content, list):
         return convert_json_to_text(content)
     return "\n".join(_format_block(block) for block in content)
