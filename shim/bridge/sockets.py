@@ -8,8 +8,8 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from shim.io.mcp.socket_folder import MAX_PATH_BYTES, create_socket_folder, is_same_user_peer
-from shim.io.mcp.socket_folder import SOCKET_NAME as SHORT_SOCKET_FILE
+from shim.io.unix.socket_folder import MAX_PATH_BYTES, create_socket_folder, is_same_user_peer
+from shim.io.unix.socket_folder import SOCKET_NAME as SHORT_SOCKET_FILE
 
 SOCKET_FILE = "socket"
 # Connections that wait while the host is busy or is being started. The system may allow fewer.

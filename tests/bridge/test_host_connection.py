@@ -123,12 +123,12 @@ def test_exiting_host_is_unavailable_with_its_failure_reason(hosts):
 HEARS_LATE = """
 import anyio
 from shim.bridge.host import unix_server
-read_chunk = unix_server._read_chunk
+read_chunk = unix_server.read_chunk
 async def read_late(peer):
     chunk = await read_chunk(peer)
     await anyio.sleep(0 if chunk else 0.1)
     return chunk
-unix_server._read_chunk = read_late
+unix_server.read_chunk = read_late
 """
 RUNS = "import sys; from shim.bridge.host.__main__ import main; sys.exit(main(sys.argv[1:]))"
 

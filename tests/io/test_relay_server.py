@@ -22,7 +22,8 @@ from shim.core.claude.sdk_servers import SdkMcpServerRegistry
 from shim.io.mcp import relay_server as module
 from shim.io.mcp.relay import SOCKET_VARIABLE, TICKET_VARIABLE
 from shim.io.mcp.relay_server import RELAY_ARGS, McpRelayServer
-from shim.io.mcp.socket_folder import (
+from shim.io.unix import connections
+from shim.io.unix.socket_folder import (
     FOLDER_PREFIX,
     MIN_STALE_AGE_S,
     SOCKET_NAME,
@@ -248,7 +249,7 @@ async def test_accept_is_retried_after_a_delay_without_file_descriptors(monkeypa
                 raise OSError(errno.EMFILE, "Too many open files")
             return super().accept()
 
-    monkeypatch.setattr(module, "ACCEPT_RETRY_S", 0.05)
+    monkeypatch.setattr(connections, "ACCEPT_RETRY_DELAY_S", 0.05)
     frontend = FakeFrontend(lambda message: {"ok": True})
     frontend.server.build_server_configs(("calc",))
     frontend.server._socket = Full(fileno=frontend.server._socket.detach())

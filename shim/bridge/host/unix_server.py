@@ -11,8 +11,8 @@ from shim.bridge.host.hub_streams import HubStdin
 from shim.bridge.host.runner import ClientConnection, SessionHubRunner
 from shim.core.bridge.frames import FULL_REASON, encode_frame
 from shim.core.reading.lines import LineSplitter
-from shim.io.mcp.socket_folder import is_same_user_peer
 from shim.io.stderr import warn
+from shim.io.unix.connections import accept_connections, read_chunk
 from shim.process.descriptors import compute_connection_limit
 from shim.state.files import select_spill_file_opener
 
@@ -21,9 +21,6 @@ MAX_CONNECTIONS = 256
 RESERVED_DESCRIPTORS = 96  # for the vendor, its tools' servers, the log, the recording and settings
 HELLO_TIMEOUT_S = 10.0  # from the connection to the first frame
 MAX_HELLO_BYTES = 64 * 1024  # of the first frame
-READ_CHUNK_BYTES = 64 * 1024
-# The process may have no descriptor left. The client still waits in the backlog.
-ACCEPT_RETRY_DELAY_S = 0.2
 
 
 class UnixServer:
@@ -44,24 +41,11 @@ class UnixServer:
 
     async def accept_clients(self) -> None:
         """Accept connections until cancelled."""
-        self._listener.setblocking(False)
         async with anyio.create_task_group() as tasks:
-            while True:
-                await anyio.wait_readable(self._listener)
-                try:
-                    peer, _ = self._listener.accept()
-                except BlockingIOError:
-                    continue
-                except OSError:  # the client has left, or no descriptor is left
-                    await anyio.sleep(ACCEPT_RETRY_DELAY_S)
-                else:
-                    self._accept_client(peer, tasks)
+            async for peer in accept_connections(self._listener):
+                self._accept_client(peer, tasks)
 
     def _accept_client(self, peer: socket.socket, tasks: TaskGroup) -> None:
-        peer.setblocking(False)
-        if not is_same_user_peer(peer):
-            peer.close()
-            return
         connection = ClientConnection(next(self._client_numbers), peer)
         if len(self._runner.connections) >= self._max_connections:
             # an empty socket has room for it
@@ -93,7 +77,7 @@ class UnixServer:
             while (
                 not lines
                 and size <= MAX_HELLO_BYTES
-                and (chunk := await _read_chunk(connection.peer))
+                and (chunk := await read_chunk(connection.peer))
             ):
                 lines, size = hello_splitter.feed(chunk), size + len(chunk)
         if not lines:
@@ -109,7 +93,7 @@ class UnixServer:
         )
         splitter.feed(b"".join(hello_splitter.close()))
         await self._pass_lines(connection, lines)
-        while chunk := await _read_chunk(connection.peer):
+        while chunk := await read_chunk(connection.peer):
             await self._pass_lines(connection, splitter.feed(chunk))
             if splitter.skipped_lines:
                 connection.send_and_close(
@@ -132,15 +116,3 @@ class UnixServer:
                 )
                 return
             await self._hub_stdin.wait_for_queue_space()
-
-
-async def _read_chunk(peer: socket.socket) -> bytes:
-    """Return the next bytes, b"" at the end."""
-    while True:
-        await anyio.wait_readable(peer)
-        try:
-            return peer.recv(READ_CHUNK_BYTES)
-        except BlockingIOError:
-            continue
-        except OSError:
-            return b""

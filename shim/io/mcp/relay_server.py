@@ -1,8 +1,7 @@
 """The socket through which relays reach the MCP servers of the frontend's process.
 
-It stands in a folder of ours with a random name that nobody else may enter. Who connects must be
-our own user, and says a ticket first, which only the environment of a relay has; it names the
-server.
+The socket is in a private folder. A client must belong to our own user, and sends a ticket first,
+which names the server. Only the environment of a relay has the ticket.
 """
 
 import secrets
@@ -26,27 +25,25 @@ from shim.core.claude.sdk_servers import (
 )
 from shim.core.reading.lines import LineSplitter
 from shim.io.mcp.relay import SOCKET_VARIABLE, TICKET_VARIABLE
-from shim.io.mcp.socket_folder import SOCKET_NAME, create_socket_folder, is_same_user_peer
+from shim.io.unix.connections import accept_connections, read_chunk
+from shim.io.unix.socket_folder import SOCKET_NAME, create_socket_folder
 
 RELAY_ARGS = ("-I", "-m", "shim.io.mcp.relay")
-MAX_CONNECTIONS = 64  # at once: a vendor starts one relay a server, and now and then another one
-TICKET_TIMEOUT_S = 10.0  # for a relay's ticket, which it says before anything else
-# for what is no call: the real claude waits no longer for a server that starts
+MAX_CONNECTIONS = 64  # at once: a vendor starts one relay per server, and sometimes another one
+TICKET_TIMEOUT_S = 10.0  # for a relay's ticket
+# for requests other than calls: the real claude waits as long for a server that starts
 ANSWER_TIMEOUT_S = 60.0
-# of one message of a vendor's; a line of ours may hold much less
+# of one message of a vendor
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-# of answers that a relay has not read; one that reads nothing is let go
+# of answers that a relay has not read; beyond them the relay is disconnected
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
-CHUNK_BYTES = 64 * 1024
-# where nobody can be let in, for lack of descriptors: who waits outside is still there
-ACCEPT_RETRY_S = 0.2
 
 
 class McpRelayServer:
-    """One socket, opened when a vendor is first told of the servers.
+    """One socket, opened when the servers are first passed to a vendor.
 
-    `flush` writes what the servers are asked; `decide_call` decides about a call of a tool before
-    it is put to its server; `call_timeout_s` is how long the frontend may take for one.
+    `flush` writes the requests to the frontend. `decide_call` decides about a call before its
+    server receives it. `call_timeout_s` limits how long the frontend may take for a call.
     """
 
     def __init__(
@@ -62,7 +59,7 @@ class McpRelayServer:
         self._pending_decisions = 0  # calls that wait for a decision
         self._call_timeout_s = call_timeout_s
         self._tickets: dict[str, str] = {}  # ticket → server
-        # request → when it is late, and after how many seconds
+        # by request: its deadline, and its timeout
         self._deadlines: dict[str, tuple[float, float]] = {}
         self._deadlines_changed = anyio.Event()
         self._folder = ""
@@ -70,11 +67,10 @@ class McpRelayServer:
         self.connection_count = 0
 
     def build_server_configs(self, server_names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-        """What a vendor is told of the servers: each is a command, which is a relay. OSError where
-        there is no socket.
+        """Return the servers' configurations for a vendor: each one starts a relay. Raise OSError
+        if no socket can be opened.
 
-        The ticket stands in the environment of the relay alone, so that nothing else that the
-        vendor starts has it.
+        Only the relay's environment has the ticket, not other programs that the vendor starts.
         """
         if self._socket is None:
             self._open_socket()
@@ -95,7 +91,6 @@ class McpRelayServer:
 
     def _open_socket(self) -> None:
         listener = socket.socket(socket.AF_UNIX)
-        listener.setblocking(False)
         try:
             self._folder = create_socket_folder()
             listener.bind(f"{self._folder}/{SOCKET_NAME}")
@@ -111,33 +106,26 @@ class McpRelayServer:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     async def serve(self) -> None:
-        """Take connections until cancelled; then nothing of the door is left."""
+        """Accept connections until cancelled. Then the socket and its folder are removed."""
         assert self._socket is not None
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._expire_requests)
-                while True:
-                    await anyio.wait_readable(self._socket)
-                    try:
-                        connection, _ = self._socket.accept()
-                    except OSError:  # who wanted in has gone again, or there is no descriptor left
-                        await anyio.sleep(ACCEPT_RETRY_S)
-                    else:
-                        self._accept_connection(connection, tasks)
+                async for connection in accept_connections(self._socket):
+                    self._accept_connection(connection, tasks)
         finally:
             self._socket.close()
             self._remove_folder()
 
     def _accept_connection(self, connection: socket.socket, tasks: TaskGroup) -> None:
-        connection.setblocking(False)
-        if self.connection_count >= MAX_CONNECTIONS or not is_same_user_peer(connection):
+        if self.connection_count >= MAX_CONNECTIONS:
             connection.close()
             return
         self.connection_count += 1
         tasks.start_soon(self._serve_connection, connection)
 
     async def _serve_connection(self, connection: socket.socket) -> None:
-        """One relay, from its ticket to its end."""
+        """Serve a relay from its ticket to its end."""
         splitter, relay = LineSplitter(MAX_MESSAGE_BYTES), None
         try:
             with anyio.move_on_after(TICKET_TIMEOUT_S):
@@ -152,7 +140,7 @@ class McpRelayServer:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(relay.write_queued_lines)
                 await self._forward_lines(relay, lines, tasks)
-                while chunk := await _read_chunk(connection):
+                while chunk := await read_chunk(connection):
                     await self._forward_lines(relay, splitter.feed(chunk), tasks)
                 tasks.cancel_scope.cancel()
         finally:
@@ -166,8 +154,8 @@ class McpRelayServer:
     async def _forward_lines(
         self, relay: "McpRelayConnection", lines: list[bytes], tasks: TaskGroup
     ) -> None:
-        """Put whole lines of a vendor's to the frontend; a call waits for its decision, and no
-        other line for it.
+        """Send a vendor's lines to the frontend. A call waits for its decision; later lines do not
+        wait for the call.
         """
         for line in lines:
             if not line.strip():
@@ -193,7 +181,7 @@ class McpRelayServer:
         tool: str,
         tool_input: Mapping[str, Any],
     ) -> None:
-        """Call a tool if that may be: as it was said, or as the frontend changed it."""
+        """Call a tool if the decision allows it, with the arguments that the frontend changed."""
         try:
             decision = await self._decide_call(tool, tool_input)
         finally:
@@ -216,7 +204,7 @@ class McpRelayServer:
             self._deadlines_changed.set()
 
     async def _expire_requests(self) -> None:
-        """Give up on what the frontend does not answer."""
+        """Send an error for each request that the frontend does not answer in time."""
         while True:
             self._deadlines_changed = anyio.Event()
             self._deadlines = {
@@ -237,7 +225,7 @@ class McpRelayServer:
 
 
 class McpRelayConnection:
-    """One connection to the server `server_name`, and what is still to be written to it."""
+    """A relay's connection to the server `server_name`, with its queue of lines."""
 
     def __init__(self, connection: socket.socket, server_name: str) -> None:
         self.server_name = server_name
@@ -250,13 +238,15 @@ class McpRelayConnection:
         self._unread_bytes += len(line)
         if self._unread_bytes > MAX_UNREAD_BYTES:
             with suppress(OSError):
-                self._connection.shutdown(socket.SHUT_RDWR)  # our reading of it comes to its end
+                self._connection.shutdown(
+                    socket.SHUT_RDWR
+                )  # this ends the task that reads from the relay
             return
         self._lines.append(line)
         self._has_lines.set()
 
     async def write_queued_lines(self) -> None:
-        """Write what is delivered, until cancelled or the relay has gone."""
+        """Write queued lines until cancelled, or until the relay has disconnected."""
         while True:
             while self._lines:
                 view = memoryview(self._lines.popleft())
@@ -273,20 +263,8 @@ class McpRelayConnection:
 
 
 async def _read_first_lines(connection: socket.socket, splitter: LineSplitter) -> list[bytes]:
-    """The first whole lines; none from one that says nothing."""
-    while chunk := await _read_chunk(connection):
+    """Return the first complete lines, or none at the end of the connection."""
+    while chunk := await read_chunk(connection):
         if lines := splitter.feed(chunk):
             return lines
     return []
-
-
-async def _read_chunk(connection: socket.socket) -> bytes:
-    """The next bytes, b"" at the end."""
-    while True:
-        await anyio.wait_readable(connection)
-        try:
-            return connection.recv(CHUNK_BYTES)
-        except BlockingIOError:
-            continue
-        except OSError:
-            return b""

@@ -1,6 +1,4 @@
-"""A folder for a socket of ours, those that killed processes of ours left behind, and who may be at
-the other end.
-"""
+"""Private folders for sockets, the removal of stale ones, and the user of a connection."""
 
 import os
 import socket
@@ -11,19 +9,19 @@ from contextlib import suppress
 from itertools import islice
 
 FOLDER_PREFIX, SOCKET_NAME = "claude-shim-", "s"  # of the folder, and of the socket in it
-RANDOM_SUFFIX_CHARS = 8  # behind the prefix, as `mkdtemp` has them
+RANDOM_SUFFIX_CHARS = 8  # after the prefix, added by `mkdtemp`
 MAX_PATH_BYTES = 100  # of a socket: Linux takes 107, macOS 103
 MAX_SCANNED_NAMES = 10_000  # names beside a new folder: a shared folder may have any number
-MAX_STALE_CHECKS = 100  # folders of our name, each of which costs a connection
+MAX_STALE_CHECKS = 100  # folders with our prefix; each check costs a connection
 MIN_STALE_AGE_S = 60.0  # a folder that is younger may belong to a process that does not listen yet
 
 
 def create_socket_folder() -> str:
-    """A new folder that only we may enter, whose path is short enough for a socket. OSError where
-    there is none.
+    """Create a private folder whose path is short enough for a socket. Raise OSError if no parent
+    is suitable.
 
-    What was left behind beside it is removed: nobody else would, because SIGKILL leaves a process
-    no time for that.
+    Stale folders beside it are removed, because a process that got SIGKILL could not remove its
+    own.
     """
     import tempfile  # costs some milliseconds, and most sockets need no folder of their own
 
@@ -41,9 +39,7 @@ def create_socket_folder() -> str:
 
 
 def _remove_stale_folders(parent: str) -> None:
-    """Remove folders of ours in `parent` in whose socket nobody listens. One that cannot be removed
-    stays.
-    """
+    """Remove our folders in `parent` whose socket has no listener, if possible."""
     length = len(FOLDER_PREFIX) + RANDOM_SUFFIX_CHARS
     with suppress(OSError), os.scandir(parent) as entries:
         names = (entry.name for entry in islice(entries, MAX_SCANNED_NAMES))
@@ -56,9 +52,7 @@ def _remove_stale_folders(parent: str) -> None:
 
 
 def _remove_if_stale(path: str) -> None:
-    """Remove one folder if it is ours, has nothing but a socket in which nobody listens, and is not
-    new.
-    """
+    """Remove a folder that is ours and not new, and has at most a socket without a listener."""
     folder_descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         status, names = os.fstat(folder_descriptor), os.listdir(folder_descriptor)
@@ -81,7 +75,7 @@ def _remove_if_stale(path: str) -> None:
 
 
 def _is_refused(path: str) -> bool:
-    """Whether nobody listens. A socket that is only busy has its process."""
+    """Return whether a socket has no listener. A full backlog has one."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.setblocking(False)
         try:
@@ -94,7 +88,7 @@ def _is_refused(path: str) -> bool:
 
 
 def is_same_user_peer(connection: socket.socket) -> bool:
-    """Whether the other end is a process of our own user."""
+    """Return whether the other end is a process of our own user."""
     try:
         if hasattr(socket, "SO_PEERCRED"):
             _, user_id, _ = struct.unpack(

@@ -1,0 +1,1 @@
+"""Unix sockets: their folders, and connections of our own user."""
