@@ -189,8 +189,8 @@ def can_prompt_frontend(invocation: Invocation) -> bool:
 
 
 def validate_invocation(invocation: Invocation) -> Invocation:
-    """The same invocation. FrontendError if a vendor could take a value for a flag or a path
-    (threats: frontend).
+    """Return the invocation with a valid effort. Raise FrontendError if a vendor could take a value
+    for a flag or a path (threats: frontend).
     """
     model, resume = invocation.model, invocation.resume
     if model:

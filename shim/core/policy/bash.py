@@ -13,12 +13,12 @@ from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-MAX_LINE_BYTES = 100_000  # a longer line is not taken apart
+MAX_LINE_BYTES = 100_000  # a longer line is not parsed
 MAX_NODES = 20_000
-MAX_DEPTH = 200  # of the tree; what is nested deeper is not taken apart
-LINE_CONTINUATION = "\\\n"  # a line that goes on in the next one
+MAX_DEPTH = 200  # deeper nodes of the tree are not read
+LINE_CONTINUATION = "\\\n"
 
-# Lists, pipes and loops of plain commands: all that such a line does stands in its commands.
+# Lists, pipes and loops of plain commands. A line of these does nothing else than its commands.
 _PLAIN_NODE_TYPES = split_into_word_set("""
     program list pipeline command command_name redirected_statement file_redirect word string raw_string
     string_content number comment file_descriptor concatenation for_statement do_group if_statement
@@ -26,7 +26,7 @@ _PLAIN_NODE_TYPES = split_into_word_set("""
     unary_expression binary_expression herestring_redirect
 """)
 _LOOP_VARIABLES = split_into_word_set("a b c d e f g h i j k l m n x y z file dir name item")
-# words that the grammar takes for a command, and bash for more
+# The grammar reads these words as a command, and bash as the beginning of a compound command.
 _COMPOUND_PREFIXES = (["time"], ["coproc"], ["case"])
 _GLOB_CHARACTERS = frozenset("*?[{")
 _ARITHMETIC_NODE_TYPES = (
@@ -44,7 +44,7 @@ _QUOTED_SUBSTITUTIONS = {
     "word": ("\\$(", "\\$\\(", "\\`"),
     "ansi_c_string": ("$(", "`", "\\x", "\\u", "\\U", *(f"\\{digit}" for digit in range(8))),
 }
-MAX_SCRIPT_DEPTH = 5  # scripts in words of scripts that are looked into
+MAX_SCRIPT_DEPTH = 5  # of scripts in arguments of scripts
 
 
 class ShellCommand(NamedTuple):
@@ -88,12 +88,10 @@ class ShellLine(NamedTuple):
 
 
 def parse_shell_line(line: str) -> ShellLine:
-    """The commands of a line, those of its substitutions, functions and here-documents included."""
-    if LINE_CONTINUATION in line:  # the shell joins a word over two lines, and the grammar does not
-        joined_line, separate_line = (
-            _parse_line(line.replace(LINE_CONTINUATION, "")),
-            _parse_line(line),
-        )
+    """Return the parts of a line, also those in substitutions, functions and here-documents."""
+    if LINE_CONTINUATION in line:  # unlike the grammar, the shell joins a word over two lines
+        joined_line = _parse_line(line.replace(LINE_CONTINUATION, ""))
+        separate_line = _parse_line(line)
         return ShellLine(
             joined_line.parts + separate_line.parts,
             joined_line.is_complete and separate_line.is_complete,
@@ -103,18 +101,18 @@ def parse_shell_line(line: str) -> ShellLine:
 
 
 def _parse_line(line: str, script_depth: int = 0) -> ShellLine:
-    """`script_depth`: the line stands in a word of a word of a line …."""
+    """Parse a line that is inside `script_depth` arguments of other lines."""
     data = line.encode("utf-8", "surrogatepass")
     if len(data) > MAX_LINE_BYTES or b"\0" in data:
         return ShellLine((), is_complete=False, is_plain=False)
     root = _load_parser().parse(data).root_node
     parts: list[ShellCommand | ShellRedirect] = []
-    hidden_words: list[str | None] = []  # words with a substitution behind quotes
+    hidden_words: list[str | None] = []  # words with a quoted substitution
     is_complete, is_plain, end_offset, has_arithmetic = not root.has_error, True, 0, False
     for node_count, (node, depth) in enumerate(_walk_nodes(root)):
         if node_count > MAX_NODES or depth > MAX_DEPTH:
             return ShellLine(tuple(parts), is_complete=False, is_plain=False)
-        # the grammar takes more for blanks, and for a comment, than the shell does
+        # The grammar accepts more characters as blanks or as a comment than the shell.
         if not node.children:
             skipped_bytes = data[end_offset : node.start_byte].replace(
                 LINE_CONTINUATION.encode(), b""
@@ -144,14 +142,14 @@ def _parse_line(line: str, script_depth: int = 0) -> ShellLine:
 
 
 def _can_be_misread(node: "Node", data: bytes) -> bool:
-    """Whether the shell may read a node otherwise than the grammar does."""
+    """Return whether the shell may read a node differently from the grammar."""
     if node.is_missing:
         return True
-    if node.type == "heredoc_end":  # the word that ends the text stands alone on its line
+    if node.type == "heredoc_end":  # the word that ends the text is alone on its line
         return data[node.end_byte : node.end_byte + 1] not in (b"", b"\n")
-    if node.type == "word":  # a line's end is no part of a word
+    if node.type == "word":  # a word does not contain the end of a line
         return "\n" in _decode_text(node).replace(LINE_CONTINUATION, "")
-    # the grammar takes the end of the first pattern for the end of what is around
+    # The grammar takes the end of the first pattern for the end of the surrounding node.
     if node.type == "command":
         words = [_decode_text(child) for child in node.named_children]
         return words[:1] in _COMPOUND_PREFIXES and "case" in words
@@ -165,8 +163,8 @@ def _is_plain_node(node: "Node") -> bool:
 
 
 def _uses_arithmetic(node: "Node") -> bool:
-    """Whether bash evaluates words as arithmetic there, in which it runs substitutions that came
-    from a quoted word.
+    """Return whether bash evaluates words there as arithmetic. It then also runs substitutions in
+    quoted words.
     """
     if node.type == "test_operator":
         return _decode_text(node) in ("-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R")
@@ -176,8 +174,8 @@ def _uses_arithmetic(node: "Node") -> bool:
 
 
 def _has_quoted_substitution(node: "Node") -> bool:
-    """Whether a word has a substitution behind its quotes, which bash runs where the word comes
-    into arithmetic.
+    """Return whether a word has a quoted substitution, which bash runs if it evaluates the word as
+    arithmetic.
     """
     if node.type == "concatenation":
         return any(map(_has_quoted_substitution, node.named_children))
@@ -186,22 +184,15 @@ def _has_quoted_substitution(node: "Node") -> bool:
 
 
 def _can_start_comment(data: bytes, offset: int) -> bool:
-    """Whether a comment may begin here: at the start, or behind a blank or the end of a command."""
-    return offset == 0 or data[offset - 1 : offset] in (
-        b" ",
-        b"\t",
-        b"\n",
-        b";",
-        b"&",
-        b"|",
-        b"(",
-        b")",
-    )
+    """Return whether a comment may begin at an offset: at the start, or after a blank or the end of
+    a command.
+    """
+    return offset == 0 or data[offset - 1] in b" \t\n;&|()"
 
 
 def _is_without_effect(node: "Node") -> bool:
-    """Whether a node does no more than its commands: a loop may assign a variable that decides what
-    runs.
+    """Return whether a node does nothing else than its commands. A loop may assign a variable that
+    changes what runs.
     """
     if node.type == "for_statement":
         variable, *words = (_decode_text(child) for child in node.named_children)
@@ -220,8 +211,8 @@ def _load_parser() -> "Parser":
 
 
 def _walk_nodes(root: "Node") -> "Iterator[tuple[Node, int]]":
-    """The nodes of a tree from first to last, each with its depth. Without recursion: a line may be
-    nested deeply.
+    """Yield the nodes of a tree in order, each with its depth. Without recursion, because a line may
+    be nested deeply.
     """
     stack = [(root, 0)]
     while stack:
@@ -283,9 +274,7 @@ def _decode_text(node: "Node") -> str:
 
 
 def _resolve_word(node: "Node") -> str | None:
-    """What a word is for the command, without its quotes; None where only the shell knows:
-    variables, globs.
-    """
+    """Return a word without its quotes, or None if only the shell knows it: variables, globs."""
     text = _decode_text(node)
     if node.type == "test_operator":
         return text

@@ -1,8 +1,7 @@
-"""Paths of rules: Git's patterns for ignored files, with Claude's four roots.
+"""Matches paths with rules: Git's patterns for ignored files, below one of four folders.
 
-`//x` is a path from the root, `~/x` one from home, `/x` one from the rule's own folder, `x` and
-`./x` one from the working directory (permission-parity page; each form was asked of the real
-claude).
+`//x` begins in the root, `~/x` in the home folder, `/x` in the folder of the rule, `x` and `./x` in
+the working directory. Each form was measured with the real claude (permission-parity page).
 """
 
 import posixpath
@@ -15,13 +14,13 @@ from shim.core.reading.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathspec import PathSpec
 
-MAX_COMPILED_PATTERNS = 1000  # compiled ones that are kept
+MAX_COMPILED_PATTERNS = 1000  # in the cache
 
 
 def matches_restricted_path(rule: PermissionRule, path: str, workspace: Workspace) -> bool:
-    """Whether a rule that narrows is about an absolute path, or about where its links lead.
+    """Return whether a rule that restricts matches an absolute path, or the target of its links.
 
-    A pattern that cannot be read is about everything.
+    A pattern that cannot be parsed matches every path.
     """
     root, pattern = _split_pattern(rule, workspace)
     spec = _compile_pattern(pattern)
@@ -34,7 +33,7 @@ def matches_restricted_path(rule: PermissionRule, path: str, workspace: Workspac
 
 
 def allows_path(rule: PermissionRule, path: str, workspace: Workspace) -> bool:
-    """Whether a rule that allows is about a path by its name, and also by where its links lead."""
+    """Return whether a rule that allows matches a path and the target of its links."""
     root, pattern = _split_pattern(rule, workspace)
     spec = _compile_pattern(pattern)
     if spec is None or not root:
@@ -56,9 +55,7 @@ def _matches_spec(spec: "PathSpec[Any]", pattern: str, path: str, root: str) -> 
 
 
 def can_match_inside_folder(rule: PermissionRule, folder: str, workspace: Workspace) -> bool:
-    """Whether a rule may be about something inside a folder: a search through the folder would show
-    it.
-    """
+    """Return whether a rule may match a file inside a folder, which a search would show."""
     root, pattern = _split_pattern(rule, workspace)
     literal_text, star, _ = pattern.partition("*")
     literal_path = (
@@ -74,8 +71,9 @@ def can_match_inside_folder(rule: PermissionRule, folder: str, workspace: Worksp
 
 
 def _split_pattern(rule: PermissionRule, workspace: Workspace) -> tuple[str, str]:
-    """The folder that a rule's path begins in, "" for a home that is not known, and Git's pattern
-    below that folder.
+    """Return the folder in which a rule's path begins, and Git's pattern below that folder.
+
+    The folder is "" for an unknown home folder.
     """
     content = (rule.content or "").strip()
     if content.startswith("//"):
@@ -92,15 +90,13 @@ def _split_pattern(rule: PermissionRule, workspace: Workspace) -> tuple[str, str
     if "//" in literal_text or "./" in literal_text:
         tail = "/" if literal_text.endswith("/") else ""
         pattern = posixpath.normpath(literal_text) + tail + star + suffix
-    # "secret/**" is the folder itself too, and then no slash holds it to the root any more, as in
-    # the real one.
+    # As in the real claude, "secret/**" also matches the folder itself, in any folder below the
+    # root.
     return root, pattern.removesuffix("/**") or "/**"
 
 
 def resolve_rule_path(rule: PermissionRule, folder: str) -> PermissionRule:
-    """A rule that was said where `folder` is the working directory, so that it means the same in
-    any other.
-    """
+    """Return a rule of the working directory `folder` that means the same in any other folder."""
     content = (rule.content or "").strip()
     if (
         rule.tool not in (*READ_TOOLS, *CHANGE_TOOLS)
@@ -116,14 +112,14 @@ def resolve_rule_path(rule: PermissionRule, folder: str) -> PermissionRule:
         while pattern.startswith("../"):
             root, pattern = posixpath.dirname(root), pattern[3:]
     elif "/" not in pattern.removesuffix("/**").rstrip("/"):
-        pattern = f"**/{pattern}"  # no slash holds it to the folder
+        pattern = f"**/{pattern}"  # a pattern without a slash matches in any folder below
     escaped = "".join(f"\\{letter}" if letter in "*?[\\" else letter for letter in root.rstrip("/"))
     return rule._replace(content=f"/{escaped}/{pattern}", base="")
 
 
 @lru_cache(MAX_COMPILED_PATTERNS)
 def _compile_pattern(pattern: str) -> "PathSpec[Any] | None":
-    """The pattern, compiled; None for one that cannot be read."""
+    """Return the compiled pattern, or None if it cannot be parsed."""
     import re
 
     from pathspec import GitIgnoreSpec

@@ -138,10 +138,10 @@ SHIM_FOLDERS = ("/.config/shim/", "/Library/Application Support/shim/", "/.local
 
 
 class Workspace(NamedTuple):
-    """Where a turn works: what paths are relative to.
+    """The folders in which a turn may work.
 
-    `directories` are those that it may work in besides the working directory. `resolve_links`
-    resolves the links of a path; the core itself looks at no file.
+    `directories` are those besides the working directory. `resolve_links` resolves the links of a
+    path, because the core itself reads no file.
     """
 
     cwd: str
@@ -158,8 +158,8 @@ class Workspace(NamedTuple):
         return posixpath.join(cwd or self.cwd, path)
 
     def resolve_file_path(self, path: str, cwd: str | None = None) -> str | None:
-        """The absolute path of a file; None where a link stands before `..`, so that a shell comes
-        to another one.
+        """Return the absolute path of a file, or None if a link before `..` leads a shell to
+        another file.
         """
         absolute_path = self.make_path_absolute(path, cwd)
         if ".." not in path.split("/"):
@@ -172,12 +172,12 @@ class Workspace(NamedTuple):
         )
 
     def list_equivalent_paths(self, path: str) -> tuple[str, ...]:
-        """A path as it is said, and the path that it leads to."""
+        """Return a path, and the target of its links if that is another path."""
         real_path = self.resolve_links(path)
         return (path,) if real_path == path else (path, real_path)
 
     def is_path_inside(self, path: str) -> bool:
-        """Whether a path is in a folder of this turn, also where its links lead."""
+        """Return whether a path and the target of its links are in a folder of this turn."""
         roots = [
             root
             for directory in (self.cwd, *self.directories)
@@ -189,7 +189,7 @@ class Workspace(NamedTuple):
         )
 
     def is_protected_path(self, path: str) -> bool:
-        """Whether a file makes programs run, or gives permissions."""
+        """Return whether a file makes programs run, or gives permissions."""
         spellings = [f"{spelling.lower()}/" for spelling in self.list_equivalent_paths(path)]
         return any(
             any(shim_folder.lower() in spelling for shim_folder in SHIM_FOLDERS)
@@ -218,8 +218,8 @@ MAX_RESTRICTING_RULES = 10_000
 
 
 def resolve_permission_mode(requested_mode: str | None, *, skips_permissions: bool) -> str:
-    """The mode of a turn: `--dangerously-skip-permissions` is bypassPermissions, `manual` another
-    word for default.
+    """Return the mode of a turn. `--dangerously-skip-permissions` means bypassPermissions, and
+    `manual` means default.
     """
     if skips_permissions:
         return BYPASS_MODE
@@ -227,12 +227,10 @@ def resolve_permission_mode(requested_mode: str | None, *, skips_permissions: bo
 
 
 class PolicyDecision(NamedTuple):
-    """What becomes of a call, and why: a rule as it was written, or the mode where no rule is about
-    the call.
-    """
+    """The decision on a call."""
 
     outcome: "DecisionOutcome"
-    reason: str
+    reason: str  # the text of the rule, or the mode if no rule matches
     is_by_rule: bool = True
 
 
@@ -275,12 +273,12 @@ class Policy:
 
     @property
     def has_restrictions(self) -> bool:
-        """Whether a call may be kept from running that the mode alone would let run."""
+        """Return whether the policy may stop a call that the mode alone would allow."""
         return bool(self.only_tools is not None or self.deny or self.ask or self.hooks)
 
     @property
     def has_rules(self) -> bool:
-        """Whether any rule says more of a call than the mode does."""
+        """Return whether there is any rule."""
         return self.has_restrictions or bool(self.allow)
 
     @property
@@ -296,16 +294,16 @@ class Policy:
 
     @property
     def restricting_rules(self) -> tuple[PermissionRule, ...]:
-        """The rules that keep a call from running unasked."""
+        """The rules that keep a call from running without a prompt."""
         return self.deny + self.ask
 
     @property
     def removed_tools(self) -> tuple[str, ...]:
-        """The tools that are denied as a whole."""
+        """The tools of which every call is denied."""
         return tuple(sorted({rule.tool for rule in self.deny if rule.content is None}))
 
     def list_visible_tools(self, tools: Iterable[str]) -> list[str]:
-        """The tools that `init` may name. A rule with a content leaves its tool in the list
+        """Return the tools that `init` may name. A rule with a content does not remove its tool
         (contract F8).
         """
         deny_rules = [rule for rule in self.deny if rule.content is None]
@@ -327,9 +325,7 @@ class Policy:
     def remove_rules(
         self, kind: "DecisionOutcome", rules: Iterable[PermissionRule] | None = None
     ) -> None:
-        """Take back rules of a person's answers: these, or all of a kind. Rules from elsewhere
-        stay.
-        """
+        """Remove rules that a person's answers added: these, or all of a kind."""
         removed = None if rules is None else {(rule.tool, rule.content) for rule in rules}
 
         def filter_rules(rules: tuple[PermissionRule, ...]) -> tuple[PermissionRule, ...]:
@@ -348,7 +344,7 @@ class Policy:
             self.deny = filter_rules(self.deny)
 
     def remove_working_directories(self, directories: Iterable[str]) -> None:
-        """Work in fewer folders again."""
+        """Remove folders in which the turn may work."""
         removed = frozenset(directories)
         self.workspace = self.workspace._replace(
             directories=tuple(
@@ -359,8 +355,8 @@ class Policy:
     def with_restricting_rules(
         self, rules: Mapping[str, Iterable[PermissionRule]], source: str
     ) -> "Policy":
-        """The policy with these rules "deny" and "ask" in the place of those that came from the
-        same source.
+        """Return the policy with these "deny" and "ask" rules instead of those of the same
+        source.
         """
         import copy
 
@@ -376,7 +372,7 @@ class Policy:
     def with_permissions(
         self, allow: Iterable[PermissionRule] = (), directories: Iterable[str] = ()
     ) -> "Policy":
-        """The policy with more rules that allow, and more folders to work in."""
+        """Return the policy with more allow rules and more folders to work in."""
         import copy
 
         policy = copy.copy(self)
@@ -385,23 +381,21 @@ class Policy:
         return policy
 
     def add_working_directories(self, directories: Iterable[str]) -> None:
-        """Work in more folders."""
+        """Add folders in which the turn may work."""
         all_directories = dict.fromkeys((*self.workspace.directories, *directories))
         self.workspace = self.workspace._replace(
             directories=tuple(all_directories)[-MAX_ADDED_RULES:]
         )
 
     def add_rules(self, rules: Mapping[str, Iterable[PermissionRule]]) -> None:
-        """Add rules of a person's answer, "allow", "ask" and "deny". A denied call stays denied."""
+        """Add the "allow", "ask" and "deny" rules of a person's answer."""
         self.allow = (*self.allow, *rules.get("allow", ()))[-MAX_ADDED_RULES:]
         self.ask = _limit_rules((*self.ask, *rules.get("ask", ())))
         self.deny = _limit_rules((*self.deny, *rules.get("deny", ())))
 
 
 def _limit_rules(rules: tuple[PermissionRule, ...]) -> tuple[PermissionRule, ...]:
-    """The same rules; where there are too many to look at for each call, one about everything."""
-    return (
-        rules
-        if len(rules) <= MAX_RESTRICTING_RULES
-        else (PermissionRule(ANY_TOOL, source="too many rules"),)
-    )
+    """Return the rules, or one rule about every tool if there are too many to check."""
+    if len(rules) <= MAX_RESTRICTING_RULES:
+        return rules
+    return (PermissionRule(ANY_TOOL, source="too many rules"),)

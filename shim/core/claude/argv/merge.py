@@ -1,6 +1,4 @@
-"""An Invocation → the words of Claude's command line again: for a conversation that another process
-runs.
-"""
+"""Formats an Invocation as arguments of Claude's command line, and merges two Invocations."""
 
 import orjson
 
@@ -31,8 +29,8 @@ FRONTEND_FIELDS = frozenset((
     *SESSION_FIELDS,
 ))  # fmt: skip
 
-# What keeps a conversation from something, and holds in a copy of it too. A mode does where it is
-# no wider than that of a conversation without flags.
+# Fields and flags that restrict a conversation, and its copies too. So does a permission mode that
+# allows no more than a conversation without flags.
 RESTRICTING_FIELDS = (
     *(
         "disallowed_tools",
@@ -65,9 +63,7 @@ LIST_KEYS = ("deny", "ask", *ALLOWING_KEYS)
 def build_conversation_args(
     invocation: Invocation, excluded_fields: frozenset[str] = FRONTEND_FIELDS
 ) -> list[str]:
-    """The words that mean the same conversation, without its prompt and without the fields
-    `excluded_fields`.
-    """
+    """Return the arguments of the same conversation, without its prompt and `excluded_fields`."""
     args: list[str] = []
     for field in FLAG_BY_FIELD:
         if field not in excluded_fields:
@@ -81,9 +77,7 @@ def build_conversation_args(
 
 
 def build_resume_point_args(invocation: Invocation) -> list[str]:
-    """The words that say up to which message of its session, or of the one that it is a copy of, a
-    life goes on.
-    """
+    """Return the arguments with the message at which a session, or the copy of one, is resumed."""
     return [
         arg
         for field in RESUME_POINT_FIELDS
@@ -92,11 +86,10 @@ def build_resume_point_args(invocation: Invocation) -> list[str]:
 
 
 def merge_resume_flags(original: Invocation, current: Invocation) -> Invocation:
-    """The next life of a session that has ended: the flags that it was begun with, and behind them
-    those of now.
+    """Return the flags with which an ended session is resumed: the original ones, then the current
+    ones.
 
-    A flag that is left out now takes nothing back: what the session was forbidden stays so, also by
-    settings that are said as JSON.
+    A restriction stays in force if its flag is not repeated. This includes settings as JSON.
     """
     original_args = build_conversation_args(original)
     combined = parse_argv([*original_args, *build_conversation_args(current)])
@@ -117,7 +110,7 @@ def merge_resume_flags(original: Invocation, current: Invocation) -> Invocation:
 
 
 def extract_restricting_flags(original: Invocation) -> Invocation:
-    """What the flags of a session forbid, without what they allow: for a copy of it."""
+    """Return the flags of a session that restrict it, without those that allow, for a copy."""
     restrictions: dict[str, Any] = {field: getattr(original, field) for field in RESTRICTING_FIELDS}
     restrictions["settings"] = _extract_restricting_settings(original.settings)
     if original.permission_mode in RESTRICTIVE_MODES and not original.skip_permissions:
@@ -129,8 +122,7 @@ def extract_restricting_flags(original: Invocation) -> Invocation:
 
 
 def _merge_settings(original_json: str | None, current_json: str | None) -> str | None:
-    """Settings of a session's begin and those of now, whose keys go before the others; the rules
-    and hooks of both hold."""
+    """Return the original settings with the current ones over them. Rules and hooks are joined."""
     original, current = _parse_settings_object(original_json), _parse_settings_object(current_json)
     if original_json == current_json or original is None or current is None:
         return current_json or original_json
@@ -151,7 +143,7 @@ def _merge_settings(original_json: str | None, current_json: str | None) -> str 
     if FORBID_BYPASS_KEY in original_permissions:
         permissions[FORBID_BYPASS_KEY] = original_permissions[FORBID_BYPASS_KEY]
     merged = {key: value for key, value in original.items() if key != DISABLE_HOOKS_KEY} | current
-    if original_hooks:  # nobody switches them off
+    if original_hooks:  # no setting switches them off
         merged.pop(DISABLE_HOOKS_KEY, None)
     merged["permissions"] = {key: value for key, value in permissions.items() if value != []}
     merged["hooks"] = {
@@ -162,7 +154,7 @@ def _merge_settings(original_json: str | None, current_json: str | None) -> str 
 
 
 def _extract_restricting_settings(settings_json: str | None) -> str | None:
-    """The same settings without what they allow."""
+    """Return settings without the keys that allow."""
     settings = _parse_settings_object(settings_json)
     if settings is None:
         return settings_json
@@ -179,13 +171,9 @@ def _extract_restricting_settings(settings_json: str | None) -> str | None:
         if key not in (DISABLE_HOOKS_KEY, "permissions")
     }
     restricting |= {"permissions": permissions} if permissions else {}
-    return (
-        settings_json
-        if restricting == settings
-        else dump_json(restricting).decode()
-        if restricting
-        else None
-    )
+    if restricting == settings:
+        return settings_json
+    return dump_json(restricting).decode() if restricting else None
 
 
 def _parse_settings_object(settings_json: str | None) -> dict[str, Any] | None:
@@ -197,7 +185,7 @@ def _parse_settings_object(settings_json: str | None) -> dict[str, Any] | None:
 
 
 def _join_unique(*values: object) -> list[Any]:
-    """The elements of lists, each once; a text is a list of it."""
+    """Return the elements of all lists, each once. A text counts as a list with one element."""
     lists = ([value] if isinstance(value, str) else as_list(value) for value in values)
     entries = [entry for entry_list in lists for entry in entry_list]
     return [entry for index, entry in enumerate(entries) if entry not in entries[:index]]

@@ -1,4 +1,4 @@
-"""A command line that means in another folder what it meant where it was said."""
+"""Resolves the paths in a command line, so that it means the same in another folder."""
 
 import posixpath
 
@@ -19,8 +19,9 @@ MANAGED_SETTINGS_FLAG = "--managed-settings"
 def resolve_invocation_paths(
     invocation: Invocation, source_folder: str, target_folder: str
 ) -> Invocation:
-    """What was said in `source_folder`, for a conversation in `target_folder`. What stands inside a
-    file of settings stays as it is.
+    """Return an invocation of `source_folder` for a conversation in `target_folder`.
+
+    Paths inside settings files are not changed.
     """
     if source_folder == target_folder:
         return invocation
@@ -54,8 +55,9 @@ def resolve_invocation_paths(
 def resolve_rule_paths(
     rules: tuple[PermissionRule, ...], source_folder: str, target_folder: str
 ) -> tuple[PermissionRule, ...]:
-    """The same for rules: those of flags. What a file that is found in a folder says is about that
-    folder.
+    """Return rules of `source_folder` for a conversation in `target_folder`.
+
+    Only rules of flags change. A rule in the settings file of a folder is about that folder.
     """
     if source_folder == target_folder:
         return rules
@@ -82,14 +84,12 @@ class _PathResolver(NamedTuple):
     def resolve_flag_value(self, name: str, value: str) -> str:
         if name in PATH_FLAGS:
             return self.resolve_path(value)
-        return (
-            self.resolve_settings(value)
-            if name == MANAGED_SETTINGS_FLAG and is_json(value)
-            else value
-        )
+        if name == MANAGED_SETTINGS_FLAG and is_json(value):
+            return self.resolve_settings(value)
+        return value
 
     def resolve_settings(self, settings_json: str) -> str:
-        """Settings, in the words that came if nothing of them is about a folder."""
+        """Return settings with resolved paths, or the same text if they have no such path."""
         settings = orjson.loads(settings_json)
         permissions = as_dict(settings).get("permissions")
         if not isinstance(permissions, dict):
@@ -98,11 +98,9 @@ class _PathResolver(NamedTuple):
             **permissions,
             **{key: self._resolve_entries(key, permissions[key]) for key in permissions},
         }
-        return (
-            settings_json
-            if resolved == permissions
-            else dump_json({**settings, "permissions": resolved}).decode()
-        )
+        if resolved == permissions:
+            return settings_json
+        return dump_json({**settings, "permissions": resolved}).decode()
 
     def _resolve_entries(self, key: str, value: object) -> object:
         resolve = {
@@ -117,7 +115,7 @@ class _PathResolver(NamedTuple):
 
 
 def is_json(text: str) -> bool:
-    """Whether a flag says JSON itself, and not the name of a file."""
+    """Return whether the value of a flag is JSON, and not the name of a file."""
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:
