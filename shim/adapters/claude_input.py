@@ -30,24 +30,23 @@ class ClaudeInput(ChildInput):
         )
 
     def encode_interrupt(self) -> bytes:
-        """A claude ends the turn with a result and stays."""
+        """Stop the turn. A claude ends it with a result and stays."""
         return self._encode_request(subtype="interrupt")
 
     def encode_model_change(self, name: str | None) -> bytes | None:
-        """From the next request on; Claude's default model has no name."""
+        """Set the model from the next request on. Claude's default model has no name."""
         return None if name is None else self._encode_request(subtype="set_model", model=name)
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
         return self._encode_request(subtype="apply_flag_settings", settings={"effortLevel": level})
 
     def encode_permission_mode_change(self, name: str) -> bytes | None:
-        """Claude's own names of modes."""
         return self._encode_request(subtype="set_permission_mode", mode=name)
 
     def encode_permission_response(
         self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """An allowed call is sent with its input, as the SDKs do."""
+        """Encode a decision. An allowed call is sent with its input, as the SDKs do."""
         if decision.allow:
             tool_input = (
                 permission.vendor_input
@@ -77,12 +76,12 @@ class ClaudeInput(ChildInput):
 
 
 def encode_control_response(response: Mapping[str, Any]) -> bytes:
-    """An answer to one of its requests."""
+    """Encode the answer to a control request of the child."""
     return _encode_line({"type": "control_response", "response": response})
 
 
 def encode_unsupported_request_error(request_id: str, subtype: object) -> bytes:
-    """The answer to a request that has none: silence would let it wait."""
+    """Encode the refusal of a control request, because the child would wait for an answer."""
     return encode_control_response(
         {
             "subtype": "error",

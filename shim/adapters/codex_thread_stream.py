@@ -1,15 +1,14 @@
-"""What `codex app-server` says of its threads: items, fragments of texts, questions, and the end of a
-turn.
+"""Translates the notifications and requests of `codex app-server`: items, deltas, approval requests
+and the end of a turn.
 
-    {"method":"item/started","params":{"threadId":…,"turnId":…,"item":{…}}}                     and
-                                                                                                item/completed
+    {"method":"item/started","params":{"threadId":…,"turnId":…,"item":{…}}}         (and item/completed)
     {"method":"item/agentMessage/delta","params":{"threadId":…,"itemId":…,"delta":…}}
     {"method":"item/commandExecution/requestApproval","id":0,"params":{"itemId":…,"command":…}}
     {"method":"turn/completed","params":{"threadId":…,"turn":{"id":…,"status":…,"error":…}}}
 
-A call of the model that was refused has no item: it is read from codex's own record of the thread
-(`codex_rollout`). Items of another thread are those of a subagent: what it says is nested in the
-call that began it. Its calls stand beside the others, because a frontend is asked about them.
+A refused call has no item. It is read from codex's own record of the thread (`codex_rollout`).
+Items of another thread belong to a subagent. Its texts are nested in the call that started it, but
+its calls are not, because the frontend is asked about them.
 """
 
 import re
@@ -38,64 +37,48 @@ from shim.core.turn.turn import Turn
 from shim.profiles.rpc.form import MAX_OPEN_REQUESTS
 from shim.profiles.rpc.translator import RpcTranslator
 
-MAX_OPEN_ITEMS = 1000  # of a turn that are not over; the oldest is forgotten
+MAX_OPEN_ITEMS = 1000  # of a turn; the oldest is dropped
 MAX_SUBAGENTS = 1000  # subagents whose call is known
 RETRY_MESSAGE = re.compile(r"Reconnecting\.\.\. (\d+)/(\d+)")
-# Said of the session, of the program, or again at the end of an item.
+# About the session or the program, or repeated at the end of an item.
 IGNORED_METHODS = frozenset(
     (
-        *(
-            "configWarning",
-            "warning",
-            "deprecationNotice",
-            "guardianWarning",
-            "remoteControl/status/changed",
-        ),
-        *(
-            "thread/started",
-            "thread/status/changed",
-            "thread/readState/changed",
-            "thread/settings/updated",
-        ),
-        *(
-            "thread/name/updated",
-            "thread/closed",
-            "thread/goal/updated",
-            "thread/goal/cleared",
-            "skills/changed",
-        ),
-        *(
-            "turn/diff/updated",
-            "hook/started",
-            "hook/completed",
-            "serverRequest/resolved",
-            "account/updated",
-        ),
-        *(
-            "account/rateLimits/updated",
-            "mcpServer/startupStatus/updated",
-            "item/mcpToolCall/progress",
-        ),
-        *(
-            "item/commandExecution/outputDelta",
-            "item/commandExecution/terminalInteraction",
-            "item/plan/delta",
-        ),
-        *(
-            "item/fileChange/outputDelta",
-            "item/fileChange/patchUpdated",
-            "item/reasoning/summaryPartAdded",
-        ),
-        *(
-            "item/reasoning/textDelta",
-            "model/rerouted",
-            "app/list/updated",
-            "thread/environment/connected",
-        ),
+        "configWarning",
+        "warning",
+        "deprecationNotice",
+        "guardianWarning",
+        "remoteControl/status/changed",
+        "thread/started",
+        "thread/status/changed",
+        "thread/readState/changed",
+        "thread/settings/updated",
+        "thread/name/updated",
+        "thread/closed",
+        "thread/goal/updated",
+        "thread/goal/cleared",
+        "skills/changed",
+        "turn/diff/updated",
+        "hook/started",
+        "hook/completed",
+        "serverRequest/resolved",
+        "account/updated",
+        "account/rateLimits/updated",
+        "mcpServer/startupStatus/updated",
+        "item/mcpToolCall/progress",
+        "item/commandExecution/outputDelta",
+        "item/commandExecution/terminalInteraction",
+        "item/plan/delta",
+        "item/fileChange/outputDelta",
+        "item/fileChange/patchUpdated",
+        "item/reasoning/summaryPartAdded",
+        "item/reasoning/textDelta",
+        "model/rerouted",
+        "app/list/updated",
+        "thread/environment/connected",
         "thread/environment/disconnected",
     )
 )
-# behind which calls are said
+# Items before which missing calls are written.
 CHECKPOINT_ITEMS = ("agentMessage", "reasoning", "commandExecution", "fileChange", "mcpToolCall")
 SILENT_ITEMS = (
     "userMessage",
@@ -160,7 +143,7 @@ class CodexThreadTranslator(RpcTranslator):
 
     @classmethod
     def accepts_line_between_turns(cls, line: bytes) -> bool:
-        """Between two turns its questions are read, and its answers; no notification is."""
+        """Return whether a line is a request or a response."""
         head = line.partition(b'"params"')[0]
         return b'"id"' in head or b'"method"' not in head
 
@@ -176,7 +159,9 @@ class CodexThreadTranslator(RpcTranslator):
             self.turn.record_unknown_event(method or "untyped", event)
 
     def feed_event_from_broken_line(self, event: Event) -> None:
-        """Out of a broken line no question is believed, and no notification of another thread."""
+        """Translate an event of a repaired line. Requests and notifications of another thread are
+        not trusted.
+        """
         params = event.get("params")
         is_main_thread = (
             isinstance(params, dict) and params.get("threadId") == self.session.session_id
@@ -188,7 +173,7 @@ class CodexThreadTranslator(RpcTranslator):
         ):
             self.turn.diagnostics.record("doubtful_event")
             if "id" in event and len(self.outbox) < MAX_OPEN_REQUESTS:
-                # a question must not wait for ever
+                # codex would wait for ever
                 self.outbox.append(
                     self.session.encode_decline_response(event["id"], str(event["method"]))
                 )
@@ -201,7 +186,7 @@ class CodexThreadTranslator(RpcTranslator):
         return params.get("threadId") == self.session.session_id or not self.session.session_id
 
     def _write_missing_calls(self, params: Event) -> None:
-        """Say the calls since the last time that have no item."""
+        """Write the new calls of codex's record that have no item."""
         data_dir = self.turn.config.data_dir
         if data_dir is None or not self._is_main_thread(params):
             return
@@ -311,7 +296,7 @@ class CodexThreadTranslator(RpcTranslator):
 
     @property
     def _working_dirs(self) -> tuple[str, ...]:
-        """The working directory, as we name it and as codex does."""
+        """The working directory, by our name and by codex's."""
         return (self.turn.config.cwd, self.session.cwd)
 
     def _write_text_delta(self, params: Event) -> None:
@@ -327,7 +312,7 @@ class CodexThreadTranslator(RpcTranslator):
     def _write_full_text(
         self, params: Event, text: str, key: object, *, is_thinking: bool = False
     ) -> None:
-        """A text that is complete, of which fragments may have been said."""
+        """Write a complete text, whose deltas may have been written."""
         if self._is_main_thread(params):
             (self.turn.update_thinking if is_thinking else self.turn.update_text)(text, key)
             self.turn.end_block()
@@ -336,7 +321,7 @@ class CodexThreadTranslator(RpcTranslator):
             (agent.write_thinking_message if is_thinking else agent.write_text_message)(text)
 
     def _write_plan(self, params: Event) -> None:
-        """Its plan is a list of todos, said again whenever it has changed."""
+        """Write the plan as a list of todos, if it has changed."""
         steps = params.get("plan")
         if (
             not self._is_main_thread(params)
@@ -358,8 +343,8 @@ class CodexThreadTranslator(RpcTranslator):
         self.turn.add_tool_result(call_id, "")
 
     def _record_usage(self, params: Event) -> None:
-        """The usage of one request of the turn that runs; a thread that goes on begins with that of
-        the last one.
+        """Record the usage of one request of this turn. A resumed thread starts with the usage of
+        its last turn.
         """
         if self._is_main_thread(params) and params.get("turnId") == self.session.turn_id:
             last = params["tokenUsage"]["last"]
@@ -395,7 +380,7 @@ class CodexThreadTranslator(RpcTranslator):
         )
         if params.get("kind", "command") == "command" and isinstance(params.get("command"), str):
             self._ask_frontend(request_id, COMMAND_APPROVAL, [item_id], [call], params)
-        else:  # of an access to the network, or of what is typed into a program: nobody can be shown the call
+        else:  # the network, or input for a running program: there is no call to show
             self.outbox.append(self.session.encode_decline_response(request_id, COMMAND_APPROVAL))
 
     def _ask_patch(self, request_id: object, params: Event) -> None:
@@ -413,7 +398,7 @@ class CodexThreadTranslator(RpcTranslator):
         return any(prompted_item is item for prompted_item in self._prompted_items)
 
     def _ask_server(self, request_id: object, params: Event) -> None:
-        """A call of a server's tool, or what a server itself wants to know: a form."""
+        """Ask about a call of an MCP server's tool, or show a form of the server."""
         meta = params.get("_meta") or {}
         if "codex_approval_kind" not in meta:
             key = f"form-{request_id}"
@@ -447,7 +432,7 @@ class CodexThreadTranslator(RpcTranslator):
         )
 
     def _refuse_extra_permissions(self, request_id: object, params: Event) -> None:
-        """codex asks for more than a call: another folder, the network."""
+        """Refuse permissions beyond a call: another folder, or the network."""
         self.outbox.append(
             self.session.encode_response(request_id, result={"permissions": {}, "scope": "turn"})
         )
@@ -492,7 +477,7 @@ class CodexThreadTranslator(RpcTranslator):
         self.session.clear_running_turn()
         if turn_fields.get("status") == "interrupted":
             self.session.stop_background_commands(self._subagent_calls)
-        if self.turn.machine.state is CLOSED:  # ended by us before codex heard of it
+        if self.turn.machine.state is CLOSED:  # we ended it before codex did
             return
         status = turn_fields.get("status")
         if status == "interrupted":
@@ -505,7 +490,7 @@ class CodexThreadTranslator(RpcTranslator):
         self.turn.record_vendor_completion()
 
     def _record_retry(self, params: Event) -> None:
-        """The model's service failed; codex asks again, or says so at the end of the turn."""
+        """Record that codex calls its model again."""
         if not (self._is_main_thread(params) and params.get("willRetry")):
             return
         message = str(params["error"].get("message"))
@@ -553,5 +538,5 @@ TODO_STATUSES = {"completed": "completed", "inProgress": "in_progress"}
 
 
 def _build_call_ids(item_id: str, calls: list[ClaudeCall]) -> list[str]:
-    """An id for each call of an item: its own for the first."""
+    """Return an id for each call of an item. The first call has the item's id."""
     return [f"{item_id}:{index}" if index and item_id else item_id for index in range(len(calls))]

@@ -1,16 +1,14 @@
-"""A dialog of an extension of pi's as a form for the person, and the answer to it (pi page, section
-5).
-"""
+"""Converts a dialog of one of pi's extensions to a form for the person, and the answer back."""
 
 from collections.abc import Mapping
 from typing import Any
 
-DIALOG_METHODS = ("select", "confirm", "input", "editor")  # what waits for an answer
-ANSWER_FIELD = "answer"  # the one field of the form
+DIALOG_METHODS = ("select", "confirm", "input", "editor")  # dialogs that wait for an answer
+ANSWER_FIELD = "answer"  # the only field of the form
 
 
 def build_dialog_form(dialog: Mapping[str, Any]) -> dict[str, Any]:
-    """The form of a dialog, as the Agent Client Protocol has it."""
+    """Return the form of a dialog, as the Agent Client Protocol has it."""
     method, texts = dialog.get("method"), [dialog.get("title"), dialog.get("message")]
     field: dict[str, Any] = {"type": "boolean" if method == "confirm" else "string"}
     if method == "select":
@@ -25,7 +23,7 @@ def build_dialog_form(dialog: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_dialog_answer(form_answer: Mapping[str, Any]) -> dict[str, Any]:
-    """What pi is answered, by the filled form."""
+    """Return the answer for pi, by the result of the form."""
     if form_answer.get("action") != "accept":
         return {"cancelled": True}
     value = form_answer["content"][ANSWER_FIELD]

@@ -26,13 +26,13 @@ STATE, COMMANDS, SETTING = "state", "commands", "setting"
 PROMPT, STEER, ABORT, IDLE_CHECK, CLEAR = "prompt", "steer", "abort", "rest", "clear"
 # The command in a response → the label of its request, for a recording.
 LABELS_BY_COMMAND = {
-    **{
-        "get_state": STATE,
-        "get_commands": COMMANDS,
-        "set_model": SETTING,
-        "set_thinking_level": SETTING,
-    },
-    **{"prompt": PROMPT, "abort": ABORT, "clear_queue": CLEAR},
+    "get_state": STATE,
+    "get_commands": COMMANDS,
+    "set_model": SETTING,
+    "set_thinking_level": SETTING,
+    "prompt": PROMPT,
+    "abort": ABORT,
+    "clear_queue": CLEAR,
 }
 # A model's name may end with a colon and such a level of thinking.
 THINKING_LEVELS = frozenset(("off", "minimal", "low", "medium", "high", "xhigh", "max"))

@@ -1,8 +1,8 @@
-"""pi's RPC: the events of its stream, answers to what it was asked, and dialogs of its extensions
-(pi page, section 5).
+"""Translates pi's RPC: the events of its stream, responses, and dialogs of its extensions.
 
-A run ends with `agent_settled`. Versions before 0.80.4 have no such event: their `agent_end` may be
-followed by a retry or a compaction, which is said at once, so that a silence behind it is the end.
+A run ends with `agent_settled`. Versions before 0.80.4 do not have this event. Their `agent_end`
+may be followed by a retry or a compaction, which is reported at once. So a silence after
+`agent_end` is the end of the run.
 """
 
 from typing import Any
@@ -40,9 +40,9 @@ EARLY_DIALOG_MESSAGE = (
     "pi ended at its start: an extension of yours opens a dialog in session_start, before pi hears any answer; take "
     'that extension away, or set [vendors.pi] driver = "one-way", where pi opens no dialog'
 )
-# in front of a tool of an extension that is called like one of Claude's
+# The prefix of an extension's tool that has the name of one of Claude's tools.
 FOREIGN_TOOL_PREFIX = "mcp__pi__"
-HANDLED_DISPOSITION = "handled"  # by an extension: no run begins
+HANDLED_DISPOSITION = "handled"  # an extension has handled it, so no run starts
 
 
 class PiRpcTranslator(RpcTranslator, PiTranslator):
@@ -60,7 +60,7 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
         self._cwd = self.session.working_dir
         if self.session.session_id:
             commands = list(self.session.text_commands) or None
-            # the one that was asked for goes before
+            # a requested model takes precedence
             default_model = None if self.turn.config.model else self.session.model or None
             self.turn.record_vendor_session_info(
                 session_id=self.session.session_id, model=default_model, slash_commands=commands
@@ -68,11 +68,13 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
 
     @classmethod
     def accepts_line_between_turns(cls, line: bytes) -> bool:
-        """Between two turns its dialogs are read, and its answers."""
+        """Return whether a line is a dialog or a response."""
         return DIALOG_TYPE.encode() in line or b'"response"' in line
 
     def feed_event_from_broken_line(self, event: Event) -> None:
-        """Out of a broken line no dialog is believed, and no answer (threats: forged lines)."""
+        """Translate an event of a repaired line. Dialogs and responses are not trusted, because the
+        line may be forged.
+        """
         kind = event.get("type")
         if not self.session.is_initialized or kind not in (DIALOG_TYPE, "response"):
             super().feed_event_from_broken_line(event)
@@ -87,7 +89,7 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
         if not self.session.is_initialized:
             self.start_next_turn()
         self.session.is_running, self._has_run_ended = True, False
-        if self.session.is_stopping:  # it did not run yet when it was told to stop
+        if self.session.is_stopping:  # it was not running when it was stopped
             self.outbox.append(self.session.encode_interrupt())
         super().on_agent_start(event)
 
@@ -98,7 +100,7 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
 
     def _reset(self) -> None:
         super()._reset()
-        self._has_run_ended = False  # what ran has ended, if nothing follows
+        self._has_run_ended = False  # the run has ended, if nothing follows
 
     def _end_run(self, *, is_newer_version: bool) -> None:
         self._has_run_ended, self._is_older_version = True, not is_newer_version
@@ -122,13 +124,13 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
             self.turn.record_vendor_completion()
 
     def _is_complete(self) -> bool:
-        """A run that has ended is whole too where a compaction came behind its last reply."""
+        """Return whether the run is complete. A compaction may follow its last reply."""
         return super()._is_complete() or (
             self._has_run_ended and self._last_message is None and not self._has_open_reply
         )
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """The exit, or a silence where no other end is said."""
+        """End the turn at the exit, or at a silence if no other end is reported."""
         self.session.is_running = False
         if self.session.is_starting and self.session.has_early_dialog:
             self.turn.record_failure(EARLY_DIALOG_MESSAGE, kind="refused")
@@ -164,7 +166,7 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
             self._finish_turn()
 
     def _record_prompt_response(self, disposition: object) -> None:
-        """A message of ours was taken. Where pi does not say what it made of it, it is asked
+        """Record that pi took a message. If pi does not report what it did with the message, ask
         whether it runs.
         """
         if disposition == HANDLED_DISPOSITION:
@@ -202,8 +204,8 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
             self._open_dialog(str(request_id), event)
 
     def _open_dialog(self, request_id: str, event: Event) -> None:
-        """Another extension asks the person: as a call of Claude's tool for that. At the start pi
-        hears no answer.
+        """Ask the person for another extension, with a call of Claude's question tool. At the start
+        pi reads no answer.
         """
         if self.session.is_starting:
             self.session.has_early_dialog = True
@@ -219,7 +221,7 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
             )
 
     def _ask_permission(self, request_id: str, event: Event) -> None:
-        """Our extension asks whether a call may run."""
+        """Ask whether a call may run, for our extension."""
         try:
             call_fields = orjson.loads(event["placeholder"])
             call_id, vendor_tool, tool_input = (
@@ -255,10 +257,10 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
     def _is_foreign_tool(
         self, vendor_tool: str, replaced: object, name: str, arguments: Arguments
     ) -> bool:
-        """Whether an extension's tool is called like one of Claude's, so that a mode or a rule
-        would allow it as that.
+        """Return whether a tool of an extension has the name of one of Claude's tools, so that a
+        mode or a rule for Claude's tool would allow it.
 
-        Where a rule keeps the call from running unasked, its own name stays: then the rule holds.
+        If a rule restricts the call, the tool keeps its name, so that the rule applies.
         """
         if replaced is not True and (vendor_tool in TOOLS or not vendor_tool[:1].isupper()):
             return False

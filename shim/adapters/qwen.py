@@ -31,27 +31,26 @@ from shim.core.policy.policy import (
     split_into_word_set,
 )
 
-# Claude calls them the same, in its own spelling: `exit_plan_mode` is ExitPlanMode.
+# Claude has the same names in Pascal case: `exit_plan_mode` is ExitPlanMode.
 _PASCAL_CASE_TOOLS = (
-    *(
-        "exit_plan_mode",
-        "enter_plan_mode",
-        "notebook_edit",
-        "tool_search",
-        "monitor",
-        "task_stop",
-        "send_message",
-    ),
-    *(
-        "list_agents",
-        "cron_create",
-        "cron_list",
-        "cron_delete",
-        "enter_worktree",
-        "exit_worktree",
-        "report_findings",
-    ),
-    *("structured_output", "ask_user_question", "skill", "web_search"),
+    "exit_plan_mode",
+    "enter_plan_mode",
+    "notebook_edit",
+    "tool_search",
+    "monitor",
+    "task_stop",
+    "send_message",
+    "list_agents",
+    "cron_create",
+    "cron_list",
+    "cron_delete",
+    "enter_worktree",
+    "exit_worktree",
+    "report_findings",
+    "structured_output",
+    "ask_user_question",
+    "skill",
+    "web_search",
 )
 
 _TASK = ToolMapping("Task", drop=("fork_context", "fork_session", "fork_turns"))

@@ -17,20 +17,19 @@ from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.values import as_list
 
-# How long it waits for a permission: the longest that it takes. With more it goes back to its own
+# How long qwen waits for a decision: the longest time that it accepts. A longer time becomes its
 # default of 60 s.
 PERMISSION_TIMEOUT_MS = 600_000
 VENDOR_MODES = {
     "default": "default",
     "plan": "plan",
-    "acceptEdits": "default",  # what the policy then lets run unasked, and no more
+    "acceptEdits": "default",  # the policy allows the edits
     "dontAsk": "default",
     "auto": "auto",
-    # for the rest of the turn; its own would answer its questions with nothing
+    # qwen's own mode would answer its questions with nothing
     "bypassPermissions": "default",
 }
-# 0.24.4 takes `updatedInput` for its records and runs the call as it was: only a refusal keeps the
-# old input from it.
+# 0.24.4 records `updatedInput`, but runs the call with the old input. Only a denial prevents that.
 CHANGED_MESSAGE = (
     "Not run: the user allows this call with another input only. "
     "Make the call again with exactly this input: {input}"
@@ -46,9 +45,7 @@ class QwenInput(ClaudeInput):
     _store_attachment: Callable[[str, str], str | None] | None = None
 
     def encode_handshake(self, request: LaunchRequest) -> bytes:
-        """Turn the control protocol on, and tell it the MCP servers that its command line does not
-        name.
-        """
+        """Turn the control protocol on, and send the MCP servers that are not on the command line."""
         self._store_attachment = request.files.store_attachment
         self.accepted_block_kinds = (
             TEXT_ONLY_KINDS if request.files.store_attachment is None else frozenset(("image",))
@@ -61,8 +58,8 @@ class QwenInput(ClaudeInput):
         return self._encode_request(subtype="initialize", **options)
 
     def encode_prompt(self, message: UserMessage) -> bytes:
-        """It pastes the block of an image as text; a file that the prompt names it reads, and gives
-        its model.
+        """Encode a message with the paths of files in place of its images. qwen reads a file that
+        the prompt names, but would show the data of an image as text.
         """
         return super().encode_prompt(
             message._replace(
@@ -79,18 +76,17 @@ class QwenInput(ClaudeInput):
         return NO_FILE_MESSAGE if path is None else "@" + re.sub(SPECIAL_CHARS, r"\\\g<0>", path)
 
     def encode_effort_change(self, level: str | None) -> bytes | None:
-        """None for its own: that cannot be told."""
+        """Return None for the default effort, because qwen has no name for it."""
         return None if level is None else self._encode_request(subtype="set_effort", effort=level)
 
     def encode_permission_mode_change(self, name: str) -> bytes | None:
-        """qwen's own names of modes differ."""
         return super().encode_permission_mode_change(VENDOR_MODES[name])
 
     def encode_permission_response(
         self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """Arguments that were not changed are not sent: it keeps its own. ValueError: it would run
-        the old ones.
+        """Encode a decision. An unchanged input is not sent. Raise ValueError for a changed input,
+        because qwen would run the old input.
         """
         answer: dict[str, Any] = {"behavior": "allow"}
         if not decision.allow:
@@ -105,7 +101,9 @@ class QwenInput(ClaudeInput):
 def _convert_answers(
     permission: PermissionRequest, changed: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """The answers to its question, keyed by their number (Claude's are keyed by their text)."""
+    """Return the answers to a question of qwen with the question's number as the key. Claude's key
+    is the question's text.
+    """
     answers = changed.get("answers")
     if permission.vendor_tool != "ask_user_question" or not isinstance(answers, dict):
         vendor_arguments = build_vendor_arguments(

@@ -1,11 +1,11 @@
-"""qwen's stream. Measured: 0.24.4 and 0.15.10.
+"""Translates qwen's stream. Measured: 0.24.4 and 0.15.10.
 
-It is nearly Claude's. What differs is on the qwen page, section 7: ids and indices that restart, no
-message_delta, usage that includes cached tokens and hidden requests, its own tool names, events of
-its own. A reply ends with the assistant line that has a non-zero usage; text that begins with `[API
-Error:` is the error and not the reply; an `init` after an outcome begins the next turn. A draft of
-it (qwen-rfc page, 1) nests the facts of `init` in `data`, has errors that are texts, and names a
-call as the parent of its own result.
+It is nearly Claude's. The differences: ids and indices restart, there is no message_delta, usage
+includes cached tokens and hidden requests, and some tool names and events are qwen's own. A reply
+ends with the assistant line that has a non-zero usage. A text that begins with `[API Error:` is the
+error and not the reply. An `init` after an outcome starts the next turn. A draft of the protocol
+nests the fields of `init` in `data`, has errors that are texts, and names a call as the parent of
+its own result.
 """
 
 import re
@@ -36,16 +36,14 @@ PERMISSION_MODES = {
 DENIED_TEXT = "requires permission to use"
 CANCELLED_MESSAGE = "Operation cancelled."
 CANCELLED_EXIT_CODE = 130
-MAX_ERROR_CHARS = 20_000  # a text that is longer is no error, whatever it begins with
+MAX_ERROR_CHARS = 20_000  # a longer text is no error
 IGNORED_STREAM_EVENTS = ("content_block_stop", "message_stop", "goal_state", "tool_progress")
 EXIT_SUBTYPES = {53: "error_max_turns", 55: "error_during_execution"}
 NOTIFICATION_TEXT = r'(?s)Background agent ".*" \w+\.\Z'
 
 
 class QwenTranslator(ClaudeProtocolTranslator):
-    """`_block_number` numbers the streamed blocks, `_error_text` is a text that may turn out to be
-    the error.
-    """
+    """Translates the lines of one qwen. `_error_text` is a text that may turn out to be the error."""
 
     ignored_stderr_prefixes = (
         "Ripgrep not available",
@@ -60,7 +58,9 @@ class QwenTranslator(ClaudeProtocolTranslator):
         self._error_event: Event | None = None
 
     def choose_translator_for_unknown_event(self, event: Event) -> Translator:
-        """The dialect of the RFC, if the stream begins in it; an error may be of either, and waits."""
+        """Return the translator of the RFC's dialect if the stream begins in this dialect. An error
+        may belong to both dialects, so it is kept until the next event.
+        """
         if self._has_started or not is_chat_completion_protocol_event(event):
             return super().choose_translator_for_unknown_event(event)
         if "error" in event and "object" not in event and "type" not in event:
@@ -106,7 +106,7 @@ class QwenTranslator(ClaudeProtocolTranslator):
         if self._error_event is not None:
             self.turn.record_unknown_event("untyped", self._error_event)
             self._error_event = None
-        mode = event.get("permission_mode")  # its `default` stands for several of Claude's
+        mode = event.get("permission_mode")  # its `default` stands for several of Claude's modes
         tools = [
             strip_tool_name_hash(name)
             for name in event.get("tools") or ()
@@ -250,8 +250,8 @@ class QwenTranslator(ClaudeProtocolTranslator):
             self.turn.record_failure(message, **fields)
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """Several ends have no `result` line, only an exit code and a word on stderr (page, section
-        6).
+        """Record an end without a `result` line. There is only an exit code, and perhaps a text on
+        stderr.
         """
         if self.turn.outcome_tracker.outcome is not None or child_exit is None:
             return
@@ -277,8 +277,8 @@ class QwenTranslator(ClaudeProtocolTranslator):
 
 
 def is_chat_completion_protocol_event(event: Event) -> bool:
-    """Whether an event is of the RFC's dialect: an `object` of OpenAI's, one of its own types, or a
-    bare error.
+    """Return whether an event belongs to the RFC's dialect: it has one of OpenAI's objects or one
+    of the RFC's types, or it is a bare error.
     """
     kind, name = event.get("type"), event.get("object")
     if isinstance(name, str) and name.startswith("chat.completion"):
@@ -289,8 +289,8 @@ def is_chat_completion_protocol_event(event: Event) -> bool:
 
 
 def convert_usage(raw_usage: object) -> Usage | None:
-    """The usage of one reply, or None if it is not known yet. Its input_tokens include the cached
-    ones.
+    """Return the usage of one reply, or None if it is not known yet. Its input_tokens include the
+    cached tokens.
     """
     if not isinstance(raw_usage, dict):
         return None

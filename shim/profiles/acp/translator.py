@@ -1,8 +1,8 @@
-"""What an agent of the protocol says: updates of its session, questions, and the answers to what it
-was asked.
+"""Translates an agent of the Agent Client Protocol: updates of its session, permission requests,
+forms, and responses.
 
-An answer to `session/prompt` ends the turn. What is said while a session is loaded was said in an
-earlier turn.
+The response to `session/prompt` ends the turn. Updates that arrive while a session is loaded belong
+to earlier turns.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,7 +50,7 @@ from shim.profiles.rpc.form import build_ask_user_question_input
 from shim.profiles.rpc.session import METHOD_NOT_FOUND, RpcResponse, format_rpc_error
 from shim.profiles.rpc.translator import RpcTranslator
 
-# kinds of a call's content that are written; a diff is in the arguments of its call
+# The kinds of a call's content that are written. A diff is in the arguments of its call.
 WRITTEN_CONTENT_KINDS = ("content", "diff")
 FAILED_STATES = ("failed", "cancelled")  # states of a call
 SUBTYPE_BY_LIMIT = {"max_turn_requests": "error_max_turns"}
@@ -65,9 +65,9 @@ ANSWER_UPDATES = (
     "tool_call_update",
     "plan",
 )
-# in front of what gemini says of a new mode, where its model's words stand
+# gemini reports a new mode as a text of its model that begins like this.
 MODE_NOTICE_START = "[MODE_UPDATE]"
-UNTITLED_THOUGHT = "****\n"  # gemini's title of a thought that has none
+UNTITLED_THOUGHT = "****\n"  # gemini's empty title of a thought
 
 
 class AcpTranslator(RpcTranslator):
@@ -78,11 +78,11 @@ class AcpTranslator(RpcTranslator):
     session: AcpSession
     tools: ClassVar[Tools] = {}
     form: ClassVar[AcpToolCallFormat] = AcpToolCallFormat()
-    server_tool: ClassVar[str] = ""  # how it names a tool of a server of MCP
-    counts_session: ClassVar[bool] = False  # whether its usage is that of the session so far
-    ends_at_denial: ClassVar[bool] = False  # its model hears nothing more when a call was denied
-    trailer: ClassVar[Pattern[str] | None] = None  # what it adds to the end of what a call returned
-    # what it says itself about a call, where its model's words stand
+    server_tool: ClassVar[str] = ""  # its names of the tools of MCP servers
+    counts_session: ClassVar[bool] = False  # whether its usage is the total of the session
+    ends_at_denial: ClassVar[bool] = False  # it ends the turn when a call is denied
+    trailer: ClassVar[Pattern[str] | None] = None  # what it appends to the result of a call
+    # the agent's own text about a call, among the texts of its model
     notices: ClassVar[Pattern[str] | None] = None
 
     # the agent's own text when it calls its model again
@@ -94,7 +94,7 @@ class AcpTranslator(RpcTranslator):
         super().__init__(turn, partial=partial, session=session)
         self._calls = OpenAcpToolCalls(self.form)
         self._usage = AcpUsageTracker(is_session_total=self.counts_session)
-        # of a turn that is over if the agent is silent now
+        # the result of a turn that ends if the agent stays silent
         self._pending_end: Mapping[str, Any] | None = None
         self._last_plan: object = None
         self._plan_count = 0
@@ -119,7 +119,7 @@ class AcpTranslator(RpcTranslator):
                 self.ignore_event,
             ),
             "session_info_update": self.ignore_event,
-            # What only version 2 has.
+            # Updates of version 2.
             "agent_message": lambda update: self._translate_full_message(
                 update, self.turn.add_text
             ),
@@ -157,8 +157,8 @@ class AcpTranslator(RpcTranslator):
 
     @classmethod
     def accepts_line_between_turns(cls, line: bytes) -> bool:
-        """Between two turns its questions are read, and its answers; no update is, but for those
-        among questions.
+        """Return whether a line is a request or a response. Updates are only accepted in a batch
+        with them.
         """
         return b'"sessionUpdate"' not in line or line.startswith(b"[")
 
@@ -196,8 +196,8 @@ class AcpTranslator(RpcTranslator):
                 self.diagnostics.record("malformed_event", repr(error))
 
     def feed_event_from_broken_line(self, event: Event) -> None:
-        """Out of a broken line no question is believed, and no update of another session (threats:
-        forged lines).
+        """Translate an event of a repaired line. Requests and updates of another session are not
+        trusted, because the line may be forged.
         """
         params = event.get("params")
         is_own_session = (
@@ -209,7 +209,7 @@ class AcpTranslator(RpcTranslator):
             and ("id" in event or not is_own_session)
         ):
             self.diagnostics.record("doubtful_event")
-            if "id" in event:  # if it is a question, it must not wait for ever
+            if "id" in event:  # the agent would wait for ever
                 self.session.reply_to_request(event["id"], result=CANCELLED_RESULT)
                 self.outbox += self.session.take_outbox()
         else:
@@ -234,8 +234,8 @@ class AcpTranslator(RpcTranslator):
             handler(update)
 
     def _translate_chunk(self, update: Event, write_text: Callable[..., None]) -> None:
-        """A fragment of what the model says. What the agent says of a new mode or model is not the
-        model's.
+        """Write a fragment of the model's text. Texts of the agent itself, such as the notice of a
+        new mode, are left out.
         """
         content = update["content"]
         if self.session.is_changing_settings and str(content.get("text")).startswith(
@@ -265,8 +265,8 @@ class AcpTranslator(RpcTranslator):
             self._upserts.append_message_text(str(message_id), text)
 
     def _write_failure_text(self) -> None:
-        """Write a text that looked like the reason of a failure: the turn continues, so the text is
-        the model's.
+        """Write a text that looked like the reason of a failure. The turn continues, so it is the
+        model's text.
         """
         text = self._failure_text
         self._failure_text = ""
@@ -274,7 +274,7 @@ class AcpTranslator(RpcTranslator):
         self.turn.add_text(text)
 
     def _translate_full_message(self, update: Event, write_text: Callable[..., None]) -> None:
-        """A message as a whole: what is new of it is said."""
+        """Write the new part of a complete message."""
         if "content" not in update:
             return
         self._end_denied_calls()
@@ -289,8 +289,8 @@ class AcpTranslator(RpcTranslator):
             write_text(new_text, message_id)
 
     def _end_denied_calls(self) -> None:
-        """The agent goes on behind calls that were refused: some agents never say that those are
-        over.
+        """End the denied calls after the agent has continued, because some agents never report
+        their end.
         """
         for call_id in self.session.denied_calls:
             if call_id in self.turn.open_calls:
@@ -300,14 +300,14 @@ class AcpTranslator(RpcTranslator):
 
     @property
     def _uses_upserts(self) -> bool:
-        """Whether what is said is patched by its id: version 2."""
+        """Return whether updates change earlier ones by id (version 2)."""
         return not self.session.protocol_version.answer_ends_turn
 
     def _translate_state(self, update: Event) -> None:
         self._apply_turn_step(self.session.convert_state_to_prompt_response(update))
 
     def _apply_turn_step(self, response: RpcResponse) -> None:
-        """A step of a turn that is taken: it ends, or it ends unless the agent goes on."""
+        """End the turn, or pause it until the agent continues or stays silent."""
         was_paused, self._pending_end = (
             self._pending_end is not None,
             response.result if response.request_label == TURN_MAY_END else None,
@@ -320,7 +320,7 @@ class AcpTranslator(RpcTranslator):
             self.turn.cancel_vendor_completion()
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """The agent is silent, or has gone: a turn that might have been over is over."""
+        """End a paused turn, because the agent is silent or has exited."""
         if self._pending_end is not None:
             self._end_turn(self._pending_end)
 
@@ -373,7 +373,7 @@ class AcpTranslator(RpcTranslator):
         )
 
     def _add_call_content(self, update: Event) -> None:
-        """One more piece of a call's content."""
+        """Add content to a call."""
         call = self._calls.find_call_for_update(update, self._create_call_id)
         if len(call.output) < MAX_CONTENT_ITEMS:
             call.output = call.content = [*call.output, update["content"]]
@@ -399,8 +399,8 @@ class AcpTranslator(RpcTranslator):
         )
 
     def _translate_tool(self, call: AcpToolCall) -> tuple[str, dict[str, Any]]:
-        """The tool and its arguments as Claude has them; one of a server that was handed over has
-        Claude's name.
+        """Return the tool and its arguments as Claude has them. A tool of an MCP server that we
+        passed on gets Claude's name.
         """
         claude_name = (
             "" if call.vendor_tool in self.tools else self._resolve_server_tool(call.vendor_tool)
@@ -463,7 +463,7 @@ class AcpTranslator(RpcTranslator):
                 self.turn.record_unknown_event(f"tool_content/{kind}", item)
 
     def _translate_plan(self, update: Event) -> None:
-        """Its plan is a list of todos, said again whenever it has changed."""
+        """Write the plan as a list of todos, if it has changed."""
         entries = update["entries"]
         if entries == self._last_plan:
             return
@@ -488,7 +488,7 @@ class AcpTranslator(RpcTranslator):
         elif method == "session/request_permission" and isinstance(params, dict):
             try:
                 self._ask_permission(request_id, params)
-            except Exception:  # a question that nobody can read must not wait for ever
+            except Exception:  # the agent would wait for ever
                 self.session.reply_to_request(request_id, result=CANCELLED_RESULT)
                 raise
         else:
@@ -500,7 +500,7 @@ class AcpTranslator(RpcTranslator):
         return bool(params.get("sessionId", self.session.session_id) == self.session.session_id)
 
     def _ask_form(self, request_id: object, params: Event) -> None:
-        """The agent asks the person: as a call of Claude's tool for that."""
+        """Ask the person, with a call of Claude's question tool."""
         questions_input = build_ask_user_question_input(params)
         if questions_input is None or not self._is_own_session(params):
             self.session.reply_to_request(
@@ -533,7 +533,7 @@ class AcpTranslator(RpcTranslator):
         ).build_call_from_permission_request(subject.call)
         translated = self._translate_tool(requested_call)
         if translated[0] == QUESTION_TOOL:
-            # its options are the answers: to allow it would choose one
+            # Its options are the answers, so allowing it would choose one.
             self.session.reply_to_request(request_id, result=CANCELLED_RESULT)
             return
         request_key = self.session.register_permission_request(
@@ -573,7 +573,6 @@ class AcpTranslator(RpcTranslator):
             self._apply_turn_step(response)
 
     def _list_unreachable_servers(self) -> list[dict[str, str]] | None:
-        """The servers of MCP that the agent cannot reach."""
         return [
             {"name": name, "status": "failed"} for name in self.session.unreachable_servers
         ] or None
@@ -581,7 +580,7 @@ class AcpTranslator(RpcTranslator):
     def _end_turn(self, result: Mapping[str, Any]) -> None:
         self.session.discard_allowed_calls()
         turn, reason = self.turn, result.get("stopReason")
-        if turn.machine.state is CLOSED:  # ended by us before the agent heard of it
+        if turn.machine.state is CLOSED:  # we ended it before the agent did
             return
         usage = self._usage.compute_turn_usage(result)
         if self._failure_text and not (usage and usage["output_tokens"]):

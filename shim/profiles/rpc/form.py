@@ -1,9 +1,9 @@
-"""A form of the protocol (`elicitation/create`) as Claude's question to the person, and the answers
-as the form's.
+"""Converts a form of the protocol (`elicitation/create`) to Claude's question tool, and the answers
+back.
 
-A field with a list of values has options, a field for yes or no has two, any other is answered in
-the person's own words. Claude's answers are by the text of the question; of a field with several
-values they are joined with commas.
+A field with a list of values has options, and a boolean field has two. Any other field is answered
+with a text. Claude's answers have the text of the question as their key. Several values are joined
+with commas.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from shim.core.reading.values import as_dict, as_list
 
 # Open requests of ours, and of the child. A response to a request beyond them is not recognised.
 MAX_OPEN_REQUESTS = 1000
-MAX_FIELDS = 20  # of a form that is asked
-MAX_HEADER_CHARS = 12  # characters of a question's short name, as Claude's own
-OPTION_KEYS = ("oneOf", "anyOf", "enum")  # where the values of a field stand
+MAX_FIELDS = 20  # of a form
+MAX_HEADER_CHARS = 12  # of a question's short name, as Claude has it
+OPTION_KEYS = ("oneOf", "anyOf", "enum")  # the keys with the values of a field
 BOOLEAN_CHOICES = {"Yes": True, "No": False}
 DECLINED_RESULT, DISMISSED_RESULT = {"action": "decline"}, {"action": "cancel"}
 
@@ -58,8 +58,8 @@ class OpenElicitationForms:
 
 
 def build_ask_user_question_input(params: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The arguments of AskUserQuestion; None for what is no form, or for a form that asks nothing
-    or too much.
+    """Return the arguments of AskUserQuestion, or None if `params` is no form, or has no field or
+    too many.
     """
     fields = _list_fields(params)
     if params.get("mode") != "form" or not 0 < len(fields) <= MAX_FIELDS:
@@ -87,9 +87,9 @@ def build_ask_user_question_input(params: Mapping[str, Any]) -> dict[str, Any] |
 def build_elicitation_result(
     params: Mapping[str, Any], updated_input: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The answer to the form, by the arguments of AskUserQuestion that came back.
+    """Return the result of a form, by the arguments of AskUserQuestion with the answers.
 
-    A form without an answer that it requires, or with one that it does not have, was dismissed.
+    A form without a required answer, or with an answer that it does not offer, is dismissed.
     """
     answers, fields = as_dict((updated_input or {}).get("answers")), _list_fields(params)
     content = {}
@@ -104,7 +104,7 @@ def build_elicitation_result(
 
 
 def format_ask_user_question_result(updated_input: Mapping[str, Any] | None) -> str:
-    """What the call of a question returned."""
+    """Return the result of a call of AskUserQuestion."""
     answers = as_dict((updated_input or {}).get("answers")).items()
     pairs = ", ".join(f'"{question}"="{reply}"' for question, reply in answers)
     return f"User has answered your questions: {pairs}. You can now continue with the user's answers in mind."
@@ -116,8 +116,8 @@ def _list_fields(params: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _list_question_texts(params: Mapping[str, Any]) -> list[str]:
-    """The text of the question for each field: the first has the form's message too. No two are the
-    same.
+    """Return a unique text for the question of each field. The first text contains the form's
+    message.
     """
     texts: list[str] = []
     for name, field in _list_fields(params).items():
@@ -128,7 +128,7 @@ def _list_question_texts(params: Mapping[str, Any]) -> list[str]:
 
 
 def _list_options(field: Mapping[str, Any]) -> list[tuple[str, object, Mapping[str, Any]]]:
-    """The label, the value and the words of each value that a field may have."""
+    """Return the label, the value and the description of each value of a field."""
     if field.get("type") == "boolean":
         return [(label, value, {}) for label, value in BOOLEAN_CHOICES.items()]
     schema = as_dict(field.get("items")) if field.get("type") == "array" else field
@@ -141,7 +141,7 @@ def _list_options(field: Mapping[str, Any]) -> list[tuple[str, object, Mapping[s
 
 
 def _convert_answer(field: Mapping[str, Any], answer: object) -> object:
-    """What a field has by an answer; None where it cannot have that."""
+    """Return the value of a field for an answer, or None if the field cannot have it."""
     kind, options = field.get("type"), _list_options(field)
     if kind == "array":
         labels = answer if isinstance(answer, list) else str(answer).split(", ")
