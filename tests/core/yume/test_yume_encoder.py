@@ -13,6 +13,8 @@ from shim.conversation.drivers.open_translation import (
     create_standalone_child_stream,
 )
 from shim.core.claude.permissions import PermissionRequest
+from shim.core.claude.usage import NO_USAGE, create_usage
+from shim.core.claude.writer import StreamJsonWriter
 from shim.core.turn.outcome import ChildExit
 from shim.core.yume.encoder import YumeEncoder
 from shim.core.yume.protocol import (
@@ -426,6 +428,26 @@ def test_frontend_session_id_replaces_the_vendor_session_id():
     encoder.write_result({"is_error": False, "shim": {"cause": "clean"}})
     ids = [json.loads(line).get("session_id") for line in encoder.take_bytes().splitlines()]
     assert ids == ["sess-123", None, "sess-123", None]
+
+
+def test_transcript_has_the_messages_of_the_turn_in_claudes_lines():
+    plain_writer = StreamJsonWriter(STABLE_ID_PREFIX)
+    transcript_writer = StreamJsonWriter(STABLE_ID_PREFIX)
+    encoder = YumeEncoder(STABLE_ID_PREFIX, transcript_writer=transcript_writer)
+    for writer in (plain_writer, encoder):
+        writer.write_init_message(U, {"cwd": "/repo"})
+        writer.start_message("m", NO_USAGE)
+        writer.set_message_usage(create_usage(3, 2, 1, 4))
+        writer.write_block("thinking", b'"hm"')
+        writer.write_complete_block("text", b'"one"')
+        writer.write_tool_call("a", "Read", {"file_path": "a.txt"})
+        writer.write_tool_result("a", "Read", {"file_path": "a.txt"}, "content", False)
+        writer.write_user_text("[Request interrupted by user]")
+        writer.write_synthetic_message("[1 image left out]")
+        writer.write_api_error("API Error: 529 overloaded", "server_error", 529)
+    lines = transcript_writer.take_bytes()
+    assert lines == plain_writer.take_bytes()
+    assert len(lines.splitlines()) == 8
 
 
 def test_tool_result_blocks_are_joined_into_a_single_text(stage):
