@@ -14,12 +14,15 @@ from shim.commands.conform.observations import (
     RuleViolationError,
     describe_missing_output,
     fail_rule_if,
+    has_interrupt_text,
     list_turns_with_api_error,
+    require_checkpoint,
     skip_rule_if,
     split_run_into_turns,
 )
-from shim.commands.conform.process import CommandRun
+from shim.commands.conform.process import CommandRun, is_result_line
 from shim.core.reading.diagnostics import pluralize
+from shim.core.reading.values import list_dicts
 
 VERSION = re.compile(rb"(\d+)\.(\d+)\.(\d+) \(Claude Code\)\n")
 MIN_MAJOR_VERSION = 2  # the SDKs warn of a lower major version, or refuse it
@@ -355,17 +358,9 @@ def _get_signalled_run(observations: ObservedCommandRuns, name: str) -> CommandR
     before.
     """
     run = observations.get_run(name)
-    fail_rule_if(
-        "signalled" not in run.line_counts,
-        f"no word of a turn came{describe_missing_output(run)}",
-        run,
-    )
-    earlier_lines = [
-        line.value
-        for line in run.lines[: run.line_counts["signalled"]]
-        if isinstance(line.value, dict)
-    ]
-    if any(value.get("type") == "result" for value in earlier_lines):
+    require_checkpoint(run, "signalled")
+    earlier_lines = list_dicts([line.value for line in run.lines[: run.line_counts["signalled"]]])
+    if any(map(is_result_line, earlier_lines)):
         raise RuleNotObservedError(
             "the turn was over before the signal; a longer --long-prompt may help"
         )
@@ -399,9 +394,7 @@ def _sigint_says_so(observations: ObservedCommandRuns) -> str:
     fail_rule_if(not results, "there is no result", run)
     if results[-1].get("subtype") != "error_during_execution":
         raise RuleViolationError("the result is another", run, results[-1])
-    if not any(
-        "[Request interrupted by user" in json.dumps(line) for line in run.find_lines("user")
-    ):
+    if not has_interrupt_text(run.json_lines):
         raise RuleViolationError("the line of the interrupt is missing", run)
     return "both"
 

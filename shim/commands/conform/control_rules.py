@@ -11,9 +11,12 @@ from shim.commands.conform.observations import (
     ObservedTurn,
     RuleNotObservedError,
     RuleViolationError,
+    check_field_types,
     describe_missing_output,
     fail_rule_if,
+    has_interrupt_text,
     list_turns_with_api_error,
+    require_checkpoint,
     skip_rule_if,
     split_run_into_turns,
 )
@@ -115,11 +118,7 @@ def _initialize_at_any_time(observations: ObservedCommandRuns) -> str:
 def _initialize_is_complete(observations: ObservedCommandRuns) -> str:
     run = observations.get_run("control")
     body = _get_answer_body(run, "initialize")
-    for key, kind in INITIALIZE_FIELDS.items():
-        if not isinstance(body.get(key), kind):
-            raise RuleViolationError(
-                f"{key} is {'missing' if key not in body else 'of another type'}", run, body
-            )
+    check_field_types(run, body, INITIALIZE_FIELDS)
     if not body["models"] or any(
         not {"value", "displayName", "description"} <= set(model) for model in body["models"]
     ):
@@ -187,22 +186,14 @@ def _idle_interrupt(observations: ObservedCommandRuns) -> str:
 def _find_arrival_s(run: CommandRun, line_value: JsonObject | None) -> float:
     """The time at which a line, or the line with a `response`, came; 0 if it never came."""
     for line in run.lines:
-        if (
-            line_value is not None
-            and isinstance(line.value, dict)
-            and line_value in (line.value, line.value.get("response"))
-        ):
+        if line_value and line_value in (line.value, as_dict(line.value).get("response")):
             return line.time_s
     return 0.0
 
 
 def _get_interrupted_turn(observations: ObservedCommandRuns) -> ObservedTurn:
     run = observations.get_run("interrupt")
-    fail_rule_if(
-        "interrupted" not in run.line_counts,
-        f"no word of a turn came{describe_missing_output(run)}",
-        run,
-    )
+    require_checkpoint(run, "interrupted")
     turn = observations.get_finished_turn("interrupt")
     if turn.result.get("subtype") == "success":
         delay_s = _find_arrival_s(run, turn.result) - _find_arrival_s(
@@ -233,11 +224,7 @@ def _interrupt(observations: ObservedCommandRuns) -> str:
         turn.run,
         turn.result,
     )
-    if not any(
-        "[Request interrupted by user" in json.dumps(line)
-        for line in turn.lines
-        if line.get("type") == "user"
-    ):
+    if not has_interrupt_text(turn.lines):
         raise RuleViolationError("the line of the interrupt is missing", turn.run, turn.result)
     return "both"
 

@@ -8,11 +8,11 @@ nothing of a model that called nothing. Most checks do so by `fail_if` and `skip
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from shim.commands.conform.process import CommandRun, JsonObject
+from shim.commands.conform.process import CommandRun, JsonObject, is_result_line
 from shim.core.claude.grammar import is_init_line, list_tool_calls, list_tool_results
 from shim.core.reading.diagnostics import escape_control_chars
 
@@ -145,6 +145,29 @@ STREAM_RUNS = frozenset(
 )
 
 
+def check_field_types(run: CommandRun, value: JsonObject, types: Mapping[str, Any]) -> None:
+    """Raise RuleViolationError for a field that is missing or has another type."""
+    for key, field_type in types.items():
+        if not isinstance(value.get(key), field_type):
+            problem = "of another type" if key in value else "missing"
+            raise RuleViolationError(f"{key} is {problem}", run, value)
+
+
+def require_checkpoint(run: CommandRun, name: str) -> None:
+    """Raise RuleViolationError if a run did not get so far in its turn."""
+    problem = f"no word of a turn came{describe_missing_output(run)}"
+    fail_rule_if(name not in run.line_counts, problem, run)
+
+
+def has_interrupt_text(lines: Iterable[JsonObject]) -> bool:
+    """Return whether a user line says that the turn was interrupted."""
+    return any(
+        "[Request interrupted by user" in json.dumps(line)
+        for line in lines
+        if line.get("type") == "user"
+    )
+
+
 def describe_missing_output(run: CommandRun) -> str:
     """The end of a sentence: what we waited for in vain."""
     if run.is_flooded:
@@ -170,7 +193,7 @@ def split_run_into_turns(run: CommandRun) -> list[ObservedTurn]:
     line_groups: list[list[JsonObject]] = [[]]
     for line in run.json_lines:
         line_groups[-1].append(line)
-        if line.get("type") == "result":
+        if is_result_line(line):
             line_groups.append([])
     turns: list[ObservedTurn] = []
     for position, lines in enumerate(line_groups):

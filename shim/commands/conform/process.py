@@ -94,11 +94,8 @@ class CommandRun:
 
     def find_control_response(self, request_id: str) -> JsonObject | None:
         """The `response` of the control_response to a request, if it came."""
-        for value in self.find_lines("control_response"):
-            response = value.get("response")
-            if isinstance(response, dict) and response.get("request_id") == request_id:
-                return response
-        return None
+        lines = (line for line in self.json_lines if _is_answer_to(line, request_id))
+        return next((line["response"] for line in lines), None)
 
 
 class _StdoutClosedError(Exception):
@@ -272,12 +269,8 @@ class ClaudeProcess:
     async def _add_line(self, raw: bytes) -> None:
         line = parse_stdout_line(self.measure_elapsed_s(), raw)
         self.run.lines.append(line)
-        value = line.value
-        if (
-            isinstance(value, dict)
-            and value.get("type") == "control_request"
-            and self.run.closed_at is None
-        ):
+        value = as_dict(line.value)
+        if value.get("type") == "control_request" and self.run.closed_at is None:
             body = self.answer_request(as_dict(value.get("request")))
             if body is not None:
                 response = {
@@ -328,10 +321,8 @@ class ClaudeProcess:
 
 
 def _is_answer_to(value: JsonObject, request_id: str) -> bool:
-    response = value.get("response")
-    return value.get("type") == "control_response" and (
-        isinstance(response, dict) and response.get("request_id") == request_id
-    )
+    response = as_dict(value.get("response"))
+    return value.get("type") == "control_response" and response.get("request_id") == request_id
 
 
 def parse_stdout_line(time_s: float, raw: bytes) -> CommandStdoutLine:

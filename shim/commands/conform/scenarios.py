@@ -22,6 +22,7 @@ from shim.core.claude.grammar import (
     is_permission_request,
     list_content_blocks,
 )
+from shim.core.reading.values import as_list
 
 PROMPT = "Reply with the one word ready. Use no tools."
 TOOL_PROMPT = (
@@ -111,6 +112,18 @@ def build_user_message(content: object, **fields: object) -> JsonObject:
     }
 
 
+async def _send_message_and_wait(
+    claude_process: ClaudeProcess, content: object, description: str, **fields: object
+) -> None:
+    """Send a user message and wait for the result of its turn."""
+    await claude_process.send_lines(build_user_message(content, **fields))
+    await claude_process.wait_for_stdout_line(is_result_line, description)
+
+
+async def _initialize(claude_process: ClaudeProcess) -> None:
+    await claude_process.send_control_request_and_wait("initialize", hooks=None)
+
+
 # -- without a turn --------------------------------------------------------------------------------
 
 
@@ -195,7 +208,7 @@ async def run_control_protocol(runner: ScenarioRunner) -> None:
 
 
 async def _initialize_and_close(claude_process: ClaudeProcess) -> None:
-    await claude_process.send_control_request_and_wait("initialize", hooks=None)
+    await _initialize(claude_process)
     claude_process.close_stdin()
 
 
@@ -208,7 +221,7 @@ def _build_line_script(line: bytes) -> Script:
 
 
 async def _send_control_requests(claude_process: ClaudeProcess) -> None:
-    await claude_process.send_control_request_and_wait("initialize", hooks=None)
+    await _initialize(claude_process)
     await claude_process.send_control_request_and_wait(UNKNOWN_SUBTYPE)
     await claude_process.send_control_request_and_wait("interrupt")
     await claude_process.send_control_request_and_wait("set_permission_mode", mode="conform")
@@ -229,7 +242,7 @@ async def _send_odd_lines(claude_process: ClaudeProcess) -> None:
     await claude_process.send_bytes(
         b"\n  \n" + b"".join(json.dumps(line).encode() + b"\n" for line in ignored_lines)
     )
-    await claude_process.send_control_request_and_wait("initialize", hooks=None)
+    await _initialize(claude_process)
     await claude_process.send_lines(
         {"type": "control_request", "request": {"subtype": "mcp_status"}}
     )
@@ -249,20 +262,17 @@ async def run_conversation(runner: ScenarioRunner) -> None:
     prompt = runner.options.prompt
 
     async def script(claude_process: ClaudeProcess) -> None:
-        await claude_process.send_control_request_and_wait("initialize", hooks=None)
+        await _initialize(claude_process)
         claude_process.record_stdout_line_count("initialized")
-        await claude_process.send_lines(build_user_message(prompt))
-        await claude_process.wait_for_stdout_line(is_result_line, "the first result")
+        await _send_message_and_wait(claude_process, prompt, "the first result")
         await claude_process.send_control_request_and_wait("set_model", model=None)
         await claude_process.send_control_request_and_wait(
             "set_permission_mode", mode="acceptEdits"
         )
-        await claude_process.send_control_request_and_wait("initialize", hooks=None)
-        await claude_process.send_lines(
-            build_user_message([{"type": "text", "text": prompt}], session_id="")
-        )
-        await claude_process.wait_for_stdout_line(
-            is_result_line, "the result of a message in blocks"
+        await _initialize(claude_process)
+        blocks = [{"type": "text", "text": prompt}]
+        await _send_message_and_wait(
+            claude_process, blocks, "the result of a message in blocks", session_id=""
         )
         claude_process.record_stdout_line_count("done")
         claude_process.close_stdin()
@@ -342,11 +352,9 @@ async def run_tool_calls(runner: ScenarioRunner) -> None:
 
         claude_process.answer_request = deny
         await claude_process.send_control_request_and_wait("initialize", hooks=HOOKS)
-        await claude_process.send_lines(build_user_message(prompt))
-        await claude_process.wait_for_stdout_line(is_result_line, "the result of a denied call")
+        await _send_message_and_wait(claude_process, prompt, "the result of a denied call")
         claude_process.answer_request = allow
-        await claude_process.send_lines(build_user_message(prompt))
-        await claude_process.wait_for_stdout_line(is_result_line, "the result of an allowed call")
+        await _send_message_and_wait(claude_process, prompt, "the result of an allowed call")
         if permission_requests:
             claude_process.answer_request = hold
             await claude_process.send_lines(build_user_message(prompt))
@@ -372,7 +380,7 @@ async def run_interrupted_turn(runner: ScenarioRunner) -> None:
     options = runner.options
 
     async def script(claude_process: ClaudeProcess) -> None:
-        await claude_process.send_control_request_and_wait("initialize", hooks=None)
+        await _initialize(claude_process)
         await claude_process.send_lines(build_user_message(options.long_prompt))
         await claude_process.wait_for_stdout_line(_is_turn_output, "the first words")
         claude_process.record_stdout_line_count("interrupted")
@@ -380,9 +388,8 @@ async def run_interrupted_turn(runner: ScenarioRunner) -> None:
         await claude_process.wait_for_stdout_line(
             is_result_line, "the result of an interrupted turn"
         )
-        await claude_process.send_lines(build_user_message(options.prompt))
-        await claude_process.wait_for_stdout_line(
-            is_result_line, "the result of the turn after an interrupt"
+        await _send_message_and_wait(
+            claude_process, options.prompt, "the result of the turn after an interrupt"
         )
         claude_process.close_stdin()
 
@@ -439,12 +446,8 @@ async def run_resumed_sessions(runner: ScenarioRunner) -> None:
     await runner.run_command(
         "session-again", "yume", "-p", "--session-id", session_id, options.prompt
     )
-    tool_list = next(
-        (init.get("tools") for init in first_run.json_lines if is_init_line(init)), None
-    )
-    tool_names = (
-        [name for name in tool_list if isinstance(name, str)] if isinstance(tool_list, list) else []
-    )
+    init_line = next(filter(is_init_line, first_run.json_lines), {})
+    tool_names = [name for name in as_list(init_line.get("tools")) if isinstance(name, str)]
     removed_tool, limited_tool = [
         *sorted(tool_names, key=lambda name: name != "Bash"),
         "Bash",

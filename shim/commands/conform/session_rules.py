@@ -14,7 +14,9 @@ from shim.commands.conform.observations import (
 )
 from shim.commands.conform.process import CommandRun
 from shim.commands.conform.scenarios import UNKNOWN_SESSION_ID
+from shim.core.claude.grammar import is_init_line
 from shim.core.reading.diagnostics import pluralize
+from shim.core.reading.values import list_dicts
 
 LIMIT_TEXT = "Reached maximum number of turns (1)"
 
@@ -48,9 +50,7 @@ def _json_verbose(observations: ObservedCommandRuns) -> str:
     events = run.lines[0].value if len(run.lines) == 1 else None
     if not isinstance(events, list):
         raise RuleViolationError("that is not one array", run, run.stdout)
-    kinds = [
-        (event.get("type"), event.get("subtype")) for event in events if isinstance(event, dict)
-    ]
+    kinds = [(event.get("type"), event.get("subtype")) for event in list_dicts(events)]
     if ("system", "init") not in kinds or "result" not in dict(kinds):
         raise RuleViolationError("the array has no init or no result", run, run.stdout)
     return pluralize(len(events), "event")
@@ -175,12 +175,8 @@ def _tools(observations: ObservedCommandRuns) -> str:
         observations.get_run("json-verbose"),
         observations.get_finished_turn("session").init_line.get("tools", []),
     )
-    events = run.lines[0].value if run.lines else None
-    inits = (
-        [event for event in events if event.get("subtype") == "init"]
-        if isinstance(events, list)
-        else []
-    )
+    events = list_dicts(run.lines[0].value) if run.lines else []
+    inits = list(filter(is_init_line, events))
     fail_rule_if(not inits, "there is no init", run)
     removed_tool, limited_tool = run.argv[-2], run.argv[-1].partition("(")[0]
     if removed_tool in inits[0]["tools"]:

@@ -12,6 +12,7 @@ from shim.commands.conform.observations import (
     ObservedCommandRuns,
     RuleNotObservedError,
     RuleViolationError,
+    check_field_types,
     describe_missing_output,
     fail_rule_if,
     is_new_conversation_line,
@@ -281,11 +282,7 @@ def _init_is_complete(observations: ObservedCommandRuns) -> str:
 def _result_is_complete(observations: ObservedCommandRuns) -> str:
     results = _get_lines(observations, "result")
     for run, line in results:
-        for key, kind in RESULT_FIELDS.items():
-            if not isinstance(line.get(key), kind):
-                raise RuleViolationError(
-                    f"{key} is {'missing' if key not in line else 'of another type'}", run, line
-                )
+        check_field_types(run, line, RESULT_FIELDS)
         fail_rule_if(
             missing := _list_missing(line["usage"], TOKEN_FIELDS),
             f"usage lacks {missing}",
