@@ -341,14 +341,12 @@ def send_frames_and_collect_answers(
     session_id: str,
     frames: Sequence[Mapping[str, Any]],
     environment: Mapping[str, str],
-    *,
-    timeout_s: float = ANSWER_TIMEOUT_S,
     **hello_fields: Any,
 ) -> list[dict[str, Any]]:
-    """Send some frames. Return the welcome and all frames that came until each was answered or
-    `timeout_s` was over.
+    """Send frames. Return the welcome and all frames that come until each frame is answered.
 
-    A frame without an id gets one. The answer to `answer` is `settled`, the one to `end` is `bye`.
+    The wait is ANSWER_TIMEOUT_S at most. A frame without an id gets one. `settled` answers the
+    frame `answer`, and `bye` answers `end`.
     """
     requests = [{"id": create_uuid(), **request} for request in frames]
     pending_ids = {request["id"] for request in requests}
@@ -369,7 +367,7 @@ def send_frames_and_collect_answers(
             pending_ids = {
                 request["id"] for request in requests if request["kind"] in ("answer", "end")
             }
-        for frame in connection.read_frames(timeout_s) if pending_ids else ():
+        for frame in connection.read_frames(ANSWER_TIMEOUT_S) if pending_ids else ():
             received.append(frame)
             if frame["kind"] in ANSWER_KINDS:
                 pending_ids.discard(frame.get("id"))

@@ -402,7 +402,7 @@ def load_shim_settings(
         max_inbound_bytes=_parse_bytes(
             path, table, "max_inbound_bytes", MAX_LINE_BYTES, MIN_LINE_BYTES
         ),
-        timeouts=_parse_timeouts(path, environment, table),
+        timeouts=_parse_timeouts(environment, table),
         log=_resolve_log(path, invocation.shim_log, environment, table),
         deny=tuple(tools.get("deny", ())),
         hide=tuple(tools.get("hide", ())),
@@ -512,7 +512,7 @@ def resolve_recording_path(
     )
 
 
-def _parse_timeouts(path: str, environment: Mapping[str, str], table: Table) -> dict[str, float]:
+def _parse_timeouts(environment: Mapping[str, str], table: Table) -> dict[str, float]:
     timeouts = {name: float(table[name]) for name in DEFAULT_TIMEOUTS_S if name in table}
     for name, variable in TIMEOUT_VARIABLES.items():
         if value := environment.get(variable):

@@ -149,7 +149,7 @@ class ModelReplyCollector:
 
     def _start_reply(self, time_s: float, parent: str, message_id: str) -> ModelReply:
         queue = self._get_queue(time_s, parent)
-        self._close_reply(queue, time_s)
+        self._close_reply(queue)
         self.reply_count += 1
         reply = ModelReply(
             self.reply_count,
@@ -163,14 +163,14 @@ class ModelReplyCollector:
         queue.items.append(reply)
         return reply
 
-    def _close_reply(self, queue: _AgentQueue, time_s: float) -> None:
+    def _close_reply(self, queue: _AgentQueue) -> None:
         if queue.reply is not None:
             queue.reply.is_closed = True
             queue.reply = None
 
     def close_open_replies(self, time_s: float) -> None:
         for queue in self._queues.values():
-            self._close_reply(queue, time_s)
+            self._close_reply(queue)
             queue.waiting_since = time_s
 
     def _get_queue(self, time_s: float, parent: str) -> _AgentQueue:
@@ -204,7 +204,7 @@ class ModelReplyCollector:
         if step.kind == "prompt":
             queue.waiting_since = time_s
         elif step.kind in ("error", "result"):
-            self._close_reply(queue, time_s)
+            self._close_reply(queue)
         queue.items.append(step)
 
 

@@ -1,6 +1,6 @@
 """How much may be asked of the gateway with one token: requests in a time, streams at once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
@@ -19,8 +19,7 @@ MAX_STREAMS = 128  # at once: some tabs, phones and scripts; each is a connectio
 class GatewayRequestLimiter:
     """The counts of one gateway, by the role of the token: there is one token for each."""
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         # role → how many are left, and when that was so
         self._post_budgets: dict[str, tuple[float, float]] = {}
         self._stream_counts: dict[str, int] = {}
@@ -28,7 +27,7 @@ class GatewayRequestLimiter:
 
     def check_post_rate_limit(self, role: str) -> None:
         """Count a request that does something. Refused if there are too many."""
-        now = self._clock()
+        now = monotonic()
         remaining, updated_at = self._post_budgets.get(role, (float(MAX_POST_BURST), now))
         remaining = min(remaining + (now - updated_at) * MAX_POSTS_PER_S, float(MAX_POST_BURST))
         if remaining < 1:

@@ -16,7 +16,6 @@ from shim.commands.conform.observations import (
     fail_rule_if,
     has_interrupt_text,
     list_turns_with_api_error,
-    require_checkpoint,
     skip_rule_if,
     split_run_into_turns,
 )
@@ -358,7 +357,11 @@ def _get_signalled_run(observations: ObservedCommandRuns, name: str) -> CommandR
     before.
     """
     run = observations.get_run(name)
-    require_checkpoint(run, "signalled")
+    fail_rule_if(
+        "signalled" not in run.line_counts,
+        f"no word of a turn came{describe_missing_output(run)}",
+        run,
+    )
     earlier_lines = list_dicts([line.value for line in run.lines[: run.line_counts["signalled"]]])
     if any(map(is_result_line, earlier_lines)):
         raise RuleNotObservedError(

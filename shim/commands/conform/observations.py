@@ -153,12 +153,6 @@ def check_field_types(run: CommandRun, value: JsonObject, types: Mapping[str, An
             raise RuleViolationError(f"{key} is {problem}", run, value)
 
 
-def require_checkpoint(run: CommandRun, name: str) -> None:
-    """Raise RuleViolationError if a run did not get so far in its turn."""
-    problem = f"no word of a turn came{describe_missing_output(run)}"
-    fail_rule_if(name not in run.line_counts, problem, run)
-
-
 def has_interrupt_text(lines: Iterable[JsonObject]) -> bool:
     """Return whether a user line says that the turn was interrupted."""
     return any(

@@ -38,7 +38,6 @@ TITLE_COLUMNS = 12  # columns of the titles
 
 
 def explain_turn(
-    context: typer.Context,
     words: Annotated[
         list[str] | None, typer.Argument(metavar="ARGS", help="The arguments of claude, after --.")
     ] = None,

@@ -27,7 +27,6 @@ INTERACTIVE_TOOLS = ("AskUserQuestion", "ExitPlanMode")
 SUBCOMMAND_PATTERN = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
 # of a line, that a suggestion names; a longer one is no rule that a person could read
 MAX_COMMANDS, MAX_RULE_CHARS = 5, 500
-OUTSIDE_REASON = "Path is outside allowed working directories"
 
 
 def suggest_rule_updates(

@@ -13,7 +13,7 @@ MAX_VALUE_DEPTH = MAX_WRITTEN_DEPTH - 10
 # string of any length from using memory.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(")?|[{}\[\]]', re.DOTALL)
 _STRING_TAIL = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
-_QUOTE, _OPENING, _CLOSING = ord('"'), b"{[", b"}]"
+_OPENING, _CLOSING = b"{[", b"}]"
 
 
 class JsonObjectScanner:

@@ -53,9 +53,9 @@ class BrokenPipeHandler:
         return True
 
 
-def print_line(text: str, console: Console | None = None) -> None:
+def print_line(text: str) -> None:
     """Print one line unchanged: not shortened, wrapped or parsed as markup."""
-    (console or Console(highlight=False)).print(Text(format_single_line(text)), soft_wrap=True)
+    Console(highlight=False).print(Text(format_single_line(text)), soft_wrap=True)
 
 
 def show_status(message: str) -> AbstractContextManager[object]:

@@ -61,7 +61,6 @@ class SessionView:
         self._history = deque[Sequence[SessionStepChange]](maxlen=MAX_HISTORY_STEPS)
         self._history_steps = 0  # steps of the history
         self._start_ms = 0
-        self._last_drawn_number = 0  # a line of this number was drawn
         self._handlers: dict[str, Callable[[Frame], None]] = {
             "welcome": self._on_welcome,
             "line": self._on_line,
