@@ -20,8 +20,10 @@ from shim.core.bridge.frames import encode_frame
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.paths import is_json
+from shim.core.claude.grammar import is_init_line
 from shim.core.claude.messages import parse_json_line
 from shim.core.errors import ShimError
+from shim.core.reading.values import as_dict
 from shim.io import early_signals
 from shim.io.signals import SignalRecorder, StartInterruptedError
 from shim.io.stderr import warn
@@ -160,8 +162,8 @@ def _is_vendor_init(line: bytes) -> bool:
     """Whether a line is a real claude's own init of a turn, with which it keeps its session; those
     of ours name us.
     """
-    message = parse_json_line(line)
-    return isinstance(message, dict) and message.get("subtype") == "init" and "shim" not in message
+    message = as_dict(parse_json_line(line))
+    return is_init_line(message) and "shim" not in message
 
 
 def _reject_waiting_clients(listener: socket.socket, reason: str) -> None:

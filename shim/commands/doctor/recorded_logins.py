@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 
-import orjson
-
+from shim.core.claude.grammar import get_result_text
 from shim.core.errors import ShimError
 from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS, escape_control_chars
+from shim.core.reading.json_text import parse_json_object
+from shim.core.reading.values import as_dict
 from shim.recording.folders import get_recording_folder, list_newest_recordings
+from shim.story.events import find_vendor_name
 from shim.story.reader import Recording, RecordingReadBudget
 
 # A login is only in question for vendors that were used lately, and a person waits for the
@@ -59,14 +61,11 @@ def _parse_result(line: bytes) -> dict[str, str]:
     """Return the vendor of a result and its message, "" if its cause is not `auth`. Any other line
     has no vendor.
     """
-    try:
-        result = orjson.loads(line)
-        shim = result["shim"]
-        vendor, cause = str(shim["vendor"]), shim["cause"]
-        if cause != "auth":
-            return {vendor: ""}
-        text = result.get("result") or result["errors"][0]
-        last_line = str(text).strip().rpartition("\n")[2]  # the lines before it are ours
-        return {vendor: escape_control_chars(last_line)[:MAX_SAMPLE_CHARS]}
-    except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError):
+    result = parse_json_object(line)
+    vendor = find_vendor_name(result)
+    if not vendor:
         return {}
+    if as_dict(result["shim"]).get("cause") != "auth":
+        return {vendor: ""}
+    last_line = get_result_text(result).strip().rpartition("\n")[2]  # the lines before it are ours
+    return {vendor: escape_control_chars(last_line)[:MAX_SAMPLE_CHARS]}

@@ -80,6 +80,9 @@ def print_vendor_table(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> No
     """
     console = open_table_console()
 
+    def print_text(text: str, style: str = "") -> None:
+        console.print(Text(escape_control_chars(text), style=style), soft_wrap=True)
+
     def print_table(table: Table) -> None:
         console.print(table)
         console.print()
@@ -89,12 +92,12 @@ def print_vendor_table(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> No
     installed_rows = [row for row in rows if row["program"] is not None]
     print_table(_build_vendor_table(rows if shows_all else installed_rows, gap))
     for line in ASKING_LEGEND:
-        console.print(Text(line, style="dim"), soft_wrap=True)
+        print_text(line, "dim")
     if shows_all:
         console.print()
         print_table(_build_ability_table(rows, gap))
         for line in LEGEND:
-            console.print(Text(line, style="dim"), soft_wrap=True)
+            print_text(line, "dim")
         console.print()
         print_table(_build_mode_table(rows, gap))
     elif len(installed_rows) < len(rows):
@@ -108,22 +111,20 @@ def print_vendor_table(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> No
         )
     for row in rows if shows_all else installed_rows:
         if row["distrust"]:
-            console.print(
-                Text(escape_control_chars(f"{row['distrust']}; it may run tools without asking")),
-                soft_wrap=True,
-            )
+            print_text(f"{row['distrust']}; it may run tools without asking")
         elif row["unattended"]:
-            text = describe_missing_permission_prompts(
-                row["name"], asks_in_conversation=row["talks"], is_unsure=row["unsure"]
+            print_text(
+                describe_missing_permission_prompts(
+                    row["name"], asks_in_conversation=row["talks"], is_unsure=row["unsure"]
+                )
             )
-            console.print(Text(escape_control_chars(text)), soft_wrap=True)
         if row["lacks"]:
-            text = f"{row['name']}: this version has no {row['lacks']}; one process serves one message, and asks nobody"
-            console.print(Text(escape_control_chars(text)), soft_wrap=True)
-        if row["note"]:
-            console.print(
-                Text(escape_control_chars(f"{row['name']}: {row['note']}")), soft_wrap=True
+            print_text(
+                f"{row['name']}: this version has no {row['lacks']}; "
+                "one process serves one message, and asks nobody"
             )
+        if row["note"]:
+            print_text(f"{row['name']}: {row['note']}")
 
 
 def _create_table(gap: int, *headings: str) -> Table:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-import orjson
-
 from shim.commands.profile.rule_tracer import (
     FieldPath,
     RuleTracer,
@@ -22,7 +20,7 @@ from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.json_text import dump_json
+from shim.core.reading.json_text import dump_json, parse_json_object
 from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.redactor import Redactor
 from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
@@ -298,12 +296,7 @@ class ProfileLinter:
             or len(self._unread_counts) >= MAX_FIELDS
         ):
             return
-        try:
-            event = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            return
-        if not isinstance(event, dict):
-            return
+        event = parse_json_object(line)
         kind = _describe_kind(event)
         paths = {
             path
