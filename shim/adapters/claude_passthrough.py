@@ -7,7 +7,7 @@ finish in Claude's words what a real claude leaves unfinished when it dies.
 
 from typing import Any
 
-from shim.core.claude.grammar import get_fragment, get_result_text, is_init_line
+from shim.core.claude.grammar import get_fragment, get_result_text, is_init_line, list_tool_results
 from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.json_text import dump_json
 from shim.core.turn.init_line import build_version_warning_fields
@@ -215,18 +215,16 @@ class PassthroughTurn:
         ):
             return False
         if event.get("parent_tool_use_id"):
-            for block in content:
-                if block.get("type") == "tool_result":
-                    _end_call(self._nested_agents.table, block)
+            for result in list_tool_results(event):
+                _end_call(self._nested_agents.table, result)
             return True
         if not event.get("isReplay"):
             self._track_interrupt(content)
-        for block in content:
-            if block.get("type") == "tool_result":
-                if not _end_call(self._tool_calls.table, block):
-                    self._diagnostics.record("orphan_tool_result", block)
-                    return self._accepts_every_line
-                self._tool_calls.result_count += 1
+        for result in list_tool_results(event):
+            if not _end_call(self._tool_calls.table, result):
+                self._diagnostics.record("orphan_tool_result", result)
+                return self._accepts_every_line
+            self._tool_calls.result_count += 1
         return True
 
     def _track_interrupt(self, content: list[ClaudeLine]) -> None:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from fcntl import F_GETFL, F_SETFL, fcntl
 
+from shim.core.claude.grammar import find_first_text
 from shim.core.claude.line_pieces import MESSAGE_HEAD, NO_USAGE_JSON
 from shim.core.claude.usage import MAX_COUNT, NO_USAGE, USAGE_KEYS, MessageUsageCounter, Usage
 from shim.core.reading.json_text import dump_json
@@ -213,9 +214,4 @@ def find_last_message_uuid_as_json(transcript_tail: bytes) -> bytes:
 
 def extract_prompt_title(content: object) -> str:
     """Return the first text of a prompt, shortened to one line."""
-    if isinstance(content, list):
-        blocks = (block.get("text") for block in content if isinstance(block, dict))
-        content = next((text for text in blocks if isinstance(text, str) and text.strip()), "")
-    if not isinstance(content, str):
-        return ""
-    return " ".join(content[: 4 * MAX_TITLE_CHARS].split())[:MAX_TITLE_CHARS]
+    return " ".join(find_first_text(content)[: 4 * MAX_TITLE_CHARS].split())[:MAX_TITLE_CHARS]

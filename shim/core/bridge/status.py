@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shim.core.claude.grammar import (
+    find_first_text,
     get_parent_call_id,
     get_result_text,
     is_init_line,
@@ -15,7 +16,7 @@ from shim.core.claude.grammar import (
 from shim.core.claude.permissions import DESCRIPTION_KEYS, ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading import MAX_LINE_BYTES
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.values import as_dict, as_list, as_str, list_dicts, shorten_session_id
+from shim.core.reading.values import as_dict, as_list, as_str, shorten_session_id
 
 MAX_DETAIL_CHARS = 200
 MAX_NAME_CHARS = 80  # of a session that was given no name: the beginning of its first message
@@ -63,13 +64,7 @@ class BackgroundSessionInfo(NamedTuple):
 
 def derive_session_name(message: Mapping[str, Any]) -> str:
     """Return a name for a session without one: the start of its first message."""
-    content = message.get("content")
-    if isinstance(content, list):
-        texts = (block.get("text") for block in list_dicts(content))
-        content = next(filter(None, texts), None)
-    if not isinstance(content, str):
-        return ""
-    return " ".join(content.split())[:MAX_NAME_CHARS]
+    return " ".join(find_first_text(message.get("content")).split())[:MAX_NAME_CHARS]
 
 
 def shorten_first_line(text: object) -> str:

@@ -6,7 +6,7 @@ Every function accepts any JSON object. A part that is missing or malformed is e
 from collections.abc import Mapping
 
 from shim.core.reading.typed import Any
-from shim.core.reading.values import as_dict, as_list, list_dicts
+from shim.core.reading.values import as_dict, as_list, as_str, list_dicts
 
 FRAGMENT_KEYS = ("text", "thinking", "partial_json")
 
@@ -32,6 +32,14 @@ def get_parent_call_id(line: Line) -> str:
 def list_content_blocks(line: Line) -> list[JsonObject]:
     """Return the content blocks of an assistant or user line. A plain text has no blocks."""
     return list_dicts(as_dict(line.get("message")).get("content"))
+
+
+def find_first_text(content: object) -> str:
+    """Return the first text of a message's content that is not blank, or ""."""
+    if isinstance(content, str):
+        return content
+    texts = (as_str(block.get("text")) for block in list_dicts(content))
+    return next(filter(str.strip, texts), "")
 
 
 def list_tool_calls(line: Line) -> list[JsonObject]:

@@ -73,6 +73,15 @@ def test_blocks_calls_and_results():
     assert [result["tool_use_id"] for result in results] == ["toolu_par2", "toolu_par1"]
 
 
+def test_first_text_is_not_blank():
+    answer = load_lines("2.1.327-tool-parallel")[1]["message"]["content"]
+    assert grammar.find_first_text(answer) == "Two at once."
+    blocks = [None, {"type": "image"}, {"type": "text", "text": " "}, *answer]
+    assert grammar.find_first_text(blocks) == "Two at once."
+    assert grammar.find_first_text("a text") == "a text"
+    assert grammar.find_first_text(None) == grammar.find_first_text([{}]) == ""
+
+
 def collect_fragments(recording):
     """Return the fragments of a recorded stream, joined by key."""
     texts = {}
