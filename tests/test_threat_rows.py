@@ -212,7 +212,6 @@ a call runs because the frontend that would have denied it has gone
     test_hub.py::test_permission_prompt_is_denied_after_its_timeout
     test_hub.py::test_closing_the_session_denies_open_prompts_and_sends_bye
     test_unanswerable_prompts.py::test_permission_prompt_is_denied_if_no_client_can_answer
-    test_client_rules.py::test_rules_of_a_disconnected_client_apply_until_its_turn_ends
 a client of such a session floods it, does not read, or says what is no frame
     test_hub.py::test_messages_are_refused_while_too_many_bytes_are_pending
     test_hub.py::test_requests_beyond_the_pending_limit_are_refused

@@ -52,6 +52,7 @@ MAX_MODULES_BEFORE_CHILD = 41
 OF_A_PROFILE = {
     "shim.profiles.check", "shim.profiles.check.config_node", "shim.profiles.compile", "shim.profiles.compile.tools",
     "shim.profiles.load", "shim.profiles.load.profile_file", "shim.profiles.load.launch", "shim.profiles.load.adapter",
+    "shim.profiles.load.profile_adapter",
     "shim.profiles.load.prompt", "shim.profiles.load.argv_parts", "shim.state.files", "shim.state.profile_files",
 }  # fmt: skip
 OF_THE_VENDOR = {
