@@ -1,13 +1,12 @@
-"""What codex's hook is told of a call where codex asks about its calls: by its app-server. Measured
-with 0.169.0.
+"""The hook of codex's app-server, which asks about calls. Measured with 0.169.0.
 
-codex asks about each command but those that a `.rules` file of the person's allows, so the hook
-puts a command that does nothing in front of each: no rule is about that one, and the line as a
-whole is a question again. It asks about each patch, and about each tool of the MCP servers that
-were told to ask, whose names the hook is given. So what the policy asks about goes on to that
-question, and what it denies is refused here already: a hook that codex did not list might answer
-the question. It asks about nothing else (`view_image`, other servers), so that is refused where it
-would be asked.
+codex asks about each command, unless a `.rules` file of the user allows it. So the hook adds a
+command that does nothing before each command: no rule matches it, and codex asks about the whole
+line. codex asks about each patch, and about each tool of the MCP servers that are configured to
+ask; the hook knows their names. If the policy asks about a call, codex's own request follows. If
+the policy denies it, the hook refuses it at once, because a hook that codex did not list might
+answer the request. codex asks about nothing else (`view_image`, other servers), so the hook refuses
+those calls if the policy would ask.
 """
 
 import json
@@ -17,13 +16,13 @@ from typing import Any
 from shim.adapters import codex_hook
 from shim.core.policy.policy import PROMPTLESS_MODES, Workspace, normalize_tool_name
 
-NOOP_PREFIX = ": claude-shim;"  # in front of a command; its words mean nothing to the shell
+NOOP_PREFIX = ": claude-shim;"  # before a command; the shell ignores its arguments
 
 
 def list_hook_calls(
     event: Mapping[str, Any], workspace: Workspace, *servers: str
 ) -> list[codex_hook.ClaudeCall]:
-    """The calls of an event; none of them may be denied. ValueError as in `codex_hook`."""
+    """Return the calls of an event. Raise ValueError as `codex_hook` does."""
     return codex_hook.list_hook_calls(event, workspace)
 
 
@@ -43,7 +42,7 @@ def can_ask(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
 
 
 def format_hook_output(denial_reason: str, event: Mapping[str, Any]) -> str:
-    """The command with what makes codex ask; nothing for a patch, or for a call that is refused."""
+    """Return the command with the prefix that makes codex ask, or "" for a patch or a denial."""
     tool_input = event.get("tool_input")
     if denial_reason or event.get("tool_name") != "Bash" or not isinstance(tool_input, dict):
         return ""

@@ -49,8 +49,9 @@ HARMLESS_TOOLS = {
 
 
 def list_hook_calls(hook_event: Mapping[str, Any], workspace: Workspace) -> list[ClaudeCall]:
-    """The calls of an event; each has to be allowed. ValueError for an event that cannot be
-    understood.
+    """Return the calls of an event. Each call must be allowed, or the event is denied.
+
+    Raise ValueError for an event with an unknown form.
     """
     name, tool_input, folder = (
         hook_event.get("tool_name"),
@@ -61,23 +62,23 @@ def list_hook_calls(hook_event: Mapping[str, Any], workspace: Workspace) -> list
         raise ValueError("the event names no tool or no folder")
     arguments = tool_input if isinstance(tool_input, dict) else {"input": tool_input}
     if name == "Bash":
-        return _build_command_call(_require_text(arguments.get("command")), folder, workspace)
+        return _build_command_call(require_text(arguments.get("command")), folder, workspace)
     if name == "apply_patch":
-        return parse_patch_as_tool_calls(_require_text(arguments.get("command")), folder)
+        return parse_patch_as_tool_calls(require_text(arguments.get("command")), folder)
     if name == "view_image":
         return [
-            ("Read", {"file_path": posixpath.join(folder, _require_text(arguments.get("path")))})
+            ("Read", {"file_path": posixpath.join(folder, require_text(arguments.get("path")))})
         ]
     return [(HARMLESS_TOOLS.get(re.sub(SUBAGENT_PREFIX, "", name), name), arguments)]
 
 
 def format_hook_output(reason: str, event: object) -> str:
-    """What the hook prints: nothing, because codex takes its exit code and its stderr."""
+    """Return "", because codex reads only the exit code and stderr of the hook."""
     return ""
 
 
 def find_patch_in_command(command: str) -> str | None:
-    """The patch that a command is; None for any other."""
+    """Return the patch that a command applies, or None for any other command."""
     match = PATCH_COMMAND.fullmatch(command)
     body = "" if match is None else match[3] or ""
     return None if match is None or match[2] in body.split("\n") else body
@@ -94,10 +95,9 @@ def _build_command_call(command: str, folder: str, workspace: Workspace) -> list
 
 
 def parse_patch_as_tool_calls(patch: str, folder: str) -> list[ClaudeCall]:
-    """A call for each file that a patch changes, and for each part of an edit, with what a hook may
-    want to see.
+    """Return a call for each changed file of a patch, and for each part of an edit.
 
-    A line too many that is taken for the name of a file refuses more, never less.
+    A line that is mistaken for the name of a file denies more calls, never fewer.
     """
     calls: list[ClaudeCall] = []
     for line in patch.split("\n"):
@@ -112,7 +112,7 @@ def parse_patch_as_tool_calls(patch: str, folder: str) -> list[ClaudeCall]:
         )
         if change_marker is not None:
             path = posixpath.join(folder, stripped[len(change_marker[0]) :].strip())
-            # what follows are parts of the edit still
+            # The lines after a move still belong to the edit.
             is_move = change_marker[0] == MOVE_MARKER and calls
             calls.insert(len(calls) - bool(is_move), (change_marker[1], {"file_path": path}))
         elif calls:
@@ -135,7 +135,8 @@ def _add_patch_line(calls: list[ClaudeCall], line: str) -> None:
         arguments["new_string"] = arguments.get("new_string", "") + (text if prefix != "-" else "")
 
 
-def _require_text(value: object) -> str:
+def require_text(value: object) -> str:
+    """Return a text of a call. Raise ValueError if the value is not one."""
     if not isinstance(value, str):
         raise ValueError("the call does not say what it does")
     return value

@@ -68,9 +68,9 @@ def _hash_subject(item: Mapping[str, Any]) -> int:
 def build_command_tool_call(
     command_line: object, folder: object, working_dirs: Collection[str]
 ) -> ClaudeCall:
-    """A command, without the shell that runs it and without the word that makes codex ask about it.
+    """Return the call of a command, without its shell and the prefix that makes codex ask.
 
-    `folder` is where it runs, `working_dirs` the names of the working directory.
+    The command runs in `folder`. `working_dirs` are the names of the working directory.
     """
     command_text = unwrap_shell_command(command_line) if isinstance(command_line, str) else ""
     arguments = {"command": command_text.removeprefix(NOOP_PREFIX)}
@@ -80,7 +80,7 @@ def build_command_tool_call(
 
 
 def build_patch_tool_calls(item: Mapping[str, Any]) -> list[ClaudeCall]:
-    """The calls of a patch, one for each file, and one more for the place that a file is moved to."""
+    """Return a call for each file of a patch, and another one for the new path of a moved file."""
     calls: list[ClaudeCall] = []
     for change in item["changes"]:
         path, kind = change["path"], change["kind"]
@@ -97,7 +97,7 @@ def build_patch_tool_calls(item: Mapping[str, Any]) -> list[ClaudeCall]:
 
 
 def _merge_edits(calls: list[ClaudeCall]) -> ClaudeCall:
-    """The parts of a change as one call."""
+    """Return one call for all parts of a change."""
     if len(calls) == 1:
         return calls[0]
     edits = [{key: edit[key] for key in ("old_string", "new_string")} for _, edit in calls]
@@ -107,7 +107,7 @@ def _merge_edits(calls: list[ClaudeCall]) -> ClaudeCall:
 def list_item_tool_calls(
     item: Mapping[str, Any], working_dirs: Collection[str]
 ) -> list[ClaudeCall]:
-    """An item's calls; none for an item that is no call."""
+    """Return the calls of an item. Other items have none."""
     kind = item.get("type")
     if kind == "commandExecution":
         return [build_command_tool_call(item.get("command"), item.get("cwd"), working_dirs)]
@@ -130,7 +130,7 @@ def list_item_tool_calls(
 
 
 def read_item_tool_result(item: Mapping[str, Any]) -> tuple[object, bool]:
-    """What a call gave back, and whether it failed."""
+    """Return the output of a call, and whether it failed."""
     kind, status = item.get("type"), item.get("status")
     failed = status not in (COMPLETED, None)
     if kind == "commandExecution":

@@ -205,7 +205,7 @@ def _format_tool_name(call: Mapping[str, Any]) -> str:
 
 
 def _parse_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that the model gave: a text for a tool that takes one, else JSON."""
+    """Return the arguments of the model: `input` for a tool that takes a text, else JSON."""
     if "input" in call:
         return {"input": call["input"]}
     try:
@@ -216,9 +216,7 @@ def _parse_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_file_change_tool_calls(path: str, change: Mapping[str, Any]) -> list[ClaudeCall]:
-    """A recorded change of one file as Claude's calls: one for each part of the change, at least
-    one.
-    """
+    """Return Claude's calls for a recorded change of one file. There is at least one call."""
     file_argument, kind = {"file_path": path}, change.get("type")
     if kind == "add" and isinstance(change.get("content"), str):
         return [("Write", file_argument | {"content": change["content"]})]
@@ -229,7 +227,7 @@ def build_file_change_tool_calls(path: str, change: Mapping[str, Any]) -> list[C
 
 
 def parse_patch_as_tool_calls(patch: str) -> list[ClaudeCall]:
-    """A patch in codex's form as Claude's calls, with the paths that the model wrote."""
+    """Return Claude's calls for a patch in codex's form, with the paths that the model wrote."""
     calls: list[ClaudeCall] = []
     for part in re.split(r"^\*\*\* (?=(?:Add|Update|Delete) File: )", patch, flags=re.M)[1:]:
         header, _, body = part.partition("\n")
@@ -256,9 +254,7 @@ def _build_edit_calls(file_argument: dict[str, Any], diff: str) -> list[ClaudeCa
 
 
 def split_diff_hunks(diff: str) -> Iterator[tuple[str, str]]:
-    """The parts of a unified diff: the old text and the new text of each, with the lines around
-    them.
-    """
+    """Yield the old text and the new text of each part of a unified diff, with context lines."""
     old: list[str] = []
     new: list[str] = []
     last_sides: list[list[str]] = []  # where the line before this one went

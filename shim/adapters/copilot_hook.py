@@ -13,7 +13,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-from shim.adapters.codex_hook import parse_patch_as_tool_calls
+from shim.adapters.codex_hook import parse_patch_as_tool_calls, require_text
 from shim.core.policy.policy import Workspace
 
 ClaudeCall = tuple[str, dict[str, Any]]
@@ -42,7 +42,7 @@ def list_hook_calls(event: Mapping[str, Any], workspace: Workspace) -> list[Clau
         raise ValueError("the event names no tool or no folder")
     if name == "apply_patch":
         patch = tool_input.get("input") if isinstance(tool_input, dict) else tool_input
-        return parse_patch_as_tool_calls(_require_text(patch), folder)
+        return parse_patch_as_tool_calls(require_text(patch), folder)
     arguments = tool_input if isinstance(tool_input, dict) else {"input": tool_input}
     if name == "bash":
         directory_argument = (
@@ -50,9 +50,7 @@ def list_hook_calls(event: Mapping[str, Any], workspace: Workspace) -> list[Clau
             if folder in workspace.list_equivalent_paths(workspace.cwd)
             else {"directory": folder}
         )
-        return [
-            ("Bash", {"command": _require_text(arguments.get("command")), **directory_argument})
-        ]
+        return [("Bash", {"command": require_text(arguments.get("command")), **directory_argument})]
     if name in FILE_TOOLS:
         texts = {
             claude_key: arguments[vendor_key]
@@ -63,7 +61,7 @@ def list_hook_calls(event: Mapping[str, Any], workspace: Workspace) -> list[Clau
             (
                 FILE_TOOLS[name],
                 {
-                    "file_path": posixpath.join(folder, _require_text(arguments.get("path"))),
+                    "file_path": posixpath.join(folder, require_text(arguments.get("path"))),
                     **texts,
                 },
             )
@@ -74,8 +72,8 @@ def list_hook_calls(event: Mapping[str, Any], workspace: Workspace) -> list[Clau
             (
                 SEARCH_TOOLS[name],
                 {
-                    "pattern": _require_text(arguments.get("pattern")),
-                    "path": posixpath.join(folder, _require_text(path)),
+                    "pattern": require_text(arguments.get("pattern")),
+                    "path": posixpath.join(folder, require_text(path)),
                 },
             )
             for path in (paths if isinstance(paths, list) else [paths])
@@ -95,9 +93,3 @@ def format_hook_output(reason: str, event: object) -> str:
 
     decision = {"permissionDecision": "deny", "permissionDecisionReason": reason}
     return json.dumps(decision if reason else {"permissionDecision": "allow"})
-
-
-def _require_text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("the call does not say what it does")
-    return value
