@@ -3,7 +3,16 @@
 from collections.abc import Mapping
 
 from shim.core.claude.usage import Usage
+from shim.core.reading.json_text import dump_json
+from shim.core.reading.limits import (
+    MAX_ENVELOPE_BYTES,
+    MAX_NOTE_BYTES,
+    MIN_CUT_BYTES,
+    shorten_line_to_fit,
+)
 from shim.core.reading.typed import Any
+
+NO_LIMIT_BYTES = 1 << 62
 
 
 class OutputWriter:
@@ -21,9 +30,21 @@ class OutputWriter:
     writes_partial_messages = False
     has_result_terminator_line = False
     transcript_writer: "OutputWriter | None" = None
-    max_bytes = 0
     last_result_line = b""
     last_call_bytes = 0
+
+    def __init__(self, max_line_bytes: int = 0) -> None:
+        """`max_line_bytes` is the maximum length of a line (0: none)."""
+        self.max_bytes = max(
+            (max_line_bytes or NO_LIMIT_BYTES) - MAX_ENVELOPE_BYTES, MIN_CUT_BYTES + MAX_NOTE_BYTES
+        )
+
+    def _encode_line(self, fields: Mapping[str, Any]) -> bytes:
+        """Encode a complete line. Its longest strings are shortened if it is too long."""
+        line_json = dump_json(fields)
+        if len(line_json) <= self.max_bytes:
+            return line_json
+        return dump_json(shorten_line_to_fit(fields, self.max_bytes))
 
     def take_bytes(self) -> bytes:
         """Remove and return the bytes written since the last call. They are complete lines."""

@@ -41,17 +41,10 @@ from shim.core.claude.line_pieces import (
 from shim.core.claude.output_writer import OutputWriter
 from shim.core.claude.usage import NO_USAGE, MessageUsageCounter, Usage, parse_usage
 from shim.core.reading.json_text import dump_json, escape_line_separators
-from shim.core.reading.limits import (
-    MAX_ENVELOPE_BYTES,
-    MAX_NOTE_BYTES,
-    MIN_CUT_BYTES,
-    shorten_line_to_fit,
-    shorten_strings,
-)
+from shim.core.reading.limits import shorten_strings
 
 CLAUDE_VERSION = "2.1.332"  # of the claude with which the contract was measured last
 
-NO_LIMIT_BYTES = 1 << 62
 TERMINATORS = {"message_stop": b'{"type":"message_stop"}\n', "dollar": b"$\n", "none": b""}
 
 RESERVED_FIELDS = ("type", "subtype", "session_id", "uuid")  # a vendor cannot set these
@@ -76,10 +69,8 @@ class StreamJsonWriter(OutputWriter):
         max_line_bytes: int = 0,
         usage_counter: MessageUsageCounter | None = None,
     ) -> None:
+        super().__init__(max_line_bytes)
         self.writes_partial_messages = writes_partial_messages
-        self.max_bytes = max(
-            (max_line_bytes or NO_LIMIT_BYTES) - MAX_ENVELOPE_BYTES, MIN_CUT_BYTES + MAX_NOTE_BYTES
-        )
         self._terminator = terminator
         self.has_result_terminator_line = bool(terminator)
         self.usage_counter = usage_counter
@@ -499,15 +490,6 @@ class StreamJsonWriter(OutputWriter):
 
     def create_message_id(self) -> str:
         return next(self._message_ids).decode()
-
-    def _encode_line(self, fields: Mapping[str, Any]) -> bytes:
-        """Encode a complete line. Its longest strings are shortened if it is too long."""
-        line_json = dump_json(fields)
-        return (
-            line_json
-            if len(line_json) <= self.max_bytes
-            else dump_json(shorten_line_to_fit(fields, self.max_bytes))
-        )
 
     def _append_line(self, body: bytes) -> None:
         self._lines.append(body + next(self._line_ends))

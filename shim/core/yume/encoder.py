@@ -13,15 +13,7 @@ from shim.core.claude.output_writer import OutputWriter
 from shim.core.claude.usage import Usage, parse_usage
 from shim.core.dialects import DIALECTS
 from shim.core.reading.json_text import dump_json, escape_line_separators
-from shim.core.reading.limits import (
-    MAX_ENVELOPE_BYTES,
-    MAX_NOTE_BYTES,
-    MIN_CUT_BYTES,
-    omit_middle,
-    shorten_line_to_fit,
-    shorten_strings,
-    split_text,
-)
+from shim.core.reading.limits import omit_middle, shorten_strings, split_text
 from shim.core.reading.values import as_dict
 from shim.core.yume.order import OrderedToolCallOutput
 from shim.core.yume.protocol import (
@@ -76,10 +68,7 @@ class YumeEncoder(OutputWriter):
         transcript_writer: OutputWriter | None = None,
     ) -> None:
         dialect_max_bytes = DIALECTS["yume"].max_line_bytes
-        self.max_bytes = max(
-            min(max_line_bytes or dialect_max_bytes, dialect_max_bytes) - MAX_ENVELOPE_BYTES,
-            MIN_CUT_BYTES + MAX_NOTE_BYTES,
-        )
+        super().__init__(min(max_line_bytes or dialect_max_bytes, dialect_max_bytes))
         self.transcript_writer = transcript_writer
         # ignores the messages if no transcript is kept
         self._transcript = transcript_writer or OutputWriter()
@@ -441,7 +430,4 @@ class YumeEncoder(OutputWriter):
         return dump_json(shortened_input), shortened_input
 
     def _write_line(self, line: Mapping[str, Any]) -> None:
-        line_json = dump_json(line)
-        if len(line_json) > self.max_bytes:
-            line_json = dump_json(shorten_line_to_fit(line, self.max_bytes))
-        self._lines.append(line_json + b"\n")
+        self._lines.append(self._encode_line(line) + b"\n")
