@@ -1,8 +1,7 @@
-"""A policy, and what it is made of, as a text for another process of ours: a hook of a vendor, a
+"""Writes a policy and settings as text for another process of the shim: a vendor's hook, or a
 frontend that joins.
 
-The text is a Python literal of ASCII characters. `ast` reads it there, and nothing has to be
-imported to write it here.
+The text is a Python literal of ASCII characters. Writing it needs no import, and `ast` reads it.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,31 +13,23 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from shim.core.policy.settings_hooks import SettingsHook
 
-# what a text leads to that is none of ours
+# raised for a text that the shim has not written
 PARSE_ERRORS = (SyntaxError, TypeError, RecursionError, MemoryError)
 
 
 class PolicyContext(NamedTuple):
-    """What is told beside a policy.
-
-    mode             the permission mode
-    session_id       our id of the session, where the vendor's own is another one
-    transcript_path  a path in the folder of its history
-    mode_file        a file with the mode, where it may change while a call runs; "" where it may
-                     not
-    prompted_tools   the tools about which the vendor asks all the same, in Claude's words, with
-                     commas; "": it asks nobody
-    """
+    """What a hook knows besides the policy."""
 
     mode: str
-    session_id: str = ""
-    transcript_path: str = ""
-    mode_file: str = ""
+    session_id: str = ""  # the shim's id, if the vendor has another one
+    transcript_path: str = ""  # a path in the folder of the transcripts
+    mode_file: str = ""  # a file with the mode, if the mode can change while a call runs
+    # Claude's names of the tools about which the vendor asks in any case, separated by commas.
     prompted_tools: str = ""
 
 
 def serialize_policy(policy: Policy, context: PolicyContext) -> str:
-    """The text of a policy and of what is told beside it."""
+    """Return the text of a policy and its context."""
     workspace = policy.workspace
     tool_names = None if policy.only_tools is None else sorted(policy.only_tools)
     rules, hooks = (
@@ -57,9 +48,7 @@ def serialize_policy(policy: Policy, context: PolicyContext) -> str:
 
 
 def parse_policy(text: str, resolve_links: Callable[[str], str]) -> tuple[Policy, PolicyContext]:
-    """What `serialize_policy` was given. ValueError for another text. `resolve_links` resolves the
-    links of a path.
-    """
+    """Parse a text of `serialize_policy`. Raise ValueError for another text."""
     from ast import literal_eval
 
     try:
@@ -80,7 +69,7 @@ def parse_policy(text: str, resolve_links: Callable[[str], str]) -> tuple[Policy
 
 
 def serialize_settings(settings: ClaudeSettings) -> str:
-    """The text of what the settings files said together."""
+    """Return the text of merged settings."""
     hooks = [tuple(hook) for hook in settings.hooks]
     return ascii(
         (
@@ -93,7 +82,7 @@ def serialize_settings(settings: ClaudeSettings) -> str:
 
 
 def parse_settings(text: str) -> ClaudeSettings:
-    """What `serialize_settings` was given. ValueError for another text."""
+    """Parse a text of `serialize_settings`. Raise ValueError for another text."""
     from ast import literal_eval
 
     try:

@@ -1,9 +1,7 @@
-"""Claude's settings files, as far as they give or take permissions: what each key means, and which
-file may widen.
+"""Merges the permissions of Claude's settings files.
 
-What narrows binds from every file. What widens counts from the user's files only: a repository that
-somebody cloned must not choose what runs (permission-parity page, "Rules to take from the real
-one").
+Restrictions count from every file. Allow rules count only from the user's files, because a cloned
+repository must not choose what runs (permission-parity page, "Rules to take from the real one").
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +13,7 @@ from shim.core.reading.values import as_dict
 if TYPE_CHECKING:
     from shim.core.policy.settings_hooks import SettingsHook
 
-# From the mode that lets least run to the one that lets most.
+# From the mode that allows least to the mode that allows most.
 MODES_STRICTEST_FIRST = ("plan", "dontAsk", "default", "auto", "acceptEdits", "bypassPermissions")
 PRE_TOOL_EVENT = "PreToolUse"
 # Keys that restrict, which only the real claude can honour.
@@ -23,67 +21,48 @@ UNSUPPORTED_KEYS = (
     *("sandbox", "strictPluginOnlyCustomization", "allowManagedPermissionRulesOnly"),
     *("allowedMcpServers", "deniedMcpServers", "allowManagedMcpServersOnly"),
 )
-# that may block something, and are not run here
+# Hooks that may block something, and that the shim does not run.
 UNSUPPORTED_HOOK_EVENTS = ("UserPromptSubmit", "PermissionRequest")
 
 
 def rank_permission_mode(mode: str) -> int:
-    """How much a mode lets run; one that nobody knows is taken for the widest."""
-    return (
-        MODES_STRICTEST_FIRST.index(mode)
-        if mode in MODES_STRICTEST_FIRST
-        else len(MODES_STRICTEST_FIRST)
-    )
+    """Return how much a mode allows. An unknown mode counts as the widest."""
+    if mode in MODES_STRICTEST_FIRST:
+        return MODES_STRICTEST_FIRST.index(mode)
+    return len(MODES_STRICTEST_FIRST)
 
 
 class SettingsSource(NamedTuple):
-    """One settings file.
+    """One settings file."""
 
-    name        what a person calls it: its path, or "--settings"
-    content     its JSON object
-    base        the folder that its paths with one slash begin in; "" for the working directory
-    can_allow   it is the user's own, so that it may also allow
-    is_trusted  its hooks may be run: it is the user's own, or the user trusts the working directory
-    is_managed  it is the machine's
-    """
-
-    name: str
+    name: str  # for messages: its path, or "--settings"
     content: Mapping[str, Any]
-    base: str = ""
-    can_allow: bool = True
+    base: str = ""  # the folder of paths with one slash; "" for the working directory
+    can_allow: bool = True  # it is the user's own
+    # Its hooks may run: it is the user's own, or the user trusts the working directory.
     is_trusted: bool = True
-    is_managed: bool = False
+    is_managed: bool = False  # it belongs to the machine
 
 
 MAX_STYLE_CHARS = 200  # every `init` line repeats the name of the output style
 
 
 class ClaudeSettings(NamedTuple):
-    """What the settings files say together.
-
-    mode                 the mode that the files ask for; None for none
-    bypass_forbidden_by  the name of a file that forbids bypassPermissions; "" for none
-    directories          folders that a turn may work in besides its own
-    hooks                the hooks that are to run before a call
-    unsupported_keys     keys that restrict and have no effect here, each with its file
-    output_style         the name of the output style in the files, or ""
-    """
+    """The merged settings of all files."""
 
     deny: tuple[PermissionRule, ...] = ()
     ask: tuple[PermissionRule, ...] = ()
     allow: tuple[PermissionRule, ...] = ()
     mode: str | None = None
-    bypass_forbidden_by: str = ""
-    directories: tuple[str, ...] = ()
-    hooks: "tuple[SettingsHook, ...]" = ()
-    unsupported_keys: tuple[str, ...] = ()
+    bypass_forbidden_by: str = ""  # the name of the file that forbids bypassPermissions
+    directories: tuple[str, ...] = ()  # besides the working directory
+    hooks: "tuple[SettingsHook, ...]" = ()  # that run before a call
+    unsupported_keys: tuple[str, ...] = ()  # restrictions without an effect, each with its file
     output_style: str = ""
 
 
 def merge_settings(sources: Sequence[SettingsSource]) -> ClaudeSettings:
-    """The permissions of all settings files; the first source goes before the later ones where one
-    value is wanted.
-    """
+    """Merge the permissions of all settings files. For a single value, the first source wins."""
     rules: dict[str, list[PermissionRule]] = {"deny": [], "ask": [], "allow": []}
     directories: list[str] = []
     for source in sources:
@@ -123,8 +102,8 @@ def _find_output_style(sources: Iterable[SettingsSource]) -> str:
 
 
 def _choose_mode(sources: Iterable[SettingsSource]) -> str | None:
-    """The mode of the first file that names one. A file that may not widen counts only for a
-    narrower mode.
+    """Return the mode of the first file that names one. A file that cannot allow can only choose a
+    stricter mode.
     """
     raw_modes = [
         (source, as_dict(source.content.get("permissions")).get("defaultMode"))
@@ -153,8 +132,8 @@ def _is_bypass_forbidden(source: SettingsSource) -> bool:
 
 
 def _allows_hooks(source: SettingsSource, sources: Iterable[SettingsSource]) -> bool:
-    """Whether a file's hooks count. The machine's files switch off all of them, the user's all but
-    the machine's.
+    """Return whether the hooks of a file run. The machine's files can disable all hooks, and the
+    user's files all hooks except the machine's.
     """
     if (
         any(
@@ -189,15 +168,15 @@ def _get_hooks(source: SettingsSource) -> Mapping[str, Any]:
 
 
 def _list_unsupported_keys(source: SettingsSource, *, checks_hooks: bool) -> list[str]:
-    """The keys of a file that restrict, and have no effect here."""
+    """Return the keys of a file that restrict and have no effect here."""
     keys = [key for key in UNSUPPORTED_KEYS if _is_requested(key, source.content.get(key))]
     events = _get_hooks(source) if checks_hooks else {}
     return keys + [f"hooks.{event}" for event in UNSUPPORTED_HOOK_EVENTS if events.get(event)]
 
 
 def _is_requested(key: str, value: object) -> bool:
-    """Whether a key asks for something: a table may be switched off, and an empty list may allow
-    nothing.
+    """Return whether a key restricts something. A table can be disabled, and an empty list can
+    allow nothing.
     """
     if isinstance(value, dict):
         return bool(value) and value.get("enabled") is not False

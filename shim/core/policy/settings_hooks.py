@@ -1,7 +1,6 @@
-"""The hooks of Claude's settings files that run before a call (`hooks.PreToolUse`), as they are
-written there.
+"""Parses the hooks of Claude's settings files that run before a call (`hooks.PreToolUse`).
 
-What they mean is in `core.claude.hooks.commands`. Measured with 2.1.330.
+`core.claude.hooks.commands` runs them. Measured with 2.1.330.
 """
 
 from collections.abc import Mapping
@@ -9,43 +8,30 @@ from collections.abc import Mapping
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.reading.values import as_dict, as_list, as_str
 
-PRE_TOOL_EVENT = "PreToolUse"
-# that a hook may take where it does not say so itself, as in the real one
-DEFAULT_TIMEOUT_S = 600.0
+DEFAULT_TIMEOUT_S = 600.0  # as in the real claude
 MAX_HOOKS = 100  # of one conversation; a turn with more is refused
 UNTRUSTED_REASON = "it is a program of the working directory, which is not trusted"
 
 
 class SettingsHook(NamedTuple):
-    """One hook.
+    """One hook."""
 
-    matcher            the tools that it is about: "" or "*" for all, names, or a pattern
-    command            what runs in the shell, or the program where `args` are given
-    args               the arguments of a program that is started without a shell; None for a
-                       shell's line
-    condition          a rule that the call has to fit (`if`); "" for none
-    timeout_s          that it may take
-    blocks_on_failure  a failure of it blocks the call (`onFailure`)
-    source             the file that it comes from
-    refusal            why it cannot be run here; "" where it can
-    """
-
-    matcher: str
-    command: str
+    matcher: str  # the tools that it is about: "" or "*" for all, names, or a pattern
+    command: str  # a line for the shell, or a program if there are `args`
     args: tuple[str, ...] | None = None
-    condition: str = ""
+    condition: str = ""  # a rule that the call has to match (`if`)
     timeout_s: float = DEFAULT_TIMEOUT_S
-    blocks_on_failure: bool = False
-    source: str = ""
-    refusal: str = ""
+    blocks_on_failure: bool = False  # its failure blocks the call (`onFailure`)
+    source: str = ""  # the name of its file
+    refusal: str = ""  # why the shim cannot run it
 
     def __str__(self) -> str:
         return f"{self.matcher or 'every tool'}: {' '.join((self.command, *(self.args or ())))}"
 
 
 def parse_settings_hooks(groups: object, source: str, *, is_trusted: bool) -> list[SettingsHook]:
-    """The hooks of a file that run before a call and are waited for. `is_trusted`: the file's
-    programs may be run.
+    """Return the hooks of a file that run before a call and can block it. `is_trusted` tells
+    whether the programs of the file may run.
     """
     parsed_hooks = []
     for group in as_list(groups):
@@ -67,11 +53,9 @@ def parse_settings_hooks(groups: object, source: str, *, is_trusted: bool) -> li
 
 
 def _parse_hook(raw_hook: Mapping[str, Any]) -> SettingsHook:
-    command, args, timeout_s = (
-        raw_hook.get("command"),
-        raw_hook.get("args"),
-        raw_hook.get("timeout"),
-    )
+    command = raw_hook.get("command")
+    args = raw_hook.get("args")
+    timeout_s = raw_hook.get("timeout")
     condition = raw_hook.get("if", "")
     if raw_hook.get("type", "command") != "command" or raw_hook.get("shell") == "powershell":
         return SettingsHook(

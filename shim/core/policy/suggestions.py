@@ -1,8 +1,7 @@
-"""What a person who allows a call could allow for the rest of the conversation with it, as the real
-claude suggests it.
+"""Suggests the rules that would have allowed a call, as the real claude does.
 
-The real one would keep most of it in the project's settings. Ours ends with the session, and says
-so.
+The real claude would store most of them in the project's settings. The shim's rules end with the
+session, and say so.
 """
 
 import posixpath
@@ -21,19 +20,19 @@ from shim.core.policy.evaluate import DOMAIN_PREFIX, PolicyEvaluator, parse_url_
 from shim.core.policy.policy import EDIT_MODE, PermissionRule, Policy
 from shim.core.reading.typed import Any
 
-# each call of these is a question of its own
+# Each call of these is a question to the person.
 INTERACTIVE_TOOLS = ("AskUserQuestion", "ExitPlanMode")
-# a second word of this form is one: `git push`, `npm run`
+# of the second word of a command: `git push`, `npm run`
 SUBCOMMAND_PATTERN = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
-# of a line, that a suggestion names; a longer one is no rule that a person could read
+# Longer rules would not be readable for a person.
 MAX_COMMANDS, MAX_RULE_CHARS = 5, 500
 
 
 def suggest_rule_updates(
     policy: Policy, tool: str, tool_input: Mapping[str, Any], mode: str, *, can_edit: bool
 ) -> list[dict[str, Any]]:
-    """The updates of permissions that would have allowed this call. `can_edit`: the mode for edits
-    can be chosen.
+    """Return the permission updates that would have allowed a call. `can_edit` tells whether the
+    mode acceptEdits can be set.
     """
     if tool in INTERACTIVE_TOOLS:
         return []
@@ -68,14 +67,14 @@ def suggest_rule_updates(
 def list_folders_outside_workspace(
     policy: Policy, tool: str, tool_input: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """The folders of a call's files that are none of the turn's."""
+    """Return the folders of a call's files that are outside the workspace."""
     accesses = analyze_tool_call(tool, tool_input, policy.workspace).file_accesses
     paths = [
         access.path
         for access in accesses
         if access.path is not None and not policy.workspace.is_path_inside(access.path)
     ]
-    # a search names a folder itself
+    # The path of a search is a folder.
     folders = paths if tool in SEARCH_TOOLS else map(posixpath.dirname, paths)
     return tuple(folder for folder in dict.fromkeys(folders) if folder != "/")
 
@@ -87,8 +86,8 @@ def _allows_call(policy: Policy, tool: str, tool_input: Mapping[str, Any], mode:
 def _suggest_rules(
     policy: Policy, tool: str, tool_input: Mapping[str, Any]
 ) -> Iterator[PermissionRule]:
-    """The rules that are about this call and its like; none for a change of a file, which the mode
-    for edits allows.
+    """Yield the rules about a call and similar calls. A change of a file has none, because the mode
+    acceptEdits allows it.
     """
     effects = analyze_tool_call(tool, tool_input, policy.workspace)
     if effects.line is not None:
@@ -115,8 +114,8 @@ def _suggest_rules(
 
 
 def _format_command_rule(words: tuple[str | None, ...], text: str) -> str:
-    """The words of a rule about a command: with its subcommand, whatever stands behind it; else all
-    of them.
+    """Return the content of a rule about a command: its name and subcommand with any arguments, or
+    its text.
     """
     if (
         len(words) > 1
