@@ -68,7 +68,7 @@ AREAS = {
     "vendors": (
         "shared_call_ids pi_stream pi_rpc_session qwen_stream qwen_input codex_thread_stream "
         "codex_hook codex_rules claude_passthrough launch vendors golden tools claude_settings "
-        "acp_translator qwen_rfc profile_calls claude_flat_stream"
+        "acp_translator qwen_rfc profile_calls claude_flat_stream adapter_classes"
     ),
     "profiles": (
         "profile_rules profile_fields function_builder profile_calls profile profile_launch "

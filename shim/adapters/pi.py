@@ -60,8 +60,9 @@ SUPPORTED_EFFORTS = CLAUDE_EFFORT_LEVELS[:-1]  # 0.73 does not know the highest
 
 
 def uses_permission_extension(request: LaunchRequest) -> bool:
-    """Whether our extension asks about each call: always in a conversation, unless it cannot and
-    need not.
+    """Return whether our extension asks about each call of a conversation.
+
+    It does not if pi might not load it and nothing needs to be asked.
     """
     policy = request.policy
     is_needed = request.permission_mode != BYPASS_MODE or (policy is not None and policy.has_rules)
@@ -69,8 +70,9 @@ def uses_permission_extension(request: LaunchRequest) -> bool:
 
 
 def build_extension_settings_json(request: LaunchRequest) -> str:
-    """What our extension is told: to ask, or the folders that pi's tools stay in while edits need
-    no question.
+    """Return the settings of our extension.
+
+    It asks about each call, or it keeps pi's tools in some folders if edits need no permission.
     """
     if request.policy_bypass and request.persistent:
         raise UnsupportedPermissionModeError(
@@ -100,12 +102,11 @@ def build_extension_settings_json(request: LaunchRequest) -> str:
 
 
 def choose_enabled_tools(request: LaunchRequest) -> tuple[list[str], bool]:
-    """pi's names of the tools that a request leaves it, and whether that is fewer than it has
-    anyway.
+    """Return pi's names of the tools that a request leaves it, and whether these are not its default.
 
-    `--tools` is pi's one way to limit them; the mode, `--tools` and what is denied come together. A
-    rule that allows a whole tool adds it to the mode, except to a plan; one about some calls of a
-    tool cannot be told to pi.
+    pi has one flag for tools, which combines the permission mode, `--tools` and denied tools. An
+    allow rule about a whole tool adds the tool to the mode, except to plan. pi has no flag for
+    rules about some calls of a tool.
     """
     invocation = request.invocation
     names = request.mode_arguments[1].split(",") if request.mode_arguments else list(BUILT_IN_TOOLS)
@@ -134,7 +135,7 @@ def choose_enabled_tools(request: LaunchRequest) -> tuple[list[str], bool]:
 
 
 def build_tool_selection_arguments(request: LaunchRequest) -> list[str]:
-    """The arguments that leave pi the chosen tools."""
+    """Return the arguments that select pi's tools."""
     names, is_limited = choose_enabled_tools(request)
     arguments = []
     if needs_mcp_tool_removal(request):
@@ -176,8 +177,7 @@ def needs_built_in_tool_restore(request: LaunchRequest) -> bool:
     return may_run and bool(request.resume_id) and request.has_flag("+name")
 
 
-# An extension of ours: it asks, or, where nobody can be asked, keeps pi's tools in the folders of
-# the turn.
+# Our extension asks, or it keeps pi's tools in the folders of the turn if there is no one to ask.
 PERMISSION_EXTENSION = __file__.rpartition("/")[0] + "/pi_gate.js"
 READ_ONLY_ARGUMENTS = ("--tools", "read,grep,find,ls")
 

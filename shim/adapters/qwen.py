@@ -133,11 +133,10 @@ TOOL_FAMILIES = ("edit", "read_file")
 
 
 def build_permission_mode_arguments(request: LaunchRequest) -> tuple[str, ...]:
-    """Its arguments for the mode. While it can ask, it asks before each call, and the policy
-    answers.
+    """Return the arguments of the permission mode.
 
-    Of its own modes only the plan and, where no rule stands against it, the widest say the same as
-    Claude's.
+    A persistent child asks before each call, and the policy answers. Only the modes plan and auto,
+    and bypassPermissions without rules, mean the same as in Claude.
     """
     uses_vendor_mode = request.permission_mode in ("plan", "auto") or _allows_everything(request)
     return (
@@ -146,22 +145,23 @@ def build_permission_mode_arguments(request: LaunchRequest) -> tuple[str, ...]:
 
 
 def _allows_everything(request: LaunchRequest) -> bool:
-    """Whether everything may run."""
+    """Return whether every call may run."""
     return request.permission_mode == BYPASS_MODE and not (
         request.policy is not None and request.policy.has_rules
     )
 
 
 def uses_bundled_qwen_settings(request: LaunchRequest) -> bool:
-    """Whether it is started with our settings."""
+    """Return whether it is started with our settings."""
     return not (
         request.policy_bypass or request.permission_mode == "auto" or _allows_everything(request)
     )
 
 
 def _list_server_tool_names(rule: str) -> list[str]:
-    """Return qwen's names of the server's tool that a rule names. It appends a hash where it
-    replaces characters.
+    """Return qwen's names of the server's tool that a rule names.
+
+    qwen appends a hash if it replaces characters.
     """
     name = normalize_tool_name(rule)
     if rule.endswith("*") or name.count("__") < 2 or "_" not in name.replace("__", ""):
@@ -170,7 +170,7 @@ def _list_server_tool_names(rule: str) -> list[str]:
 
 
 def build_session_arguments(request: LaunchRequest) -> list[str]:
-    """Its session flags are Claude's, but an id of our own cannot be given to a resumed session."""
+    """Return session flags. They are Claude's, but a resumed session keeps its id."""
     invocation = request.invocation
     if request.resume_id:
         return ["--resume", request.resume_id] + (

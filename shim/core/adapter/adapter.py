@@ -49,25 +49,22 @@ __all__ = [
 
 
 class VendorAbilities(NamedTuple):
-    """What a vendor can do. What it cannot is done for it, or has no effect.
+    """What a vendor can do. The shim does the rest itself, or it has no effect.
 
     can_stream               it can print fragments
     can_resume               it can resume a session
-    accepts_model            its command line names a model; otherwise the one that a frontend asks
-                             for is not what answers
-    accepts_effort           it can be told how hard its model is to try
-    can_limit_tools          its own flags keep tools from it; otherwise a forbidden call stops the
-                             turn
-    selects_tools            its own flags can limit it to the tools of `--tools`; otherwise each
-                             call has to be checked first
-    can_limit_turns          it counts turns itself (`--max-turns`); otherwise the Turn does
-    accepts_json_schema      it keeps to `--json-schema` itself; otherwise the prompt asks and the
-                             answer is read
-    reports_cost             it says what a reply cost, so `--max-budget-usd` can be kept
-    can_repeat_reply         it may say a reply again that was cut
-    accepts_mcp_servers      it takes MCP servers (`--mcp-config`)
-    accepts_command_servers  among them those that are commands, as our relays to servers in the
-                             frontend's process are
+    accepts_model            a flag selects its model; otherwise the frontend's choice has no effect
+    accepts_effort           it accepts a level of effort
+    can_limit_tools          its own flags remove tools; otherwise a forbidden call ends the turn
+    selects_tools            its own flags limit it to the tools of `--tools`; otherwise each call
+                             must be checked before it runs
+    can_limit_turns          it counts turns itself (`--max-turns`); otherwise the Turn counts them
+    accepts_json_schema      it implements `--json-schema`; otherwise the prompt asks for JSON, and
+                             the shim parses the answer
+    reports_cost             it reports the cost of an answer, as `--max-budget-usd` needs
+    can_repeat_reply         it may repeat an answer that was cut off
+    accepts_mcp_servers      it accepts MCP servers (`--mcp-config`)
+    accepts_command_servers  they may be commands, as our relays to the frontend's own servers are
     has_auto_mode            its models can decide what may run, if it has the mode auto (False for
                              recordings of other vendors)
     """
@@ -106,13 +103,12 @@ class VendorPolicySupport(NamedTuple):
 
 
 class VendorSessionBehavior(NamedTuple):
-    """What is peculiar to a vendor's sessions.
+    """How a vendor's sessions differ from Claude's.
 
-    saves_late              a session can only go on once a reply was complete
-    uses_shim_id            a new session has our id, because the vendor tells its own too late for
-                            a turn that is cut
-    prefixes_system_prompt  a child that stays is told system prompts before the first message, and
-                            nowhere else
+    saves_late              a session can only be resumed after its first complete answer
+    uses_shim_id            the shim chooses the id of a new session, because the vendor reports its
+                            own too late for a turn that is cut off
+    prefixes_system_prompt  system prompts stand before the first message of a persistent child
     """
 
     saves_late: bool = False
@@ -121,11 +117,11 @@ class VendorSessionBehavior(NamedTuple):
 
 
 class VendorShutdownConfig(NamedTuple):
-    """How a vendor's turn is stopped, and how its process ends.
+    """How a vendor's turn is interrupted, and how its process ends.
 
-    interrupt_signal  the signal that stops its turn
-    grace_s           the seconds that it gets for that; 0 is as long as any vendor
-    clean_exit_codes  exit codes that do not contradict its own "done"
+    interrupt_signal  the signal that interrupts its turn
+    grace_s           the time until it must have ended; 0 is the default of all vendors
+    clean_exit_codes  exit codes that do not contradict a turn that the vendor reported as done
     """
 
     interrupt_signal: str = "SIGINT"
@@ -183,22 +179,21 @@ class VendorEnvironment(NamedTuple):
     """The variables, files and folders that matter to a vendor's program.
 
     visible_variables  the ANTHROPIC_* variables that it may see
-    api_base_variable  the variable in which it reads another address of its model's API
-    data_dir           its folder of records: the variable that names it, and where in the person's
-                       home it is without
-    run_report         what it writes about its run into a folder of ours
-    overriding_files   system → files, and folders with `.toml` files, that go before what we tell
-                       it
-    extra_tool_keys    JSON file in the working directory or at home → its key that gives tools
-                       which no rule names
+    api_base_variable  the variable with another address of its model's API
+    data_dir           its folder of records: the variable that names it, and the default folder in
+                       the user's home
+    run_report         the report that it writes into a folder of the shim
+    overriding_files   system → files, and folders with `.toml` files, that override our settings
+    extra_tool_keys    JSON file in the working directory or at home → its key with tools that no
+                       rule names
     mcp_server_keys    JSON file in the working directory or at home → the key that lists MCP
                        servers by name
-    autostart_files    what of a working directory, or a folder around it, it starts unasked: path →
-                       the keys of a JSON file that name programs, none where the path itself is one
-    no_autostart_flag  a flag that only a version knows which does not start them
-    trust_prompt_text  what its stderr says when its trust gate is closed; `trust = true` opens it
-    attachment_dirs    where it reads files that a prompt names: variables, and folders below what
-                       the first one says
+    autostart_files    what it starts unasked from a working directory or its parents: path → the
+                       keys of a JSON file that name programs, or () if the file itself is started
+    no_autostart_flag  a flag of newer versions that starts none of these
+    trust_prompt_text  what its stderr prints if the folder is not trusted; `trust = true` trusts it
+    attachment_dirs    where it reads files that a prompt names: variables, and folders below the
+                       folder of the first variable
     """
 
     visible_variables: tuple[str, ...] = ()
