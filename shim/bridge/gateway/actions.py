@@ -1,8 +1,7 @@
-"""What a POST does to a session: it opens a connection of its own to the host, says its frames,
-waits for the word.
+"""Actions of a POST: each one connects to the host of a session, sends frames, and waits for the
+answer.
 
-Nothing is remembered from one request to the next: a gateway that was killed in between is not
-missed.
+No state is kept between requests, so the gateway may be restarted at any time.
 """
 
 from collections.abc import Mapping
@@ -20,13 +19,13 @@ from shim.bridge.gateway.streams import HostFrame, read_frames
 from shim.core.errors import FrontendError
 from shim.core.reading.values import canonicalize_uuid
 
-ANSWER_TIMEOUT_S = 10.0  # for a host's word; it says it in milliseconds
+ANSWER_TIMEOUT_S = 10.0  # for a host, which usually answers in milliseconds
 SESSION_ENDED_TEXT = "the session has ended"
 TIMEOUT_TEXT = "the session did not answer in time; look whether it was done before you repeat it"
 MAX_TEXT_CHARS = 500_000  # of a message
 MAX_NAME_CHARS = 200  # of a model or a mode, an id or a question
-# A reason of a host's refusal (`core.bridge.frames.FrameRefusedError`) → the status that says it;
-# 400 for all others.
+# The status for a reason of a host's refusal (`core.bridge.frames.FrameRefusedError`), 400 for
+# other reasons.
 STATUS_BY_REASON = {
     "not-driver": 409,
     "not-owner": 409,
@@ -46,7 +45,9 @@ async def send_action_frame_and_wait(
     *,
     take_control: bool = False,
 ) -> dict[str, Any]:
-    """Say a frame to the host of a session and wait until it is done. Refused says why it is not."""
+    """Send a frame to the host of a session, and wait until it is done. Raise HTTPError if the host
+    refuses it.
+    """
     request_id = str(frame.get("id") or uuid4())
     try:
         with anyio.fail_after(ANSWER_TIMEOUT_S):
@@ -73,7 +74,7 @@ async def send_action_frame_and_wait(
 def _match_reply(
     reply: HostFrame, request_id: str, frame: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """What a frame of the host says about ours; None if it is about something else."""
+    """Return the result of our frame, or None if the host's frame is about something else."""
     fields = reply.fields
     if reply.kind == "accepted" and fields.get("id") == request_id:
         return {"id": request_id}
@@ -98,7 +99,7 @@ def _match_reply(
 async def answer_permission_prompt(
     hosts: BackgroundSessionManager, session_id: str, prompt_id: str, body: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Answer a question, if it is still open. Refused with `by` and `how` where somebody was first."""
+    """Answer a permission prompt. Raise HTTPError with `by` and `how` if another client was first."""
     behavior, request_id = body.get("behavior"), str(uuid4())
     if behavior not in ("allow", "deny"):
         raise HTTPError(
@@ -118,8 +119,8 @@ async def answer_permission_prompt(
                         is_closed = prompt_id not in fields.get("questions", ())
                     is_open = reply.kind == "question" and is_same_prompt
                     if not is_sent and (is_open or is_closed):
-                        # An answer to what is not open is said too: the host knows who settled it,
-                        # and how.
+                        # An answer to a closed prompt is sent, too: the host reports who resolved
+                        # it, and how.
                         decision = _build_decision(body, fields["request"] if is_open else {}, cwd)
                         await feed.send_frame(
                             {
@@ -150,7 +151,7 @@ async def answer_permission_prompt(
 def _build_decision(
     body: Mapping[str, Any], request: Mapping[str, Any], cwd: str
 ) -> dict[str, Any]:
-    """The body of an answer to Claude's request. Refused for words that do not go together."""
+    """Return the body of an answer to Claude's request. Raise HTTPError for invalid fields."""
     try:
         return build_decision_body(
             body["behavior"],
@@ -165,7 +166,7 @@ def _build_decision(
 
 
 def read_boolean_field(body: Mapping[str, Any], key: str) -> bool:
-    """Return a boolean of a request's body, False if it is missing. Raise Refused for another
+    """Return a boolean of a request's body, False if it is missing. Raise HTTPError for another
     value.
     """
     value = body.get(key, False)
@@ -177,8 +178,8 @@ def read_boolean_field(body: Mapping[str, Any], key: str) -> bool:
 
 
 def read_message_id(body: Mapping[str, Any]) -> str:
-    """Return the id of a message, or "" if the body has none. Raise Refused for an id that is not a
-    UUID.
+    """Return the id of a message, or "" if the body has none. Raise HTTPError for an id that is not
+    a UUID.
 
     The message's line has the same id. So a message that is posted twice is accepted once, also
     after the session has ended and was resumed.
@@ -196,7 +197,7 @@ def read_message_id(body: Mapping[str, Any]) -> str:
 def read_text_field(
     body: Mapping[str, Any], key: str, *, is_required: bool = True, max_chars: int = MAX_NAME_CHARS
 ) -> str:
-    """A text of a request's body. Refused says what is wrong with it."""
+    """Return a text of a request's body. Raise HTTPError for an invalid one."""
     value = body.get(key)
     if value is None and not is_required:
         return ""

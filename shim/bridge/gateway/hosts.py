@@ -1,7 +1,6 @@
-"""What the gateway asks of the hosts on this machine: which there are, a connection to one, another
-one.
+"""The sessions of this machine: lists of them, connections to their hosts, and new sessions.
 
-It keeps nothing: each question looks at the folders of the sessions again.
+Nothing is cached except the logs of ended sessions: each call reads the sessions' folders again.
 """
 
 import errno
@@ -27,16 +26,16 @@ from shim.process.spawn_error import create_spawn_error
 from shim.state import own_profiles
 from shim.state.config import ShimSettings, VendorSettings, load_shim_settings
 
-# what other clients are told of who came through the gateway
+# the names that other clients see
 CONTROLLER_NAME, WATCHER_NAME = "web", "web reader"
-READ_BATCH_LINES = 256  # of an ended session's log, that are read at once
-# of ended sessions, whose index of places is kept: some kB each, and a page shows one session
+READ_BATCH_LINES = 256  # of an ended session's log, in one read
+# of ended sessions: the index of each needs some kB, and a page shows one session
 MAX_OPEN_LOGS = 16
 STATE_KEYS = ("state", "status", "waitingFor", "needs", "detail")
 
 
 class NewSessionRequest(NamedTuple):
-    """A session that is to begin."""
+    """A session to start."""
 
     vendor: str
     prompt: str
@@ -46,50 +45,48 @@ class NewSessionRequest(NamedTuple):
 
 
 class SessionFrameStream(Protocol):
-    """What a living session says, or an ended one has said.
+    """The frames of a running or an ended session.
 
     A `line` frame has `raw`, Claude's line byte for byte.
     """
 
     def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
-        """The frames, `welcome` first, to the end of the connection."""
+        """Yield the frames until the end of the connection; `welcome` is the first."""
 
     async def send_frame(self, frame: Mapping[str, Any]) -> None:
-        """Say a frame. FrontendError where nobody hears it."""
+        """Send a frame. Raise FrontendError if the host has ended."""
 
 
 class BackgroundSessionManager(Protocol):
-    """The sessions of this machine. A session is told by its facts, as `host.json` has them, and by
-    `alive`.
-    """
+    """The sessions of this machine. A session is a dict of its metadata in `host.json`, and `alive`."""
 
     def list_sessions(self) -> list[dict[str, Any]]:
-        """All of them, the last begun first."""
+        """Return all sessions, the last started first."""
 
     def find_sessions(self, id_prefix: str) -> list[dict[str, Any]]:
-        """Those whose UUID is or begins with `id_prefix`."""
+        """Return the sessions whose UUID is or begins with `id_prefix`."""
 
     def list_installed_vendors(self) -> list[str]:
-        """The vendors whose program is on this machine, without a program being asked."""
+        """Return the vendors whose program is on this machine. No program is started."""
 
     def start_session(self, new_session: NewSessionRequest) -> str:
-        """Begin a session; its UUID. ShimError says why it cannot be."""
+        """Start a session, and return its UUID. Raise ShimError if that fails."""
 
     def respawn_session(self, session_id: str, prompt: str, prompt_id: str) -> bool:
-        """Begin the next life of a session that has ended, with a message. ShimError says why it
-        cannot be.
+        """Resume an ended session with a message. Return False if it was resumed by another client
+        just before.
 
-        Under one UUID a message is said once; "" is none. False where somebody else was quicker to
-        begin it.
+        A message with a UUID is sent once; "" means that it has none. Raise ShimError if the
+        session cannot be resumed.
         """
 
     def has_accepted_prompt(self, session_id: str, prompt_id: str) -> bool:
-        """Whether a session that has ended has taken the message of a UUID: nothing need begin for
-        it again.
+        """Return whether an ended session has accepted the message with a UUID. Then the session is
+        not resumed for it.
         """
 
     def is_cursor_at_log_end(self, session_id: str, cursor: LogCursor) -> bool:
-        """Whether a session that has ended has nothing behind a cursor."""
+        """Return whether an ended session has no line after a cursor."""
 
     def connect_to_session(
         self,
@@ -100,15 +97,16 @@ class BackgroundSessionManager(Protocol):
         replay: bool = True,
         partial: bool = True,
     ) -> AbstractAsyncContextManager[SessionFrameStream]:
-        """A connection to a session; one that has ended says what it said, and `bye`.
+        """Connect to a session. An ended session sends its log, and `bye`.
 
-        FrontendError where there is no such session, or its host does not answer.
+        Raise FrontendError if there is no such session, or its host does not answer.
         """
 
 
 class LocalBackgroundSessionManager:
-    """The sessions of this machine's own registry. `list_installed_vendors` is what `shim install`
-    baked into the drop-in.
+    """The sessions in this machine's registry.
+
+    `installed_options` are the options that `shim install` wrote into the drop-in.
     """
 
     def __init__(
@@ -118,27 +116,25 @@ class LocalBackgroundSessionManager:
         self._installed_options = installed_options
 
     def list_sessions(self) -> list[dict[str, Any]]:
-        """All of them, the last begun first."""
+        """Return all sessions, the last started first."""
         launch.reap_exited_hosts()
         return [
             _build_session_fields(session) for session in registry.list_sessions(self._environment)
         ]
 
     def find_sessions(self, id_prefix: str) -> list[dict[str, Any]]:
-        """Those whose UUID is or begins with `id_prefix`."""
+        """Return the sessions whose UUID is or begins with `id_prefix`."""
         return [
             _build_session_fields(session)
             for session in registry.list_sessions_by_id_prefix(id_prefix, self._environment)
         ]
 
     def list_installed_vendors(self) -> list[str]:
-        """The vendors whose program is on this machine, as a session that is begun here would find
-        it.
-        """
+        """Return the vendors whose program a new session would find."""
         try:
             settings = load_shim_settings(Invocation(), self._environment, self._installed_options)
         except FrontendError:
-            settings = ShimSettings()  # the session that is begun says what is wrong with them
+            settings = ShimSettings()  # a new session reports what is wrong with them
         return [
             name
             for name, vendor in own_profiles.load_adapters_and_errors()[0].items()
@@ -191,7 +187,7 @@ class LocalBackgroundSessionManager:
             raise create_spawn_error([program], self._environment, cwd, error)
 
     def respawn_session(self, session_id: str, prompt: str, prompt_id: str) -> bool:
-        """Begin the next life of a session that has ended."""
+        """Resume an ended session with a message."""
         try:
             launch.respawn_session(
                 self._load_session(session_id),
@@ -204,11 +200,11 @@ class LocalBackgroundSessionManager:
         return True
 
     def has_accepted_prompt(self, session_id: str, prompt_id: str) -> bool:
-        """Whether a session that has ended has taken the message of a UUID."""
+        """Return whether an ended session has accepted the message with a UUID."""
         return prompt_id in _open_log(self._load_session(session_id)).list_message_ids()
 
     def is_cursor_at_log_end(self, session_id: str, cursor: LogCursor) -> bool:
-        """Whether a session that has ended has nothing behind a cursor."""
+        """Return whether an ended session has no line after a cursor."""
         log = _open_log(self._load_session(session_id))
         return cursor.number == log.last_line_number and _has_cursor_line(log, cursor)
 
@@ -222,7 +218,7 @@ class LocalBackgroundSessionManager:
         replay: bool = True,
         partial: bool = True,
     ) -> AsyncIterator[SessionFrameStream]:
-        """A connection to a session."""
+        """Connect to a session."""
         session = await anyio.to_thread.run_sync(self._load_session, session_id)
         if not session.is_running:
             yield await anyio.to_thread.run_sync(_EndedFeed, session, after)
@@ -246,7 +242,7 @@ class LocalBackgroundSessionManager:
 
 
 class _RunningFeed:
-    """A connection to a living host."""
+    """A connection to a running host."""
 
     def __init__(self, connection: HostConnection) -> None:
         self._connection = connection

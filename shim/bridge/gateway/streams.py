@@ -1,7 +1,7 @@
 """Server-sent events: a session's lines as they are, and its steps as the page draws them.
 
-One stream is one connection to the host. It holds no more than one batch of frames. A browser that
-reconnects sends the id of the last event that it saw, and gets what came after it. The first stream
+A stream has a connection to the host, and holds at most one batch of frames. A browser that
+reconnects sends the id of the last event that it received, and receives what came after it. The first stream
 of a session's steps draws the whole log, in short slices. Later ones share its drawing.
 """
 
@@ -27,12 +27,12 @@ from shim.core.bridge.frames import LogCursor
 from shim.core.errors import ShimError
 from shim.core.reading.values import as_dict
 
-# from one comment to the next: proxies and phones give up on silent connections
+# from one comment to the next: proxies and phones close silent connections
 HEARTBEAT_INTERVAL_S = 15.0
 # between two checks of a silent stream's token: a token that was replaced ends the stream
 TOKEN_CHECK_INTERVAL_S = 1.0
-RETRY_DELAY_MS = 1000  # before a browser comes back by itself
-# frames between the host and the browser; more wait in the host, which bounds them
+RETRY_DELAY_MS = 1000  # before a browser reconnects by itself
+# frames between the host and the browser; more wait in the host, which limits them
 MAX_WAITING_FRAMES = 64
 WRITE_CHUNK_BYTES = 64 * 1024  # of events that are written at once
 # A stream does other work for so long at once. An event of another stream waits for about five such
@@ -45,14 +45,14 @@ CURSOR_PATTERN = re.compile(r"(\d{1,15})-(\d{1,15})\Z")
 
 
 def parse_log_cursor(text: str) -> LogCursor | None:
-    """The cursor that an event's id says: GENERATION-NUMBER. None for anything else."""
+    """Return the cursor of an event's id, which is GENERATION-NUMBER, or None if it is not."""
     match = CURSOR_PATTERN.match(text)
     return LogCursor(int(match[1]), int(match[2])) if match else None
 
 
 def encode_server_sent_event(kind: str, data: bytes, cursor: LogCursor | None = None) -> bytes:
-    """One event. A line break inside of JSON is a blank, so that it may become one between two
-    `data` lines.
+    """Encode an event. A line break outside of JSON's strings may become one between `data`
+    lines.
     """
     lines = b"\ndata: ".join(re.split(rb"\r\n|\r|\n", data))
     id_line = b"id: %d-%d\n" % cursor if cursor is not None else b""
@@ -60,14 +60,14 @@ def encode_server_sent_event(kind: str, data: bytes, cursor: LogCursor | None = 
 
 
 class HostFrame(NamedTuple):
-    """A frame of a host: its kind, its keys; of a line, `raw` has its bytes."""
+    """A frame of a host. The field `raw` has the bytes of a line."""
 
     kind: str
     fields: Mapping[str, Any]
 
     @property
     def cursor(self) -> LogCursor | None:
-        """Where a numbered line stands."""
+        """Return the position of a numbered line, or None for other frames."""
         number = self.fields.get("number")
         return (
             LogCursor(int(self.fields["generation"]), number)
@@ -77,17 +77,19 @@ class HostFrame(NamedTuple):
 
     @property
     def line(self) -> bytes:
-        """Claude's line."""
+        """Return Claude's line."""
         return bytes(self.fields.get("raw") or b"")
 
     @property
     def payload(self) -> dict[str, Any]:
-        """Its other keys."""
+        """Return the fields without the kind."""
         return {key: value for key, value in self.fields.items() if key != "kind"}
 
 
 class ServerSentEventEncoder:
-    """Makes events of frames. The base tells every frame as it is: `GET /sessions/ID/events`."""
+    """Encodes frames as events. This base class is for `GET /sessions/ID/events`: it changes no
+    frame.
+    """
 
     after: LogCursor | None = None  # the host sends the lines after this one
 
@@ -105,7 +107,7 @@ class ServerSentEventEncoder:
         """Do the work of a frame that readers share, or that takes long. Call it before `encode`."""
 
     def encode(self, frame: HostFrame) -> Iterator[bytes]:
-        """The events of a frame."""
+        """Yield the events of a frame."""
         self._update_position(frame)
         if frame.kind == "bye":
             yield self._encode_bye(frame)
@@ -142,11 +144,11 @@ class ServerSentEventEncoder:
 
 
 class SessionStepEventEncoder(ServerSentEventEncoder):
-    """The steps: `GET /sessions/ID/steps`. They come from a drawing that readers share.
+    """Encodes steps: `GET /sessions/ID/steps`. They come from a drawing that readers share.
 
-    `cursor` is the last line that the browser has seen. At first the browser is sent the last
-    `max_steps` steps that are new to it. If there are more, it is told to forget its steps, because
-    some are missing between them and the new ones.
+    `cursor` is the last line that the browser has received. At first the browser is sent the last
+    `max_steps` steps that are new to it. If there are more, it is sent a `gap`, because some steps
+    are missing between its steps and the new ones.
     """
 
     def __init__(self, drawing: SessionDrawing, cursor: LogCursor | None, max_steps: int) -> None:
@@ -171,7 +173,7 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
             await self._drawing.draw_line(frame.cursor, at_ms, frame.line)
 
     def encode(self, frame: HostFrame) -> Iterator[bytes]:
-        """The events of a frame."""
+        """Yield the events of a frame."""
         sent_number = self._position.number if self._position is not None else 0
         self._update_position(frame)
         if frame.kind == "line":
@@ -195,7 +197,7 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
         elif frame.kind == "welcome":
             yield from self._encode_welcome(frame)
         else:
-            # an id is said back
+            # a client's own id is sent back unchanged
             raw_id = {"question": frame.fields["question"]} if "question" in frame.fields else {}
             yield encode_server_sent_event(
                 frame.kind, orjson.dumps({**escape_control_chars_in_json(frame.payload), **raw_id})
@@ -203,7 +205,7 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
 
     def _encode_gap(self, frame: HostFrame) -> Iterator[bytes]:
         if self._is_synced:
-            # parts of a stream are left out, and no numbered line
+            # Only partial messages are missing, no numbered line.
             if frame.fields.get("reason") == "slow":
                 yield encode_server_sent_event("gap", orjson.dumps(frame.payload))
         else:
@@ -231,7 +233,7 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
         )
 
     def _encode_line(self, frame: HostFrame, sent_number: int) -> Iterator[bytes]:
-        """The events of a line, when the steps up to the line `sent_number` were sent."""
+        """Yield the events of a line, after the steps up to the line `sent_number` were sent."""
         line, cursor, drawing = frame.line, frame.cursor, self._drawing
         if cursor is None:
             live_part = drawing.renderer.render_partial_message(line)
@@ -250,7 +252,7 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
             yield self._encode_totals()
 
     def _encode_past(self, cursor: LogCursor | None, last_number: int) -> Iterator[bytes]:
-        """The steps up to a line that a browser with a cursor does not have."""
+        """Yield the steps up to a line that a browser with a cursor has not received."""
         drawing, omitted_count = self._drawing, 0
         steps = drawing.list_steps(0 if cursor is None else cursor.number, last_number)
         if cursor is not None and (
@@ -278,7 +280,9 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
 
 
 def _encode_steps(steps: Sequence[DrawnStep]) -> Iterator[bytes]:
-    """The events of steps. The id of a line is on its last step, because all before it were sent."""
+    """Yield the events of steps. Only the last step of a line has its id, because then all steps
+    of the line were sent.
+    """
     for index, step in enumerate(steps, 1):
         is_last = index == len(steps) or steps[index].cursor != step.cursor
         yield encode_server_sent_event("step", step.encode(), step.cursor if is_last else None)
@@ -290,7 +294,7 @@ def _encode_gap_event(first_number: int, last_number: int, reason: str) -> bytes
 
 
 class NoContentResponse:
-    """The answer to who has seen all of a session that has ended: a browser does not come back."""
+    """The response to a browser that has received all of an ended session. It does not reconnect."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 204, "headers": []})
@@ -300,9 +304,9 @@ class NoContentResponse:
 class EventStreamResponse:
     """The response with a stream: an ASGI application for one request.
 
-    `is_authorized` says whether the visitor's token is good; it is asked every
-    TOKEN_CHECK_INTERVAL_S and before every write, which costs a stat of the token file. `slot` is one among the streams
-    that may be open; HTTPError where there is none.
+    `is_authorized` returns whether the visitor's token is valid. It is called every
+    TOKEN_CHECK_INTERVAL_S and before each write, and costs a stat of the token file. `slot` is one
+    of a limited number of streams; entering it raises HTTPError if there is none.
     """
 
     def __init__(
@@ -321,7 +325,9 @@ class EventStreamResponse:
         self._is_synced = anyio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer until the browser goes, the host goes, the token is replaced, or the server ends."""
+        """Send events until the browser or the host disconnects, the token is replaced, or the server
+        ends.
+        """
         with self._slot:
             await self._send_response(receive, send)
         await send({"type": "http.response.body", "body": b""})
@@ -329,7 +335,7 @@ class EventStreamResponse:
     async def _send_response(self, receive: Receive, send: Send) -> None:
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
-            # a proxy that compresses waits for the first kilobytes
+            # a proxy that compresses would wait for the first kilobytes
             (b"cache-control", b"no-store, no-transform"),
             (b"x-accel-buffering", b"no"),
         ]
@@ -365,7 +371,7 @@ class EventStreamResponse:
     ) -> AsyncIterator[bytes]:
         """Yield the events of the frames, and b"" from time to time when there are none.
 
-        After MAX_SLICE_S other streams get the loop, in the midst of a long past too.
+        After MAX_SLICE_S other streams get the loop, also in the middle of a long past.
         """
         while True:
             frame = None
@@ -421,7 +427,7 @@ class EventStreamResponse:
 
 
 async def read_frames(feed: SessionFrameStream) -> AsyncIterator[HostFrame]:
-    """The frames of a connection."""
+    """Yield the frames of a connection."""
     async for fields in feed:
         yield HostFrame(str(fields["kind"]), fields)
 
