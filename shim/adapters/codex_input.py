@@ -6,10 +6,13 @@ import re
 
 from shim.adapters import codex_rules
 from shim.core.adapter.adapter import LaunchRequest, LaunchSpec
-from shim.core.adapter.translator import Translator
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.errors import FrontendError
+from shim.core.reading.typed import TYPE_CHECKING
 from shim.profiles.load.profile_adapter import ProfileAdapter
+
+if TYPE_CHECKING:
+    from shim.core.adapter.translator import Translator
 
 THREAD_ID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 PROMPTED_TOOLS = frozenset(("Bash", "Delete", "Edit", "MultiEdit", "Write"))
