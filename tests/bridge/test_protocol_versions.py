@@ -24,12 +24,8 @@ frames.encode_frame = lambda kind, **fields: encode_frame(
     kind, **{key: fields[key] for key in fields if key not in ("initialize", "pid")}
 )
 from shim.core.bridge import handlers
-initialize = handlers.FrameHandlers.__init__
-def initialize_old(self, *args):
-    initialize(self, *args)
-    for kind in ("request", "reply", "deaf"):
-        del self._handlers[kind]
-handlers.FrameHandlers.__init__ = initialize_old
+for kind in ("request", "reply", "deaf"):
+    del handlers.HANDLERS[kind]
 """
 
 # It speaks a later protocol: more keys in every frame, more kinds, and lines of a kind that nobody
