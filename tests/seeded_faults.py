@@ -183,24 +183,22 @@ def list_mismatches(faults: Sequence[Fault]) -> list[str]:
 
 
 def has_test(test_id: str) -> bool:
-    """Return whether a test exists. `test_id` is `path::function`."""
-    path, _, function_name = test_id.partition("::")
+    """Return whether a test exists. `test_id` is `path::function` or `path::class::function`."""
+    path, _, names = test_id.partition("::")
     if not (ROOT / path).is_file():
         return False
     text = (ROOT / path).read_text(encoding="utf-8")
-    return (
-        re.search(rf"^(?:async )?def {re.escape(function_name)}\(", text, re.MULTILINE) is not None
-    )
+    function_name = re.escape(names.rpartition("::")[2])
+    return re.search(rf"^ *(?:async )?def {function_name}\(", text, re.MULTILINE) is not None
 
 
-def list_test_modules() -> dict[str, str]:
-    """The modules of the tests that need nothing but Python: name → path from the root."""
-    paths = sorted((ROOT / "tests").rglob("test_*.py"))
-    return {
-        path.stem: str(path.relative_to(ROOT))
-        for path in paths
-        if "e2e" not in path.parts and path.stem != OWN
-    }
+def list_test_modules() -> dict[str, list[str]]:
+    """Return the test modules that need nothing but Python: name → paths from the root."""
+    modules: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        if "e2e" not in path.parts and path.stem != OWN:
+            modules.setdefault(path.stem, []).append(str(path.relative_to(ROOT)))
+    return modules
 
 
 def plan_rounds(area: str, recorded_test: str, max_rounds: int) -> list[list[str]]:
@@ -208,10 +206,14 @@ def plan_rounds(area: str, recorded_test: str, max_rounds: int) -> list[list[str
 
     Without an area, the second round has the modules of all areas.
     """
-    remaining_tests = list_test_modules()
+    modules = list_test_modules()
     names = AREAS[area] if area else " ".join(AREAS.values())
-    area_tests = [remaining_tests.pop(f"test_{name}") for name in dict.fromkeys(names.split())]
-    rounds = [[recorded_test] if recorded_test else [], area_tests, list(remaining_tests.values())]
+    area_modules = [modules.pop(f"test_{name}") for name in dict.fromkeys(names.split())]
+    rounds = [
+        [recorded_test] if recorded_test else [],
+        [path for paths in area_modules for path in paths],
+        [path for paths in modules.values() for path in paths],
+    ]
     return [tests for tests in rounds if tests][:max_rounds]
 
 
