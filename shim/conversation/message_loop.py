@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # Limits of the messages that wait for their turn. Beyond them the frontend's stdin is not read, so
 # answers and interrupts are not received either. No frontend writes so many messages ahead.
-MAX_UNMEASURED_MESSAGES = 64  # beyond this number the size of the messages counts, too
+MAX_UNMEASURED_MESSAGES = 64  # up to this number, the size of the messages does not count
 MAX_QUEUED_MESSAGES = 10_000
 PROMPT_HOOK_TIMEOUT_S = 60.0  # the real claude waits as long; then the message is sent
 # All messages that wait as context may together be as large as one message.
@@ -74,7 +74,9 @@ class MessageLoop(ConversationLoop):
         self._reads_stdin = source is not None
         self._turn_running = False
         self._turn_number = 0  # of the running or the last turn
-        self._message_taken = False  # the turn of a message that was taken has not begun
+        self._message_taken = (
+            False  # a message was taken from the queue, and its turn has not begun
+        )
         # messages that are sent together with the next message
         self._context_messages = deque[UserMessage]()
         self._waits_for_hooks = False  # UserPromptSubmit hooks have not answered yet
@@ -246,8 +248,8 @@ class MessageLoop(ConversationLoop):
         await self._wait_for_turn_start(control)
 
     async def _execute_actions(self, actions: "list[FrontendAction]") -> None:
-        """Execute the actions that follow from a line, after its answer was written. An action
-        about a turn that is over is skipped.
+        """Execute the actions that follow from a line, after the lines of the session were written.
+        An action about a turn that is over is skipped.
         """
         from shim.core.claude.control.actions import (
             InterruptRequested,

@@ -1,4 +1,4 @@
-"""The driver of vendors that keep one child for all messages of a conversation.
+"""The driver for vendors whose one child serves the whole conversation.
 
 Messages go through the child's stdin, and so do the decisions about its permission requests.
 """
@@ -51,7 +51,7 @@ FRONTEND_LINE_WAIT_S = 0.5
 HOOK_TIMEOUT_S = 60.0  # the real claude waits as long for a frontend's hooks about a call
 # Heartbeats sent within one heartbeat timeout, so that two answers may be lost.
 HEARTBEATS_PER_TIMEOUT = 3
-WAIT_FOR_HOOKS, WAIT_FOR_ANSWER = "hooks", "answer"  # the two waits of a permission request
+WAIT_FOR_HOOKS, WAIT_FOR_ANSWER = "hooks", "answer"  # what a permission request may wait for
 # Chunks skipped between two turns. Later output is read as a part of the next answer.
 MAX_LATE_CHUNKS = 256
 
@@ -208,7 +208,7 @@ class PersistentDriver(ChildDriver):
             await self._release_child(child)
             return is_closed
         if self._stage is TurnStage.VENDOR_DONE:
-            # The turn is over, so the vendor does not wait for these answers any more.
+            # The turn is over. Close the requests at the vendor, too.
             for request in self._control_session.pending_permission_requests:
                 await self._write_to_child(
                     child,
@@ -223,8 +223,8 @@ class PersistentDriver(ChildDriver):
         return True
 
     async def _skip_late_output(self, child: Child, stream: ChildStream) -> None:
-        """Skip the child's output between two turns. It answers no message; permission requests are
-        denied.
+        """Skip the child's output between two turns. It belongs to no message; permission requests
+        are denied.
         """
         for _ in range(MAX_LATE_CHUNKS):
             if not (chunk := child.read_available_stdout()):
@@ -304,8 +304,8 @@ class PersistentDriver(ChildDriver):
         return self._stage in (TurnStage.VENDOR_DONE, TurnStage.FINISHED)
 
     def _apply_stage(self, stage: TurnStage) -> None:
-        """Start the idle timeout if the turn is paused: a persistent child that may be done is done
-        after a moment of silence.
+        """Start the idle timeout if the turn is paused. A paused turn counts as done after a moment
+        of silence.
         """
         if stage is TurnStage.PAUSED and not self._stalled:
             self._deadlines.start_idle_timeout(self.launcher.exit_timeout_s)
@@ -336,7 +336,7 @@ class PersistentDriver(ChildDriver):
     # -- permission requests -----------------------------------------------------------------------
 
     async def _ask_permission(self, request: PermissionRequest) -> None:
-        """Decide about a permission request of the vendor, or start asking hooks and the frontend."""
+        """Decide about a permission request of the vendor, or ask the hooks and the frontend."""
         # The frontend is not asked after the result (contract S16b) or after an interrupt.
         if self._stage is TurnStage.FINISHED:
             request = request._replace(refusal=request.refusal or TURN_OVER_TEXT)
@@ -355,8 +355,8 @@ class PersistentDriver(ChildDriver):
         await self._deliver_prompt(request, decision)
 
     async def _run_hooks(self, request: PermissionRequest) -> None:
-        """Run the hook commands of Claude's settings files about a call, then continue its request
-        if it is still open.
+        """Run the hook commands of Claude's settings files about a call, then resume the decision
+        if the request is still open.
         """
         from shim.conversation.drivers.hook_runner import run_hooks
         from shim.core.claude.hooks.commands import HookContext
@@ -449,8 +449,8 @@ class PersistentDriver(ChildDriver):
     ) -> PermissionDecision:
         """Decide about a call of a tool in the frontend's process, before it runs.
 
-        The vendor may have asked about it already; then its decision is returned. A vendor that
-        asks without the arguments of the call was allowed, and the request is decided here.
+        If the vendor has asked about the call already, the decision made then is returned. If the
+        vendor asked without arguments, it was told to go ahead, and the real decision is made here.
         """
         if self.stream is not None and self._phase is TurnPhase.READING:
             try:
@@ -489,7 +489,7 @@ class PersistentDriver(ChildDriver):
         return None
 
     def _defer_decision(self, request: PermissionRequest) -> PermissionDecision | None:
-        """Allow a request without arguments if `decide_tool_call` will decide about its call.
+        """Allow a request without arguments if `decide_tool_call` will make the real decision.
         Otherwise return None.
         """
         state = self._control_session.session_state
@@ -518,8 +518,8 @@ class PersistentDriver(ChildDriver):
         )
 
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
-        """Send the decision about a permission request to the vendor, and record a denial in the
-        Turn.
+        """Send the decision about a permission request to the vendor. A denial is also recorded in
+        the Turn. A decision that ends the turn interrupts it.
         """
         child, stream = self._child, self.stream
         if (
@@ -534,7 +534,9 @@ class PersistentDriver(ChildDriver):
         )
         try:
             answer = self._encode_answer(request, decision)
-        except ValueError as error:  # the vendor must repeat the call, which is then allowed
+        except ValueError as error:
+            # This vendor cannot change arguments. The call is denied, and its repetition is allowed
+            # once.
             self._decided_calls.allow_call_once(
                 request.tool, decision.updated_input or {}, PermissionDecision(True)
             )
@@ -544,7 +546,7 @@ class PersistentDriver(ChildDriver):
         else:
             if not decision.allow:
                 reason = TURN_STOPPED_TEXT if decision.ends_turn else decision.message
-                # no answer is sent if the call would run in the frontend's process
+                # An empty answer means that the vendor does not wait for one.
                 vendor_knows = bool(answer)
                 frontend_knows = decision.frontend_knows
                 stream.turn.record_permission_denial(
@@ -559,10 +561,10 @@ class PersistentDriver(ChildDriver):
             await self.interrupt()
 
     def _encode_answer(self, request: PermissionRequest, decision: PermissionDecision) -> bytes:
-        """Encode a decision for the vendor.
+        """Encode a decision for the vendor. Return b"" if the vendor does not wait for an answer.
 
-        A call in the frontend's process is released here, with the arguments that were changed.
-        Return b"" if the vendor does not wait for an answer.
+        A waiting call of a tool in the frontend's process gets its decision here, with the changed
+        arguments.
         """
         if self._decided_calls.resolve_pending_request(request.request_id, decision):
             return b""
@@ -684,7 +686,8 @@ class PersistentDriver(ChildDriver):
         message.
         """
         adapter, (name, value), needs_restart = self.launcher.adapter, change, False
-        # A vendor that needs our policy check in only one of the two modes is launched differently.
+        # A vendor that needs our policy check in only one of the old and the new mode is launched
+        # differently.
         if name == "mode":
             mode = str(value)
             needs_restart = adapter.needs_external_policy_check(
@@ -697,7 +700,7 @@ class PersistentDriver(ChildDriver):
                 else self._child_input.encode_permission_mode_change(mode)
             )
         elif name == "rules":
-            # The child has the rules of its start, and asks about what the others restrict.
+            # The child knows the rules of its start. It asks about calls that later rules restrict.
             line, needs_restart = b"", self._needs_restart_for_rules()
         elif name == "servers":  # a child receives its MCP servers only when it starts
             line, needs_restart = b"", True

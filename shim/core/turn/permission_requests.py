@@ -10,12 +10,15 @@ from shim.core.turn.open_calls import PERMISSION_REQUEST, DeferredToolCalls, nor
 from shim.core.turn.tool_calls import ToolCalls
 from shim.core.turn.turn_context import TurnContext
 
-# Requests of one turn. No real task needs more.
+# The most requests in one turn; no real task needs more. As many may wait in one chunk of output;
+# further ones are dropped and counted.
 MAX_PERMISSION_REQUESTS = 1000
 
 
 class PermissionRequests:
-    """The permission requests of one turn. The shell takes the new ones with `take_pending`."""
+    """The permission requests of one turn. The stream takes the new ones with `take_pending`, and
+    the driver decides about them.
+    """
 
     def __init__(self, context: TurnContext, tool_calls: ToolCalls) -> None:
         self._machine = context.machine
@@ -39,10 +42,13 @@ class PermissionRequests:
         is_unique: bool = False,
         is_deferred: bool = False,
     ) -> None:
-        """Add a request of the vendor. `vendor_call` has the vendor's own tool name and arguments.
+        """Add a request of the vendor. `vendor_call` is the pair of the vendor's own tool name and
+        arguments.
 
-        The call is written to the frontend now, unless it is open already or deferred. A request
-        that the frontend must not see gets a refusal, so that the vendor still receives an answer.
+        The call is written to the frontend now, unless it is open already or `is_deferred`. A
+        request that must not reach the frontend is added with a refusal, so that the vendor gets an
+        answer. `announced_call` is the name and the arguments with which the vendor announced the
+        call, if the request has others. `is_unique`: no other open call has this id.
         """
         call_id, name = normalize_call_id(call_id), normalize_tool_name(name)
         if len(self.pending) > MAX_PERMISSION_REQUESTS:
@@ -110,8 +116,8 @@ class PermissionRequests:
             self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)
 
     def refuse_pending_requests(self) -> None:
-        """Refuse the new requests, because the turn is over. A prompt after the result would get no
-        answer (contract S16b).
+        """Refuse the requests that were not taken yet, because the turn is over. A prompt after the
+        result would get no answer (contract S16b).
         """
         self.pending = [
             permission._replace(refusal=permission.refusal or TURN_OVER_TEXT)
@@ -119,9 +125,8 @@ class PermissionRequests:
         ]
 
     def _find_refusal(self, request_id: str, key: str | None, name: str) -> str:
-        """Return why the frontend must not be asked, or "".
-
-        `key` is the key of the call if the call is open.
+        """Return the reason not to ask the frontend, or "". `key` identifies the open call; None if
+        there is none.
         """
         if self._machine.is_over:
             return TURN_OVER_TEXT

@@ -380,6 +380,19 @@ def test_running_hook_commands_of_a_finished_turn_do_not_delay_the_next_call():
     assert session.ask_permission(ASKED) == PermissionDecision(True)
 
 
+def test_late_hook_wait_of_a_finished_turn_does_not_decide_a_request_with_the_same_id():
+    session = control(hooks())
+    next_request = ASKED._replace(tool_input={"command": "touch m"})
+    for request in (ASKED, next_request):
+        session.start_turn("go")
+        session.send_hook_callbacks(CALL)
+        assert session.ask_permission(request) is None
+        if request is ASKED:
+            session.end_turn()
+    assert session.ask_permission_without_hooks(ASKED) is None
+    assert session.is_awaiting_hook_decisions(next_request)
+
+
 def test_decision_of_hook_commands_does_not_apply_to_another_request():
     session = apply_rules(control(None))
     second_request = ASKED._replace(request_id="q2", tool_input={"command": "touch m"})

@@ -1,10 +1,13 @@
-"""The order in which hooks, permission rules and the frontend decide about a tool call.
+"""The order in which refusals, hooks, rules and the frontend decide about a tool call.
 
-1. A request that already carries a refusal is denied.
-2. Hooks run: the commands of Claude's settings files, then the frontend's callbacks.
-3. A hook denies the call.
-4. A rule or the permission mode denies or allows the call (`core.policy.evaluate`).
-5. The frontend is asked. The call is denied if it cannot be asked.
+1. A request that carries a refusal is denied.
+2. The decision waits for all hooks: the frontend's callbacks and the commands of Claude's settings
+   files.
+3. A call that a hook denies is denied.
+4. A call that the rules or the permission mode deny is denied (`core.policy.evaluate`).
+5. A question of the agent that this frontend cannot answer is denied.
+6. A call that a hook, a rule or the mode allows is allowed, unless a person must confirm it.
+7. The frontend is asked. If it cannot be asked, the call is denied.
 """
 
 from collections.abc import Mapping
@@ -22,11 +25,11 @@ from shim.core.reading.typed import Any, NamedTuple
 
 
 class WaitForHooks(NamedTuple):
-    """Hooks that have not decided yet decide first."""
+    """The decision must wait for open hooks."""
 
 
 class FrontendDecisionRequired(NamedTuple):
-    """A person must decide."""
+    """The frontend must be asked."""
 
     tool_input: Mapping[str, Any]  # the arguments as the hooks left them
 
@@ -36,7 +39,7 @@ class PendingPermission(NamedTuple):
 
     request: PermissionRequest
     runs_commands: bool  # hook commands of the settings files have not decided yet
-    command_decision: HookDecision = HookDecision()  # of those commands
+    command_decision: HookDecision = HookDecision()  # the merged decision of these commands
     prompt_id: str | None = None  # None before the frontend is asked
 
 
@@ -63,7 +66,7 @@ class PermissionGate:
         has_open_hooks: bool,
         prompt_error: str,
     ) -> PermissionDecision | WaitForHooks | FrontendDecisionRequired:
-        """Decide about a call. The session asks again when a hook has decided.
+        """Decide about a call. The session calls this again when a hook has decided.
 
         `prompt_error` is why the frontend cannot be asked at this moment, or "".
         """
@@ -104,11 +107,12 @@ class PermissionGate:
     def check_answer(
         self, request: PermissionRequest, answer: PermissionDecision, hook_decision: HookDecision
     ) -> PermissionDecision:
-        """Return the decision that follows from a person's answer.
+        """Return the decision that follows from the frontend's answer.
 
-        A deny rule binds an allowed call too: the rule may be newer than the prompt, or match only
-        the arguments that the person changed. The real claude runs such a call. A hook can deny
-        after the prompt was written, if the vendor changes the arguments of the call.
+        A deny rule also applies to a call that a person allowed: the rule may be newer than the
+        prompt, or match only the arguments that the person changed. The real claude runs such a
+        call. A hook can deny after the prompt was written, if the vendor changes the arguments of
+        the call.
         """
         if not answer.allow:
             return answer
@@ -140,7 +144,7 @@ def _find_changed_input(
 
 
 def _deny(reason: str) -> PermissionDecision:
-    """Deny a call without the frontend's help, so that the frontend must be told."""
+    """Deny a call without asking the frontend, which must be told afterwards."""
     return PermissionDecision(False, message=reason, frontend_knows=False)
 
 

@@ -287,7 +287,7 @@ class ControlSession(ControlOutputWriter):
     def _accept_answer(
         self, prompt_id: str, answer: PermissionDecision
     ) -> PermissionAnswered | None:
-        """Close the prompt that a person has answered. Return None if it is not open."""
+        """Close the prompt that the frontend has answered. Return None if it is not open."""
         for pending in self._list_open_prompts():
             if pending.prompt_id == prompt_id:
                 request, hook_decision = pending.request, self._merge_hook_decisions(pending)
@@ -298,14 +298,14 @@ class ControlSession(ControlOutputWriter):
         return None
 
     def _apply_requested_mode(self, response: Mapping[str, Any]) -> list[FrontendAction]:
-        """Change to the mode that an answer asks for, if the session may."""
+        """Change to the mode that an answer requests, if the session allows the mode."""
         mode = find_requested_permission_mode(response)
         if mode is None:
             return []
         try:
             REQUEST_HANDLERS["set_permission_mode"](self, {"mode": mode})
-        except ControlRequestError as refusal:
-            self.warnings.append(f"{refusal}\n")
+        except ControlRequestError as error:
+            self.warnings.append(f"{error}\n")
             return []
         self.write_system_message("status", status=None, permissionMode=self.session_state.mode)
         return [SettingChanged("mode", self.session_state.mode)]
@@ -329,16 +329,15 @@ class ControlSession(ControlOutputWriter):
 
     # -- permission requests -----------------------------------------------------------------------
 
-    # A prompt waits at most this long for its answer, whatever the settings allow.
+    # The most seconds that a prompt waits, for a subclass with a limit of its own.
     prompt_timeout_s = float("inf")
     _prompt_abilities = PermissionPromptAbilities()
     _timeout_text = PROMPT_TIMEOUT_TEXT
     _interrupt_text = ""  # the message of a denial by an interrupt
 
     def expire_permission_request(self, request: PermissionRequest) -> PermissionDecision | None:
-        """Cancel the prompt of a request that has waited too long.
-
-        Return the denial, or None if the prompt was answered.
+        """Cancel the prompt of a request that has waited too long. Return the denial, or None if no
+        prompt is open.
         """
         for pending in self._list_open_prompts():
             if pending.request is request:
@@ -363,10 +362,12 @@ class ControlSession(ControlOutputWriter):
     def ask_permission(
         self, request: PermissionRequest, *, has_hook_commands: bool = False
     ) -> PermissionDecision | None:
-        """Decide about a call of the vendor, or ask the frontend about it.
+        """Decide about a call of the vendor, or ask the frontend about it. Return None if the
+        decision comes later.
 
-        Return None if the decision comes later. `has_hook_commands` means that the caller then runs
-        commands and calls `apply_hook_decision`.
+        The callbacks of the frontend's hooks were sent when the call was written
+        (`send_hook_callbacks`). With `has_hook_commands` the caller must then run the hook commands
+        and call `apply_hook_decision`.
         """
         return self._decide(PendingPermission(request, runs_commands=has_hook_commands))
 
@@ -455,7 +456,8 @@ class ControlSession(ControlOutputWriter):
     def _ask_hook(self, event: HookEvent, line: dict[str, Any]) -> None:
         """Call a hook before a tool call runs.
 
-        The input is not shortened if the vendor would run the arguments that the hook returns.
+        The input is not shortened if the vendor would run the arguments that the hook returns: they
+        could be the shortened ones.
         """
         size_bytes = len(dump_json(line)) + 1
         if size_bytes > self.session_state.options.max_line_bytes:
@@ -490,8 +492,9 @@ class ControlSession(ControlOutputWriter):
 
     def is_awaiting_hook_decisions(self, request: PermissionRequest) -> bool:
         """Return whether a request waits for a hook about its call."""
+        # The vendor may use the id of a request again in a later turn.
         pending = self._pending.get(request.request_id)
-        return pending is not None and pending.prompt_id is None
+        return pending is not None and pending.request is request and pending.prompt_id is None
 
     def ask_permission_without_hooks(self, request: PermissionRequest) -> PermissionDecision | None:
         """Decide about a request without the hooks that have not answered in time."""
@@ -543,9 +546,10 @@ class ControlSession(ControlOutputWriter):
     def apply_hook_decision(
         self, request: PermissionRequest, decision: HookDecision
     ) -> tuple[bool, PermissionDecision | None]:
-        """Continue with a call after the commands of the settings files have decided.
+        """Continue with a call after the hook commands of the settings files have decided.
 
-        Return whether the request is still open, and the decision, if no later answer brings it.
+        Return (False, None) if the request was closed meanwhile. Otherwise return True, and the
+        decision or None if the decision comes later.
         """
         pending = self._pending.get(request.request_id)
         if pending is None or not pending.runs_commands or pending.request is not request:
@@ -571,7 +575,7 @@ class ControlSession(ControlOutputWriter):
         self.send_hook_callbacks(HookEvent(PROMPT_EVENT), prompt=prompt)
 
     def end_turn(self) -> None:
-        """End the turn, whose result was written. Every "running" state is followed by "idle"
+        """End the turn after its result was written. Every "running" state is followed by "idle"
         (contract S18).
         """
         self.is_running = False
