@@ -85,7 +85,7 @@ AREAS = {
     "control": "control hooks policy messages qwen_input",
     "policy": "policy settings enforcement",
     "secrets": (
-        "redactor redacted_turn claude_lines secrets config transcript recorder recording threats"
+        "redactor redacted_turn secret_cuts claude_lines secrets config transcript recorder recording threats"
     ),
     "recording": "format recorder verify old_casts cast_fixture recording",
     "replay": "replayer compare selection replay_round_trip",
@@ -105,12 +105,12 @@ AREAS = {
     "bridge": "hub hub_interleavings unanswerable_prompts client_rules status",
     "doors": "session_lookup stop actions background session_commands doctor_bridge",
     "host": (
-        "host runner log lock sockets registry host_launch runtime socket_attacks host_failures"
+        "host runner log lock sockets registry host_launch runtime socket_attacks host_failures moved_package"
     ),
     "terminal": (
         "input_controller terminal_injection keys attach attach_without_terminal footer renderer"
     ),
-    "gateway": "attacks app step_renderer streams tls tokens server serve hosts",
+    "gateway": "moved_package attacks app step_renderer streams tls tokens server serve hosts",
 }
 
 
