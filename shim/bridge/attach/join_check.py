@@ -57,7 +57,9 @@ def check_join(
         session_settings = load_claude_settings(start, environment, session_cwd)
     start = resolve_invocation_paths(start, session_cwd, cwd)
     frontend = resolve_invocation_paths(invocation, cwd, session_cwd)
-    if frontend.mcp_config != start.mcp_config:
+    if (frontend.mcp_config or frontend.strict_mcp_config) and (
+        frontend.mcp_config != start.mcp_config
+    ):
         frontend, start = _inline_servers(frontend, cwd), _inline_session_servers(start)
     settings = _resolve_paths(
         load_claude_settings(frontend, environment, session_cwd), cwd, session_cwd
@@ -92,10 +94,11 @@ def _resolve_paths(settings: ClaudeSettings, source: str, target: str) -> Claude
 def _inline_servers(invocation: Invocation, cwd: str) -> Invocation:
     """Return the command line with its MCP servers as JSON, without those of the frontend's
     process: these come with the frontend's `initialize`.
+
+    The JSON has no server if there is none, because a flag that is left out is not compared.
     """
     _, servers = split_sdk_mcp_servers(invocation, cwd)
-    configs = (dump_json({"mcpServers": servers}).decode(),) if servers else ()
-    return invocation._replace(mcp_config=configs)
+    return invocation._replace(mcp_config=(dump_json({"mcpServers": servers}).decode(),))
 
 
 def _inline_session_servers(start: Invocation) -> Invocation:

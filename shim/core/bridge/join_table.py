@@ -19,6 +19,7 @@ from shim.core.claude.argv.merge import FRONTEND_FIELDS
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.policy.policy import PermissionRule, parse_permission_rules
 from shim.core.policy.settings import ClaudeSettings
+from shim.core.reading.json_text import parse_json_object
 from shim.core.reading.values import as_dict
 
 
@@ -64,6 +65,9 @@ LOCAL_PREFIX, RECORD_FIELD = "shim_", "shim_record"
 STDIO_PROMPT_TOOL = "stdio"
 DEFAULT_SOURCES = ("local", "project", "user")  # of settings, if no flag names any
 RULE_FLAGS = ("--disallowedTools", "--allowedTools")
+# Flags whose values are JSON. An error names their keys only, because the values may be secret.
+JSON_FLAGS = ("--agents", "--json-schema", "--mcp-config")
+JSON_STARTS = ("{", "[", '"')
 _FIELD_BY_FLAG = {flag.name: field for field, flag in FLAG_BY_FIELD.items()}
 RuleKey = tuple[str, str | None, str]
 
@@ -146,7 +150,7 @@ def list_stricter_settings(
 def get_flag_value(invocation: Invocation, flag: str) -> Any:
     """Return the value of a flag in a form that can be compared; None or False if it is left out.
 
-    Rules about AskUserQuestion are left out, because the process that joins applies them: it denies
+    A denial of AskUserQuestion is left out, because the process that joins applies it: it denies
     these prompts itself.
     """
     field = _FIELD_BY_FLAG.get(flag)
@@ -156,8 +160,10 @@ def get_flag_value(invocation: Invocation, flag: str) -> Any:
         return values or None
     value = getattr(invocation, field)
     if flag in RULE_FLAGS:
-        rules = map(str, parse_permission_rules(value))
-        return frozenset(rule for rule in rules if rule != QUESTION_TOOL) or None
+        rules = frozenset(map(str, parse_permission_rules(value)))
+        if flag == "--disallowedTools":
+            rules -= {QUESTION_TOOL}
+        return rules or None
     if field == "setting_sources":
         return _normalize_sources(value)
     if field == "permission_prompt_tool" and value == STDIO_PROMPT_TOOL:
@@ -206,23 +212,23 @@ def _describe_difference(flag: str, value: object, session_value: object) -> str
 
 
 def _format_flag(flag: str, value: object) -> str:
-    """Return a flag with its value. Of JSON it has only the names, because values may be secret."""
+    """Return a flag with its value, or with the keys of its JSON."""
     values = sorted(value) if isinstance(value, frozenset) else [value]
-    texts = [_list_names(text) for text in values if text is not True and text != ""]
+    texts = [str(text) for text in values if text is not True and text != ""]
+    if flag in JSON_FLAGS:
+        texts = [_list_json_keys(text) for text in texts]
     text = shorten_first_line(",".join(texts))
     if isinstance(value, frozenset) and not value:
         text = '""'
     return f"{flag} {text}".strip()
 
 
-def _list_names(value: object) -> str:
-    try:
-        content = orjson.loads(str(value))
-    except orjson.JSONDecodeError:
-        return str(value)
-    if not isinstance(content, dict):
-        return str(value)
-    return ",".join(sorted(as_dict(content.get("mcpServers")) or content)) or "{}"
+def _list_json_keys(text: str) -> str:
+    """Return the names of the MCP servers in a JSON text, its keys, or the path of a file."""
+    if text.lstrip()[:1] not in JSON_STARTS:
+        return text
+    content = as_dict(parse_json_object(text.encode()))
+    return ",".join(sorted(as_dict(content.get("mcpServers", content)))) or "{}"
 
 
 def _subtract_rules(

@@ -87,6 +87,17 @@ def test_mcp_servers_of_the_frontend_process_are_not_compared(join):
 
 
 @pytest.mark.parametrize(
+    "flags", [("--mcp-config", '{"mcpServers": {}}'), ("--strict-mcp-config",)]
+)
+def test_frontend_without_servers_does_not_join_a_session_with_servers(join, flags):
+    session = ("--strict-mcp-config", '--mcp-config={"mcpServers": {"calc": {"command": "a"}}}')
+    assert "was started with --mcp-config calc" in str(
+        refuse(join, "--strict-mcp-config", *flags, session=session)
+    )
+    assert join(*session, session=session).ignored_flags == []
+
+
+@pytest.mark.parametrize(
     ("argv", "mode", "chosen"),
     [
         ((), "acceptEdits", ""),

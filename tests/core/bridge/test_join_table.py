@@ -65,6 +65,26 @@ def test_equal_flag_joins_and_different_flag_is_refused_by_name(flag):
     assert ignored(f"{flag} {value}") == []
 
 
+def test_only_a_denial_of_questions_is_not_compared():
+    assert differences("--disallowedTools AskUserQuestion", "--disallowedTools Bash") == []
+    (difference,) = differences("--allowedTools AskUserQuestion", "--allowedTools Bash")
+    assert difference.startswith("the frontend passes --allowedTools AskUserQuestion")
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--agents", '{"reviewer": {"prompt": "s3cret"}'),
+        ("--agents", '["s3cret"]'),
+        ("--json-schema", '"s3cret"'),
+        ("--mcp-config", '{"mcpServers": {"calc": {"env": {"KEY": "s3cret"}}}}'),
+    ],
+)
+def test_refusal_quotes_no_value_of_json(flag, value):
+    (difference,) = differences(shlex.join([flag, value]), f"{flag} '{{}}'")
+    assert flag in difference and "s3cret" not in difference
+
+
 @pytest.mark.parametrize(
     "flags",
     ["--permission-mode plan", "--dangerously-skip-permissions", "--model opus"],
