@@ -68,6 +68,7 @@ RULE_FLAGS = ("--disallowedTools", "--allowedTools")
 # Flags whose values are JSON. An error names their keys only, because the values may be secret.
 JSON_FLAGS = ("--agents", "--json-schema", "--mcp-config")
 JSON_STARTS = ("{", "[", '"')
+NO_SERVERS = frozenset(('{"mcpServers":{}}',))  # the value of `--mcp-config` without a server
 _FIELD_BY_FLAG = {flag.name: field for field, flag in FLAG_BY_FIELD.items()}
 RuleKey = tuple[str, str | None, str]
 
@@ -203,7 +204,7 @@ def _adds_value(value: object, session_value: object) -> bool:
 def _describe_difference(flag: str, value: object, session_value: object) -> str:
     """Return what a frontend passes, and what the session was started with."""
     passed_text = _format_flag(flag, value)
-    if not _is_given(session_value):
+    if not _is_given(session_value) or session_value == NO_SERVERS:
         return f"the frontend passes {passed_text}, and the session was started without {flag}"
     session_text = _format_flag(flag, session_value)
     if session_text == passed_text:
