@@ -62,6 +62,7 @@ GONE_SECONDS = 2.5
 MEMORY_MEGABYTES = 3.0
 ZOMBIES = 2  # that ended after the last turn, and are let go of after the next
 REST_SECONDS = 5.0  # the child of the last turn may still be ending when its result is read
+POLL_SECONDS = 0.02
 WAYS = ("one way", "two way", "relay")
 
 
@@ -210,12 +211,19 @@ def list_leftover_files(box: Box) -> set[str]:
 
 
 def count_survivors() -> int:
-    """The processes below us that run, once nothing that we started does: whatever lost its parent
-    is ours.
+    """Return how many processes below us still run after REST_SECONDS at most.
+
+    A process that has lost its parent is our child. On a busy machine, orphans that exit by
+    themselves need a moment.
     """
-    descendants.reap_orphans(set())
-    here = read_usage(os.getpid())
-    return here.processes - here.zombies
+    deadline = time.monotonic() + REST_SECONDS
+    while True:
+        descendants.reap_orphans(set())
+        here = read_usage(os.getpid())
+        survivor_count = here.processes - here.zombies
+        if not survivor_count or time.monotonic() >= deadline:
+            return survivor_count
+        time.sleep(POLL_SECONDS)
 
 
 # Answers every message; each time it leaves an orphan behind, as a tool's shell does, that ends by
