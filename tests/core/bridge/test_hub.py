@@ -838,6 +838,19 @@ def test_hooks_of_two_clients_are_both_registered():
     )
 
 
+def test_hooks_of_two_connected_clients_for_the_same_calls_are_both_registered():
+    play = Play()
+    play.join_client(1)
+    play.join_client(2)
+    play.send_frame(1, "request", id="i", request=HOOKS)
+    play.send_frame(2, "take")
+    play.send_frame(2, "request", id="i", request=HOOKS)
+    assert play.take_requests()[-1]["request"]["hooks"]["PreToolUse"] == [
+        {"hookCallbackIds": ["1/hook_0"]},
+        {"hookCallbackIds": ["2/hook_0"]},
+    ]
+
+
 def test_initialize_without_hooks_does_not_remove_hooks_of_another_client():
     play = Play()
     play.join_client(1)
