@@ -21,6 +21,13 @@ ENTER, TAB, ESCAPE, SHIFT_ENTER = "\ue007", "\ue004", "\ue00c", "\ue008\ue007\ue
 LOOKS = Path(__file__).with_name("page_looks.js").read_text(encoding="utf-8")
 
 
+# What the browser prints if a server does not answer.
+NETWORK_ERRORS = (
+    "Failed to load resource",
+    "network - An unknown error occurred when fetching the script.",
+)
+
+
 class Served:
     """`shim bridge serve` as a process that is killed and started again at the same port."""
 
@@ -141,15 +148,16 @@ class Page:
         return [(*row,) for row in self.browser.run_script(f"{LOOKS}; return overlaps()")]
 
     def list_errors(self) -> list[str]:
-        """What went wrong in the page since it was loaded: errors of its scripts, and what its
-        rules forbade.
+        """Return what went wrong in the page since it was loaded: errors of its scripts, and what
+        its security policy has blocked.
 
-        That a server was not there, or refused, is no fault of the page's.
+        A server that is not running, or refuses a request, is not an error of the page. Some tests
+        stop the server while the browser fetches the page's service worker.
         """
         return [
             message
             for message in self.browser.list_console_messages()
-            if "Failed to load resource" not in message
+            if not any(text in message for text in NETWORK_ERRORS)
         ]
 
     def read_text(self, selector: str) -> str:
