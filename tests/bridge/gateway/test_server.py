@@ -1,5 +1,8 @@
 """Where the gateway listens, and under which names it answers."""
 
+import asyncio
+import socket
+
 import pytest
 from gateway_harness import GatewayEndpoint, StandIns, Web
 
@@ -7,6 +10,7 @@ from shim.bridge.gateway.server import (
     build_gateway_url,
     build_server_names,
     check_endpoint_security,
+    open_listening_socket,
     parse_listen_address,
 )
 from shim.core.errors import FrontendError
@@ -95,3 +99,20 @@ def test_port_in_use_is_rejected_with_a_hint(web, tokens):
     with pytest.raises(SystemResourceError, match="cannot be listened at") as raised:
         Web(StandIns(), tokens, GatewayEndpoint(port=web.port))
     assert "--http" in raised.value.hint
+
+
+@pytest.mark.anyio
+async def test_small_events_are_sent_without_delay():
+    options = []
+
+    async def read_option(reader, writer):
+        connection = writer.get_extra_info("socket")
+        options.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    listener = open_listening_socket(GatewayEndpoint(port=0))
+    async with await asyncio.start_server(read_option, sock=listener):
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        await reader.read()
+        writer.close()
+    assert options == [1]
