@@ -1,1 +1,1 @@
-"""The drop-in as a client of a session that lives on its own (topic "bridge")."""
+"""Attaches a frontend to a background session (topic "bridge")."""

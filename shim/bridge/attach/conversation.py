@@ -1,8 +1,7 @@
-"""The drop-in as a client: a conversation that lives in a host, for a frontend that sees a run like
-any other.
+"""A conversation that runs in a host. The frontend sees the same output as from a local run.
 
-So is the resumption of a session whose host lives, and, with `bridge = true` or SHIM_BRIDGE=1,
-every conversation: then its host is begun here. Where none can be begun, the conversation is run as
+A session is joined here if it is resumed while its host runs. With `bridge = true` or
+SHIM_BRIDGE=1, every conversation starts a host. If no host can be started, the conversation runs
 without the bridge.
 """
 
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from shim.io.stdin import Stdin
     from shim.recording.recorder import RunRecorder
 
-MAX_JOIN_ATTEMPTS = 3  # of a session that others begin and end meanwhile
+MAX_JOIN_ATTEMPTS = 3  # for a session that other clients start and end at the same time
 JOIN_FAILED_ERROR = (
     "the session {session} was begun and ended by others each time that it was to be joined"
 )
@@ -65,7 +64,7 @@ def plan_background_conversation(
     """
     environment, cwd = os.environ, get_working_directory()
     if find_replay_path(invocation, environment) is not None:
-        # nothing is to run, and a host is a run
+        # A replay starts no vendor, and a host always does.
         return None
     dialect, session_id = DIALECTS[settings.dialect], ""
     if not invocation.fork_session:
@@ -94,7 +93,7 @@ def plan_background_conversation(
         )
     if not settings.bridge.enabled:
         return None
-    if invocation.no_session_persistence:  # what was asked for: a host keeps what is said
+    if invocation.no_session_persistence:  # a host stores the output of its session
         return None
     if reason := _explain_no_bridge(invocation, dialect.is_flat):
         warn(NO_BRIDGE_WARNING.format(why=reason))
@@ -124,7 +123,7 @@ def _prepare_flat_join(invocation: Invocation, session: SessionRecord) -> Invoca
 
 
 def _explain_no_bridge(invocation: Invocation, is_flat: bool) -> str:
-    """Why a conversation cannot live in a host; "" if it can."""
+    """Return why a conversation cannot run in a host, or "" if it can."""
     if is_flat:
         return "its dialect has no words for it"
     if invocation.resume and canonicalize_uuid(invocation.resume) is None:
@@ -133,7 +132,7 @@ def _explain_no_bridge(invocation: Invocation, is_flat: bool) -> str:
 
 
 class BackgroundConversation:
-    """One conversation of a frontend in a host: the one that lives, or a fresh one."""
+    """One conversation of a frontend in a host: the running one, or a new one."""
 
     def __init__(
         self,
@@ -157,12 +156,13 @@ class BackgroundConversation:
 
     @property
     def recorder(self) -> "RunRecorder | None":
-        """Of a run without the bridge; what a host says is in its own recordings."""
+        """The recorder of a run without the bridge. A host records its own output."""
         return None if self._startup is None else self._startup.recorder
 
     def run(self, signals: "SignalRecorder") -> int:
-        """The conversation; the exit status. ShimError where it cannot begin, with the vendor as a
-        run has it.
+        """Run the conversation. Return the exit status.
+
+        Raise ShimError if it cannot be started. The error names the vendor, as in a local run.
         """
         try:
             return self._run_joined(signals)
@@ -172,26 +172,26 @@ class BackgroundConversation:
             raise
 
     def _find_vendor(self) -> tuple[str, tuple[FailedVendorAttempt, ...]]:
-        """The vendor whose turn it would have been, and those of a list that were passed over for
-        it.
+        """Return the vendor that would have run the turn, and the vendors of a list that were
+        skipped before it.
         """
         if self._running_session is not None:
             return str(self._running_session.metadata["vendor"]), ()
         try:
             startup = self._prepare_dry_run(self._invocation)
-        except ShimError:  # it is not even known who was meant
+        except ShimError:  # the vendor cannot even be determined
             return "", ()
         return startup.adapter.name, tuple(startup.vendor_list.skipped_attempts)
 
     def _run_joined(self, signals: "SignalRecorder") -> int:
         prompt, source = self._read_prompt()
-        if prompt is not None:  # it is read once
+        if prompt is not None:  # stdin can only be read once
             self._invocation = self._invocation._replace(prompt=prompt)
         signals.raise_if_stopped()
         try:
             for _ in range(MAX_JOIN_ATTEMPTS):
                 session = self._running_session or self._start_host()
-                # while its host loads, too
+                # Imported late, so that a new host loads at the same time.
                 from shim.bridge.attach.host_joiner import (
                     BackgroundSessionAttacher,
                     SessionHostEndedError,
@@ -218,7 +218,9 @@ class BackgroundConversation:
             return self._run_locally(signals, str(error))
 
     def _read_prompt(self) -> "tuple[str | None, Stdin | None]":
-        """The one message of the command line, and our stdin where it brings messages or answers."""
+        """Return the only message of a one-shot run, or None, and the stdin that brings messages or
+        answers, or None.
+        """
         from shim.io.stdin import Stdin
 
         invocation, max_bytes = self._invocation, self._settings.max_inbound_bytes
@@ -243,8 +245,8 @@ class BackgroundConversation:
         return self._startup.run(signals)
 
     def _start_host(self) -> SessionRecord:
-        """A host of our own, or the living one of who was quicker. ShimError where no conversation
-        can begin at all.
+        """Start a host, or return the session if another client has just started it. Raise
+        ShimError if the conversation cannot be started at all.
         """
         environment, cwd = os.environ, get_working_directory()
         invocation, forked_id = self._invocation, ""
@@ -280,11 +282,12 @@ class BackgroundConversation:
             self._session_id, self._running_session = session_id, running_session
             return running_session
         except FrontendError as error:
-            self._invocation = invocation  # without a host it is forbidden no less
+            self._invocation = invocation  # its restrictions also apply without a host
             raise _NoHostError("; ".join(filter(None, (str(error), error.hint)))) from None
 
     def _plan_start(self, invocation: Invocation) -> tuple[ConversationStartup, bool]:
-        """Return what the host will start, and whether it asks. Raise ShimError as a run would.
+        """Return the plan of the host's conversation, and whether it prompts for permission. Raise
+        ShimError as a local run would.
 
         Nothing is started yet.
         """
@@ -296,7 +299,7 @@ class BackgroundConversation:
         )
         try:
             return self._plan_dry_run(streams), True
-        except FrontendError:  # maybe of a vendor that asks nobody
+        except FrontendError:  # perhaps the vendor cannot prompt for permission
             prompt_tool = self._invocation.permission_prompt_tool
             return self._plan_dry_run(streams._replace(permission_prompt_tool=prompt_tool)), False
 
@@ -314,8 +317,9 @@ class BackgroundConversation:
 
 
 def _remove_sdk_servers(invocation: Invocation, cwd: str) -> Invocation:
-    """The invocation for a host: what lives in the frontend's process comes with its `initialize`,
-    and goes with it.
+    """Return the invocation for a host, without the MCP servers in the frontend's process.
+
+    The frontend's `initialize` brings these servers, and they leave with the frontend.
     """
     sdk_names, other_servers = split_sdk_mcp_servers(invocation, cwd)
     if not sdk_names:
@@ -326,4 +330,4 @@ def _remove_sdk_servers(invocation: Invocation, cwd: str) -> Invocation:
 
 
 class _NoHostError(Exception):
-    """No host can be begun, for a reason that has nothing to do with the conversation."""
+    """No host can be started, for a reason that does not concern the conversation."""

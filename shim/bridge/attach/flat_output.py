@@ -1,4 +1,4 @@
-"""Output for a frontend of a flat dialect: a background session's lines are Claude's."""
+"""Output of a background session for a frontend of a flat dialect (Yume)."""
 
 from typing import TYPE_CHECKING
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 class TranslatingStdout(Stdout):
-    """Our stdout, which translates the lines of one turn from Claude's stream-json."""
+    """A stdout that translates the lines of one turn from Claude's stream-json."""
 
     def __init__(self, child_stream: "ChildStream") -> None:
         super().__init__()
         self._child_stream = child_stream
 
     async def write(self, data: bytes) -> None:
-        """Translate complete lines, and write what they lead to."""
+        """Translate complete lines, and write the result."""
         lines, _ = self._child_stream.feed(data)
         await super().write(lines)
 

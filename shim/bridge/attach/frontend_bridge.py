@@ -1,9 +1,9 @@
-"""One frontend of a session that lives in another process: its lines become frames, the host's
-frames its lines.
+"""Connects one frontend to a session in another process: lines of the frontend become frames for
+the host, and frames of the host become lines for the frontend.
 
-Sans-IO: `on_stdin_line` takes a line of the frontend's stdin, `on_host_frame` a frame of the host;
-what is to be written is collected, lines for the frontend in `lines`, frames for the host in
-`frames`. Requests are answered as a conversation of its own would (contract sections 3 and 6).
+Sans-IO: `on_stdin_line` takes a line of the frontend's stdin, and `on_host_frame` takes a frame of
+the host. Output is collected in `lines` (for the frontend) and `frames` (for the host). Requests
+are answered as in a conversation of this process (contract sections 3 and 6).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,10 +22,11 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict, as_list, canonicalize_uuid
 
-MAX_OPEN_REQUESTS = 1000  # of a frontend that have no answer yet; it waits for each of them
-MAX_TYPE_CHARS = 60  # of a line's type, in a complaint about it
-# What of an `initialize` the session has to be told; the rest is answered from what the host was
-# told at its begin.
+# unanswered requests of one frontend; a frontend waits for the answer to each request
+MAX_OPEN_REQUESTS = 1000
+MAX_TYPE_CHARS = 60  # of a line's type, in a warning about the line
+# An `initialize` with one of these keys must be sent to the session. Any other `initialize` is
+# answered here, from the answer in the host's `welcome`.
 SESSION_INITIALIZE_KEYS = (
     "hooks",
     "sdkMcpServers",
@@ -36,7 +37,7 @@ SESSION_INITIALIZE_KEYS = (
     "jsonSchema",
 )
 INITIALIZE = "initialize"
-INTERNAL_REQUEST = object()  # who asked, where it was not the frontend
+INTERNAL_REQUEST = object()  # the sender of a request that the frontend did not make
 OTHER_CONTROLLER_TEXT = (
     "{driver} drives it in the middle of a turn; say it again once that turn has ended"
 )
@@ -44,12 +45,12 @@ FRONTEND_LEFT_ERROR = "the frontend has said all, and answers nothing any more"
 
 
 class FrontendSessionBridge:
-    """A frontend and its host, in between.
+    """Translates between one frontend and the host of its session.
 
-    `can_answer`: it answers questions. `warnings` are lines for stderr. `end_reason` is why the
-    host has ended, "" before. `refusal` is why the session did not take the last message.
-    `pending_stop_ids` are the ids of frames by which it stops something, and which its host has not
-    answered.
+    `can_answer`: the frontend answers permission prompts. `warnings` are lines for stderr.
+    `end_reason` is why the host has ended, or "" while it runs. `refusal` is why the session did
+    not accept the last message. `pending_stop_ids` are the ids of frames that stop something and
+    that the host has not answered.
     """
 
     def __init__(
@@ -62,8 +63,8 @@ class FrontendSessionBridge:
         denies_questions: bool = False,
         sdk_servers: Sequence[str] = (),
     ) -> None:
-        """`denies_questions`: the frontend denies AskUserQuestion. `sdk_servers` are the MCP servers
-        of its own process that its command line names.
+        """`denies_questions`: the frontend denies AskUserQuestion. `sdk_servers` are the MCP
+        servers in the frontend's own process that its command line names.
         """
         self.turn_filter = FrontendTurnFilter(options, session_id, create_id)
         self.lines: list[bytes] = []
@@ -80,11 +81,11 @@ class FrontendSessionBridge:
         self._denies_questions = denies_questions
         self._local_services = FrontendHooksAndMcpServers(sdk_servers)
         self._is_stdin_closed = False
-        self._open_requests: dict[str, object] = {}  # our id of a request → the frontend's
-        self._prompt_ids_by_answer: dict[str, str] = {}  # our id of an answer → the question
-        self._open_prompts: dict[str, Mapping[str, Any]] = {}  # those of the session that are open
-        self._forwarded_prompts: set[str] = set()  # those that were put to the frontend
-        # messages that were said while another drove a turn
+        self._open_requests: dict[str, object] = {}  # our request id → the frontend's request id
+        self._prompt_ids_by_answer: dict[str, str] = {}  # our answer id → the prompt's id
+        self._open_prompts: dict[str, Mapping[str, Any]] = {}  # all open prompts of the session
+        self._forwarded_prompts: set[str] = set()  # ids of prompts that the frontend was sent
+        # messages that were sent while another client had control and a turn ran
         self._early_messages: dict[str, Mapping[str, Any]] = {}
 
     @property
@@ -97,13 +98,13 @@ class FrontendSessionBridge:
 
     @property
     def has_open_requests(self) -> bool:
-        """Whether a request of the frontend's waits for its answer."""
+        """Whether a request of the frontend waits for its answer."""
         return bool(self._open_requests)
 
-    # -- what the frontend says --------------------------------------------------------------------
+    # -- input from the frontend -------------------------------------------------------------------
 
     def on_stdin_line(self, line: bytes) -> None:
-        """One line of stdin, without its LF."""
+        """Handle one line of stdin, without its LF."""
         if not line.strip():
             return
         event = parse_json_line(line)
@@ -123,11 +124,11 @@ class FrontendSessionBridge:
             self._on_control_response(event)
 
     def send_prompt(self, text: str) -> None:
-        """The one message of the command line."""
+        """Send the only message, which is on the command line."""
         self._send_message(self._create_id(), {"role": "user", "content": text})
 
     def on_stdin_end(self) -> None:
-        """The frontend's stdin has ended: it answers nothing any more."""
+        """Handle the end of the frontend's stdin. The frontend cannot answer anything after it."""
         self._is_stdin_closed = True
         self._send_deaf()
         for request_id in self._local_services.open_request_ids:
@@ -138,18 +139,19 @@ class FrontendSessionBridge:
         self._local_services.open_request_ids.clear()
 
     def _send_deaf(self) -> None:
-        """No question can be put to the frontend: others who are attached may answer, else it is
-        denied.
+        """Tell the host that the frontend cannot answer permission prompts.
+
+        Other attached clients may answer them. Otherwise the host denies them.
         """
         self._add_frame("deaf", id=self._create_id())
 
     def send_interrupt(self) -> None:
-        """The turn is to be stopped."""
+        """Ask the host to stop the turn."""
         self.pending_stop_ids.add(request_id := self._create_id())
         self._add_frame("interrupt", id=request_id)
 
     def cancel_waiting_messages(self) -> None:
-        """No message that waits for its turn is to be answered any more."""
+        """Cancel every message that waits for its turn."""
         for uuid in [
             uuid
             for uuid in self.turn_filter.waiting_ids
@@ -201,8 +203,10 @@ class FrontendSessionBridge:
             self._add_frame("message", id=message_id, message=message, **options)
 
     def _resend_message(self, message_id: str) -> bool:
-        """Say a message once more whose turn was over when it was refused: we had not heard of
-        that. Whether it is.
+        """Send a refused message again if the turn was over when the host refused it. Return
+        whether it was sent.
+
+        The frontend's message and the end of the other client's turn had crossed.
         """
         early_message = self._early_messages.pop(message_id, None)
         if early_message is None or self.is_busy or message_id not in self.turn_filter.waiting_ids:
@@ -212,13 +216,13 @@ class FrontendSessionBridge:
         return True
 
     def _take_control_if_idle(self) -> None:
-        """Drive a session that another frontend drives, where no turn runs."""
+        """Take control from another client if no turn runs."""
         if self.has_other_controller and not self.is_busy:
             self._add_frame("take", id=self._create_id())
 
     def _finish_initialize(self, request_id: str, refusal: str) -> None:
-        """The session has taken what an `initialize` brings, or refused it: messages behind it go,
-        or are not said.
+        """Handle the session's answer to an `initialize`: send the messages that waited for it, or
+        refuse them if it was refused.
         """
         for message_id, fields in self._local_services.take_messages_awaiting_initialize(
             request_id, refusal
@@ -286,10 +290,10 @@ class FrontendSessionBridge:
                 self._send_decision(request_id, response.get("response"))
             self._report_running()
 
-    # -- what the host says ------------------------------------------------------------------------
+    # -- frames from the host ----------------------------------------------------------------------
 
     def on_host_frame(self, frame: Mapping[str, Any]) -> None:
-        """One frame; `raw` in that of a line is Claude's own line, byte for byte."""
+        """Handle one frame. The `raw` of a `line` frame is Claude's own line, byte for byte."""
         match frame.get("kind"):
             case "line":
                 self.lines += self.turn_filter.filter_line(frame["raw"])
@@ -342,12 +346,12 @@ class FrontendSessionBridge:
         if not isinstance(request, dict):
             return
         self._open_prompts[prompt_id] = request
-        if not self.has_other_controller:  # who else drives is asked about what it drives
+        if not self.has_other_controller:  # another controller gets the prompts of its own turns
             self._forward_prompt(prompt_id, request)
 
     def _forward_prompt(self, prompt_id: str, request: Mapping[str, Any]) -> None:
-        """Put a question to the frontend, if it is asked at all; else it waits for others who are
-        attached.
+        """Send a permission prompt to the frontend, if the frontend answers prompts. Otherwise the
+        prompt waits for other attached clients.
         """
         if not self._can_answer or self._is_stdin_closed or prompt_id in self._forwarded_prompts:
             return
@@ -358,16 +362,16 @@ class FrontendSessionBridge:
             return
         line = dump_json({"type": "control_request", "request_id": prompt_id, "request": request})
         if self._options.max_line_bytes and len(line) > self._options.max_line_bytes:
-            return  # never cut: somebody else may see all of it
+            return  # never cut: another client may be able to show the complete prompt
         self._forwarded_prompts.add(prompt_id)
         self.lines += [*self.turn_filter.build_session_state_lines("requires_action"), line]
 
     def _on_prompt_resolved(self, prompt_id: str, *, is_denied: bool) -> None:
-        """A question has its answer; one that was put to the frontend, which did not give it, is
-        taken back.
+        """Handle the answer to a permission prompt. A prompt that the frontend was sent and did not
+        answer is canceled.
 
-        `is_denied`: nobody could answer it, which a frontend that was not asked is told (contract
-        5.13).
+        `is_denied`: the prompt was denied because no client could answer it. A frontend that does
+        not answer prompts is then told about the denial (contract 5.13).
         """
         request = self._open_prompts.pop(prompt_id, None)
         if is_denied and request is not None and not self._can_answer:
@@ -416,7 +420,7 @@ class FrontendSessionBridge:
                 self._write_error(frontend_id, reason)
             self._finish_initialize(request_id, reason)
         elif request_id in self._prompt_ids_by_answer:
-            # one that cannot be read is a denial (never wider)
+            # The host could not read the answer. Denying never permits more than the answer did.
             self._send_denial(
                 self._prompt_ids_by_answer.pop(request_id), PROMPT_FAILED_TEXT.format(error=reason)
             )
@@ -464,12 +468,12 @@ class FrontendSessionBridge:
 
 
 def explain_other_client_has_control(controller_name: object) -> str:
-    """Who drives the session, and when it takes a message."""
+    """Return which client has control, and when the session accepts a message."""
     return OTHER_CONTROLLER_TEXT.format(driver=escape_control_chars(str(controller_name)))
 
 
 def _explain_refusal(frame: Mapping[str, Any]) -> str:
-    """Why the host refuses a frame, in words for who knows nothing of frames."""
+    """Return why the host refused a frame, without terms of the protocol."""
     if frame.get("reason") == "not-driver" and frame.get("driver"):
         return explain_other_client_has_control(frame["driver"])
     return str(frame.get("text") or frame.get("reason"))

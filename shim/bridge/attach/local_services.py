@@ -1,5 +1,5 @@
-"""What of a frontend lives in its own process, hooks and MCP servers: none of its messages runs
-without them.
+"""Hooks and MCP servers in the frontend's own process. No message of the frontend is run before the
+session has accepted them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ SERVICES_REFUSED_TEXT = (
 
 
 def split_sdk_mcp_servers(invocation: Invocation, cwd: str) -> tuple[list[str], dict[str, Any]]:
-    """The MCP servers of the frontend's own process, by their names, and the others with their
-    configuration.
+    """Return the names of the MCP servers in the frontend's own process, and the configurations of
+    all other servers by name.
     """
     servers_by_name = load_mcp_servers(invocation, cwd)
     sdk_names = [
@@ -31,11 +31,12 @@ def split_sdk_mcp_servers(invocation: Invocation, cwd: str) -> tuple[list[str], 
 
 
 class FrontendHooksAndMcpServers:
-    """`servers` are the names of those that the command line names; `open_request_ids` what the
-    session asks and has no answer yet.
+    """Tracks whether the session has accepted the hooks and MCP servers of a frontend.
 
-    `refusal` is why the session has not taken what the frontend brings, "" where it has.
-    `waiting_messages` are the messages that wait for that, by their ids.
+    `servers` are the names of the servers on the command line. `open_request_ids` are the requests
+    of the session that the frontend has not answered. `refusal` is why the session did not accept
+    the hooks and servers, or "". `waiting_messages` are the messages that wait for the acceptance,
+    by id.
     """
 
     def __init__(self, servers: Sequence[str]) -> None:
@@ -47,13 +48,15 @@ class FrontendHooksAndMcpServers:
 
     @property
     def is_initialize_pending(self) -> bool:
-        """Whether the session has yet to take it."""
+        """Whether the session has not yet answered an `initialize` with hooks or servers."""
         return bool(self._pending_ids)
 
     def record_initialize_of_local_services(
         self, request_id: str, request: Mapping[str, Any]
     ) -> bool:
-        """An `initialize` goes to the session; whether it brings something."""
+        """Record an `initialize` that is sent to the session. Return whether it contains hooks or
+        servers.
+        """
         if not any(request.get(key) for key in LOCAL_SERVICE_KEYS):
             return False
         self._pending_ids.add(request_id)
@@ -62,7 +65,12 @@ class FrontendHooksAndMcpServers:
     def take_messages_awaiting_initialize(
         self, request_id: str, error_text: str
     ) -> Mapping[str, Mapping[str, Any]]:
-        """The session has taken it, or `refusal` says why not; the messages that waited for that."""
+        """Record the session's answer to an `initialize`. Return the messages that waited for it,
+        by id.
+
+        `error_text` is why the session refused the `initialize`, or "". Return {} while another
+        `initialize` is pending.
+        """
         if request_id not in self._pending_ids:
             return {}
         self._pending_ids.discard(request_id)

@@ -1,8 +1,8 @@
-"""The loop of a drop-in whose conversation lives in a host: between the frontend's stdin and
-stdout, and the host.
+"""The loop of a frontend whose conversation runs in a host. It connects stdin and stdout of the
+frontend with the host.
 
-The host does what a conversation of our own would do; here lines and frames pass, and the end is
-certain: whatever becomes of the host, every message of the frontend gets its one result.
+The host runs the conversation. This loop passes lines and frames, and it guarantees the end: every
+message of the frontend gets exactly one result, even if the host fails.
 """
 
 from collections.abc import Mapping
@@ -32,10 +32,10 @@ from shim.io.stderr import warn
 from shim.io.stdin import Stdin
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 
-# From the end of stdin to a SIGTERM that only hurries who is leaving: both SDKs wait for longer. A
-# frontend that kills us closes its pipes in the same moment.
+# A SIGTERM that comes this long after the end of stdin only makes us exit sooner; it does not end
+# the session. Both SDKs wait longer than this. A frontend that kills us closes its pipes at once.
 LEAVE_GRACE_S = 1.0
-# for a host to end its child and itself, once its frontend has what it wanted
+# time for a host to end its child and itself, after its frontend has received its result
 HOST_END_TIMEOUT_S = 5.0
 HOST_DIED_TEXT = (
     "the process that holds the session died in the middle of the turn; "
@@ -56,14 +56,14 @@ SESSION_ENDED_WARNING = (
 
 
 class AttachedConversationLoop(ConversationLoop):
-    """One frontend of one host.
+    """The loop of one frontend that is connected to one host.
 
-    A SIGTERM ends the session of the frontend; well behind the end of stdin it only hurries one
-    that is leaving.
+    A SIGTERM ends the session of the frontend. A SIGTERM that comes more than `LEAVE_GRACE_S` after
+    the end of stdin only makes a frontend that is leaving exit sooner.
 
-    `prompt` is the one message of the command line, and `source` brings only answers then; without
-    it the messages come from `source`. `ends_session`: the session is the frontend's own, and ends
-    with it where it is ended on purpose.
+    `prompt` is the only message, from the command line; `source` then brings only answers. If
+    `prompt` is None, the messages come from `source`. `ends_session`: the session belongs to the
+    frontend, and ends with it if the frontend is ended on purpose.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class AttachedConversationLoop(ConversationLoop):
         self._source = source
         self._ends_session = ends_session
         self._is_reading_stdin = source is not None
-        self._stdin_end_time = float("inf")  # since when stdin is at its end
-        self._has_lost_host = False  # the host has gone
+        self._stdin_end_time = float("inf")  # when stdin ended, on the clock of anyio
+        self._has_lost_host = False  # the connection to the host has ended
         self._write_lock = anyio.Lock()
         self._send_lock = anyio.Lock()
 
@@ -115,7 +115,7 @@ class AttachedConversationLoop(ConversationLoop):
         return 1 if has_failed and not self._is_ending and not self._frontend_disconnected else 0
 
     async def _wait_for_results(self) -> None:
-        """Wait until every message has its result, and no other can come."""
+        """Wait until every message has its result and no message can follow."""
         frontend, turn_filter = self._frontend, self._frontend.turn_filter
         while True:
             if frontend.refusal:
@@ -130,12 +130,12 @@ class AttachedConversationLoop(ConversationLoop):
                 self._prompt is not None or not self._is_reading_stdin or self._is_ending
             )
             if is_input_complete and turn_filter.is_idle and not frontend.has_open_requests:
-                await self._flush_output()  # the last of it may be on its way
+                await self._flush_output()  # another task may still be writing the last lines
                 return
             await self._wakeup.wait()
 
     async def _finish_without_host(self) -> None:
-        """The host has gone: the turn that ran has no result but ours."""
+        """Write an error result for the running turn, because the host has exited without one."""
         frontend, session_id = self._frontend, str(self._frontend.welcome.get("session"))
         if not frontend.turn_filter.is_idle:
             text = (
@@ -154,7 +154,7 @@ class AttachedConversationLoop(ConversationLoop):
     # -- lines and frames --------------------------------------------------------------------------
 
     async def _read_frames(self) -> None:
-        """Read what the host says until it has gone."""
+        """Read the host's frames until the connection ends."""
         async for frame in self._connection:
             self._frontend.on_host_frame(frame)
             await self._flush_output()
@@ -186,8 +186,9 @@ class AttachedConversationLoop(ConversationLoop):
         self._wake_waiters()
 
     async def _flush_output(self) -> None:
-        """Write what waits: lines for the frontend, and frames for the host, which may not take
-        them for long.
+        """Write the collected lines to the frontend, and the collected frames to the host.
+
+        The host may not read the frames for a long time.
         """
         await self._write_lines()
         await self._send_frames()
@@ -199,7 +200,7 @@ class AttachedConversationLoop(ConversationLoop):
                 for frame in frames:
                     await self._connection.send_frame(frame)
             except HostUnavailableError:
-                pass  # `_read_frames` finds out too
+                pass  # `_read_frames` detects it too
 
     async def _write_lines(self) -> None:
         async with self._write_lock:
@@ -219,10 +220,10 @@ class AttachedConversationLoop(ConversationLoop):
                 )
                 await self._output.write_final_answer(result_text, frontend.turn_filter.result_line)
 
-    # -- ends --------------------------------------------------------------------------------------
+    # -- end of the conversation -------------------------------------------------------------------
 
     async def _write_error_result(self, reason: str, cause: TurnEndCause) -> None:
-        """A result of ours, for what has none."""
+        """Write an error result for the messages that have no result."""
         self._add_error_result(reason, cause)
         await self._write_lines()
 
@@ -246,7 +247,9 @@ class AttachedConversationLoop(ConversationLoop):
                 pass
 
     async def _leave_session(self) -> None:
-        """Leave the session: it goes on, unless it is the frontend's own and was ended on purpose."""
+        """Leave the session. The session continues, unless it belongs to the frontend and is ended
+        on purpose.
+        """
         is_leaving = anyio.current_time() - self._stdin_end_time >= LEAVE_GRACE_S
         frontend, is_terminated = self._frontend, self._stop_signal == "SIGTERM" and not is_leaving
         has_turn = frontend.turn_filter.owner is TurnOwner.THIS_FRONTEND or bool(
@@ -265,7 +268,7 @@ class AttachedConversationLoop(ConversationLoop):
         ):
             last_frames.append({"kind": "end", "id": create_uuid()})
         elif is_terminated and has_turn and not frontend.has_other_controller:
-            # what it asked for; the session stays
+            # Stop the turn that the frontend asked for. The session continues.
             last_frames.append({"kind": "interrupt", "id": create_uuid()})
         frames, frontend.frames = [*frontend.frames, *last_frames], []
         pending_ids = frontend.pending_stop_ids = {str(frame["id"]) for frame in last_frames}
@@ -275,12 +278,12 @@ class AttachedConversationLoop(ConversationLoop):
             ):
                 for frame in frames:
                     await self._connection.send_frame(frame)
-                # a connection that is closed before may take them with it
+                # Closing the connection earlier might lose the frames.
                 while pending_ids and not self._has_lost_host:
                     await self._wakeup.wait()
         except HostUnavailableError:
             pass
-        if self._stop_signal is not None:  # where the host has not ended the turn by now
+        if self._stop_signal is not None:  # no effect if the host has ended the turn
             session_id = self._frontend.welcome.get("session")
             session_notice = FRONTEND_STOPPED_TEXT.format(
                 signal=self._stop_signal, session=session_id
@@ -291,7 +294,7 @@ class AttachedConversationLoop(ConversationLoop):
             )
 
     def _interrupt_turn(self, tasks: TaskGroup) -> None:
-        """A SIGINT: the turn of this frontend is interrupted, and its result is the end."""
+        """Handle a SIGINT: interrupt the frontend's turn. Its result ends the conversation."""
         turn_filter, had_messages = (
             self._frontend.turn_filter,
             not self._frontend.turn_filter.is_idle,
@@ -305,8 +308,9 @@ class AttachedConversationLoop(ConversationLoop):
         self._wake_waiters()
 
     async def _confirm_interrupt(self) -> None:
-        """Have the host hear of the interrupt. HostNotAnsweringError where it does not: then
-        nothing would ever end.
+        """Wait until the host confirms the interrupt. Raise HostNotAnsweringError if it does not.
+
+        Without a confirmation the conversation might never end.
         """
         await self._write_lines()
         host_confirms = "accepted" in self._frontend.welcome.get("knows", ())

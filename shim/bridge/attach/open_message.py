@@ -1,5 +1,5 @@
-"""The reply that a frontend with partial messages has half of: what closes it where its end does
-not come any more.
+"""Closes an assistant message whose end does not come, for a frontend that has received its partial
+messages.
 """
 
 from collections.abc import Mapping
@@ -7,15 +7,18 @@ from typing import Any
 
 from shim.core.claude.grammar import get_delta, get_fragment, get_parent_call_id, get_stream_event
 
-MAX_TEXT_CHARS = 1024 * 1024  # of a block that is open; of a longer one no whole line is said
+# of an open block; no complete line is written for a longer one
+MAX_TEXT_CHARS = 1024 * 1024
 
 
 class OpenAssistantMessage:
-    """Fed the partial lines that the frontend is said, but for those of nested agents."""
+    """Tracks the open message. It is fed the partial lines that the frontend receives; those of
+    nested agents are ignored.
+    """
 
     def __init__(self) -> None:
         self._message: Mapping[str, Any] = {}
-        self._block_index: object = None  # the index of the block that is open
+        self._block_index: object = None  # the index of the open block
         self._texts: dict[str, list[str]] = {}  # kind of block → its text so far
         self._text_chars = 0
 
@@ -39,11 +42,11 @@ class OpenAssistantMessage:
                 self._add_fragment(*get_fragment(get_delta(line)))
 
     def clear_completed_block_text(self) -> None:
-        """The whole line of the block that is open."""
+        """Drop the text of the open block. Called when the complete line of the block was written."""
         self._texts.clear()
 
     def build_message_closing_lines(self) -> list[Mapping[str, Any]]:
-        """The lines that are missing (contract S11), without what all lines have."""
+        """Return the missing lines (contract S11), without the fields that all lines have."""
         lines: list[Mapping[str, Any]] = []
         for kind, parts in self._texts.items() if self._text_chars <= MAX_TEXT_CHARS else ():
             block = {"type": kind, kind: "".join(parts)} | (

@@ -1,8 +1,8 @@
-"""Which lines of a living session one frontend is said: those of the turns that answer its own
-messages.
+"""Selects the lines of a background session that one frontend receives: those of the turns that
+answer its own messages.
 
-A run of its own would have said no others. A frontend that reads up to the next result would take
-the result of somebody else's turn for its own.
+A conversation in the frontend's own process would have no other lines. A frontend that reads up to
+the next result would take the result of another client's turn for its own.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,20 +17,18 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import shorten_line_to_fit
 from shim.core.reading.typed import Any, NamedTuple
 
-# how a partial line begins, of ours and of the real claude's
+# the start of a partial line, in our output and in the real claude's
 PARTIAL_PREFIX = b'{"type":"stream_event"'
-# of the head of a turn, before it shows whose it is; a real one's has some ten
+# lines at the start of a turn whose owner is not known yet; a real claude writes about ten
 MAX_BUFFERED_LINES = 1000
 
 
 class FrontendOutputOptions(NamedTuple):
-    """What a frontend is said beside its turns, by its flags and its environment.
+    """The output that a frontend configures by its flags and its environment.
 
-    wants_partial     partial messages
-    replays_messages  its own messages again, and its answers (C15)
-    state_events      the session's state: "", "visible" or "host" (contract 5.13)
-    terminator        what stands behind a result
-    max_line_bytes    the length in bytes that no line passes; 0 for none
+    wants_partial     partial messages replays_messages  its own messages and answers are repeated
+    (C15) state_events      the session's state: "", "visible" or "host" (contract 5.13) terminator
+    the line after a result max_line_bytes    the maximum length of a line; 0 for no limit
     """
 
     wants_partial: bool = False
@@ -41,7 +39,7 @@ class FrontendOutputOptions(NamedTuple):
 
 
 class TurnOwner(Enum):
-    """Whose turn runs."""
+    """The client whose message the current turn answers."""
 
     NO_TURN = "no turn runs"
     UNKNOWN = "a turn begins, and it has not shown whose it is"
@@ -52,11 +50,12 @@ class TurnOwner(Enum):
 class FrontendTurnFilter:
     """The frontend's view of the session's turns.
 
-    `create_id` gives a fresh uuid. `is_controller`: the frontend drives, so that a turn without a
-    message is its own too. `mode` is the session's last permission mode, "" before it was said;
-    `requested_mode` the one that its own flags ask for, whose change it is not told. `waiting_ids`
-    are the uuids of its messages that have no result yet, `answering_ids` those that the turn
-    answers. `result` is the last result that it was said, and its line.
+    `create_id` returns a new UUID. `is_controller`: the frontend has control, so a turn that names
+    no message is its own, too. `mode` is the session's last permission mode, or "" before the first
+    one. `requested_mode` is the mode of the frontend's own flags; the frontend is not sent this
+    change of mode. `waiting_ids` are the UUIDs of its messages that have no result yet.
+    `answering_ids` are those that the current turn answers. `result` is the last result that the
+    frontend was sent, and `result_line` is its line.
     """
 
     def __init__(
@@ -82,22 +81,26 @@ class FrontendTurnFilter:
         return not self.waiting_ids and self.owner is not TurnOwner.THIS_FRONTEND
 
     def record_joined_session(self, init_line: bytes, *, is_running: bool) -> None:
-        """The session as it is found; `init` is its last one, "" where it has had no turn."""
+        """Record the state of the session at the join. `init_line` is its last `init`, or empty if
+        it has had no turn.
+        """
         self._init_line, self.owner = (
             init_line,
             TurnOwner.OTHER_CLIENT if is_running else TurnOwner.NO_TURN,
         )
 
     def add_unanswered_message_id(self, message_id: str) -> None:
-        """A message goes to the session."""
+        """Record that a message is sent to the session."""
         self.waiting_ids[message_id] = None
 
     def remove_unanswered_message_id(self, message_id: str) -> bool:
-        """The session does not take a message; whether it was still waiting."""
+        """Record that the session did not accept a message. Return whether the message was waiting."""
         return self.waiting_ids.pop(message_id, self) is None
 
     def filter_line(self, raw: bytes) -> list[bytes]:
-        """A line of the session, without its LF; what the frontend is said, likewise."""
+        """Return the lines that the frontend receives for one line of the session. No line has an
+        LF.
+        """
         if raw.startswith(PARTIAL_PREFIX):
             if self.owner is TurnOwner.UNKNOWN:
                 self._buffer_line(raw)
@@ -114,7 +117,7 @@ class FrontendTurnFilter:
             self.mode = mode
         match line.get("type"), line.get("subtype"):
             case ("system", "session_state_changed") | ("message_stop", _):
-                return []  # each frontend has its own
+                return []  # each frontend gets its own
             case ("system", "init"):
                 return self._start_turn(raw)
             case ("result", _):
@@ -138,7 +141,9 @@ class FrontendTurnFilter:
         return [self._fit_line(raw)] if self.owner is TurnOwner.THIS_FRONTEND else []
 
     def build_session_state_lines(self, state: str) -> list[bytes]:
-        """The session's state, for a frontend that wants to know."""
+        """Return the line with the session's state, or [] if the frontend did not ask for state
+        events.
+        """
         if not self._options.state_events:
             return []
         visibility = {"sdk_host_only": True} if self._options.state_events == "host" else {}
@@ -148,7 +153,9 @@ class FrontendTurnFilter:
     def build_permission_denied_lines(
         self, request: Mapping[str, Any], message: str
     ) -> list[bytes]:
-        """A call of the frontend's own turn that nobody could be asked about."""
+        """Return the line about a denied call of the frontend's own turn, or [] in another client's
+        turn.
+        """
         if self.owner is not TurnOwner.THIS_FRONTEND:
             return []
         line = {
@@ -164,10 +171,10 @@ class FrontendTurnFilter:
         return [dump_json(line | {"uuid": self._create_id()})]
 
     def end_turn_with_result(self, result_line: Mapping[str, Any]) -> list[bytes]:
-        """A result of ours, in the place of one that does not come any more; every message has its
-        result then.
+        """Return the lines that end the frontend's turn with `result_line`, because the session's
+        result will not come. Every waiting message then has its result.
 
-        What the session still says of a turn that ran is not the frontend's any more.
+        Later output of the interrupted turn is not sent to the frontend.
         """
         lines = [] if self.owner is not TurnOwner.UNKNOWN else self._release_buffered()
         next_owner = (
@@ -191,7 +198,7 @@ class FrontendTurnFilter:
         return [raw]
 
     def _start_turn(self, raw: bytes) -> list[bytes]:
-        if self.owner is TurnOwner.THIS_FRONTEND:  # a real claude may say it twice
+        if self.owner is TurnOwner.THIS_FRONTEND:  # a real claude may write `init` twice
             return [self._fit_line(raw)]
         self._init_line, self.owner = raw, TurnOwner.UNKNOWN
         self._buffered_lines = [raw]
@@ -202,7 +209,7 @@ class FrontendTurnFilter:
             self._buffered_lines.append(raw)
 
     def _on_replayed_message(self, raw: bytes, message_id: object) -> list[bytes]:
-        """A message that the turn answers, also one that was said into it."""
+        """Handle a message that the turn answers. It may also have been sent during the turn."""
         lines: list[bytes] = []
         if isinstance(message_id, str) and message_id in self.waiting_ids:
             self.answering_ids.add(message_id)
@@ -215,7 +222,7 @@ class FrontendTurnFilter:
         return lines
 
     def _decide_owner(self) -> list[bytes]:
-        """A turn that names no message is whose it is that drives."""
+        """Assign a turn that names no message to the controller. Return the lines for the frontend."""
         if self.is_controller:
             return self._release_buffered()
         self.owner, self._buffered_lines = TurnOwner.OTHER_CLIENT, []
@@ -245,7 +252,7 @@ class FrontendTurnFilter:
         ):
             self.owner = TurnOwner.NO_TURN
             return []
-        # one that was not said again is the oldest
+        # If the turn named no message, it answered the oldest one.
         for message_id in self.answering_ids or list(self.waiting_ids)[:1]:
             self.waiting_ids.pop(message_id, None)
         self.answering_ids.clear()
@@ -258,7 +265,7 @@ class FrontendTurnFilter:
         return [raw, *([terminator] if terminator else []), *self.build_session_state_lines("idle")]
 
     def _fit_line(self, raw: bytes) -> bytes:
-        """A line of a session whose own limit is another."""
+        """Shorten a line to the frontend's limit, which may differ from the session's."""
         max_bytes = self._options.max_line_bytes
         return (
             raw
