@@ -79,8 +79,17 @@ def test_every_link_points_to_a_file(page):
     links = re.findall(r"\]\(([^)]+)\)", text_of(page))
     assert links or page.stem in ("settings", "measurements")
     for link in links:
-        path, _, _anchor = link.partition("#")
-        assert (page.parent / path).is_file(), link
+        path, has_anchor, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.is_file(), link
+        if has_anchor:
+            assert anchor in list_anchors(target), link
+
+
+def list_anchors(page):
+    """Return the anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", text_of(page)), re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings]
 
 
 def test_readme_links_every_topic_and_the_picture():
@@ -363,6 +372,7 @@ def test_help_in_a_terminal_is_rendered_without_markdown_syntax(shim, monkeypatc
     assert (status, complaint) == (0, "")
     plain = re.sub(r"\x1b\[[0-9;]*m", "", stdout.decode())
     assert ".md)" not in plain and "```" not in plain and "\n# " not in plain
+    assert "](#" not in plain
     assert max(map(len, plain.splitlines())) <= 120
 
 

@@ -15,7 +15,8 @@ from shim.core.reading.diagnostics import escape_control_chars
 MANUAL_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "manual")
 SUFFIX = ".md"
 MAX_COLUMNS = 120  # columns of a line that is still easy to read
-_LINK = re.compile(r"\[[^]]*\]\(([a-z-]+)\.md(?:#[a-z-]*)?\)")  # from one topic to another
+_LINK = re.compile(r"\[[^]]*\]\(([a-z-]+)\.md(?:#[a-z0-9_-]*)?\)")  # from one topic to another
+_SECTION_LINK = re.compile(r"\[([^]]*)\]\(#[a-z0-9_-]*\)")  # inside a topic
 
 
 class ManualTopic(NamedTuple):
@@ -120,4 +121,5 @@ def _print_topic(console: Console, topic: ManualTopic) -> None:
     from shim.story.terminal.markdown import SafeMarkdown
 
     text = _LINK.sub(lambda match: f"`shim help {match[1]}`", topic.text)
+    text = _SECTION_LINK.sub(r"\1", text)
     console.print(SafeMarkdown(text), width=min(console.width, MAX_COLUMNS))
