@@ -203,27 +203,23 @@ class BackgroundSessionAttacher:
         Raise FrontendError if the session does not forbid what the frontend forbids.
         """
         session = self._session
-        current_mode = str(frontend.welcome.get("mode") or "default")
-        request = check_join(
-            self._invocation,
-            session,
-            await self._load_session_settings(connection, frontend),
-            current_mode,
-            os.environ,
-        )
+        session_settings = await self._load_session_settings(connection, frontend)
+        current_mode = frontend.turn_filter.mode or str(frontend.welcome.get("mode") or "default")
+        request = check_join(self._invocation, session, session_settings, current_mode, os.environ)
         if request.ignored_flags:
             flags = ", ".join(request.ignored_flags)
             warn(IGNORED_FLAGS_WARNING.format(id=session.short_id, flags=flags))
         if request.mode:
-            # The frontend is not sent the change that follows from its own flags.
-            frontend.turn_filter.requested_mode = request.mode
+            if request.mode != current_mode:
+                # The frontend is not sent the change that follows from its own flags.
+                frontend.turn_filter.requested_mode = request.mode
             frame = {"kind": "mode", "mode": request.mode}
             if reason := await self._send_setting(connection, frontend, frame):
                 self._report_refused_mode(request.mode, current_mode, reason)
             else:
                 # the line about the change may come later
                 frontend.turn_filter.mode = request.mode
-        if request.model and request.model != frontend.welcome.get("model"):
+        if request.model:
             frame = {"kind": "model", "model": request.model}
             if reason := await self._send_setting(connection, frontend, frame):
                 warn(f"--model has no effect on the session {session.short_id}: {reason}\n")

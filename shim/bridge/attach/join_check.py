@@ -33,7 +33,7 @@ REFUSED_JOIN_HINT = (
 class JoinRequest(NamedTuple):
     """What a frontend that may join asks of the session."""
 
-    mode: str  # the permission mode that its flags or settings choose, or ""
+    mode: str  # the permission mode that its flags or settings request, or ""
     model: str  # or ""
     ignored_flags: list[str]
 
@@ -115,14 +115,14 @@ def _choose_mode(
     session_settings: ClaudeSettings,
     session_mode: str,
 ) -> str:
-    """Return the mode that a frontend chooses; "" to leave the session's mode.
+    """Return the mode that a frontend requests; "" to leave the session's mode.
 
-    Settings files choose a mode only if they say something else than when the session was started,
-    and then only a stricter one: the session may have left their mode since.
+    A mode of its flags is always requested, because another client may change the session's mode
+    at any time. Settings files choose a mode only if they say something else than when the session
+    was started, and then only a stricter one: the session may have left their mode since.
     """
     if frontend.permission_mode is not None or frontend.skip_permissions:
-        mode = resolve_requested_permission_mode(frontend)
-        return "" if mode == session_mode else mode
+        return resolve_requested_permission_mode(frontend)
     mode = settings.mode or ""
     is_stricter = rank_permission_mode(mode) < rank_permission_mode(session_mode)
     return mode if mode and mode != session_settings.mode and is_stricter else ""

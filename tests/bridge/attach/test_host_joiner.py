@@ -1,15 +1,22 @@
 """A frontend that is let in to its session, or waits for a host that ends."""
 
+import json
 import signal
 
 import anyio
 import pytest
+from hub_harness import Play
 
+from shim.bridge import registry
 from shim.bridge.attach import host_joiner
+from shim.bridge.attach.frontend_bridge import FrontendSessionBridge
+from shim.bridge.attach.turn_filter import FrontendOutputOptions
 from shim.bridge.client import HostUnavailableError
 from shim.bridge.registry import SessionRecord
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError
+from shim.core.policy.serialize import serialize_settings
+from shim.core.policy.settings import ClaudeSettings
 from shim.io.signals import SignalRecorder, StartInterruptedError
 from shim.state.config import ShimSettings
 
@@ -80,3 +87,91 @@ def test_other_refused_mode_refuses_the_join(argv, mode, current_mode):
         build_joiner(*argv)._report_refused_mode(mode, current_mode, "no such mode")
     assert f"--permission-mode {mode} was refused: no such mode" in str(refusal.value)
     assert "--fork-session" in refusal.value.hint
+
+
+# -- a join while another client changes the session -----------------------------------------------
+
+FRONTEND, TERMINAL = 2, 1
+
+
+class PlayConnection:
+    """A frontend's connection to a hub in memory. Its conversation carries out all requests.
+
+    `before_reload` runs when the frontend asks the host to reload the settings.
+    """
+
+    def __init__(self, play, before_reload):
+        self.play = play
+        self.before_reload = before_reload
+        self.requests = []
+        (self.welcome, *_) = play.join_client(FRONTEND, client="claude", replay=False)
+
+    async def send_frame(self, frame):
+        if frame["kind"] == "request":
+            self.before_reload()
+        fields = {key: value for key, value in frame.items() if key != "kind"}
+        self.play.send_frame(FRONTEND, frame["kind"], **fields)
+        answer_requests(self.play, self.requests)
+
+    async def wait_for_host_answer(self, answer):
+        return await answer
+
+    async def __aiter__(self):
+        for frame in self.play.read_frames(FRONTEND):
+            yield {**frame, "raw": json.dumps(frame.get("line")).encode()}
+
+
+def answer_requests(play, requests):
+    """Carry out the requests that wait, and add them to `requests`."""
+    for line in play.take_requests():
+        request = line["request"]
+        requests.append(request)
+        body = {key: request[key] for key in ("mode", "model") if key in request}
+        if request["subtype"] == "reload_settings":
+            body = {"settings": serialize_settings(ClaudeSettings())}
+        response = {"subtype": "success", "request_id": line["request_id"], "response": body}
+        play.feed_stdout({"type": "control_response", "response": response})
+
+
+@pytest.fixture
+def join_during(tmp_path, monkeypatch):
+    """Join a session, during whose join another client sends frames. Return the connection."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    registry.write_session_start_data(str(tmp_path), {"arguments": []})
+    record = RECORD._replace(folder=str(tmp_path), metadata={"cwd": str(tmp_path)})
+
+    def join_during(frames, *argv, **session):
+        play = Play(**session)
+        play.join_client(TERMINAL)
+        requests = []
+
+        def send_terminal_frames():
+            for kind, fields in frames:
+                play.send_frame(TERMINAL, kind, **fields)
+            answer_requests(play, requests)
+
+        connection = PlayConnection(play, send_terminal_frames)
+        attacher = host_joiner.BackgroundSessionAttacher(
+            record, parse_argv(argv), ShimSettings(), owns_host=False
+        )
+        ids = (f"id-{number}" for number in range(100))
+        frontend = FrontendSessionBridge(
+            FrontendOutputOptions(), "s", lambda: next(ids), can_answer=True
+        )
+        frontend.on_host_frame(connection.welcome)
+        connection.error = None
+        try:
+            anyio.run(attacher._join_session, connection, frontend)
+        except FrontendError as error:
+            connection.error = error
+        return connection
+
+    return join_during
+
+
+def test_mode_and_model_are_set_although_another_client_changed_them_during_the_join(join_during):
+    frames = [("mode", {"mode": "acceptEdits"}), ("model", {"model": "large"})]
+    flags = ("--permission-mode", "plan", "--model", "small")
+    connection = join_during(frames, *flags, mode="plan", model="small")
+    session = connection.play.hub.session
+    assert (connection.error, session.mode, session.model) == (None, "plan", "small")

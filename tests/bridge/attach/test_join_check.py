@@ -102,9 +102,9 @@ def test_frontend_without_servers_does_not_join_a_session_with_servers(join, fla
     [
         ((), "acceptEdits", ""),
         (("--permission-mode", "plan"), "default", "plan"),
-        (("--permission-mode", "plan"), "plan", ""),
+        (("--permission-mode", "plan"), "plan", "plan"),
         (("--permission-mode", "acceptEdits"), "plan", "acceptEdits"),
-        (("--permission-mode", "manual"), "default", ""),
+        (("--permission-mode", "manual"), "default", "default"),
         (("--permission-mode", "default"), "acceptEdits", "default"),
         (("--dangerously-skip-permissions",), "default", "bypassPermissions"),
     ],
@@ -129,7 +129,7 @@ def test_settings_files_choose_only_a_new_and_stricter_mode(
     session_settings = ClaudeSettings(mode=started_mode)
     request = join("--settings", settings, settings=session_settings, mode=mode)
     assert request.mode == chosen
-    assert join("--settings", settings, "--permission-mode", mode, mode=mode).mode == ""
+    assert join("--settings", settings, "--permission-mode", mode, mode=mode).mode == mode
 
 
 def test_model_of_the_frontend_is_requested(join):
