@@ -216,9 +216,11 @@ class FrontendSessionBridge:
         return True
 
     def _take_control_if_idle(self) -> None:
-        """Take control from another client if no turn runs."""
+        """Take control from another client if no turn runs. The host checks this too, because a
+        turn may have started.
+        """
         if self.has_other_controller and not self.is_busy:
-            self._add_frame("take", id=self._create_id())
+            self._add_frame("take", id=self._create_id(), if_idle=True)
 
     def _finish_initialize(self, request_id: str, refusal: str) -> None:
         """Handle the session's answer to an `initialize`: send the messages that waited for it, or

@@ -157,13 +157,7 @@ class BackgroundSessionAttacher:
             sdk_servers=sdk_servers,
         )
         frontend.on_host_frame(connection.welcome)
-        if frontend.is_busy and (frontend.has_other_controller or not can_answer):
-            reason = (
-                f" {explain_other_client_has_control(frontend.controller)}."
-                if frontend.has_other_controller
-                else ""
-            )
-            raise SessionBusyError(BUSY_ERROR.format(id=self._session.short_id) + reason)
+        self._check_is_joinable(frontend)
         if not self._owns_host:
             await self._join_session(connection, frontend)
         stdout = self._open_stdout()
@@ -176,6 +170,22 @@ class BackgroundSessionAttacher:
             with suppress(FrontendDisconnectedError):
                 await stdout.finish()
         return status
+
+    def _check_is_joinable(self, frontend: FrontendSessionBridge) -> None:
+        """Raise SessionBusyError if a turn runs and another client has control, or the frontend
+        answers no prompts.
+        """
+        if not frontend.is_busy:
+            return
+        if frontend.has_other_controller:
+            raise self._build_busy_error(frontend.controller)
+        if not can_prompt_frontend(self._invocation):
+            raise SessionBusyError(BUSY_ERROR.format(id=self._session.short_id))
+
+    def _build_busy_error(self, controller_name: object) -> SessionBusyError:
+        """Return the error of a frontend that joins while the turn of another client runs."""
+        reason = explain_other_client_has_control(controller_name)
+        return SessionBusyError(f"{BUSY_ERROR.format(id=self._session.short_id)} {reason}.")
 
     def _open_stdout(self) -> Stdout:
         if not self._is_translated:
@@ -200,10 +210,12 @@ class BackgroundSessionAttacher:
         """Check the frontend's flags and settings files against the session, and apply its mode
         and its model.
 
-        Raise FrontendError if the session does not forbid what the frontend forbids.
+        Raise FrontendError if the session does not forbid what the frontend forbids, and
+        SessionBusyError if another client has started a turn.
         """
         session = self._session
         session_settings = await self._load_session_settings(connection, frontend)
+        self._check_is_joinable(frontend)  # a turn may have started since the welcome
         current_mode = frontend.turn_filter.mode or str(frontend.welcome.get("mode") or "default")
         request = check_join(self._invocation, session, session_settings, current_mode, os.environ)
         if request.ignored_flags:
@@ -248,10 +260,15 @@ class BackgroundSessionAttacher:
     async def _send_setting(
         self, connection: HostConnection, frontend: FrontendSessionBridge, frame: Mapping[str, Any]
     ) -> str:
-        """Change a setting as the controller. Return why the host refuses it, or ""."""
-        if frontend.has_other_controller:
-            await connection.send_frame({"kind": "take", "id": create_uuid()})
-        reply = await connection.wait_for_host_answer(_exchange(connection, frontend, frame))
+        """Change a setting as the controller. Return why the host refuses it, or "".
+
+        Raise SessionBusyError if another client has control and its turn runs.
+        """
+        reply: Mapping[str, Any] = {}
+        for request in ({"kind": "take", "if_idle": True}, frame):
+            reply = await connection.wait_for_host_answer(_exchange(connection, frontend, request))
+            if reply.get("reason") == "not-driver":
+                raise self._build_busy_error(reply.get("driver"))
         return str(reply.get("text") or "")
 
     def _report_refused_mode(self, mode: str, current_mode: str, reason: str) -> None:

@@ -15,7 +15,8 @@ From a client (every one may have an `id`; the same id twice is one frame):
     interrupt  nothing
     model      model (a name, or null for the first one)
     mode       mode (a permission mode)
-    take       nothing: this client drives from now on
+    take       if_idle (true: the frame is refused if a turn runs and another client has control; a
+               frontend that joins sends this); this client has control from now on
     release    nothing: nobody drives
     end        nothing: the session ends; the answer is `bye`
     request    id, request (any other control request of Claude's)

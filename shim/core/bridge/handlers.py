@@ -281,6 +281,8 @@ def _take_control(
     hub: SessionHub, client: ConnectedClient, frame: FrameFields, request_id: str
 ) -> bool:
     hub.roles.check_control_role(client)
+    if frame.get("if_idle") is True and hub.is_busy:
+        hub.roles.check_can_control(client)
     hub.set_controller(client)
     return True
 

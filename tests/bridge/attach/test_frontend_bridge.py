@@ -102,6 +102,7 @@ def test_message_to_an_idle_session_takes_control_from_the_controller():
     frontend = build_frontend(driver="terminal")
     frames = hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     assert [frame["kind"] for frame in frames] == ["take", "message"]
+    assert frames[0]["if_idle"] is True
 
 
 def test_refused_message_during_a_turn_names_the_controller():
@@ -130,7 +131,8 @@ def test_refused_message_is_resent_once_with_take_if_the_session_is_idle():
     refused = {"id": MINE, "reason": "not-driver", "text": "x", "driver": "editor"}
     tell(frontend, "state", status="idle")
     assert tell(frontend, "refused", **refused) == [] and frontend.refusal == ""
-    assert take_frames(frontend) == [{"kind": "take", "id": "id-1"}, message]
+    take = {"kind": "take", "id": "id-1", "if_idle": True}
+    assert take_frames(frontend) == [take, message]
     tell(frontend, "refused", **refused)
     assert take_frames(frontend) == [] and frontend.refusal and frontend.turn_filter.is_idle
 

@@ -2,6 +2,7 @@
 
 import json
 import signal
+from collections import deque
 
 import anyio
 import pytest
@@ -104,6 +105,7 @@ class PlayConnection:
         self.play = play
         self.before_reload = before_reload
         self.requests = []
+        self.frames = deque()
         (self.welcome, *_) = play.join_client(FRONTEND, client="claude", replay=False)
 
     async def send_frame(self, frame):
@@ -117,7 +119,9 @@ class PlayConnection:
         return await answer
 
     async def __aiter__(self):
-        for frame in self.play.read_frames(FRONTEND):
+        self.frames += self.play.read_frames(FRONTEND)
+        while self.frames:
+            frame = self.frames.popleft()
             yield {**frame, "raw": json.dumps(frame.get("line")).encode()}
 
 
@@ -175,3 +179,25 @@ def test_mode_and_model_are_set_although_another_client_changed_them_during_the_
     connection = join_during(frames, *flags, mode="plan", model="small")
     session = connection.play.hub.session
     assert (connection.error, session.mode, session.model) == (None, "plan", "small")
+
+
+@pytest.mark.parametrize("flags", [("--permission-mode", "acceptEdits"), ("--model", "small")])
+def test_joining_frontend_does_not_take_control_of_a_turn_that_another_client_started(
+    join_during, flags
+):
+    message = {"id": "m", "message": {"role": "user", "content": "go"}}
+    connection = join_during([("message", message)], *flags)
+    assert isinstance(connection.error, host_joiner.SessionBusyError)
+    assert "c1 drives it in the middle of a turn" in str(connection.error)
+    hub = connection.play.hub
+    assert (hub.roles.controller_name, hub.session.mode) == ("c1", "default")
+
+
+def test_host_refuses_control_if_a_turn_starts_at_the_last_moment(join_during, monkeypatch):
+    monkeypatch.setattr(
+        host_joiner.BackgroundSessionAttacher, "_check_is_joinable", lambda *arguments: None
+    )
+    message = {"id": "m", "message": {"role": "user", "content": "go"}}
+    connection = join_during([("message", message)], "--permission-mode", "plan")
+    assert isinstance(connection.error, host_joiner.SessionBusyError)
+    assert "c1 drives it in the middle of a turn" in str(connection.error)

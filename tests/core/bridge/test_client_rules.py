@@ -1,7 +1,7 @@
 """What clients may change of a session's permissions: its mode, its rules, and calls."""
 
 import pytest
-from hub_harness import Play, select_frames
+from hub_harness import Play, build_user_message, select_frames
 from sweeps import loop_over_rows
 
 from shim.core.bridge.handlers import REFUSED_SUBTYPES
@@ -59,6 +59,18 @@ def test_client_without_control_cannot_change_the_mode(kind, fields):
     play.send_frame(2, "take")
     play.send_frame(2, kind, id="m2", **fields)
     assert accept_requests(play) == [mode("plan")]
+
+
+def test_control_of_an_idle_session_is_not_taken_from_a_client_whose_turn_runs():
+    play = two()
+    play.send_frame(1, "message", id="m", message=build_user_message())
+    frames = play.exchange_frames(2, "take", id="t", if_idle=True)
+    (refused,) = select_frames(frames, "refused")
+    assert (refused["reason"], refused["driver"]) == ("not-driver", "c1")
+    assert list_refusals(play.exchange_frames(1, "take", id="t", if_idle=True)) == []
+    play.finish_turn()
+    assert list_refusals(play.exchange_frames(2, "take", id="t2", if_idle=True)) == []
+    assert play.hub.roles.controller_name == "c2"
 
 
 @pytest.mark.parametrize("can_bypass", [True, False])
