@@ -1,4 +1,4 @@
-"""The vendors, one line each; a module or a profile is read only when its vendor is asked for."""
+"""The adapters of all vendors. A module or a profile is loaded when its vendor is requested."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -8,8 +8,8 @@ from shim.core.errors import FrontendError, format_spelling_suggestion
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.values import is_valid_vendor_name
 
-# A module with the name of its `Adapter`, or the profile that describes it: a file of this folder,
-# or, where the shell was told of one (`own_profiles`), the whole path of a user's own.
+# Name of the vendor → `module:attribute` of its `Adapter`, or its profile: the name of a file in this
+# folder, or the absolute path of a user's profile (added by `shim.state.own_profiles`).
 VENDORS = {
     "acai": "acai.toml",
     "amp": "amp.toml",
@@ -32,33 +32,31 @@ VENDORS = {
     "vibe": "vibe.toml",
 }
 PROFILE_SUFFIX = ".toml"
-# bundled, which others extend
+# A user's profile can extend these.
 BUNDLED_PROFILES = tuple(
     name for name, source in VENDORS.items() if source.endswith(PROFILE_SUFFIX)
 )
 
-# Where the lines of a vendor must not pass as they are: the same vendor, translated like any other.
+# Adapters that translate the lines of a vendor whose default adapter passes them through.
 FLAT_ADAPTERS = {"claude": "claude:FLAT_ADAPTER"}
 
 
 def _load_bundled_profile(name: str, source: str) -> Adapter:
-    """The vendor of a bundled profile, without the shell: read as a module is, by the loader of
-    this package.
-    """
+    """Return the adapter of a bundled profile. Only resources of this package are read."""
     from shim.profiles.load.profile_file import load_bundled_profile, load_profile_adapter
 
     return load_profile_adapter(name, source, load_bundled_profile, BUNDLED_PROFILES)
 
 
-# What reads a profile; the shell puts another one here, which knows a user's own and remembers what
-# it parsed.
+# The last function loads profiles. `shim.state.own_profiles` appends one that also loads a user's
+# profiles and caches parsed profiles.
 profile_loaders: list[Callable[[str, str], Adapter]] = [_load_bundled_profile]
 
 
 def get_adapter(name: str, *, without_passthrough: bool = False) -> Adapter:
     """Return the adapter of a vendor. Raise FrontendError for an unknown name.
 
-    With `without_passthrough`, its lines are translated also if they are Claude's.
+    With `without_passthrough`, lines are translated even if they are already Claude's.
     """
     if not is_valid_vendor_name(name) or name not in VENDORS:
         suggestion = format_spelling_suggestion(name, VENDORS, "; ")
@@ -78,11 +76,11 @@ def get_adapter(name: str, *, without_passthrough: bool = False) -> Adapter:
 def build_replay_adapter(
     name: str, replay: ReplaySource, *, persistent: bool, without_passthrough: bool
 ) -> Adapter:
-    """Return the adapter of a vendor whose recordings are played. It starts no vendor.
+    """Return an adapter that replays recordings of a vendor. The vendor itself is not started.
 
-    It drives and translates like that vendor, but every permission mode is accepted, and no tools
-    run. `shim.recording.player` is its program. `persistent`: the recorded child received its
-    messages through stdin.
+    The adapter drives and translates like that vendor's adapter, but it accepts every permission
+    mode, and no tools run. Its program is `shim.recording.player`. `persistent` is set if the
+    recorded child received its messages through stdin.
     """
     adapter = get_adapter(name, without_passthrough=without_passthrough)
     if persistent and adapter.cli.has_two_way:

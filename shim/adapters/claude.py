@@ -1,5 +1,5 @@
-"""claude: the real one, passed through. It is found on PATH behind our own file, which is never
-started again.
+"""The adapter of the real claude, whose lines are passed through. The program is looked up on PATH
+after the shim's own `claude`, which is never started.
 """
 
 from shim.core.adapter.adapter import (
@@ -16,8 +16,8 @@ from shim.core.adapter.versions import LoginProbe, VersionProbe
 from shim.core.claude.argv.flags import FLAG_BY_FIELD
 from shim.core.reading.typed import Any
 
-# Ours to say, or made anew for the child: it always prints stream-json and gets its prompt on
-# stdin.
+# These flags are not copied from the frontend. The child always prints stream-json and reads its
+# prompt from stdin, and the shim implements the other flags itself.
 _REBUILT_FLAGS = (
     *(
         "print_mode",
@@ -48,7 +48,7 @@ _MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermission
 
 
 class ClaudeAdapter(Adapter):
-    """The real claude, passed through."""
+    """The adapter of the real claude. Its lines are passed through."""
 
     name = "claude"
     programs = ("claude",)
@@ -76,7 +76,9 @@ class ClaudeAdapter(Adapter):
     login_hint = "run the real `claude` once and use its /login, or set ANTHROPIC_API_KEY"
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Return the frontend's own flags, with stream-json for output and the prompt on stdin."""
+        """Return the frontend's flags, with stream-json as the output format and the prompt on
+        stdin.
+        """
         invocation = request.invocation
         arguments = ["-p"] if invocation.print_mode or not request.persistent else []
         arguments += ["--output-format", "stream-json", "--verbose"]
@@ -99,14 +101,16 @@ ADAPTER = ClaudeAdapter()
 
 
 class FlatClaudeAdapter(ClaudeAdapter):
-    """The real claude for a dialect that is not its own: its lines are translated."""
+    """The adapter of a real claude whose lines are translated to a dialect other than Claude's."""
 
     translator_ref = "shim.adapters.claude_flat_stream:FlatClaudeTranslator"
     child_input_ref = "shim.adapters.claude_input:ClaudeInput"
     abilities = ClaudeAdapter.abilities._replace(can_repeat_reply=True)
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """A resumed session is named by `--resume`. A persistent child asks through its stdin."""
+        """Pass the id of a resumed session with `--resume`. A persistent child asks for permission
+        through stdio.
+        """
         prompt_tool = "stdio" if request.persistent else None
         invocation = request.invocation._replace(permission_prompt_tool=prompt_tool, partial=True)
         if request.resume_id:

@@ -1,8 +1,8 @@
-"""Translates the lines of a real claude like those of any vendor, for a dialect that is not its own.
+"""Translates the lines of a real claude to a dialect other than Claude's.
 
-The stream has deltas, if they were requested, and a line for each complete block. Calls, results
-and messages of subagents are complete lines. A synthetic line precedes the result of a failed
-request.
+The stream has deltas, if they were requested, and a line for each complete block. Tool calls,
+results and messages of subagents are complete lines. A synthetic line precedes the result of a
+failed request.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""Encodes Claude's stream-json for the stdin of a persistent child, and its control protocol.
+"""Encodes Claude's stream-json and its control protocol for the stdin of a persistent child.
 
-It serves a real claude in the flat dialect. A vendor that adopted the protocol overrides what
-differs.
+`ClaudeInput` serves a real claude in the flat dialect. A vendor that adopted the protocol overrides
+the methods that differ.
 """
 
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from shim.core.reading.json_text import dump_json
 
 
 class ClaudeInput(ChildInput):
-    """Encodes lines for one child. Requests are numbered."""
+    """Encodes lines for one child. Control requests are numbered."""
 
     def __init__(self) -> None:
         self._request_number = 0
 
     def encode_handshake(self, request: LaunchRequest) -> bytes:
-        """Turn the control protocol on."""
+        """Enable the control protocol."""
         return self._encode_request(subtype="initialize", hooks=None)
 
     def encode_prompt(self, message: UserMessage) -> bytes:
@@ -30,7 +30,7 @@ class ClaudeInput(ChildInput):
         )
 
     def encode_interrupt(self) -> bytes:
-        """Stop the turn. A claude ends it with a result and stays."""
+        """Interrupt the turn. A claude ends the turn with a result and keeps running."""
         return self._encode_request(subtype="interrupt")
 
     def encode_model_change(self, name: str | None) -> bytes | None:
@@ -81,7 +81,7 @@ def encode_control_response(response: Mapping[str, Any]) -> bytes:
 
 
 def encode_unsupported_request_error(request_id: str, subtype: object) -> bytes:
-    """Encode the refusal of a control request, because the child would wait for an answer."""
+    """Encode an error for an unsupported control request. Without a response the child would wait."""
     return encode_control_response(
         {
             "subtype": "error",

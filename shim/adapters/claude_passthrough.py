@@ -1,8 +1,7 @@
-"""The lines of a turn that are Claude's already: they are written as they came, and the turn
-follows them.
+"""Forwards the lines of a real claude unchanged and updates the turn from them.
 
-The turn is told what the lines say (open blocks and calls, the session, the result), so that it can
-finish in Claude's words what a real claude leaves unfinished when it dies.
+The turn tracks open blocks, open calls, the session and the result. If a real claude dies, the turn
+can then complete Claude's stream.
 """
 
 from typing import Any
@@ -24,7 +23,7 @@ from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL
 from shim.core.turn.subagents import SubagentCall
 from shim.core.turn.turn import Turn
 
-# calls without a result; the result of a call that was forgotten is dropped
+# calls without a result; beyond this limit the oldest is removed, and its result is dropped
 MAX_FOLLOWED_CALLS = 1000
 BLOCK_STATES = {"text": TEXT, "thinking": THINKING}
 
@@ -32,7 +31,10 @@ ClaudeLine = dict[str, Any]
 
 
 class PassthroughTurn:
-    """Stands beside a turn. Its one verb is `pass_line`; all other lines are for the turn."""
+    """Forwards a real claude's lines for one turn through `forward_claude_line`.
+
+    All other output is written by the turn itself.
+    """
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
@@ -50,26 +52,26 @@ class PassthroughTurn:
             if turn.config.evaluator is None
             else turn.config.evaluator.policy.hidden_tools
         )
-        # the index of a hidden call's block that is open
+        # the index of the open block of a hidden call
         self._hidden_block_index: int | None = None
-        # results of background work, each of an `init` of its own, that may come behind the first
-        # one
+        # results of background work that may follow the first result; each has its own `init`
         self._pending_result_count = 0
 
     def forward_claude_line(self, raw: bytes, event: ClaudeLine) -> None:
-        """A line of a real claude: `raw` without its LF, `event` as parsed.
+        """Write a line of a real claude. `raw` is the line without its LF, `event` the parsed line.
 
-        A result waits for the next line or the end, which may contradict it. A second `init` before
-        a result, the second result that it stands for (contract S20) and a result without its call
-        are dropped where the frontend reads to a terminator. Lines beside the conversation pass at
-        any time, so the terminator comes with the end of the stream or the next turn.
+        A result is held until the next line or the end of the stream, because either may contradict
+        it. Three kinds of lines are dropped if the frontend reads up to a terminator: a second
+        `init` before a result, the second result that belongs to this `init` (contract S20), and a
+        tool result without its call. Lines that are not part of the conversation may come at any
+        time, so the terminator is written at the end of the stream or when the next turn starts.
         """
         kind = event.get("type")
         if kind == "result":
             self._store_result(raw, event)
         elif is_init_line(event):
             self._apply_init(raw, event)
-        elif kind == "message_stop":  # the terminator is ours to say: a real claude has none
+        elif kind == "message_stop":  # Only the shim writes the terminator; a real claude has none.
             self._diagnostics.record("terminator")
         elif kind == "assistant":
             self._write_if_allowed(raw, self._is_in_turn(raw) and self._track_assistant(event))
@@ -92,7 +94,7 @@ class PassthroughTurn:
                 and self._turn.is_terminated
                 and self._writer.has_result_terminator_line
             ):
-                # the terminator was said: the end, for whoever asked for one
+                # A frontend that reads up to a terminator has stopped reading by now.
                 self._machine.record_late_event()
             else:
                 self._writer.write_passthrough_line(raw)
@@ -103,16 +105,17 @@ class PassthroughTurn:
 
     @property
     def _accepts_every_line(self) -> bool:
-        """Whether the frontend can take all that a real claude says: it reads to no terminator,
-        nothing is hidden.
+        """Whether the frontend accepts every line of a real claude: it does not read up to a
+        terminator, and no tools are hidden.
         """
         return not (self._writer.has_result_terminator_line or self._hidden_tools)
 
     def _is_in_turn(self, raw: bytes, *, is_user_line: bool = False) -> bool:
-        """Whether a line belongs to the turn; the first one says the `init` that did not come.
+        """Return whether a line belongs to the turn. If the turn has no `init` yet, write one
+        first.
 
-        Behind the result a line passes that belongs to background work, or that says a message of
-        the user's again.
+        After the result, a line is still written if it belongs to background work or repeats a
+        message of the user.
         """
         if self._turn_end.vendor_result[0] and self._machine.state is not CLOSED:
             self._turn.finish()
@@ -147,7 +150,7 @@ class PassthroughTurn:
         self._machine.move_to(READY, True)
 
     def _store_result(self, raw: bytes, event: ClaudeLine) -> None:
-        """The result of a real claude, which waits."""
+        """Store the result of a real claude, which is written later."""
         if self._machine.state is CLOSED or self._turn_end.vendor_result[0]:
             self._diagnostics.record("second_result", raw)
             if self._pending_result_count:
@@ -158,7 +161,7 @@ class PassthroughTurn:
         session_id = event.get("session_id")
         if self._machine.state is NEW and isinstance(session_id, str):
             self._conversation.vendor_session_id = session_id
-        # a turn that never began has no `init` (contract 5.10), and a call may be left open
+        # A turn that never started has no `init` (contract 5.10). A call may still be open.
         if self._accepts_every_line:
             self._tool_calls.table.remove_visible_calls()
             if self._machine.state is NEW:
@@ -171,10 +174,12 @@ class PassthroughTurn:
             self._assistant_message.last_text = str(event.get("result") or "")
         self._turn_end.set_vendor_result(raw, outcome)
 
-    # -- what the lines say ------------------------------------------------------------------------
+    # -- tracking the lines ------------------------------------------------------------------------
 
     def _is_hidden_call(self, block: ClaudeLine) -> bool:
-        """Whether a block is a call that is hidden; its id is remembered for the result."""
+        """Return whether a block is a call of a hidden tool. Remember its id, because its result is
+        hidden too.
+        """
         if block.get("type") != "tool_use" or block.get("name") not in self._hidden_tools:
             return False
         call_id = str(block.get("id"))
@@ -183,7 +188,7 @@ class PassthroughTurn:
         return True
 
     def _track_assistant(self, event: ClaudeLine) -> bool:
-        """Whether the line passes."""
+        """Update the turn from an assistant line. Return whether the line may be written."""
         parent, content = event.get("parent_tool_use_id"), event["message"]["content"]
         hidden_blocks = [block for block in content if self._is_hidden_call(block)]
         if hidden_blocks or parent in self._tool_calls.table.hidden_keys:
@@ -193,7 +198,7 @@ class PassthroughTurn:
                 if block.get("type") == "tool_use" and isinstance(block["id"], str):
                     nested_call = SubagentCall(parent, block["id"], str(block.get("name")))
                     _track_call(self._nested_agents.table, block, nested_call)
-            elif block.get("type") == "tool_use":  # its arguments were written before
+            elif block.get("type") == "tool_use":  # its arguments have been written
                 _track_call(self._tool_calls.table, block, (block["id"], block["name"], {}))
             elif block.get("type") == "text":
                 self._assistant_message.last_text = block["text"]
@@ -228,13 +233,17 @@ class PassthroughTurn:
         return True
 
     def _track_interrupt(self, content: list[ClaudeLine]) -> None:
-        """A claude that is interrupted says so, and as it starts it ends without a result."""
+        """Record that claude has reported an interrupt. A claude that is interrupted while it
+        starts ends without a result.
+        """
         texts = {block.get("text") for block in content}
         if texts & {INTERRUPTED, INTERRUPTED_IN_TOOL}:
             self._turn_end.record_interrupt_line(names_tool=INTERRUPTED_IN_TOOL in texts)
 
     def _track_stream_event(self, event: ClaudeLine) -> bool:
-        """Whether the line passes, for a frontend that takes partial messages."""
+        """Update the turn from a stream event. Return whether it may be written to a frontend that
+        reads partial messages.
+        """
         inner = event["event"]
         kind = inner["type"]
         if kind == "content_block_start" and self._is_hidden_call(inner["content_block"]):
@@ -283,8 +292,8 @@ class PassthroughTurn:
 
 
 def _track_call(table: OpenToolCalls[Any], block: ClaudeLine, entry: Any) -> None:
-    """Remember an open call. Two calls may have the same id; the lines keep it, as the real claude
-    wrote them.
+    """Remember an open call. Two calls may have the same id; their lines are written with the id
+    that the real claude gave them.
     """
     call_id, name, tool_input = normalize_call_id(block["id"]), block["name"], block.get("input")
     if table.find_repeated_call_key(call_id, name, tool_input) is None:
@@ -298,7 +307,7 @@ def _track_call(table: OpenToolCalls[Any], block: ClaudeLine, entry: Any) -> Non
 
 
 def _end_call(table: OpenToolCalls[Any], block: ClaudeLine) -> bool:
-    """Remove the call that a result belongs to. Return whether it was open."""
+    """Remove the call that a result belongs to. Return whether the call was open."""
     key = table.find_call_key_for_result(normalize_call_id(block.get("tool_use_id")))
     if key is not None:
         table.remove(key)

@@ -1,5 +1,5 @@
-"""What a real claude in the flat dialect and qwen have in common: Claude's stream-json as the input
-of a translator.
+"""Translates Claude's stream-json for the two vendors that print it: a real claude in the flat
+dialect, and qwen.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.subagents import Subagent
 from shim.core.turn.turn import Turn
 
-MAX_STREAMED_BLOCKS = 1000  # of one reply
+MAX_STREAMED_BLOCKS = 1000  # per reply
 MAX_PENDING_REQUESTS = 1000  # control requests; a child that sends more does not wait for answers
 
 
@@ -20,8 +20,8 @@ class ClaudeProtocolTranslator(Translator):
     """Translates fragments of blocks, complete blocks, the messages of subagents, and permission
     requests.
 
-    A block that was streamed is not written again when it comes as a whole. `_streamed_blocks` are
-    the streamed blocks of the open reply, as (kind, number).
+    A streamed block is not written again when the complete block arrives. `_streamed_blocks` lists
+    the streamed blocks of the open reply as (kind, number).
     """
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
@@ -35,7 +35,7 @@ class ClaudeProtocolTranslator(Translator):
 
     @staticmethod
     def translate_tool_use(block: Event) -> tuple[str, Arguments]:
-        """Return the name and the arguments that Claude has for a call."""
+        """Return Claude's name and arguments of a call."""
         return block["name"], block["input"]
 
     # -- blocks ------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ class ClaudeProtocolTranslator(Translator):
         self.turn.start_message(model=message.get("model"))
 
     def _translate_other_stream_event(self, inner: Event) -> None:
-        """Ignore what no frontend of Claude needs."""
+        """Ignore an event that frontends do not need."""
 
     def _write_fragment(self, kind: str, fragment: str) -> None:
         """Write a fragment of the open block. `kind` is text or thinking."""
@@ -84,12 +84,12 @@ class ClaudeProtocolTranslator(Translator):
         self.turn.add_block(full_text, kind)
 
     def _retract_reply(self) -> None:
-        """Retract the reply, because it was cut and comes again."""
+        """Retract the open reply, because it was cut off and will be sent again."""
         self.turn.retract_message()
         self._streamed_blocks.clear()
 
     def _write_nested(self, subagent: Subagent, content: list[dict[str, Any]]) -> None:
-        """Write a message of a subagent."""
+        """Write the blocks of a subagent's message."""
         for block in content:
             if block["type"] == "text":
                 subagent.write_text_message(block["text"])
@@ -101,7 +101,7 @@ class ClaudeProtocolTranslator(Translator):
     # -- control requests --------------------------------------------------------------------------
 
     def on_control_request(self, event: Event) -> None:
-        """Ask the frontend for permission, or refuse another request."""
+        """Ask the frontend for permission. Refuse any other request."""
         request, request_id = event["request"], str(event["request_id"])
         call_id, tool = request.get("tool_use_id"), request.get("tool_name")
         if (

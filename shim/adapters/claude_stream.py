@@ -1,5 +1,5 @@
-"""A real claude's lines, which pass as they are; what a frontend could not read is completed, cut
-or left out.
+"""Passes the lines of a real claude through. Lines that a frontend could not read are completed,
+shortened or dropped.
 """
 
 from typing import Any
@@ -14,21 +14,22 @@ from shim.core.reading.values import as_dict
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
-# The kinds of lines that every client reads; the Python SDK ended on any other up to 0.1.39.
+# The types of lines that every frontend reads. Up to 0.1.39, the Python SDK stopped at any other type.
 LEGACY_KINDS = {"assistant", "user", "stream_event", "system", "result"}
 LEGACY_KINDS |= {"control_request", "control_response", "control_cancel_request"}
-# Before the first message: that SDK does not read on behind a hundred lines until `initialize` is
-# answered.
+# The other types that may precede the first message. Their number is small, because that SDK stops
+# reading after a hundred lines until `initialize` is answered.
 EARLY_KINDS = {"auth_status", "keep_alive", "rate_limit_event"}
 
-MAX_PENDING_REQUESTS = 1000  # that wait for our answer
+MAX_PENDING_REQUESTS = 1000  # requests whose refusal is not written yet
 TOO_LARGE_MESSAGE = "The call is too large to be asked about ({size} bytes)."
 
 
 class ClaudeTranslator(Translator):
-    """`_raw_line` is the line that is being read; None where it had to be repaired.
+    """Passes a real claude's lines through.
 
-    `_split_delta` is a delta that ended in half a character, the name of its text, and the half.
+    `_raw_line` is the current line, or None if it had to be repaired. `_split_delta` describes a
+    delta that ended in half a character: its event, the key of its text, and the half.
     """
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
@@ -50,8 +51,8 @@ class ClaudeTranslator(Translator):
         )
 
     def filter_line(self, raw: bytes) -> bytes | None:
-        """Remember the bytes; a frontend gets them as they are, but for a raw CR, which ends a line
-        for some.
+        """Store the bytes of the line, which the frontend gets unchanged. A line that contains a CR
+        is encoded again, because some frontends read a CR as the end of a line.
         """
         stripped = raw.rstrip(b"\r")
         self._raw_line = None if b"\r" in stripped else stripped
@@ -96,8 +97,8 @@ class ClaudeTranslator(Translator):
             self._write_event(dump_json(short_event), short_event)
 
     def _refuse_oversized(self, event: Event, size: int) -> None:
-        """Refuse a question that is longer than a line. If it were cut, its answer would hand back
-        a damaged input.
+        """Refuse a control request that exceeds the line limit. If it were truncated, the
+        frontend's answer would return a damaged input.
         """
         self.turn.diagnostics.record("question_too_large")
         if len(self.outbox) < MAX_PENDING_REQUESTS:
@@ -127,7 +128,7 @@ class ClaudeTranslator(Translator):
         self.feed(event)
 
     def _join_split_character(self, event: Event, delta: dict[str, Any]) -> None:
-        """A character that was cut between two deltas is said with the second."""
+        """Join a character that was split between two deltas. It is written with the second delta."""
         for name in ("text", "thinking"):
             if isinstance(delta.get(name), str):
                 split_delta, self._split_delta = self._split_delta, None
@@ -140,7 +141,7 @@ class ClaudeTranslator(Translator):
                 delta[name] = text
 
     def _write_half_character(self) -> None:
-        """The rest of a character never came: the half is a delta of its own."""
+        """Write half a character as its own delta, because the other half never came."""
         assert self._split_delta is not None
         (event, name, half), self._split_delta = self._split_delta, None
         inner = event["event"]

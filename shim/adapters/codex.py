@@ -1,9 +1,10 @@
-"""codex's adapter: what codex leaves out of its stream is read from its own record of the thread
-(`codex_rollout`).
+"""Translates the stream of `codex exec`. Data that the stream lacks is read from codex's own record
+of the thread (`codex_rollout`).
 
-A `file_change` only names its files, so it is said at its end, with what was written. Calls without
-an item in the stream are said before the next item. The stream does not name the model. Without a
-record, as in a replay, the rules say what the stream says.
+A `file_change` item only names its files, so it is written when it ends, with the recorded
+contents. Calls without an item in the stream are written before the next item. The stream does not
+name the model. Without a record, as in a replay, the rules of the profile translate the stream
+alone.
 """
 
 from shim.adapters.codex_items import CompletedCodexItems
@@ -21,9 +22,9 @@ from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 from shim.profiles.profile import ProfileTranslator
 
-MAX_PENDING_CHANGES = 100  # changes that have begun and not ended; codex makes one after the other
-# The record is looked at for calls without an item before each of these. A warning is none of them,
-# because it may come before the turn has begun in the record.
+MAX_PENDING_CHANGES = 100  # changes that have not ended; codex makes one after the other
+# Before each of these items, the record is searched for calls without an item. A warning is not
+# listed, because it may come before the record contains the start of the turn.
 CHECKPOINT_ITEMS = (
     "agent_message",
     "reasoning",
@@ -35,8 +36,8 @@ TURN_END_EVENTS = ("turn.completed", "turn.failed")
 
 
 class _CodexState:
-    """What the adapter keeps: changes that have begun, the record of the thread, who reads a
-    recorded app-server.
+    """The translator's state: started changes, completed items, the todo list, the thread's record,
+    and the translator of a recorded app-server.
     """
 
     def __init__(self) -> None:
@@ -50,7 +51,7 @@ class _CodexState:
 
 
 class CodexTranslator(ProfileTranslator):
-    """Edits and writes with their contents, and the calls that were refused."""
+    """Adds the contents of edits and writes, and the refused calls."""
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
@@ -100,8 +101,8 @@ class CodexTranslator(ProfileTranslator):
         return False
 
     def _write_todo_list(self, event: Event, item: Event) -> None:
-        """Write a state of a todo list as a call with its own id: codex uses one id for all states
-        of a list.
+        """Write each state of a todo list as a call with its own id, because codex uses one id for
+        all states.
         """
         state = item.get("id"), item.get("items")
         if state == self._state.todo_list:
@@ -122,8 +123,8 @@ class CodexTranslator(ProfileTranslator):
         )
 
     def _translate_server_line(self, event: Event) -> bool:
-        """Whether a line of a recording is one of an app-server, which has no type; then it is
-        read.
+        """Translate a line of a recorded app-server, which has no type. Return False for any other
+        line.
         """
         if "type" in event or not ("method" in event or "id" in event):
             return False
@@ -136,8 +137,9 @@ class CodexTranslator(ProfileTranslator):
         return True
 
     def _translate_changes(self, event: Event, item: Event, rollout: CodexRollout) -> bool:
-        """Whether an item that changes files is dealt with: it waits for its end, or it is said
-        with its contents.
+        """Hold a started item that changes files until it ends, then write it with its contents.
+
+        Return False if the rules have to translate the item.
         """
         item_id, changes = str(item.get("id")), _parse_changes(item)
         if changes is None:
@@ -177,7 +179,7 @@ class CodexTranslator(ProfileTranslator):
     def _write_calls(
         self, item_id: str, calls: list[ClaudeCall], *, is_denied: bool = False
     ) -> list[str]:
-        """Say calls that the stream has as one item, or not at all. Gives their ids."""
+        """Write calls that the stream combines into one item or lacks. Return their ids."""
         call_ids = [
             f"{self.id_prefix}{item_id}" + (f".{number}" if number else "")
             for number in range(len(calls))
@@ -199,14 +201,14 @@ class CodexTranslator(ProfileTranslator):
             self.turn.add_tool_result(call_id, missing_call.output, missing_call.is_error)
 
     def _write_pending_changes(self) -> None:
-        """Say the changes that have begun and will not end, as the rules say them."""
+        """Write the started changes that will not end, as the rules translate them."""
         for event in self._state.pending_changes.values():
             self.handlers[event["type"]](event)
         self._state.pending_changes.clear()
 
     def _allows_changes(self, changes: list[tuple[str, str]]) -> bool:
-        """Whether all changes are allowed. A denied change is said at once, so that the turn is
-        stopped.
+        """Return whether all changes are allowed. A denied change must be written at once, so that
+        the turn is stopped.
         """
         evaluator = self.turn.config.evaluator
         return evaluator is None or not any(
@@ -216,7 +218,7 @@ class CodexTranslator(ProfileTranslator):
 
 
 def _parse_changes(item: Event) -> list[tuple[str, str]] | None:
-    """Path and kind of each change of an item; None if the item has another form."""
+    """Return the path and the kind of each change of an item, or None for an unknown form."""
     changes = item.get("changes")
     if not isinstance(changes, list) or not all(isinstance(change, dict) for change in changes):
         return None

@@ -1,12 +1,12 @@
-"""The hook of codex's app-server, which asks about calls. Measured with 0.169.0.
+"""The hook of codex's app-server, which makes codex ask about calls. Measured with 0.169.0.
 
 codex asks about each command, unless a `.rules` file of the user allows it. So the hook adds a
-command that does nothing before each command: no rule matches it, and codex asks about the whole
-line. codex asks about each patch, and about each tool of the MCP servers that are configured to
-ask; the hook knows their names. If the policy asks about a call, codex's own request follows. If
-the policy denies it, the hook refuses it at once, because a hook that codex did not list might
-answer the request. codex asks about nothing else (`view_image`, other servers), so the hook refuses
-those calls if the policy would ask.
+command that does nothing before each command: no rule matches the result, and codex asks about the
+complete line. codex also asks about each patch, and about each tool of the MCP servers that are
+configured to ask; the hook receives their names. If the policy asks about a call, codex's own
+request follows. If the policy denies a call, the hook refuses it at once, because a hook that codex
+did not list might answer the request. codex asks about nothing else (`view_image`, other servers),
+so the hook refuses such a call if the policy would ask.
 """
 
 import json
@@ -16,13 +16,13 @@ from typing import Any
 from shim.adapters import codex_hook
 from shim.core.policy.policy import PROMPTLESS_MODES, Workspace, normalize_tool_name
 
-NOOP_PREFIX = ": claude-shim;"  # before a command; the shell ignores its arguments
+NOOP_PREFIX = ": claude-shim;"  # the shell's `:` ignores its arguments
 
 
 def list_hook_calls(
     event: Mapping[str, Any], workspace: Workspace, *servers: str
 ) -> list[codex_hook.ClaudeCall]:
-    """Return the calls of an event. Raise ValueError as `codex_hook` does."""
+    """Return the calls of an event. Raise ValueError for an event with an unknown form."""
     return codex_hook.list_hook_calls(event, workspace)
 
 

@@ -1,10 +1,9 @@
-"""What codex's hook is told of a call, as Claude's calls: an event of `hooks.PreToolUse`, measured
-with 0.169.0.
+"""Converts events of codex's hook `PreToolUse` to Claude's calls. Measured with 0.169.0.
 
     {"hook_event_name":"PreToolUse","cwd":FOLDER,"tool_name":"Bash","tool_input":{"command":…},…}
 
-`cwd` is the folder that the call runs in: the model may name another one with each command. A patch
-comes as the input of `apply_patch`, or as a command that codex takes for one: `apply_patch
+`cwd` is the folder in which the call runs; the model may choose another folder for each command. A
+patch is the input of `apply_patch`, or a command that codex treats as a patch: `apply_patch
 <<'EOF'`.
 """
 
@@ -17,20 +16,20 @@ from shim.core.policy.policy import Workspace
 
 ClaudeCall = tuple[str, dict[str, Any]]
 
-# A patch that is a whole command: its words stand between quoted marks, so that the shell reads
-# nothing in them.
+# A patch that is a complete command. The delimiter of the heredoc is quoted, so the shell expands
+# nothing in the patch.
 PATCH_COMMAND = re.compile(r"\s*apply_patch\s*<<\s*(['\"])(\w+)\1[ \t]*\n(.*\n)?\2\s*", re.DOTALL)
 MOVE_MARKER = "*** Move to:"
-# What a line of a patch says of a file. codex reads such a line with spaces around it too.
+# Start of a line that names a changed file → Claude's tool. codex ignores spaces around such a line.
 CHANGE_MARKERS = {
     "*** Add File:": "Write",
     "*** Update File:": "Edit",
     MOVE_MARKER: "Write",
     "*** Delete File:": "Delete",
 }
-# stands in front of the names of most tools for subagents, without a mark between
+# the prefix of most subagent tools; no separator follows it
 SUBAGENT_PREFIX = r"^multi_agent_v\d+"
-# Claude's names of what only talks, plans or waits.
+# Tools that only send messages, plan or wait → Claude's names.
 HARMLESS_TOOLS = {
     **dict.fromkeys(
         ("spawn_agent", "send_input", "wait_agent", "close_agent", "resume_agent"), "Task"
@@ -40,7 +39,7 @@ HARMLESS_TOOLS = {
         ("update_plan", "get_goal", "create_goal", "update_goal", "request_user_input"), "TodoWrite"
     ),
     **dict.fromkeys(("list_mcp_resources", "list_mcp_resource_templates"), "ListMcpResourcesTool"),
-    # a script's own calls are asked about
+    # The hook is also called for each call of a script.
     **dict.fromkeys(("exec", "wait", "sleep", "write_stdin"), "TaskOutput"),
     "tool_search": "ToolSearch",
     "read_mcp_resource": "ReadMcpResourceTool",
@@ -49,7 +48,7 @@ HARMLESS_TOOLS = {
 
 
 def list_hook_calls(hook_event: Mapping[str, Any], workspace: Workspace) -> list[ClaudeCall]:
-    """Return the calls of an event. Each call must be allowed, or the event is denied.
+    """Return the calls of an event. The event is denied unless each call is allowed.
 
     Raise ValueError for an event with an unknown form.
     """
@@ -136,7 +135,7 @@ def _add_patch_line(calls: list[ClaudeCall], line: str) -> None:
 
 
 def require_text(value: object) -> str:
-    """Return a text of a call. Raise ValueError if the value is not one."""
+    """Return `value`. Raise ValueError if it is not a string."""
     if not isinstance(value, str):
         raise ValueError("the call does not say what it does")
     return value

@@ -1,4 +1,4 @@
-"""codex driven by its app-server, so that the frontend is asked about each call. Measured with
+"""The adapter of codex's app-server, which asks the frontend about each call. Measured with
 0.169.0.
 """
 
@@ -19,7 +19,7 @@ PROMPTED_TOOLS = frozenset(("Bash", "Delete", "Edit", "MultiEdit", "Write"))
 
 
 class CodexThreadAdapter(ProfileAdapter):
-    """codex, driven by its app-server so that it asks. `base` is the adapter of its profile."""
+    """Drives codex through its app-server. `base` is the adapter of codex's profile."""
 
     child_input_ref = "shim.adapters.codex_thread:CodexThread"
 
@@ -36,7 +36,7 @@ class CodexThreadAdapter(ProfileAdapter):
                 f"{request.resume_id[:60]!r} is no session id of codex", hint="start a new session"
             )
         args = codex_rules.build_app_server_arguments(request)
-        # If the hook cannot be set, nothing is started.
+        # This raises an error if the hook cannot be used; codex must not be started without it.
         codex_rules.build_approval_hook_settings(request, [])
         return LaunchSpec(
             (*args, "app-server"), environment={"RUST_LOG": "error"}, needs_stdin_pipe=True

@@ -1,4 +1,5 @@
-"""Items of codex's threads as Claude's calls, as its app-server has them. Measured with 0.169.0.
+"""Converts the items of codex's threads to Claude's calls, in the form that the app-server sends.
+Measured with 0.169.0.
 
     {"type":"commandExecution","id":C,"command":"/bin/bash -lc
         'ls'","cwd":FOLDER,"status":…,"aggregatedOutput":…}
@@ -20,7 +21,7 @@ from shim.core.reading.values import as_dict, as_list
 from shim.profiles.run.values import unwrap_shell_command
 
 COMPLETED = "completed"
-# completed items of a turn that are remembered; a long turn has several hundred
+# completed items per turn; a long turn has several hundred
 MAX_ITEM_IDS = 10_000
 # Keys of an item that do not change while it runs: they identify its subject.
 SUBJECT_KEYS = (
@@ -38,17 +39,17 @@ SUBJECT_KEYS = (
 
 
 class CompletedCodexItems:
-    """The completed items of one turn. An item with the same id and subject is a repetition."""
+    """The completed items of one turn. A second item with the same id and subject is a repetition."""
 
     def __init__(self) -> None:
         self._subjects: dict[str, int] = {}
 
     def clear(self) -> None:
-        """Remove all items, because another turn begins."""
+        """Remove all items when another turn starts."""
         self._subjects.clear()
 
     def has_item(self, item: Mapping[str, Any]) -> bool:
-        """Return whether an item with this id and subject was completed before."""
+        """Return whether an item with this id and subject has already been completed."""
         item_id = item.get("id")
         return isinstance(item_id, str) and self._subjects.get(item_id) == _hash_subject(item)
 
@@ -68,9 +69,9 @@ def _hash_subject(item: Mapping[str, Any]) -> int:
 def build_command_tool_call(
     command_line: object, folder: object, working_dirs: Collection[str]
 ) -> ClaudeCall:
-    """Return the call of a command, without its shell and the prefix that makes codex ask.
+    """Return the call of a command, without its shell and without the prefix that makes codex ask.
 
-    The command runs in `folder`. `working_dirs` are the names of the working directory.
+    The command runs in `folder`. `working_dirs` are equivalent paths of the working directory.
     """
     command_text = unwrap_shell_command(command_line) if isinstance(command_line, str) else ""
     arguments = {"command": command_text.removeprefix(NOOP_PREFIX)}
@@ -80,7 +81,7 @@ def build_command_tool_call(
 
 
 def build_patch_tool_calls(item: Mapping[str, Any]) -> list[ClaudeCall]:
-    """Return a call for each file of a patch, and another one for the new path of a moved file."""
+    """Return a call for each file of a patch, and another call for the new path of a moved file."""
     calls: list[ClaudeCall] = []
     for change in item["changes"]:
         path, kind = change["path"], change["kind"]
@@ -97,7 +98,7 @@ def build_patch_tool_calls(item: Mapping[str, Any]) -> list[ClaudeCall]:
 
 
 def _merge_edits(calls: list[ClaudeCall]) -> ClaudeCall:
-    """Return one call for all parts of a change."""
+    """Return one call with all parts of a change."""
     if len(calls) == 1:
         return calls[0]
     edits = [{key: edit[key] for key in ("old_string", "new_string")} for _, edit in calls]
@@ -107,7 +108,7 @@ def _merge_edits(calls: list[ClaudeCall]) -> ClaudeCall:
 def list_item_tool_calls(
     item: Mapping[str, Any], working_dirs: Collection[str]
 ) -> list[ClaudeCall]:
-    """Return the calls of an item. Other items have none."""
+    """Return the calls of an item. An item of another type has no calls."""
     kind = item.get("type")
     if kind == "commandExecution":
         return [build_command_tool_call(item.get("command"), item.get("cwd"), working_dirs)]
@@ -151,7 +152,7 @@ def read_item_tool_result(item: Mapping[str, Any]) -> tuple[object, bool]:
 
 
 def convert_to_ask_user_question_input(raw_questions: object) -> dict[str, Any]:
-    """`request_user_input` as Claude's AskUserQuestion."""
+    """Return the input of Claude's AskUserQuestion for a `request_user_input`."""
     questions = []
     for question in as_list(raw_questions):
         options = [
@@ -169,7 +170,9 @@ def convert_to_ask_user_question_input(raw_questions: object) -> dict[str, Any]:
 def build_user_input_answers(
     request: Mapping[str, Any], answered_input: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The answers to `request_user_input`, by its ids of questions (Claude's are by their texts)."""
+    """Return the answers to `request_user_input`, keyed by question id (Claude keys them by the
+    text of the question).
+    """
     answers_by_text = as_dict(answered_input.get("answers"))
     return {
         str(question.get("id")): {"answers": [str(answers_by_text[str(question.get("question"))])]}

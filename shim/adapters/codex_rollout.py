@@ -1,15 +1,19 @@
-"""codex's own record of a thread, which has what its stream leaves out. It is read as it grows.
+"""Reads codex's own record of a thread, which contains data that its stream lacks.
 
-`sessions/YEAR/MONTH/DAY/rollout-TIME-THREAD.jsonl` in codex's home, by its own clock's date.
-Measured with 0.169.0: what a file change wrote stands there before its `item.completed` is printed;
-the files themselves are no source, because without the sandbox they are changed before
-`item.started` can be read. A call of the model stands there with its output also where the stream
-has no item for it: one that was refused, or a command that failed at once in the sandbox. An item
-stands before the output of its call. All lines are {"type":…,"payload":{…}}, and one of the type
-`turn_context` names the model of the turn. Of the other payloads:
+The file is `sessions/YEAR/MONTH/DAY/rollout-TIME-THREAD.jsonl` in codex's data directory, with the
+local date. It is read while it grows. Measured with 0.169.0:
 
-    {"type":"task_started",…}                                                      a turn begins
-    {"type":"function_call","name":"exec_command","arguments":"{\\"cmd\\":…}","call_id":C}
+- The contents of a file change are recorded before its `item.completed` is printed. The files
+  themselves cannot be used: without the sandbox they are changed before `item.started` can be read.
+- Each call of the model is recorded with its output, even if the stream has no item for it. This
+  happens to refused calls, and to commands that failed at once in the sandbox.
+- An item is recorded before the output of its call.
+
+Each line is {"type":…,"payload":{…}}. A line with the type `turn_context` names the model of the
+turn. These are the other payloads that are read:
+
+    {"type":"task_started",…}                                                      a turn starts
+    {"type":"function_call","name":"exec_command","arguments":"{\"cmd\":…}","call_id":C}
     {"type":"custom_tool_call","name":"apply_patch","input":"*** Begin…","call_id":C}
     {"type":"item_completed","item":{"type":"FileChange","id":C,"changes":{PATH:CHANGE},"stdout":…,"stderr":…}}
     {"type":"function_call_output","call_id":C,"output":"…"}                       and
@@ -29,12 +33,12 @@ from shim.core.policy.policy import MCP_PREFIX
 from shim.core.reading.values import as_str
 from shim.core.turn.context import VendorDataReader
 
-# calls and changes of a turn that are remembered until they are said; no real turn has more
+# calls and changes of a turn that are not written yet; no real turn has more
 MAX_PENDING_ENTRIES = 1000
-MAX_SEARCHES = 20  # for a record: it exists before the first item is printed, or never
-# from the date of a thread in UTC: its folder is named after the local date
+MAX_SEARCHES = 20  # a record exists before the first item is printed, or never
+# The folder has the local date, which may differ by a day from the thread's date in UTC.
 DAY_OFFSETS = (0, -1, 1)
-# unescaped, so it stands in no text of a user or a model
+# The quotes are not escaped, so this cannot be part of a text of a user or a model.
 TASK_STARTED_MARKER = b'"type":"task_started"'
 TURN_CONTEXT = "turn_context"
 RELEVANT_MARKERS = (
@@ -43,14 +47,14 @@ RELEVANT_MARKERS = (
     b'_call_output",',
     b'"type":"turn_context"',
 )
-# Claude's name of a change; else it is an Edit
+# type of a change → Claude's tool; any other type is an Edit
 CHANGE_TOOL_NAMES = {"add": "Write", "delete": "Delete"}
-# in the head of a command's output; else it may still run
+# in the head of a command's output; without it the command may still be running
 EXIT_CODE_REGEX = r"Process exited with code (\d+)\n"
 SHELL_TOOL = "exec_command"
-PATCH_REJECTED = "patch rejected"  # by the sandbox; the others are mistakes
+PATCH_REJECTED = "patch rejected"  # by the sandbox; other errors are mistakes of the model
 PATCH_ERRORS = (PATCH_REJECTED, "apply_patch verification failed")
-# by ours
+# by the shim's hook
 HOOK_BLOCKED = ("Command blocked by PreToolUse hook: ", "Tool call blocked by PreToolUse hook: ")
 REFUSAL_PREFIXES = (
     *HOOK_BLOCKED,
@@ -63,9 +67,7 @@ ClaudeCall = tuple[str, dict[str, Any]]
 
 
 class UnstreamedToolCall(NamedTuple):
-    """A call of the model that the stream does not have: its id, the calls that it is for Claude,
-    its output.
-    """
+    """A call of the model that the stream lacks, with Claude's calls for it and its output."""
 
     call_id: str
     calls: list[ClaudeCall]
@@ -75,7 +77,7 @@ class UnstreamedToolCall(NamedTuple):
 
 
 class CodexRollout:
-    """The record of one thread; `model` is that of the turn, as far as it was read ("" before)."""
+    """The record of one thread. `model` is the model of the turn, or "" before it has been read."""
 
     def __init__(self, data_dir: VendorDataReader, thread_id: str) -> None:
         self.model = ""
@@ -88,7 +90,7 @@ class CodexRollout:
         self._missing_calls: list[UnstreamedToolCall] = []
 
     def take_recorded_file_change(self, paths: set[str]) -> dict[str, Any] | None:
-        """The first change of exactly these files that was not returned before, or None."""
+        """Return the first change of exactly these files that was not returned before, or None."""
         self._read_new_lines()
         for index, change in enumerate(self._changes):
             if set(change["changes"]) == paths:
@@ -96,7 +98,7 @@ class CodexRollout:
         return None
 
     def take_unstreamed_tool_calls(self) -> list[UnstreamedToolCall]:
-        """The calls since the last time that the stream does not have."""
+        """Return the calls that the stream lacks, since the previous call of this method."""
         self._read_new_lines()
         missing_calls, self._missing_calls = self._missing_calls, []
         return missing_calls
@@ -108,7 +110,7 @@ class CodexRollout:
         if self._path is None:
             return
         start, data = self._data_dir.read_tail(self._path, self._read_offset)
-        end = data.rfind(b"\n") + 1  # the rest of a line may be on its way
+        end = data.rfind(b"\n") + 1  # the last line may be incomplete
         self._read_offset = start + end
         for line in data[max(data.rfind(TASK_STARTED_MARKER, 0, end), 0) : end].split(b"\n"):
             if any(marker in line for marker in RELEVANT_MARKERS):
@@ -120,11 +122,11 @@ class CodexRollout:
                         TURN_CONTEXT if entry.get("type") == TURN_CONTEXT else payload["type"],
                     )
                 except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-                    continue  # the first line is cut off, or it is of another version
+                    continue  # the first line is incomplete, or another version wrote it
 
     def _find_path(self) -> str | None:
-        """The path of the record. The first part of a thread's id is the time of its beginning, in
-        milliseconds.
+        """Return the path of the record, or None. The first part of a thread's id is its start time
+        in milliseconds.
         """
         from datetime import UTC, datetime, timedelta
 
@@ -161,8 +163,8 @@ class CodexRollout:
 
 
 def _find_missing_call(call: Mapping[str, Any], output: object) -> UnstreamedToolCall | None:
-    """A call that certainly gets no item: it was refused, or its command has ended. None for any
-    other.
+    """Return a call that certainly has no item: it was refused, or its command has ended. Return
+    None for any other call.
     """
     name, text = _format_tool_name(call), as_str(output)
     is_refused = text.startswith(REFUSAL_PREFIXES)
@@ -196,8 +198,8 @@ def _find_missing_call(call: Mapping[str, Any], output: object) -> UnstreamedToo
 
 
 def _format_tool_name(call: Mapping[str, Any]) -> str:
-    """Return the name of the tool that the model called, with the server's name if it is an MCP
-    tool.
+    """Return the name of the tool that the model called. The name of an MCP tool includes its
+    server.
     """
     name, namespace = str(call["name"]), call.get("namespace")
     is_server_tool = isinstance(namespace, str) and namespace.startswith(MCP_PREFIX)
@@ -205,7 +207,9 @@ def _format_tool_name(call: Mapping[str, Any]) -> str:
 
 
 def _parse_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the model: `input` for a tool that takes a text, else JSON."""
+    """Return the arguments of a call: its `input` if the tool takes a text, its parsed JSON
+    otherwise.
+    """
     if "input" in call:
         return {"input": call["input"]}
     try:
@@ -216,7 +220,7 @@ def _parse_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_file_change_tool_calls(path: str, change: Mapping[str, Any]) -> list[ClaudeCall]:
-    """Return Claude's calls for a recorded change of one file. There is at least one call."""
+    """Return Claude's calls for a recorded change of one file. The list is never empty."""
     file_argument, kind = {"file_path": path}, change.get("type")
     if kind == "add" and isinstance(change.get("content"), str):
         return [("Write", file_argument | {"content": change["content"]})]
@@ -227,7 +231,7 @@ def build_file_change_tool_calls(path: str, change: Mapping[str, Any]) -> list[C
 
 
 def parse_patch_as_tool_calls(patch: str) -> list[ClaudeCall]:
-    """Return Claude's calls for a patch in codex's form, with the paths that the model wrote."""
+    """Return Claude's calls for a patch in codex's format, with the paths that the model wrote."""
     calls: list[ClaudeCall] = []
     for part in re.split(r"^\*\*\* (?=(?:Add|Update|Delete) File: )", patch, flags=re.M)[1:]:
         header, _, body = part.partition("\n")
@@ -257,7 +261,7 @@ def split_diff_hunks(diff: str) -> Iterator[tuple[str, str]]:
     """Yield the old text and the new text of each part of a unified diff, with context lines."""
     old: list[str] = []
     new: list[str] = []
-    last_sides: list[list[str]] = []  # where the line before this one went
+    last_sides: list[list[str]] = []  # the sides that got the previous line
     for line in diff.split("\n"):
         prefix = line[:1]
         if prefix == "@":

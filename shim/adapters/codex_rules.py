@@ -1,16 +1,17 @@
-"""What codex is told of a conversation's rules before it runs anything. Measured with 0.169.0.
+"""Builds the settings that apply a conversation's rules to codex before it runs a call. Measured
+with 0.169.0.
 
-Its sandbox is wider than Claude's modes: it runs any command, and knows folders only. So a hook of
-ours stands in front of every call (`hooks.PreToolUse`). codex starts the hook for commands,
-patches, tools of MCP, subagents and what subagents call, and for what a script calls in its code
-mode. A hook that ends with code 2 and a reason on stderr stops the call; with another failure the
-call would run, so a shell makes a 2 of every failure. A hook that nobody has reviewed is left out
-without a word unless `--dangerously-bypass-hook-trust` stands there.
+codex's sandbox allows more than Claude's modes: it runs any command, and it only distinguishes
+folders. So codex starts a hook of the shim (`hooks.PreToolUse`) before each call: for commands,
+patches, MCP tools and subagents, for calls of subagents, and for calls of a script in its code
+mode. A hook that exits with status 2 and a reason on stderr blocks the call. After any other
+failure the call would run, so a shell turns every failure into status 2. codex silently ignores a
+hook that has not been reviewed, unless `--dangerously-bypass-hook-trust` is set.
 
-Below bypassPermissions codex also keeps from files that widen: `.rules` files, which let commands
-out of the sandbox, and all that the working directory says (`.codex/config.toml`: servers, roles,
-folders that may be written to). The web is searched by the model's service, which no hook sees, so
-that tool is taken away.
+With the hook, codex also ignores all settings in the working directory (`.codex/config.toml`:
+servers, roles, writable folders). Outside bypassPermissions it also ignores `.rules` files, which
+let commands run outside the sandbox. The model's service searches the web without calling the hook,
+so web search is disabled unless it may run without a prompt.
 """
 
 from shim.core.adapter.adapter import LaunchRequest
@@ -34,14 +35,14 @@ __all__ = (
     "can_hook_apply_allow_rule",
 )
 
-HOOK_MODULE = "shim.adapters.codex_hook"  # what reads an event of the hook
-APPROVAL_HOOK_MODULE = "shim.adapters.codex_approval_hook"  # and where codex asks about its calls
+HOOK_MODULE = "shim.adapters.codex_hook"  # reads the hook's events
+APPROVAL_HOOK_MODULE = "shim.adapters.codex_approval_hook"  # the same, if codex asks about calls
 WEB_TOOL = "WebSearch"
-EMITS_CALL_BEFORE_HOOK = False  # what it says of a call is that the call runs
+EMITS_CALL_BEFORE_HOOK = False  # codex reports a call when it runs the call
 
 
 def build_arguments(request: LaunchRequest) -> list[str]:
-    """The words that keep codex to the rules of a request."""
+    """Return the arguments that apply the rules of a request to `codex exec`."""
     policy, mode = request.policy, request.permission_mode
     if policy is None:
         return []
@@ -60,11 +61,11 @@ def build_arguments(request: LaunchRequest) -> list[str]:
 
 
 def build_app_server_arguments(request: LaunchRequest) -> list[str]:
-    """The words for codex's app-server, which asks about its calls: the sandbox, and what it cannot
-    ask about.
+    """Return the arguments of codex's app-server, which asks about its calls: the sandbox, and
+    settings for actions that codex does not ask about.
 
-    What is typed into a program that runs (`write_stdin`) is asked about by nobody, so programs get
-    no terminal.
+    codex does not ask about input for a running program (`write_stdin`), so programs get no
+    terminal.
     """
     policy = request.policy
     assert policy is not None, "a turn has a policy"
@@ -80,13 +81,12 @@ def build_app_server_arguments(request: LaunchRequest) -> list[str]:
 
 
 def can_ask_frontend_for_permission(request: LaunchRequest) -> bool:
-    """Whether the frontend can be asked."""
     return request.invocation.permission_prompt_tool == "stdio"
 
 
 def build_sandbox_arguments(request: LaunchRequest) -> list[str]:
-    """The sandbox of a mode. A command that a person allowed has to run, so there is none where one
-    may be asked.
+    """Return the sandbox settings of a mode. The sandbox is off if a person can be asked, because a
+    command that the person allowed must run.
     """
     policy, mode = request.policy, request.permission_mode
     assert policy is not None, "a turn has a policy"
@@ -98,11 +98,11 @@ def build_sandbox_arguments(request: LaunchRequest) -> list[str]:
 
 
 def build_approval_hook_settings(request: LaunchRequest, servers: list[str]) -> dict[str, object]:
-    """The hook, as the table `hooks` of a thread's settings. `servers` of MCP ask about their tools
-    themselves.
+    """Return the table `hooks` of a thread's settings. `servers` are the MCP servers that are
+    configured to ask about their tools.
 
-    PermissionModeError where codex may not run it, but for the widest mode without rules, which
-    needs none.
+    Return {} in bypassPermissions without rules, which needs no hook, if codex might not run the
+    hook. Raise UnsupportedPermissionModeError if codex might not run a hook that is needed.
     """
     if request.policy_bypass and not needs_policy_hook(request):
         return {}
@@ -119,14 +119,14 @@ def build_environment(request: LaunchRequest) -> dict[str, str]:
 
 
 def can_hook_apply_allow_rule(rule: PermissionRule) -> bool:
-    """Whether codex runs what a rule allows. Of a server's tools it runs those alone that say they
-    only read.
+    """Return whether codex runs every call that the rule allows. codex only runs the tools of an
+    MCP server that are declared read-only.
     """
     return not rule.tool.startswith(MCP_PREFIX)
 
 
 def can_search_web_unprompted(request: LaunchRequest) -> bool:
-    """Whether it may search the web, which nobody is asked about."""
+    """Return whether codex may search the web. No permission is requested for a search."""
     policy = request.policy
     return (
         policy is not None
@@ -136,7 +136,9 @@ def can_search_web_unprompted(request: LaunchRequest) -> bool:
 
 
 def can_tool_run_unprompted(policy: Policy, tool: str, mode: str) -> bool:
-    """Whether some call of a tool that asks in every mode below the widest runs without a question."""
+    """Return whether some call of the tool runs without a permission prompt. The tool must be one
+    that prompts in every mode except bypassPermissions.
+    """
     if not policy.list_visible_tools([tool]) or any(
         rule.matches_tool(tool, is_restriction=True) for rule in policy.ask
     ):
@@ -145,7 +147,7 @@ def can_tool_run_unprompted(policy: Policy, tool: str, mode: str) -> bool:
 
 
 def _has_hook_for(policy: Policy, tool: str) -> bool:
-    """Whether a hook of the settings is about a tool."""
+    """Return whether a hook of the settings matches the tool."""
     if not policy.hooks:
         return False
     from shim.core.claude.hooks.commands import is_hook_for_tool
@@ -154,8 +156,8 @@ def _has_hook_for(policy: Policy, tool: str) -> bool:
 
 
 def _build_workspace_sandbox(policy: Policy, mode: str) -> list[str]:
-    """The sandbox below the hook. It is open for changes where the mode, a rule or a hook may allow
-    one.
+    """Return the sandbox settings that are used together with the hook. The sandbox is writable if
+    the mode, a rule or a hook may allow a change.
     """
     if mode == "plan" or (mode in ("default", "dontAsk") and not (policy.allow or policy.hooks)):
         return []
@@ -176,10 +178,11 @@ def _build_workspace_sandbox(policy: Policy, mode: str) -> list[str]:
 
 
 def _build_untrusted_projects(policy: Policy) -> list[str]:
-    """Nothing that the working directory says of codex counts, nor what a folder around it says.
+    """Return the setting that marks the working directory and its parents as untrusted, so that
+    codex ignores their settings.
 
-    codex asks whether a folder is trusted first, and only then about its repository, so each folder
-    is named.
+    codex checks whether a folder is trusted before it checks the folder's repository, so each
+    folder is listed.
     """
     projects: dict[str, None] = {}
     for folder in policy.workspace.list_equivalent_paths(policy.workspace.cwd):
@@ -199,7 +202,7 @@ def _format_setting(key: str, value: str) -> list[str]:
 
 
 def _quote_toml(value: str) -> str:
-    """A string of TOML."""
+    """Return a string as TOML."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return (
         '"'

@@ -1,11 +1,12 @@
-"""The settings of a codex thread by which it asks about each call, whatever a person's own say.
-Measured with 0.169.0.
+"""Builds the settings of a codex thread that make codex ask about each call, regardless of the user's
+settings. Measured with 0.169.0.
 
-They are tables: codex takes dotted keys and tables beside each other in an order of its own, and
-the last one counts. A person's hooks cannot be replaced, for codex joins the lists of all its
-settings, but each one that it lists can be switched off. Those that decide about a call would
-answer our question (`PermissionRequest`), or take away the word that makes codex ask it
-(`PreToolUse`). Those that nobody has reviewed run only because ours has to.
+The settings are tables. codex applies dotted keys and tables in its own order, and the last one
+wins. codex merges the hook lists of all its settings, so the hooks of the user cannot be replaced.
+But each hook that codex lists can be disabled. A hook that decides about calls is disabled, because
+it would answer the permission request (`PermissionRequest`) or remove the prefix that makes codex
+ask (`PreToolUse`). A hook that has not been reviewed is disabled too, because it would only run
+because the shim makes codex run unreviewed hooks.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from shim.core.reading.typed import Any
 from shim.core.reading.values import as_dict
 
-# it asks about each tool of such a server
+# makes codex ask about each tool of the server
 PROMPT_APPROVAL = {"default_tools_approval_mode": "prompt"}
 DECIDING_EVENTS = ("preToolUse", "permissionRequest")
 UNKNOWN_HOOKS_MESSAGE = (
@@ -31,11 +32,11 @@ def build_mcp_server_tables(
     configured_servers: Mapping[str, Any],
     server_names: Iterable[str],
 ) -> dict[str, dict[str, Any]]:
-    """The servers of MCP, `added_servers` with all of theirs, so that each asks about each tool,
-    also about those that only read.
+    """Return the tables of the MCP servers. Each server asks about each tool, including read-only
+    tools.
 
-    `configured_servers` are the tables of codex's settings, `server_names` the servers to tell
-    this.
+    `added_servers` are complete tables, `configured_servers` are the tables of codex's settings,
+    and `server_names` are the names of the configured servers that must ask.
     """
     tables: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys((*added_servers, *server_names)):
@@ -54,7 +55,7 @@ def build_mcp_server_tables(
 
 
 def convert_mcp_server_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A server of MCP as codex has it."""
+    """Return the configuration of an MCP server in codex's form."""
     if isinstance(config.get("url"), str):
         return {
             "url": config["url"],
@@ -71,11 +72,12 @@ def convert_mcp_server_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def build_disabled_hook_states(
     hook_list: Mapping[str, Any], *, has_shim_hook: bool
 ) -> dict[str, dict[str, bool]]:
-    """The table `hooks.state` that leaves no hook which decides, and none that nobody has reviewed.
+    """Return the table `hooks.state` that disables each hook that decides about calls, and each
+    hook that has not been reviewed.
 
-    `hook_list` is codex's answer to `hooks/list`. An administrator's hook cannot be switched off.
-    ValueError where one decides and our hook is to judge calls (`has_shim_hook`), and for a list
-    that cannot be read.
+    `hook_list` is codex's response to `hooks/list`. An administrator's hook cannot be disabled.
+    Raise ValueError if such a hook decides about calls and the shim's hook is needed
+    (`has_shim_hook`), or if the list cannot be read.
     """
     hook_states: dict[str, dict[str, bool]] = {}
     folders = hook_list.get("data")

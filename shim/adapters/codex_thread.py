@@ -1,8 +1,8 @@
-"""The thread of one `codex app-server`. Measured with 0.169.0.
+"""The session of one `codex app-server` thread. Measured with 0.169.0.
 
 A thread is opened step by step: `initialize`, `config/read`, `hooks/list`, `thread/start` (or
-resume, fork), `turn/start`. Each request is sent after the response to the previous one. An earlier
-prompt waits. The lines are JSON-RPC without the field `jsonrpc`.
+resume, fork), `turn/start`. Each request is sent after the response to the previous one. A prompt
+that arrives earlier waits. The lines are JSON-RPC without the field `jsonrpc`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from shim.core.reading.values import as_dict
 from shim.profiles.rpc.form import MAX_OPEN_REQUESTS, format_ask_user_question_result
 from shim.profiles.rpc.session import RpcResponse, RpcSession
 
-MAX_MCP_SERVERS = 100  # MCP servers that are set up to ask
+MAX_MCP_SERVERS = 100  # MCP servers that are configured to ask
 GREETING, CONFIG, HOOKS, THREAD, TURN = "greeting", "config", "hooks", "thread", "turn"
 STOPPING, STEERING, REASON, CLEANING = "stopping", "steering", "reason", "cleaning"
 ACCEPTED_KINDS: BlockKinds = frozenset(("image", "url"))
@@ -27,11 +27,12 @@ SUPPORTED_EFFORTS = ("low", "medium", "high", "xhigh")
 # codex asks before each command and each patch, in every sandbox.
 APPROVAL_POLICY = {"approvalPolicy": "untrusted"}
 CLIENT_INFO = {"name": "claude-shim", "title": None, "version": "1"}
-# Experimental: `request_user_input`, which asks a person, and `excludeTurns`.
+# Two experimental features need this: `request_user_input`, which asks a person, and `excludeTurns`.
 CLIENT_CAPABILITIES = {"experimentalApi": True, "requestAttestation": False}
-# Without this setting codex silently ignores a hook that nobody has reviewed, including ours.
+# Without this setting codex silently ignores every hook that has not been reviewed, including the
+# shim's.
 BYPASS_HOOK_TRUST = "bypass_hook_trust"
-DENIED_MESSAGE = "The call was denied: {}"  # for the model, as another message of the turn
+DENIED_MESSAGE = "The call was denied: {}"  # sent to the model as a message of the turn
 UNCHANGED_MESSAGE = (
     "Not run: codex runs a call as it is or not at all, "
     "and the call was allowed with another input only."
@@ -44,8 +45,8 @@ PERMISSIONS_APPROVAL = "item/permissions/requestApproval"
 
 
 class ApprovalRequest(NamedTuple):
-    """An open request of codex. It is allowed after all its `pending_parts` are allowed, one for
-    each of its `call_ids`.
+    """An open request of codex. It is allowed once all its `pending_parts` are allowed. There is one
+    part for each of its `call_ids`.
     """
 
     request_id: object
@@ -55,7 +56,7 @@ class ApprovalRequest(NamedTuple):
 
 
 class CodexThread(RpcSession):
-    """One thread. `session_id` is its id."""
+    """The session of one thread. `session_id` is the id of the thread."""
 
     opening_labels = (GREETING, HOOKS, THREAD)
     accepted_block_kinds = ACCEPTED_KINDS
@@ -63,7 +64,7 @@ class CodexThread(RpcSession):
     def _reset(self) -> None:
         super()._reset()
         self.turn_id = ""
-        self.cwd = ""  # as codex names it
+        self.cwd = ""  # in codex's spelling
         # how the child was started, and the same in the current permission mode
         self._launch_request: LaunchRequest | None = None
         self._mode_request: LaunchRequest | None = None
@@ -72,7 +73,7 @@ class CodexThread(RpcSession):
         self._default_model: str | None = None
         self._next_model: str | None = None  # the model of the next turn, if it changes
         self._configured_servers: Mapping[str, Any] = {}  # MCP servers of codex's own settings
-        self._is_stopped = False  # the turn that is about to start is not wanted any more
+        self._is_stopped = False  # the starting turn was interrupted
         self._requests_by_part: dict[str, ApprovalRequest] = {}
 
     def _encode_opening(self, request: LaunchRequest) -> bytes:
@@ -120,14 +121,14 @@ class CodexThread(RpcSession):
         return self.encode_request(label, "turn/steer", **params)
 
     def record_accepted_steering_message(self) -> None:
-        """Record that a message is in the thread. codex drops other messages when the turn is
-        interrupted.
+        """Record that a message has been added to the thread. codex drops other messages when the
+        turn is interrupted.
         """
         self.undelivered_count = max(0, self.undelivered_count - 1)
 
     def encode_interrupt(self) -> bytes:
-        """Stop the turn. A waiting message is dropped. A turn without an id yet is stopped when
-        codex names it.
+        """Interrupt the turn and drop the waiting message. A turn without an id is interrupted as
+        soon as codex sends its id.
         """
         self._waiting_message, self._is_stopped = None, True
         if not self.turn_id:
@@ -155,8 +156,8 @@ class CodexThread(RpcSession):
         return b""
 
     def encode_permission_mode_change(self, name: str) -> bytes | None:
-        """Return no line if codex has the same arguments in the mode. It asks about each call in
-        every mode.
+        """Return no line if codex has the same arguments in both modes. codex asks about each call
+        in every mode.
         """
         request = self._mode_request
         if request is None or request.policy_bypass:
@@ -183,10 +184,10 @@ class CodexThread(RpcSession):
         self.forms.requests.clear()
 
     def stop_background_commands(self, thread_ids: Iterable[str] = ()) -> None:
-        """End the background commands of an interrupted turn, and those of its subagents'
-        `thread_ids`.
+        """End the background commands of an interrupted turn, including those of its subagents
+        (`thread_ids`).
 
-        On an interrupt, codex itself ends only the call that it waits for. Background commands
+        On an interrupt, codex itself only ends the call that it is waiting for. Background commands
         would run until the conversation ends.
         """
         if self.is_initialized:
@@ -202,8 +203,8 @@ class CodexThread(RpcSession):
     def split_approval_request_by_call(
         self, request_id: object, kind: str, call_ids: list[str]
     ) -> list[str]:
-        """Return the names of the parts of a request, one for each call. Return none if the request
-        was declined, because too many are open.
+        """Return the ids of the parts of a request, one for each call. Return an empty result if
+        the request was declined because too many requests are open.
         """
         if not call_ids or len(self._requests_by_part) + len(call_ids) > MAX_OPEN_REQUESTS:
             self.outbox.append(self.encode_decline_response(request_id, kind))
@@ -217,8 +218,8 @@ class CodexThread(RpcSession):
     def _encode_decision(
         self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """Encode the answer to a part of a request: yes to this call alone, or no. Raise ValueError
-        for a changed input.
+        """Encode the answer to a part of a request: allow this call alone, or deny it. Raise
+        ValueError if the input was changed.
         """
         answers: Mapping[str, Any] = {}
         if decision.allow and decision.updated_input is not None:
@@ -249,15 +250,17 @@ class CodexThread(RpcSession):
         ) + self._encode_denial_reason(permission, decision)
 
     def _record_user_input(self, request: ApprovalRequest, result_text: str | None) -> None:
-        """Record the answers of the person (None: dismissed) as the result of the call."""
+        """Record the person's answers as the result of the call. None means that the person
+        dismissed the question.
+        """
         if request.kind == USER_INPUT:
             self.forms.results.append((request.call_ids[0], result_text or "", result_text is None))
 
     def _encode_denial_reason(
         self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """Send the reason of a denial to the model, because codex only tells it that the call was
-        denied. A subagent cannot be told.
+        """Send the reason of a denial to the model, because codex only reports that the call was
+        denied. A subagent cannot receive the reason.
         """
         is_main_thread = permission.vendor_input.get("threadId") == self.session_id
         if not (is_main_thread and self.turn_id and decision.message) or decision.ends_turn:
@@ -270,7 +273,7 @@ class CodexThread(RpcSession):
     def encode_decline_response(
         self, request_id: object, kind: str, *, stop: bool = False
     ) -> bytes:
-        """Decline a request of this kind. `stop` ends the turn, too."""
+        """Decline a request of this kind. With `stop`, also end the turn."""
         action = "cancel" if stop else "decline"
         result: dict[str, Any] = {"decision": action}
         if kind == USER_INPUT:
@@ -315,7 +318,7 @@ class CodexThread(RpcSession):
             self._default_model = model
 
     def _open_thread(self, response: RpcResponse) -> RpcResponse:
-        """Open the thread, or return an error if a hook that codex lists cannot be disabled."""
+        """Open the thread. Fail if a hook that codex lists cannot be disabled."""
         request, configured_servers = self._launch_request, self._configured_servers
         assert request is not None
         added_servers = {

@@ -6,9 +6,9 @@ and the end of a turn.
     {"method":"item/commandExecution/requestApproval","id":0,"params":{"itemId":…,"command":…}}
     {"method":"turn/completed","params":{"threadId":…,"turn":{"id":…,"status":…,"error":…}}}
 
-A refused call has no item. It is read from codex's own record of the thread (`codex_rollout`).
-Items of another thread belong to a subagent. Its texts are nested in the call that started it, but
-its calls are not, because the frontend is asked about them.
+A refused call has no item. It is read from codex's own record of the thread (`codex_rollout`). An
+item of another thread belongs to a subagent. The texts of a subagent are nested in the call that
+started it. Its calls are not nested, because the frontend is asked about them.
 """
 
 import re
@@ -37,10 +37,10 @@ from shim.core.turn.turn import Turn
 from shim.profiles.rpc.form import MAX_OPEN_REQUESTS
 from shim.profiles.rpc.translator import RpcTranslator
 
-MAX_OPEN_ITEMS = 1000  # of a turn; the oldest is dropped
+MAX_OPEN_ITEMS = 1000  # per turn; beyond this limit the oldest is dropped
 MAX_SUBAGENTS = 1000  # subagents whose call is known
 RETRY_MESSAGE = re.compile(r"Reconnecting\.\.\. (\d+)/(\d+)")
-# About the session or the program, or repeated at the end of an item.
+# Ignored, because they are about the session or the program, or are repeated at the end of an item.
 IGNORED_METHODS = frozenset(
     (
         "configWarning",
@@ -100,11 +100,11 @@ class CodexThreadTranslator(RpcTranslator):
 
     def __init__(self, turn: Turn, *, partial: bool = False, session: Any = None) -> None:
         super().__init__(turn, partial=partial, session=session)
-        # items that have started and not ended; several may have the same id
+        # started items that have not ended; several may have the same id
         self._open_items: list[Event] = []
-        # MCP calls and patches among them that codex has asked about
+        # the MCP calls and patches among them for which codex has requested approval
         self._prompted_items: list[Event] = []
-        self._subagent_calls: dict[str, str] = {}  # threads of subagents → the call that began each
+        self._subagent_calls: dict[str, str] = {}  # a subagent's thread → the call that started it
         self._completed_items = codex_items.CompletedCodexItems()
         self._plan_steps: object = None
         self._plan_count = 0
@@ -186,7 +186,7 @@ class CodexThreadTranslator(RpcTranslator):
         return params.get("threadId") == self.session.session_id or not self.session.session_id
 
     def _write_missing_calls(self, params: Event) -> None:
-        """Write the new calls of codex's record that have no item."""
+        """Write new calls of codex's record that have no item in the stream."""
         data_dir = self.turn.config.data_dir
         if data_dir is None or not self._is_main_thread(params):
             return
@@ -252,8 +252,8 @@ class CodexThreadTranslator(RpcTranslator):
                 self._record_subagents(item, call_id if open_call is None else open_call[0])
 
     def _close_item(self, item: Event) -> None:
-        """Remove the started item that has ended: the first item with the same id, if possible with
-        the same calls.
+        """Remove the started item that has ended. It is the first item with the same id, preferably
+        one with the same calls.
         """
         started_items = [
             open_item for open_item in self._open_items if open_item.get("id") == item.get("id")
@@ -276,9 +276,7 @@ class CodexThreadTranslator(RpcTranslator):
                 self._subagent_calls.setdefault(str(thread_id), call_id)
 
     def _announce_calls(self, item: Event, source: str) -> None:
-        """Announce an item's calls when it starts. When it ends, calls that were already announced
-        are not repeated.
-        """
+        """Announce the calls of an item when it starts. When it ends, announce only new calls."""
         calls = self._list_calls(item)
         for call_id, (name, arguments) in zip(
             _build_call_ids(normalize_call_id(item.get("id")), calls), calls, strict=True
@@ -296,7 +294,7 @@ class CodexThreadTranslator(RpcTranslator):
 
     @property
     def _working_dirs(self) -> tuple[str, ...]:
-        """The working directory, by our name and by codex's."""
+        """The path of the working directory, in the shim's spelling and in codex's."""
         return (self.turn.config.cwd, self.session.cwd)
 
     def _write_text_delta(self, params: Event) -> None:
@@ -312,7 +310,7 @@ class CodexThreadTranslator(RpcTranslator):
     def _write_full_text(
         self, params: Event, text: str, key: object, *, is_thinking: bool = False
     ) -> None:
-        """Write a complete text, whose deltas may have been written."""
+        """Write a complete text. Its deltas may have been written before."""
         if self._is_main_thread(params):
             (self.turn.update_thinking if is_thinking else self.turn.update_text)(text, key)
             self.turn.end_block()
@@ -343,8 +341,8 @@ class CodexThreadTranslator(RpcTranslator):
         self.turn.add_tool_result(call_id, "")
 
     def _record_usage(self, params: Event) -> None:
-        """Record the usage of one request of this turn. A resumed thread starts with the usage of
-        its last turn.
+        """Record the usage of one request of this turn. A resumed thread first reports the usage of
+        its previous turn.
         """
         if self._is_main_thread(params) and params.get("turnId") == self.session.turn_id:
             last = params["tokenUsage"]["last"]
@@ -357,7 +355,7 @@ class CodexThreadTranslator(RpcTranslator):
                 create_usage(*counts, last.get("outputTokens"), input_includes_cached=True)
             )
 
-    # -- questions ---------------------------------------------------------------------------------
+    # -- approval requests -------------------------------------------------------------------------
 
     def _answer_request(self, request_id: object, method: str, params: Event) -> None:
         handler = self._request_handlers.get(method)
@@ -369,7 +367,7 @@ class CodexThreadTranslator(RpcTranslator):
         try:
             handler(request_id, params)
         except (KeyError, TypeError, AttributeError, StopIteration):
-            # A request that cannot be read must be answered, too: codex would wait for ever.
+            # A malformed request must be answered too. Otherwise codex would wait for ever.
             self.turn.record_unknown_event(method, params)
             self.outbox.append(self.session.encode_decline_response(request_id, method))
 
@@ -394,11 +392,11 @@ class CodexThreadTranslator(RpcTranslator):
         )
 
     def _is_prompted(self, item: Event) -> bool:
-        """Return whether codex has already asked about an item."""
+        """Return whether codex has already requested approval for an item."""
         return any(prompted_item is item for prompted_item in self._prompted_items)
 
     def _ask_server(self, request_id: object, params: Event) -> None:
-        """Ask about a call of an MCP server's tool, or show a form of the server."""
+        """Ask the frontend about a call of an MCP tool, or show a form of the server."""
         meta = params.get("_meta") or {}
         if "codex_approval_kind" not in meta:
             key = f"form-{request_id}"
@@ -432,7 +430,7 @@ class CodexThreadTranslator(RpcTranslator):
         )
 
     def _refuse_extra_permissions(self, request_id: object, params: Event) -> None:
-        """Refuse permissions beyond a call: another folder, or the network."""
+        """Refuse permissions that go beyond a call, such as another folder or the network."""
         self.outbox.append(
             self.session.encode_response(request_id, result={"permissions": {}, "scope": "turn"})
         )
@@ -445,7 +443,7 @@ class CodexThreadTranslator(RpcTranslator):
         calls: list[ClaudeCall],
         params: Event,
     ) -> None:
-        """Ask the frontend about each call of a question."""
+        """Ask the frontend about each call of a request."""
         names = self.session.split_approval_request_by_call(request_id, kind, call_ids)
         for name, call_id, (tool, arguments) in zip(names, call_ids, calls, strict=False):
             self.turn.request_permission(name, call_id, tool, arguments, (kind, params))
@@ -477,7 +475,7 @@ class CodexThreadTranslator(RpcTranslator):
         self.session.clear_running_turn()
         if turn_fields.get("status") == "interrupted":
             self.session.stop_background_commands(self._subagent_calls)
-        if self.turn.machine.state is CLOSED:  # we ended it before codex did
+        if self.turn.machine.state is CLOSED:  # the shim ended the turn before codex did
             return
         status = turn_fields.get("status")
         if status == "interrupted":
@@ -490,7 +488,7 @@ class CodexThreadTranslator(RpcTranslator):
         self.turn.record_vendor_completion()
 
     def _record_retry(self, params: Event) -> None:
-        """Record that codex calls its model again."""
+        """Record that codex repeats its request to the model."""
         if not (self._is_main_thread(params) and params.get("willRetry")):
             return
         message = str(params["error"].get("message"))
@@ -522,7 +520,7 @@ ERROR_STATUSES = {
 
 
 def _parse_error_info(info: object) -> tuple[str, int | None]:
-    """Return the kind and the HTTP status of an error: `"modelNotFound"` or `{"other":
+    """Return the kind and the HTTP status of an error. codex writes `"modelNotFound"` or `{"other":
     {"httpStatusCode": 404}}`.
     """
     if isinstance(info, dict):

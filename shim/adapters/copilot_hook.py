@@ -1,12 +1,9 @@
-"""What copilot's hook is told of a call, as Claude's calls: an event of `preToolUse`, measured with
-1.0.102.
+"""Converts events of copilot's hook `preToolUse` to Claude's calls. Measured with 1.0.102.
 
-    {"sessionId":…,"cwd":FOLDER,"toolName":"bash","toolArgs":{"command":…},…}     a patch's
-                                                                                  `toolArgs` is its
-                                                                                  text
+    {"sessionId":…,"cwd":FOLDER,"toolName":"bash","toolArgs":{"command":…},…}
 
-A tool of MCP is called `SERVER-TOOL`, and both may have dashes, so a call is taken for all that it
-may be.
+The `toolArgs` of a patch are its text. An MCP tool is called `SERVER-TOOL`, and both names may
+contain dashes, so such a call is converted to one call for each possible split.
 """
 
 import posixpath
@@ -19,10 +16,10 @@ from shim.core.policy.policy import Workspace
 ClaudeCall = tuple[str, dict[str, Any]]
 
 FILE_TOOLS = {"view": "Read", "create": "Write", "edit": "Edit", "str_replace_editor": "Edit"}
-# what a hook may want to see
+# copilot's arguments that hooks of the settings may inspect → Claude's
 TEXT_ARGUMENTS = {"file_text": "content", "old_str": "old_string", "new_str": "new_string"}
 SEARCH_TOOLS = {"grep": "Grep", "rg": "Grep", "glob": "Glob"}
-# Claude's names of what only talks, plans or waits.
+# Tools that only send messages, plan, wait or fetch → Claude's names.
 HARMLESS_TOOLS = {
     **dict.fromkeys(("task", "read_agent", "list_agents", "write_agent"), "Task"),
     **dict.fromkeys(("read_bash", "stop_bash", "list_bash"), "TaskOutput"),
@@ -34,8 +31,9 @@ HARMLESS_TOOLS = {
 
 
 def list_hook_calls(event: Mapping[str, Any], workspace: Workspace) -> list[ClaudeCall]:
-    """The calls of an event; each has to be allowed. ValueError for an event that cannot be
-    understood.
+    """Return the calls of an event. The event is denied unless each call is allowed.
+
+    Raise ValueError for an event with an unknown form.
     """
     name, tool_input, folder = event.get("toolName"), event.get("toolArgs"), event.get("cwd")
     if not (isinstance(name, str) and isinstance(folder, str) and posixpath.isabs(folder)):
@@ -88,7 +86,9 @@ def list_hook_calls(event: Mapping[str, Any], workspace: Workspace) -> list[Clau
 
 
 def format_hook_output(reason: str, event: object) -> str:
-    """What the hook prints."""
+    """Return copilot's JSON for a denial with `reason`, or for an allowed call if `reason` is
+    empty.
+    """
     import json
 
     decision = {"permissionDecision": "deny", "permissionDecisionReason": reason}

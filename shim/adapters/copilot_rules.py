@@ -1,13 +1,15 @@
-"""What copilot is told of a conversation's rules before it runs anything. Measured with 1.0.102.
+"""Builds the arguments that apply a conversation's rules to copilot before it runs a call. Measured
+with 1.0.102.
 
-A plugin beside this module has a hook of ours, `preToolUse`. copilot starts the hook before each
-call: of a command, a file tool, a tool of MCP, a subagent, and what a subagent calls. What the hook
-denies does not run, whatever another hook, a flag or a file allows, and a hook that fails denies.
-What the hook allows needs no other leave; outside of the folders of the turn copilot still asks by
-itself. `disableAllHooks` of a settings file leaves the plugin's hook alone.
+The bundled plugin `copilot_plugin` contains a hook (`preToolUse`). copilot starts the hook before
+each call of a command, a file tool, an MCP tool or a subagent, and before the calls of a subagent.
+A call that the hook denies does not run, even if another hook, a flag or a file allows it. If the
+hook fails, the call is denied. A call that the hook allows needs no other permission. But copilot
+itself still asks about paths outside the folders of the turn. The setting `disableAllHooks` does
+not disable the hook of the plugin.
 
-In a conversation copilot asks before it changes anything, so there the hook only refuses what a
-rule keeps from running.
+In a conversation copilot asks before it changes anything, so the hook only applies the rules that
+forbid a call.
 """
 
 from shim.core.adapter.adapter import LaunchRequest
@@ -23,20 +25,20 @@ __all__ = (
 )
 
 PLUGIN_FOLDER = f"{BUNDLED_FOLDER}/copilot_plugin"
-HOOK_MODULE = "shim.adapters.copilot_hook"  # what reads an event of the hook
-# the variable that the plugin's hook runs; without it the hook fails
+HOOK_MODULE = "shim.adapters.copilot_hook"  # reads the hook's events
+# The plugin's hook runs the command in this variable. Without the variable the hook fails.
 HOOK_VARIABLE = "PERMISSION_RULES_HOOK"
-PROMPTED_TOOLS = ("Bash", "Edit", "MultiEdit", "Write")  # about which it asks in a conversation
-EMITS_CALL_BEFORE_HOOK = True  # a reply is said with its calls
+PROMPTED_TOOLS = ("Bash", "Edit", "MultiEdit", "Write")  # in a conversation
+EMITS_CALL_BEFORE_HOOK = True  # copilot prints a reply together with its calls
 
 
 def build_arguments(request: LaunchRequest) -> list[str]:
-    """The words that keep copilot to the rules of a request."""
+    """Return the arguments that apply the rules of a request to copilot."""
     return ["--plugin-dir", PLUGIN_FOLDER] if _needs_hook(request) else []
 
 
 def build_environment(request: LaunchRequest) -> dict[str, str]:
-    """The variables of the hook."""
+    """Return the environment variables of the hook."""
     prompted_tools = PROMPTED_TOOLS if request.persistent else ()
     return (
         {HOOK_VARIABLE: build_hook_command(request, "copilot", HOOK_MODULE, prompted_tools)}
@@ -53,5 +55,5 @@ def _needs_hook(request: LaunchRequest) -> bool:
 
 
 def can_hook_apply_allow_rule(rule: PermissionRule) -> bool:
-    """Whether copilot runs what a rule allows: it does what the hook says."""
+    """Return True, because copilot runs every call that the hook allows."""
     return True

@@ -1,6 +1,8 @@
-"""cursor-agent (`agent`): `agent -p --output-format stream-json [--stream-partial-output] PROMPT`.
+"""The adapter of cursor-agent (`agent`): `agent -p --output-format stream-json
+[--stream-partial-output] PROMPT`.
 
-It was not run here, because it needs its own servers. `cursor_stream` translates its lines.
+It was never run for this project, because it needs its own servers. `cursor_stream` translates its
+lines.
 """
 
 from shim.adapters.cursor_tools import LISTED_TOOLS, PLAN_TOOLS, TOOLS
@@ -17,14 +19,11 @@ from shim.core.adapter.adapter import (
 from shim.core.adapter.versions import VersionProbe
 from shim.core.errors import FrontendError
 
-# It was silent for 757 s while it wrote one long reply (page, section 2), and that was not the
-# longest there can be.
+# In one capture it was silent for 757 s while it wrote one long reply. Longer silences are possible.
 IDLE_TIMEOUT_S = 1800.0
 
 
 class CursorAdapter(Adapter):
-    """cursor-agent."""
-
     name = "cursor"
     programs = ("cursor-agent", "agent")
     version_probe = VersionProbe(
@@ -46,7 +45,7 @@ class CursorAdapter(Adapter):
     login_hint = "run `agent login`, or set CURSOR_API_KEY"
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """The frontend's session id becomes cursor's own."""
+        """Pass the frontend's session id as cursor's own with `--resume`."""
         invocation, prompt = request.invocation, request.build_full_prompt()
         arguments = ["-p", "--output-format", "stream-json"]
         if invocation.partial:

@@ -1,9 +1,10 @@
-"""cursor's stream. Its shapes are those of the captures and documents on the cursor page.
+"""Translates cursor's stream, as captures and public documents show it.
 
-With --stream-partial-output it says every segment again whole at four places; `pending` holds what
-was said since the last of them, and a line that equals it waits for the next event, which tells a
-flush from a real delta. Some builds repeat a segment only after the tool call that ends it has
-started: `unrepeated` holds a segment until then.
+With --stream-partial-output, cursor repeats each text segment as a complete line at four places.
+The text since the last complete line is `_pending`. A line that equals it may be a delta or a
+repetition; the next event decides, so the line is held in `_buffered_text`. Some builds repeat a
+segment only after the tool call that ends it has started, so `_unrepeated` keeps the segment until
+then.
 """
 
 from collections.abc import Mapping
@@ -20,14 +21,18 @@ from shim.core.turn.turn import Turn
 
 FLUSH_EVENTS = ("interaction_query", "retry")
 MAX_TODOS = 1000
-MAX_TODO_CHARS = 1000  # of each of its texts
+MAX_TODO_CHARS = 1000  # per text of a todo
 TODO_FIELDS = ("id", "content", "status", "activeForm")
-# of a segment, compared with what repeats it; of a longer one, its length too
+# characters of a segment that are compared with its repetition; the total length is compared too
 MAX_PENDING_CHARS = 512 * 1024
 
 
 class CursorTranslator(Translator):
-    """`pending` is the text said since the last flush; `_buffered_text` a line that may be one."""
+    """Translates the lines of one cursor-agent.
+
+    `_pending` is the text written since the last complete line. `_buffered_text` is a line that may
+    repeat it.
+    """
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
@@ -97,7 +102,7 @@ class CursorTranslator(Translator):
             return
         if not self._pending_length:
             self._written_chars += len(text)
-            # not `say`: the founding document prints one text as several lines
+            # The block stays open, because one text may arrive as several lines.
             self.turn.add_text(text)
             return
         if text.startswith("".join(self._pending)):
@@ -160,7 +165,7 @@ class CursorTranslator(Translator):
             self.turn.add_tool_call(call_id, name, arguments)
             return
         open_call = self.turn.find_call(call_id, name, arguments)
-        if open_call is not None and not arguments:  # its end does not repeat its arguments
+        if open_call is not None and not arguments:  # the end may lack the arguments
             name, arguments = open_call[1:]
         content, failed, is_denied = parse_tool_result(name, body.get("result") or {})
         if is_denied and name not in SKIPPED_TOOLS:
@@ -187,8 +192,8 @@ class CursorTranslator(Translator):
         return name, claude_arguments
 
     def _merge_todos(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """A todo update as the whole list: with `merge` it names only what changed (page, section
-        5).
+        """Return a todo update as the complete list. An update with `merge` only has the changed
+        entries.
         """
         if not arguments.get("merge"):
             self._todos.clear()
@@ -206,9 +211,11 @@ class CursorTranslator(Translator):
             self._write_text(self._buffered_text)
 
     def on_interaction_query(self, event: Event) -> None:
-        """Answered by the CLI itself. What it asked about is worth keeping: a plan that no tool
-        call repeats, and the arguments of a call that was rejected before it was ever started
-        (page, section 2)."""
+        """Store the arguments of a request that the CLI answers itself.
+
+        They may not appear again: no tool call repeats a plan, and a call that was rejected before
+        it started has no other arguments.
+        """
         self._end_segment()
         for name, query in (event.get("query") or {}).items():
             if isinstance(query, dict) and isinstance(query.get("args"), dict):
@@ -219,7 +226,7 @@ class CursorTranslator(Translator):
                     self._plan_query = self._last_query
 
     def on_connection(self, event: Event) -> None:
-        """The network went and came; the turn goes on."""
+        """Ignore a lost and restored network connection. The turn continues."""
 
     def on_retry(self, event: Event) -> None:
         self._end_segment()
@@ -259,7 +266,7 @@ def _parse_arguments(arguments: object, diagnostics: Diagnostics) -> object:
 
 
 def convert_usage(raw_usage: object) -> Usage | None:
-    """Its usage: summed over the turn, cached tokens not inside inputTokens (page, section 2)."""
+    """Return the usage of a turn. `inputTokens` does not include the cached tokens."""
     if not isinstance(raw_usage, dict):
         return None
     names = ("inputTokens", "cacheReadTokens", "cacheWriteTokens", "outputTokens")

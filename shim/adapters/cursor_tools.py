@@ -1,7 +1,7 @@
-"""cursor's tools in Claude's words: one entry per kind of tool call (cursor page, section 5).
+"""Converts cursor's tool calls to Claude's, with one entry for each kind of call.
 
-Its arguments carry internals (ids, parsed commands), so only the keys that are named are kept.
-Older captures spell some keys with underscores.
+cursor's arguments include internal ids and parsed commands, so only the listed keys are kept. Older
+captures spell some keys with underscores.
 """
 
 from shim.core.adapter.tools import (
@@ -17,7 +17,9 @@ _RESHAPE_EDITS = build_edit_list_converter("oldText", "newText", "replaceAll")
 
 
 def _reshape_edit(arguments: Arguments) -> tuple[str, Arguments]:
-    """The four ways to say an edit: one replacement, several, a patch, a whole file."""
+    """Return Claude's call for an edit. cursor has four forms of edits: one replacement, several
+    replacements, a patch, or a complete file.
+    """
     path = {"file_path": arguments.get("file_path", "")}
     if isinstance(replacement := arguments.get("strReplace"), dict):
         return _RESHAPE_EDITS(path | {"edits": [replacement]})
@@ -38,7 +40,7 @@ def _reshape_task(arguments: Arguments) -> tuple[str, Arguments]:
 
 
 def _reshape_question(arguments: Arguments) -> tuple[str, Arguments]:
-    """Questions in the form of Claude's AskUserQuestion."""
+    """Return the questions as Claude's AskUserQuestion."""
     title = arguments.get("title", "")
     questions = [
         {
@@ -156,7 +158,7 @@ TOOLS = {
     "semSearchToolCall": ToolMapping("Grep", {"query": "pattern"}, only_renamed=True),
 }
 
-# What it can run in print mode; an MCP server's tools are not known before they are called.
+# The tools that cursor can run in print mode. MCP tools are unknown until they are called.
 LISTED_TOOLS = (
     *(
         "Bash",
@@ -173,9 +175,10 @@ LISTED_TOOLS = (
     ),
     *("WebSearch", "Task"),
 )
-# What its mode `plan` leaves: files are read, nothing is changed, and the web asks.
+# The tools that cursor's mode `plan` allows: it reads files, changes nothing, and asks before it uses
+# the web.
 PLAN_TOOLS = ("Read", "Grep", "Glob", "LS", "TodoWrite", "Task")
-# always skipped in print mode, not refused (page, "learned while translating")
+# Print mode always skips these calls. They are not permission denials.
 SKIPPED_TOOLS = ("AskUserQuestion",)
 
 _SUCCESS_KEYS = ("success", "approved")
@@ -217,8 +220,8 @@ def _read_shell_output(body: dict[str, Any]) -> str:
 
 
 def _read_content(name: str, body: dict[str, Any]) -> object:
-    """Return the content of a successful call: a text, or MCP blocks if the content includes an
-    image or a file.
+    """Return the content of a successful call: MCP blocks if it includes an image or a file, or
+    else a text.
     """
     parts = body.get("content")
     if isinstance(parts, list):
@@ -231,8 +234,8 @@ def _read_content(name: str, body: dict[str, Any]) -> object:
 
 
 def _convert_part(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a part of an MCP result as an MCP block: cursor writes `{"image": {…}}` for `{"type":
-    "image", …}`.
+    """Return a part of an MCP result as an MCP block. cursor writes `{"image": {…}}` instead of
+    `{"type": "image", …}`.
     """
     kind = next(iter(part), "text")
     content = part.get(kind)
@@ -242,7 +245,7 @@ def _convert_part(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_text(name: str, body: dict[str, Any]) -> str:
-    """The words of a success, by the fields it has."""
+    """Return the text of a successful call, which depends on the fields that it has."""
     if name == "Bash" or "exitCode" in body:
         return _read_shell_output(body)
     if "workspaceResults" in body:
@@ -272,7 +275,7 @@ def _read_text(name: str, body: dict[str, Any]) -> str:
 
 
 def _format_matches(workspaces: dict[str, Any]) -> str:
-    """Grep's answer as `file:line:text`, as a list of files, or as `file:count`."""
+    """Return the matches of a search as `file:line:text`, as a list of files, or as `file:count`."""
     lines: list[str] = []
     for workspace in workspaces.values():
         for file in (workspace.get("content") or {}).get("matches", ()):
@@ -293,7 +296,9 @@ MAX_TREE_LINES = 2000
 
 
 def _format_tree(root: dict[str, Any]) -> str:
-    """A directory listing as one path a line, at most 2,000."""
+    """Return a directory listing with one path per line. After 2,000 lines no further folder is
+    listed.
+    """
     lines: list[str] = []
     pending = [root]
     while pending and len(lines) < MAX_TREE_LINES:

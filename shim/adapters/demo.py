@@ -1,6 +1,7 @@
-"""demo: bundled, needs nothing; plays a small session as a real child process, with real pauses.
+"""The adapter of demo, a bundled vendor that needs no installation. It plays a small session in a
+real child process, with real pauses.
 
-`shim.commands.turn.demo_child` is that child, `demo_stream` translates its lines.
+The child is `shim.commands.turn.demo_child`; `demo_stream` translates its lines.
 """
 
 from shim.core.adapter.adapter import (
@@ -15,8 +16,6 @@ from shim.core.adapter.adapter import (
 
 
 class DemoAdapter(Adapter):
-    """The bundled demo."""
-
     name = "demo"
     programs = ()
     cli = VendorCliInfo(bundled_module="shim.commands.turn.demo_child")
@@ -26,11 +25,11 @@ class DemoAdapter(Adapter):
     )
     listed_tools = ("Read", "Edit", "Bash")
     abilities = VendorAbilities(can_stream=True, can_resume=True)
-    # it plays its calls and runs none
+    # its calls are only printed and never run
     policy_support = VendorPolicySupport(has_native_rules=True)
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """The child gets the prompt on stdin. The id of a session is an argument."""
+        """Send the prompt through stdin, and the session id as an argument."""
         session_id = request.resume_id or request.invocation.session_id
         return LaunchSpec((session_id,) if session_id else (), encode_prompt_stdin(request.prompt))
 

@@ -1,12 +1,12 @@
-"""demo's stream, one JSON object a line: start, thinking, text, call, result, reply, end. The words
-are its own.
+"""Translates demo's stream. Each line is a JSON object with the type start, thinking, text, call,
+result, reply or end.
 """
 
 from shim.core.adapter.translator import Event, Translator
 
 
 class DemoTranslator(Translator):
-    """Event → verb, one to one: the smallest translator there is."""
+    """Calls one method of the turn for each event. This is the smallest possible translator."""
 
     def on_start(self, event: Event) -> None:
         self.turn.record_vendor_session_info(

@@ -1,8 +1,8 @@
-"""pi: `pi --mode json`, the prompt on stdin, or `pi --mode rpc`. Measured: 0.73.1, 0.87.1, 1.5.2,
-1.6.0.
+"""The adapter of pi: `pi --mode json` with the prompt on stdin, or `pi --mode rpc`. Measured with
+0.73.1, 0.87.1, 1.5.2 and 1.6.0.
 
-`pi_stream` translates its lines. In a conversation pi is driven by its RPC: `pi_rpc_session` encodes
-what pi is told, and `pi_rpc_stream` translates the lines that only the RPC has.
+`pi_stream` translates pi's lines. In a conversation pi is driven by its RPC: `pi_rpc_session`
+encodes the requests, and `pi_rpc_stream` translates the lines that only the RPC has.
 """
 
 from shim.core.adapter.adapter import (
@@ -27,8 +27,7 @@ from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_supported_
 from shim.core.errors import UnsupportedPermissionModeError
 from shim.core.policy.policy import BYPASS_MODE, MCP_PREFIX, PERMISSION_MODES, PermissionRule
 
-# Its tools in Claude's words (pi page, section 6). They read `path`, and nothing that is called
-# `file_path`.
+# pi's tools and Claude's names for them. They read `path` and ignore `file_path`.
 _DROPPED_KEYS = ("file_path",)
 TOOLS = {
     "read": ToolMapping("Read", {"path": "file_path"}, drop=_DROPPED_KEYS),
@@ -49,20 +48,20 @@ TOOLS = {
     "find": ToolMapping("Glob", drop=("limit",)),
     "ls": ToolMapping("LS", drop=("limit",)),
 }
-# on without being asked for; grep, find and ls are not
+# enabled by default, unlike grep, find and ls
 BUILT_IN_TOOLS = ("read", "bash", "edit", "write")
 ALL_TOOLS = (*BUILT_IN_TOOLS, "grep", "find", "ls")
 # Since 1.0.4, `--tools` keeps the tools of pi's MCP servers unless it names one of them, and
-# `--no-mcp` removes them. This tool does not exist. It is named if pi's help could not be read in
-# time; older versions ignore it.
+# `--no-mcp` removes them. This tool does not exist. `--tools` names it if pi's help could not be read
+# in time. Older versions ignore the name.
 NO_MCP_TOOL = "mcp__claude-shim__none"
-SUPPORTED_EFFORTS = CLAUDE_EFFORT_LEVELS[:-1]  # 0.73 does not know the highest
+SUPPORTED_EFFORTS = CLAUDE_EFFORT_LEVELS[:-1]  # 0.73 does not have the highest
 
 
 def uses_permission_extension(request: LaunchRequest) -> bool:
-    """Return whether our extension asks about each call of a conversation.
+    """Return whether the shim's extension asks about each call of a conversation.
 
-    It does not if pi might not load it and nothing needs to be asked.
+    The extension is not used if pi might not load it and no call needs a permission.
     """
     policy = request.policy
     is_needed = request.permission_mode != BYPASS_MODE or (policy is not None and policy.has_rules)
@@ -70,9 +69,10 @@ def uses_permission_extension(request: LaunchRequest) -> bool:
 
 
 def build_extension_settings_json(request: LaunchRequest) -> str:
-    """Return the settings of our extension.
+    """Return the settings of the shim's extension.
 
-    It asks about each call, or it keeps pi's tools in some folders if edits need no permission.
+    The extension asks about each call, or, if edits need no permission, it restricts pi's tools to
+    some folders.
     """
     if request.policy_bypass and request.persistent:
         raise UnsupportedPermissionModeError(
@@ -102,10 +102,11 @@ def build_extension_settings_json(request: LaunchRequest) -> str:
 
 
 def choose_enabled_tools(request: LaunchRequest) -> tuple[list[str], bool]:
-    """Return pi's names of the tools that a request leaves it, and whether these are not its default.
+    """Return pi's names of the tools that a request allows, and whether they differ from pi's
+    default.
 
     pi has one flag for tools, which combines the permission mode, `--tools` and denied tools. An
-    allow rule about a whole tool adds the tool to the mode, except to plan. pi has no flag for
+    allow rule for a complete tool adds the tool to the mode, except in plan. pi has no flag for
     rules about some calls of a tool.
     """
     invocation = request.invocation
@@ -155,8 +156,8 @@ def build_tool_selection_arguments(request: LaunchRequest) -> list[str]:
 def needs_mcp_tool_removal(request: LaunchRequest) -> bool:
     """Return whether the tools of pi's own MCP servers must be removed.
 
-    In one-shot mode there are no permission prompts, and only default and bypassPermissions run
-    them without one.
+    One-shot mode has no permission prompts, and only default and bypassPermissions run these tools
+    without a prompt.
     """
     if request.persistent:
         return False
@@ -167,23 +168,24 @@ def needs_mcp_tool_removal(request: LaunchRequest) -> bool:
 
 
 def needs_built_in_tool_restore(request: LaunchRequest) -> bool:
-    """Return whether a resumed session gets pi's built-in tools again.
+    """Return whether pi's built-in tools are enabled again in a resumed session.
 
     Since 1.3, a session keeps the tools of its last run, which may have been in plan mode. The
-    tools are restored only if our extension asks about each call, or in bypassPermissions: the user
-    may have disabled a tool in pi's settings.
+    tools are restored only if the shim's extension asks about each call, or in bypassPermissions:
+    in other cases the user may have disabled a tool in pi's settings.
     """
     may_run = request.persistent or request.permission_mode == BYPASS_MODE
     return may_run and bool(request.resume_id) and request.has_flag("+name")
 
 
-# Our extension asks, or it keeps pi's tools in the folders of the turn if there is no one to ask.
+# The shim's extension. It asks about each call, or, in one-shot mode, it restricts pi's tools to the
+# folders of the turn.
 PERMISSION_EXTENSION = __file__.rpartition("/")[0] + "/pi_gate.js"
 READ_ONLY_ARGUMENTS = ("--tools", "read,grep,find,ls")
 
 
 class PiAdapter(Adapter):
-    """pi in one-shot mode, where it never asks."""
+    """Drives pi in one-shot mode, where pi never asks for permission."""
 
     name = "pi"
     programs = ("pi",)
@@ -208,7 +210,7 @@ class PiAdapter(Adapter):
         reports_cost=True,
     )
     session_traits = VendorSessionBehavior(saves_late=True)
-    # 0.73 starts these. Newer versions ask whether the folder is trusted.
+    # 0.73 loads these files. Newer versions first ask whether the folder is trusted.
     environment = VendorEnvironment(
         autostart_files={".pi/extensions": (), ".pi/settings.json": ()},
         no_autostart_flag="--no-approve",
@@ -216,7 +218,7 @@ class PiAdapter(Adapter):
     shutdown = VendorShutdownConfig(interrupt_signal="SIGTERM")
     cli = VendorCliInfo(
         install_command="npm install -g @earendil-works/pi-coding-agent",
-        # A table whose first columns are the provider and the model.
+        # The output is a table whose first columns are the provider and the model.
         model_probe=ModelProbe(("--list-models",), r"^(?!provider )(\S+) {2,}(\S+) {2,}\S"),
         login_probe=LoginProbe(("--list-models",), r"^No models available\."),
         has_two_way=True,
@@ -224,7 +226,9 @@ class PiAdapter(Adapter):
     login_hint = "start `pi` once and use its /login, or set the API key of the model's provider"
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """The prompt goes through stdin: as an argument it could be a flag, a file or too long."""
+        """Send the prompt through stdin. As an argument it could be read as a flag or a file, or be
+        too long.
+        """
         invocation = request.invocation
         arguments = [
             "--mode",
@@ -237,7 +241,7 @@ class PiAdapter(Adapter):
             ("--system-prompt", invocation.system_prompt),
             ("--append-system-prompt", invocation.append_system_prompt),
         ):
-            # the path of a file is as good
+            # pi also accepts the path of a file
             arguments += [name, request.store_oversized_argument(text) or text] if text else []
         arguments += build_tool_selection_arguments(request)
         enforced_environment: dict[str, str] = {}
@@ -264,7 +268,7 @@ class PiAdapter(Adapter):
         )
 
     def list_available_tools(self, request: LaunchRequest) -> tuple[str, ...]:
-        """pi's edit is Edit and MultiEdit."""
+        """List the tools of the request. pi's `edit` stands for Edit and MultiEdit."""
         names, _ = choose_enabled_tools(request)
         listed = [
             claude_name
@@ -274,7 +278,7 @@ class PiAdapter(Adapter):
         return tuple(listed)
 
     def can_enforce_rule(self, rule: PermissionRule, request: LaunchRequest) -> bool:
-        """A rule about MCP removes the tools of all servers."""
+        """Return whether the rule is about MCP. Such a rule removes the tools of all servers."""
         return rule.tool.startswith(MCP_PREFIX)
 
     def build_two_way(self) -> Adapter:
@@ -282,8 +286,8 @@ class PiAdapter(Adapter):
 
 
 class PiRpcAdapter(PiAdapter):
-    """pi driven by its RPC. Our extension asks about each call, and the policy or the frontend
-    answers.
+    """Drives pi through its RPC. The shim's extension asks about each call, and the policy or the
+    frontend answers.
     """
 
     translator_ref = "shim.adapters.pi_rpc_stream:PiRpcTranslator"

@@ -1,4 +1,4 @@
-"""Converts a dialog of one of pi's extensions to a form for the person, and the answer back."""
+"""Converts a dialog of a pi extension to a form for the person, and converts the answer back."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ ANSWER_FIELD = "answer"  # the only field of the form
 
 
 def build_dialog_form(dialog: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the form of a dialog, as the Agent Client Protocol has it."""
+    """Return the form of a dialog in the format of the Agent Client Protocol."""
     method, texts = dialog.get("method"), [dialog.get("title"), dialog.get("message")]
     field: dict[str, Any] = {"type": "boolean" if method == "confirm" else "string"}
     if method == "select":
@@ -23,7 +23,7 @@ def build_dialog_form(dialog: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_dialog_answer(form_answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer for pi, by the result of the form."""
+    """Return the answer for pi, built from the result of the form."""
     if form_answer.get("action") != "accept":
         return {"cancelled": True}
     value = form_answer["content"][ANSWER_FIELD]

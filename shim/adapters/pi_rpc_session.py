@@ -1,7 +1,8 @@
 """The session of one pi that is driven by its RPC.
 
-The session is known after the responses to two requests. An earlier prompt waits. No prompt is sent
-to a pi without our permission extension, because it would not ask about its calls.
+The session id is known after the responses to two requests. A prompt that arrives earlier waits. No
+prompt is sent to a pi without the shim's permission extension, because such a pi would not ask
+about its calls.
 """
 
 from collections.abc import Mapping
@@ -46,8 +47,8 @@ INTERRUPTED_MESSAGE = "Interrupted by the user."
 
 
 class PiRpcSession(RpcSession):
-    """The session of one pi. Our extension asks about each call in every mode, so pi is not told the
-    mode.
+    """The session of one pi. The permission mode is not sent to pi, because the shim's extension
+    asks about each call in every mode.
     """
 
     request_id_prefix = "shim-"
@@ -59,12 +60,12 @@ class PiRpcSession(RpcSession):
         self.model = ""
         self.accepted_block_kinds = IMAGE_KINDS
         self.text_commands: tuple[str, ...] = ()  # commands that a message may begin with
-        self.is_extension_loaded = False  # our extension has reported that it is loaded
+        self.is_extension_loaded = False  # the shim's extension has reported that it is loaded
         self.has_early_dialog = False  # another extension has opened a dialog while it started
         self.is_running = False
         self.is_stopping = False
-        self._uses_extension = True  # then nothing is sent to a pi without our extension
-        self._chooses_model = False  # pi was not told a model
+        self._uses_extension = True  # if set, no prompt is sent before the extension is loaded
+        self._chooses_model = False  # pi was started without a model
         self._can_ask_user = False
         self._mode = ""
         self._default_model = ""  # the model that pi chose, as `provider/model`
@@ -88,21 +89,20 @@ class PiRpcSession(RpcSession):
         return super().encode_prompt(message)
 
     def _encode_ready_prompt(self, message: UserMessage) -> bytes:
-        """Send the prompt after a run that an extension may have started by itself."""
+        """Send the waiting prompt, after the end of a run that an extension may have started."""
         return self._encode_message(PROMPT, message, "followUp")
 
     def encode_steering_message(self, message: UserMessage) -> bytes | None:
-        """Send a message into the run. If the run has just ended, pi starts another one."""
+        """Send a message into the run. If the run has just ended, pi starts a new run."""
         if not (self.is_running and self._is_ready) or self.is_stopping:
             return None
         self._has_steered = True
         return self._encode_message(STEER, message, "steer")
 
     def encode_interrupt(self) -> bytes:
-        """Stop the run. pi answers when it has stopped. A waiting message is dropped.
+        """Stop the run, and drop the waiting message. pi responds when it has stopped.
 
-        Steering messages that are unread are taken back, because 0.73 keeps them for the next
-        message.
+        Unread steering messages are withdrawn, because 0.73 would keep them for the next message.
         """
         self._waiting_message, self.is_stopping = None, True
         return (
@@ -135,8 +135,8 @@ class PiRpcSession(RpcSession):
         return self.encode_request(SETTING, "set_thinking_level", level=level)
 
     def encode_permission_mode_change(self, name: str) -> bytes | None:
-        """Return no line while our extension asks about each call. Only the plan mode has other
-        tools.
+        """Return no line while the shim's extension asks about each call. Only plan mode has
+        different tools.
         """
         old_mode, self._mode = self._mode, name
         is_unchanged = name == old_mode or (
@@ -150,7 +150,7 @@ class PiRpcSession(RpcSession):
 
     @property
     def is_starting(self) -> bool:
-        """Return whether pi still runs what its extensions do at the start."""
+        """Return whether pi is still running the start hooks of its extensions."""
         return self.has_open_request(STATE)
 
     @property
@@ -159,12 +159,12 @@ class PiRpcSession(RpcSession):
 
     @property
     def has_pending_prompt(self) -> bool:
-        """Return whether it is still unknown if a message of ours starts a run."""
+        """Return whether a message was sent and it is still unknown if it starts a run."""
         return self.has_open_request(PROMPT, IDLE_CHECK)
 
     @property
     def has_pending_abort_or_steering(self) -> bool:
-        """Return whether the response to an abort or to a steering message is missing."""
+        """Return whether the response to an abort or a steering message is still missing."""
         return self.has_open_request(STEER, ABORT)
 
     # -- what the translator reads -----------------------------------------------------------------
@@ -206,7 +206,9 @@ class PiRpcSession(RpcSession):
         self.accepted_block_kinds = IMAGE_KINDS if accepts_images else TEXT_ONLY_KINDS
 
     def _record_commands(self, data: Mapping[str, Any]) -> None:
-        """Store the commands that are texts. A name that is also a program is left out."""
+        """Store the commands that are prompts. A name that is also a program of an extension is
+        left out.
+        """
         commands = [
             command for command in as_list(data.get("commands")) if isinstance(command, dict)
         ]
@@ -224,7 +226,7 @@ class PiRpcSession(RpcSession):
     # -- permission requests and dialogs -----------------------------------------------------------
 
     def add_permission_request(self, request_id: str) -> bool:
-        """Keep a permission request until its answer. Return False if too many are open."""
+        """Store a permission request until it is answered. Return False if too many are open."""
         if len(self._open_questions) >= MAX_OPEN_REQUESTS:
             return False
         self._open_questions.add(request_id)
@@ -233,8 +235,8 @@ class PiRpcSession(RpcSession):
     def register_extension_dialog(
         self, request_id: str, call_id: str, dialog: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """Keep a dialog of another extension until its answer. Return the arguments of Claude's
-        question, or None if the user cannot be asked.
+        """Store a dialog of another extension until it is answered. Return the arguments of
+        Claude's question tool, or None if the user cannot be asked.
         """
         if not self._can_ask_user:
             return None
@@ -243,8 +245,8 @@ class PiRpcSession(RpcSession):
     def _encode_decision(
         self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """Encode the answer for our extension. Raise ValueError if pi's tool has no arguments for a
-        changed input.
+        """Encode the answer to the shim's extension. Raise ValueError if the input was changed and
+        pi's tool has no arguments for the change.
         """
         answer: dict[str, Any] = {"allow": decision.allow}
         if not decision.allow:
@@ -285,8 +287,8 @@ class PiRpcSession(RpcSession):
         )
 
     def _escape_command(self, text: str) -> str:
-        """Escape a command that is a program of an extension. It would run without a permission
-        request.
+        """Escape a command that is a program of an extension. Otherwise it would run without a
+        permission prompt.
         """
         name = text[1:].split(maxsplit=1)[:1]
         return (
@@ -299,7 +301,7 @@ class PiRpcSession(RpcSession):
 def _convert_changed_input(
     permission: PermissionRequest, changed: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return a changed input as pi's arguments."""
+    """Return a changed input as the arguments of pi's tool."""
     vendor_arguments = build_vendor_arguments(
         TOOLS, permission.vendor_tool, permission.vendor_input, changed
     )

@@ -1,8 +1,8 @@
 """Translates pi's RPC: the events of its stream, responses, and dialogs of its extensions.
 
 A run ends with `agent_settled`. Versions before 0.80.4 do not have this event. Their `agent_end`
-may be followed by a retry or a compaction, which is reported at once. So a silence after
-`agent_end` is the end of the run.
+may be followed by a retry or a compaction, which is reported at once. So the run has ended if
+nothing follows `agent_end` for some time.
 """
 
 from typing import Any
@@ -46,11 +46,13 @@ HANDLED_DISPOSITION = "handled"  # an extension has handled it, so no run starts
 
 
 class PiRpcTranslator(RpcTranslator, PiTranslator):
-    """Translates the lines of one pi. In a recording the requests for pi are unknown."""
+    """Translates the lines of one pi. A recording does not contain the requests that were sent to
+    pi.
+    """
 
     session_class = PiRpcSession
     session: PiRpcSession
-    _is_older_version = False  # it does not report that it has settled
+    _is_older_version = False  # a version without `agent_settled`
 
     def start_turn(self, turn: Turn) -> None:
         super().start_turn(turn)
@@ -89,7 +91,7 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
         if not self.session.is_initialized:
             self.start_next_turn()
         self.session.is_running, self._has_run_ended = True, False
-        if self.session.is_stopping:  # it was not running when it was stopped
+        if self.session.is_stopping:  # pi was idle when it was interrupted
             self.outbox.append(self.session.encode_interrupt())
         super().on_agent_start(event)
 
@@ -100,7 +102,7 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
 
     def _reset(self) -> None:
         super()._reset()
-        self._has_run_ended = False  # the run has ended, if nothing follows
+        self._has_run_ended = False  # set at the end of a run, cleared if the run continues
 
     def _end_run(self, *, is_newer_version: bool) -> None:
         self._has_run_ended, self._is_older_version = True, not is_newer_version
@@ -130,13 +132,13 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
         )
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """End the turn at the exit, or at a silence if no other end is reported."""
+        """End the turn at the exit of pi, or after a silence if pi reports no other end."""
         self.session.is_running = False
         if self.session.is_starting and self.session.has_early_dialog:
             self.turn.record_failure(EARLY_DIALOG_MESSAGE, kind="refused")
         super().feed_eof(child_exit, stderr)
 
-    # -- answers -----------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------
 
     def on_response(self, event: Event) -> None:
         response = self.session.read_response(event)
@@ -166,8 +168,8 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
             self._finish_turn()
 
     def _record_prompt_response(self, disposition: object) -> None:
-        """Record that pi took a message. If pi does not report what it did with the message, ask
-        whether it runs.
+        """Record that pi has accepted a message. If pi does not report what it did with the
+        message, ask whether pi is running.
         """
         if disposition == HANDLED_DISPOSITION:
             self._is_answered_by_extension = True
@@ -204,8 +206,8 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
             self._open_dialog(str(request_id), event)
 
     def _open_dialog(self, request_id: str, event: Event) -> None:
-        """Ask the person for another extension, with a call of Claude's question tool. At the start
-        pi reads no answer.
+        """Show a dialog of another extension as a call of Claude's question tool. While pi starts,
+        it reads no answer.
         """
         if self.session.is_starting:
             self.session.has_early_dialog = True
@@ -221,7 +223,7 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
             )
 
     def _ask_permission(self, request_id: str, event: Event) -> None:
-        """Ask whether a call may run, for our extension."""
+        """Request permission for a call on behalf of the shim's extension."""
         try:
             call_fields = orjson.loads(event["placeholder"])
             call_id, vendor_tool, tool_input = (
@@ -257,8 +259,8 @@ class PiRpcTranslator(RpcTranslator, PiTranslator):
     def _is_foreign_tool(
         self, vendor_tool: str, replaced: object, name: str, arguments: Arguments
     ) -> bool:
-        """Return whether a tool of an extension has the name of one of Claude's tools, so that a
-        mode or a rule for Claude's tool would allow it.
+        """Return whether a tool of an extension has the name of one of Claude's tools. A mode or a
+        rule for Claude's tool would then allow it.
 
         If a rule restricts the call, the tool keeps its name, so that the rule applies.
         """

@@ -1,9 +1,10 @@
-"""pi's stream. Measured: 0.73.1, 0.87.1, 1.5.2; older generations from documents.
+"""Translates pi's stream. Measured with 0.73.1, 0.87.1 and 1.5.2; older versions follow pi's
+documents.
 
-The stream has three generations, told apart per record (pi page, section 1): an update may repeat
-the whole message (`message`, `partial`) or bring the delta alone; `message_end` has the whole
-message in all of them. Without partial messages the updates need no parsing at all: they are kept
-until `message_end` makes them superfluous, so that a reply that was cut is still said.
+The stream has three generations, which are distinguished line by line. An update may repeat the
+complete message (`message`, `partial`) or only have the delta. In each generation, `message_end`
+has the complete message. If the frontend reads no partial messages, updates are stored unparsed
+until `message_end` replaces them, so that a reply that was cut off is still written.
 """
 
 from typing import Any
@@ -21,8 +22,8 @@ from shim.core.turn.turn import Turn
 
 UPDATE_PREFIX = b'{"type":"message_update"'
 AGENT_END_PREFIX = b'{"type":"agent_end"'
-# Echoes and summaries: a `turn_end` or `agent_end` repeats whole conversations. A tool's result
-# comes twice, and the second time only matters while a call is open.
+# Echoes and summaries: a `turn_end` or `agent_end` repeats complete conversations. A tool's result
+# comes twice, and the second one only matters while a call is open.
 SKIPPED_PREFIXES = (
     b'{"type":"turn_end"',
     AGENT_END_PREFIX,
@@ -33,16 +34,16 @@ SKIPPED_PREFIXES = (
     b'{"type":"message_end","message":{"role":"user"',
     b'{"type":"message_end","message":{"role":"system"',
 )
-WILL_RETRY_KEY = b'"willRetry":'  # at the end of an `agent_end`, said by versions since 0.75.4
+WILL_RETRY_KEY = b'"willRetry":'  # at the end of an `agent_end`, since 0.75.4
 RESULT_PREFIX = b'{"type":"message_end","message":{"role":"toolResult"'
 ARGUMENTS_MARKER = "Received arguments:\n"  # followed by the text that the model sent
-# cumulative generations: from here on the line says the message again
+# In cumulative generations, the line repeats the message from here on.
 REPETITION_KEY = b',"partial":'
-LONG_LINE_BYTES = 1024  # bytes of a line that are worth cutting it
+LONG_LINE_BYTES = 1024  # a shorter line is not cut
 DIALOG_TYPE = "extension_ui_request"
-EXTENSION_NAME = "claude-shim"  # what our extension calls itself
-JOINED_EVENTS = b'}{"ty'  # another event on the line: it is read, whatever the first one is
-# of updates kept for a reply that may be cut; beyond that they are read at once
+EXTENSION_NAME = "claude-shim"  # the name of the shim's extension
+JOINED_EVENTS = b'}{"ty'  # a line with two events is always read
+# Limits for the stored updates of a reply. Beyond them updates are translated at once.
 MAX_BUFFERED_BYTES = 2 * 1024 * 1024
 MAX_BUFFERED_LINES = 8192
 
@@ -52,8 +53,8 @@ FAILED_REASONS = ("error", "aborted")
 
 
 class PiTranslator(Translator):
-    """`_failed_message` is a reply that ended in an error: it waits for the retry that may follow
-    it.
+    """Translates the lines of one pi. `_failed_message` is a reply that ended in an error; a retry
+    may follow it.
     """
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
@@ -79,7 +80,9 @@ class PiTranslator(Translator):
         self._reset()
 
     def choose_translator_for_unknown_event(self, event: Event) -> Translator:
-        """A dialog of an extension: behind the hello of ours, the whole stream is that of its RPC."""
+        """Return the translator of pi's RPC after the greeting of the shim's extension, because the
+        complete stream is then that of the RPC.
+        """
         if event.get("type") != DIALOG_TYPE:
             return super().choose_translator_for_unknown_event(event)
         if event.get("statusKey") != EXTENSION_NAME or type(self) is not PiTranslator:
@@ -87,8 +90,8 @@ class PiTranslator(Translator):
         return PiRpcAdapter().translator_class(self.turn, partial=self.partial)
 
     def filter_line(self, raw: bytes) -> bytes | None:
-        """Skip lines without a use, cut repetitions off; without partial messages keep updates
-        unread.
+        """Skip lines without new information, and cut off repetitions. Store updates unparsed if
+        the frontend reads no partial messages.
         """
         if not raw.startswith(UPDATE_PREFIX):
             is_skipped = raw.startswith(SKIPPED_PREFIXES) or (
@@ -119,8 +122,8 @@ class PiTranslator(Translator):
         return None
 
     def feed_event_from_broken_line(self, event: Event) -> None:
-        """An update that had to be repaired waits with the others; its escapes keep halves of
-        characters.
+        """Store a repaired update with the others. It is encoded with escapes, because it may
+        contain halves of characters.
         """
         if event.get("type") != "message_update" or self.partial or self._update_bytes < 0:
             self.feed(event)
@@ -132,7 +135,9 @@ class PiTranslator(Translator):
             )
 
     def _read_updates(self) -> None:
-        """Read the updates of a reply whose end never came, or that is too long to keep."""
+        """Translate the stored updates of a reply whose end never came, or that is too long to
+        store.
+        """
         updates, self._updates = self._updates, []
         diagnostics = self.turn.diagnostics
         decoder = JsonRepairer(diagnostics)
@@ -145,7 +150,7 @@ class PiTranslator(Translator):
                     diagnostics.record("malformed_event")
         decoder.close()
 
-    # -- the frame ---------------------------------------------------------------------------------
+    # -- session and runs --------------------------------------------------------------------------
 
     def on_session(self, event: Event) -> None:
         self._cwd = str(event.get("cwd") or "")
@@ -155,7 +160,7 @@ class PiTranslator(Translator):
         self.turn.record_vendor_completion()
 
     def on_agent_start(self, event: Event) -> None:
-        """A run begins, the first or one more (a retry, a compaction, another prompt)."""
+        """Record the start of a run: the first run, a retry, a compaction or another prompt."""
         self._has_open_reply = True
         self.turn.cancel_vendor_completion()
 
@@ -165,8 +170,8 @@ class PiTranslator(Translator):
         self._end_run(is_newer_version="willRetry" in event)
 
     def _end_run(self, *, is_newer_version: bool) -> None:
-        """Older versions say nothing after this event, and some never exit; a version that
-        continues says so.
+        """Record the completion at `agent_end`. Older versions print nothing after this event, and
+        some of them never exit. A version that continues reports it.
         """
         if self._is_complete():
             self.turn.record_vendor_completion()
@@ -211,7 +216,7 @@ class PiTranslator(Translator):
             self._translate_result_message(message)
             return
         if role == "custom":
-            # a command that an extension answers without the model (page, trap 15)
+            # An extension answers a command with such a message, without the model.
             self._is_answered_by_extension = True
         if role != "assistant":
             return
@@ -238,7 +243,7 @@ class PiTranslator(Translator):
         for index, block in enumerate(content if isinstance(content, list) else [content]):
             try:
                 self._write_block(index, block)
-            except (AttributeError, KeyError, TypeError) as error:  # the other blocks are said
+            except (AttributeError, KeyError, TypeError) as error:  # other blocks are written
                 turn.diagnostics.record("malformed_event", f"{error!r}: {block}")
 
     def _write_block(self, index: int, block: dict[str, Any]) -> None:
@@ -255,7 +260,7 @@ class PiTranslator(Translator):
         self._update_bytes = 0
 
     def _write_failed_message(self) -> None:
-        """Say a cut reply: it was not retried, so it is the last one."""
+        """Write a reply that was cut off. No retry followed, so it is the last reply."""
         if self._failed_message is not None:
             message, self._failed_message = self._failed_message, None
             self._read_updates()
@@ -267,7 +272,7 @@ class PiTranslator(Translator):
             )
 
     def _retract_failed_message(self) -> None:
-        """The cut reply is asked for again: it is forgotten, what it cost is not."""
+        """Retract a reply that was cut off and is retried. Its cost still counts."""
         if self._failed_message is not None:
             raw_usage, self._failed_message = self._failed_message.get("usage"), None
             self.turn.add_usage(convert_usage(raw_usage), read_message_cost(raw_usage))
@@ -291,17 +296,17 @@ class PiTranslator(Translator):
     # -- tools -------------------------------------------------------------------------------------
 
     def _announce_call(self, call: dict[str, Any], source: str) -> None:
-        """Announce a call. pi reports each call in its reply, and again when the call runs."""
+        """Announce a call. pi reports each call in its reply and again when the call runs."""
         name, arguments = translate_tool_call(TOOLS, call["name"], self._read_arguments(call))
         if call["name"] in TOOLS:
             arguments = resolve_argument_paths(arguments, self._cwd)
         self.turn.add_tool_call(call.get("id"), name, arguments, source=source)
 
     def _read_arguments(self, call: dict[str, Any]) -> object:
-        """Return a call's arguments, or the model's text if its arguments are not JSON.
+        """Return the arguments of a call, or the text that the model sent if they are not JSON.
 
-        For such arguments pi (since 1.6) has `{}` and `argumentsError`, which contains the model's
-        text. The event of the call's run, which fails at once, does not repeat it.
+        For such arguments pi (since 1.6) has `{}` and an `argumentsError` that contains the model's
+        text. When the call runs, it fails at once, and its event does not repeat the text.
         """
         call_id = normalize_call_id(call.get("id"))
         reason = call.get("argumentsError")
@@ -331,7 +336,7 @@ class PiTranslator(Translator):
         self._write_result((event.get("result") or {}) | event)
 
     def _translate_result_message(self, message: dict[str, Any]) -> None:
-        """Ignore a message that repeats a result, and write any other: it belongs to another call
+        """Ignore a message that repeats a result. Any other message is the result of another call
         with the same id.
         """
         call_id = normalize_call_id(message.get("toolCallId"))
@@ -368,7 +373,7 @@ class PiTranslator(Translator):
         self._last_message = None
         trigger = "manual" if event.get("reason") == "manual" else "auto"
         self.turn.write_compaction(trigger, parse_count_or_zero(result.get("tokensBefore")))
-        # its tokens are no reply's (page, section 6)
+        # The tokens of a compaction belong to no reply, so only the cost is added.
         self.turn.add_usage(NO_USAGE, read_message_cost(result.get("usage")))
 
     on_auto_compaction_start = on_compaction_start
@@ -377,11 +382,11 @@ class PiTranslator(Translator):
     # -- the end -----------------------------------------------------------------------------------
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """The exit of older versions is their one word for the end of a turn."""
+        """End the turn at the exit. Older versions report the end of a turn in no other way."""
         self._conclude_turn()
 
     def _conclude_turn(self) -> None:
-        """The last reply and an open compaction tell how the turn ended."""
+        """Record how the turn ended, according to the last reply and an open compaction."""
         last_message = self._last_message or {}
         if last_message.get("stopReason") in FAILED_REASONS:
             self.turn.record_failure(
@@ -400,8 +405,8 @@ class PiTranslator(Translator):
             self.turn.record_turn_end()
 
     def _is_complete(self) -> bool:
-        """Whether what was seen is a whole run: a last reply that stopped by itself, and nothing
-        begun after it.
+        """Return whether the run is complete: its last reply stopped normally, and nothing was
+        started after that reply.
         """
         if self._last_message is not None and not self._has_open_reply:
             return (
@@ -416,13 +421,15 @@ class PiTranslator(Translator):
 
 
 def read_message_cost(raw_usage: object) -> float:
-    """What a reply cost, in dollars, by pi's own price table."""
+    """Return the cost of a reply in dollars, as pi calculates it."""
     costs = as_dict(raw_usage).get("cost")
     return parse_dollars(costs.get("total")) if isinstance(costs, dict) else 0.0
 
 
 def convert_usage(raw_usage: object) -> Usage:
-    """Its usage of one reply: cached tokens are not inside input, reasoning is inside output."""
+    """Return the usage of one reply. pi's `input` does not include cached tokens, and its `output`
+    includes reasoning.
+    """
     if not isinstance(raw_usage, dict):
         return NO_USAGE
     return create_usage(
@@ -434,8 +441,8 @@ def convert_usage(raw_usage: object) -> Usage:
 
 
 def convert_tool_result_content(blocks: object) -> object:
-    """Return the content of a tool result: only texts as one text, other blocks unchanged, because
-    they are MCP's.
+    """Return the content of a tool result: one text if there are only texts, or else the blocks
+    unchanged, because they are MCP blocks.
     """
     if not isinstance(blocks, list):
         return as_str(blocks)

@@ -1,6 +1,7 @@
-"""qwen (Qwen Code): `qwen --output-format stream-json --approval-mode MODE`, the prompt on stdin.
+"""The adapter of qwen (Qwen Code): `qwen --output-format stream-json --approval-mode MODE` with the
+prompt on stdin. Measured with 0.24.4 and 0.15.10.
 
-Measured: 0.24.4 and 0.15.10. `qwen_stream` translates its lines, `qwen_input` is what it is told.
+`qwen_stream` translates its lines, and `qwen_input` encodes the input of a persistent qwen.
 """
 
 from shim.core.adapter.adapter import (
@@ -64,7 +65,7 @@ TOOLS = {name: ToolMapping(name.title().replace("_", "")) for name in _PASCAL_CA
     ),
     "write_file": ToolMapping("Write", drop=("record_as_artifact",)),
     "edit": ToolMapping("Edit"),
-    # its `directory` decides what runs
+    # `directory` is kept, because it decides what the command does
     "run_shell_command": ToolMapping("Bash", {"is_background": "run_in_background"}),
     "glob": ToolMapping("Glob"),
     "grep_search": ToolMapping("Grep", {"limit": "head_limit"}, extra={"output_mode": "content"}),
@@ -77,20 +78,18 @@ TOOLS = {name: ToolMapping(name.title().replace("_", "")) for name in _PASCAL_CA
     "ask_user_question": ToolMapping("AskUserQuestion", drop=("metadata",)),
 }
 
-# Announced, but no tool a frontend could name: `tool_call` only wraps the others (section 8).
+# qwen lists this tool, but it only wraps calls of other tools, so the frontend does not see it.
 UNLISTED_TOOLS = frozenset(("tool_call",))
 
-# qwen appends a hash to the name of a server's tool that has other characters than letters, digits,
-# `_` and `-`, or is longer than 63: 32 bits in base 36, so its first digit is 0 or 1. `s.x` and `do
-# it` are `mcp__s_x__do_it_1lf321w`.
+# qwen appends a hash to the name of an MCP tool if the name has characters other than letters, digits,
+# `_` and `-`, or is longer than 63 characters. The hash has 32 bits in base 36, so its first digit is
+# 0 or 1. Example: the tool `do it` of the server `s.x` is `mcp__s_x__do_it_1lf321w`.
 HASH_STARTS = ("_0", "_1")
 _HASH_CHARS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz")
 
 
 def strip_tool_name_hash(name: str) -> str:
-    """Return the name of a server's tool without qwen's hash. It is the name that Claude has for
-    the tool.
-    """
+    """Return the name of an MCP tool without qwen's hash, as Claude writes it."""
     has_hash = (
         name.startswith(MCP_PREFIX)
         and name[-8:-6] in HASH_STARTS
@@ -100,17 +99,17 @@ def strip_tool_name_hash(name: str) -> str:
 
 
 def translate_qwen_tool_call(name: str, arguments: object) -> tuple[str, Arguments]:
-    """Return a call in Claude's words."""
+    """Return Claude's name and arguments of a call."""
     return translate_tool_call(TOOLS, strip_tool_name_hash(name), arguments)
 
 
-# The warning about unattended runs is ours to give.
+# The shim prints its own warning about unattended runs.
 ENVIRONMENT = {"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"}
-SYSTEM_PROMPT_VARIABLE = "QWEN_SYSTEM_MD"  # names a file that stands for --system-prompt
-# Its settings of the highest precedence are ours: it asks about calls whatever its own files and
-# the project's allow, and runs no hook or command of theirs. While nobody answers, what it would
-# ask is denied, so reading is left out. An administrator's file becomes the defaults, so that what
-# it denies is denied still.
+SYSTEM_PROMPT_VARIABLE = "QWEN_SYSTEM_MD"  # path of a file that replaces --system-prompt
+# The bundled settings have the highest precedence. With them qwen asks about calls that the user's
+# and the project's settings allow, and it runs no hooks or commands of those settings. In one-shot
+# mode qwen denies each call that it would ask about, so those settings do not ask about reading. The
+# administrator's file is used as the defaults, so that its denials still apply.
 SETTINGS_VARIABLE = "QWEN_CODE_SYSTEM_SETTINGS_PATH"
 ADMINISTRATOR_DEFAULTS = {"QWEN_CODE_SYSTEM_DEFAULTS_PATH": "/etc/qwen-code/settings.json"}
 ASK_ALL_SETTINGS, ASK_CHANGES_SETTINGS = "qwen_asks_all.json", "qwen_asks_changes.json"
@@ -119,24 +118,24 @@ ASK_ALL_SETTINGS, ASK_CHANGES_SETTINGS = "qwen_asks_all.json", "qwen_asks_change
 NO_LOGIN_REGEX = r'(No auth type is selected|Missing API key)[^"]*'
 
 
-# What it asks about in its mode `default` by itself; what only reads runs unasked in all of its
-# modes.
+# The tools that qwen asks about in its mode `default`. In every mode, it runs read-only tools without
+# a prompt.
 PROMPTED_TOOLS = frozenset(("Bash", "Edit", "Write", "NotebookEdit", "WebFetch"))
-# What it asks about with our settings. They take subagents away, which change files unasked in
-# every mode of theirs.
+# The tools that qwen asks about with the bundled settings. These settings disable subagents, because
+# subagents change files without a prompt in each of their modes.
 PROMPTED_WITH_SETTINGS = PROMPTED_TOOLS | split_into_word_set("""
     mcp__ Read Grep Glob LS Monitor WebSearch Skill SendMessage CronCreate ScheduleWakeup EnterWorktree ExitWorktree
 """)
 ASKING_ARGUMENTS = ("--approval-mode", "default")
-# to exclude one of these excludes all tools that change files, that read
+# Excluding `edit` excludes all tools that change files; excluding `read_file`, all that read files.
 TOOL_FAMILIES = ("edit", "read_file")
 
 
 def build_permission_mode_arguments(request: LaunchRequest) -> tuple[str, ...]:
     """Return the arguments of the permission mode.
 
-    A persistent child asks before each call, and the policy answers. Only the modes plan and auto,
-    and bypassPermissions without rules, mean the same as in Claude.
+    A persistent child asks before each call, and the policy answers. Only plan, auto, and
+    bypassPermissions without rules mean the same as in Claude.
     """
     uses_vendor_mode = request.permission_mode in ("plan", "auto") or _allows_everything(request)
     return (
@@ -145,21 +144,21 @@ def build_permission_mode_arguments(request: LaunchRequest) -> tuple[str, ...]:
 
 
 def _allows_everything(request: LaunchRequest) -> bool:
-    """Return whether every call may run."""
+    """Return whether the mode is bypassPermissions without rules."""
     return request.permission_mode == BYPASS_MODE and not (
         request.policy is not None and request.policy.has_rules
     )
 
 
 def uses_bundled_qwen_settings(request: LaunchRequest) -> bool:
-    """Return whether it is started with our settings."""
+    """Return whether qwen is started with the bundled settings."""
     return not (
         request.policy_bypass or request.permission_mode == "auto" or _allows_everything(request)
     )
 
 
 def _list_server_tool_names(rule: str) -> list[str]:
-    """Return qwen's names of the server's tool that a rule names.
+    """Return qwen's names for the MCP tool of a rule.
 
     qwen appends a hash if it replaces characters.
     """
@@ -170,7 +169,7 @@ def _list_server_tool_names(rule: str) -> list[str]:
 
 
 def build_session_arguments(request: LaunchRequest) -> list[str]:
-    """Return session flags. They are Claude's, but a resumed session keeps its id."""
+    """Return the session flags. They are the same as Claude's, but a resumed session keeps its id."""
     invocation = request.invocation
     if request.resume_id:
         return ["--resume", request.resume_id] + (
@@ -179,16 +178,16 @@ def build_session_arguments(request: LaunchRequest) -> list[str]:
     return request.format_flag("--session-id", invocation.session_id)
 
 
-# A request that fails is made again 28 times in 84 s without a word (page, section 6): that is how
-# long it takes where each fails at once, and each may take half a minute of its own.
+# qwen silently retries a failed request 28 times. The retries take 84 s if each request fails at once,
+# and each request may take another 30 s.
 MAX_SILENCE_S = 28 * 30.0 + 84
-# It denies a call itself that has no answer for longer than it may be told (`PERMISSION_TIMEOUT_MS`
-# in its speech): ours comes first, and is said.
+# qwen itself denies a call without an answer after `PERMISSION_TIMEOUT_MS` (`qwen_input`). The shim's
+# timeout is shorter, so that the denial is reported.
 ANSWER_TIMEOUT_S = 590.0
 
 
 class QwenAdapter(Adapter):
-    """Qwen Code."""
+    """Drives Qwen Code."""
 
     name = "qwen"
     programs = ("qwen",)
@@ -199,7 +198,7 @@ class QwenAdapter(Adapter):
     modes = {
         "default": ("--approval-mode", "default"),
         "plan": ("--approval-mode", "plan"),
-        # its own would edit anywhere: the policy answers
+        # qwen's own mode would edit files anywhere, so the policy answers
         "acceptEdits": ("--approval-mode", "default"),
         "dontAsk": ("--approval-mode", "default"),
         "auto": ("--approval-mode", "auto"),
@@ -227,7 +226,7 @@ class QwenAdapter(Adapter):
     )
     cli = VendorCliInfo(
         install_command="npm install -g @qwen-code/qwen-code",
-        login_probe=LoginProbe(  # without a word on stdin it ends before it asks a model
+        login_probe=LoginProbe(  # with an empty stdin it exits before it calls a model
             ("--output-format", "stream-json", "--input-format", "stream-json", *ASKING_ARGUMENTS),
             NO_LOGIN_REGEX,
             {
@@ -246,7 +245,7 @@ class QwenAdapter(Adapter):
     )
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """An unknown flag ends qwen, so only its own flags are passed."""
+        """Pass only flags that qwen supports, because qwen exits at an unknown flag."""
         invocation = request.invocation
         arguments = ["--output-format", "stream-json", *build_permission_mode_arguments(request)]
         if request.persistent:
@@ -269,13 +268,13 @@ class QwenAdapter(Adapter):
         arguments += request.format_flag("--append-system-prompt", invocation.append_system_prompt)
         max_turns = invocation.max_turns
         if max_turns is not None and not request.persistent:
-            # it counts for the process, Claude for the turn
+            # qwen counts the turns of the process, Claude those of the message
             arguments += ["--max-session-turns", str(max_turns)]
         selected_tools = list_vendor_tool_names(TOOLS, invocation.tools or ())
         arguments += [f"--core-tools={name}" for name in selected_tools]
-        # Without a name to keep, "only these" has to be said as "none of those": an empty list would
-        # mean all. The tool of --json-schema is none to choose, and `--core-tools` leaves it alone: it
-        # is how the answer is given.
+        # An empty `--core-tools` would mean all tools, so all tools are excluded if none is selected.
+        # The tool of --json-schema cannot be selected and is always available, because the model
+        # answers with it.
         all_tools = [name for name in TOOLS if name != "structured_output"]
         excluded_tools = (
             all_tools
@@ -285,13 +284,13 @@ class QwenAdapter(Adapter):
         arguments += [f"--exclude-tools={name}" for name in excluded_tools]
         for directory in invocation.add_dirs:
             arguments += ["--add-dir", directory]
-        # a child that listens is told them
+        # a persistent child receives these configurations through its stdin
         private_configs = [] if request.persistent else request.write_private_mcp_config_files()
         arguments += [
             f"--mcp-config={config}"
             for config in (*request.list_mcp_configs_without_sdk_servers(), *private_configs)
         ]
-        if not request.persistent:  # with stream-json input it refuses the flag
+        if not request.persistent:  # qwen rejects the flag with stream-json input
             arguments += request.format_flag("--json-schema", invocation.json_schema)
         arguments += build_session_arguments(request)
         return LaunchSpec(
@@ -310,8 +309,8 @@ class QwenAdapter(Adapter):
         )
 
     def can_enforce_rule(self, rule: PermissionRule, request: LaunchRequest) -> bool:
-        """Return whether it keeps to a rule about MCP: it asks about each call, or the tools of this
-        name are removed.
+        """Return whether qwen enforces a rule about MCP: it asks about each call, or the tools of
+        this name are removed.
         """
         if not rule.tool.startswith(MCP_PREFIX):
             return False
@@ -320,13 +319,14 @@ class QwenAdapter(Adapter):
         )
 
     def _list_excluded_tools(self, request: LaunchRequest) -> list[str]:
-        """Return its names of the tools that it must not have.
+        """Return qwen's names of the tools that must be excluded.
 
-        A tool whose exclusion removes its whole family stays if each call is asked about.
+        A tool whose exclusion would exclude its complete family is not excluded if qwen asks about
+        each call.
         """
         vendor_tools = list_vendor_tool_names(TOOLS, request.removed_tools)
         if request.persistent and _allows_everything(request):
-            # it would answer its question itself, with nothing
+            # in this mode qwen would answer its own question with nothing
             vendor_tools.append("ask_user_question")
         server_tools = [
             vendor_tools

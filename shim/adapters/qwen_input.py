@@ -1,7 +1,7 @@
-"""Encodes what a persistent qwen is told.
+"""Encodes the input of a persistent qwen.
 
-`initialize` has to be the first line. Otherwise qwen answers no later request. The model and the
-mode change between turns.
+`initialize` must be the first line. Otherwise qwen answers no later request. The model and the mode
+can change between turns.
 """
 
 import re
@@ -26,10 +26,10 @@ VENDOR_MODES = {
     "acceptEdits": "default",  # the policy allows the edits
     "dontAsk": "default",
     "auto": "auto",
-    # qwen's own mode would answer its questions with nothing
+    # in qwen's own mode, qwen would answer its questions with nothing
     "bypassPermissions": "default",
 }
-# 0.24.4 records `updatedInput`, but runs the call with the old input. Only a denial prevents that.
+# 0.24.4 records `updatedInput`, but runs the original input. So a changed input must be denied.
 CHANGED_MESSAGE = (
     "Not run: the user allows this call with another input only. "
     "Make the call again with exactly this input: {input}"
@@ -45,7 +45,7 @@ class QwenInput(ClaudeInput):
     _store_attachment: Callable[[str, str], str | None] | None = None
 
     def encode_handshake(self, request: LaunchRequest) -> bytes:
-        """Turn the control protocol on, and send the MCP servers that are not on the command line."""
+        """Enable the control protocol, and send the MCP servers that are not on the command line."""
         self._store_attachment = request.files.store_attachment
         self.accepted_block_kinds = (
             TEXT_ONLY_KINDS if request.files.store_attachment is None else frozenset(("image",))
@@ -58,8 +58,8 @@ class QwenInput(ClaudeInput):
         return self._encode_request(subtype="initialize", **options)
 
     def encode_prompt(self, message: UserMessage) -> bytes:
-        """Encode a message with the paths of files in place of its images. qwen reads a file that
-        the prompt names, but would show the data of an image as text.
+        """Encode a message whose images are replaced by paths of files. qwen reads a file that the
+        prompt names, but it would show the data of an image as text.
         """
         return super().encode_prompt(
             message._replace(
@@ -85,8 +85,8 @@ class QwenInput(ClaudeInput):
     def encode_permission_response(
         self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """Encode a decision. An unchanged input is not sent. Raise ValueError for a changed input,
-        because qwen would run the old input.
+        """Encode a decision without the input. Raise ValueError for a changed input, because qwen
+        would run the original input.
         """
         answer: dict[str, Any] = {"behavior": "allow"}
         if not decision.allow:
@@ -101,8 +101,8 @@ class QwenInput(ClaudeInput):
 def _convert_answers(
     permission: PermissionRequest, changed: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return the answers to a question of qwen with the question's number as the key. Claude's key
-    is the question's text.
+    """Return the answers to qwen's questions, keyed by the number of the question. Claude keys them
+    by the text of the question.
     """
     answers = changed.get("answers")
     if permission.vendor_tool != "ask_user_question" or not isinstance(answers, dict):

@@ -1,8 +1,8 @@
-"""qwen-rfc: the dialect of the Qwen structured I/O RFC (October 2025). No released program is known
-to speak it.
+"""The adapter of qwen-rfc, the dialect of the Qwen structured I/O RFC (October 2025). No released
+program is known to use it.
 
 The program is started as `qwen --input-format stream-json --output-format stream-json`, or with
-`stream-chunk-json` for fragments. It reads one Qwen Chat Request per line on stdin. Every fixture
+`stream-chunk-json` for fragments. It reads one Qwen Chat Request per line from stdin. Every fixture
 is handmade from the RFC's documents.
 """
 
@@ -30,8 +30,8 @@ HEARTBEAT_TIMEOUT_S = 10.0  # the RFC's own suggestion (2.4)
 NEW_SESSION = "_new"  # a request with this session id starts a new session
 PROMPT_ID_SEPARATOR = "########"  # between the session id and the number of the prompt
 
-# Command groups: the second word of these commands is part of the command's path, not of its
-# arguments (the program's own documentation of its built-in commands; the RFC shows `chat list`).
+# Command groups. The second word of these commands is part of the command's path and not an argument,
+# according to the program's documentation of its built-in commands. The RFC only shows `chat list`.
 COMMAND_GROUPS: Mapping[str, frozenset[str]] = {
     "agents": frozenset(("create", "manage")),
     "chat": frozenset(("delete", "list", "resume", "save", "share")),
@@ -45,7 +45,7 @@ COMMAND_GROUPS: Mapping[str, frozenset[str]] = {
 
 
 def _reshape_edit(arguments: Arguments) -> tuple[str, Arguments]:
-    """Use the patch as the new text. The RFC's example has no old text."""
+    """Use the patch as the new text, because the RFC's example has no old text."""
     if "patch" in arguments and "old_string" not in arguments:
         arguments = {"old_string": "", "new_string": arguments["patch"], **arguments}
         del arguments["patch"]
@@ -59,7 +59,7 @@ TOOLS = {
 
 
 def parse_slash_command(text: str) -> dict[str, Any] | None:
-    """Return the command that a text such as `/chat list` contains, or None for a path or prose."""
+    """Return the command in a text such as `/chat list`, or None for a path or prose."""
     if not text.startswith("/"):
         return None
     command_name, _, remainder = text[1:].partition(" ")
@@ -102,15 +102,15 @@ def build_control_response(request_id: str, subtype: str, **body: object) -> dic
 
 
 def build_permission_response(request_id: str, behavior: str, message: str = "") -> dict[str, Any]:
-    """Build the answer to a permission request. The RFC only shows the behavior `approve`; `deny`
-    is the word of Claude's protocol.
+    """Build the answer to a permission request. The RFC only defines the behavior `approve`; `deny`
+    is taken from Claude's protocol.
     """
     result = {"behavior": behavior, "message": message}
     return build_control_response(request_id, "success", result=result)
 
 
 class QwenRfcInput(ChildInput):
-    """Encodes what a child is told. Prompts are numbered. They name the session once its id is
+    """Encodes the input of one child. Prompts are numbered. They name the session once its id is
     known.
     """
 
@@ -121,15 +121,15 @@ class QwenRfcInput(ChildInput):
         self._prompt_id: str | None = None
 
     def encode_handshake(self, request: LaunchRequest) -> bytes:
-        """Return no line: there is no handshake before the first prompt."""
+        """Return no line, because the first prompt needs no handshake."""
         return b""
 
     def set_vendor_session_id(self, session: str) -> None:
         self._session_id = session
 
     def encode_prompt(self, message: UserMessage) -> bytes:
-        """Encode a prompt. The first prompt of a new session has no id, because an id contains the
-        session's id.
+        """Encode a prompt. The first prompt of a new session has no prompt id, because a prompt id
+        contains the session id.
         """
         self._prompt_number += 1
         session_id, prompt_id = NEW_SESSION, None
@@ -144,14 +144,16 @@ class QwenRfcInput(ChildInput):
         )
 
     def encode_interrupt(self) -> bytes:
-        """Cancel the prompt. The program completes its history and confirms it."""
+        """Cancel the prompt. The program completes its history and confirms the request."""
         line = {"type": "control/cancel", **self._session_fields()}
         if self._prompt_id is not None:
             line["prompt_id"] = self._prompt_id
         return _encode_line(line | {"reason": "escape"})
 
     def encode_model_change(self, name: str | None) -> bytes | None:
-        """Use the model in the next request. None: a default model can only be set at the start."""
+        """Use the model from the next request on. Return None for the default model, which can only
+        be set at the start.
+        """
         self._model = name
         return None if name is None else b""
 
@@ -164,14 +166,14 @@ class QwenRfcInput(ChildInput):
         return None
 
     def encode_heartbeat(self) -> bytes:
-        """Ask for a sign of life. The program answers at any time."""
+        """Ask the program to respond. It responds at any time."""
         return _encode_line({"type": "heartbeat_request", **self._session_fields()})
 
     def encode_permission_response(
         self, permission: PermissionRequest, decision: PermissionDecision
     ) -> bytes:
-        """Approve or deny. Raise ValueError for a changed input, because the RFC has no field for
-        it.
+        """Approve or deny a call. Raise ValueError for a changed input, because the RFC has no
+        field for it.
         """
         if not decision.allow:
             message = decision.message or "Interrupted by the user."
@@ -198,7 +200,7 @@ def _encode_line(message: object) -> bytes:
 
 
 class QwenRfcAdapter(Adapter):
-    """Qwen's RFC."""
+    """Drives a program that implements Qwen's RFC."""
 
     name = "qwen-rfc"
     programs = ("qwen",)
@@ -223,7 +225,7 @@ class QwenRfcAdapter(Adapter):
     )
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
-        """The model and the session are part of the request. The RFC leaves approval modes to flags."""
+        """Pass the approval mode as a flag. The model and the session are part of each request."""
         invocation = request.invocation
         if request.resume_id and invocation.fork_session:
             raise FrontendError(

@@ -28,7 +28,7 @@ from shim.profiles.run.partial_calls import PartialCalls
 
 MAX_PENDING_REQUESTS = 1000  # control requests; a child that sends more does not wait for answers
 MAX_NOTICE_CHARS = 2000  # of the last logged text, which may be the reason of a failure
-MAX_CONTROL_ERRORS = 20  # of one line
+MAX_CONTROL_ERRORS = 20  # per line
 PROTOCOL_VERSION = 1  # the only version that the documents define
 COMPLETION_OBJECT, CHUNK_OBJECT = "chat.completion", "chat.completion.chunk"
 THOUGHT_TYPE = "x-qwen-thought"
@@ -39,13 +39,13 @@ STOP_REASONS = {
     "length": "max_tokens",
     "content_filter": "refusal",
 }
-# A reply with such a finish reason cannot be the last reply of its turn.
+# A reply with one of these finish reasons cannot be the last reply of its turn.
 TOOL_FINISH_REASONS = frozenset(("tool_calls", "function_call"))
-# The last call of a reply with such a finish reason may be incomplete.
+# The last call of a reply with one of these finish reasons may be incomplete.
 CUT_FINISH_REASONS = frozenset(("length", "content_filter"))
 FILTERED_MESSAGE = "The content filter stopped the reply (finish_reason content_filter)"
 CONFIRMATION_SUBTYPES = frozenset(("confirm_shell_commands", "confirm_action", "quit_confirmation"))
-# These lines may come at any time, also between a reply and its usage.
+# These lines may come at any time, even between a reply and its usage.
 INTERLEAVED_TYPES = frozenset(
     (
         "result/heartbeat",
@@ -63,13 +63,13 @@ SESSION_FAILURES: dict[str, dict[str, str]] = {
     "error": {},
 }
 
-CALL_ID_PREFIX = "call_"  # the id of a call may have this prefix in a display only
+CALL_ID_PREFIX = "call_"  # displays may add this prefix to the id of a call
 WAITING_STATUSES = frozenset(("pending", "validating", "scheduled", "confirming"))
 RUNNING_STATUS = "executing"
 FAILED_STATUSES = frozenset(("error", "canceled", "cancelled"))
 FINAL_STATUSES = FAILED_STATUSES | {"success"}
-# The call that a display shows if no call was announced before: kind of the display → Claude's tool
-# and, for each argument, the keys of the display.
+# The call of a display without an announced call: kind of the display → Claude's tool and, for each
+# argument, the keys of the display.
 DISPLAY_TOOLS: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
     "file_diff": (
         "Edit",
@@ -97,7 +97,7 @@ DISPLAY_TEXT_KEYS = {
 class QwenRfcTranslator(Translator):
     """Translates the lines of one child.
 
-    The session's id and the prompt's id are kept for all turns, the rest for one turn.
+    The session id and the prompt id are kept for all turns, all other state for one turn.
     """
 
     untyped = True
@@ -124,7 +124,7 @@ class QwenRfcTranslator(Translator):
         self._has_session = self._has_open_reply = False
         # how the last reply ended; None while a reply is open, or after a result of a tool
         self._stop_reason: str | None = None
-        # how a chunked reply ended whose usage may still come
+        # how the last chunked reply ended, while its usage may still come
         self._pending_stop_reason: str | None = None
         self._usage: Usage | None = None  # the last usage, which is the usage of the turn
         self._partial_calls = PartialCalls(self.turn.diagnostics)  # of the open reply
@@ -168,7 +168,7 @@ class QwenRfcTranslator(Translator):
             self._fail_fatally(event["error"])
 
     def _translate_event(self, event: Event) -> None:
-        """Translate an event with a type, from a line of its own or from an annotation."""
+        """Translate an event with a type. It comes from its own line or from an annotation."""
         handler = self.handlers.get(event.get("type"))
         if handler is None:
             self.turn.record_unknown_event(event.get("type", "untyped"), event)
@@ -176,7 +176,7 @@ class QwenRfcTranslator(Translator):
             handler(event)
 
     def _start_session(self, event: Event, metadata: dict[str, Any]) -> None:
-        """Record the session. Any line may be the first, and may have the id in one of three
+        """Record the session. Any line may be the first, and its session id may be in one of three
         places.
         """
         session_id = (
@@ -202,14 +202,14 @@ class QwenRfcTranslator(Translator):
         self._prompt_id = prompt_id[:MAX_NAME_CHARS]
 
     def _read_handshake(self, event: Event, metadata: dict[str, Any]) -> None:
-        """Record what the handshake says about the session. It may be on any line."""
+        """Record the session metadata of the handshake, which may be on any line."""
         version = metadata.get("protocol_version", PROTOCOL_VERSION)
         if "protocol_version" in metadata:
             self.turn.record_vendor_session_info(**read_session_fields(event, metadata))
         if str(version) != str(PROTOCOL_VERSION):
             self.turn.record_unknown_event(f"protocol_version/{version}", event)
 
-    # -- whole replies -----------------------------------------------------------------------------
+    # -- complete replies --------------------------------------------------------------------------
 
     def _translate_completion(self, event: Event, metadata: dict[str, Any]) -> None:
         """Translate a line with a complete message. The message of a handshake is empty."""
@@ -309,7 +309,7 @@ class QwenRfcTranslator(Translator):
             self._end_reply(usage)
 
     def _end_reply(self, usage: Usage | None) -> None:
-        """End a chunked reply that has finished. `usage` is None if its usage never came."""
+        """End a chunked reply that has finished. `usage` is None if no usage was sent."""
         reason, self._pending_stop_reason = self._pending_stop_reason, None
         if reason is not None:
             self._close_reply(reason, usage)
@@ -352,14 +352,14 @@ class QwenRfcTranslator(Translator):
         self.turn.cancel_vendor_completion()
 
     def _pause_after_result(self) -> None:
-        """Let the turn end after the result if a command started the tool."""
+        """Allow the turn to end after the result if a command started the tool."""
         if self._runs_tool:
             self._stop_reason = "stop"
             self._pause_turn()
 
     def _is_complete(self) -> bool:
-        """Return whether the turn may be complete: the last reply asked for no tools, and nothing
-        came after it.
+        """Return whether the turn may be complete: the last reply requested no tools, and nothing
+        followed it.
         """
         return (
             self._stop_reason is not None
@@ -381,7 +381,7 @@ class QwenRfcTranslator(Translator):
         )
 
     def _translate_annotations(self, message: dict[str, Any]) -> None:
-        """Translate the annotations that are no thoughts. They come after the text."""
+        """Translate the annotations that are not thoughts. They come after the text."""
         for annotation in list_annotations(message):
             if annotation.get("type") != THOUGHT_TYPE:
                 self._translate_event(annotation)
@@ -409,8 +409,8 @@ class QwenRfcTranslator(Translator):
             )
 
     def _choose_call_key(self, delta: dict[str, Any], position: int, *, is_only: bool) -> Any:
-        """Return the key of the call that a fragment belongs to. The fragment names the call by its
-        index or its id. Otherwise it belongs to the last call, or to the call at its position.
+        """Return the key of the call that a fragment belongs to. A fragment may name its call by
+        index or id. Otherwise it belongs to the last call, or to the call at its position.
         """
         index, call_id = delta.get("index"), normalize_call_id(delta.get("id"))
         if index.__class__ is int:
@@ -424,8 +424,8 @@ class QwenRfcTranslator(Translator):
         return keys[position] if position < len(keys) else position
 
     def _write_partial_calls(self, *, is_cut: bool = False) -> None:
-        """Write the calls of the open reply, whose arguments are complete now. If the reply was cut,
-        incomplete calls are dropped.
+        """Write the calls of the open reply, whose arguments are now complete. If the reply was cut
+        off, incomplete calls are dropped.
         """
         has_nameless_call = False
         for call_id, name, arguments in self._partial_calls.take_calls():
@@ -439,7 +439,7 @@ class QwenRfcTranslator(Translator):
             self.turn.diagnostics.record("call_given_up")
 
     def _resolve_call_id(self, raw_id: Any) -> str:
-        """Return the id with which a call was announced, with or without the prefix of displays."""
+        """Return the id under which a call was announced. The id in a display may have a prefix."""
         turn, call_id = self.turn, normalize_call_id(raw_id)
         spellings = (call_id, call_id.removeprefix(CALL_ID_PREFIX), CALL_ID_PREFIX + call_id)
         for spelling in spellings:
@@ -451,7 +451,7 @@ class QwenRfcTranslator(Translator):
         return self._partial_calls.find_key(call_id) is not None
 
     def _write_tool_message(self, message: dict[str, Any]) -> None:
-        """Write a result. If a display has shown the same result, the message is ignored."""
+        """Write a result. Ignore the message if a display has shown the same result."""
         turn = self.turn
         call_id, name = self._resolve_call_id(message.get("tool_call_id")), message.get("name")
         # This message repeats a displayed result. Another open call may have its id.
@@ -509,7 +509,7 @@ class QwenRfcTranslator(Translator):
             self._unreported_results.setdefault(call_id, []).append(failed)
 
     def _write_nested_calls(self, call_id: str, display: Any) -> None:
-        """Write the calls of a subagent, and the result of each as soon as it is there."""
+        """Write the calls of a subagent. Write the result of each call as soon as it is available."""
         fields = as_dict(display)
         if fields.get("kind") != "task_execution":
             return
@@ -533,7 +533,7 @@ class QwenRfcTranslator(Translator):
     # -- session events ----------------------------------------------------------------------------
 
     def _translate_session_event(self, event: Event) -> None:
-        """Translate an event of the session. The documents spell the names in two ways."""
+        """Translate an event of the session. The RFC's documents have two spellings of the names."""
         name = str(event.get("event") or "")
         key, text = name.replace("_", "").lower(), str(event.get("message") or name)
         if key in SESSION_FAILURES:
@@ -551,7 +551,7 @@ class QwenRfcTranslator(Translator):
             self.turn.record_unknown_event(f"x-qwen-session-event/{name}", event)
 
     def _finish_session(self) -> None:
-        """End the turn, unless the event only ends a reply that asked for tools."""
+        """End the turn, unless the event only ends a reply that requested tools."""
         if (
             not self._has_open_reply
             and not self.turn.open_calls
@@ -572,8 +572,8 @@ class QwenRfcTranslator(Translator):
         self.turn.record_vendor_completion()
 
     def _read_terminal_event(self, event: Event) -> None:
-        """Keep the exit code and the last logged text, which may be the reason of a failure. The
-        text of the model is in a message too.
+        """Store the exit code and the last logged text, which may be the reason of a failure. The
+        text of the model is also in a message.
         """
         if event.get("exit_code").__class__ is int:
             self._exit_code = event["exit_code"]
@@ -585,7 +585,7 @@ class QwenRfcTranslator(Translator):
         self.turn.record_heartbeat()
 
     def _translate_command_result(self, event: Event) -> None:
-        """Translate what a slash command did."""
+        """Translate the result of a slash command."""
         result = event["result"]
         kind = result.get("type")
         if kind == "submit_prompt":
@@ -609,7 +609,9 @@ class QwenRfcTranslator(Translator):
             self.turn.record_unknown_event(f"result/command/{kind}", event)
 
     def _translate_cancel_result(self, event: Event) -> None:
-        """Interrupt the turn. `noop` means that nothing was running when we cancelled it."""
+        """Interrupt the turn. `noop` means that nothing was running when the shim sent the cancel
+        request.
+        """
         outcome = self.turn.outcome_tracker.outcome
         if event.get("status") != "noop":
             self._interrupt_turn()
@@ -619,7 +621,9 @@ class QwenRfcTranslator(Translator):
     # -- control requests --------------------------------------------------------------------------
 
     def _answer_control_request(self, event: Event) -> None:
-        """Ask the frontend for permission, or refuse another request. Its fields may be nested."""
+        """Ask the frontend for permission. Refuse any other request. The fields of a request may be
+        nested.
+        """
         nested = event.get("request")
         request = nested if isinstance(nested, dict) else event
         request_id, subtype = str(event["request_id"]), request.get("subtype")
@@ -670,7 +674,7 @@ class QwenRfcTranslator(Translator):
     # -- the end -----------------------------------------------------------------------------------
 
     def _fail_fatally(self, error: Any) -> None:
-        """Record that the program gives up. It should exit after that."""
+        """Record that the program stops because of an error. It should exit after that."""
         status = as_dict(error).get("code")
         self._fail_turn(
             format_vendor_error(error), status=status if status.__class__ is int else None
@@ -696,7 +700,7 @@ class QwenRfcTranslator(Translator):
             self.turn.add_usage(usage, 0.0)
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """End the turn if the last reply may be its end, or if the exit tells a reason."""
+        """End the turn if the last reply may be its end, or if the exit has a reason."""
         self._end_reply(None)
         self._partial_calls.take_calls()
         if self.turn.outcome_tracker.outcome is None:
@@ -717,8 +721,8 @@ class QwenRfcTranslator(Translator):
 
 
 def read_event_metadata(event: Event) -> dict[str, Any]:
-    """Return the metadata of a line: `metadata`, and `system_fingerprint` if it is an object or one
-    in a string.
+    """Return the metadata of a line: `metadata`, and `system_fingerprint` if it is an object or
+    contains one as a string.
     """
     fingerprint = event.get("system_fingerprint")
     if isinstance(fingerprint, str) and fingerprint.startswith("{"):
@@ -741,7 +745,7 @@ def read_stop_reason(choice: dict[str, Any]) -> str:
 
 
 def list_annotations(message: dict[str, Any]) -> list[Event]:
-    """Return the events inside a message or a delta."""
+    """Return the events that are nested in a message or a delta."""
     annotations = message.get("annotations") or ()
     return [annotation for annotation in annotations if isinstance(annotation, dict)]
 
@@ -758,7 +762,7 @@ def join_message_text(content: Any) -> str:
 
 
 def convert_usage(raw_usage: object) -> Usage | None:
-    """Return Claude's usage, or None without any count. The prompt's tokens include the cached
+    """Return Claude's usage, or None if there are no counts. The prompt's tokens include the cached
     ones.
     """
     counts = as_dict(raw_usage)
@@ -775,7 +779,9 @@ def convert_usage(raw_usage: object) -> Usage | None:
 def translate_chat_tool_call(
     name: object, arguments: object, diagnostics: Diagnostics
 ) -> tuple[str, Arguments]:
-    """Return a call as Claude has it. Arguments that are not an object are kept as `_raw`."""
+    """Return Claude's name and arguments of a call. Arguments that are not an object are stored as
+    `_raw`.
+    """
     parsed_arguments = parse_call_arguments(arguments, diagnostics)
     claude_call = translate_tool_call(TOOLS, str(name), parsed_arguments)
     if parsed_arguments is None:
@@ -795,7 +801,7 @@ def parse_call_arguments(arguments: object, diagnostics: Diagnostics) -> Argumen
 
 
 def is_complete_json(text: str) -> bool:
-    """Return whether the text is JSON, or empty."""
+    """Return whether the text is valid JSON, or empty."""
     try:
         orjson.loads(text or "{}")
     except orjson.JSONDecodeError:
@@ -804,9 +810,10 @@ def is_complete_json(text: str) -> bool:
 
 
 def infer_displayed_call(event: Event, diagnostics: Diagnostics) -> tuple[str, Arguments]:
-    """Return the call of a display that was not announced: by its name, or else by what it shows.
+    """Return the call of a display that was not announced. It is found by its name, or else by the
+    fields of the display.
 
-    Return ("", {}) if the display shows nothing yet.
+    Return ("", {}) if the display has no such fields yet.
     """
     display, name = event.get("result_display"), event.get("tool_name") or event.get("name")
     if isinstance(name, str) and name:
@@ -828,7 +835,7 @@ def infer_displayed_call(event: Event, diagnostics: Diagnostics) -> tuple[str, A
 
 
 def read_display_text(event: Event) -> str:
-    """Return what a finished display shows, as the text of a tool result."""
+    """Return the content of a finished display, as the text of a tool result."""
     display = event.get("result_display")
     if isinstance(display, str):
         return display
@@ -847,8 +854,8 @@ def read_display_text(event: Event) -> str:
 
 
 def format_vendor_error(error: object) -> str:
-    """Format an error as a sentence. It is a text, or an object with a message and perhaps a
-    code.
+    """Format an error as a sentence. An error is a text, or an object with a message and an
+    optional code.
     """
     if not isinstance(error, dict):
         return str(error)
@@ -871,7 +878,7 @@ def _has_deltas(choices: Any) -> bool:
 
 
 def _read_command(request: dict[str, Any]) -> str:
-    """Return what a confirmation is about, as a command."""
+    """Return the command that a confirmation is about."""
     commands = request.get("commands")
     if isinstance(commands, list):
         return "\n".join(map(str, commands))

@@ -1,11 +1,11 @@
-"""Translates qwen's stream. Measured: 0.24.4 and 0.15.10.
+"""Translates qwen's stream. Measured with 0.24.4 and 0.15.10.
 
-It is nearly Claude's. The differences: ids and indices restart, there is no message_delta, usage
-includes cached tokens and hidden requests, and some tool names and events are qwen's own. A reply
-ends with the assistant line that has a non-zero usage. A text that begins with `[API Error:` is the
-error and not the reply. An `init` after an outcome starts the next turn. A draft of the protocol
-nests the fields of `init` in `data`, has errors that are texts, and names a call as the parent of
-its own result.
+The stream is almost the same as Claude's. It differs in these points: ids and indices restart,
+there is no message_delta, usage includes cached tokens and hidden requests, and some tool names and
+events are qwen's own. A reply ends with the assistant line whose usage is not zero. A text that
+begins with `[API Error:` is an error and not a reply. An `init` after a result starts the next
+turn. A draft of the protocol nests the fields of `init` in `data`, writes errors as texts, and
+names a call as the parent of its own result.
 """
 
 import re
@@ -36,14 +36,14 @@ PERMISSION_MODES = {
 DENIED_TEXT = "requires permission to use"
 CANCELLED_MESSAGE = "Operation cancelled."
 CANCELLED_EXIT_CODE = 130
-MAX_ERROR_CHARS = 20_000  # a longer text is no error
+MAX_ERROR_CHARS = 20_000  # a longer text is not an error
 IGNORED_STREAM_EVENTS = ("content_block_stop", "message_stop", "goal_state", "tool_progress")
 EXIT_SUBTYPES = {53: "error_max_turns", 55: "error_during_execution"}
 NOTIFICATION_TEXT = r'(?s)Background agent ".*" \w+\.\Z'
 
 
 class QwenTranslator(ClaudeProtocolTranslator):
-    """Translates the lines of one qwen. `_error_text` is a text that may turn out to be the error."""
+    """Translates the lines of one qwen. `_error_text` is a text that may be an error."""
 
     ignored_stderr_prefixes = (
         "Ripgrep not available",
@@ -58,8 +58,8 @@ class QwenTranslator(ClaudeProtocolTranslator):
         self._error_event: Event | None = None
 
     def choose_translator_for_unknown_event(self, event: Event) -> Translator:
-        """Return the translator of the RFC's dialect if the stream begins in this dialect. An error
-        may belong to both dialects, so it is kept until the next event.
+        """Return the translator of the RFC's dialect if the stream starts in that dialect. An error
+        may belong to both dialects, so it is held until the next event.
         """
         if self._has_started or not is_chat_completion_protocol_event(event):
             return super().choose_translator_for_unknown_event(event)
@@ -77,7 +77,7 @@ class QwenTranslator(ClaudeProtocolTranslator):
         super().start_turn(turn)
         self._error_text = ""
 
-    # -- the frame ---------------------------------------------------------------------------------
+    # -- session -----------------------------------------------------------------------------------
 
     def on_system(self, event: Event) -> None:
         subtype = event.get("subtype")
@@ -106,7 +106,7 @@ class QwenTranslator(ClaudeProtocolTranslator):
         if self._error_event is not None:
             self.turn.record_unknown_event("untyped", self._error_event)
             self._error_event = None
-        mode = event.get("permission_mode")  # its `default` stands for several of Claude's modes
+        mode = event.get("permission_mode")  # `default` stands for several modes of Claude
         tools = [
             strip_tool_name_hash(name)
             for name in event.get("tools") or ()
@@ -126,7 +126,9 @@ class QwenTranslator(ClaudeProtocolTranslator):
 
     @staticmethod
     def translate_tool_use(block: Event) -> tuple[str, Arguments]:
-        """Return a call as Claude has it. `tool_call` wraps the call of a deferred tool."""
+        """Return Claude's name and arguments of a call. `tool_call` wraps the call of a deferred
+        tool.
+        """
         name, arguments = block["name"], block.get("input")
         if name == "tool_call":
             wrapped_call = as_dict(arguments)
@@ -250,8 +252,8 @@ class QwenTranslator(ClaudeProtocolTranslator):
             self.turn.record_failure(message, **fields)
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
-        """Record an end without a `result` line. There is only an exit code, and perhaps a text on
-        stderr.
+        """Record the end of a stream without a `result` line. Only an exit code and perhaps a text
+        on stderr are known.
         """
         if self.turn.outcome_tracker.outcome is not None or child_exit is None:
             return
@@ -277,8 +279,8 @@ class QwenTranslator(ClaudeProtocolTranslator):
 
 
 def is_chat_completion_protocol_event(event: Event) -> bool:
-    """Return whether an event belongs to the RFC's dialect: it has one of OpenAI's objects or one
-    of the RFC's types, or it is a bare error.
+    """Return whether an event belongs to the RFC's dialect: it has an OpenAI object or a type of
+    the RFC, or it is a bare error.
     """
     kind, name = event.get("type"), event.get("object")
     if isinstance(name, str) and name.startswith("chat.completion"):
@@ -289,8 +291,8 @@ def is_chat_completion_protocol_event(event: Event) -> bool:
 
 
 def convert_usage(raw_usage: object) -> Usage | None:
-    """Return the usage of one reply, or None if it is not known yet. Its input_tokens include the
-    cached tokens.
+    """Return the usage of one reply, or None if it is not known yet. qwen's input_tokens include
+    the cached tokens.
     """
     if not isinstance(raw_usage, dict):
         return None
