@@ -1,48 +1,67 @@
-# Two commands are enough: `make run` shows a turn, `make test` proves it.
+# Two commands are enough: `make run` shows a demo turn, `make test` runs the tests.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test full e2e newest bench fuzz accept picture texts screens lint clean
+.PHONY: help setup run bytecode test full e2e newest bench fuzz accept picture texts screens lint clean
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# uv creates the environment and installs packages if it is on PATH: it takes a fraction of pip's
+# time. `make UV= …` uses venv and pip all the same.
+UV ?= $(shell command -v uv 2> /dev/null)
+ifneq ($(UV),)
+INSTALLER := uv
+# Some tests call pip, so the environment gets it (--seed).
+CREATE_VENV = $(UV) venv --seed --allow-existing --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV)
+INSTALL = $(UV) pip install --compile-bytecode --python $(BIN)/python
+else
+INSTALLER := pip
+CREATE_VENV = $(PYTHON) -m venv $(VENV)
+INSTALL = $(BIN)/python -m pip install --progress-bar off --disable-pip-version-check
+endif
+
+# $(STEP) TITLE COMMAND prints one line: the title before the command runs, its duration afterwards.
+STEP := $(PYTHON) .ci/step.py
+
 help: ## this list
 	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
 
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-
+# Each file `.venv/.NAME` records that its packages are installed. A changed pyproject.toml installs
+# all of them again.
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "claude-shim needs Python 3.11 or newer; set PYTHON=python3.11")'
-	@echo "making $(VENV), and installing claude-shim and the packages that it runs with into it (once) …"
-	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) -e .
-	@$(BIN)/python -m compileall -q shim
+	@$(STEP) "Creating $(VENV)" $(CREATE_VENV)
+	@$(STEP) "Installing claude-shim and its dependencies with $(INSTALLER)" $(INSTALL) -e .
+	@$(STEP) "Compiling claude-shim" $(BIN)/python -m compileall -q shim
 	@touch $@
 
-# The tests are collected once, so that the bytecode of their rewritten assertions is there for every worker.
+# pytest rewrites assertions and stores the bytecode. One collection writes it for all workers.
 $(VENV)/.ready: $(VENV)/.installed
-	@echo "installing the test tools into $(VENV) (once) …"
-	@$(PIP) -e '.[test]'
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --collect-only tests > /dev/null || true
+	@$(STEP) "Installing the test tools with $(INSTALLER)" $(INSTALL) -e '.[test]'
+	@PYTHONDONTWRITEBYTECODE= $(STEP) "Compiling the tests" sh -c '$(BIN)/python -m pytest -q --collect-only tests > /dev/null || true'
 	@touch $@
 
-setup: $(VENV)/.ready ## .venv with the shim (editable), its bytecode and the test tools
+bytecode: $(VENV)/.installed
 	@$(BIN)/python -m compileall -q shim
+
+setup: bytecode ## install claude-shim into .venv (editable), with what it needs to run
+	@echo "Next: $(BIN)/shim install --vendor NAME   (names: $(BIN)/shim vendors)"
 
 run: $(VENV)/.installed ## the drop-in `claude` over the bundled demo vendor, drawn for a person
 	@$(BIN)/shim demo
 
-lint: setup
+lint: $(VENV)/.ready
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 
-# Three workers on two cores: tests of processes wait. With bytecode: what was changed is rewritten only once.
+# Three workers on two cores, because tests of processes spend much of their time waiting. Bytecode is
+# written, so that each changed module is compiled only once.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --alone -n 3 --dist worksteal --ignore=tests/e2e
-# Five workers on two cores: real programs wait for much of their time.
+# Five workers on two cores, because real programs wait even more.
 PYTEST_E2E := $(BIN)/python -m pytest -q --alone -n 5 --dist loadgroup -m e2e
 
-test: setup ## lint, types and the tests that need nothing but Python, in about two minutes on two cores
+test: bytecode $(VENV)/.ready ## lint, types and the tests that need nothing but Python, in about two minutes on two cores
 	@began=$$(date +%s); \
 	  $(MAKE) --no-print-directory lint > $(VENV)/lint.log 2>&1 & lint=$$!; \
 	  $(PYTEST) tests; tests=$$?; \
@@ -58,15 +77,15 @@ full: $(VENV)/.e2e lint ## every test of `make test` and `make e2e`, and every s
 	@cd tests && $(abspath $(BIN))/python -m fuzzing.hub_interleavings 10000
 
 $(VENV)/.e2e: $(VENV)/.ready
-	@$(PIP) -e '.[e2e]' \
-	  || echo "without selenium the exported page is tried in no browser"
+	@$(STEP) "Installing the tools of the end-to-end tests with $(INSTALLER)" $(INSTALL) -e '.[e2e]' \
+	  || echo "Selenium is not installed: the tests of the pages in a browser are skipped."
 	@touch $@
 
 e2e: $(VENV)/.e2e ## real vendor CLIs against a model server on loopback, and the exported page in Chromium
 	@began=$$(date +%s) && $(PYTEST_E2E) tests/e2e \
 	  && echo "make e2e: $$(($$(date +%s) - began)) s"
 
-# NAMES="codex pi" tries these alone.
+# NAMES="codex pi" limits it to these programs.
 newest: $(VENV)/.e2e ## the newest version of each vendor CLI and client, and what differs from the pinned ones
 	@$(BIN)/python tests/e2e/newest_versions.py $(NAMES)
 
@@ -86,25 +105,25 @@ bench: $(VENV)/.e2e ## measurements, as ratios inside one run
 	@$(BIN)/python tests/e2e/bench_export.py
 	@$(BIN)/python tests/e2e/bench_page.py
 
-# Seconds for both fuzzers together; FUZZ_SECONDS=3600 for a long night.
+# The seconds of both fuzzers together.
 FUZZ_SECONDS ?= 600
 
 $(VENV)/.fuzz: $(VENV)/.ready
-	@$(PIP) --only-binary atheris -e '.[fuzz]' \
-	  || echo "atheris has no wheel for this Python: only hypothesis fuzzes (PYTHON=python3.11 has one)"
+	@$(STEP) "Installing atheris with $(INSTALLER)" $(INSTALL) --only-binary atheris -e '.[fuzz]' \
+	  || echo "atheris has no wheel for this Python, so only hypothesis runs (Python 3.11 has one: PYTHON=python3.11)."
 	@touch $@
 
 fuzz: $(VENV)/.fuzz ## two fuzzers over every vendor and dialect for FUZZ_SECONDS (600)
 	@$(BIN)/python tests/fuzz.py run --seconds $(FUZZ_SECONDS)
 
-accept: setup ## rewrite the goldens; read the diff before you commit it
+accept: $(VENV)/.ready ## rewrite the goldens; read the diff before you commit it
 	@$(BIN)/python tests/accept.py
 
 picture: $(VENV)/.e2e ## draw the README's pictures again: of `shim demo`, and of the page of `shim bridge serve`
 	@$(BIN)/python tests/picture.py
 	@$(BIN)/python tests/e2e/screens.py --readme
 
-texts: setup ## every help page and every sentence of the program in build/texts.txt, to be read
+texts: $(VENV)/.ready ## every help page and every sentence of the program in build/texts.txt, to be read
 	@$(BIN)/python tests/texts.py
 
 screens: $(VENV)/.e2e ## pictures of the commands in a terminal and of the pages, in build/screens, to be looked at
