@@ -1,3 +1,4 @@
-"""The gateway: HTTP for browsers and scripts. It holds no session: kill it and start it, and
-nothing is lost.
+"""The gateway: an HTTP server for browsers and scripts.
+
+It stores no session, so it can be killed and restarted without a loss.
 """

@@ -1,5 +1,5 @@
-"""Actions of a POST: each one connects to the host of a session, sends frames, and waits for the
-answer.
+"""The actions of POST requests. Each one connects to the host of a session, sends frames, and waits
+for the answer.
 
 No state is kept between requests, so the gateway may be restarted at any time.
 """
@@ -23,7 +23,7 @@ ANSWER_TIMEOUT_S = 10.0  # for a host, which usually answers in milliseconds
 SESSION_ENDED_TEXT = "the session has ended"
 TIMEOUT_TEXT = "the session did not answer in time; look whether it was done before you repeat it"
 MAX_TEXT_CHARS = 500_000  # of a message
-MAX_NAME_CHARS = 200  # of a model or a mode, an id or a question
+MAX_NAME_CHARS = 200  # of a model, a mode, an id, or a prompt's id
 # The status for a reason of a host's refusal (`core.bridge.frames.FrameRefusedError`), 400 for
 # other reasons.
 STATUS_BY_REASON = {
@@ -45,8 +45,8 @@ async def send_action_frame_and_wait(
     *,
     take_control: bool = False,
 ) -> dict[str, Any]:
-    """Send a frame to the host of a session, and wait until it is done. Raise HTTPError if the host
-    refuses it.
+    """Send a frame to the host of a session, and wait until the host has handled it. Raise
+    HTTPError if the host refuses it or does not answer.
     """
     request_id = str(frame.get("id") or uuid4())
     try:
@@ -119,8 +119,8 @@ async def answer_permission_prompt(
                         is_closed = prompt_id not in fields.get("questions", ())
                     is_open = reply.kind == "question" and is_same_prompt
                     if not is_sent and (is_open or is_closed):
-                        # An answer to a closed prompt is sent, too: the host reports who resolved
-                        # it, and how.
+                        # An answer to a closed prompt is sent, too. The host then reports which
+                        # client resolved the prompt, and how.
                         decision = _build_decision(body, fields["request"] if is_open else {}, cwd)
                         await feed.send_frame(
                             {
@@ -166,7 +166,7 @@ def _build_decision(
 
 
 def read_boolean_field(body: Mapping[str, Any], key: str) -> bool:
-    """Return a boolean of a request's body, False if it is missing. Raise HTTPError for another
+    """Return a boolean of a request's body, or False if it is missing. Raise HTTPError for another
     value.
     """
     value = body.get(key, False)
@@ -181,8 +181,8 @@ def read_message_id(body: Mapping[str, Any]) -> str:
     """Return the id of a message, or "" if the body has none. Raise HTTPError for an id that is not
     a UUID.
 
-    The message's line has the same id. So a message that is posted twice is accepted once, also
-    after the session has ended and was resumed.
+    The line of the message has the same id. So a message that is posted twice is accepted once,
+    even if the session has ended and was resumed in between.
     """
     value = read_text_field(body, "id", is_required=False)
     message_id = canonicalize_uuid(value) if value else ""
@@ -197,7 +197,9 @@ def read_message_id(body: Mapping[str, Any]) -> str:
 def read_text_field(
     body: Mapping[str, Any], key: str, *, is_required: bool = True, max_chars: int = MAX_NAME_CHARS
 ) -> str:
-    """Return a text of a request's body. Raise HTTPError for an invalid one."""
+    """Return a text of a request's body, or "" if an optional one is missing. Raise HTTPError for
+    an invalid one.
+    """
     value = body.get(key)
     if value is None and not is_required:
         return ""

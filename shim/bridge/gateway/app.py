@@ -151,7 +151,9 @@ def create_app(
 
 
 class WebGateway:
-    """Answers requests. Its state may be lost: the use of its limits, and the drawings of the last
+    """Answers requests.
+
+    Its state may be lost at any time: the counters of its limits, and the drawings of recent
     sessions.
     """
 
@@ -174,7 +176,7 @@ class WebGateway:
             name: _read_asset(PAGE_ASSETS_FOLDER, name) for name in os.listdir(PAGE_ASSETS_FOLDER)
         }
 
-    # -- without a token ---------------------------------------------------------------------------
+    # -- requests without a token ------------------------------------------------------------------
 
     async def serve_page(self, request: Request) -> Response:
         return Response(self._assets[INDEX_FILE], media_type="text/html")
@@ -211,7 +213,7 @@ class WebGateway:
             headers={"set-cookie": cookie},
         )
 
-    # -- with a token ------------------------------------------------------------------------------
+    # -- requests with a token ---------------------------------------------------------------------
 
     async def log_out(self, request: Request) -> Response:
         return _build_json_response(
@@ -219,7 +221,7 @@ class WebGateway:
         )
 
     async def serve_visitor_permissions(self, request: Request) -> Response:
-        """Send what this visitor may do, and the vendors of new sessions."""
+        """Send the role of the visitor's token, and the vendors for new sessions."""
         visitor_fields = {
             "role": _get_visitor(request).role,
             "version": __version__,
@@ -267,8 +269,9 @@ class WebGateway:
     def _create_step_encoder(
         self, session_id: str, cursor: LogCursor | None, *, max_steps: int
     ) -> SessionStepEventEncoder:
-        """Return an encoder with the session's drawing. A page that asks for more steps of the past
-        than are kept gets a drawing of its own.
+        """Return an encoder with the session's drawing.
+
+        A page that asks for more past steps than the shared drawing keeps gets a separate drawing.
         """
         if cursor is None and max_steps > MAX_KEPT_STEPS:
             return SessionStepEventEncoder(SessionDrawing(max_steps), None, max_steps)
@@ -374,7 +377,9 @@ class WebGateway:
         return await _read_body(request)
 
     async def _find_session(self, request: Request) -> dict[str, Any]:
-        """Return the session of the request's path, which has its short id or its UUID."""
+        """Return the session of the request's path, which contains a short id or a UUID. Raise
+        HTTPError if there is not exactly one.
+        """
         id_prefix = request.path_params["id"].lower()
         is_valid_id = is_short_session_id(id_prefix) or canonicalize_uuid(id_prefix) == id_prefix
         matches = (
@@ -391,7 +396,7 @@ class WebGateway:
 
 
 class SessionAction(NamedTuple):
-    """What a POST to a session does."""
+    """An action that a POST performs on a session."""
 
     summary: str
     build_frame: Callable[[dict[str, Any]], dict[str, Any]]  # the host's frame for a body

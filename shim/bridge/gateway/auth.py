@@ -1,8 +1,8 @@
-"""Who may come in: each request is judged here before any of it reaches a session.
+"""Authentication: checks each request before it reaches a session.
 
-Names (Host), senders (Origin, Sec-Fetch-Site), kinds (Content-Type), sizes and tokens are checked,
-and each response gets the headers that bind the browser. Nothing of a session is readable without a
-token.
+The checks cover the name of the server (Host), the sender (Origin, Sec-Fetch-Site), the type
+(Content-Type), the size and the token. Each response gets headers that restrict the browser.
+Nothing of a session can be read without a token.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -14,15 +14,15 @@ import orjson
 from shim.bridge.gateway.tokens import GatewayTokenFile, Role
 from shim.core.reading.diagnostics import escape_control_chars
 
-MAX_BODY_BYTES = 1024 * 1024  # of a request; a message of a person's is far below
-# of a request before a token is known: anybody may send it, on every connection at once
+MAX_BODY_BYTES = 1024 * 1024  # of a request; a person's message is far smaller
+# of a request without a token, which anyone may send on every connection at once
 MAX_PUBLIC_BODY_BYTES = 4096
-PUBLIC_PATHS = frozenset(("/", "/openapi.json", "/login"))  # what has nothing of a session in it
+PUBLIC_PATHS = frozenset(("/", "/openapi.json", "/login"))  # contain nothing of a session
 ASSETS_PREFIX = "/assets/"
 ALLOWED_METHODS = frozenset(("GET", "POST"))
 COOKIE_MAX_AGE_S = 30 * 24 * 60 * 60
-PROOF_HEADER = b"x-shim-page"  # what a page shows beside its cookie
-# A request may have each of these headers once.
+PROOF_HEADER = b"x-shim-page"  # sent by a page in addition to its cookie
+# A request may have each of these headers only once.
 SINGLE_HEADERS = (
     PROOF_HEADER,
     b"host",
@@ -76,20 +76,20 @@ class GatewayHostsAndOrigins(NamedTuple):
     Host and Origin headers may omit the default port of their scheme, and a proxy may add it. So
     `add_default_port` adds the port before names are compared.
 
-    `any_address_suffix`: every address of this machine is served, so that any IP address is a good
-    host; another page cannot make a browser believe that an address is its own (DNS rebinding needs
-    a name).
+    `any_address_suffix`: the gateway listens on every address of this machine, so any IP address is
+    accepted as a host. This is safe, because DNS rebinding needs a name: another page cannot make a
+    browser treat an IP address as that page's own host.
     """
 
     hosts: frozenset[str]
     origins: frozenset[str]
-    authority: str  # its name and port, which its cookies are made for
-    is_secure: bool = False  # browsers reach it by https
-    any_address_suffix: str = ""  # ":PORT" if any IP address will do
+    authority: str  # the name and port for which cookies are made
+    is_secure: bool = False  # browsers use https
+    any_address_suffix: str = ""  # ":PORT" if any IP address is accepted
 
 
 class HTTPError(Exception):
-    """What is said instead of an answer: the status, a sentence, more keys of the JSON."""
+    """An error response: its status, a sentence, and more keys of the JSON body."""
 
     def __init__(self, status: int, text: str, **extra_fields: object) -> None:
         super().__init__(text)
@@ -98,14 +98,18 @@ class HTTPError(Exception):
 
 
 class GatewayVisitor(NamedTuple):
-    """Who asks: what the token allows, and a question whether it is still good."""
+    """The sender of a request: the role of its token, and a function that checks whether the token
+    is still valid.
+    """
 
     role: Role
     is_authorized: Callable[[], bool]
 
 
 class AuthMiddleware:
-    """The outermost layer of the application."""
+    """The outermost layer of the application. Checks each request, and adds headers to each
+    response.
+    """
 
     def __init__(
         self, app: App, server_names: GatewayHostsAndOrigins, tokens: GatewayTokenFile
@@ -117,7 +121,7 @@ class AuthMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
         if scope["type"] != "http":
-            return  # a WebSocket, which uvicorn is told not to speak
+            return  # a WebSocket, which uvicorn is configured not to accept
         has_started = False
 
         async def send_with_headers(message: Message) -> None:
@@ -147,7 +151,9 @@ class AuthMiddleware:
                 await send_http_error(send_with_headers, error)
 
     def _authorize(self, scope: Scope) -> GatewayVisitor | None:
-        """Who asks; None for what anybody may have. Refused says why not."""
+        """Return the sender of a request, or None if the path is public. Raise HTTPError if the
+        request is refused.
+        """
         headers = _parse_headers(scope)
         path, method = scope["path"], scope["method"]
         if not self._accepts_host(headers.get(b"host", "")):
@@ -182,12 +188,13 @@ class AuthMiddleware:
         )
 
     def _check_sender(self, headers: Mapping[bytes, str], *, is_page: bool) -> None:
-        """Refuse what another page sends in the user's name. `is_page`: it is an asset, to which a
-        link may lead.
+        """Refuse a request that another page sends in the user's name. Raise HTTPError.
+
+        `is_page`: the request is for a public file, to which other pages may link.
         """
         origin = headers.get(b"origin")
         scheme = "https" if self._server_names.is_secure else "http"
-        # the host was checked before
+        # The Host header was checked before.
         local_origin = add_default_origin_port(f"{scheme}://{headers.get(b'host', '').lower()}")
         if origin is not None and add_default_origin_port(origin) not in (
             local_origin,
@@ -204,7 +211,9 @@ class AuthMiddleware:
             raise HTTPError(403, "another page may not ask this gateway")
 
     def _authenticate(self, headers: Mapping[bytes, str]) -> tuple[GatewayVisitor, bool]:
-        """Who asks, and whether a cookie says so."""
+        """Return the sender of a request, and whether a cookie identified it. Raise HTTPError if no
+        valid token is given.
+        """
         bearer = headers.get(b"authorization")
         if bearer is not None:
             scheme, _, token = bearer.partition(" ")
@@ -237,7 +246,7 @@ class AuthMiddleware:
         ), True
 
     def _read_cookie(self, header: str) -> str:
-        """The value of our cookie, "" if there is none."""
+        """Return the value of our cookie, or "" if there is none."""
         try:
             morsel = SimpleCookie(header).get(build_cookie_name(self._server_names))
         except CookieError:
@@ -246,13 +255,15 @@ class AuthMiddleware:
 
 
 def build_cookie_name(server_names: GatewayHostsAndOrigins) -> str:
-    """Cookies are shared by all ports of a name, so the port stands in ours."""
+    """Return the name of our cookie. It contains the port, because all ports of a name share their
+    cookies.
+    """
     port = server_names.authority.rpartition(":")[2]
     return f"__Host-shim-{port}" if server_names.is_secure else f"shim-{port}"
 
 
 def build_set_cookie_header(server_names: GatewayHostsAndOrigins, value: str) -> str:
-    """The Set-Cookie header for a value; "" ends the cookie."""
+    """Return the Set-Cookie header for a value. An empty value deletes the cookie."""
     parts = [
         f"{build_cookie_name(server_names)}={value}",
         "Path=/",
@@ -263,7 +274,10 @@ def build_set_cookie_header(server_names: GatewayHostsAndOrigins, value: str) ->
 
 
 async def send_http_error(send: Send, error: HTTPError) -> None:
-    """Say why not, as JSON, and close the connection: what is left of the request is not read."""
+    """Send an error as JSON. The rest of the request is not read.
+
+    After status 400 and 413 the connection is closed.
+    """
     body = orjson.dumps({"error": str(error), **error.extra_fields})
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if error.status == 401:
@@ -300,7 +314,9 @@ def _check_body(headers: Mapping[bytes, str], max_bytes: int) -> None:
 
 
 def _limit_body(receive: Receive, max_bytes: int) -> Receive:
-    """Take no more of a body than `max_bytes` bytes, whatever its length was said to be."""
+    """Wrap `receive` so that it raises HTTPError after `max_bytes` bytes of the body. The
+    Content-Length header is not trusted.
+    """
     size = 0
 
     async def receive_limited() -> Message:

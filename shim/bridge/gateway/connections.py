@@ -1,8 +1,8 @@
-"""Connections of uvicorn with two more limits: their number, and the time until a request is
-complete.
+"""Uvicorn connections with two more limits: their number, and the time until a request is complete.
 
-A flood of connections, or of requests that never end (slow-loris), costs a bounded amount. It does
-not lock out other clients: a connection without a complete request is closed for a new one.
+So a flood of connections, or of requests that never end (slow loris), has a bounded cost. It does
+not lock out other clients, because a new connection replaces the oldest one without a complete
+request.
 """
 
 import asyncio
@@ -13,18 +13,19 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from shim.process.descriptors import compute_connection_limit
 
-# at once, if the process has enough file descriptors; a person needs about ten
+# Open at once, if the process has enough file descriptors. A person needs about ten.
 MAX_CONNECTIONS = 512
 DESCRIPTORS_PER_CONNECTION = 2  # a stream also has a connection to its host
-# For files, for hosts that are started, and for connections that were accepted but not yet counted
+# For files, for starting hosts, and for connections that were accepted but not yet counted
 # (ACCEPT_BACKLOG).
 RESERVED_DESCRIPTORS = 96
-ACCEPT_BACKLOG = 16  # asyncio accepts so many connections before the first of them is counted
-REQUEST_TIMEOUT_S = 20.0  # for a complete request: the largest one over a slow network
+# asyncio accepts up to this many connections before the first of them is counted.
+ACCEPT_BACKLOG = 16
+REQUEST_TIMEOUT_S = 20.0  # enough for the largest request over a slow network
 MAX_HEAD_BYTES = 32 * 1024
-# Linux: how long sent bytes may stay unacknowledged
+# On Linux, the socket option for how long sent bytes may stay unacknowledged.
 TCP_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
-WRITE_TIMEOUT_S = 60.0  # for a client that reads nothing of its response
+WRITE_TIMEOUT_S = 60.0  # for a client that does not read its response
 
 
 def compute_max_connections() -> int:
@@ -51,7 +52,8 @@ class GatewayConnection(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Accept the connection. If there are too many, close the oldest one without a request."""
         super().connection_made(transport)
-        if TCP_USER_TIMEOUT is not None:  # a phone that left the network does not close it
+        # A phone that leaves the network does not close its connection.
+        if TCP_USER_TIMEOUT is not None:
             client_socket = transport.get_extra_info("socket")
             client_socket.setsockopt(
                 socket.IPPROTO_TCP, TCP_USER_TIMEOUT, round(1000 * WRITE_TIMEOUT_S)
@@ -70,7 +72,7 @@ class GatewayConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Handle bytes. A connection with a complete request is not idle."""
+        """Handle received bytes. A connection with a complete request is not idle."""
         super().data_received(data)
         if self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete:
             self._clear_request_timer()
@@ -84,12 +86,12 @@ class GatewayConnection(H11Protocol):
             self._start_request_timer()
 
     def pause_writing(self) -> None:
-        """Start the timer of a client that does not read."""
+        """Start the timer for a client that does not read."""
         super().pause_writing()
         self._write_timer = self.loop.call_later(WRITE_TIMEOUT_S, self.drop)
 
     def resume_writing(self) -> None:
-        """Stop the timer of a client that reads again."""
+        """Stop the timer, because the client reads again."""
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None

@@ -1,7 +1,7 @@
-"""The steps of sessions, drawn once for all readers, and kept for those that return.
+"""The steps of sessions, drawn once for all readers, and kept for readers that return.
 
 A drawing grows with the numbered lines of the log, so each step has the same number for all
-readers. A page that reconnects needs the lines that came meanwhile, and no line before them.
+readers. A page that reconnects needs only the lines that it has missed.
 """
 
 import time
@@ -14,17 +14,18 @@ from shim.bridge.gateway.step_renderer import SessionStepRenderer, render_step
 from shim.core.bridge.frames import LogCursor
 from shim.story.export.view_model import SessionStepView
 
-MAX_KEPT_STEPS = 1000  # of one drawing: what a page shows when it is opened
-MAX_CHARS_PER_STEP = 4000  # on average, so that a drawing is as large as the largest exported page
-# Drawings that are kept: more sessions than a person looks at in turn, in 128 MB of text at most.
+MAX_KEPT_STEPS = 1000  # of one drawing; a page shows as many when it is opened
+# The average for a drawing. So a drawing is at most as large as the largest exported page.
+MAX_CHARS_PER_STEP = 4000
+# Drawings that are kept. A person looks at fewer sessions in turn. All need at most 128 MB of text.
 MAX_KEPT_DRAWINGS = 32
 UNUSED_DRAWING_TTL_S = 12 * 3600.0  # a phone that slept for a night reconnects in the morning
-# A longer line is drawn in a thread: its JSON, its texts and its diff take milliseconds.
+# A longer line is drawn in a thread, because its JSON, its texts and its diff take milliseconds.
 MAX_INLINE_LINE_BYTES = 16 * 1024
 
 
 class DrawnStep:
-    """One step as a line left it. `cursor` is the position of that line."""
+    """One step after a line has changed it. `cursor` is the position of that line."""
 
     def __init__(self, step: SessionStepView, cursor: LogCursor) -> None:
         self.cursor = cursor
@@ -37,16 +38,17 @@ class DrawnStep:
         """Return the step as JSON. Its Markdown is parsed for the first reader only."""
         if self._step is not None:
             self._json = orjson.dumps(render_step(self._step))
-            self._step = None  # each garbage collection would visit its many objects
+            self._step = None  # has many objects, which every garbage collection would visit
         return self._json
 
 
 class SessionDrawing:
     """The last steps of one session, for all its readers.
 
-    position        the last line that was drawn, None before the first one
-    dropped_number  steps that were changed by a line up to this number are not all kept
-    opening_lock    is held by the reader that draws the past
+    position        the last line that was drawn; None before the first one
+    dropped_number  the number of a line; of the steps that were last changed by a line up to
+                    this number, some were dropped
+    opening_lock    held by the reader that draws the past
     """
 
     def __init__(self, max_steps: int = MAX_KEPT_STEPS) -> None:
@@ -56,17 +58,17 @@ class SessionDrawing:
         self.reset(0)
 
     def reset(self, dropped_number: int) -> None:
-        """Start again, because the next line does not follow the last one.
+        """Start a new drawing, because the next line does not follow the last one.
 
-        The steps get other numbers. Clients whose position is before `dropped_number` have old
-        ones.
+        The steps get new numbers. Readers whose position is before `dropped_number` have steps with
+        old numbers.
         """
         self.renderer = SessionStepRenderer()
         self.position: LogCursor | None = None
         self.dropped_number = dropped_number
         self._step_count = 0
         self.last_use_s = time.monotonic()
-        self._steps = dict[int, DrawnStep]()  # by number, the last changed one last
+        self._steps = dict[int, DrawnStep]()  # by step number; the most recently changed is last
         self._char_count = 0
 
     async def draw_line(self, cursor: LogCursor, at_ms: int, line: bytes) -> None:
@@ -91,7 +93,9 @@ class SessionDrawing:
             self.dropped_number = self._remove_step(next(iter(self._steps)))
 
     def _remove_step(self, number: int) -> int:
-        """Remove a step, and return the number of the line that changed it last, or 0."""
+        """Remove a step. Return the number of the line that changed it last, or 0 if there is no
+        such step.
+        """
         drawn_step = self._steps.pop(number, None)
         if drawn_step is None:
             return 0
@@ -103,8 +107,8 @@ class SessionDrawing:
         return self._step_count - len(self._steps)
 
     def list_steps(self, after_number: int, last_number: int) -> list[DrawnStep]:
-        """Return the kept steps that were last changed by a line after `after_number`, up to
-        `last_number`. The last changed step is the last.
+        """Return the kept steps whose last change was a line after `after_number` and up to
+        `last_number`, in the order of their changes.
         """
         self.last_use_s = time.monotonic()
         steps = list[DrawnStep]()
@@ -118,13 +122,17 @@ class SessionDrawing:
 
 
 class SessionDrawings:
-    """The drawings that a gateway keeps, by session. A reader may continue with a dropped one."""
+    """The drawings that a gateway keeps, by session. A reader may continue to use a drawing that
+    was dropped.
+    """
 
     def __init__(self) -> None:
         self._drawings = dict[str, SessionDrawing]()
 
     def get_drawing(self, session_id: str) -> SessionDrawing:
-        """Return the drawing of a session, and drop those that were not used for long."""
+        """Return the drawing of a session. Drop drawings that were not used for
+        UNUSED_DRAWING_TTL_S.
+        """
         drawing = self._drawings.pop(session_id, None) or SessionDrawing()
         oldest_use_s = time.monotonic() - UNUSED_DRAWING_TTL_S
         others = sorted(self._drawings.items(), key=lambda item: item[1].last_use_s)

@@ -1,6 +1,6 @@
 """The sessions of this machine: lists of them, connections to their hosts, and new sessions.
 
-Nothing is cached except the logs of ended sessions: each call reads the sessions' folders again.
+Nothing is cached except the logs of ended sessions. Each call reads the sessions' folders again.
 """
 
 import errno
@@ -26,10 +26,10 @@ from shim.process.spawn_error import create_spawn_error
 from shim.state import own_profiles
 from shim.state.config import ShimSettings, VendorSettings, load_shim_settings
 
-# the names that other clients see
+# The names of our connections that other clients see.
 CONTROLLER_NAME, WATCHER_NAME = "web", "web reader"
 READ_BATCH_LINES = 256  # of an ended session's log, in one read
-# of ended sessions: the index of each needs some kB, and a page shows one session
+# Logs of ended sessions. The index of each needs a few kB, and a page shows one session.
 MAX_OPEN_LOGS = 16
 STATE_KEYS = ("state", "status", "waitingFor", "needs", "detail")
 
@@ -58,10 +58,12 @@ class SessionFrameStream(Protocol):
 
 
 class BackgroundSessionManager(Protocol):
-    """The sessions of this machine. A session is a dict of its metadata in `host.json`, and `alive`."""
+    """The sessions of this machine. A session is a dict with its metadata of `host.json`, and
+    `alive`.
+    """
 
     def list_sessions(self) -> list[dict[str, Any]]:
-        """Return all sessions, the last started first."""
+        """Return all sessions, the most recently started first."""
 
     def find_sessions(self, id_prefix: str) -> list[dict[str, Any]]:
         """Return the sessions whose UUID is or begins with `id_prefix`."""
@@ -73,16 +75,16 @@ class BackgroundSessionManager(Protocol):
         """Start a session, and return its UUID. Raise ShimError if that fails."""
 
     def respawn_session(self, session_id: str, prompt: str, prompt_id: str) -> bool:
-        """Resume an ended session with a message. Return False if it was resumed by another client
-        just before.
+        """Resume an ended session with a message. Return False if another client has just resumed
+        it.
 
-        A message with a UUID is sent once; "" means that it has none. Raise ShimError if the
-        session cannot be resumed.
+        A message with a UUID is sent only once. An empty `prompt_id` means that the message has
+        none. Raise ShimError if the session cannot be resumed.
         """
 
     def has_accepted_prompt(self, session_id: str, prompt_id: str) -> bool:
-        """Return whether an ended session has accepted the message with a UUID. Then the session is
-        not resumed for it.
+        """Return whether an ended session has accepted the message with a UUID. If so, the session
+        must not be resumed for the message.
         """
 
     def is_cursor_at_log_end(self, session_id: str, cursor: LogCursor) -> bool:
@@ -99,7 +101,7 @@ class BackgroundSessionManager(Protocol):
     ) -> AbstractAsyncContextManager[SessionFrameStream]:
         """Connect to a session. An ended session sends its log, and `bye`.
 
-        Raise FrontendError if there is no such session, or its host does not answer.
+        Raise FrontendError if there is no such session, or if its host does not answer.
         """
 
 
@@ -116,14 +118,12 @@ class LocalBackgroundSessionManager:
         self._installed_options = installed_options
 
     def list_sessions(self) -> list[dict[str, Any]]:
-        """Return all sessions, the last started first."""
         launch.reap_exited_hosts()
         return [
             _build_session_fields(session) for session in registry.list_sessions(self._environment)
         ]
 
     def find_sessions(self, id_prefix: str) -> list[dict[str, Any]]:
-        """Return the sessions whose UUID is or begins with `id_prefix`."""
         return [
             _build_session_fields(session)
             for session in registry.list_sessions_by_id_prefix(id_prefix, self._environment)
@@ -134,7 +134,7 @@ class LocalBackgroundSessionManager:
         try:
             settings = load_shim_settings(Invocation(), self._environment, self._installed_options)
         except FrontendError:
-            settings = ShimSettings()  # a new session reports what is wrong with them
+            settings = ShimSettings()  # starting a session will report the error
         return [
             name
             for name, vendor in own_profiles.load_adapters_and_errors()[0].items()
@@ -171,8 +171,9 @@ class LocalBackgroundSessionManager:
         return launch.start_host(spec, self._environment).session_id
 
     def _check_program(self, vendor_name: str, cwd: str) -> None:
-        """Raise VendorError if the program cannot be started, so that no host is started that fails
-        at once.
+        """Raise VendorError if the program cannot be started.
+
+        The check avoids a host that would fail at once.
         """
         vendor = own_profiles.load_adapters_and_errors()[0].get(vendor_name)
         vendor_settings = load_shim_settings(
@@ -187,7 +188,6 @@ class LocalBackgroundSessionManager:
             raise create_spawn_error([program], self._environment, cwd, error)
 
     def respawn_session(self, session_id: str, prompt: str, prompt_id: str) -> bool:
-        """Resume an ended session with a message."""
         try:
             launch.respawn_session(
                 self._load_session(session_id),
@@ -200,11 +200,9 @@ class LocalBackgroundSessionManager:
         return True
 
     def has_accepted_prompt(self, session_id: str, prompt_id: str) -> bool:
-        """Return whether an ended session has accepted the message with a UUID."""
         return prompt_id in _open_log(self._load_session(session_id)).list_message_ids()
 
     def is_cursor_at_log_end(self, session_id: str, cursor: LogCursor) -> bool:
-        """Return whether an ended session has no line after a cursor."""
         log = _open_log(self._load_session(session_id))
         return cursor.number == log.last_line_number and _has_cursor_line(log, cursor)
 
@@ -218,7 +216,6 @@ class LocalBackgroundSessionManager:
         replay: bool = True,
         partial: bool = True,
     ) -> AsyncIterator[SessionFrameStream]:
-        """Connect to a session."""
         session = await anyio.to_thread.run_sync(self._load_session, session_id)
         if not session.is_running:
             yield await anyio.to_thread.run_sync(_EndedFeed, session, after)
@@ -307,10 +304,10 @@ def _build_session_fields(session: SessionRecord) -> dict[str, Any]:
 
 
 def _has_cursor_line(log: RecordedSessionLog, cursor: LogCursor) -> bool:
-    """Return whether a log has the line of a cursor, from the same life of the session, or is as
-    empty as the cursor.
+    """Return whether a log has the line of a cursor, with the same generation. A cursor before the
+    first line matches every log.
 
-    A line that was lost in a crash of the machine has a number that a later life has used again.
+    If a crash of the machine loses a line, a later generation uses its number again.
     """
     if cursor.number == 0:
         return True
@@ -331,7 +328,7 @@ def _open_log(session: SessionRecord) -> RecordedSessionLog:
 
 @lru_cache(maxsize=MAX_OPEN_LOGS)
 def _load_ended_log(folder: str, generation: int) -> RecordedSessionLog:
-    """Return a log that does not change until the session's next generation.
+    """Return the log of an ended session. It does not change until the session's next generation.
 
     The lines of its last file are counted only once.
     """

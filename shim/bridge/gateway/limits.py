@@ -1,4 +1,4 @@
-"""How much may be asked of the gateway with one token: requests in a time, streams at once."""
+"""Limits for each token: requests per second, and open streams."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,24 +9,24 @@ from anyio import CancelScope
 from shim.bridge.gateway.auth import HTTPError
 from shim.bridge.gateway.connections import compute_max_connections
 
-# at once, and from then on: a person types slower, a script may wait
+# A person is slower than this. A script may wait.
 MAX_POST_BURST, MAX_POSTS_PER_S = 60, 10.0
-# the streams of one token take at most a third of all connections, so that requests have room
+# The streams of one token use at most a third of all connections. The rest is left for requests.
 STREAM_DIVISOR = 3
-MAX_STREAMS = 128  # at once: some tabs, phones and scripts; each is a connection to a host
+MAX_STREAMS = 128  # open at once, for tabs, phones and scripts; each has a connection to a host
 
 
 class GatewayRequestLimiter:
-    """The counts of one gateway, by the role of the token: there is one token for each."""
+    """The counters of one gateway, by the role of the token. There is one token for each role."""
 
     def __init__(self) -> None:
-        # role → how many are left, and when that was so
+        # role → the remaining requests, and the time of that count in seconds
         self._post_budgets: dict[str, tuple[float, float]] = {}
         self._stream_counts: dict[str, int] = {}
         self._open_scopes: set[CancelScope] = set()
 
     def check_post_rate_limit(self, role: str) -> None:
-        """Count a request that does something. Refused if there are too many."""
+        """Count a POST request. Raise HTTPError if there are too many."""
         now = monotonic()
         remaining, updated_at = self._post_budgets.get(role, (float(MAX_POST_BURST), now))
         remaining = min(remaining + (now - updated_at) * MAX_POSTS_PER_S, float(MAX_POST_BURST))
@@ -38,7 +38,9 @@ class GatewayRequestLimiter:
 
     @contextmanager
     def reserve_event_stream(self, role: str) -> Iterator[None]:
-        """A place for a stream, for as long as the server lives. Refused if there is none."""
+        """Reserve a stream until the context exits or the server ends. Raise HTTPError if too many
+        are open.
+        """
         max_streams = min(MAX_STREAMS, compute_max_connections() // STREAM_DIVISOR)
         if self._stream_counts.get(role, 0) >= max_streams:
             raise HTTPError(
@@ -55,6 +57,6 @@ class GatewayRequestLimiter:
                 self._stream_counts[role] -= 1
 
     def cancel_open_streams(self) -> None:
-        """End all that are open: the server ends."""
+        """End all open streams, because the server ends."""
         for scope in list(self._open_scopes):
             scope.cancel()

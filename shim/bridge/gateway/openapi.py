@@ -1,4 +1,4 @@
-"""The operations of the gateway, and their description for programs: OpenAPI 3.1, in JSON."""
+"""The operations of the gateway, and their description in OpenAPI 3.1."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -22,13 +22,13 @@ _SESSION_ID = {"name": "id", "in": "path", "required": True, "schema": TEXT}
 class Operation(NamedTuple):
     """A method of a path."""
 
-    method: str  # in lower case, as OpenAPI has it
+    method: str  # in lower case, as in OpenAPI
     path: str
     handler: Callable[..., Awaitable[Any]]  # called with the gateway and the request
     summary: str
     properties: Mapping[str, Any] = {}  # of the body of a POST
     required: tuple[str, ...] = ()  # of the properties
-    query: tuple[str, ...] = ()  # the parameters of a stream of events
+    query: tuple[str, ...] = ()  # the query parameters of an event stream
     status: str = "200"
     needs_token: bool = True
 

@@ -1,4 +1,4 @@
-"""Runs the gateway: where it listens, under which names, with which certificate."""
+"""Runs the gateway: its address, its names and its certificate."""
 
 import asyncio
 import errno
@@ -29,16 +29,17 @@ from shim.io.stderr import warn
 from shim.process.package import describe_shim_package_change
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8421
-LISTEN_BACKLOG = 2048  # connections that wait to be taken; those beyond try again after a second
+# Connections that wait to be accepted. Clients beyond this number retry after a second.
+LISTEN_BACKLOG = 2048
 KEEP_ALIVE_TIMEOUT_S = 5
-# of TLS, before which a connection is none of those that are counted
+# A connection is only counted after its TLS handshake, so the handshake has a limit of its own.
 TLS_HANDSHAKE_TIMEOUT_S = 10.0
-SHUTDOWN_TIMEOUT_S = 1  # for open streams at the end; browsers come back by themselves
+SHUTDOWN_TIMEOUT_S = 1  # for open streams when the server ends; browsers reconnect by themselves
 HOST_NAME_PATTERN = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
-SHORTAGE_REPORT_INTERVAL_S = 60.0  # between two lines about missing file descriptors
-# The loop waits so long for a thread that reads a log or draws a line, each time that it wakes up.
+SHORTAGE_REPORT_INTERVAL_S = 60.0  # between two warnings about missing file descriptors
+# The longest time that the event loop waits for a thread that reads a log or draws a line.
 THREAD_SWITCH_INTERVAL_S = 0.001
-UPGRADE_CHECK_TICKS = 10  # uvicorn's ticks are 0.1 s long, so the version is checked every second
+UPGRADE_CHECK_TICKS = 10  # uvicorn has a tick every 0.1 s, so the version is checked every second
 # Modules that only commands for a terminal or a file need.
 UNNEEDED_MODULES = (
     "shim.bridge.attach",
@@ -50,13 +51,13 @@ LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
 class GatewayEndpoint(NamedTuple):
-    """Where to listen, and how browsers come there.
+    """The address to listen on, and the names under which browsers reach it.
 
-    host, port                  the address; port 0 is any free one
-    has_proxy                   a proxy with TLS stands in front
-    names                       further names under which browsers reach it, with their port unless
-                                it is the usual one
-    certificate_file, key_file  the files of the certificate and of its key, "" without TLS
+    host, port                  the address; port 0 selects any free port
+    has_proxy                   a proxy with TLS forwards requests to the gateway
+    names                       further names under which browsers reach it, with the port unless it
+                                is the default one
+    certificate_file, key_file  the files of the certificate and of its key; "" without TLS
     """
 
     host: str = DEFAULT_HOST
@@ -68,7 +69,9 @@ class GatewayEndpoint(NamedTuple):
 
 
 def parse_listen_address(text: str) -> tuple[str, int]:
-    """ADDRESS:PORT, ADDRESS or PORT as a pair. FrontendError for anything else."""
+    """Parse ADDRESS:PORT, ADDRESS or PORT, and return the address and the port. Raise FrontendError
+    for other text.
+    """
     host, colon, port = text.rpartition(":")
     if not text:
         raise _build_address_error(text)
@@ -96,8 +99,8 @@ def _build_address_error(text: str) -> FrontendError:
 
 
 def check_endpoint_security(endpoint: GatewayEndpoint) -> None:
-    """FrontendError where others could read along, or where a browser could not be told from
-    another page.
+    """Raise FrontendError if other machines could read the traffic, or if the gateway could not
+    check the name of the host.
     """
     if bool(endpoint.certificate_file) != bool(endpoint.key_file):
         raise FrontendError(
@@ -124,7 +127,7 @@ def check_endpoint_security(endpoint: GatewayEndpoint) -> None:
 
 
 def build_server_names(endpoint: GatewayEndpoint, port: int) -> GatewayHostsAndOrigins:
-    """The names of an endpoint, whose port is known by now."""
+    """Return the names of an endpoint. `port` is the port on which it listens."""
     is_secure = bool(endpoint.certificate_file)
     address = ipaddress.ip_address(endpoint.host)
     address_text = f"[{endpoint.host}]" if address.version == 6 else endpoint.host
@@ -159,7 +162,7 @@ def build_server_names(endpoint: GatewayEndpoint, port: int) -> GatewayHostsAndO
 def build_gateway_url(
     endpoint: GatewayEndpoint, server_names: GatewayHostsAndOrigins, port: int
 ) -> str:
-    """The address that a person opens."""
+    """Return the address that a person opens."""
     if endpoint.has_proxy:
         return f"https://{endpoint.names[0].lower()}/"
     if endpoint.names:
@@ -193,9 +196,9 @@ def run_gateway_server(
     environment: Mapping[str, str],
     report_url: Callable[[str, GatewayTokenFile], None],
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `report_url` is given the address when it can be opened.
+    """Serve until SIGINT or SIGTERM. `report_url` is called with the address when it can be opened.
 
-    FrontendError and SystemResourceError say why it cannot be done.
+    Raise FrontendError or SystemResourceError if the server cannot be started.
     """
     check_endpoint_security(endpoint)
     preload_modules(SERVER_FOLDERS, environment, UNNEEDED_MODULES)
@@ -206,7 +209,7 @@ def run_gateway_server(
     with open_listening_socket(endpoint) as listener:
         port = listener.getsockname()[1]
         server = create_gateway_server(endpoint, hosts, tokens, listener)
-        # import uvicorn's modules now: an upgrade may replace the files at any time
+        # Import uvicorn's modules now, because an upgrade may replace the files at any time.
         server.config.load()
         report_url(build_gateway_url(endpoint, build_server_names(endpoint, port), port), tokens)
         gc.freeze()  # a full collection of all modules takes 40 ms
@@ -220,7 +223,7 @@ def create_gateway_server(
     tokens: GatewayTokenFile,
     listener: socket.socket,
 ) -> uvicorn.Server:
-    """The server for a listening socket."""
+    """Return the server for a listening socket."""
     server_names, limits = (
         build_server_names(endpoint, listener.getsockname()[1]),
         GatewayRequestLimiter(),
@@ -231,11 +234,11 @@ def create_gateway_server(
         ws="none",
         lifespan="off",
         loop="asyncio",
-        log_config=None,  # nothing is logged: an address has the id of a session in it
-        # what nobody should see is seen on stderr: a fault of ours, and not what somebody sends
+        log_config=None,  # requests are not logged, because their paths contain session ids
+        # Only errors in our own code are printed to stderr. Invalid requests are not.
         log_level="error",
         access_log=False,
-        proxy_headers=False,  # what a proxy says of a client changes nothing here
+        proxy_headers=False,  # no check depends on the client's address
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_TIMEOUT_S,
         timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
@@ -247,7 +250,7 @@ def create_gateway_server(
 
 
 class GatewayServer(uvicorn.Server):
-    """A server that ends its streams at its end, which would be open for ever."""
+    """A server that ends its streams when it shuts down. They would otherwise stay open forever."""
 
     def __init__(self, config: uvicorn.Config, limits: GatewayRequestLimiter) -> None:
         super().__init__(config)
@@ -256,16 +259,19 @@ class GatewayServer(uvicorn.Server):
         self._next_shortage_report = 0.0
 
     async def on_tick(self, counter: int) -> bool:
-        """Check for an upgrade, and return whether the server has to end. uvicorn calls this every
-        0.1 s.
+        """Check for an upgrade every second. Return whether the server must end.
+
+        Uvicorn calls this every 0.1 s.
         """
         if counter % UPGRADE_CHECK_TICKS == 0:
             self._report_upgrade()
         return await super().on_tick(counter)
 
     def _report_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Report an error that asyncio caught. A lack of file descriptors, which it retries, is
-        reported rarely.
+        """Report an error that asyncio caught.
+
+        A lack of file descriptors is reported at most every SHORTAGE_REPORT_INTERVAL_S, because
+        asyncio retries.
         """
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
@@ -278,7 +284,7 @@ class GatewayServer(uvicorn.Server):
             )
 
     def _report_upgrade(self) -> None:
-        """Report once that the package's files were replaced or are gone."""
+        """Report once that the package's files were replaced or removed."""
         if self._has_reported_upgrade:
             return
         change = describe_shim_package_change()
@@ -290,7 +296,9 @@ class GatewayServer(uvicorn.Server):
         )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen. A client that does not complete its TLS handshake in time is disconnected."""
+        """Start to listen. A client that does not complete its TLS handshake in time is
+        disconnected.
+        """
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._report_loop_error)
         await super().startup(sockets=[])
@@ -305,24 +313,24 @@ class GatewayServer(uvicorn.Server):
                     backlog=ACCEPT_BACKLOG,
                 )
             )
-            # asyncio uses one number for both limits, and has set ACCEPT_BACKLOG
+            # asyncio uses one number for both limits, and has set ACCEPT_BACKLOG here.
             listener.listen(LISTEN_BACKLOG)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams, then all else."""
+        """End the streams, then the server."""
         self._limits.cancel_open_streams()
         await super().shutdown(sockets=sockets)
 
 
 def _check_certificate(endpoint: GatewayEndpoint) -> None:
-    """FrontendError for files that no server can use."""
+    """Raise FrontendError if the certificate or the key cannot be used."""
     try:
         for path in (endpoint.certificate_file, endpoint.key_file):
             os.stat(path)
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
             endpoint.certificate_file, endpoint.key_file, password=lambda: ""
         )
-    except OSError as error:  # SSLError is one too
+    except OSError as error:  # SSLError is a subclass
         location = error.filename or f"{endpoint.certificate_file} and {endpoint.key_file}"
         raise FrontendError(
             f"{location}: {error.strerror or error}",

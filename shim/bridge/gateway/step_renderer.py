@@ -1,10 +1,9 @@
-"""Draws a session for the page while it goes on: the steps of the exported page, one by one, and
-open questions.
+"""Renders a session for the page while the session runs: its steps, as on the exported page, and
+its open permission prompts.
 
-Steps come from numbered lines alone, so that each has the same number for everybody, whenever they
-came. What is streamed meanwhile is told apart, as `live` text that the next step takes the place
-of. Nothing is blanked: the page shows its owner what the terminal shows. Everything is made
-printable.
+Steps are made from numbered lines only. So a step has the same number for every reader, no matter
+when it connected. Partial messages are sent separately, as `live` text that the next step replaces.
+Nothing is redacted: the page shows its owner what the terminal shows. All text is made printable.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,28 +32,30 @@ from shim.story.export.html import build_session_totals_json, build_step_json
 from shim.story.export.view_model import SessionExport, SessionStepView
 from shim.story.model import SessionStepChange, SessionStepTracker
 
-MAX_TREE_BYTES = 200_000  # of one text's Markdown; a longer one is drawn as it was written
-MAX_DEPTH = 40  # levels of a question's schema or of a host's frame; nobody reads more
-MAX_FIELDS = 200  # of what is asked about; more are said in one
+MAX_TREE_BYTES = 200_000  # of one text's Markdown; a longer text is shown unformatted
+MAX_DEPTH = 40  # levels of a form's schema or of a host's frame; no reader needs more
+MAX_FIELDS = 200  # of a prompt's input; the remaining ones share one field
 
 
 class SessionStepRenderer:
-    """The drawing of one session, for all its readers. `start_ms` is the time of its first line, in ms since
-    1970.
+    """The drawing of one session, for all its readers.
+
+    `start_ms` is the time of its first line, in ms since 1970.
     """
 
     def __init__(self) -> None:
         self.story = SessionStepTracker()
         self.start_ms: int | None = None
         self.session_export = SessionExport(redact=False, keeps_steps=False)
-        # calls of this turn, which its result may call denied
+        # failed calls of this turn; its result may show that they were denied
         self._failed_calls: dict[int, tuple[SessionStepView, str]] = {}
 
     def update_steps_from_line(self, at_ms: int, line: bytes) -> list[SessionStepView]:
-        """The steps that a numbered line changes, by their numbers. `at_ms` is in ms since 1970.
+        """Return the steps that a numbered line changes, ordered by number. `at_ms` is in ms since
+        1970.
 
-        `render_step` draws one. Most steps of a long session are never drawn: Markdown is what
-        costs.
+        `render_step` renders a step. It is separate because rendering Markdown is expensive, and
+        most steps of a long session are never rendered.
         """
         event = parse_json_object(line)
         if not event:
@@ -85,7 +86,7 @@ class SessionStepRenderer:
         return [changed[number] for number in sorted(changed)]
 
     def render_partial_message(self, line: bytes) -> dict[str, Any] | None:
-        """What a line without a number adds to the text that is open now; None if nothing."""
+        """Return what a line without a number adds to the open text, or None if it adds nothing."""
         message = parse_json_object(line)
         event = get_stream_event(message)
         parent_step = self.session_export.find_call_step_number(get_parent_call_id(message))
@@ -103,7 +104,7 @@ class SessionStepRenderer:
         return {"above": parent_step, "kind": key, "text": visible_text}
 
     def build_session_totals(self) -> dict[str, Any]:
-        """The sums of the session, as the exported page has them."""
+        """Return the totals of the session, as on the exported page."""
         return {
             **build_session_totals_json(self.story),
             "model": escape_control_chars(self.story.model),
@@ -111,7 +112,7 @@ class SessionStepRenderer:
 
 
 def find_reported_permission_mode(line: bytes) -> str:
-    """The permission mode that a line says the session has now; "" for most lines."""
+    """Return the permission mode that a line reports, or "". Most lines report none."""
     if b'"permissionMode"' not in line:
         return ""
     message = parse_json_object(line)
@@ -123,17 +124,18 @@ def find_reported_permission_mode(line: bytes) -> str:
 
 
 def render_step(step: SessionStepView) -> dict[str, Any]:
-    """A step as it is now, for the page."""
+    """Return the current state of a step as JSON for the page."""
     return build_step_json(step, MAX_TREE_BYTES)[0]
 
 
 def build_permission_prompt_json(
     prompt_id: str, request: Mapping[str, Any], cwd: str
 ) -> dict[str, Any]:
-    """A question for a person, with all that decides it: nothing is cut, nothing is blanked, all of
-    it is printable.
+    """Return a permission prompt as JSON for the page, with everything that a person needs to
+    decide.
 
-    `always` are the rules that the answer "always" allows in this session, `cwd` its folder.
+    Nothing is truncated or redacted, and all of it is printable. `always` are the rules that the
+    answer "always" allows in this session. `cwd` is the session's folder.
     """
     tool = str(request.get("tool_name") or request.get("mcp_server_name") or "")
     tool_input = as_dict(request.get("input"))
@@ -196,7 +198,7 @@ def _format_value(value: Any) -> str:
 
 
 def escape_control_chars_in_json(value: Any, depth: int = MAX_DEPTH) -> Any:
-    """JSON with printable texts, at most `depth` levels of it."""
+    """Return a JSON value with printable texts. Levels below `depth` are replaced with "…"."""
     if isinstance(value, str):
         return escape_control_chars(value)
     if isinstance(value, list | Mapping) and not depth:

@@ -27,32 +27,37 @@ from shim.core.bridge.frames import LogCursor
 from shim.core.errors import ShimError
 from shim.core.reading.values import as_dict
 
-# from one comment to the next: proxies and phones close silent connections
+# Interval between comments, because proxies and phones close silent connections.
 HEARTBEAT_INTERVAL_S = 15.0
-# between two checks of a silent stream's token: a token that was replaced ends the stream
+# Interval between checks of a silent stream's token. A replaced token ends the stream.
 TOKEN_CHECK_INTERVAL_S = 1.0
 RETRY_DELAY_MS = 1000  # before a browser reconnects by itself
-# frames between the host and the browser; more wait in the host, which limits them
+# Frames between the host and the browser. The host holds and limits further ones.
 MAX_WAITING_FRAMES = 64
 WRITE_CHUNK_BYTES = 64 * 1024  # of events that are written at once
-# A stream does other work for so long at once. An event of another stream waits for about five such
-# slices on its way from its host to its browser.
+# The longest time that a stream works before it yields to other streams. An event of another stream
+# waits for about five such slices on its way from its host to its browser.
 MAX_SLICE_S = 0.0003
-# New steps that a page which reconnects is sent; if there are more, it starts again with the last.
+# New steps that are sent to a page after a reconnection. If there are more, the page discards its
+# steps and receives the last ones.
 MAX_RECONNECT_STEPS = 200
-OMITTED_WELCOME_KEYS = frozenset(("initialize", "init"))  # of a welcome: pages of flags and tools
+OMITTED_WELCOME_KEYS = frozenset(("initialize", "init"))  # long lists of flags and tools
 CURSOR_PATTERN = re.compile(r"(\d{1,15})-(\d{1,15})\Z")
 
 
 def parse_log_cursor(text: str) -> LogCursor | None:
-    """Return the cursor of an event's id, which is GENERATION-NUMBER, or None if it is not."""
+    """Return the cursor in an event's id, which is GENERATION-NUMBER, or None if the id is not
+    valid.
+    """
     match = CURSOR_PATTERN.match(text)
     return LogCursor(int(match[1]), int(match[2])) if match else None
 
 
 def encode_server_sent_event(kind: str, data: bytes, cursor: LogCursor | None = None) -> bytes:
-    """Encode an event. A line break outside of JSON's strings may become one between `data`
-    lines.
+    """Encode an event.
+
+    A line break in `data` starts another `data` line. JSON has line breaks only outside of its
+    strings, so its value does not change.
     """
     lines = b"\ndata: ".join(re.split(rb"\r\n|\r|\n", data))
     id_line = b"id: %d-%d\n" % cursor if cursor is not None else b""
@@ -60,7 +65,7 @@ def encode_server_sent_event(kind: str, data: bytes, cursor: LogCursor | None = 
 
 
 class HostFrame(NamedTuple):
-    """A frame of a host. The field `raw` has the bytes of a line."""
+    """A frame of a host. The field `raw` of a `line` frame has the bytes of the line."""
 
     kind: str
     fields: Mapping[str, Any]
@@ -95,7 +100,7 @@ class ServerSentEventEncoder:
 
     def __init__(self, cursor: LogCursor | None) -> None:
         self.after = cursor
-        self.opening_lock = anyio.Lock()  # is held until the stream is in sync
+        self.opening_lock = anyio.Lock()  # held until the stream is in sync
         # position of the last numbered line that the host has sent
         self._position: LogCursor | None = None
 
@@ -104,7 +109,7 @@ class ServerSentEventEncoder:
         return self.after
 
     async def prepare(self, frame: HostFrame) -> None:
-        """Do the work of a frame that readers share, or that takes long. Call it before `encode`."""
+        """Do the work of a frame that readers share or that takes long. Call it before `encode`."""
 
     def encode(self, frame: HostFrame) -> Iterator[bytes]:
         """Yield the events of a frame."""
@@ -144,11 +149,11 @@ class ServerSentEventEncoder:
 
 
 class SessionStepEventEncoder(ServerSentEventEncoder):
-    """Encodes steps: `GET /sessions/ID/steps`. They come from a drawing that readers share.
+    """Encodes steps for `GET /sessions/ID/steps`. They come from a drawing that readers share.
 
-    `cursor` is the last line that the browser has received. At first the browser is sent the last
-    `max_steps` steps that are new to it. If there are more, it is sent a `gap`, because some steps
-    are missing between its steps and the new ones.
+    `cursor` is the last line that the browser has received. First, the browser is sent the last
+    `max_steps` steps that are new to it. If there are more, a `gap` is sent before them, because
+    some steps between the old and the new ones are missing.
     """
 
     def __init__(self, drawing: SessionDrawing, cursor: LogCursor | None, max_steps: int) -> None:
@@ -197,7 +202,7 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
         elif frame.kind == "welcome":
             yield from self._encode_welcome(frame)
         else:
-            # a client's own id is sent back unchanged
+            # The prompt's id is sent unchanged, because the client sends it in its answer.
             raw_id = {"question": frame.fields["question"]} if "question" in frame.fields else {}
             yield encode_server_sent_event(
                 frame.kind, orjson.dumps({**escape_control_chars_in_json(frame.payload), **raw_id})
@@ -205,7 +210,7 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
 
     def _encode_gap(self, frame: HostFrame) -> Iterator[bytes]:
         if self._is_synced:
-            # Only partial messages are missing, no numbered line.
+            # Only partial messages are missing. Every numbered line was sent.
             if frame.fields.get("reason") == "slow":
                 yield encode_server_sent_event("gap", orjson.dumps(frame.payload))
         else:
@@ -243,7 +248,7 @@ class SessionStepEventEncoder(ServerSentEventEncoder):
         if mode := find_reported_permission_mode(line):
             yield encode_server_sent_event("mode", orjson.dumps({"mode": mode}))
         if sent_number < drawing.dropped_number:
-            # Other readers are so far ahead that the drawing has dropped steps this one needs.
+            # Other readers are far ahead, and the drawing has dropped steps that this reader needs.
             yield from self._encode_past(LogCursor(cursor.generation, sent_number), cursor.number)
             return
         steps = drawing.list_steps(sent_number, cursor.number)
@@ -306,7 +311,7 @@ class EventStreamResponse:
 
     `is_authorized` returns whether the visitor's token is valid. It is called every
     TOKEN_CHECK_INTERVAL_S and before each write, and costs a stat of the token file. `slot` is one
-    of a limited number of streams; entering it raises HTTPError if there is none.
+    of a limited number of streams. Entering it raises HTTPError if none is free.
     """
 
     def __init__(
@@ -325,8 +330,8 @@ class EventStreamResponse:
         self._is_synced = anyio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events until the browser or the host disconnects, the token is replaced, or the server
-        ends.
+        """Send events until the browser or the host disconnects, the token is replaced, or the
+        server ends.
         """
         with self._slot:
             await self._send_response(receive, send)
@@ -369,9 +374,9 @@ class EventStreamResponse:
     async def _encode_chunks(
         self, frames: MemoryObjectReceiveStream[HostFrame]
     ) -> AsyncIterator[bytes]:
-        """Yield the events of the frames, and b"" from time to time when there are none.
+        """Yield the events of the frames. Yield b"" periodically if there are none.
 
-        After MAX_SLICE_S other streams get the loop, also in the middle of a long past.
+        After MAX_SLICE_S other streams get the event loop, also while a long past is encoded.
         """
         while True:
             frame = None
@@ -406,9 +411,9 @@ class EventStreamResponse:
                     await opening.enter_async_context(self._encoder.opening_lock)
                     await self._send_host_frames(sender, opening)
             except (ShimError, OSError):
-                pass  # the host has gone; the browser reconnects, and receives the reason
+                pass  # the host has exited; the browser reconnects and receives the reason
             except anyio.ClosedResourceError:
-                pass  # the browser has gone
+                pass  # the browser has disconnected
 
     async def _send_host_frames(
         self, sender: MemoryObjectSendStream[HostFrame], opening: AsyncExitStack
@@ -418,7 +423,7 @@ class EventStreamResponse:
         ) as feed:
             async for frame in read_frames(feed):
                 try:
-                    sender.send_nowait(frame)  # `send` alone costs a round of the loop per frame
+                    sender.send_nowait(frame)  # `send` would cost a loop iteration per frame
                 except anyio.WouldBlock:
                     await sender.send(frame)
                 if frame.kind == "synced":

@@ -1,9 +1,9 @@
-"""The tokens of the gateway: one that may drive, one that may only watch. They are kept in the
-state directory.
+"""The tokens of the gateway: a `drive` token that permits everything, and a `watch` token that
+permits reading. They are stored in the state directory.
 
-A browser gets a cookie for a token, and a proof that its page keeps, because a browser sends a
-cookie to every port of a name: to whatever another user listens with, too. Both are made from the
-token, and end with it.
+After the login a browser has a cookie, and its page has a proof. The cookie alone is not enough: a
+browser sends it to every port of a host name, so a server of another user could receive it. Cookie
+and proof are derived from the token, and become invalid with it.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from shim.state.files import (
 Role = Literal["drive", "watch"]
 
 TOKEN_BYTES = 32  # 256 bits
-LOGIN_CODE_TTL_S = 10 * 60  # for the address that is printed: a person opens it at once
+LOGIN_CODE_TTL_S = 10 * 60  # of a printed address, which a person opens at once
 MAX_FILE_BYTES = 4096
 _FOLDER_NAME, _FILE_NAME = "gateway", "tokens.json"
 
@@ -42,18 +42,19 @@ class GatewayTokenPair(NamedTuple):
     watch: str
 
     def find_role_by_token(self, token: str) -> Role | None:
-        """What the bearer of a token may do; None for an unknown token."""
+        """Return the role of a token, or None if the token is unknown."""
         return self._match_role(token, self.drive, self.watch)
 
     def create_login_code(self, role: Role, now_s: float) -> str:
-        """What may stand in an address instead of a token, because browsers keep every address:
-        good for a while.
+        """Return a code that replaces a token in an address. It is valid for LOGIN_CODE_TTL_S.
+
+        Browsers keep every address in their history, so an address must not contain the token.
         """
         expiry = f"{int(now_s) + LOGIN_CODE_TTL_S:x}"
         return f"{expiry}.{_compute_mac('way in', self.drive if role == 'drive' else self.watch, expiry)}"
 
     def find_role_by_login_code(self, login_code: str, now_s: float) -> Role | None:
-        """What whoever comes in this way may do; None if it is no way in, or not any more."""
+        """Return the role of a login code, or None if the code is invalid or has expired."""
         expiry, _, mac = login_code.partition(".")
         role = self._match_role(
             mac,
@@ -63,17 +64,15 @@ class GatewayTokenPair(NamedTuple):
         return role if role and int(expiry, 16) >= now_s else None
 
     def create_cookie_value(self, role: Role, authority: str) -> str:
-        """The value of the cookie for a role at an `authority`, the gateway's name and port."""
+        """Return the value of the cookie for a role. `authority` is the gateway's name and port."""
         return _compute_mac("cookie", self.drive if role == "drive" else self.watch, authority)
 
     def create_csrf_token(self, role: Role, authority: str) -> str:
-        """What a page shows beside the cookie, at each request."""
+        """Return the proof that a page sends with its cookie in each request."""
         return _compute_mac("proof", self.drive if role == "drive" else self.watch, authority)
 
     def find_role_by_cookie(self, cookie: str, csrf_token: str, authority: str) -> Role | None:
-        """What a page may do with a cookie and its proof; None unless both are good for the same
-        token.
-        """
+        """Return the role of a cookie and its proof, or None unless both belong to one token."""
         cookie_role = self._match_role(
             cookie,
             self.create_cookie_value("drive", authority),
@@ -87,7 +86,7 @@ class GatewayTokenPair(NamedTuple):
         return cookie_role if cookie_role == proof_role else None
 
     def _match_role(self, value: str, drive: str, watch: str) -> Role | None:
-        # Both are compared, in constant time: how long it takes says nothing about either.
+        # Both are compared in constant time, so the duration reveals nothing about either token.
         may_drive, may_watch = _is_equal_token(value, drive), _is_equal_token(value, watch)
         return "drive" if may_drive else "watch" if may_watch else None
 
@@ -102,7 +101,7 @@ def _compute_mac(purpose: str, token: str, subject: str) -> str:
 
 
 class GatewayTokenFile:
-    """Where the tokens are kept. They are made when they are first asked for."""
+    """The file with the tokens. They are created when they are first loaded."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._folder = os.path.join(get_state_dir(environment), _FOLDER_NAME)
@@ -111,21 +110,23 @@ class GatewayTokenFile:
 
     @property
     def exists(self) -> bool:
-        """Whether there are tokens already."""
+        """Whether the file exists."""
         return os.path.lexists(self._path)
 
     @property
     def is_readable_by_others(self) -> bool:
-        """Whether somebody has changed who may read the tokens."""
+        """Whether the permissions of the file or its folder were changed so that other users have
+        access.
+        """
         try:
             return any(os.lstat(path).st_mode & 0o077 for path in (self._folder, self._path))
         except OSError:
             return False
 
     def load_tokens(self) -> GatewayTokenPair:
-        """The tokens as they are now. SystemResourceError if none can be kept.
+        """Return the current tokens. Raise SystemResourceError if they cannot be stored.
 
-        The file is looked at each time, so that a replaced token is refused from that moment.
+        The file is checked at each call, so a replaced token is refused at once.
         """
         stamp = self._read_stamp()
         if self._cached is not None and stamp == self._cached[0]:
@@ -139,7 +140,9 @@ class GatewayTokenFile:
         return tokens
 
     def replace_token(self, role: Role) -> GatewayTokenPair:
-        """Make a new token for a role; the old one, and its cookies, are worth nothing from now on."""
+        """Create and store a new token for a role. The old token and its cookies become invalid at
+        once.
+        """
         tokens = self.load_tokens()._replace(**{role: _create_token()})
         if not write_state_file(self._folder, _FILE_NAME, _encode_tokens(tokens)):
             raise self._build_error()
@@ -161,7 +164,7 @@ class GatewayTokenFile:
         return tokens if min(map(len, tokens)) >= len(_create_token()) else None
 
     def _create_file(self) -> None:
-        """Make the file, unless another process was first. What cannot be read as tokens is
+        """Create the file, unless another process was first. A file that has no valid tokens is
         replaced.
         """
         if not ensure_private_dir(self._folder):
@@ -176,7 +179,7 @@ class GatewayTokenFile:
                     file, _encode_tokens(GatewayTokenPair(_create_token(), _create_token()))
                 ),
             )
-            os.link(draft_path, self._path)  # only if there is none
+            os.link(draft_path, self._path)  # fails if the file exists
         except FileExistsError:
             pass
         except OSError:
