@@ -1,1 +1,1 @@
-"""The host: one process a session."""
+"""The host: one process for each background session."""

@@ -1,8 +1,8 @@
-"""The host of one session: the conversation loop of the drop-in, with a hub in the place of stdin
-and stdout.
+"""The host of one session: the conversation loop of the drop-in, with a hub in place of stdin and
+stdout.
 
-A process of its own: `python -m shim.bridge.host FOLDER LOCK SOCKET`, which `start.py` begins. The
-last two are descriptors that it inherits, and so is its environment.
+It runs as `python -m shim.bridge.host FOLDER LOCK SOCKET`, started by `shim/bridge/launch.py`. LOCK
+and SOCKET are descriptors that it inherits. It also inherits the environment.
 """
 
 import os
@@ -29,15 +29,18 @@ from shim.io.signals import SignalRecorder, StartInterruptedError
 from shim.io.stderr import warn
 from shim.state import store
 
-SIGNAL_STATUSES = (143, 129)  # statuses of a conversation that a signal ended
-# of a log, among which the first turn begins: before it only messages are said again
+SIGNAL_STATUSES = (143, 129)  # exit statuses of a conversation that a signal ended
+# Lines at the start of a log. The first turn starts among them, after replayed user messages.
 MAX_HEAD_LINES = 1000
 STARTER_TIMEOUT_S = 5.0  # the process that starts the host only has to write one small file
-MAX_PENDING_CONNECTIONS = 1000  # connections that are told why a host could not begin
+MAX_PENDING_CONNECTIONS = 1000  # that receive the reason of a failed start
 
 
 def main(args: list[str]) -> int:
-    """Run one life: `FOLDER LOCK SOCKET`, the last two are descriptors. The exit status."""
+    """Run one life of a session. Return the exit status.
+
+    `args` are FOLDER LOCK SOCKET. The last two are descriptors.
+    """
     folder, lock_descriptor, listener = (
         args[0],
         int(args[1]),
@@ -79,7 +82,8 @@ def main(args: list[str]) -> int:
             else f"the shim failed: {error!r}"
         )
         warn(f"{reason}\n")
-        # before anybody is told: who then begins it again finds that it has ended
+        # Recorded before clients are rejected, so that a client that restarts the session at once
+        # finds it ended.
         metadata.record_end("failed", reason)
         _reject_waiting_clients(listener, reason)
     finally:
@@ -93,7 +97,7 @@ def main(args: list[str]) -> int:
 
 
 def _wait_for_starter() -> None:
-    """Wait until the process that starts this host has written its pid to the facts, and has closed
+    """Wait until the process that starts this host has written its pid to `host.json` and closed
     its stdin.
     """
     if select.select([0], [], [], STARTER_TIMEOUT_S)[0]:
@@ -104,10 +108,11 @@ def _wait_for_starter() -> None:
 
 
 def _build_invocation(folder: str, metadata: SessionHostMetadata, spec: SessionSpec) -> Invocation:
-    """The command line of this life: stream-json both ways, all that a client may want, and the
-    session.
+    """Return the command line of this life: the session, with stream-json in both directions and
+    all events that a client may want.
     """
-    os.environ["CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"] = "1"  # the hub tells by them what waits
+    # The hub derives the session's status from these events.
+    os.environ["CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"] = "1"
     session_id = os.path.basename(folder)
     resumed_id: str | None = None
     new_id: str | None = session_id
@@ -115,19 +120,21 @@ def _build_invocation(folder: str, metadata: SessionHostMetadata, spec: SessionS
         resumed_id, new_id = session_id, None
     elif spec.forked:
         resumed_id = spec.forked
-    # a copy that goes on is not copied again
+    # A copy is made only once. Its later lives resume the copy itself.
     is_first_run = resumed_id == (spec.forked or session_id)
     fork_args = spec.beginning if is_first_run else ()
-    if fork_args:  # these flags are refused without `--resume`
+    if fork_args:  # the parser rejects these flags without `--resume`
         fork_args = ("--resume", str(resumed_id), *fork_args)
     invocation = parse_argv([*spec.arguments, *fork_args], dialect="claude")
     prompt_tool = "stdio" if spec.asks else invocation.permission_prompt_tool
     settings = invocation.settings
-    if settings and is_json(settings):  # other users see a child's words, and those have a limit
+    # Settings are passed in a file. Other users can see a child's arguments, and their length is
+    # limited.
+    if settings and is_json(settings):
         settings = registry.write_settings_flag_file(folder, settings)
     return invocation._replace(
         prompt=None,
-        print_mode=False,  # as the SDKs hold a conversation
+        print_mode=False,  # like the SDKs in a conversation
         input_format="stream-json",
         output_format="stream-json",
         verbose=True,
@@ -145,7 +152,7 @@ def _build_invocation(folder: str, metadata: SessionHostMetadata, spec: SessionS
 
 
 def _has_vendor_session(folder: str, session_id: str, metadata: SessionHostMetadata) -> bool:
-    """Whether the vendor has the session: a life that ended before its first turn began left none."""
+    """Return whether the vendor has stored the session. It has not if no turn was ever started."""
     if metadata.values["generation"] == 1 or store.find_session(session_id, os.environ) is not None:
         return True
     if metadata.values["vendor"] != "claude":
@@ -159,15 +166,17 @@ def _has_vendor_session(folder: str, session_id: str, metadata: SessionHostMetad
 
 
 def _is_vendor_init(line: bytes) -> bool:
-    """Whether a line is a real claude's own init of a turn, with which it keeps its session; those
-    of ours name us.
+    """Return whether a line is the `init` of a real claude. A real claude has then stored its
+    session.
+
+    Our own `init` contains the key `shim`.
     """
     message = as_dict(parse_json_line(line))
     return is_init_line(message) and "shim" not in message
 
 
 def _reject_waiting_clients(listener: socket.socket, reason: str) -> None:
-    """Tell those who wait at the socket why there is no session."""
+    """Send the clients that wait at the socket the reason why the session could not be started."""
     listener.setblocking(False)
     with suppress(OSError):
         for _ in range(MAX_PENDING_CONNECTIONS):

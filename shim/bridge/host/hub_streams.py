@@ -13,8 +13,8 @@ from shim.io.stdout import FrontendDisconnectedError
 if TYPE_CHECKING:
     from shim.io.record_sinks import RunRecordSink
 
-MAX_READ_BYTES = 256 * 1024  # for one read of the conversation
-MAX_WAITING_LINES = 10_000  # while so many lines wait for the conversation, no client is read
+MAX_READ_BYTES = 256 * 1024  # returned by one read
+MAX_WAITING_LINES = 10_000  # clients are not read while this many lines wait for the conversation
 
 
 class HubStdin:
@@ -32,7 +32,7 @@ class HubStdin:
         self._space_event: anyio.Event | None = None
 
     def put(self, line: bytes) -> None:
-        """Add a line with its newline. After `close` it is ignored."""
+        """Add a line with its newline. A line after `close` is ignored."""
         if not self._is_closed:
             self._waiting_lines.append(line)
             self._waiting_bytes += len(line)
@@ -45,19 +45,19 @@ class HubStdin:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the clients have to wait until the conversation reads."""
+        """Whether the clients must wait until the conversation reads."""
         return (
             self._waiting_bytes >= self.max_bytes or len(self._waiting_lines) >= MAX_WAITING_LINES
         )
 
     async def wait_for_queue_space(self) -> None:
-        """Wait until stdin is not full."""
+        """Wait until stdin is not full or is closed."""
         while self.is_full and not self._is_closed:
             self._space_event = self._space_event or anyio.Event()
             await self._space_event.wait()
 
     async def read(self) -> bytes:
-        """Return the next lines, b"" at the end."""
+        """Return the next lines, or b"" at the end."""
         while not self._waiting_lines:
             if self._is_closed:
                 return b""
@@ -82,9 +82,10 @@ class HubStdin:
 
 
 class HubStdout:
-    """The conversation's stdout. The runner of the hub logs its lines and sends them.
+    """The conversation's stdout. The runner of the hub logs its lines and sends them to the
+    clients.
 
-    It never waits for a client: a slow client continues from the log.
+    It never waits for a client. A slow client later continues from the log.
     """
 
     def __init__(self, runner: SessionHubRunner, recorder: "RunRecordSink | None" = None) -> None:
@@ -93,11 +94,13 @@ class HubStdout:
 
     @property
     def has_failed(self) -> bool:
-        """Return whether lines could not be logged, so that no client received them."""
+        """Whether lines could not be logged. No client has received these lines."""
         return self._runner.has_failed
 
     async def wait_for_disconnect(self) -> None:
-        """Wait until lines cannot be logged. The conversation ends as if its frontend had left."""
+        """Wait until lines cannot be logged. The conversation then ends as if its frontend had
+        disconnected.
+        """
         await self._runner.failure_event.wait()
 
     async def write(self, data: bytes) -> None:
@@ -108,4 +111,4 @@ class HubStdout:
             self._runner.on_conversation_lines(data)
         if self._runner.has_failed:
             raise FrontendDisconnectedError(self._runner.failure_reason)
-        await anyio.lowlevel.cancel_shielded_checkpoint()  # the tasks of the clients run
+        await anyio.lowlevel.cancel_shielded_checkpoint()  # lets the tasks of the clients run

@@ -1,5 +1,4 @@
-"""Runs the hub of a host: carries out its commands in their order, and only then writes to the
-clients.
+"""Runs the hub of a host: executes its commands in order, and then writes to the clients.
 
 A line that cannot be logged is not sent to any client, and the session ends.
 """
@@ -26,11 +25,11 @@ from shim.core.bridge.handlers import on_client_frame, remove_client
 from shim.core.bridge.hub import SessionHub
 from shim.core.bridge.log import SessionLog
 
-# Between two rounds of writing, for each client. With many clients, several lines are written at
-# once, so that the conversation gets enough processor time.
+# The interval between two rounds of writing is this time multiplied by the number of clients. With
+# many clients, several lines are written at once, so that the conversation gets enough CPU time.
 WRITE_INTERVAL_S = 0.00005
-BYE_TIMEOUT_S = 1.0  # for a client to take its last frames
-POLL_INTERVAL_S = 0.01  # between two checks whether the clients have left
+BYE_TIMEOUT_S = 1.0  # for a client to read its last frames
+POLL_INTERVAL_S = 0.01  # between two checks whether the clients have disconnected
 
 
 class ClientConnection:
@@ -39,7 +38,7 @@ class ClientConnection:
     def __init__(self, number: int, peer: socket.socket) -> None:
         self.number = number
         self.peer = peer
-        # A dropped client is closed after its last frames, or at this time. 0: it is not dropped.
+        # A dropped client is closed after its last frames, or at this time. 0 if it is not dropped.
         self.close_deadline = 0.0
         self.disconnect_event = anyio.Event()
         self._blocked_event = anyio.Event()
@@ -48,11 +47,11 @@ class ClientConnection:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether all bytes that were taken from the hub were written."""
+        """Whether all bytes that were taken from the hub were written."""
         return not self._unsent
 
     def write_outgoing_frames(self, take_frames: Callable[[int], bytes]) -> None:
-        """Write all frames of a client, or until its socket is full."""
+        """Write the frames of a client until none is left or the socket is full."""
         while not (self._blocked_event.is_set() or self.disconnect_event.is_set()):
             self._unsent = self._unsent or (b"" if self._is_closing else take_frames(self.number))
             if not self._unsent:
@@ -79,7 +78,7 @@ class ClientConnection:
             self.flush()
 
     async def wait_writable(self) -> None:
-        """Wait until the socket was full and has room again."""
+        """Wait until the socket becomes full, and then until it can be written again."""
         await self._blocked_event.wait()
         await anyio.wait_writable(self.peer)
         self._blocked_event = anyio.Event()
@@ -88,8 +87,8 @@ class ClientConnection:
 class SessionHubRunner:
     """The hub, the log and the connections of the clients.
 
-    `send_line` writes a line to the conversation's stdin, `update_metadata` changes `host.json`, and
-    `end_session` ends the session for a client.
+    `send_line` writes a line to the conversation's stdin, `update_metadata` changes `host.json`,
+    and `end_session` ends the session when a client requests it.
     """
 
     def __init__(
@@ -104,20 +103,20 @@ class SessionHubRunner:
         self.hub = hub
         self.connections: dict[int, ClientConnection] = {}
         self.failure_event = anyio.Event()
-        self.failure_reason = ""  # why nothing more may be sent to the clients
+        self.failure_reason = ""  # why no more frames may be sent to the clients
         self._log = log
         self._send_line = send_line
         self._update_metadata = update_metadata
         self._end_session = end_session
         self._unanswered_count = 0  # messages whose result is not in the log
-        self._last_write = 0.0  # when the last round of writing ended
+        self._last_write = 0.0  # the end of the last round of writing, by the monotonic clock
         self._write_due = anyio.Event()
 
-    # -- events ---------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------
 
     @property
     def has_failed(self) -> bool:
-        """Return whether the log cannot be written or read."""
+        """Whether the log cannot be written or read."""
         return self.failure_event.is_set()
 
     def on_conversation_lines(self, data: bytes) -> None:
@@ -145,10 +144,10 @@ class SessionHubRunner:
             remove_client(self.hub, number)
             self.run_hub_commands()
 
-    # -- commands of the hub ------------------------------------------------------------------------
+    # -- commands of the hub -----------------------------------------------------------------------
 
     def run_hub_commands(self) -> None:
-        """Carry out the commands of the hub. Write to the clients now or in the next round."""
+        """Execute the commands of the hub. Then write to the clients, now or in the next round."""
         while not self.has_failed and (commands := self.hub.take_commands()):
             last_change = next(
                 (
@@ -159,7 +158,7 @@ class SessionHubRunner:
                 None,
             )
             for command in commands:
-                # `host.json` is written once, with the last metadata
+                # `host.json` is written only once, with the last metadata.
                 if command is last_change or not isinstance(command, UpdateSessionMetadataCommand):
                     self._run_command(command)
         if self.has_failed:
@@ -206,8 +205,8 @@ class SessionHubRunner:
             )
 
     def _fail_session(self, reason: str) -> None:
-        """End the session. The frames in the queues are not sent, because some of their lines may
-        be missing in the log.
+        """End the session. The queued frames are not sent, because some of their lines may be
+        missing from the log.
         """
         self.failure_reason = reason
         self.failure_event.set()
@@ -219,14 +218,14 @@ class SessionHubRunner:
     # -- writing -----------------------------------------------------------------------------------
 
     def write_to_clients(self) -> None:
-        """Write to every client with queued frames, as far as its socket has room."""
+        """Write to every client with queued frames, until its socket is full."""
         if self.has_failed:
             return
         for number in self.hub.list_ready_clients():
             if number in self.connections:
                 self.connections[number].write_outgoing_frames(self.hub.take_outgoing_frames)
         self._last_write = time.monotonic()
-        if commands := self.hub.take_commands():  # a queue has room for more lines of the log
+        if commands := self.hub.take_commands():  # a client's queue can take more lines of the log
             for command in commands:
                 self._run_command(command)
             self._write_due.set()
@@ -258,15 +257,15 @@ class SessionHubRunner:
             self.write_to_clients()
 
     async def serve_client(self, connection: ClientConnection) -> None:
-        """Write to a client whenever its socket has room again, until cancelled."""
+        """Write to a client whenever its socket becomes writable again, until cancelled."""
         while True:
             await connection.wait_writable()
-            connection.flush()  # bytes that are not in the hub's queue any more
+            connection.flush()  # bytes that were taken from the hub's queue before
             self.write_to_clients()
 
     async def close_clients(self, reason: str) -> None:
-        """Send `bye` to all clients after the end of the conversation, and wait a moment until
-        they have read it.
+        """Send `bye` to all clients after the end of the conversation. Wait up to BYE_TIMEOUT_S
+        until they have read it.
         """
         if not self.has_failed:
             self.hub.close(reason)

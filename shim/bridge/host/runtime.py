@@ -1,6 +1,6 @@
-"""One life of a session: its hub, between the conversation and the clients of its socket.
+"""One life of a session: its hub, which connects the conversation with the clients of its socket.
 
-It ends with the conversation, when a client ends it, and when it was idle for too long.
+A life ends when the conversation ends, when a client ends it, or after it was idle for too long.
 """
 
 import os
@@ -38,11 +38,11 @@ from shim.process.package import describe_shim_package_change
 from shim.state.claude_settings import load_claude_settings
 
 MAX_TICK_INTERVAL_S = 1.0
-# The hub denies a prompt a little before the conversation would, so that only one of them does. It
-# ticks at least twice in between.
+# The hub denies a prompt shortly before the conversation would, so that only one of them denies it.
+# The hub ticks at least twice in between.
 PROMPT_TIMEOUT_FACTOR, PROMPT_TIMEOUT_MARGIN_S = 0.9, 10.0
 MIN_TICK_INTERVAL_S = 0.01
-FIRST_CHILD_TIMEOUT_S = 2.0  # then modules are imported although no child was started
+FIRST_CHILD_TIMEOUT_S = 2.0  # after this, modules are imported even if no child was started
 # Short, so that all modules are imported before the child ends its first turn.
 FIRST_CHILD_POLL_INTERVAL_S = 0.001
 REASON_STOPPED, REASON_IDLE, REASON_ENDED = "stopped", "idle", "ended"
@@ -58,7 +58,7 @@ class SessionHostMetadata:
         self.values = registry.read_metadata(folder) or registry.restore_metadata(folder) or {}
 
     def update(self, changes: Mapping[str, Any]) -> None:
-        """Change some values, and store them if any of them is new."""
+        """Change some values. Store them if any of them differs."""
         if self.owns_session_folder and any(
             self.values.get(key) != value for key, value in changes.items()
         ):
@@ -67,8 +67,8 @@ class SessionHostMetadata:
                 registry.write_metadata(self._folder, self.values)
 
     def restore_file(self) -> None:
-        """Write the file again if it is missing or damaged. Without the file, no command finds
-        the session.
+        """Write the file again if it is missing or damaged. Commands cannot find a session without
+        the file.
         """
         if self.owns_session_folder and registry.read_metadata(self._folder) is None:
             with suppress(OSError):
@@ -76,15 +76,16 @@ class SessionHostMetadata:
 
     @property
     def owns_session_folder(self) -> bool:
-        """Return whether the folder still belongs to this life. It may have been removed, and
-        created again by another host.
+        """Whether the folder still belongs to this life. It may have been removed, and created
+        again by another host.
         """
         return sockets.find_socket_file_id(self._folder) == self._socket_file_id
 
     def record_end(self, state: str, detail: str | None = None) -> None:
         """Record the end of this life.
 
-        `state` is the new state of a session that was active; a finished session keeps its state.
+        `state` is the new state if the session was active. A finished session keeps its state.
+        `detail` is the reason of a failure; the state is then `failed`.
         """
         was_active = self.values.get("state") in registry.ACTIVE_STATES
         end_fields = {"state": state} if was_active else {}
@@ -142,7 +143,7 @@ class SessionHostRuntime:
             _describe_session(startup, session_id, values.get("name") or "", prompt_timeout_s),
             self._log.load_history(),
             create_id=create_uuid,
-            # the system clock may jump; line times must not
+            # The system clock may jump, but the times of lines must not.
             now_ms=lambda: round((clock_offset + clock()) * 1000),
             clock=clock,
         )
@@ -156,7 +157,7 @@ class SessionHostRuntime:
         self.stdout = HubStdout(self.runner, recorder)
         self._server = UnixServer(listener, self.runner, self.source)
         self._folder, self._startup = folder, startup
-        self._upgrade_notice = ""  # the notice about the package's files, after it was reported
+        self._upgrade_notice = ""  # about changed files of the package; "" before the report
         metadata.update(
             {
                 "pid": os.getpid(),
@@ -168,7 +169,7 @@ class SessionHostRuntime:
 
     @asynccontextmanager
     async def serve_clients(self, stop: Callable[[], None]) -> AsyncIterator[None]:
-        """Serve the clients while the conversation runs, and tell them when it ends.
+        """Serve the clients while the conversation runs, and send them `bye` when it ends.
 
         `stop` ends the conversation.
         """
@@ -189,7 +190,7 @@ class SessionHostRuntime:
             try:
                 yield
             finally:
-                # The loop handles no signals any more, and one must not cut off the last frames.
+                # The loop no longer handles signals, and a signal must not cut off the last frames.
                 early_signals.start_collecting_signals()
                 with anyio.CancelScope(shield=True):
                     await runner.close_clients(runner.failure_reason or self.end_reason)
@@ -197,9 +198,9 @@ class SessionHostRuntime:
                 tasks.cancel_scope.cancel()
 
     async def _preload(self) -> None:
-        """Import all modules that this host may need, because an upgrade may replace the files.
+        """Import all modules that this host may need, because an upgrade may replace their files.
 
-        It runs while the first child starts, which takes longer.
+        The import runs while the first child starts, which takes longer.
         """
         with anyio.move_on_after(FIRST_CHILD_TIMEOUT_S):
             while self._first_prompt[0] is not None and not spawn.running_pids:
@@ -212,8 +213,8 @@ class SessionHostRuntime:
         preload_modules(HOST_FOLDERS, os.environ, SKIPPED_IN_HOST, validator_modules)
 
     def _report_upgrade(self) -> None:
-        """Report once, on stderr and to new clients, that the package's files were replaced or are
-        gone.
+        """Report once that the package's files were replaced or removed, on stderr and to new
+        clients.
         """
         if self._upgrade_notice:
             return
@@ -238,7 +239,7 @@ class SessionHostRuntime:
             warn(f"the prompt was refused: {error}\n")
 
     def _stop_session(self, reason: str) -> None:
-        """End the session. A turn that runs is stopped as by a signal."""
+        """End the session. A running turn is stopped as by a signal."""
         if self.end_reason == REASON_ENDED:
             self.end_reason = reason
             self._stop_event.set()
@@ -248,7 +249,7 @@ class SessionHostRuntime:
         stop()
 
     async def _run_ticks(self) -> None:
-        """Do the regular work of a host, and end a session that is idle for too long."""
+        """Do the regular work of a host. End the session if it is idle for too long."""
         while True:
             await anyio.sleep(self._tick_interval_s)
             self.runner.hub.apply_timeouts_and_report_changes()
@@ -268,7 +269,7 @@ class SessionHostRuntime:
                 self.source.close()
 
     async def _remove_old_sessions(self) -> None:
-        """Remove sessions that ended long ago. Every host does so when it starts."""
+        """Remove sessions that ended long ago. Every host does this when it starts."""
         retention_days = self._retention_days
         await anyio.to_thread.run_sync(
             registry.remove_old_sessions, os.environ, retention_days, abandon_on_cancel=True
@@ -278,7 +279,7 @@ class SessionHostRuntime:
 def _describe_session(
     startup: ConversationStartup, session_id: str, name: str, prompt_timeout_s: float
 ) -> BackgroundSessionInfo:
-    """Return the session as the clients see it at the start of this life."""
+    """Return the description of the session that clients get at the start of this life."""
     invocation = startup.invocation
     mode = startup.mode
     if not invocation.skip_permissions and invocation.permission_mode is None:
@@ -304,24 +305,24 @@ def _describe_session(
 
 
 def _reads_settings_itself(startup: ConversationStartup) -> bool:
-    """Return whether the vendor is a real claude, which reads Claude's settings files itself, and
-    again when they change.
+    """Return whether the vendor is a real claude, which reads Claude's settings files itself and
+    reloads them after a change.
     """
     return startup.adapter.passthrough and not startup.vendor_list.has_several
 
 
 def _load_conversation_settings(startup: ConversationStartup) -> ClaudeSettings:
-    """Return what a conversation has read of Claude's settings files."""
+    """Return the values of Claude's settings files that the conversation uses."""
     if not _reads_settings_itself(startup):
         return startup.claude_settings
     try:
         return load_claude_settings(startup.invocation, startup.environment, startup.cwd)
-    except (FrontendError, OSError):  # also where the folder itself is gone
+    except (FrontendError, OSError):  # OSError also if the folder was removed
         return ClaudeSettings()
 
 
 def truncate_stderr(descriptor: int = 2) -> None:
-    """Empty the file of the host's stderr if it is too large."""
+    """Empty the file of the host's stderr if it is larger than MAX_STDERR_BYTES."""
     with suppress(OSError):
         if os.fstat(descriptor).st_size > MAX_STDERR_BYTES:
             os.ftruncate(descriptor, 0)

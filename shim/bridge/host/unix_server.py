@@ -1,4 +1,4 @@
-"""The server of a host's socket: it accepts clients and reads their frames."""
+"""The server of a host's socket. It accepts clients and reads their frames."""
 
 import socket
 from collections.abc import Iterable
@@ -16,16 +16,16 @@ from shim.io.unix.connections import accept_connections, read_chunk
 from shim.process.descriptors import compute_connection_limit
 from shim.state.files import select_spill_file_opener
 
-# Frontends, and the streams of a gateway's pages. Each needs a few KiB and a descriptor.
+# Of frontends, and of the streams of a gateway's pages. Each needs a few KiB and a descriptor.
 MAX_CONNECTIONS = 256
-RESERVED_DESCRIPTORS = 96  # for the vendor, its tools' servers, the log, the recording and settings
+RESERVED_DESCRIPTORS = 96  # for the vendor, MCP servers, the log, the recording and settings
 HELLO_TIMEOUT_S = 10.0  # from the connection to the first frame
 MAX_HELLO_BYTES = 64 * 1024  # of the first frame
 
 
 class UnixServer:
-    """The socket's server: it accepts clients up to a limit, and reads their frames while
-    `hub_stdin` has room.
+    """The server of the socket. It accepts clients up to a limit, and reads their frames while
+    `hub_stdin` is not full.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class UnixServer:
     def _accept_client(self, peer: socket.socket, tasks: TaskGroup) -> None:
         connection = ClientConnection(next(self._client_numbers), peer)
         if len(self._runner.connections) >= self._max_connections:
-            # an empty socket has room for it
+            # The frame fits into the empty buffer of a new socket.
             connection.send_and_close(
                 encode_frame("bye", reason=f"{self._max_connections}{FULL_REASON}")
             )
@@ -70,7 +70,7 @@ class UnixServer:
             self._runner.remove_client(connection.number)
 
     async def _read_client(self, connection: ClientConnection) -> None:
-        """Read a client's frames until the end of its connection, or until a frame is too long."""
+        """Read a client's frames until its connection ends or a frame is too long."""
         hello_splitter = LineSplitter(MAX_HELLO_BYTES)
         lines, size = list[bytes](), 0
         with anyio.move_on_after(HELLO_TIMEOUT_S):
@@ -109,7 +109,7 @@ class UnixServer:
             try:
                 self._runner.on_client_frame(connection.number, line)
             except Exception as error:
-                # a mistake in the shim must not end the session of the other clients
+                # A bug in the shim must not end the session of the other clients.
                 warn(f"the shim failed over a client's frame: {error!r}\n")
                 connection.send_and_close(
                     encode_frame("bye", reason="the shim failed over a frame; please report this")
