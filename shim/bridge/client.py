@@ -1,12 +1,12 @@
-"""A client's connection to the host of a session: for a loop, and for a command that blocks.
+"""A client's connection to the host of a session, with an asynchronous and a blocking form.
 
     async with await connect_to_session(session_id, os.environ, client="page") as connection:
         connection.welcome                          # the host's first frame
-        async for frame in connection: …            # a dict; of a line, `raw` has Claude's own
-                                                    bytes
+        async for frame in connection: …            # a dict; the `raw` of a line has Claude's own
+                                                    # bytes
         await connection.send_frame({"kind": "interrupt", "id": "1"})
 
-Nothing of an event loop is imported for the blocking form.
+The blocking form does not import anyio.
 """
 
 import os
@@ -38,21 +38,22 @@ from shim.core.reading.values import shorten_session_id
 from shim.io.ids import create_uuid
 
 WELCOME_TIMEOUT_S = 30.0  # for a host that is being started on a busy machine
-ANSWER_TIMEOUT_S = 10.0  # for a running host, for any frame
-# for a host to notice that its controller has left; before that it refuses the next controller
+ANSWER_TIMEOUT_S = 10.0  # for any answer of a running host
+# For a host to notice that its controller has disconnected. Until then it refuses another
+# controller.
 LEAVE_TIMEOUT_S = 1.0
 NOT_ANSWERING = "does not answer"
-MAX_FRAME_BYTES = 2 * MAX_LINE_BYTES  # of a host's frame: a line and the fields around it
-READ_CHUNK_BYTES = 64 * 1024  # some hundred frames, which a loop parses in about 1 ms
-# The frames that answer a client's frame, by its id, or an answered prompt, by its own id.
+MAX_FRAME_BYTES = 2 * MAX_LINE_BYTES  # of a host's frame: a line and the other fields
+READ_CHUNK_BYTES = 64 * 1024  # a few hundred frames, which are parsed in about 1 ms
+# The kinds of frames that answer a client's frame. They have the id of that frame.
 ANSWER_KINDS = ("accepted", "refused", "response")
 
 
 class HostUnavailableError(FrontendError):
-    """The session has no running host, or has lost it. `reason` is the host's own word, or "".
+    """The session has no running host, or the connection to it was lost. `reason` is the host's own
+    reason, or "".
 
-    `is_running`: the host is still running. It has closed the connection, and a respawn would stop
-    it.
+    `is_running`: the host is still running and has closed the connection. A respawn would stop it.
     """
 
     def __init__(self, session_id: str, reason: str = "", *, is_running: bool = False) -> None:
@@ -71,8 +72,8 @@ class HostUnavailableError(FrontendError):
 
 
 class HostNotAnsweringError(SystemResourceError):
-    """The session is running, but its host does not answer. It is not started again, because that
-    would stop it.
+    """The session is running, but its host does not answer. The session is not started again,
+    because that would stop the host.
     """
 
     def __init__(self, session_id: str, pid: int | None, reason: str = NOT_ANSWERING) -> None:
@@ -114,13 +115,15 @@ class HostConnection:
 
     @property
     def welcome_timeout_s(self) -> float:
-        """Return the seconds for a welcome."""
+        """The time to wait for a welcome."""
         return WELCOME_TIMEOUT_S if self.pid is None else ANSWER_TIMEOUT_S
 
-    # -- for a loop --------------------------------------------------------------------------------
+    # -- asynchronous form -------------------------------------------------------------------------
 
     async def send_frame(self, frame: Mapping[str, Any]) -> None:
-        """Send one frame, `{"kind": …}`. Raise HostUnavailableError if the host has disconnected."""
+        """Send one frame, such as `{"kind": "end"}`. Raise HostUnavailableError if the host has
+        disconnected.
+        """
         import anyio
 
         data = memoryview(_encode_frame(frame))
@@ -135,7 +138,9 @@ class HostConnection:
     async def wait_for_host_answer(
         self, host_answer: Awaitable[Mapping[str, Any]]
     ) -> Mapping[str, Any]:
-        """Return the host's answer. Raise HostNotAnsweringError if it was stopped after its welcome."""
+        """Return the host's answer. Raise HostNotAnsweringError if none comes within
+        WELCOME_TIMEOUT_S, for example because the host was stopped after its welcome.
+        """
         import anyio
 
         with anyio.move_on_after(WELCOME_TIMEOUT_S):
@@ -146,7 +151,7 @@ class HostConnection:
         return self
 
     async def __anext__(self) -> dict[str, Any]:
-        """Return the next frame. Stop if the host has closed the connection."""
+        """Return the next frame. Stop the iteration if the host has closed the connection."""
         import anyio
 
         while not self._received_frames:
@@ -159,7 +164,7 @@ class HostConnection:
         import anyio
 
         self._socket.setblocking(False)
-        with suppress(HostUnavailableError):  # a host that has closed already has said why
+        with suppress(HostUnavailableError):  # a host that closes the connection sends `bye` first
             await self.send_frame(self._hello)
         with anyio.move_on_after(timeout_s):
             self._accept_welcome(await anext(self, None))
@@ -182,10 +187,13 @@ class HostConnection:
         finally:
             self.close()
 
-    # -- for a command -----------------------------------------------------------------------------
+    # -- blocking form -----------------------------------------------------------------------------
 
     def send_frame_blocking(self, frame: Mapping[str, Any]) -> None:
-        """Send one frame, and wait until the host has room for it."""
+        """Send one frame. Wait up to ANSWER_TIMEOUT_S until the host reads it.
+
+        Raise HostNotAnsweringError or HostUnavailableError.
+        """
         data = memoryview(_encode_frame(frame))
         while data:
             try:
@@ -199,8 +207,8 @@ class HostConnection:
     def read_frames(
         self, timeout_s: float | None = None, *, stop_descriptor: int | None = None
     ) -> Iterator[dict[str, Any]]:
-        """Yield the frames that come within `timeout_s`, until the host closes the connection or
-        `stop_descriptor` can be read.
+        """Yield the frames that arrive within `timeout_s`, until the host closes the connection or
+        `stop_descriptor` becomes readable.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         sources = [self.fileno()] if stop_descriptor is None else [self.fileno(), stop_descriptor]
@@ -217,8 +225,8 @@ class HostConnection:
                 return
 
     def read_available_frames(self) -> tuple[list[dict[str, Any]], bool]:
-        """Return the frames that have come, without waiting, and whether more may come. Used by
-        callers that wait for `fileno`.
+        """Return the frames that have arrived, without waiting, and whether more may arrive. Used
+        by callers that wait for `fileno`.
         """
         is_open = self._receive_chunk()
         frames = list(self._received_frames)
@@ -231,7 +239,7 @@ class HostConnection:
             self.send_frame_blocking(self._hello)
         self._accept_welcome(next(self.read_frames(timeout_s), None))
 
-    # -- both --------------------------------------------------------------------------------------
+    # -- both forms --------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Disconnect. The session continues."""
@@ -250,8 +258,10 @@ class HostConnection:
             self.close()
 
     def _shut_down_sending(self) -> bool:
-        """Tell the host that no frame follows. Return whether the host then closes the connection,
-        and the time of that matters.
+        """Tell the host that no frame follows. Return whether to wait until the host closes the
+        connection.
+
+        Only a controller waits, so that the host accepts another controller at once.
         """
         try:
             self._socket.shutdown(socket.SHUT_WR)
@@ -260,7 +270,7 @@ class HostConnection:
         return bool(self._hello["role"] == DRIVE)
 
     def fileno(self) -> int:
-        """Return the descriptor, to wait for frames beside other things."""
+        """Return the descriptor, for callers that wait for frames and other events."""
         return self._socket.fileno()
 
     def _receive_chunk(self) -> bool:
@@ -276,7 +286,7 @@ class HostConnection:
             try:
                 frame = parse_frame(raw)
             except FrameError:
-                continue  # a host of another version; what cannot be read cannot be meant for us
+                continue  # from a host of another version, and of no use to this client
             if frame["kind"] == "line":
                 frame["raw"] = extract_stream_json_line(raw)
             self._received_frames.append(frame)
@@ -308,7 +318,7 @@ async def connect_to_session(
     """
     import anyio.to_thread
 
-    # Files are locked to find the session, and `connect` may wait for a place in a full backlog.
+    # Finding the session locks a file, and `connect` may wait if the backlog is full.
     connection = await anyio.to_thread.run_sync(
         _open_connection, session_id, environment, role, after, hello_fields
     )
@@ -326,8 +336,8 @@ def connect_to_session_blocking(
     timeout_s: float | None = None,
     **hello_fields: Any,
 ) -> HostConnection:
-    """Connect to a session's host with blocking calls, for a command that may wait for a shorter
-    time.
+    """Connect to a session's host with blocking calls. `timeout_s` replaces the default time for
+    the welcome.
     """
     connection = _open_connection(session_id, environment, role, after, hello_fields)
     with _close_on_error(connection, environment):
@@ -343,9 +353,9 @@ def send_frames_and_collect_answers(
     environment: Mapping[str, str],
     **hello_fields: Any,
 ) -> list[dict[str, Any]]:
-    """Send frames. Return the welcome and all frames that come until each frame is answered.
+    """Send frames. Return the welcome and all frames that arrive until each frame is answered.
 
-    The wait is ANSWER_TIMEOUT_S at most. A frame without an id gets one. `settled` answers the
+    The wait is at most ANSWER_TIMEOUT_S. A frame without an id gets one. `settled` answers the
     frame `answer`, and `bye` answers `end`.
     """
     requests = [{"id": create_uuid(), **request} for request in frames]
@@ -363,7 +373,7 @@ def send_frames_and_collect_answers(
             if request["kind"] == "answer"
         }
         if "accepted" not in connection.welcome.get("knows", ()):
-            # a host that answers these kinds alone
+            # This older host answers only these kinds.
             pending_ids = {
                 request["id"] for request in requests if request["kind"] in ("answer", "end")
             }
@@ -393,9 +403,9 @@ def _open_connection(
     pid = None if session is None else session.metadata["pid"]
     try:
         host_socket = sockets.connect_to_host(registry.get_session_folder(session_id, environment))
-    except BlockingIOError:  # so many wait for a place that it cannot be listening to them
+    except BlockingIOError:  # the backlog is full, so the host does not accept connections
         raise HostNotAnsweringError(session_id, pid) from None
-    except (FileNotFoundError, ConnectionRefusedError):  # nobody listens, and that is all
+    except (FileNotFoundError, ConnectionRefusedError):  # no process is listening
         raise _add_failure_reason(
             HostUnavailableError(session_id), session_id, environment
         ) from None
@@ -420,7 +430,9 @@ def _open_connection(
 
 @contextmanager
 def _close_on_error(connection: HostConnection, environment: Mapping[str, str]) -> Iterator[None]:
-    """Close a connection if the host does not welcome it. Raise the error with its reason."""
+    """Close a connection if the host does not welcome it, and raise the error with the host's
+    reason.
+    """
     try:
         yield
     except BaseException as error:
@@ -431,13 +443,13 @@ def _close_on_error(connection: HostConnection, environment: Mapping[str, str]) 
 def _add_failure_reason(
     error: BaseException, session_id: str, environment: Mapping[str, str]
 ) -> BaseException:
-    """Return an error, with the reason that `host.json` has for a host that could not start or is
-    still running.
+    """Return the error with the reason that `host.json` has. Return another error if the host
+    failed to start or is still running.
     """
     if not isinstance(error, HostUnavailableError):
         return error
     session = registry.find_session(session_id, environment)
-    # one that said its end is about to go
+    # A host that has recorded its end is about to exit.
     if (
         session is not None
         and session.is_running

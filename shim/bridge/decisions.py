@@ -1,7 +1,7 @@
 """A person's answer to a permission prompt: whether the call may run, and what "always" allows.
 
 "Always" means the same for every client: the narrowest rule that is known to let the call run, for
-this session. A wider folder or another mode is never part of it, whatever the prompt suggests.
+this session. It never includes a wider folder or another mode, even if the prompt suggests one.
 """
 
 import os
@@ -32,7 +32,9 @@ DENIED_MESSAGE = "The user does not want this call to run."
 
 
 class PermissionPrompt(NamedTuple):
-    """A `can_use_tool` request. `permission_updates` are those that avoid later prompts, or ()."""
+    """A `can_use_tool` request. `permission_updates` are the updates that avoid later prompts, or
+    (). `rules` are their rules as text.
+    """
 
     request_id: str
     request: Mapping[str, Any]
@@ -47,7 +49,7 @@ class PermissionPrompt(NamedTuple):
         return escape_control_chars(f"  y = yes, n = no{always_option}: ").replace("\n", " ")
 
     def describe_always_allow_choice(self, scope: str) -> str:
-        """Describe what "always" does. `scope` is how long it applies."""
+        """Describe what "always" does. `scope` is where it applies, such as "session"."""
         return escape_control_chars(
             f"always allow {', '.join(self.rules)} in this {scope}"
         ).replace("\n", " ")
@@ -72,7 +74,7 @@ class PermissionPrompt(NamedTuple):
 
 
 class PermissionPromptQueue:
-    """The prompts of a session in the folder `cwd` that wait for one person. `current` is the
+    """The prompts that wait for one person, of a session in the folder `cwd`. `current` is the
     oldest prompt.
     """
 
@@ -83,7 +85,7 @@ class PermissionPromptQueue:
 
     @property
     def waiting_count(self) -> int:
-        """Return how many prompts wait after the current one."""
+        """The number of prompts after the current one."""
         return max(len(self._open_requests) - 1, 0)
 
     def add_request(self, request_id: str, request: Mapping[str, Any]) -> bool:
@@ -92,9 +94,7 @@ class PermissionPromptQueue:
         return self._update_current()
 
     def remove_resolved_request(self, request_id: str) -> bool:
-        """Remove a prompt that needs no answer any more. Return whether the current prompt has
-        changed.
-        """
+        """Remove a prompt that was resolved. Return whether the current prompt has changed."""
         self._open_requests.pop(request_id, None)
         return self._update_current()
 
@@ -124,11 +124,11 @@ def build_decision_body(
     replacement_input: Mapping[str, Any] | None = None,
     always: bool = False,
 ) -> dict[str, Any]:
-    """Build the body of an answer, `allow` or `deny`. Raise FrontendError for arguments that
+    """Build the body of an answer, `allow` or `deny`. Raise FrontendError if the arguments
     contradict each other.
 
-    `request` is the request, or {} if it is not open any more; the host then reports who answered
-    it. `replacement_input` replaces the input of the call, or fills a form.
+    `request` is the request, or {} if it is no longer open; the host then reports who answered it.
+    `replacement_input` replaces the input of the call, or fills in a form.
     """
     if behavior == "allow" and message:
         raise FrontendError(
@@ -152,7 +152,7 @@ def build_decision_body(
         **({"updatedInput": replacement_input} if replacement_input is not None else {}),
     }
     if always and request:
-        # With another input the rule is about what runs, not about what was asked.
+        # With another input, the rule must match the call that runs, not the requested one.
         final_request = (
             request
             if replacement_input is None
@@ -173,15 +173,15 @@ def build_permission_prompt(
     """Build the prompt of a request in a session of the folder `cwd`."""
     tool = str(request.get("tool_name"))
     if request.get("subtype") == ELICITATION_SUBTYPE or tool in INTERACTIVE_TOOLS:
-        # each of them is a question of its own
+        # An answer to one of them says nothing about the next one.
         return PermissionPrompt(request_id, request, (), ())
     rule = find_narrowest_allow_rule(tool, as_dict(request.get("input")), cwd)
     if rule is not None:
         name, separator, content = rule.partition("(")
         rules = [{"toolName": name} | ({"ruleContent": content[:-1]} if separator else {})]
     else:
-        # The first of them is enough. A real claude would keep it in a settings file, for other
-        # runs too.
+        # The first suggestion is enough. A real claude would store it in a settings file, also for
+        # other sessions.
         suggestions = list_dicts(request.get("permission_suggestions"))
         rules = next(filter(None, map(_extract_allow_rules, suggestions)), [])
     return PermissionPrompt(
@@ -197,9 +197,9 @@ def _build_rule_update(rules: list[dict[str, str]]) -> dict[str, Any]:
 
 
 def _extract_allow_rules(suggestion: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the rules of a suggestion that only allows calls, or [] for another one.
+    """Return the rules of a suggestion that only allows calls, or [] for any other suggestion.
 
-    A rule about files is left out, because it would allow a wider folder than the prompt is about.
+    A rule about files is not used, because it would allow a wider folder than the prompt is about.
     """
     if suggestion.get("type") != "addRules" or suggestion.get("behavior") != "allow":
         return []
@@ -226,8 +226,8 @@ def _format_rule(rule: Mapping[str, str]) -> str:
 
 
 def find_narrowest_allow_rule(tool: str, tool_input: Mapping[str, Any], cwd: str) -> str | None:
-    """Return the narrowest rule that lets a call run in the mode default, or None if no rule is
-    known to.
+    """Return the narrowest rule that lets a call run in the mode `default`, or None if no such rule
+    is known.
     """
     workspace = Workspace(cwd, os.path.expanduser("~"), (), os.path.realpath)
     for rule in _list_candidate_rules(tool, tool_input, cwd):
@@ -245,7 +245,7 @@ def find_narrowest_allow_rule(tool: str, tool_input: Mapping[str, Any], cwd: str
 def _list_candidate_rules(tool: str, tool_input: Mapping[str, Any], cwd: str) -> list[str]:
     if tool in SHELL_TOOLS:
         command = tool_input.get("command")
-        # a star would allow more than this command
+        # A star would match more than this command.
         is_exact = isinstance(command, str) and not set(command) & set("*\n")
         return [f"{tool}({command})"] if is_exact else []
     path = next(
@@ -259,7 +259,7 @@ def _list_candidate_rules(tool: str, tool_input: Mapping[str, Any], cwd: str) ->
     if tool in CHANGE_TOOLS or tool in READ_TOOLS:
         rule_tool = "Edit" if tool in CHANGE_TOOLS else "Read"
         path = posixpath.normpath(posixpath.join(cwd, path))
-        # A rule about a folder is about all files below, of which a list shows none.
+        # A rule about a folder applies to all files below it, and the prompt shows none of them.
         allows_more = set(path) & set("*?[!\\") or (
             tool != CONTENT_SEARCH_TOOL and os.path.isdir(path)
         )

@@ -1,8 +1,9 @@
-"""Starts the host of a session: a process with our environment and folder that outlives us.
+"""Starts the host of a session: a process with our environment and folder that outlives this
+process.
 
-No one waits for the host. Its lock is held and its socket listens before it starts, and it inherits
-both. If two hosts are started, one wins; a client that connects at once only waits for the first
-answer.
+No process waits for the host's exit. Its lock is held and its socket listens before it starts, and
+it inherits both. If two hosts are started for a session, only one gets the lock. A client may
+connect at once, and then waits until the host has started.
 """
 
 import os
@@ -31,9 +32,9 @@ from shim.process.environment import get_working_directory
 from shim.process.package import require_package_files_for_child
 
 PROTOCOL_VERSION = 1  # of the metadata and the frames
-# of the stderr of earlier lives; a host truncates its own
+# of stderr.log, also of earlier lives; a host truncates the file while it runs
 MAX_STDERR_BYTES = 1024 * 1024
-# Flags that may name a file. The one of the servers may name several.
+# Flags that may name a file. --mcp-config may name several.
 FILE_FLAG_FIELDS = (
     "settings",
     "mcp_config",
@@ -41,13 +42,13 @@ FILE_FLAG_FIELDS = (
     "append_system_prompt_file",
     "shim_config",
 )
-# For a host to exit after its last frame. Its agent may need a while to exit, and a recording 10 s to
-# be written.
+# For a host to exit after its last frame. Its vendor may take a while to exit, and writing a
+# recording may take 10 s.
 HOST_EXIT_TIMEOUT_S = 15.0
 
 _started_pids: list[
     int
-] = []  # started hosts, which become zombies if they exit before this process
+] = []  # hosts that this process has started; they become zombies when they exit
 
 
 class SessionRunningError(FrontendError):
@@ -64,21 +65,21 @@ class SessionRunningError(FrontendError):
 
 
 class SessionSpec(NamedTuple):
-    """What a host is started for.
+    """The specification of a session to start.
 
-    arguments   the arguments of a `claude` command, without the prompt and the flags of streams and
-                session
-    installed   what `shim install` wrote into the drop-in
+    arguments   the arguments of a `claude` command, without the prompt and without the flags for
+                streams and the session
+    installed   the options that `shim install` wrote into the drop-in
     cwd         the session's folder
-    vendor      its vendor's name, as far as it is known
-    name        the name in lists; "": the beginning of the first message
+    vendor      its vendor's name, if known
+    name        the name in lists; "" to use the beginning of the first message
     prompt      the first message: Claude's {"role": "user", "content": …}, or None
-    prompt_id   its UUID, under which it is sent once in all lives; "": a new one
-    asks        prompts wait in the hub for any client that may answer; False: only if `arguments`
-                say so
-    forked      the session that this one copies, "" for none
-    resumes     the UUID is that of an existing session, maybe of one without a host
-    beginning   the uuid of the last message of `forked`, or of the session, that this life keeps
+    prompt_id   the UUID of the prompt, which is sent only once in all lives; "" for a new UUID
+    asks        permission prompts wait in the hub for any client that may answer; False: only if
+                `arguments` request it
+    forked      the session that this session copies; "" for none
+    resumes     the UUID is that of an existing session, which may have had no host
+    beginning   flags that name the last message of `forked`, or of the session, that this life keeps
     """
 
     arguments: Sequence[str] = ()
@@ -97,10 +98,11 @@ class SessionSpec(NamedTuple):
 def start_host(
     spec: SessionSpec, environment: Mapping[str, str], session_id: str = ""
 ) -> SessionRecord:
-    """Start a host for a session, a new one without `session_id`. Return before the host is
-    running.
+    """Start a host for a session, or for a new session if `session_id` is empty. Return before the
+    host is running.
 
-    Raise SessionRunningError if the session has a host, and FrontendError if none can be started.
+    Raise SessionRunningError if the session has a host, and FrontendError if no host can be
+    started.
     """
     session_id = session_id or create_uuid()
     spec = spec._replace(cwd=spec.cwd or get_working_directory())
@@ -119,7 +121,7 @@ def start_host(
         host_lock = _acquire_lock(folder)
         if host_lock is None:
             raise SessionRunningError(session_id)
-        # the lock is ours, so the name of another socket is a dead host's
+        # We hold the lock, so an existing socket belongs to a dead host.
         sockets.remove_host_socket(folder)
         listener = sockets.open_host_listener(folder)
         metadata = _build_metadata(session_id, folder, spec)
@@ -133,7 +135,7 @@ def start_host(
         if listener is not None:
             sockets.remove_host_socket(folder)
         if is_new and (host_lock is not None or isinstance(error, lock.FileLocksUnsupportedError)):
-            shutil.rmtree(folder, ignore_errors=True)  # it never was a session
+            shutil.rmtree(folder, ignore_errors=True)  # the session never existed
         if isinstance(error, FrontendError):
             raise
         raise FrontendError(
@@ -152,8 +154,8 @@ def start_host(
 def _check_utf8(session_id: str, spec: SessionSpec) -> None:
     """Raise FrontendError for a folder or an argument that is not UTF-8.
 
-    A session is stored as JSON, which is UTF-8: the name would be changed, and would mean another
-    folder or file.
+    A session is stored as JSON, which is UTF-8. Another name would be changed, and would then mean
+    another folder or file.
     """
     for text in (spec.cwd, *spec.arguments):
         if (
@@ -169,7 +171,10 @@ def _check_utf8(session_id: str, spec: SessionSpec) -> None:
 
 
 def _restore_fork_source(spec: SessionSpec, folder: str) -> SessionSpec:
-    """Return the same spec. A copy that has no message yet is copied again."""
+    """Return the spec, with the source of the copy if the session was started as a copy.
+
+    A copy that has no message yet is made again.
+    """
     start_data = (
         registry.load_session_start_data(folder)
         if spec.resumes and not (spec.forked or spec.beginning)
@@ -189,12 +194,13 @@ def respawn_session(
     prompt: Mapping[str, Any] | None = None,
     prompt_id: str = "",
 ) -> SessionRecord:
-    """Start the next life of a session, with the flags of the last one. Raise SessionRunningError
-    and FrontendError like `start_host`.
+    """Start the next life of a session, with the flags of the last one.
+
+    Raise SessionRunningError and FrontendError like `start_host`.
     """
     spec = read_session_spec(session.folder)
     check_flag_files_exist(session, parse_argv(spec.arguments))
-    # what was said since must not be dropped again
+    # If the session is not a copy, dropping messages again would also drop newer ones.
     fork_args = spec.beginning if spec.forked else ()
     new_spec = spec._replace(prompt=prompt, prompt_id=prompt_id, resumes=True, beginning=fork_args)
     return start_host(new_spec, environment, session.session_id)
@@ -210,8 +216,10 @@ def can_read_session_start_data(session: SessionRecord) -> bool:
 
 
 def read_session_spec(folder: str) -> SessionSpec:
-    """Read what a life of the session was started for. Raise FrontendError if that cannot be read,
-    because without its flags a session would run with other permissions.
+    """Return the specification with which the session was last started. Raise FrontendError if it
+    cannot be read.
+
+    Without its flags a session would run with other permissions.
     """
     start_data = registry.load_session_start_data(folder)
     if (
@@ -228,7 +236,7 @@ def read_session_spec(folder: str) -> SessionSpec:
 
 
 def read_start_invocation(session: SessionRecord) -> Invocation:
-    """Return the command line of the session's last life, as far as it is known."""
+    """Return the command line of the session's last life, or an empty one if it cannot be read."""
     return parse_argv(
         [
             str(arg)
@@ -241,10 +249,10 @@ def read_start_invocation(session: SessionRecord) -> Invocation:
 def build_resume_invocation(
     session: SessionRecord, folder: str, requested: Invocation, *, is_copy: bool = False
 ) -> Invocation:
-    """Return the flags of the next life in `folder`, or of a copy: the original flags and the new
-    ones.
+    """Return the flags of the next life in `folder`, or of a copy: the original flags combined with
+    the new ones.
 
-    Settings in a file are read if they must be compared or merged. Raise FrontendError like
+    Settings files are read if they must be compared or merged. Raise FrontendError like
     `check_flag_files_exist`.
     """
     start_invocation = read_start_invocation(session)
@@ -269,7 +277,8 @@ def build_resume_invocation(
 
 
 def _inline_settings(invocation: Invocation) -> Invocation:
-    from shim.state.claude_settings import load_settings_from_flag  # most starts read none
+    # Imported late, because most starts read no settings file.
+    from shim.state.claude_settings import load_settings_from_flag
 
     settings = invocation.settings
     return (
@@ -282,10 +291,10 @@ def _inline_settings(invocation: Invocation) -> Invocation:
 def check_flag_files_exist(
     session: SessionRecord, start_invocation: Invocation, requested: Invocation | None = None
 ) -> None:
-    """Raise FrontendError for a file of the original flags that is missing, because it may have
-    forbidden something.
+    """Raise FrontendError if a file of the original flags is missing, because the file may contain
+    restrictions.
 
-    A flag of `requested` replaces the original one, except for servers, which are added.
+    A flag of `requested` replaces the original one, except for MCP servers, which are added.
     """
     for field in FILE_FLAG_FIELDS:
         value = getattr(start_invocation, field)
@@ -307,7 +316,7 @@ def check_flag_files_exist(
 
 
 def _is_missing_file(value: str, path: str = "") -> bool:
-    """Return whether a value names a file that does not exist. It may be JSON instead."""
+    """Return whether a value names a file that does not exist. The value may also be JSON."""
     return not is_json(value) and not os.path.exists(path or value)
 
 
@@ -321,8 +330,9 @@ def reap_exited_hosts() -> None:
 
 
 def _acquire_lock(folder: str) -> int | None:
-    """Take the lock for a new host. Return None while another host is running. A host that is about
-    to exit is waited for: it is listed as ended already.
+    """Acquire the lock for a new host. Return None while another host is running.
+
+    Wait for a host that has recorded its end but has not exited yet.
     """
     deadline = time.monotonic() + HOST_EXIT_TIMEOUT_S
     while (
@@ -338,7 +348,7 @@ def _acquire_lock(folder: str) -> int | None:
 def _build_metadata(session_id: str, folder: str, spec: SessionSpec) -> dict[str, Any]:
     """Build the metadata of a new life (background page, section 3)."""
     from shim.core.bridge.status import (
-        derive_session_name,  # not for whoever only reads what stands here
+        derive_session_name,  # imported late, because commands that start no host do not need it
     )
 
     previous = registry.read_metadata(folder) or registry.restore_metadata(folder) or {}
@@ -391,7 +401,7 @@ def _start_process(
 def _spawn_host(
     folder: str, host_lock: int, listener: socket.socket, environment: Mapping[str, str], stdin: int
 ) -> int:
-    """Start the host in a session of its own, without our terminal, pipes and signals. Return its
+    """Start the host in its own POSIX session, without our terminal, pipes and signals. Return its
     pid.
 
     Signals are blocked until the host handles them, because another process may read its pid and
@@ -399,7 +409,7 @@ def _spawn_host(
     """
     from shim.io.early_signals import SIGNAL_NAMES
 
-    # not for whoever only reads what stands here
+    # Imported late, because commands that start no host do not need it.
     from shim.process.spawn import DEFAULT_SIGNALS, disable_descriptor_inheritance
 
     disable_descriptor_inheritance()
@@ -407,8 +417,8 @@ def _spawn_host(
         _open_stderr_file(os.path.join(folder, registry.STDERR_FILE)),
         (host_lock, listener.fileno()),
     )
-    # In the host they have other numbers, so that ours are never inherited by what another thread
-    # starts.
+    # The descriptors have other numbers in the host. So ours stay non-inheritable, and a process
+    # that another thread starts does not get them.
     host_descriptors = [
         descriptor
         for descriptor in range(3, 8)
@@ -432,7 +442,7 @@ def _spawn_host(
             ],
             setsid=True,
             setsigmask=[getattr(signal, signal_name) for signal_name in SIGNAL_NAMES],
-            # SIGHUP too: `nohup` is for the command that starts the host
+            # Also SIGHUP: `nohup` should only affect the command that starts the host.
             setsigdef=DEFAULT_SIGNALS,
         )
     finally:
@@ -445,7 +455,7 @@ def build_host_command() -> list[str]:
 
 
 def _open_stderr_file(path: str) -> int:
-    """Open the file for a host's stderr, at its end. It is truncated if it is too large."""
+    """Open the file for a host's stderr for appending. Truncate it if it is too large."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
     if os.fstat(descriptor).st_size > MAX_STDERR_BYTES:

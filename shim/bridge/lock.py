@@ -1,9 +1,10 @@
-"""The lock file of a session. The kernel frees it when the host dies; a process id could be reused.
+"""The lock file of a session. The kernel releases the lock when the host dies. A process id would
+not be reliable, because it can be reused.
 
 A host holds the lock exclusively while it runs. A process that checks for a host shares the lock
-for a moment, so that no host starts while the files of a dead one are removed. A socket that
-answers is also proof of a running host, because the lock file may have been deleted. A filesystem
-without file locks is refused.
+briefly, so that no host starts while the files of a dead one are removed. A socket that accepts
+connections is also proof of a running host, because the lock file may have been deleted. A
+filesystem without file locks is refused.
 """
 
 import errno
@@ -18,9 +19,9 @@ from shim.core.errors import FrontendError
 
 LOCK_FILE = "lock"
 NO_LOCK_ERRNOS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
-ACQUIRE_TIMEOUT_S = 0.5  # for those to finish who only look
+ACQUIRE_TIMEOUT_S = 0.5  # for processes that only check for a host
 POLL_INTERVAL_S = 0.005
-ACQUIRE_ATTEMPTS = 10  # to lock a file that is removed and made anew meanwhile
+ACQUIRE_ATTEMPTS = 10  # if the file is removed and created again at the same time
 
 
 class FileLocksUnsupportedError(FrontendError):
@@ -34,7 +35,8 @@ class FileLocksUnsupportedError(FrontendError):
 
 
 def acquire_session_host_lock(session_folder: str) -> int | None:
-    """Take the lock for a host of ours. Return its descriptor, or None while another host runs.
+    """Acquire the lock for a host that we start. Return its descriptor, or None while another host
+    runs.
 
     Raise FileLocksUnsupportedError if the filesystem has no file locks, and OSError if the folder
     cannot be written.
@@ -90,7 +92,7 @@ def probe_session_host_lock(session_folder: str) -> Iterator[bool]:
 
 
 def _try_flock(descriptor: int, operation: int) -> bool:
-    """Return whether the lock was free. OSError if the filesystem has no file locks."""
+    """Return whether the lock was acquired. Raise OSError if the filesystem has no file locks."""
     try:
         fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -99,8 +101,8 @@ def _try_flock(descriptor: int, operation: int) -> bool:
 
 
 def _is_current_file(descriptor: int, folder: str) -> bool:
-    """Return whether the descriptor is of the file that has this name now. `remove_session` deletes
-    the file while it holds the lock.
+    """Return whether the file of the descriptor still has its name. `remove_session` deletes the
+    file while it holds the lock.
     """
     try:
         return os.path.samestat(

@@ -1,8 +1,9 @@
 """A session's log: recordings named `<generation>-<first number>.cast`.
 
-Each life of the session's host starts a new file, and another one when a file is full. `shim show`,
-`shim export` and `shim cast verify` read the files like any recording. Nothing is redacted, so a
-client that reconnects sees what the others saw. The numbers of lines are counted, not written.
+Each life of the session's host starts a new file. Another one is started when a file is full. `shim
+show`, `shim export` and `shim cast verify` read the files like any recording. Nothing is redacted,
+so a client that reconnects sees what the other clients saw. Line numbers are not stored: they are
+counted.
 """
 
 import os
@@ -33,16 +34,17 @@ from shim.core.reading.json_text import parse_json_object
 from shim.core.reading.values import as_dict
 from shim.state.files import open_new_file, open_regular_file, remove_file, write_all
 
-# of one file: a reader may have to skip so much, and so much is deleted at once
+# Of one file. A reader may have to skip this much, and this much is deleted at once.
 MAX_FILE_BYTES = 64 * 1024 * 1024
-# of all files of a session; the oldest are deleted, and a client is sent a gap
+# Of all files of a session. The oldest files are deleted, and clients that need them are sent a
+# gap.
 MAX_LOG_BYTES = 1024 * 1024 * 1024
-READ_BATCH_BYTES = 1024 * 1024  # of lines that are read at once: what a client's queue takes
-INDEX_INTERVAL_LINES = 64  # from one indexed line of a file to the next
-MAX_RECENT_LINES = 10_000  # of former lives, to recognize a message that is sent again
+READ_BATCH_BYTES = 1024 * 1024  # of lines that are read at once; fits into a client's queue
+INDEX_INTERVAL_LINES = 64  # between two indexed lines of a file
+MAX_RECENT_LINES = 10_000  # of former lives, for recognizing a message that is sent again
 UNNUMBERED_TYPES = ("control_request", "control_response", "control_cancel_request", "keep_alive")
 UNNUMBERED_SNIPPETS = (b'"control_', b'"keep_alive"')  # each such line contains one of them
-# The readers of recordings use these arguments.
+# Readers of recordings evaluate these arguments.
 HEADER_ARGV = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
 HEADER_KEYS = ("generation", "first", "at")  # of a file's header
 
@@ -78,16 +80,16 @@ class RecordedSessionLog:
 
     @property
     def first_line_number(self) -> int:
-        """Return the number of the oldest line."""
+        """The number of the oldest line."""
         return self._log_files[0].first_number if self._log_files else self._last_number + 1
 
     @property
     def last_line_number(self) -> int:
-        """Return the number of the last line."""
+        """The number of the last line."""
         return self._last_number
 
     def load_history(self) -> LogHistory:
-        """Return what a host needs to know of the session's former lives."""
+        """Return what a host needs to know about the session's former lives."""
         first_numbers = dict[int, int]()
         for file in self._log_files:
             first_numbers.setdefault(file.generation, file.first_number)
@@ -97,9 +99,10 @@ class RecordedSessionLog:
     # -- writing -----------------------------------------------------------------------------------
 
     def append(self, records: Sequence[SessionLogRecord]) -> None:
-        """Write records. Raise OSError if they cannot be written, and for all later records.
+        """Write records. Raise OSError if they cannot be written, and then for all later records,
+        too.
 
-        Part of a batch is never left in the file.
+        A failed batch is removed from the file.
         """
         if self._write_error is not None:
             raise self._write_error
@@ -155,7 +158,7 @@ class RecordedSessionLog:
             "bridge": {"generation": self.generation, "first": first_number, "at": start_ms},
         }
         header_line = self._encoder.encode_header(header)
-        remove_file(path)  # of a life that wrote no line
+        remove_file(path)  # left by a life that wrote no line
         self._descriptor = open_new_file(path)
         write_all(self._descriptor, header_line)
         self._log_files.append(
@@ -164,7 +167,9 @@ class RecordedSessionLog:
         self._drop_old_files()
 
     def _drop_old_files(self) -> None:
-        """Delete the oldest files beyond the limit, but not the one that is written."""
+        """Delete the oldest files while the log is too large, but never the file that is being
+        written.
+        """
         while (
             len(self._log_files) > 1
             and sum(file.size_bytes for file in self._log_files)
@@ -213,7 +218,7 @@ class RecordedSessionLog:
         return entries
 
     def list_message_ids(self) -> Iterator[str]:
-        """Yield the ids of the last accepted messages: a client may send a message again."""
+        """Yield the ids of recently accepted messages. A client may send a message again."""
         after_number = max(self.first_line_number - 1, self._last_number - MAX_RECENT_LINES)
         while entries := self.read(after_number, MAX_RECENT_LINES):
             yield from list_accepted_message_ids(entries)
@@ -231,7 +236,7 @@ class _LogFile:
         self.first_number = first_number
         self.size_bytes = size_bytes
         self._start_ms = start_ms
-        # number of the next line, offset, seconds
+        # number of the next line, its offset in the file, seconds since the start of the file
         self._index: list[tuple[int, int, float]] = [(first_number, 0, 0.0)]
 
     def read_entries(self, after_number: int) -> Iterator[SessionLogEntry]:
@@ -245,7 +250,7 @@ class _LogFile:
         try:
             descriptor = open_regular_file(self.path, follow_links=False)
         except OSError:
-            return  # deleted meanwhile
+            return  # the file was deleted
         with open(descriptor, "rb") as file:
             file.seek(offset)
             for raw in file:
@@ -271,10 +276,10 @@ class _LogFile:
                 self.extend_index(number, offset, elapsed_s)
 
     def extend_index(self, number: int, offset: int, elapsed_s: float) -> None:
-        """Store where a line begins, at most once in INDEX_INTERVAL_LINES.
+        """Store the offset of a line, at most once in INDEX_INTERVAL_LINES.
 
-        A host extends the index while it writes. So the event loop never reads a whole file for a
-        client that reconnects.
+        A host extends the index while it writes. So the event loop never reads a complete file for
+        a client that reconnects.
         """
         if number - self._index[-1][0] >= INDEX_INTERVAL_LINES:
             self._index.append((number, offset, elapsed_s))
@@ -288,14 +293,14 @@ class _LogFile:
 
 
 def needs_log_line_number(line: bytes) -> bool:
-    """Return whether a line has a number. Lines of the control protocol have none."""
+    """Return whether a line gets a number. Lines of the control protocol get none."""
     if not any(snippet in line for snippet in UNNUMBERED_SNIPPETS):
         return True
     return parse_json_object(line).get("type") not in UNNUMBERED_TYPES
 
 
 def _load_log_files(folder: str) -> list[_LogFile]:
-    """Return the files of former lives in order. Other files are ignored."""
+    """Return the files of former lives, in order. Other files are ignored."""
     log_files = list[_LogFile]()
     for file_name in sorted(os.listdir(folder)):
         path = os.path.join(folder, file_name)

@@ -1,12 +1,13 @@
-"""The sessions that live on their own, or did: a folder each in the state directory, its facts and
-its lock.
+"""The registry of background sessions, running and ended: a folder for each in the state directory.
 
-`<state>/bridge/<session UUID>/` (0700) has `host.json` (the facts, 0600), `lock` (held by the host
-for its life), `socket`, `start.json` (what a next life needs), `settings.json` (what the host has
-read of Claude's), `flags.json` (settings that its flags say as JSON), `log/` and
-`stderr.log`. There is no process in the middle: whoever looks finds them, and tidies
-what a dead host left. Where others could have written there, nothing is found: a forged fact would
-name the process that `stop` ends.
+The folder `<state>/bridge/<session UUID>/` (0700) contains `host.json` (the metadata, 0600), `lock`
+(held by the host while it runs), `socket`, `start.json` (what the next life needs), `settings.json`
+(Claude's settings that a host of an older version has read), `flags.json` (JSON settings of its
+flags), `log/` and `stderr.log`.
+
+No central process exists. Each process that looks up a session reads these files, and cleans up
+after a dead host. If other users can write the folder, no session is found: forged metadata could
+name the process that `stop` kills.
 """
 
 import errno
@@ -44,25 +45,26 @@ METADATA_FILE, START_FILE, SETTINGS_FILE, FLAG_SETTINGS_FILE, LOG_FOLDER = (
     "log",
 )
 STDERR_FILE = "stderr.log"
-# of start.json, whose prompt may have an image; the facts are a page
+# Of start.json, whose prompt may contain an image. host.json is far smaller.
 MAX_FILE_BYTES = 16 * 1024 * 1024
-# sessions that are listed and kept beside those that live: the last ones to end
+# Ended sessions that are listed and kept, in addition to the running ones. The last to end are
+# kept.
 MAX_ENDED_SESSIONS = 10_000
-# to remove a folder in which another process that removes it makes the lock anew
+# to remove a folder in which another process creates the lock again while it removes the folder
 REMOVE_ATTEMPTS = 3
 SECONDS_PER_DAY = 24 * 60 * 60.0
-HOST_DIED_DETAIL = "its host died"  # the detail of a session that had work to do then
-# the detail of a session whose facts cannot be read
+HOST_DIED_DETAIL = "its host died"  # the detail of a session whose host died at work
+# the detail of a session whose metadata cannot be read
 DAMAGED_DETAIL = "damaged: its file host.json {}"
-RESTORED_KEYS = ("cwd", "vendor", "name", "generation")  # facts that are also in start.json
-ACTIVE_STATES = ("working", "blocked")  # states that a dead host cannot have
+RESTORED_KEYS = ("cwd", "vendor", "name", "generation")  # metadata that is also in start.json
+ACTIVE_STATES = ("working", "blocked")  # states that only a running host can have
 
 
 class SessionRecord(NamedTuple):
-    """One session: its UUID, its folder, whether its host lives, and its facts as they hold now.
+    """One session: its UUID, its folder, whether its host is running, and its current metadata.
 
-    The facts of a dead host say no `status` and no `pid`; where it died at work, its `state` is
-    `failed`.
+    The metadata of a dead host has no `status` and no `pid`. If the host died at work, the `state`
+    is `failed`.
     """
 
     session_id: str
@@ -72,28 +74,26 @@ class SessionRecord(NamedTuple):
 
     @property
     def short_id(self) -> str:
-        """The short id."""
         return shorten_session_id(self.session_id)
 
     @property
     def log_folder(self) -> str:
-        """The folder of its log."""
         return os.path.join(self.folder, LOG_FOLDER)
 
     @property
     def stderr_path(self) -> str:
-        """The file of what its host said beside its lines."""
+        """The file with the stderr of its host."""
         return os.path.join(self.folder, STDERR_FILE)
 
 
 def get_bridge_folder(environment: Mapping[str, str]) -> str:
-    """Where the folders of the sessions are."""
+    """Return the folder that contains the sessions' folders."""
     return os.path.join(get_state_dir(environment), "bridge")
 
 
 def get_session_folder(session_id: str, environment: Mapping[str, str]) -> str:
-    """The folder of a session, which need not be there. ValueError for what is no UUID: it never
-    becomes a path.
+    """Return the folder of a session, which may not exist. Raise ValueError if `session_id` is not
+    a UUID, so that it cannot become another path.
     """
     canonical_id = canonicalize_uuid(session_id)
     if canonical_id is None:
@@ -102,14 +102,14 @@ def get_session_folder(session_id: str, environment: Mapping[str, str]) -> str:
 
 
 def create_session_folder(session_id: str, environment: Mapping[str, str]) -> str:
-    """The folder of a session, made if needed. FrontendError where none can be kept."""
+    """Return the folder of a session. Create it if needed. Raise FrontendError if that fails."""
     private_folder, folder = (
         get_bridge_folder(environment),
         get_session_folder(session_id, environment),
     )
     try:
         for path in (os.path.dirname(private_folder), private_folder):
-            # the mode is only of the last folder that is made
+            # `makedirs` applies the mode only to the last folder of the path.
             os.makedirs(path, mode=0o700, exist_ok=True)
         if ensure_private_dir(private_folder):
             os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -127,12 +127,14 @@ def create_session_folder(session_id: str, environment: Mapping[str, str]) -> st
     )
 
 
-# -- finding ---------------------------------------------------------------------------------------
+# -- lookup ----------------------------------------------------------------------------------------
 
 
 def list_sessions(environment: Mapping[str, str]) -> list[SessionRecord]:
-    """All that live and the last MAX_ENDED_SESSIONS others, the last begun first. What dead hosts
-    left is tidied on the way.
+    """Return all running sessions and the last MAX_ENDED_SESSIONS others, the most recently created
+    first.
+
+    Clean up after dead hosts.
     """
     running_ids, other_ids = _list_session_ids(environment)
     records = [
@@ -146,11 +148,11 @@ def list_sessions(environment: Mapping[str, str]) -> list[SessionRecord]:
 
 
 def _list_session_ids(environment: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """The UUIDs of the sessions that may live, and of the others, those first whose folder changed
-    last.
+    """Return the UUIDs of the sessions that may be running, and those of the others. The others are
+    sorted by the last change of their folder, the most recent first.
 
-    A host whose socket has lost its name ends, so a folder without one has no living session: only
-    the names have to be looked at to find those that live among any number.
+    A host ends if its socket file is removed, so a folder without one has no running session.
+    Therefore running sessions are found among any number of folders without reading their files.
     """
     running_ids, other_ids = list[str](), list[tuple[float, str]]()
     bridge_folder = get_bridge_folder(environment)
@@ -171,10 +173,10 @@ def _list_session_ids(environment: Mapping[str, str]) -> tuple[list[str], list[s
 def find_session_trusting_metadata(
     session_id: str, environment: Mapping[str, str]
 ) -> SessionRecord | None:
-    """As `find_session`, but a life that has said its own end is believed: a month of them is
-    listed in a moment.
+    """Return the session like `find_session`, but do not check the lock if its metadata says that
+    it has ended. So a month of sessions is listed quickly.
 
-    Its host may hold the lock a little longer, and nobody is let in.
+    The host of such a session may hold the lock a little longer. It accepts no clients.
     """
     folder = os.path.join(get_bridge_folder(environment), session_id)
     metadata = read_metadata(folder)
@@ -184,14 +186,16 @@ def find_session_trusting_metadata(
 
 
 def has_session_ended(metadata: Mapping[str, Any]) -> bool:
-    """Whether these are the facts of a life that ended by itself, or was tidied."""
+    """Return whether the metadata is that of a life that ended by itself or was cleaned up."""
     return metadata["state"] not in ACTIVE_STATES and not (
         metadata.get("status") or metadata.get("pid")
     )
 
 
 def find_session(session_id: str, environment: Mapping[str, str]) -> SessionRecord | None:
-    """The session of a UUID; None where it never lived on its own. What a dead host left is tidied."""
+    """Return the session with a UUID, or None if it was never a background session. Clean up after
+    a dead host.
+    """
     canonical_id, bridge_folder = canonicalize_uuid(session_id), get_bridge_folder(environment)
     if canonical_id is None or can_others_write_dir(bridge_folder):
         return None
@@ -205,16 +209,17 @@ def find_session(session_id: str, environment: Mapping[str, str]) -> SessionReco
                 metadata = _clean_up_dead_host(folder, read_metadata(folder) or metadata)
     except OSError:
         is_dead = not sockets.is_host_listening(folder)
-        # without the lock nothing is written
+        # Without the lock, no file is written.
         metadata = _end_metadata(metadata) if is_dead else metadata
     return SessionRecord(canonical_id, folder, not is_dead, metadata)
 
 
 def _find_damaged_session(session_id: str, folder: str) -> SessionRecord | None:
-    """Return a session whose facts cannot be read, for example after a crash of the machine or on a
-    full disk.
+    """Return a session whose metadata cannot be read, for example after a crash of the machine or
+    on a full disk.
 
-    Return None if there was no session, or if its host is running: the host writes its facts again.
+    Return None if there was no session, or if its host is running. A running host writes its
+    metadata again.
     """
     metadata = restore_metadata(folder)
     try:
@@ -229,8 +234,8 @@ def _find_damaged_session(session_id: str, folder: str) -> SessionRecord | None:
 
 
 def restore_metadata(folder: str) -> dict[str, Any] | None:
-    """Return facts from the other files of a session, in place of damaged facts. None if there was
-    no session.
+    """Return metadata from the other files of a session, in place of damaged metadata. Return None
+    if there was no session.
     """
     file_names = [
         file_name
@@ -267,7 +272,7 @@ def restore_metadata(folder: str) -> dict[str, Any] | None:
 
 
 def is_metadata_damaged(metadata: Mapping[str, Any]) -> bool:
-    """Return whether the facts of a session could not be read."""
+    """Return whether the metadata of a session could not be read."""
     return metadata.get("protocol") is None and str(metadata.get("detail")).startswith(
         DAMAGED_DETAIL.partition("{")[0]
     )
@@ -276,7 +281,7 @@ def is_metadata_damaged(metadata: Mapping[str, Any]) -> bool:
 def list_sessions_by_id_prefix(
     reference: str, environment: Mapping[str, str]
 ) -> list[SessionRecord]:
-    """The sessions that a UUID, a short id, or the beginning of one may mean: none, one or several."""
+    """Return the sessions that match a UUID, a short id, or the beginning of one."""
     reference = reference.lower()
     if canonicalize_uuid(reference) is not None:
         session = find_session(reference, environment)
@@ -289,14 +294,14 @@ def list_sessions_by_id_prefix(
 
 
 def is_session_running(session_id: str, environment: Mapping[str, str]) -> bool:
-    """Whether a session has a living host."""
+    """Return whether a session has a running host."""
     session = find_session(session_id, environment)
     return session is not None and session.is_running
 
 
 def _clean_up_dead_host(folder: str, metadata: dict[str, Any]) -> dict[str, Any]:
-    """The facts of a session whose host is dead, and the folder without what the host left. The
-    lock is shared.
+    """Remove what a dead host left in the folder. Return the session's metadata. The caller holds
+    the shared lock.
     """
     sockets.remove_host_socket(folder)
     if has_session_ended(metadata):
@@ -308,7 +313,7 @@ def _clean_up_dead_host(folder: str, metadata: dict[str, Any]) -> dict[str, Any]
 
 
 def _end_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of a session whose host is dead."""
+    """Return the metadata of a session whose host is dead."""
     died = (
         {"state": "failed", "detail": HOST_DIED_DETAIL}
         if metadata["state"] in ACTIVE_STATES
@@ -326,21 +331,23 @@ def _end_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_unanswered_messages(metadata: Mapping[str, Any]) -> str:
-    """What is said of messages that waited when the session ended; "" where none did."""
+    """Describe the messages that had no answer when the session ended. Return "" if there were
+    none.
+    """
     count = metadata.get("unanswered") or 0
     return (
         f"{count} {'message was' if count == 1 else 'messages were'} not answered" if count else ""
     )
 
 
-# -- removing --------------------------------------------------------------------------------------
+# -- removal ---------------------------------------------------------------------------------------
 
 
 def remove_old_sessions(environment: Mapping[str, str], days: float) -> int:
-    """Remove the sessions whose last life ended more than `days` ago, and all but the last
-    MAX_ENDED_SESSIONS; how many.
+    """Remove sessions whose last life ended more than `days` ago, and all but the last
+    MAX_ENDED_SESSIONS. Return how many were removed.
 
-    Those that live are left alone.
+    Running sessions are never removed.
     """
     ended_sessions, removed_count = list[tuple[float, SessionRecord]](), 0
     for session_id in (
@@ -361,8 +368,8 @@ def remove_old_sessions(environment: Mapping[str, str], days: float) -> int:
 
 
 def _read_change_time(folder: str) -> float:
-    """Return when the facts of a session were written, or when its folder changed if the facts are
-    missing.
+    """Return when the metadata of a session was written, or when its folder changed if there is no
+    metadata. In seconds since 1970.
     """
     try:
         return os.stat(os.path.join(folder, METADATA_FILE)).st_mtime
@@ -371,8 +378,8 @@ def _read_change_time(folder: str) -> float:
 
 
 def remove_session(session: SessionRecord) -> bool:
-    """Remove all that is kept of a session, also where another process does. False if its host
-    lives, or it stays.
+    """Remove all files of a session. Return whether they are gone, even if another process removed
+    them. Return False if the host is running.
 
     Raise FileLocksUnsupportedError if the filesystem has no file locks.
     """
@@ -393,9 +400,10 @@ def remove_session(session: SessionRecord) -> bool:
     return False
 
 
-# -- the files -------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 
-# Key → the types of its value. What is missing or of another type is None, or what stands here.
+# Key → the types of its value. A value that is missing or has another type becomes None, or the
+# default in _DEFAULTS.
 _TEXT_TYPES, _NUMBER_TYPES = (str,), (int, float)
 _KEY_TYPES: Mapping[str, tuple[type, ...]] = {
     "id": _TEXT_TYPES, "session": _TEXT_TYPES, "cwd": _TEXT_TYPES, "vendor": _TEXT_TYPES,
@@ -414,7 +422,9 @@ _DEFAULTS: Mapping[str, Any] = {
 
 
 def read_metadata(folder: str) -> dict[str, Any] | None:
-    """The facts of a session, each None or of its type; None where there are none."""
+    """Return the metadata of a session, or None if it cannot be read. Each value is None or of its
+    type.
+    """
     data = _load_json_object(os.path.join(folder, METADATA_FILE))
     if data is None:
         return None
@@ -429,10 +439,10 @@ def read_metadata(folder: str) -> dict[str, Any] | None:
 
 
 def write_metadata(folder: str, metadata: Mapping[str, Any]) -> None:
-    """Replace the facts of a session. Raise OSError if they cannot be written.
+    """Replace the metadata of a session. Raise OSError if it cannot be written.
 
-    A full disk has no room for a new file, so the old file is overwritten: a failed session must
-    not look finished.
+    A full disk may have no space for a new file. Then the old file is overwritten, because a failed
+    session must not look finished.
     """
     path, data = os.path.join(folder, METADATA_FILE), dump_json(metadata)
     try:
@@ -444,14 +454,15 @@ def write_metadata(folder: str, metadata: Mapping[str, Any]) -> None:
 
 
 def load_session_start_data(session_folder: str) -> dict[str, Any] | None:
-    """What a life of the session was started with; None where nothing is known of it."""
+    """Return what a life of the session was started with, or None if it cannot be read."""
     return _load_json_object(os.path.join(session_folder, START_FILE))
 
 
 def write_session_start_data(session_folder: str, start_data: Mapping[str, Any]) -> None:
-    """Keep what a life of the session is started with. OSError where that cannot be.
+    """Store what a life of the session is started with. Raise OSError if that fails.
 
-    FrontendError where it is more than a host reads: what was kept before stays as it is.
+    Raise FrontendError if the data is larger than a host reads. The previous data then stays
+    unchanged.
     """
     data = dump_json(start_data)
     if len(data) > MAX_FILE_BYTES:
@@ -464,9 +475,9 @@ def write_session_start_data(session_folder: str, start_data: Mapping[str, Any])
 
 
 def load_session_claude_settings(folder: str, host_generation: object) -> ClaudeSettings | None:
-    """Return what a host of an older version stored of Claude's settings, or None.
+    """Return the Claude settings that a host of an older version stored, or None.
 
-    Today's hosts report it in their answer to `reload_settings`.
+    Current hosts report their settings in the answer to `reload_settings`.
     """
     data = _load_json_object(os.path.join(folder, SETTINGS_FILE)) or {}
     try:
@@ -480,7 +491,7 @@ def load_session_claude_settings(folder: str, host_generation: object) -> Claude
 
 
 def write_settings_flag_file(session_folder: str, settings_json: str) -> str:
-    """Keep what `--settings` says as JSON; its path. OSError where that cannot be."""
+    """Write the JSON of `--settings` to a file. Return its path. Raise OSError if that fails."""
     path = os.path.join(session_folder, FLAG_SETTINGS_FILE)
     replace_file(path, lambda file: write_all(file, settings_json.encode()))
     return path

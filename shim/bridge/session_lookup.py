@@ -1,7 +1,8 @@
-"""Finds the session that a text names: the beginning of its short id, its UUID, its name, or a part
-of its name.
+"""Finds the session that a text refers to: by the beginning of its short id, its UUID, its name, or
+a part of its name.
 
-The texts are the real claude's (background page, B23, B24), because people and programs know them.
+The texts are those of the real claude (background page, B23, B24), because users and programs know
+them.
 """
 
 import os
@@ -17,8 +18,8 @@ NO_MATCH_WITH_HINT = NO_MATCH + ". Run 'claude agents' to list running sessions.
 ID_PREFIX_HINT = "Text that can be the start of an id is not read as a name. Use more of the name."
 ONLY_ARG_HINT = "A name must be the only argument. Put a name with spaces in quotes."
 ID_PREFIX_PATTERN = re.compile(r"[0-9a-f]{1,8}\Z")
-MAX_REFERENCE_CHARS = 200  # of a word that is said again
-MAX_LISTED_SESSIONS = 20  # sessions of one name that are listed
+MAX_REFERENCE_CHARS = 200  # of the user's text in an error
+MAX_LISTED_SESSIONS = 20  # with matching names, in an error
 
 OptionalSessions = Sequence[SessionRecord] | None
 
@@ -26,8 +27,8 @@ OptionalSessions = Sequence[SessionRecord] | None
 def resolve_session_id(
     reference: str, no_match_text: str = NO_MATCH, *, sessions: OptionalSessions = None
 ) -> SessionRecord:
-    """Return the one session with this UUID or this beginning of a short id. Raise FrontendError
-    for none or several.
+    """Return the only session with this UUID, or whose short id begins with this text. Raise
+    FrontendError if none or several match.
     """
     matches = _filter_by_id(_list_candidates(sessions), reference)
     if len(matches) == 1:
@@ -42,10 +43,11 @@ def resolve_session_id(
 def resolve_session_reference(
     reference: str, *, sessions: OptionalSessions = None, is_only_arg: bool = True
 ) -> SessionRecord:
-    """Return the one session that a text names by id, or else by name. `is_only_arg`: it was the
-    only argument.
+    """Return the only session that a text refers to, by id or else by name. Raise FrontendError if
+    none or several match.
 
-    `sessions` are the candidates, None for all.
+    `sessions` are the candidates; None means all sessions. `is_only_arg`: the text was the only
+    argument.
     """
     sessions = _list_candidates(sessions)
     matches = _filter_by_id(sessions, reference)
@@ -59,7 +61,7 @@ def resolve_session_reference(
     elif not is_only_arg:
         hint = ONLY_ARG_HINT
     elif name:
-        # another's name may begin with all of it
+        # An exact match comes first, because a longer name may contain this one.
         exact_matches = [
             session for session in sessions if name == get_session_name(session).lower()
         ]
@@ -92,7 +94,7 @@ def _filter_by_id(sessions: Sequence[SessionRecord], reference: str) -> list[Ses
         session = next(
             (session for session in sessions if session.session_id == uuid), None
         ) or find_session(uuid, os.environ)
-        # however many are kept, and whether it is among those that are listed
+        # A UUID finds every session, even one that is not among the listed ones.
         return [session] if session else []
     return [session for session in sessions if reference and session.short_id.startswith(reference)]
 

@@ -1,5 +1,5 @@
-"""The socket of a session: a name in the session's folder, for paths of any length and only for our
-own user.
+"""The Unix socket of a session: a file in the session's folder. The path may have any length, and
+only our own user may connect.
 """
 
 import os
@@ -14,12 +14,12 @@ from shim.io.unix.socket_folder import SOCKET_NAME as SHORT_SOCKET_FILE
 SOCKET_FILE = "socket"
 # Connections that wait while the host is busy or is being started. The system may allow fewer.
 LISTEN_BACKLOG = 128
-CONNECT_TIMEOUT_S = 5  # for a place in a full backlog
+CONNECT_TIMEOUT_S = 5  # while the backlog is full
 
 
 def open_host_listener(folder: str) -> socket.socket:
-    """Open a listening socket in `folder` with mode 0600. Raise OSError (EADDRINUSE) if there is
-    one already.
+    """Open a listening socket in `folder` with mode 0600. Raise OSError (EADDRINUSE) if a socket
+    exists.
     """
     listener = socket.socket(socket.AF_UNIX)
     try:
@@ -34,12 +34,13 @@ def open_host_listener(folder: str) -> socket.socket:
 
 
 def connect_to_host(folder: str) -> socket.socket:
-    """Connect to the host of `folder` with a blocking socket. Raise OSError if no process of our
+    """Connect to the host of `folder`. Return a blocking socket. Raise OSError if no process of our
     user listens.
     """
     connection = socket.socket(socket.AF_UNIX)
     try:
-        # a timeout would not wait
+        # `settimeout` would make the socket non-blocking, and `connect` would fail at once if the
+        # backlog is full.
         connection.setsockopt(
             socket.SOL_SOCKET, socket.SO_SNDTIMEO, _pack_timeval(CONNECT_TIMEOUT_S)
         )
@@ -55,7 +56,7 @@ def connect_to_host(folder: str) -> socket.socket:
 
 
 def is_host_listening(folder: str) -> bool:
-    """Return whether a process listens. A full backlog belongs to a process."""
+    """Return whether a process listens. A full backlog also shows that one does."""
     try:
         with socket.socket(socket.AF_UNIX) as connection, _open_short_path(folder) as path:
             connection.setblocking(False)
@@ -68,8 +69,8 @@ def is_host_listening(folder: str) -> bool:
 
 
 def find_socket_file_id(folder: str) -> tuple[int, int] | None:
-    """Return the identity of the socket file, which distinguishes it from a later one with the same
-    name.
+    """Return the device and inode of the socket file, or None. They distinguish the file from a
+    later one with the same name.
     """
     try:
         status = os.lstat(os.path.join(folder, SOCKET_FILE))
@@ -79,7 +80,7 @@ def find_socket_file_id(folder: str) -> tuple[int, int] | None:
 
 
 def remove_host_socket(folder: str) -> None:
-    """Remove the name of a socket, and its target if a long path made it a link."""
+    """Remove the socket file. If it is a link because of a long path, remove its target, too."""
     path = os.path.join(folder, SOCKET_FILE)
     with suppress(OSError):
         target_path = os.readlink(path)
@@ -96,7 +97,7 @@ def _pack_timeval(seconds: int) -> bytes:
 
 @contextmanager
 def _open_short_path(folder: str, *, is_new: bool = False) -> Iterator[str]:
-    """Return a path of the socket of at most MAX_PATH_BYTES."""
+    """Yield a path of the socket with at most MAX_PATH_BYTES."""
     path = os.path.join(folder, SOCKET_FILE)
     if len(os.fsencode(path)) <= MAX_PATH_BYTES:
         yield path

@@ -1,5 +1,5 @@
-"""Stops hosts: by a signal and, if they do not exit, by SIGKILL. Only the lock shows whether a host
-runs.
+"""Stops hosts by SIGTERM, and by SIGKILL if they do not exit. Only the lock shows whether a host is
+running.
 """
 
 import os
@@ -12,7 +12,7 @@ from shim.bridge import registry
 from shim.bridge.registry import ACTIVE_STATES, SessionRecord
 
 SIGTERM_TIMEOUT_S = 8.0  # for the turn and its child to end, and for the last frames
-SIGKILL_TIMEOUT_S = 2.0  # for the lock of a killed process to be free
+SIGKILL_TIMEOUT_S = 2.0  # until the lock of a killed process is released
 POLL_INTERVAL_S = 0.01  # between two checks
 
 
@@ -47,7 +47,7 @@ def _signal_hosts(
     timeout_s: float,
     environment: Mapping[str, str],
 ) -> list[SessionRecord]:
-    """Send each host a signal once, and wait until it has exited. Return those that are still
+    """Send each host a signal once, and wait until it has exited. Return the hosts that are still
     running.
     """
     deadline, signalled_pids = time.monotonic() + timeout_s, set[int]()
@@ -56,7 +56,7 @@ def _signal_hosts(
         records = (registry.find_session(session.session_id, environment) for session in running)
         running = [record for record in records if record is not None and record.is_running]
         for session in running:
-            pid = session.metadata.get("pid")  # a host that is not up yet has said none
+            pid = session.metadata.get("pid")  # None if the host has not started yet
             if (
                 isinstance(pid, int)
                 and pid > 1
@@ -73,7 +73,9 @@ def _signal_hosts(
 def _send_signal(
     session: SessionRecord, pid: int, signal_number: signal.Signals, environment: Mapping[str, str]
 ) -> bool:
-    """Send the host a signal, but never another process that has its id now."""
+    """Send the host a signal. Return whether it was sent. Never signal another process that has
+    reused the pid.
+    """
     if not hasattr(os, "pidfd_open"):
         with suppress(OSError):
             os.kill(pid, signal_number)
@@ -83,7 +85,8 @@ def _send_signal(
     except OSError:
         return False
     try:
-        # The process that we hold now had this number while the host still lived: it is the host.
+        # The host is still running and has this pid. So the pidfd that was opened before refers to
+        # the host, not to a process that reused the pid.
         record = registry.find_session(session.session_id, environment)
         if record is None or not record.is_running or record.metadata.get("pid") != pid:
             return False
@@ -95,7 +98,7 @@ def _send_signal(
 
 
 def _record_as_stopped(session: SessionRecord) -> None:
-    """Record that a killed host was stopped, unless its work was finished before."""
+    """Record that a killed host was stopped, unless its work had finished before."""
     metadata = registry.read_metadata(session.folder)
     if metadata is not None and session.metadata["state"] in ACTIVE_STATES:
         with suppress(OSError):
